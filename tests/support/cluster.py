@@ -1,0 +1,265 @@
+"""PostgreSQL for tests and benchmarks.
+
+    with Cluster.start() as cluster:
+        url = cluster.create_database()
+
+`Server` makes and drops databases on any server. `Cluster` is a private server that can be stopped, killed
+and started again; it listens on 127.0.0.1 only. Nothing of it is left when its owner ends, even by SIGKILL.
+"""
+
+import atexit
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Self
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+from psycopg import sql
+
+from tests.support.binaries import NoPostgres, account, find_bin_dir, reachable, temp_root
+
+__all__ = ["Cluster", "ClusterFailed", "NoPostgres", "Server", "server"]
+
+SHARED_SERVER = "ONETRAY_TEST_POSTGRES"
+PATIENCE_S = 30.0
+STOP_SIGNALS = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
+SETTINGS = """
+listen_addresses = '127.0.0.1'
+port = {port}
+unix_socket_directories = '{directory}'
+max_connections = 300
+fsync = on
+synchronous_commit = on
+"""
+
+
+class ClusterFailed(Exception):
+    """The private server did not do what was asked. The message carries the end of its log."""
+
+
+class Server:
+    """A PostgreSQL server on which databases may be created."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def create_database(self, template: str | None = None) -> str:
+        """Make a database, empty or a copy of the one at the URL `template`, and return its URL."""
+        name = f"onetray_{uuid.uuid4().hex[:16]}"
+        source = sql.Identifier(_database(template) if template else "template0")
+        self._run(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), source))
+        return urlunsplit(urlsplit(self.url)._replace(path=f"/{name}"))
+
+    def drop_database(self, url: str) -> None:
+        """Remove a database together with the connections to it."""
+        self._run(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(_database(url))))
+
+    @contextlib.contextmanager
+    def database(self, template: str | None = None) -> Iterator[str]:
+        """The URL of a fresh database that is dropped at the end."""
+        url = self.create_database(template)
+        try:
+            yield url
+        finally:
+            self.drop_database(url)
+
+    def _run(self, statement: sql.Composed) -> None:
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(statement)
+
+
+class Cluster(Server):
+    """A private PostgreSQL server in a temporary directory."""
+
+    def __init__(self, bin_dir: Path) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="onetray-pg-", dir=temp_root()))
+        self.data = self.directory / "data"
+        self.log = self.directory / "log"
+        self._postmaster: subprocess.Popen[bytes] | None = None
+        self._watchdog = _start_watchdog(self.directory)
+        atexit.register(self.stop)
+        try:
+            self._account = account()
+            self.bin_dir = reachable(bin_dir, self.directory) if self._account else bin_dir
+            self._give_directory_away()
+            self._initialise()
+            self._start_on_a_free_port()
+        except BaseException:
+            self.stop()
+            raise
+
+    @classmethod
+    def start(cls, bin_dir: Path | None = None, *, system: bool = False) -> Self:
+        """Start a new cluster from `bin_dir`, the system's PostgreSQL, or what `find_bin_dir` prefers."""
+        return cls(bin_dir or find_bin_dir(system=system))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int | None:
+        """The postmaster's process id, or None when it does not run."""
+        return self._postmaster.pid if self._postmaster else None
+
+    def restart(self, mode: str = "immediate") -> None:
+        """Stop as `pg_ctl stop -m MODE` would (immediate: as in a crash), and start again."""
+        self._end_postmaster(STOP_SIGNALS[mode])
+        self.start_again()
+
+    def kill(self) -> None:
+        """End the postmaster with SIGKILL. Its backends follow when they notice."""
+        self._end_postmaster(signal.SIGKILL)
+
+    def start_again(self) -> None:
+        """Start the server on its old port and data, after `kill`."""
+        give_up_at = time.monotonic() + PATIENCE_S
+        while not self._try_to_start():
+            # Backends of a killed postmaster hold its shared memory for a moment.
+            if "pre-existing shared memory block" not in self._log_tail() or time.monotonic() > give_up_at:
+                raise self._failed("PostgreSQL did not start again")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Stop the server and remove everything. A second call does nothing."""
+        atexit.unregister(self.stop)
+        self._end_postmaster(signal.SIGQUIT)
+        # The watchdog removes the directory: the same way out as when this process is killed.
+        with contextlib.suppress(BrokenPipeError):
+            _input(self._watchdog).close()
+        self._watchdog.wait()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _give_directory_away(self) -> None:
+        if self._account:
+            os.chown(self.directory, self._account.pw_uid, self._account.pw_gid)
+
+    def _initialise(self) -> None:
+        # --no-sync: an empty cluster need not survive a power cut.
+        options = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"]
+        if self._spawn("initdb", *options, "-D", str(self.data)).wait() != 0:
+            raise self._failed("initdb failed")
+
+    def _start_on_a_free_port(self) -> None:
+        for _ in range(10):
+            self._use_port(_free_port())
+            if self._try_to_start():
+                return
+            if "could not bind" not in self._log_tail():  # Else somebody took the port in between.
+                break
+        raise self._failed("PostgreSQL did not start")
+
+    def _use_port(self, port: int) -> None:
+        self.port = port
+        self.url = f"postgresql://postgres@127.0.0.1:{port}/postgres"
+        settings = SETTINGS.format(port=port, directory=self.directory)
+        (self.data / "postgresql.auto.conf").write_text(settings)
+
+    def _try_to_start(self) -> bool:
+        """Start the postmaster and wait until it answers; False when it gave up."""
+        self.log.write_bytes(b"")
+        postmaster = self._spawn("postgres", "-D", str(self.data))
+        self._own(postmaster)
+        give_up_at = time.monotonic() + PATIENCE_S
+        while postmaster.poll() is None and time.monotonic() < give_up_at:
+            if self._answers():
+                return True
+            time.sleep(0.02)
+        self._end_postmaster(signal.SIGQUIT)
+        return False
+
+    def _answers(self) -> bool:
+        try:
+            psycopg.connect(self.url, connect_timeout=5).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def _end_postmaster(self, how: signal.Signals) -> None:
+        if self._postmaster is None:
+            return
+        self._postmaster.send_signal(how)
+        try:
+            self._postmaster.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self._postmaster.kill()
+            self._postmaster.wait()
+        self._own(None)
+
+    def _own(self, postmaster: subprocess.Popen[bytes] | None) -> None:
+        """Remember the postmaster, and tell the watchdog what to end."""
+        self._postmaster = postmaster
+        _input(self._watchdog).write(b"%d\n" % (self.pid or 0))
+        _input(self._watchdog).flush()
+
+    def _spawn(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
+        """Run a program of PostgreSQL's as the unprivileged account, its output going to the log."""
+        who = self._account
+        with self.log.open("ab") as log:
+            return subprocess.Popen(
+                [self.bin_dir / program, *arguments],
+                cwd=self.directory,
+                env={"PATH": os.defpath, "LC_ALL": "C"},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                user=who and who.pw_uid,
+                group=who and who.pw_gid,
+                extra_groups=[] if who else None,
+                start_new_session=True,  # Ctrl-C in the terminal is for the owner alone.
+            )
+
+    def _log_tail(self) -> str:
+        return self.log.read_text(errors="replace")[-4000:]
+
+    def _failed(self, what: str) -> ClusterFailed:
+        return ClusterFailed(f"{what} ({self.bin_dir}). The end of its log:\n{self._log_tail()}")
+
+
+@contextlib.contextmanager
+def server() -> Iterator[Server]:
+    """The server named in ONETRAY_TEST_POSTGRES, or a private cluster for as long as it is needed."""
+    if url := os.environ.get(SHARED_SERVER):
+        yield Server(url)
+    else:
+        with Cluster.start() as cluster:
+            yield cluster
+
+
+def _start_watchdog(directory: Path) -> subprocess.Popen[bytes]:
+    program = Path(__file__).with_name("watchdog.py")
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", program, directory],
+        cwd="/",
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def _input(process: subprocess.Popen[bytes]) -> IO[bytes]:
+    assert process.stdin is not None
+    return process.stdin
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _database(url: str) -> str:
+    return urlsplit(url).path.removeprefix("/")

@@ -1,0 +1,112 @@
+"""Keep the generated blocks in README.md and docs/ equal to what the program prints.
+
+    <!-- generated: lifecycle task --mermaid -->
+    (replaced with the output of `onetray lifecycle task --mermaid`)
+    <!-- /generated -->
+
+Run with --check to change nothing and fail when a block is out of date. Owns only what is between markers.
+"""
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+BLOCK = re.compile(
+    r"^<!-- generated: (?P<command>.+?) -->\n(?P<body>.*?)^<!-- /generated -->$", re.MULTILINE | re.DOTALL
+)
+OPENING = re.compile(r"^<!-- generated:", re.MULTILINE)
+
+Run = Callable[[str], str]
+
+
+class BrokenBlock(Exception):
+    """A block cannot be generated. The message names the file and says what to mend."""
+
+
+def main(arguments: Sequence[str], *, root: Path = ROOT, run: Run | None = None) -> int:
+    """Rewrite the blocks, or with --check only name those that are out of date."""
+    if arguments not in ([], ["--check"]):
+        print("usage: gendocs.py [--check]", file=sys.stderr)
+        return 2
+    try:
+        stale = refresh(root, run or run_onetray, write=not arguments)
+    except BrokenBlock as error:
+        print(f"gendocs: {error}", file=sys.stderr)
+        return 1
+    for path, command in stale:
+        print(f"{path.relative_to(root)}: block '{command}' {'is out of date' if arguments else 'rewritten'}")
+    if arguments and stale:
+        print("Run ./go docs and commit the result.")
+    return 1 if arguments and stale else 0
+
+
+def refresh(root: Path, run: Run, *, write: bool) -> list[tuple[Path, str]]:
+    """Bring every page up to date, in memory or also on disk; return the blocks that differed."""
+    stale = []
+    for path in pages(root):
+        old = path.read_text(encoding="utf-8")
+        new, changed = rewritten(old, run, path.relative_to(root))
+        stale += [(path, command) for command in changed]
+        if write and changed:
+            path.write_text(new, encoding="utf-8")
+    return stale
+
+
+def pages(root: Path) -> list[Path]:
+    """README.md and every page under docs/."""
+    readme = root / "README.md"
+    return [*([readme] if readme.exists() else []), *sorted((root / "docs").rglob("*.md"))]
+
+
+def rewritten(text: str, run: Run, name: Path) -> tuple[str, list[str]]:
+    """The text with fresh blocks, and the commands whose block was not."""
+    changed = []
+
+    def fresh(block: re.Match[str]) -> str:
+        command = block["command"]
+        body = fenced(command, run(command))
+        if body != block["body"]:
+            changed.append(command)
+        return f"<!-- generated: {command} -->\n{body}<!-- /generated -->"
+
+    if len(OPENING.findall(text)) != len(BLOCK.findall(text)):
+        raise BrokenBlock(
+            f"{name}: a generated block has no end. Add <!-- /generated --> on a line of its own."
+        )
+    return BLOCK.sub(fresh, text), changed
+
+
+def fenced(command: str, output: str) -> str:
+    """The output as Markdown: a table as it is, the rest in a fence."""
+    output = "\n".join(line.rstrip() for line in output.strip("\n").splitlines())
+    if output.startswith("|"):
+        return f"{output}\n"
+    language = "mermaid" if "--mermaid" in shlex.split(command) else "text"
+    fence = "````" if "```" in output else "```"
+    return f"{fence}{language}\n{output}\n{fence}\n"
+
+
+def run_onetray(command: str) -> str:
+    """What `onetray COMMAND` prints, the same on every machine."""
+    program = Path(sys.executable).with_name("onetray")
+    steady = {
+        "PATH": str(program.parent),
+        "COLUMNS": "100",
+        "NO_COLOR": "1",
+        "LC_ALL": "C.UTF-8",
+        "TZ": "UTC",
+    }
+    done = subprocess.run(
+        [program, *shlex.split(command)], env=steady, cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise BrokenBlock(f"'onetray {command}' failed:\n{done.stderr.strip()}")
+    return done.stdout
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

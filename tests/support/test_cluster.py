@@ -127,7 +127,7 @@ def test_the_server_ends_when_its_owner_is_killed(how: signal.Signals) -> None:
     wait_until(lambda: not is_running(int(pid)) and not Path(directory).exists())
 
 
-def test_the_systems_own_server_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_chooses_the_binaries(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = binaries.find_bin_dir()
     monkeypatch.setenv(binaries.CHOICE, str(chosen))
     assert binaries.find_bin_dir(system=True) == chosen

@@ -74,9 +74,7 @@ def rewritten(text: str, run: Run, name: Path) -> tuple[str, list[str]]:
         return f"<!-- generated: {command} -->\n{body}<!-- /generated -->"
 
     if len(OPENING.findall(text)) != len(BLOCK.findall(text)):
-        raise BrokenBlock(
-            f"{name}: a generated block has no end. Add <!-- /generated --> on a line of its own."
-        )
+        raise BrokenBlock(f"{name}: a generated block has no end. Add <!-- /generated --> on a line of its own.")
     return BLOCK.sub(fresh, text), changed
 
 

@@ -54,9 +54,7 @@ def test_blocks_are_replaced_and_the_rest_is_left_alone(root: Path) -> None:
     assert (root / "docs" / "adr" / "one.md").read_text() == FRESH
 
 
-def test_check_names_the_file_and_the_block_and_writes_nothing(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_names_the_file_and_the_block_and_writes_nothing(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert gendocs.main(["--check"], root=root, run=run) == 1
     said = capsys.readouterr().out
     assert "README.md: block 'lifecycle task --mermaid' is out of date" in said
@@ -88,9 +86,7 @@ def test_a_block_without_an_end_is_refused(root: Path, capsys: pytest.CaptureFix
 
 
 def test_a_block_may_not_swallow_the_next_ones_opening(root: Path) -> None:
-    (root / "README.md").write_text(
-        "<!-- generated: a -->\n<!-- generated: b -->\ntext\n<!-- /generated -->\n"
-    )
+    (root / "README.md").write_text("<!-- generated: a -->\n<!-- generated: b -->\ntext\n<!-- /generated -->\n")
     assert gendocs.main([], root=root, run=run) == 1
 
 

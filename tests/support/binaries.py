@@ -38,9 +38,7 @@ def find_bin_dir(*, system: bool = False) -> Path:
 
 def _complete(bin_dir: Path) -> Path:
     if not _has_programs(bin_dir):
-        raise NoPostgres(
-            f"{CHOICE}={bin_dir} holds no postgres and initdb. Name the directory that has both."
-        )
+        raise NoPostgres(f"{CHOICE}={bin_dir} holds no postgres and initdb. Name the directory that has both.")
     return bin_dir
 
 
@@ -78,9 +76,7 @@ def account() -> pwd.struct_passwd | None:
             return pwd.getpwnam(name)
         except KeyError:
             continue
-    raise NoPostgres(
-        "PostgreSQL refuses to run as root, and there is no user 'postgres' or 'nobody' to run it as."
-    )
+    raise NoPostgres("PostgreSQL refuses to run as root, and there is no user 'postgres' or 'nobody' to run it as.")
 
 
 def is_open_to_all(path: Path) -> bool:
@@ -105,13 +101,9 @@ def reachable(bin_dir: Path, copy_to: Path) -> Path:
         return bin_dir
     package = bin_dir.parent.parent
     if package.name != PACKAGE:
-        raise NoPostgres(
-            f"{bin_dir} is closed to other users, and PostgreSQL refuses root. Open it with chmod o+x."
-        )
+        raise NoPostgres(f"{bin_dir} is closed to other users, and PostgreSQL refuses root. Open it with chmod o+x.")
     # Not kept for later: a copy takes 0.2 s, and what lies in a shared temporary directory cannot be trusted.
     for part in (package, package.with_name(f"{PACKAGE}.libs")):
         if part.exists():
-            shutil.copytree(
-                part, copy_to / part.name, ignore=shutil.ignore_patterns("include", "__pycache__")
-            )
+            shutil.copytree(part, copy_to / part.name, ignore=shutil.ignore_patterns("include", "__pycache__"))
     return copy_to / bin_dir.relative_to(package.parent)

@@ -141,9 +141,7 @@ def test_a_choice_without_programs_is_refused_with_the_next_step(
         Cluster.start()
 
 
-def test_no_binaries_at_all_is_an_error_that_says_what_to_do(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_no_binaries_at_all_is_an_error_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv(binaries.CHOICE, raising=False)
     monkeypatch.setattr(binaries, "PACKAGE", "no_such_package")
     monkeypatch.setattr(binaries, "SYSTEM", tmp_path)

@@ -1,0 +1,515 @@
+"""The commands: one class for each verb, checked before any transaction begins.
+
+Owns what a command may say and the limits on it. Decides nothing about the task: see engine/.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import orjson
+
+from onetray.clock import SECOND
+from onetray.config import Limits
+from onetray.errors import InvalidInput, TooLarge
+from onetray.lifecycle import BLOCKED, PAUSED
+from onetray.machine import SYSTEM, USER, WORKER
+from onetray.model import DEAD_STAGES, REASON_CODES, Assignment, Policy, RawJson
+
+_INT32 = 2**31 - 1
+_FAR_US = 2**62
+_ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+_TRACEPARENT = re.compile(r"[\da-f]{2}-[\da-f]{32}-[\da-f]{16}-[\da-f]{2}")
+_UUID = re.compile(r"[\da-f]{8}-[\da-f]{4}-[\da-f]{4}-[\da-f]{4}-[\da-f]{12}")
+
+
+def text(value: object, field: str, most: int, least: int = 1) -> str:
+    """A string without NUL, in its limits."""
+    if not isinstance(value, str):
+        raise InvalidInput(f"{field} must be text, not {type(value).__name__}", field=field)
+    if not least <= len(value) <= most:
+        kind = TooLarge if len(value) > most else InvalidInput
+        raise kind(f"{field} must have {least} to {most} characters, not {len(value)}", field=field, limit=most)
+    if "\0" in value:
+        raise InvalidInput(f"{field} contains a NUL character: take it out", field=field)
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput(f"{field} contains a lone surrogate: send valid Unicode", field=field) from None
+    return value
+
+
+def optional_text(value: object, field: str, most: int) -> str | None:
+    return None if value is None else text(value, field, most)
+
+
+def whole(value: object, field: str, least: int, most: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise InvalidInput(f"{field} must be a whole number from {least} to {most}, not {value!r:.80}", field=field)
+    return value
+
+
+def seconds(value: object, field: str, least: float = 0.0) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not least <= value <= 4e9:
+        raise InvalidInput(f"{field} must be seconds, {least} or more, not {value!r:.80}", field=field)
+    return value
+
+
+def choice(value: object, field: str, among: tuple[str, ...]) -> str:
+    if value not in among:
+        raise InvalidInput(f"{field} must be one of {', '.join(among)}, not {value!r:.80}", field=field)
+    return str(value)
+
+
+def listed(value: object, field: str, least: int, most: int) -> tuple[object, ...]:
+    if not isinstance(value, list | tuple | set | frozenset) or not least <= len(value) <= most:
+        raise InvalidInput(f"{field} must be a list of {least} to {most} entries, not {value!r:.80}", field=field)
+    return tuple(value)
+
+
+def json_text(value: object, field: str, most: int) -> str:
+    """Any JSON value as text: no NaN, no NUL, nothing that JSON does not know, in its limit."""
+    try:
+        if isinstance(value, RawJson):
+            orjson.loads(value)
+            raw: bytes = value
+        else:
+            raw = orjson.dumps(value)
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError, TypeError, RecursionError) as e:
+        raise InvalidInput(f"{field} is not valid JSON: {e}"[:300], field=field) from None
+    if len(raw) > most:
+        raise TooLarge(
+            f"{field} has {len(raw)} bytes; at most {most} are allowed. Keep large data elsewhere and send its address",
+            field=field,
+            limit=most,
+        )
+    if b"\\u0000" in raw and _ESCAPED_NUL.search(raw.decode()):
+        raise InvalidInput(f"{field} contains a NUL character: take it out, or send base64", field=field)
+    return raw.decode()
+
+
+def optional_json(value: object, field: str, most: int) -> str | None:
+    return None if value is None else json_text(value, field, most)
+
+
+def trace_text(value: object) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or not _TRACEPARENT.fullmatch(value):
+        raise InvalidInput("trace must be a W3C traceparent (00-<32 hex>-<16 hex>-<2 hex>)", field="trace")
+    return value
+
+
+@dataclass(slots=True)
+class Command:
+    """What all commands share. `check` raises, or fills in the checked, stored forms."""
+
+    verb: ClassVar[str] = ""
+
+    def check(self, limits: Limits) -> None:
+        raise InvalidInput(f"{type(self).__name__} is not a command", field="verb")
+
+
+@dataclass(slots=True, kw_only=True)
+class Submit(Command):
+    """Put a task into its queue."""
+
+    verb: ClassVar[str] = "submit"
+    kind: str
+    payload: Any = None
+    queue: str = "default"
+    namespace: str = "default"
+    priority: int = 0
+    delay_s: float | None = None
+    run_at: int | None = None
+    max_attempts: int | None = None
+    policy: Policy | None = None
+    idempotency_key: str | None = None
+    correlation_id: str | None = None
+    trace: str | None = None
+    cause: str | None = None
+    actor: str = USER
+    actor_name: str = "anonymous"
+    payload_json: str = ""
+
+    def check(self, limits: Limits) -> None:
+        name = limits.name_chars
+        text(self.kind, "kind", name)
+        text(self.queue, "queue", name)
+        text(self.namespace, "namespace", name)
+        if self.priority != 0 or type(self.priority) is not int:
+            whole(self.priority, "priority", -_INT32, _INT32)
+        if self.delay_s is not None:
+            seconds(self.delay_s, "delay_s")
+            if self.run_at is not None:
+                raise InvalidInput("give delay_s or run_at, not both", field="delay_s")
+        if self.run_at is not None:
+            whole(self.run_at, "run_at", 0, _FAR_US)
+        if self.max_attempts is not None:
+            whole(self.max_attempts, "max_attempts", 1, 1_000_000)
+        if self.policy is not None and not isinstance(self.policy, Policy):
+            raise InvalidInput("policy must be a Policy", field="policy")
+        if self.idempotency_key is not None:
+            text(self.idempotency_key, "idempotency_key", limits.key_chars)
+        if self.correlation_id is not None:
+            text(self.correlation_id, "correlation_id", limits.key_chars)
+        trace_text(self.trace)
+        check_actor(self.actor, self.actor_name, self.cause, limits)
+        self.payload_json = json_text(self.payload, "payload", limits.payload_bytes)
+
+
+@dataclass(slots=True, kw_only=True)
+class Claim(Command):
+    """Take up to `limit` tasks from a queue, highest priority first, then oldest first."""
+
+    verb: ClassVar[str] = "claim"
+    worker: str
+    queue: str = "default"
+    kinds: tuple[str, ...] | None = None
+    limit: int = 1
+    lease_s: float | None = None
+    request_key: str | None = None
+    namespace: str = "default"
+
+    def check(self, limits: Limits) -> None:
+        text(self.worker, "worker", limits.name_chars)
+        text(self.queue, "queue", limits.name_chars)
+        text(self.namespace, "namespace", limits.name_chars)
+        whole(self.limit, "limit", 1, limits.batch)
+        if self.kinds is not None:
+            names = listed(self.kinds, "kinds", 0, 1_000)
+            self.kinds = tuple(dict.fromkeys(text(k, "kinds", limits.name_chars) for k in names))
+        if self.lease_s is not None:
+            seconds(self.lease_s, "lease_s", 0.001)
+        optional_text(self.request_key, "request_key", limits.key_chars)
+
+
+@dataclass(slots=True)
+class TaskCommand(Command):
+    """A command about one task, named by its public id or, from a claim, by its key."""
+
+    task: int | str
+    namespace: str = "default"
+    actor: ClassVar[str] = USER
+
+    def check(self, limits: Limits) -> None:
+        if not isinstance(self.task, int) or isinstance(self.task, bool):
+            self.task = task_id(self.task)
+        elif not 0 < self.task < 2**63:
+            raise InvalidInput("task must be an id or a key from a claim", field="task")
+        text(self.namespace, "namespace", limits.name_chars)
+
+
+def task_id(value: object) -> str:
+    if not isinstance(value, str) or not _UUID.fullmatch(value.lower()):
+        raise InvalidInput(f"task must be an id as submit returned it, not {value!r:.80}", field="task")
+    return value.lower()
+
+
+def check_actor(actor: str, name: str, cause: str | None, limits: Limits) -> None:
+    choice(actor, "actor", (USER, WORKER, SYSTEM))
+    text(name, "actor_name", limits.name_chars)
+    optional_text(cause, "cause", limits.reason_chars)
+
+
+@dataclass(slots=True, kw_only=True)
+class Report(TaskCommand):
+    """A command by the worker that holds the task. Without a fence the current attempt is meant."""
+
+    actor: ClassVar[str] = WORKER
+    fence: int | None = None
+    worker: str | None = None
+    trace: str | None = None
+
+    def check(self, limits: Limits) -> None:
+        TaskCommand.check(self, limits)
+        if self.fence is not None and (type(self.fence) is not int or not 0 < self.fence <= _INT32):
+            raise InvalidInput("fence must be the number from the claim", field="fence")
+        if self.worker is not None:
+            text(self.worker, "worker", limits.name_chars)
+        if self.trace is not None:
+            trace_text(self.trace)
+
+
+def ticket(a: Assignment) -> dict[str, Any]:
+    """The fields by which a report names what was claimed."""
+    return {"task": a.key, "fence": a.fence, "worker": a.worker, "namespace": a.namespace}
+
+
+@dataclass(slots=True, kw_only=True)
+class Start(Report):
+    verb: ClassVar[str] = "start"
+
+
+@dataclass(slots=True, kw_only=True)
+class Succeed(Report):
+    verb: ClassVar[str] = "succeed"
+    result: Any = None
+    ran_s: float = 0.0
+    """How long ago the handler began: dates the start that is recorded together with the outcome."""
+    result_json: str | None = None
+
+    def check(self, limits: Limits) -> None:
+        Report.check(self, limits)
+        self.result_json = optional_json(self.result, "result", limits.result_bytes)
+        if self.ran_s:
+            seconds(self.ran_s, "ran_s")
+
+
+@dataclass(slots=True, kw_only=True)
+class Fail(Report):
+    """Say that the attempt failed. The policy decides what follows, unless this says it."""
+
+    verb: ClassVar[str] = "fail"
+    message: str
+    error_class: str = "Error"
+    retryable: bool | None = None
+    reason_code: str | None = None
+    """Send the task to the dead letters at once, for this reason."""
+    stage: str = "exec"
+    detail: Any = None
+    retry_after_s: float | None = None
+    ran_s: float = 0.0
+    error_json: str = ""
+
+    def check(self, limits: Limits) -> None:
+        Report.check(self, limits)
+        text(self.error_class, "error_class", limits.name_chars)
+        text(self.message, "message", limits.error_chars, least=0)
+        if self.retryable is not None and type(self.retryable) is not bool:
+            raise InvalidInput("retryable must be true, false or None", field="retryable")
+        if self.reason_code is not None:
+            choice(self.reason_code, "reason_code", REASON_CODES)
+        choice(self.stage, "stage", DEAD_STAGES)
+        if self.retry_after_s is not None:
+            seconds(self.retry_after_s, "retry_after_s")
+        seconds(self.ran_s, "ran_s")
+        body = {"class": self.error_class, "message": self.message, "stage": self.stage}
+        if self.detail is not None:
+            json_text(self.detail, "detail", limits.result_bytes)
+            body["detail"] = self.detail
+        self.error_json = json_text(body, "error", limits.result_bytes + 100_000)
+
+
+@dataclass(slots=True, kw_only=True)
+class Release(Report):
+    """Give the task back unharmed: it costs no attempt."""
+
+    verb: ClassVar[str] = "release"
+    reason: str | None = None
+    delay_s: float = 0.0
+
+    def check(self, limits: Limits) -> None:
+        Report.check(self, limits)
+        optional_text(self.reason, "reason", limits.reason_chars)
+        seconds(self.delay_s, "delay_s")
+
+
+@dataclass(slots=True, kw_only=True)
+class Pause(Report):
+    """Give up the lease and wait for somebody: `owner` says who has to resume it."""
+
+    verb: ClassVar[str] = "pause"
+    state: str = BLOCKED
+    owner: str
+    reason: str
+
+    def check(self, limits: Limits) -> None:
+        Report.check(self, limits)
+        choice(self.state, "state", PAUSED)
+        text(self.owner, "owner", limits.name_chars)
+        text(self.reason, "reason", limits.reason_chars)
+
+
+@dataclass(slots=True, kw_only=True)
+class Beat(Report):
+    """Renew the lease that this task was claimed under, with all tasks of that claim."""
+
+    verb: ClassVar[str] = "beat"
+    lease_s: float | None = None
+
+    def check(self, limits: Limits) -> None:
+        Report.check(self, limits)
+        if self.lease_s is not None:
+            seconds(self.lease_s, "lease_s", 0.001)
+
+
+@dataclass(slots=True, kw_only=True)
+class Log(Report):
+    """Append lines to the task's log."""
+
+    verb: ClassVar[str] = "log"
+    lines: tuple[str | tuple[str, str, Any], ...] = ()
+    stored: tuple[tuple[str, str, str | None], ...] = ()
+
+    def check(self, limits: Limits) -> None:
+        Report.check(self, limits)
+        lines = listed(self.lines, "lines", 1, limits.batch)
+        self.stored = tuple(self._line(line, limits) for line in lines)
+
+    def _line(self, line: object, limits: Limits) -> tuple[str, str, str | None]:
+        level, words, data = line if isinstance(line, tuple) and len(line) == 3 else ("info", line, None)
+        return (
+            text(level, "lines.level", 20),
+            text(words, "lines", limits.line_chars, least=0),
+            optional_json(data, "lines.data", limits.result_bytes),
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class Control(TaskCommand):
+    """A command by somebody who does not hold the task."""
+
+    actor_name: str = "anonymous"
+    cause: str | None = None
+    trace: str | None = None
+
+    def check(self, limits: Limits) -> None:
+        TaskCommand.check(self, limits)
+        check_actor(self.actor, self.actor_name, self.cause, limits)
+        trace_text(self.trace)
+
+
+@dataclass(slots=True, kw_only=True)
+class Resume(Control):
+    verb: ClassVar[str] = "resume"
+    input: Any = None
+    input_json: str | None = None
+
+    def check(self, limits: Limits) -> None:
+        Control.check(self, limits)
+        self.input_json = optional_json(self.input, "input", limits.payload_bytes)
+
+
+@dataclass(slots=True, kw_only=True)
+class Cancel(Control):
+    """Cancel softly (ask a running worker to stop, then revoke after the grace) or hard (revoke at once)."""
+
+    verb: ClassVar[str] = "cancel"
+    hard: bool = False
+    grace_s: float | None = None
+
+    def check(self, limits: Limits) -> None:
+        Control.check(self, limits)
+        if type(self.hard) is not bool:
+            raise InvalidInput("hard must be true or false", field="hard")
+        if self.grace_s is not None:
+            seconds(self.grace_s, "grace_s")
+
+
+@dataclass(slots=True, kw_only=True)
+class Redrive(Control):
+    """Submit a dead letter, or anything terminal, again: a new job that names the old one."""
+
+    verb: ClassVar[str] = "redrive"
+    delay_s: float = 0.0
+
+    def check(self, limits: Limits) -> None:
+        Control.check(self, limits)
+        seconds(self.delay_s, "delay_s")
+
+
+@dataclass(slots=True, kw_only=True)
+class SetPriority(Control):
+    verb: ClassVar[str] = "set_priority"
+    priority: int
+
+    def check(self, limits: Limits) -> None:
+        Control.check(self, limits)
+        whole(self.priority, "priority", -_INT32, _INT32)
+
+
+@dataclass(slots=True, kw_only=True)
+class Reschedule(Control):
+    """Let a queued task run at another time."""
+
+    verb: ClassVar[str] = "reschedule"
+    run_at: int | None = None
+    delay_s: float | None = None
+
+    def check(self, limits: Limits) -> None:
+        Control.check(self, limits)
+        if (self.run_at is None) == (self.delay_s is None):
+            raise InvalidInput("give run_at or delay_s", field="run_at")
+        if self.delay_s is not None:
+            seconds(self.delay_s, "delay_s")
+        else:
+            whole(self.run_at, "run_at", 0, _FAR_US)
+
+
+@dataclass(slots=True, kw_only=True)
+class SystemCommand(Control):
+    """A command of the engine's own: the janitor makes these, nobody else may."""
+
+    actor: ClassVar[str] = SYSTEM
+    actor_name: str = "janitor"
+    fence: int | None = None
+    """The attempt that was meant: a later one is left alone."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Expire(SystemCommand):
+    """Take back a task whose lease has run out."""
+
+    verb: ClassVar[str] = "expire"
+    lease: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class TimeOut(SystemCommand):
+    """End a task, or its attempt, whose time is up."""
+
+    verb: ClassVar[str] = "time_out"
+    limit: str = "deadline"
+
+    def check(self, limits: Limits) -> None:
+        Control.check(self, limits)
+        choice(self.limit, "limit", ("deadline", "queue_ttl", "timeout"))
+
+
+@dataclass(slots=True, kw_only=True)
+class Promote(SystemCommand):
+    """Make a queued task claimable whose time has come."""
+
+    verb: ClassVar[str] = "promote"
+
+
+@dataclass(slots=True, kw_only=True)
+class EndCancel(SystemCommand):
+    """Finish a soft cancel whose grace is over."""
+
+    verb: ClassVar[str] = "end_cancel"
+
+
+@dataclass(slots=True, kw_only=True)
+class DeadLetterIt(SystemCommand):
+    """Set a task aside that must not run."""
+
+    verb: ClassVar[str] = "dead_letter"
+    reason_code: str
+    message: str = ""
+    stage: str = "input"
+
+    def check(self, limits: Limits) -> None:
+        Control.check(self, limits)
+        choice(self.reason_code, "reason_code", REASON_CODES)
+        choice(self.stage, "stage", DEAD_STAGES)
+        text(self.message, "message", limits.error_chars, least=0)
+
+
+def run_at_us(now: int, run_at: int | None, delay_s: float | None) -> int:
+    """When a task may run: at once unless it says otherwise."""
+    if run_at is not None:
+        return run_at
+    return now + int((delay_s or 0) * SECOND)
+
+
+VERBS: dict[str, type[Command]] = {
+    c.verb: c
+    for c in (
+        Submit, Claim, Start, Beat, Succeed, Fail, Release, Pause, Log, Resume, Cancel, Redrive,
+        SetPriority, Reschedule, Expire, TimeOut, Promote, EndCancel, DeadLetterIt,
+    )
+}  # fmt: skip

@@ -1,0 +1,36 @@
+"""The settings: one frozen dataclass for each concern. Defaults stand here and nowhere else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one command or batch may be. Past a limit the answer is TooLarge and nothing is written."""
+
+    name_chars: int = 200
+    key_chars: int = 500
+    reason_chars: int = 2_000
+    error_chars: int = 20_000
+    line_chars: int = 20_000
+    payload_bytes: int = 1_000_000
+    result_bytes: int = 1_000_000
+    batch: int = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """How an engine works. The defaults suit one process on either database."""
+
+    limits: Limits = Limits()
+    chunk: int = 500
+    """Commands in one transaction at most: larger batches were measured slower on both databases."""
+    committers: int | None = None
+    """Threads that write: one on SQLite (it has one writer), three on PostgreSQL."""
+    names_ttl_s: float = 1.0
+    """How old a kind's policy may be when a task is submitted under it."""
+    call_timeout_s: float = 60.0
+    """How long a call waits for the database to come back before it says Unavailable."""
+    pooler: bool = False
+    """PostgreSQL behind pgbouncer in transaction mode: no prepared statements, no LISTEN."""

@@ -1,0 +1,286 @@
+"""The engine: verbs that take batches of commands and answer each one.
+
+Owns the public face of the core: commands in, verdicts out, reads beside. Every change of state goes through
+`Engine.run`, and from there through the one door, `tx.move`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import orjson
+
+from onetray import commands as c
+from onetray.clock import Clock
+from onetray.config import EngineConfig
+from onetray.engine import janitor
+from onetray.engine.batch import carry_out
+from onetray.engine.committer import Committer
+from onetray.engine.scope import Scope
+from onetray.errors import InvalidInput, NotFound, OnetrayError, TooLarge, UnknownVerb
+from onetray.machine import USER
+from onetray.model import Assignment, DeadLetter, Event, LogLine, Policy, Receipt, Task, Verdict
+from onetray.store import open_store
+from onetray.store.base import Store, Tx
+
+T = TypeVar("T")
+
+
+class Engine:
+    """One database, one set of verbs. Safe to use from any thread."""
+
+    def __init__(
+        self, store: Store, *, config: EngineConfig | None = None, seed: int | None = None, check: bool = True
+    ) -> None:
+        if check:
+            store.check_version()
+        self.store = store
+        self.config = config or EngineConfig()
+        self._chance = random.Random(seed)
+        self._committer = Committer(
+            lambda commands: carry_out(store, commands, self._chance, self.config.names_ttl_s),
+            threads=self.config.committers or store.writers,
+            chunk=self.config.chunk,
+            patience_s=self.config.call_timeout_s,
+            name="onetray-committer",
+        )
+
+    @classmethod
+    def open(
+        cls, url: str, *, clock: Clock | None = None, seed: int | None = None, config: EngineConfig | None = None
+    ) -> Engine:
+        """Open the database that a URL names: `sqlite:///jobs.db`, `sqlite://:memory:`, `postgresql://…`."""
+        config = config or EngineConfig()
+        options: dict[str, Any] = {}
+        if url.startswith("postgres"):
+            options = {"pooler": config.pooler, "patience_s": config.call_timeout_s}
+        return cls(open_store(url, clock, **options), config=config, seed=seed)
+
+    def close(self) -> None:
+        self._committer.close()
+        self.store.close()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(self, commands: Sequence[c.Command]) -> list[Verdict]:
+        """Carry out commands, in as few transactions as fit, and answer each in its place."""
+        limits = self.config.limits
+        if len(commands) > limits.batch:
+            raise TooLarge(
+                f"a batch has at most {limits.batch} commands, not {len(commands)}", field="batch", limit=limits.batch
+            )
+        verdicts: list[Verdict | None] = [None] * len(commands)
+        good: list[int] = []
+        for i, command in enumerate(commands):
+            try:
+                _check(command, limits)
+                good.append(i)
+            except OnetrayError as e:
+                verdicts[i] = Verdict(error=e)
+        chunk = self.config.chunk
+        for start in range(0, len(good), chunk):
+            part = good[start : start + chunk]
+            for i, verdict in zip(part, self._committer.carry_out([commands[i] for i in part]), strict=True):
+                verdicts[i] = verdict
+        return [v for v in verdicts if v is not None]
+
+    def call(self, command: c.Command) -> Any:
+        """Carry out one command: its value, or its error raised."""
+        return self.run([command])[0].unwrap()
+
+    def do(self, verb: str, **fields: Any) -> Any:
+        """Carry out a command by the name of its verb."""
+        return self.call(command_of(verb, fields))
+
+    # The verbs, one call each. Many at once: `run`.
+
+    def submit(self, kind: str, payload: Any = None, **fields: Any) -> Receipt:
+        return _receipt(self.call(c.Submit(kind=kind, payload=payload, **fields)))
+
+    def claim(self, queue: str = "default", *, worker: str, limit: int = 1, **fields: Any) -> list[Assignment]:
+        claimed: list[Assignment] = self.call(c.Claim(queue=queue, worker=worker, limit=limit, **fields))
+        return claimed
+
+    def start(self, task: Assignment | int | str, **fields: Any) -> Receipt:
+        return _receipt(self.call(c.Start(**_ticket(task, fields))))
+
+    def beat(self, task: Assignment | int | str, **fields: Any) -> Any:
+        return self.call(c.Beat(**_ticket(task, fields)))
+
+    def succeed(self, task: Assignment | int | str, result: Any = None, **fields: Any) -> Receipt:
+        return _receipt(self.call(c.Succeed(result=result, **_ticket(task, fields))))
+
+    def fail(self, task: Assignment | int | str, message: str, **fields: Any) -> Receipt:
+        return _receipt(self.call(c.Fail(message=message, **_ticket(task, fields))))
+
+    def release(self, task: Assignment | int | str, **fields: Any) -> Receipt:
+        return _receipt(self.call(c.Release(**_ticket(task, fields))))
+
+    def pause(self, task: Assignment | int | str, *, owner: str, reason: str, **fields: Any) -> Receipt:
+        return _receipt(self.call(c.Pause(owner=owner, reason=reason, **_ticket(task, fields))))
+
+    def log(self, task: Assignment | int | str, *lines: Any, **fields: Any) -> int:
+        return int(self.call(c.Log(lines=lines, **_ticket(task, fields))))
+
+    def resume(self, task: int | str, **fields: Any) -> Receipt:
+        return _receipt(self.call(c.Resume(task=task, **fields)))
+
+    def cancel(self, task: int | str, **fields: Any) -> Receipt:
+        return _receipt(self.call(c.Cancel(task=task, **fields)))
+
+    def redrive(self, task: int | str, **fields: Any) -> Receipt:
+        return _receipt(self.call(c.Redrive(task=task, **fields)))
+
+    def set_priority(self, task: int | str, priority: int, **fields: Any) -> Receipt:
+        return _receipt(self.call(c.SetPriority(task=task, priority=priority, **fields)))
+
+    def reschedule(self, task: int | str, **fields: Any) -> Receipt:
+        return _receipt(self.call(c.Reschedule(task=task, **fields)))
+
+    def dead_letter(self, task: int | str, reason_code: str, message: str = "", **fields: Any) -> Receipt:
+        return _receipt(self.call(c.DeadLetterIt(task=task, reason_code=reason_code, message=message, **fields)))
+
+    # Kinds and queues.
+
+    def configure(self, kind: str, policy: Policy, *, namespace: str = "default") -> None:
+        """Give a kind its policy. Tasks that were submitted before keep theirs."""
+        names, limit = self.store.names, self.config.limits.name_chars
+        c.text(kind, "kind", limit)
+        c.text(namespace, "namespace", limit)
+        if not isinstance(policy, Policy):
+            raise InvalidInput("policy must be a Policy", field="policy")
+        names.configure(names.intern_namespace(namespace), kind, policy)
+
+    def pause_queue(self, queue: str, *, by: str = "anonymous", namespace: str = "default") -> None:
+        """Let nothing more be claimed from a queue. What runs goes on."""
+        self._set_paused(queue, namespace, self.store.now(), by)
+
+    def resume_queue(self, queue: str, *, namespace: str = "default") -> None:
+        self._set_paused(queue, namespace, None, None)
+
+    def _set_paused(self, queue: str, namespace: str, at: int | None, by: str | None) -> None:
+        names = self.store.names
+        ns = names.intern_namespace(c.text(namespace, "namespace", self.config.limits.name_chars))
+        key = names.intern_queue(ns, c.text(queue, "queue", self.config.limits.name_chars))
+        with self.store.transaction() as tx:
+            tx.query("pause_queue", key=key, at=at, by=by)
+
+    # What the janitor does, one bounded step each.
+
+    def expire_leases(self, now: int | None = None, limit: int = janitor.BATCH) -> list[int]:
+        """Return abandoned work to the queue. Answers the keys of the tasks that were taken back."""
+        return janitor.expire_leases(self.store, self._scope, now, limit)
+
+    def do_due(self, limit: int = janitor.BATCH) -> int:
+        """Promote what may run now, time out what is late, end cancels whose grace is over."""
+        return janitor.do_due(self.store, self._scope, limit)
+
+    def sweep(self) -> int:
+        """One step of everything that is due. Zero when there was nothing to do."""
+        return len(self.expire_leases()) + self.do_due()
+
+    def prune(self, older_than_s: float, *, namespace: str | None = None, limit: int = janitor.BATCH) -> list[int]:
+        """Remove whole terminal jobs by age, a bounded number at a time."""
+        c.seconds(older_than_s, "older_than_s")
+        ns = None
+        if namespace is not None:
+            ns = self.store.names.namespace(namespace)
+            if ns is None:
+                return []
+        return janitor.prune(self.store, older_than_s, ns, limit)
+
+    def janitor(self, every_s: float = 1.0) -> janitor.Janitor:
+        """A thread that sweeps whenever something is due. Start and stop it yourself."""
+        return janitor.Janitor(self.sweep, lambda: janitor.seconds_until_next(self.store), every_s)
+
+    def _scope(self, tx: Tx, size: int) -> Scope:
+        return Scope(tx, size, self._chance)
+
+    # Reads.
+
+    def task(self, task: str, *, namespace: str = "default", actor: str = USER) -> Task:
+        rows = self.store.read("task_by_id", id=c.task_id(task), namespace=namespace)
+        if not rows:
+            raise NotFound(f"there is no task {task}", task=task)
+        return _task(rows[0], actor)
+
+    def tasks(self, *, namespace: str = "default", limit: int = 100, before: int = 2**62) -> list[Task]:
+        """The newest tasks first; `before` a key pages on."""
+        rows = self.store.read("tasks_newest", namespace=namespace, limit=limit, before=before)
+        return [_task(r, USER) for r in rows]
+
+    def events(self, task: str, *, namespace: str = "default", after: int = 0, limit: int = 1000) -> list[Event]:
+        """One task's history, in order."""
+        key = self.task(task, namespace=namespace).key
+        return [event_of(r) for r in self.store.read("events_of_task", key=key, after=after, limit=limit)]
+
+    def events_by_correlation(
+        self, correlation_id: str, *, namespace: str = "default", after: int = 0, limit: int = 1000
+    ) -> list[Event]:
+        rows = self.store.read(
+            "events_by_correlation", correlation_id=correlation_id, namespace=namespace, after=after, limit=limit
+        )
+        return [event_of(r) for r in rows]
+
+    def logs(self, task: str, *, namespace: str = "default", after: int = 0, limit: int = 1000) -> list[LogLine]:
+        """Log lines from a cursor on."""
+        rows = self.store.read("logs_of", id=c.task_id(task), namespace=namespace, after=after, limit=limit)
+        return [_made(LogLine, [*r[:5], _json(r[5])]) for r in rows]
+
+    def dead_letters(
+        self, task: str | None = None, *, namespace: str = "default", limit: int = 100
+    ) -> list[DeadLetter]:
+        rows = self.store.read("dead_letters", id=task, namespace=namespace, limit=limit)
+        return [_made(DeadLetter, [*r[:4], _json(r[4]), *r[5:]]) for r in rows]
+
+
+def command_of(verb: str, fields: dict[str, Any]) -> c.Command:
+    """Make a command from its verb's name and its fields."""
+    kind = c.VERBS.get(verb)
+    if kind is None:
+        raise UnknownVerb(f"there is no verb {verb!r:.80}; there are: {', '.join(c.VERBS)}", field="verb")
+    try:
+        return kind(**fields)
+    except TypeError as e:
+        raise InvalidInput(f"{verb}: {e}".replace(f"{kind.__name__}.__init__() ", ""), field="fields") from None
+
+
+def _check(command: object, limits: Any) -> None:
+    if not isinstance(command, c.Command) or not command.verb:
+        raise UnknownVerb(f"{type(command).__name__} is no command", field="verb")
+    command.check(limits)
+
+
+def _ticket(task: Assignment | int | str, fields: dict[str, Any]) -> dict[str, Any]:
+    return {**(c.ticket(task) if isinstance(task, Assignment) else {"task": task}), **fields}
+
+
+def _receipt(value: Any) -> Receipt:
+    assert isinstance(value, Receipt)
+    return value
+
+
+def _json(text: str | None) -> Any:
+    return None if text is None else orjson.loads(text)
+
+
+def _made(entity: type[T], fields: list[Any]) -> T:
+    """An entity from a row whose columns stand in its fields' order."""
+    return entity(*fields)
+
+
+def _task(r: tuple[Any, ...], actor: str) -> Task:
+    return _made(Task, [*r[:26], *(_json(t) for t in r[26:30]), Policy.from_body(r[30]), actor])
+
+
+def event_of(r: tuple[Any, ...]) -> Event:
+    return _made(Event, [*r[:9], _json(r[9]), *r[10:]])
+
+
+__all__ = ["Engine", "command_of", "event_of"]

@@ -1,0 +1,133 @@
+"""Turn calls that arrive at the same time into one transaction (group commit).
+
+Owns the threads that write. Each caller hands over a unit of commands and gets its own verdicts; a unit that breaks
+a batch is carried out alone, so that it harms nobody. Calls are never repeated unless it is known that nothing was
+written.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from onetray.commands import Command
+from onetray.errors import OnetrayError, OutcomeUnknown, Unavailable
+from onetray.model import Verdict
+
+logger = logging.getLogger("onetray.engine")
+
+Work = Callable[[Sequence[Command]], list[Verdict]]
+
+
+class Unit:
+    """One caller's commands, and a latch that opens when they are answered."""
+
+    __slots__ = ("commands", "done", "verdicts")
+
+    def __init__(self, commands: Sequence[Command]) -> None:
+        self.commands = commands
+        self.verdicts: list[Verdict] = []
+        self.done = threading.Lock()
+        self.done.acquire()
+
+    def answer(self, verdicts: list[Verdict]) -> None:
+        self.verdicts = verdicts
+        self.done.release()
+
+
+class Committer:
+    def __init__(self, work: Work, threads: int, chunk: int, patience_s: float, name: str) -> None:
+        self._work, self._chunk, self._patience_s = work, chunk, patience_s
+        self._waiting: deque[Unit] = deque()
+        self._ready = threading.Condition()
+        self._closed = False
+        self._threads = [threading.Thread(target=self._run, name=f"{name}-{i}", daemon=True) for i in range(threads)]
+        for thread in self._threads:
+            thread.start()
+
+    def carry_out(self, commands: Sequence[Command]) -> list[Verdict]:
+        """Hand over commands and wait for their verdicts."""
+        unit = Unit(commands)
+        with self._ready:
+            if self._closed:
+                raise Unavailable("the engine is closed")
+            self._waiting.append(unit)
+            self._ready.notify()
+        unit.done.acquire()
+        return unit.verdicts
+
+    def close(self) -> None:
+        """Finish what was handed over, then stop."""
+        with self._ready:
+            self._closed = True
+            self._ready.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self) -> None:
+        while True:
+            units = self._next()
+            if not units:
+                return
+            self._together(units)
+
+    def _next(self) -> list[Unit]:
+        """Wait for work, then take what has gathered, up to a chunk."""
+        with self._ready:
+            while not self._waiting and not self._closed:
+                self._ready.wait()
+            units: list[Unit] = []
+            size = 0
+            while self._waiting and (not units or size + len(self._waiting[0].commands) <= self._chunk):
+                units.append(self._waiting.popleft())
+                size += len(units[-1].commands)
+            return units
+
+    def _together(self, units: list[Unit]) -> None:
+        commands = [c for u in units for c in u.commands]
+        try:
+            verdicts = self._patiently(commands)
+        except Exception as e:
+            for unit in units:
+                unit.answer(self._alone(unit.commands, e))
+            return
+        start = 0
+        for unit in units:
+            end = start + len(unit.commands)
+            unit.answer(verdicts[start:end])
+            start = end
+
+    def _alone(self, commands: Sequence[Command], cause: Exception) -> list[Verdict]:
+        """The batch was rolled back: find out which command breaks, and let the others pass."""
+        if isinstance(cause, Unavailable):
+            return [Verdict(error=cause)] * len(commands)
+        return [self._single(command) for command in commands]
+
+    def _single(self, command: Command) -> Verdict:
+        try:
+            return self._patiently([command])[0]
+        except OnetrayError as e:
+            return Verdict(error=e)
+        except Exception as e:
+            logger.exception("%s broke its transaction", command.verb)
+            return Verdict(error=OnetrayError(f"{command.verb} could not be written: {type(e).__name__}: {e}"))
+
+    def _patiently(self, commands: Sequence[Command]) -> list[Verdict]:
+        """Try again while it is known that nothing was written: deadlocks, a database that is away."""
+        until, wait = time.monotonic() + self._patience_s, 0.01
+        while True:
+            try:
+                return self._work(commands)
+            except OutcomeUnknown:
+                raise
+            except Unavailable:
+                if time.monotonic() + wait > until or self._closed:
+                    raise
+            except Exception as e:
+                if getattr(e, "sqlstate", None) not in ("40P01", "40001") or time.monotonic() > until:
+                    raise
+            time.sleep(wait)
+            wait = min(wait * 2, 1.0)

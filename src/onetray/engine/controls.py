@@ -1,0 +1,159 @@
+"""What somebody may do who does not hold the task: resume, cancel, redrive, set its priority, reschedule.
+
+Owns what each leads to from each state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from onetray.clock import SECOND
+from onetray.commands import Cancel, Control, Redrive, Reschedule, Resume, SetPriority, run_at_us
+from onetray.engine.moves import CANCEL, Moves, actor, told
+from onetray.engine.reports import illegal
+from onetray.engine.scope import Scope
+from onetray.engine.submit import Spec, write_tasks
+from onetray.lifecycle import DEAD_LETTERED, HELD, OPEN, PAUSED, QUEUED, TASK
+from onetray.model import Receipt, Row, Verdict
+
+
+def by(command: Control) -> str:
+    return actor(command.actor, command.actor_name)
+
+
+def accepted(command: Control, row: Row, repeated: bool = False) -> Verdict:
+    return Verdict(Receipt(None, row.state, row.fence, row.version, command.actor, repeated))
+
+
+def each(scope: Scope, work: list[tuple[int, Any, Row]], decide: Callable[[Scope, Moves, Any, Row], Verdict]) -> None:
+    moves = Moves(scope.tx)
+    for i, command, row in work:
+        scope.answer(i, decide(scope, moves, command, row))
+    moves.flush()
+
+
+def resume(scope: Scope, work: list[tuple[int, Resume, Row]]) -> None:
+    each(scope, work, _resume)
+
+
+def _resume(scope: Scope, moves: Moves, command: Resume, row: Row) -> Verdict:
+    if row.state not in PAUSED:
+        return Verdict(error=illegal(row, "resume", command.actor))
+    moved = moves.add(
+        TASK.resume, row, by(command), cause=command.cause, trace=command.trace, input=command.input_json,
+        run_at=scope.tx.now,
+    )  # fmt: skip
+    return accepted(command, scope.now_is(moved))
+
+
+def cancel(scope: Scope, work: list[tuple[int, Cancel, Row]]) -> None:
+    each(scope, work, _cancel)
+
+
+def _cancel(scope: Scope, moves: Moves, command: Cancel, row: Row) -> Verdict:
+    if row.state not in OPEN:
+        return Verdict(error=illegal(row, "cancel", command.actor))
+    if command.hard or row.state not in HELD:
+        detail = told(owner=row.owner, lease_expires_at=row.lease_expires_at) if row.owner else None
+        moved = moves.add(TASK.cancel, row, by(command), cause=command.cause, trace=command.trace, detail=detail)
+        return accepted(command, scope.now_is(moved))
+    if row.cancel_at is not None:
+        return accepted(command, row, repeated=True)
+    grace_s = scope.policy(row).cancel_grace_s if command.grace_s is None else command.grace_s
+    moves.put("set_cancel_at", key=row.key, at=scope.tx.now)
+    moves.due(scope.tx.now + int(grace_s * SECOND), row.key, CANCEL, row.fence)
+    moves.note(
+        row, "task.cancel_requested", by(command), cause=command.cause, trace=command.trace,
+        payload=told(grace_s=grace_s),
+    )  # fmt: skip
+    return accepted(command, scope.now_is(row._replace(cancel_at=scope.tx.now)))
+
+
+def set_priority(scope: Scope, work: list[tuple[int, SetPriority, Row]]) -> None:
+    """Change the order among the queued. A ready row is moved under the task's lock."""
+    moves = Moves(scope.tx)
+    changed = []
+    for i, command, row in work:
+        if row.state not in OPEN:
+            scope.answer(i, Verdict(error=illegal(row, "set_priority", command.actor)))
+        elif row.priority == command.priority:
+            scope.answer(i, accepted(command, row, repeated=True))
+        else:
+            changed.append((command, row))
+            scope.answer(i, accepted(command, scope.now_is(row._replace(priority=command.priority))))
+    ready = _take_ready(scope, [row for _, row in changed])
+    for command, row in changed:
+        moves.put("set_priority", key=row.key, priority=command.priority)
+        if row.key in ready:
+            moves.put("insert_ready", queue=row.queue, rank=-command.priority, key=row.key, kind=row.kind)
+        moves.note(
+            row, "task.priority_set", by(command), cause=command.cause, trace=command.trace,
+            payload=told(was=row.priority, priority=command.priority),
+        )  # fmt: skip
+    moves.flush()
+
+
+def reschedule(scope: Scope, work: list[tuple[int, Reschedule, Row]]) -> None:
+    moves = Moves(scope.tx)
+    changed = []
+    for i, command, row in work:
+        if row.state != QUEUED:
+            scope.answer(i, Verdict(error=illegal(row, "reschedule", command.actor)))
+            continue
+        later = row._replace(run_at=run_at_us(scope.tx.now, command.run_at, command.delay_s))
+        changed.append((command, later, row))
+        scope.answer(i, accepted(command, scope.now_is(later)))
+    _take_ready(scope, [row for _, _, row in changed])
+    for command, later, row in changed:
+        moves.put("set_run_at", key=row.key, run_at=later.run_at)
+        moves.enter_queue(later)
+        moves.note(
+            row, "task.rescheduled", by(command), cause=command.cause, trace=command.trace,
+            payload=told(was=row.run_at, run_at=later.run_at),
+        )  # fmt: skip
+    moves.flush()
+
+
+def _take_ready(scope: Scope, rows: list[Row]) -> set[int]:
+    """Take the ready rows of those of these tasks that have one."""
+    queued = [row for row in rows if row.state == QUEUED]
+    if not queued:
+        return set()
+    columns = {
+        "queue": [row.queue for row in queued],
+        "rank": [-row.priority for row in queued],
+        "key": [row.key for row in queued],
+    }
+    return {key for (key,) in scope.tx.batch("take_ready", columns)}
+
+
+def redrive(scope: Scope, work: list[tuple[int, Redrive, Row]]) -> None:
+    for i, command, row in work:
+        scope.answer(i, _redrive(scope, command, row))
+
+
+def _redrive(scope: Scope, command: Redrive, row: Row) -> Verdict:
+    """Submit the same work again as a new job. A dead letter has one successor: asked again, it names it."""
+    tx = scope.tx
+    if row.state in OPEN:
+        return Verdict(error=illegal(row, "redrive", command.actor))
+    if row.state == DEAD_LETTERED:
+        successor = tx.query("lock_letter", key=row.key)[0][0]
+        if successor is not None:
+            return Verdict(_receipt_of(scope, successor, command.actor))
+    ((_, queue, kind, policy, priority, most, correlation, trace, payload, id_),) = tx.query("spec_of", key=row.key)
+    spec = Spec(
+        ns=row.ns, queue=queue, kind=kind, policy=policy, priority=priority, max_attempts=most,
+        run_at=tx.now + int(command.delay_s * SECOND), correlation_id=correlation or id_,
+        trace=command.trace or trace, payload=payload, retry_of=row.key, actor=by(command), cause=command.cause,
+    )  # fmt: skip
+    (receipt,) = write_tasks(tx, [spec])
+    if row.state == DEAD_LETTERED:
+        tx.batch("set_successor", {"key": [row.key], "successor": [spec.key]})
+    return Verdict(receipt._replace(actor=command.actor))
+
+
+def _receipt_of(scope: Scope, key: int, who: str) -> Receipt:
+    (found,) = scope.tx.query("task_by_key", key=key)
+    return Receipt(found[1], found[6], found[8], found[7], who, repeated=True)

@@ -1,0 +1,139 @@
+"""Find the work whose time has come: expired leases, due rows, old jobs.
+
+Owns when the system verbs run. What they do is in system.py. Several janitors may run at once: each row is taken
+by one, in bounded batches.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+import orjson
+
+from onetray.clock import SECOND
+from onetray.commands import EndCancel, Expire, Promote, SystemCommand, TimeOut
+from onetray.engine.batch import HANDLERS
+from onetray.engine.moves import CANCEL, DEADLINE, QUEUE_TTL, RUN, TIMEOUT
+from onetray.engine.scope import Scope
+from onetray.errors import Unavailable
+from onetray.store.base import Store, Tx
+
+logger = logging.getLogger("onetray.janitor")
+
+BATCH = 500
+
+
+def _command(what: str, key: int, fence: int) -> SystemCommand:
+    meant = fence or None
+    match what:
+        case "run":
+            return Promote(task=key, fence=meant)
+        case "cancel":
+            return EndCancel(task=key, fence=meant)
+        case _:
+            return TimeOut(task=key, fence=meant, limit=what)
+
+
+KNOWN = (RUN, CANCEL, QUEUE_TTL, DEADLINE, TIMEOUT)
+NewScope = Callable[[Tx, int], Scope]
+
+
+def expire_leases(store: Store, scope_of: NewScope, now: int | None = None, limit: int = BATCH) -> list[int]:
+    """Return abandoned work to the queue. Answers the keys of the tasks that were taken back."""
+    with store.transaction() as tx:
+        leases = tx.query("expired_leases", now=tx.now if now is None else now, limit=limit)
+        if not leases:
+            return []
+        keys = sorted({k for _, tasks in leases for k in orjson.loads(tasks)})
+        dead = {key for key, _ in leases}
+        taken: list[int] = []
+        for start in range(0, len(keys), BATCH):
+            held = tx.query("tasks_under_lease", keys=keys[start : start + BATCH])
+            commands: list[SystemCommand] = [
+                Expire(task=key, fence=fence, lease=lease) for key, fence, lease in held if lease in dead
+            ]
+            taken += _apply(tx, scope_of, commands)
+        tx.query("delete_leases", keys=sorted(dead))
+        return taken
+
+
+def do_due(store: Store, scope_of: NewScope, limit: int = BATCH) -> int:
+    """Promote, time out and end cancels that are due. Answers how many due rows were dealt with."""
+    with store.transaction() as tx:
+        due = tx.query("due_now", now=tx.now, limit=limit)
+        if not due:
+            return 0
+        # A task may be due for two things: the earlier one first, then the other as it stands after it.
+        for what in KNOWN:
+            _apply(tx, scope_of, [_command(w, key, fence) for _, key, w, fence in due if w == what])
+        columns = {"at": [d[0] for d in due], "key": [d[1] for d in due], "what": [d[2] for d in due]}
+        tx.batch("delete_due", columns)
+        return len(due)
+
+
+def _apply(tx: Tx, scope_of: NewScope, commands: list[SystemCommand]) -> list[int]:
+    """Carry out system commands of one verb inside the janitor's own transaction."""
+    if not commands:
+        return []
+    unique: dict[int, tuple[int, SystemCommand]] = {}
+    for i, command in enumerate(commands):
+        assert isinstance(command.task, int)
+        unique.setdefault(command.task, (i, command))
+    scope = scope_of(tx, len(commands))
+    rows = {row.key: row for row in tx.lock(sorted(unique))}
+    work = [(i, command, rows[key]) for key, (i, command) in unique.items() if key in rows]
+    if work:
+        HANDLERS[commands[0].verb](scope, work)
+    return [row.key for i, _, row in work if scope.verdicts[i].ok]
+
+
+def prune(store: Store, older_than_s: float, ns: int | None = None, limit: int = BATCH, after: int = 0) -> list[int]:
+    """Remove whole terminal jobs that ended long enough ago, with all that belongs to them."""
+    with store.transaction() as tx:
+        before = tx.now - int(older_than_s * SECOND)
+        found = tx.query("prunable_jobs", before=before, after=after, ns=ns, limit=limit, now=tx.now)
+        keys = [key for (key,) in found]
+        if keys:
+            for table in ("idempotency", "dead_letters", "logs", "events", "tasks"):
+                tx.query(f"prune_{table}", keys=keys)
+        return keys
+
+
+class Janitor:
+    """The loop: wakes up when the next thing is due, and at least every `every_s`."""
+
+    def __init__(self, sweep: Callable[[], int], next_at: Callable[[], float], every_s: float = 1.0) -> None:
+        self._sweep, self._next_in_s, self._every_s = sweep, next_at, every_s
+        self._wake = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="onetray-janitor", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping = True
+        self._wake.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            wait = self._every_s
+            try:
+                while self._sweep() and not self._stopping:
+                    pass
+                wait = min(self._every_s, max(0.001, self._next_in_s()))
+            except Unavailable as e:
+                logger.warning("the janitor waits for the database: %s", e)
+            except Exception:
+                logger.exception("the janitor's sweep failed")
+            self._wake.wait(wait)
+            self._wake.clear()
+
+
+def seconds_until_next(store: Store) -> float:
+    """How long until the next lease expires or the next due row is due."""
+    times = [t for t in (store.read("next_due")[0][0], store.read("next_expiry")[0][0]) if t is not None]
+    return (min(times) - store.now()) / SECOND if times else 3600.0

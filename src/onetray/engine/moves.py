@@ -1,0 +1,108 @@
+"""Gather decided moves, so that each transition of a batch is one statement.
+
+Owns the bookkeeping around `tx.move`: the columns that every move needs, the ready and due rows that follow from it.
+Decides nothing: the verbs do.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import orjson
+
+from onetray.clock import SECOND
+from onetray.lifecycle import HELD, QUEUED
+from onetray.machine import Transition
+from onetray.model import Row
+from onetray.store.base import Tx
+
+RUN, QUEUE_TTL, DEADLINE, TIMEOUT, CANCEL = "run", "queue_ttl", "deadline", "timeout", "cancel"
+"""What a due row is about."""
+
+
+def actor(kind: str, name: str) -> str:
+    return f"{kind}:{name}"
+
+
+ENGINE = actor("system", "engine")
+
+
+def told(**facts: Any) -> str:
+    """An event's payload: the facts that are known, as JSON."""
+    return orjson.dumps({k: v for k, v in facts.items() if v is not None}).decode()
+
+
+class Moves:
+    """The moves and side rows of one sub-batch, in columns."""
+
+    def __init__(self, tx: Tx) -> None:
+        self._tx = tx
+        self._moves: dict[tuple[Transition, ...], dict[str, list[Any]]] = {}
+        self._rows: dict[str, dict[str, list[Any]]] = {}
+
+    def add(
+        self,
+        transition: Transition,
+        row: Row,
+        by: str,
+        *,
+        cause: str | None = None,
+        trace: str | None = None,
+        detail: str | None = None,
+        **columns: Any,
+    ) -> Row:
+        """Note one move of one task; returns the row as it will stand."""
+        batch = self._moves.setdefault((transition,), defaultdict(list))
+        now = self._tx.now
+        for name, value in (
+            ("key", row.key), ("version", row.version), ("fence", row.fence), ("was", row.state), ("at", now),
+            ("actor", by), ("cause", cause), ("trace", trace), ("detail", detail),
+        ):  # fmt: skip
+            batch[name].append(value)
+        for name, value in columns.items():
+            batch[name].append(value)
+        moved = row._replace(state=transition.target, version=row.version + 1)
+        if transition.reopens:
+            moved = moved._replace(fence=row.fence + 1, run_at=columns["run_at"])
+            self.enter_queue(moved)
+        if transition.target not in HELD:
+            moved = moved._replace(owner=None, lease=None, lease_expires_at=None)
+        if row.state == QUEUED and transition.target != QUEUED:
+            self.put("delete_ready", queue=row.queue, rank=-row.priority, key=row.key)
+        return moved
+
+    def enter_queue(self, row: Row) -> None:
+        """Make a queued task claimable, or note when it will be."""
+        if row.run_at <= self._tx.now:
+            self.put("insert_ready", queue=row.queue, rank=-row.priority, key=row.key, kind=row.kind)
+        else:
+            self.due(row.run_at, row.key, RUN, row.fence)
+        ttl_s = self._tx.names.policy(row.policy).queue_ttl_s
+        if ttl_s is not None:
+            self.due(max(row.run_at, self._tx.now) + int(ttl_s * SECOND), row.key, QUEUE_TTL, row.fence)
+
+    def due(self, at: int, key: int, what: str, fence: int) -> None:
+        self.put("insert_due", at=at, key=key, what=what, fence=fence)
+
+    def note(self, row: Row, type_: str, by: str, *, cause: str | None, trace: str | None, payload: str | None) -> None:
+        self.put(
+            "insert_note", key=row.key, type=type_, at=self._tx.now, actor=by, cause=cause, trace=trace, payload=payload
+        )
+
+    def put(self, statement: str, **columns: Any) -> None:
+        batch = self._rows.setdefault(statement, defaultdict(list))
+        for name, value in columns.items():
+            batch[name].append(value)
+
+    def put_all(self, hops: tuple[Transition, ...], columns: dict[str, list[Any]]) -> None:
+        """Take a whole batch of one kind of move that was gathered in columns already."""
+        self._moves[hops] = columns
+
+    def flush(self) -> None:
+        """Write it all: a task is moved before its side rows are."""
+        for hops, columns in self._moves.items():
+            self._tx.move(hops, columns)
+        for statement, columns in self._rows.items():
+            self._tx.batch(statement, columns)
+        self._moves, self._rows = {}, {}

@@ -1,0 +1,308 @@
+"""What the holder of a task may say: start, succeed, fail, release, pause, beat, log.
+
+Owns the checks that a reporter really holds the task, and what each report leads to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from onetray.clock import SECOND
+from onetray.commands import Beat, Fail, Log, Pause, Release, Report, Start, Succeed
+from onetray.engine.dead import bury
+from onetray.engine.moves import ENGINE, TIMEOUT, Moves, actor, told
+from onetray.engine.scope import Scope
+from onetray.errors import IllegalTransition, LeaseLost, OnetrayError
+from onetray.lifecycle import ASSIGNED, BLOCKED, HELD, QUEUED, RUNNING, SUCCEEDED, TASK
+from onetray.machine import WORKER
+from onetray.model import Beaten, Receipt, Row, Verdict
+from onetray.retry import backoff_us, retryable
+
+REPORTED = {
+    "start": ("task.started",),
+    "succeed": ("task.succeeded",),
+    "fail": ("task.failed", "task.retried", "task.dead_lettered"),
+    "release": ("task.released",),
+    "pause": ("task.blocked", "task.waiting_input"),
+}
+"""The events that a report leads to: a repeated one finds its own."""
+
+
+def refused(scope: Scope, command: Report, row: Row) -> Verdict | None:
+    """Why this reporter may not speak for the task, or None when it may."""
+    fence = row.fence if command.fence is None else command.fence
+    mine = fence == row.fence and (command.worker is None or row.owner is None or command.worker == row.owner)
+    if mine and row.state in HELD:
+        if scope.tx.now <= (row.lease_expires_at or 0):
+            return None
+        return Verdict(error=_lost(row, fence, "the lease ran out and was not renewed in time"))
+    if _said_before(scope, command, row, fence):
+        return Verdict(Receipt(None, row.state, row.fence, row.version, WORKER, repeated=True))
+    if mine:
+        return Verdict(error=illegal(row, command.verb, WORKER))
+    if fence > row.fence:
+        return Verdict(error=_lost(row, fence, "there has been no such attempt"))
+    return Verdict(error=_lost(row, fence, "another attempt has been opened or another worker holds it"))
+
+
+def _lost(row: Row, fence: int, why: str) -> LeaseLost:
+    return LeaseLost(f"{why}: drop the work and claim again", fence=fence, current_fence=row.fence, state=row.state)
+
+
+def illegal(row: Row, verb: str, who: str) -> OnetrayError:
+    allowed = TASK.actions(row.state, who)
+    return IllegalTransition(
+        f"a task that is {row.state} cannot {verb}; allowed to a {who} now: {', '.join(allowed) or 'nothing'}",
+        **{"from": row.state, "attempted": verb, "allowed": list(allowed)},
+    )
+
+
+def _said_before(scope: Scope, command: Report, row: Row, fence: int) -> bool:
+    """Whether the same report about the same attempt was accepted before."""
+    expected = REPORTED.get(command.verb)
+    if expected is None or not 0 < fence <= row.fence:
+        return False
+    if row.state == SUCCEEDED and row.fence == fence:
+        return command.verb == "succeed"
+    for type_, state, at_fence, payload in scope.tx.query("outcomes_of_attempt", key=row.key, fence=fence):
+        ended_it = at_fence == fence and state not in (QUEUED, *HELD)
+        opened_next = at_fence == fence + 1 and state == QUEUED
+        if ended_it or opened_next:
+            reported = orjson.loads(payload).get("report") if payload else None
+            return reported == command.verb or (reported is None and type_ in expected)
+    return command.verb == "start" and row.fence == fence and row.state == RUNNING
+
+
+def by(command: Report, row: Row) -> str:
+    return actor(WORKER, command.worker or row.owner or "anonymous")
+
+
+def accepted(moved: Row) -> Verdict:
+    return Verdict(Receipt(None, moved.state, moved.fence, moved.version, WORKER))
+
+
+def start(scope: Scope, work: list[tuple[int, Start, Row]]) -> None:
+    moves = Moves(scope.tx)
+    for i, command, row in work:
+        no = refused(scope, command, row)
+        if no is None and row.state == RUNNING:
+            no = Verdict(Receipt(None, row.state, row.fence, row.version, WORKER, repeated=True))
+        scope.answer(i, no or _start(scope, moves, command, row))
+    moves.flush()
+
+
+def _start(scope: Scope, moves: Moves, command: Report, row: Row) -> Verdict:
+    timeout_s = scope.policy(row).timeout_s
+    if timeout_s is not None:
+        moves.due(scope.tx.now + int(timeout_s * SECOND), row.key, TIMEOUT, row.fence)
+    return accepted(scope.now_is(moves.add(TASK.start, row, by(command, row), trace=command.trace)))
+
+
+def succeed(scope: Scope, work: list[tuple[int, Succeed, Row]]) -> None:
+    """Finish the tasks that the callers hold. Those not started yet are started in the same write."""
+    now, moves = scope.tx.now, Moves(scope.tx)
+    fresh = _SucceedColumns()
+    running = _SucceedColumns()
+    for i, command, row in work:
+        no = refused(scope, command, row)
+        if no is not None:
+            scope.answer(i, no)
+            continue
+        columns, hops = (fresh, 2) if row.state == ASSIGNED else (running, 1)
+        columns.add(command, row, now)
+        scope.ended(row, SUCCEEDED, hops)
+        scope.answer(i, Verdict(Receipt(None, SUCCEEDED, row.fence, row.version + hops, WORKER)))
+    for columns, path in ((fresh, TASK.path(TASK.succeed, ASSIGNED)), (running, TASK.path(TASK.succeed, RUNNING))):
+        if columns.key:
+            moves.put_all(path, columns.as_batch(now))
+    moves.flush()
+
+
+class _SucceedColumns:
+    """The hot path: columns are gathered without a dict for each task."""
+
+    def __init__(self) -> None:
+        self.key: list[int] = []
+        self.version: list[int] = []
+        self.fence: list[int] = []
+        self.actor: list[str] = []
+        self.trace: list[str | None] = []
+        self.result: list[str | None] = []
+        self.began: list[int] = []
+
+    def add(self, command: Succeed, row: Row, now: int) -> None:
+        self.key.append(row.key)
+        self.version.append(row.version)
+        self.fence.append(row.fence)
+        self.actor.append(f"worker:{row.owner}")
+        self.trace.append(command.trace)
+        self.result.append(command.result_json)
+        self.began.append(now - int(command.ran_s * SECOND) if command.ran_s else now)
+
+    def as_batch(self, now: int) -> dict[str, list[Any]]:
+        nothing = [None] * len(self.key)
+        return {
+            "key": self.key, "version": self.version, "fence": self.fence, "at": [now] * len(self.key),
+            "actor": self.actor, "cause": nothing, "trace": self.trace, "detail": nothing, "result": self.result,
+            "began": self.began,
+        }  # fmt: skip
+
+
+def each(scope: Scope, work: list[tuple[int, Any, Row]], decide: Callable[[Scope, Moves, Any, Row], Verdict]) -> None:
+    """Let a decision be made about each task that its reporter holds."""
+    first, second = Moves(scope.tx), Moves(scope.tx)
+    for i, command, row in work:
+        no = refused(scope, command, row)
+        if no is not None:
+            scope.answer(i, no)
+            continue
+        if command.verb == "fail" and row.state == ASSIGNED and row.cancel_at is None:
+            row = first.add(TASK.start, row, by(command, row), trace=command.trace)
+        scope.answer(i, decide(scope, second, command, row))
+    # Starts are written before what follows from them.
+    first.flush()
+    second.flush()
+
+
+def fail(scope: Scope, work: list[tuple[int, Fail, Row]]) -> None:
+    each(scope, work, _fail)
+
+
+def _fail(scope: Scope, moves: Moves, command: Fail, row: Row) -> Verdict:
+    if row.cancel_at is not None:
+        return accepted(cancelled_instead(scope, moves, command, row))
+    if command.reason_code is not None:
+        return accepted(bury(scope, moves, row, command.reason_code, command.stage, command.error_json, by_of=command))
+    policy = scope.policy(row)
+    if not retryable(policy, command.error_class, command.retryable):
+        moved = moves.add(
+            TASK.fail, row, by(command, row), trace=command.trace, error=command.error_json,
+            detail=told(error=orjson.Fragment(command.error_json)),
+        )  # fmt: skip
+        return accepted(scope.now_is(moved))
+    return accepted(attempt_failed(scope, moves, row, command, "exhausted_retries"))
+
+
+def attempt_failed(scope: Scope, moves: Moves, row: Row, failure: Fail, reason: str) -> Row:
+    """Open the next attempt, or end the task when none is left."""
+    policy = scope.policy(row)
+    if row.attempts < row.max_attempts:
+        wait = (
+            backoff_us(policy, row.attempts, scope.chance)
+            if failure.retry_after_s is None
+            else int(failure.retry_after_s * SECOND)
+        )
+        moved = moves.add(
+            TASK.retry, row, ENGINE, trace=failure.trace, error=failure.error_json, run_at=scope.tx.now + wait,
+            detail=told(
+                report=failure.verb, owner=row.owner, lease_expires_at=row.lease_expires_at,
+                run_at=scope.tx.now + wait, error=orjson.Fragment(failure.error_json),
+            ),
+        )  # fmt: skip
+        return scope.now_is(moved)
+    if policy.on_exhaustion == "dead_letter":
+        return bury(scope, moves, row, reason, failure.stage, failure.error_json, by_of=failure)
+    moved = moves.add(
+        TASK.fail, row, ENGINE, trace=failure.trace, error=failure.error_json,
+        detail=told(report=failure.verb, reason=reason, error=orjson.Fragment(failure.error_json)),
+    )  # fmt: skip
+    return scope.now_is(moved)
+
+
+def cancelled_instead(scope: Scope, moves: Moves, command: Report, row: Row) -> Row:
+    """After a soft cancel, whatever is not a success ends in the cancelled tray."""
+    moved = moves.add(
+        TASK.cancel, row, ENGINE, cause="cancel was requested", trace=command.trace,
+        detail=told(report=command.verb, owner=row.owner, lease_expires_at=row.lease_expires_at),
+    )  # fmt: skip
+    return scope.now_is(moved)
+
+
+def release(scope: Scope, work: list[tuple[int, Release, Row]]) -> None:
+    each(scope, work, _release)
+
+
+def _release(scope: Scope, moves: Moves, command: Release, row: Row) -> Verdict:
+    if row.cancel_at is not None:
+        return accepted(cancelled_instead(scope, moves, command, row))
+    moved = moves.add(
+        TASK.release, row, by(command, row), cause=command.reason, trace=command.trace,
+        run_at=scope.tx.now + int(command.delay_s * SECOND),
+        detail=told(owner=row.owner, lease_expires_at=row.lease_expires_at),
+    )  # fmt: skip
+    return accepted(scope.now_is(moved._replace(attempts=row.attempts - 1, spared=0)))
+
+
+def pause(scope: Scope, work: list[tuple[int, Pause, Row]]) -> None:
+    each(scope, work, _pause)
+
+
+def _pause(scope: Scope, moves: Moves, command: Pause, row: Row) -> Verdict:
+    if row.cancel_at is not None:
+        return accepted(cancelled_instead(scope, moves, command, row))
+    transition = TASK.block if command.state == BLOCKED else TASK.wait_for_input
+    moved = moves.add(
+        transition, row, by(command, row), cause=command.reason, trace=command.trace, held_by=command.owner,
+        held_why=command.reason, detail=told(held_by=command.owner, owner=row.owner,
+        lease_expires_at=row.lease_expires_at),
+    )  # fmt: skip
+    return accepted(scope.now_is(moved._replace(attempts=row.attempts - 1)))
+
+
+def beat(scope: Scope, work: list[tuple[int, Beat, Row]]) -> None:
+    """Renew leases; tell each worker which of the lease's tasks should stop, and which it has lost."""
+    tx, moves = scope.tx, Moves(scope.tx)
+    wanted: dict[int, int | None] = {}
+    asking: list[tuple[int, Row]] = []
+    for i, command, row in work:
+        no = refused(scope, command, row)
+        if no is not None:
+            scope.answer(i, no)
+            continue
+        assert row.lease is not None
+        wanted[row.lease] = None if command.lease_s is None else int(command.lease_s * SECOND)
+        asking.append((i, row))
+        if scope.policy(row).record_heartbeats:
+            moves.note(row, "task.heartbeat", by(command, row), cause=None, trace=command.trace, payload=None)
+    if asking:
+        columns = {"key": list(wanted), "length": list(wanted.values()), "at": [tx.now] * len(wanted)}
+        renewed = {key: (until, orjson.loads(tasks)) for key, until, tasks in tx.batch("renew_lease", columns)}
+        held = {k: (id_, lease, cancel, done) for k, id_, lease, cancel, done in tx.query(
+            "held_tasks", keys=sorted({k for _, tasks in renewed.values() for k in tasks}))}  # fmt: skip
+        for i, row in asking:
+            scope.answer(i, _beaten(row, renewed, held))
+    moves.flush()
+
+
+def _beaten(row: Row, renewed: dict[int, Any], held: dict[int, Any]) -> Verdict:
+    if row.lease not in renewed:
+        return Verdict(error=_lost(row, row.fence, "the lease ran out and was not renewed in time"))
+    until, tasks = renewed[row.lease]
+    mine = [held[k] for k in tasks if k in held]
+    cancel = tuple(id_ for id_, lease, cancel_at, _ in mine if lease == row.lease and cancel_at is not None)
+    lost = tuple(id_ for id_, lease, _, done in mine if lease != row.lease and done is None)
+    return Verdict(Beaten(until, cancel, lost))
+
+
+def log(scope: Scope, work: list[tuple[int, Log, Row]]) -> None:
+    """Append lines, numbered without a gap under the task's lock."""
+    tx, moves = scope.tx, Moves(scope.tx)
+    speaking = []
+    for i, command, row in work:
+        no = refused(scope, command, row)
+        if no is not None:
+            scope.answer(i, no)
+        else:
+            speaking.append((i, command, row))
+    last: dict[int, int] = dict(tx.query("last_cursor", keys=[row.key for _, _, row in speaking])) if speaking else {}
+    for i, command, row in speaking:
+        for cursor, (level, line, data) in enumerate(command.stored, last.get(row.key, 0) + 1):
+            moves.put(
+                "insert_log", key=row.key, cursor=cursor, at=tx.now, attempt=row.attempts, level=level, line=line,
+                data=data,
+            )  # fmt: skip
+        scope.answer(i, Verdict(last.get(row.key, 0) + len(command.stored)))
+    moves.flush()

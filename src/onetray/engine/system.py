@@ -1,0 +1,174 @@
+"""What only the engine itself does: expire, time out, promote, end a soft cancel, dead-letter.
+
+Owns what happens to work that nobody finished. Who is due for it is found by janitor.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onetray.commands import DeadLetterIt, EndCancel, Expire, Promote, SystemCommand, TimeOut
+from onetray.engine.controls import accepted, by, each
+from onetray.engine.dead import bury
+from onetray.engine.moves import Moves, told
+from onetray.engine.reports import illegal
+from onetray.engine.scope import Scope
+from onetray.errors import Conflict
+from onetray.lifecycle import ASSIGNED, HELD, OPEN, PAUSED, QUEUED, RUNNING, TASK
+from onetray.model import MAX_SPARED, Row, Verdict
+from onetray.retry import backoff_us
+
+
+class NotDue(Conflict):
+    """The task has moved on, or its time has not come: there is nothing to do."""
+
+    code = "not_due"
+
+
+def passed_by(command: SystemCommand, row: Row) -> bool:
+    return command.fence is not None and command.fence != row.fence
+
+
+def not_due(row: Row) -> Verdict:
+    return Verdict(error=NotDue(state=row.state, fence=row.fence))
+
+
+def expire(scope: Scope, work: list[tuple[int, Expire, Row]]) -> None:
+    each(scope, work, _expire)
+
+
+def _expire(scope: Scope, moves: Moves, command: Expire, row: Row) -> Verdict:
+    if row.state not in HELD:
+        return Verdict(error=illegal(row, "expire", command.actor))
+    wrong_lease = command.lease is not None and command.lease != row.lease
+    if passed_by(command, row) or wrong_lease or scope.tx.now <= (row.lease_expires_at or 0):
+        return not_due(row)
+    if row.cancel_at is not None:
+        return accepted(command, _end(scope, moves, command, row, "cancel was requested"))
+    error = told(**{"class": "LeaseExpired", "message": f"worker {row.owner} stopped renewing its lease"})
+    if row.state == ASSIGNED and row.spared >= MAX_SPARED:
+        return accepted(command, bury(scope, moves, row, "infrastructure_failure", "fetch", error, by_of=command))
+    if row.state == RUNNING and row.attempts >= row.max_attempts:
+        return accepted(command, _exhausted(scope, moves, command, row, error, "exhausted_retries"))
+    never_started = row.state == ASSIGNED
+    wait = 0 if never_started else backoff_us(scope.policy(row), row.attempts, scope.chance)
+    return accepted(command, _reopen(scope, moves, command, row, never_started, wait))
+
+
+def _reopen(scope: Scope, moves: Moves, command: SystemCommand, row: Row, never_started: bool, wait: int) -> Row:
+    """Take the task from its holder. One that never began gets its attempt back."""
+    given_back, spared = (1, row.spared + 1) if never_started else (0, 0)
+    moved = moves.add(
+        TASK.expire, row, by(command), cause=command.cause, given_back=given_back, spared=spared,
+        run_at=scope.tx.now + wait,
+        detail=told(owner=row.owner, lease_expires_at=row.lease_expires_at, given_back=bool(given_back)),
+    )  # fmt: skip
+    return scope.now_is(moved._replace(attempts=row.attempts - given_back, spared=spared))
+
+
+def _exhausted(scope: Scope, moves: Moves, command: SystemCommand, row: Row, error: str, reason: str) -> Row:
+    if scope.policy(row).on_exhaustion == "dead_letter":
+        return bury(scope, moves, row, reason, "exec", error, by_of=command)
+    return scope.now_is(_failed(moves, command, row, error, reason))
+
+
+def _failed(moves: Moves, command: SystemCommand, row: Row, error: str, reason: str) -> Row:
+    detail = told(reason=reason, owner=row.owner, lease_expires_at=row.lease_expires_at)
+    return moves.add(TASK.fail, row, by(command), cause=command.cause, error=error, detail=detail)
+
+
+def _end(scope: Scope, moves: Moves, command: SystemCommand, row: Row, cause: str) -> Row:
+    detail = told(report=command.verb, owner=row.owner, lease_expires_at=row.lease_expires_at)
+    return scope.now_is(moves.add(TASK.cancel, row, by(command), cause=cause, detail=detail))
+
+
+def time_out(scope: Scope, work: list[tuple[int, TimeOut, Row]]) -> None:
+    first, second = Moves(scope.tx), Moves(scope.tx)
+    for i, command, row in work:
+        scope.answer(i, _time_out(scope, first, second, command, row))
+    # A task that is taken from its holder is back in the queue before it ends there.
+    first.flush()
+    second.flush()
+
+
+def _time_out(scope: Scope, first: Moves, second: Moves, command: TimeOut, row: Row) -> Verdict:
+    if row.state not in OPEN:
+        return Verdict(error=illegal(row, "time_out", command.actor))
+    if passed_by(command, row):
+        return not_due(row)
+    if command.limit == "queue_ttl":
+        return _end_waiting(scope, second, command, row) if row.state == QUEUED else not_due(row)
+    if command.limit == "timeout":
+        return _end_attempt(scope, second, command, row) if row.state == RUNNING else not_due(row)
+    if row.cancel_at is not None:
+        return accepted(command, _end(scope, second, command, row, "cancel was requested"))
+    if row.state == RUNNING:
+        return accepted(command, scope.now_is(_failed(second, command, row, _timed_out(command), "timeout")))
+    if row.state == ASSIGNED:
+        row = _reopen(scope, first, command, row, never_started=True, wait=0)
+    return _end_waiting(scope, second, command, row)
+
+
+def _timed_out(command: TimeOut) -> str:
+    return told(**{"class": "Timeout", "message": f"timed out or was orphaned ({command.limit})"})
+
+
+def _end_waiting(scope: Scope, moves: Moves, command: TimeOut, row: Row) -> Verdict:
+    assert row.state in (QUEUED, *PAUSED)
+    moved = moves.add(
+        TASK.time_out, row, by(command), cause=command.limit, error=_timed_out(command),
+        detail=told(reason="timeout", limit=command.limit),
+    )  # fmt: skip
+    return accepted(command, scope.now_is(moved))
+
+
+def _end_attempt(scope: Scope, moves: Moves, command: TimeOut, row: Row) -> Verdict:
+    """A handler ran too long: its attempt has failed, and the policy decides what follows."""
+    if row.cancel_at is not None:
+        return accepted(command, _end(scope, moves, command, row, "cancel was requested"))
+    error = _timed_out(command)
+    if row.attempts >= row.max_attempts:
+        return accepted(command, _exhausted(scope, moves, command, row, error, "timeout"))
+    wait = backoff_us(scope.policy(row), row.attempts, scope.chance)
+    moved = moves.add(
+        TASK.retry, row, by(command), cause=command.limit, error=error, run_at=scope.tx.now + wait,
+        detail=told(report=command.verb, owner=row.owner, lease_expires_at=row.lease_expires_at),
+    )  # fmt: skip
+    return accepted(command, scope.now_is(moved))
+
+
+def promote(scope: Scope, work: list[tuple[int, Promote, Row]]) -> None:
+    each(scope, work, _promote)
+
+
+def _promote(scope: Scope, moves: Moves, command: Promote, row: Row) -> Verdict:
+    if row.state != QUEUED or passed_by(command, row) or row.run_at > scope.tx.now:
+        return not_due(row)
+    moves.put("promote_ready", queue=row.queue, rank=-row.priority, key=row.key, kind=row.kind)
+    return accepted(command, row)
+
+
+def end_cancel(scope: Scope, work: list[tuple[int, EndCancel, Row]]) -> None:
+    each(scope, work, _end_cancel)
+
+
+def _end_cancel(scope: Scope, moves: Moves, command: EndCancel, row: Row) -> Verdict:
+    if row.state not in HELD or row.cancel_at is None or passed_by(command, row):
+        return not_due(row)
+    return accepted(command, _end(scope, moves, command, row, "the grace of the cancel is over"))
+
+
+def dead_letter(scope: Scope, work: list[tuple[int, DeadLetterIt, Row]]) -> None:
+    each(scope, work, _dead_letter)
+
+
+def _dead_letter(scope: Scope, moves: Moves, command: DeadLetterIt, row: Row) -> Verdict:
+    if row.state not in (QUEUED, *HELD):
+        return Verdict(error=illegal(row, "dead_letter", command.actor))
+    if passed_by(command, row):
+        return not_due(row)
+    error: dict[str, Any] = {"class": "PolicyError", "message": command.message or command.reason_code}
+    moved = bury(
+        scope, moves, row, command.reason_code, command.stage, told(**error), by_of=command, cause=command.cause
+    )
+    return accepted(command, moved)

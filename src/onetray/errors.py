@@ -1,0 +1,157 @@
+"""Every error that onetray raises.
+
+    OnetrayError
+    ├── InvalidInput          a field is wrong: nothing was written
+    │   ├── TooLarge          a field or a batch is past its limit
+    │   └── UnknownVerb       there is no such command
+    ├── NotFound              no such task in this namespace
+    ├── Conflict              the command was understood and refused
+    │   ├── IllegalTransition the lifecycle has no such move from here
+    │   ├── LeaseLost         another attempt holds the task now
+    │   └── KeyReused         the idempotency key belongs to another body
+    ├── Unavailable           the database could not be reached; nothing was written
+    │   └── OutcomeUnknown    the connection broke during COMMIT and could not be asked again
+    ├── StoreError            the database refused the set-up: the message says what to do
+    │   ├── MigrationNeeded   the schema is older or newer than this code
+    │   └── MissingExtra      a part that is not installed
+    └── GuardFailed           a guarded UPDATE moved fewer rows than were decided: a bug, rolled back
+
+The class is the cause, the attributes are the facts, the message is the next step.
+
+Handlers raise the classes of the second tree to say how a failure is to be treated:
+
+    TransientError            try again        PermanentError    never try again
+    ValidationError           never try again  LeaseConflictError  the task is somebody else's
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class OnetrayError(Exception):
+    """The root of everything that onetray raises on purpose."""
+
+    code: ClassVar[str] = "error"
+    status: ClassVar[int] = 500
+
+    def __init__(self, message: str = "", **facts: Any) -> None:
+        super().__init__(message or (type(self).__doc__ or "").strip().splitlines()[0])
+        self.facts = facts
+
+    def __getattr__(self, name: str) -> Any:
+        facts = self.__dict__.get("facts", {})
+        if name in facts:
+            return facts[name]
+        raise AttributeError(name)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"code": self.code, "message": str(self), **self.facts}
+
+
+class InvalidInput(OnetrayError):
+    """A field is wrong. Mend it and call again; nothing was written."""
+
+    code, status = "invalid_input", 400
+
+
+class TooLarge(InvalidInput):
+    """A field is past its limit. Send less, or raise the limit."""
+
+    code, status = "too_large", 413
+
+
+class UnknownVerb(InvalidInput):
+    """There is no such command."""
+
+    code = "unknown_verb"
+
+
+class NotFound(OnetrayError):
+    """No such task in this namespace."""
+
+    code, status = "not_found", 404
+
+
+class Conflict(OnetrayError):
+    """The command was understood and refused."""
+
+    code, status = "conflict", 409
+
+
+class IllegalTransition(Conflict):
+    """The lifecycle has no such move from here. `allowed` names the moves that it has."""
+
+    code = "illegal_transition"
+
+
+class LeaseLost(Conflict):
+    """This attempt no longer holds the task. Drop the work and claim again."""
+
+    code = "lease_lost"
+
+
+class KeyReused(Conflict):
+    """The idempotency key was used with another body. Use a new key, or send the first body again."""
+
+    code = "key_reused"
+
+
+class Unavailable(OnetrayError):
+    """The database could not be reached; nothing was written. Try again."""
+
+    code, status = "unavailable", 503
+
+
+class OutcomeUnknown(Unavailable):
+    """The connection broke during COMMIT. Ask by key whether it took effect before calling again."""
+
+    code = "outcome_unknown"
+
+
+class StoreError(OnetrayError):
+    """The database cannot be used as it is."""
+
+    code = "store_error"
+
+
+class MigrationNeeded(StoreError):
+    """The schema does not fit this code. Run `onetray migrate`."""
+
+    code = "migration_needed"
+
+
+class MissingExtra(StoreError):
+    """A part of onetray is not installed."""
+
+    code = "missing_extra"
+
+
+class GuardFailed(OnetrayError):
+    """A guarded write moved fewer rows than were decided. The batch was rolled back."""
+
+    code = "guard_failed"
+
+
+class TaskError(Exception):
+    """What a handler raises to say how its failure is to be treated."""
+
+    retryable: ClassVar[bool] = True
+
+
+class TransientError(TaskError):
+    """It may work next time: try again after a pause."""
+
+
+class PermanentError(TaskError):
+    """It will never work: do not try again."""
+
+    retryable = False
+
+
+class ValidationError(PermanentError):
+    """The input is wrong: do not try again."""
+
+
+class LeaseConflictError(TransientError):
+    """Somebody else holds what the handler needs."""

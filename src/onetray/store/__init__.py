@@ -1,0 +1,24 @@
+"""The databases: one text of SQL for both, a small class for what differs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onetray.clock import Clock
+from onetray.errors import StoreError
+from onetray.store.base import Store
+
+
+def open_store(url: str, clock: Clock | None = None, *, create: bool = True, **options: Any) -> Store:
+    """Open the database that a URL names. SQLite is migrated by itself; PostgreSQL by `onetray migrate`."""
+    if url.startswith("sqlite:"):
+        from onetray.store.sqlite import SqliteStore
+
+        lite = SqliteStore(url, clock, create=create)
+        lite.migrate()
+        return lite
+    if url.startswith(("postgresql:", "postgres:")):
+        from onetray.store.postgres import PostgresStore
+
+        return PostgresStore(url, clock, **options)
+    raise StoreError(f"{url.split('://')[0]!r} is no database that onetray knows: write sqlite:///… or postgresql://…")

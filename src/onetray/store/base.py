@@ -1,0 +1,112 @@
+"""What a store is: transactions that query, write in batches and move; reads; migrations.
+
+Owns the shape that both databases share. What differs is in sqlite.py and postgres.py.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from onetray.clock import Clock
+from onetray.errors import MigrationNeeded
+from onetray.machine import Transition
+from onetray.model import Row
+from onetray.store.names import Names
+from onetray.store.sqltext import book, migrations
+
+Columns = Mapping[str, Any]
+"""A batch in columns: a list for each, all of one length."""
+Rows = list[tuple[Any, ...]]
+
+
+class Tx(Protocol):
+    """One transaction. Everything that it did is there after it, or nothing is."""
+
+    names: Names
+
+    @property
+    def now(self) -> int:
+        """The time of this transaction: on PostgreSQL the database's, read after the last locks were taken."""
+        ...
+
+    def query(self, name: str, /, **params: Any) -> Rows: ...
+
+    def batch(self, name: str, columns: Columns, /, **params: Any) -> Rows:
+        """Run a statement for all rows of a batch, given as columns."""
+        ...
+
+    def move(self, hops: tuple[Transition, ...], columns: Columns) -> None:
+        """Change the state of these tasks and write one event for each hop. The only way to do so."""
+        ...
+
+    def lock(self, keys: list[int]) -> list[Row]:
+        """Lock tasks in sorted order and read what decisions are made from."""
+        ...
+
+    def pick(self, queue: int, kinds: list[int] | None, limit: int) -> Rows:
+        """Lock claimable tasks, highest priority first, then oldest; skip what others have locked."""
+        ...
+
+    def insert_tasks(self, tasks: Columns, ready: Columns, events: Columns) -> None: ...
+
+    def new_keys(self, count: int) -> list[int]: ...
+
+    def new_leases(self, count: int) -> list[int]: ...
+
+
+class Store(ABC):
+    """A database with onetray's tables in it."""
+
+    dialect: str
+    writers: int
+    """How many transactions may write at the same time with profit."""
+
+    def __init__(self, clock: Clock | None) -> None:
+        self.clock = clock
+        self.book = book(self.dialect)
+        self.names = Names(self)
+
+    @abstractmethod
+    def transaction(self) -> AbstractContextManager[Tx]: ...
+
+    @abstractmethod
+    def read(self, name: str, /, **params: Any) -> Rows:
+        """Run one named query outside of any transaction, from any thread."""
+
+    @abstractmethod
+    def read_sql(self, sql: str, /, **params: Any) -> Rows:
+        """Run a query that is not in the book: the verifier's, and `:name` parameters."""
+
+    @abstractmethod
+    def now(self) -> int: ...
+
+    @abstractmethod
+    def version(self) -> int:
+        """The number of the last migration that was applied; 0 for an empty database."""
+
+    @abstractmethod
+    def migrate(self) -> list[int]:
+        """Apply what is missing, under a lock. Returns the numbers that were applied."""
+
+    @abstractmethod
+    def upto(self) -> int:
+        """An event id below which nothing can appear any more: the feed reads as far as this."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def check_version(self) -> None:
+        have, want = self.version(), migrations(self.dialect)[-1]
+        if have < want:
+            raise MigrationNeeded(
+                f"the schema is at version {have}, this code needs {want}: run `onetray migrate`", have=have, want=want
+            )
+        if have > want:
+            raise MigrationNeeded(
+                f"the schema is at version {have}, this code knows only {want}: install a newer onetray",
+                have=have,
+                want=want,
+            )

@@ -1,0 +1,374 @@
+"""PostgreSQL 14 or later, through psycopg 3: many writers, guarded by row locks.
+
+Owns connections, the pipeline, COPY, the resolution of a COMMIT whose answer was lost, and the feed's barrier.
+Keeps no session state: every transaction may run on another server connection (pgbouncer in transaction mode).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from onetray import points
+from onetray.clock import Clock
+from onetray.errors import GuardFailed, MissingExtra, OutcomeUnknown, StoreError, Unavailable
+from onetray.machine import Transition
+from onetray.model import Row
+from onetray.store.base import Columns, Rows, Store
+from onetray.store.names import Names
+from onetray.store.sqltext import PARAM, POSTGRES, WORDS, migration, migrations
+
+try:
+    import psycopg
+    from psycopg import Connection
+    from psycopg_pool import ConnectionPool, PoolTimeout
+except ImportError as e:  # pragma: no cover
+    raise MissingExtra("PostgreSQL needs psycopg: pip install 'onetray[postgres]'") from e
+
+COPY_FROM = 50
+"""From this many tasks on COPY is faster than an INSERT of arrays."""
+MIGRATION_LOCK = 7_136_211_505
+_CLOCK = WORDS[POSTGRES]["clock"].replace(":now", "%(now)s")
+_BEGIN = f"SELECT pg_current_xact_id()::text, {_CLOCK}"
+_START = -(2**31), 0
+
+
+@dataclass(slots=True)
+class LowWater:
+    """Where a queue's claims may start to look.
+
+    While an old snapshot is open, deleted rows stay in the index and every claim from the start has to step over
+    them. What was found first by the last look from the start has nothing claimable before it.
+    """
+
+    rank: int = _START[0]
+    task: int = _START[1]
+    looked_at: float = field(default=float("-inf"))
+    cost_s: float = 0.0
+
+    def may_start_here(self) -> bool:
+        """A look from the start is due every second, and never takes more than a twentieth of the time."""
+        return time.monotonic() - self.looked_at < max(1.0, 20 * self.cost_s)
+
+
+class PostgresTx:
+    def __init__(self, connection: Connection[Any], store: PostgresStore) -> None:
+        self._connection = connection
+        self._store = store
+        self._book = store.book
+        self.names: Names = store.names
+        self._given = store.clock.now() if store.clock else None
+        self._pending: list[tuple[str, dict[str, Any], int | None]] = [("BEGIN", {}, None)]
+        self._now: int | None = None
+        self.xid: str | None = None
+
+    @property
+    def now(self) -> int:
+        if self._now is None:
+            self._send()
+        assert self._now is not None
+        return self._now
+
+    def query(self, name: str, /, **params: Any) -> Rows:
+        statement = self._book.statements[name]
+        params.setdefault("now", self._given)
+        return self._send((statement.sql, params, None), returns=statement.returns)
+
+    def batch(self, name: str, columns: Columns, /, **params: Any) -> Rows:
+        statement = self._book.statements[name]
+        if not statement.returns:
+            self._pending.append((statement.sql, {**columns, **params, "now": params.get("now", self._given)}, None))
+            return []
+        return self.query(name, **columns, **params)
+
+    def move(self, hops: tuple[Transition, ...], columns: Columns) -> None:
+        move = self._book.moves[tuple(h.name for h in hops)]
+        points.hit("moving")
+        self._pending.append((move.update.sql, dict(columns), len(columns["key"])))
+        if points.hook is not None:
+            self._send()
+        points.hit("updated")
+        points.hit("moved")
+
+    def lock(self, keys: list[int]) -> list[Row]:
+        found = self.query("lock_tasks", keys=keys)
+        if found:
+            self._now = found[-1][-1]
+        points.hit("locked")
+        return [Row._make(r[:-1]) for r in found]
+
+    def pick(self, queue: int, kinds: list[int] | None, limit: int) -> Rows:
+        if kinds is None:
+            found = self._pick_any(queue, limit)
+        elif len(kinds) == 1:
+            found = self.query("claim_kind", queue=queue, kind=kinds[0], limit=limit)
+        else:
+            found = self._pick_kinds(queue, kinds, limit)
+        if found:
+            self._now = max(self.now, found[-1][-1])
+        return found
+
+    def _pick_any(self, queue: int, limit: int) -> Rows:
+        low = self._store.low_water.setdefault(queue, LowWater())
+        if low.may_start_here():
+            found = self.query("claim_any", queue=queue, rank=low.rank, task=low.task, limit=limit)
+            # Short of the limit there may be something before the mark: a late commit, a requeue, a higher
+            # priority. It is looked for at once unless looking was slow.
+            if len(found) == limit or time.monotonic() - low.looked_at < 20 * low.cost_s:
+                return found
+            already = {r[1] for r in found}
+            return (
+                found
+                + [r for r in self._pick_from_start(queue, limit, low) if r[1] not in already][: limit - len(found)]
+            )
+        return self._pick_from_start(queue, limit, low)
+
+    def _pick_from_start(self, queue: int, limit: int, low: LowWater) -> Rows:
+        began = time.monotonic()
+        found = self.query("claim_any", queue=queue, rank=_START[0], task=_START[1], limit=limit)
+        low.looked_at = time.monotonic()
+        low.cost_s = low.looked_at - began
+        low.rank, low.task = (found[0][0], found[0][1]) if found else _START
+        return found
+
+    def _pick_kinds(self, queue: int, kinds: list[int], limit: int) -> Rows:
+        """Merge the kinds' heads without locking, then lock from each kind as many as it has in the merge."""
+        heads = sorted(
+            (rank, task, kind)
+            for kind in kinds
+            for rank, task in self.query("heads_of_kind", queue=queue, kind=kind, limit=limit)
+        )[:limit]
+        found: Rows = []
+        for kind in kinds:
+            wanted = sum(1 for head in heads if head[2] == kind)
+            if wanted:
+                found += self.query("claim_kind", queue=queue, kind=kind, limit=wanted)
+        return sorted(found)
+
+    def insert_tasks(self, tasks: Columns, ready: Columns, events: Columns) -> None:
+        if len(tasks["key"]) < COPY_FROM:
+            self.batch("insert_task", tasks)
+            self.batch("insert_ready", ready)
+            self.batch("insert_event", events)
+            return
+        self._send()
+        self._copy("task", tasks)
+        if ready["key"]:
+            self._copy("ready", {"task": ready["key"], **{k: v for k, v in ready.items() if k != "key"}})
+        self._copy("event", events)
+
+    def _copy(self, table: str, columns: Columns) -> None:
+        sql = f"COPY onetray.{table} ({', '.join(columns)}) FROM STDIN"
+        with self._connection.cursor() as cursor, cursor.copy(sql) as copy:
+            write = copy.write_row
+            for row in zip(*columns.values(), strict=True):
+                write(row)
+
+    def new_keys(self, count: int) -> list[int]:
+        return self._next("onetray.entity_key", count)
+
+    def new_leases(self, count: int) -> list[int]:
+        return self._next("onetray.lease_key", count)
+
+    def _next(self, sequence: str, count: int) -> list[int]:
+        sql = "SELECT nextval(%(sequence)s) FROM generate_series(1, %(count)s)"
+        return [k for (k,) in self._send((sql, {"sequence": sequence, "count": count}, None))]
+
+    def _send(self, last: tuple[str, dict[str, Any], int | None] | None = None, returns: bool = True) -> Rows:
+        """Send what is pending, and one more, in one round trip; check that every move moved what it should."""
+        begins = self.xid is None
+        todo = self._pending
+        self._pending = []
+        if begins:
+            # The number comes before the first nextval of an event id: the feed's barrier relies on it.
+            todo.insert(1, (_BEGIN, {"now": self._given}, None))
+        if last is not None:
+            todo.append(last)
+        if not todo:
+            return []
+        if len(todo) == 1:
+            cursors = [self._connection.execute(todo[0][0], todo[0][1])]
+        else:
+            with self._connection.pipeline():
+                cursors = [self._connection.execute(sql, params) for sql, params, _ in todo]
+        if begins:
+            self.xid, self._now = cursors[1].fetchall()[0]
+            points.hit("begun")
+        for (sql, _, expected), cursor in zip(todo, cursors, strict=True):
+            if expected is not None:
+                moved = cursor.fetchall()[0][0]
+                if moved != expected:
+                    raise GuardFailed(f"moved {moved} of {expected} tasks: {sql[:60]}")
+        return cursors[-1].fetchall() if last is not None and returns else []
+
+    def flush(self) -> None:
+        if self.xid is not None or len(self._pending) > 1:
+            self._send()
+
+
+class PostgresStore(Store):
+    dialect = POSTGRES
+    writers = 3
+
+    def __init__(
+        self,
+        url: str,
+        clock: Clock | None = None,
+        *,
+        pooler: bool = False,
+        connections: int = 8,
+        patience_s: float = 60.0,
+    ) -> None:
+        self.url, self._pooler, self.patience_s = url, pooler, patience_s
+        self.low_water: dict[int, LowWater] = {}
+        kwargs = {"autocommit": True, "connect_timeout": 10, "application_name": "onetray"}
+        if pooler:
+            kwargs["prepare_threshold"] = None
+        try:
+            psycopg.conninfo.conninfo_to_dict(url)
+        except psycopg.ProgrammingError as e:
+            raise StoreError(f"the database URL cannot be read: {e}") from e
+        self._pool: ConnectionPool[Connection[Any]] = ConnectionPool(
+            url, min_size=1, max_size=connections, kwargs=kwargs, open=False, timeout=10, name="onetray"
+        )
+        self._pool.open()
+        try:
+            self._pool.wait(timeout=15)
+        except PoolTimeout as e:
+            self._pool.close()
+            raise Unavailable(f"PostgreSQL does not answer at {_without_password(url)}: {e}") from e
+        super().__init__(clock)
+
+    @contextmanager
+    def _connection(self) -> Iterator[Connection[Any]]:
+        try:
+            with self._pool.connection() as connection:
+                yield connection
+        except PoolTimeout as e:
+            raise Unavailable(f"no connection to PostgreSQL could be had: {e}") from e
+
+    @contextmanager
+    def transaction(self) -> Iterator[PostgresTx]:
+        with self._connection() as connection:
+            tx = PostgresTx(connection, self)
+            try:
+                yield tx
+                tx.flush()
+            except BaseException as e:
+                _roll_back(connection)
+                if _lost(connection, e):
+                    raise Unavailable(f"the connection to PostgreSQL broke: {e}") from e
+                raise
+            if tx.xid is None:
+                return
+            points.hit("committing")
+            try:
+                connection.execute("COMMIT")
+                committed = True
+            except psycopg.OperationalError as e:
+                if not _lost(connection, e):
+                    raise
+                committed = False
+        if not committed and not self._took_effect(tx.xid):
+            raise Unavailable("the connection to PostgreSQL broke before COMMIT took effect; nothing was written")
+        points.hit("committed")
+
+    def _took_effect(self, xid: str) -> bool:
+        """Ask the database what became of a transaction whose COMMIT was not answered."""
+        until = time.monotonic() + self.patience_s
+        while True:
+            with suppress(psycopg.OperationalError, Unavailable), self._connection() as connection:
+                status = connection.execute("SELECT pg_xact_status(%s::xid8)", (xid,)).fetchone()
+                if status is not None and status[0] in ("committed", "aborted"):
+                    return bool(status[0] == "committed")
+            if time.monotonic() > until:
+                raise OutcomeUnknown(f"transaction {xid} could not be asked about", xid=xid)
+            time.sleep(0.05)
+
+    def read(self, name: str, /, **params: Any) -> Rows:
+        statement = self.book.statements[name]
+        params.setdefault("now", self.clock.now() if self.clock else None)
+        return self._fetch(statement.sql, params)
+
+    def read_sql(self, sql: str, /, **params: Any) -> Rows:
+        return self._fetch(PARAM.sub(r"%(\1)s", sql.replace("%", "%%")), params)
+
+    def _fetch(self, sql: str, params: dict[str, Any]) -> Rows:
+        try:
+            with self._connection() as connection:
+                return connection.execute(sql, params).fetchall()
+        except psycopg.OperationalError as e:
+            raise Unavailable(f"PostgreSQL did not answer: {e}") from e
+
+    def now(self) -> int:
+        return int(self._fetch(f"SELECT {_CLOCK}", {"now": self.clock.now() if self.clock else None})[0][0])
+
+    def version(self) -> int:
+        there = self._fetch("SELECT to_regclass('onetray.migration')", {})[0][0]
+        return int(self._fetch("SELECT coalesce(max(number), 0) FROM onetray.migration", {})[0][0]) if there else 0
+
+    def migrate(self) -> list[int]:
+        applied = []
+        for number in migrations(POSTGRES):
+            with self._connection() as connection, connection.transaction():
+                # Held to the end of this transaction: the next one to migrate waits, then finds it done.
+                connection.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
+                # Rather give up than queue behind a long reader and stop every worker meanwhile.
+                connection.execute("SET LOCAL lock_timeout = '5s'")
+                connection.execute("CREATE SCHEMA IF NOT EXISTS onetray")
+                connection.execute(
+                    "CREATE TABLE IF NOT EXISTS onetray.migration "
+                    "(number integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())"
+                )
+                done = connection.execute("SELECT 1 FROM onetray.migration WHERE number = %s", (number,)).fetchone()
+                if done is None:
+                    connection.execute(migration(POSTGRES, number).encode())
+                    connection.execute("INSERT INTO onetray.migration (number) VALUES (%s)", (number,))
+                    applied.append(number)
+        return applied
+
+    def upto(self) -> int:
+        """Wait until every transaction that may still write an id up to the sequence's last value has ended.
+
+        A writer has its transaction number before its first event id. So a number that is taken after the last id
+        was read is higher than that of every writer with an id up to it; once all transactions below it have
+        ended, those ids are committed or will never be.
+        """
+        with self._connection() as connection:
+            last, called = connection.execute("SELECT last_value, is_called FROM onetray.event_id").fetchall()[0]
+            if not called:
+                return 0
+            barrier = int(connection.execute("SELECT pg_current_xact_id()::text").fetchall()[0][0])
+            while True:
+                xmin = connection.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text").fetchall()[0][0]
+                if int(xmin) >= barrier:
+                    return int(last)
+                time.sleep(0.002)
+
+    def last_id(self) -> int:
+        """The last event id that was handed out: a cheap look whether there may be anything new."""
+        last, called = self._fetch("SELECT last_value, is_called FROM onetray.event_id", {})[0]
+        return int(last) if called else 0
+
+    def close(self) -> None:
+        self._pool.close()
+
+
+def _roll_back(connection: Connection[Any]) -> None:
+    with suppress(psycopg.Error):
+        connection.execute("ROLLBACK")
+
+
+def _lost(connection: Connection[Any], error: BaseException) -> bool:
+    """Whether the connection is gone, rather than a statement refused."""
+    if isinstance(error, psycopg.OperationalError) and error.sqlstate in ("57P01", "57P02", "57P03"):
+        return True
+    return isinstance(error, psycopg.Error) and (connection.closed or connection.broken)
+
+
+def _without_password(url: str) -> str:
+    parts = psycopg.conninfo.conninfo_to_dict(url)
+    return f"{parts.get('host', 'localhost')}:{parts.get('port', 5432)}/{parts.get('dbname', '')}"

@@ -1,0 +1,43 @@
+-- name: due_now
+SELECT at, task, what, fence FROM onetray.due WHERE at <= :now ORDER BY at, task, what LIMIT :limit {skip_locked_due}
+
+-- name: delete_due
+DELETE FROM onetray.due {using_batch} due.at = b.at AND due.task = b.key AND due.what = b.what
+
+-- name: next_due
+SELECT min(at) FROM onetray.due
+
+-- name: next_expiry
+SELECT min(expires_at) FROM onetray.lease
+
+-- name: prunable_jobs
+-- Keys rise with time, so the walk may stop at the first task that was created after the cut. The newest event
+-- stays: SQLite would hand out its number again.
+SELECT t.key FROM onetray.task AS t
+WHERE t.key > :after AND t.created_at <= :before AND t.finished_at IS NOT NULL AND t.finished_at <= :before
+    AND t.key = t.job AND (CAST(:ns AS integer) IS NULL OR t.ns = :ns)
+    AND NOT EXISTS (SELECT 1 FROM onetray.idempotency AS i WHERE i.job = t.key AND i.expires_at > :now)
+    AND t.key <> (SELECT e.job FROM onetray.event AS e ORDER BY e.id DESC LIMIT 1)
+ORDER BY t.key LIMIT :limit {skip_locked_t}
+
+-- name: prune_idempotency
+DELETE FROM onetray.idempotency WHERE job {in:keys:bigint}
+
+-- name: prune_dead_letters
+DELETE FROM onetray.dead_letter WHERE task {in:keys:bigint}
+
+-- name: prune_logs
+DELETE FROM onetray.log WHERE task {in:keys:bigint}
+
+-- name: prune_events
+DELETE FROM onetray.event WHERE entity {in:keys:bigint}
+
+-- name: prune_tasks
+DELETE FROM onetray.task WHERE key {in:keys:bigint}
+
+-- name: expired_keys
+DELETE FROM onetray.idempotency WHERE expires_at <= :now
+
+-- name: prune_notes
+DELETE FROM onetray.event WHERE version IS NULL AND type {in:types:text} AND ts < :before
+    AND id < (SELECT max(id) FROM onetray.event)

@@ -1,0 +1,89 @@
+-- What lies beside the tasks: idempotency keys, dead letters, logs, queues, kinds.
+
+-- name: take_key
+-- A key whose time is over is taken over by the new job; a living one stays as it is.
+INSERT INTO onetray.idempotency (kind, key, job, body_hash, expires_at)
+SELECT b.kind, b.key, b.job, b.body_hash, b.expires_at {from_batch} WHERE true
+ON CONFLICT (kind, key) DO UPDATE SET job = excluded.job, body_hash = excluded.body_hash,
+    expires_at = excluded.expires_at
+WHERE idempotency.expires_at <= :now
+
+-- name: keys_taken
+SELECT i.kind, i.key, i.job, i.body_hash, CAST(t.id AS text), t.state, t.fence, t.version
+FROM onetray.idempotency AS i JOIN onetray.task AS t ON t.key = i.job {join_batch} i.kind = b.kind AND i.key = b.key
+
+-- name: insert_dead_letter
+INSERT INTO onetray.dead_letter (task, ns, created_at, reason_code, stage, last_error, attempts, last_owner,
+    last_lease_expires_at, correlation_id, trace_id, payload_hash)
+SELECT b.key, b.ns, b.at, b.reason_code, b.stage, b.last_error, b.attempts, b.last_owner, b.last_lease_expires_at,
+    b.correlation_id, b.trace_id, b.payload_hash {from_batch}
+
+-- name: facts_for_dead_letter
+SELECT key, CAST(id AS text), correlation_id, trace, payload, error FROM onetray.task WHERE key {in:keys:bigint}
+
+-- name: last_holders
+-- Who held each task last: the newest move out of a worker's hands says so in its payload.
+SELECT e.entity, e.payload FROM onetray.event AS e
+WHERE e.entity {in:keys:bigint} AND e.version IS NOT NULL AND e.was {in:held:text} AND e.payload IS NOT NULL
+ORDER BY e.entity, e.version
+
+-- name: lock_letter
+SELECT successor FROM onetray.dead_letter WHERE task = :key {for_update}
+
+-- name: set_successor
+UPDATE onetray.dead_letter SET successor = b.successor {from_batch} WHERE dead_letter.task = b.key
+
+-- name: dead_letters
+SELECT CAST(t.id AS text), d.created_at, d.reason_code, d.stage, d.last_error, d.attempts, d.last_owner,
+    d.last_lease_expires_at, d.correlation_id, d.trace_id, d.payload_hash, CAST(s.id AS text)
+FROM onetray.dead_letter AS d JOIN onetray.task AS t ON t.key = d.task
+    JOIN onetray.namespace AS n ON n.key = d.ns
+    LEFT JOIN onetray.task AS s ON s.key = d.successor
+WHERE n.name = :namespace AND (CAST(:id AS text) IS NULL OR CAST(t.id AS text) = :id) ORDER BY d.task DESC LIMIT :limit
+
+-- name: spec_of
+SELECT t.key, t.queue, t.kind, t.policy, t.priority, t.max_attempts, t.correlation_id, t.trace, t.payload,
+    CAST(t.id AS text)
+FROM onetray.task AS t WHERE t.key = :key
+
+-- name: last_cursor
+SELECT task, max(cursor) FROM onetray.log WHERE task {in:keys:bigint} GROUP BY task
+
+-- name: insert_log
+INSERT INTO onetray.log (task, cursor, ts, attempt, level, line, data)
+SELECT b.key, b.cursor, b.at, b.attempt, b.level, b.line, b.data {from_batch}
+
+-- name: logs_of
+SELECT l.cursor, l.ts, l.attempt, l.level, l.line, l.data
+FROM onetray.log AS l JOIN onetray.task AS t ON t.key = l.task JOIN onetray.namespace AS n ON n.key = t.ns
+WHERE t.id = :id AND n.name = :namespace AND l.cursor > :after ORDER BY l.cursor LIMIT :limit
+
+-- name: namespaces
+SELECT key, name FROM onetray.namespace
+
+-- name: queues
+SELECT key, ns, name FROM onetray.queue
+
+-- name: kinds
+SELECT key, ns, name, policy FROM onetray.kind
+
+-- name: policies
+SELECT key, body FROM onetray.policy
+
+-- name: add_namespace
+INSERT INTO onetray.namespace (name) VALUES (:name) ON CONFLICT DO NOTHING
+
+-- name: add_queue
+INSERT INTO onetray.queue (ns, name) VALUES (:ns, :name) ON CONFLICT DO NOTHING
+
+-- name: add_policy
+INSERT INTO onetray.policy (body) VALUES (:body) ON CONFLICT DO NOTHING
+
+-- name: add_kind
+INSERT INTO onetray.kind (ns, name, policy) VALUES (:ns, :name, :policy) ON CONFLICT DO NOTHING
+
+-- name: set_kind_policy
+UPDATE onetray.kind SET policy = :policy WHERE key = :key
+
+-- name: pause_queue
+UPDATE onetray.queue SET paused_at = :at, paused_by = :by WHERE key = :key

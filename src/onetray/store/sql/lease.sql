@@ -1,0 +1,31 @@
+-- name: insert_lease
+INSERT INTO onetray.lease (key, ns, worker, expires_at, length, tasks, request_key, part)
+SELECT b.key, b.ns, b.worker, b.expires_at, b.length, b.tasks, b.request_key, b.part {from_batch}
+
+-- name: leases_of_request
+SELECT key, tasks, expires_at FROM onetray.lease
+WHERE ns = :ns AND worker = :worker AND request_key = :request_key ORDER BY part
+
+-- name: claimed_again
+-- The tasks that a repeated claim still holds.
+SELECT t.key, CAST(t.id AS text), t.kind, t.policy, t.fence, t.attempts, t.payload, t.input, t.correlation_id,
+    t.trace, t.lease, t.state, t.queue
+FROM onetray.task AS t WHERE t.key {in:keys:bigint} ORDER BY t.key
+
+-- name: renew_lease
+-- A lease is good up to and including its expiry; past it there is nothing to renew.
+UPDATE onetray.lease SET expires_at = {greatest}(lease.expires_at, b.at + coalesce(b.length, lease.length)) {from_batch}
+WHERE lease.key = b.key AND lease.expires_at >= b.at
+RETURNING lease.key, lease.expires_at, lease.tasks
+
+-- name: expired_leases
+SELECT key, tasks FROM onetray.lease WHERE expires_at < :now ORDER BY expires_at, key LIMIT :limit {skip_locked_lease}
+
+-- name: tasks_under_lease
+SELECT key, fence, lease FROM onetray.task WHERE key {in:keys:bigint} AND lease IS NOT NULL
+
+-- name: held_tasks
+SELECT key, CAST(id AS text), lease, cancel_at, finished_at FROM onetray.task WHERE key {in:keys:bigint} ORDER BY key
+
+-- name: delete_leases
+DELETE FROM onetray.lease WHERE key {in:keys:bigint}

@@ -1,0 +1,112 @@
+-- name: keys_of
+SELECT CAST(id AS text), key FROM onetray.task WHERE id {in:ids:uuid}
+
+-- name: lock_tasks
+-- Sorted, so that two batches can never wait for each other. The clock is read after the locks are held.
+SELECT l.*, {clock} FROM (
+    SELECT task.key, task.ns, task.job, task.state, task.version, task.fence, task.owner, task.lease,
+        lease.expires_at AS lease_expires_at, task.attempts, task.max_attempts, task.spared,
+        task.queue, task.kind, task.policy, task.priority, task.run_at, task.cancel_at,
+        task.created_at, task.started_at
+    FROM onetray.task LEFT JOIN onetray.lease ON lease.key = task.lease
+    WHERE task.key {in:keys:bigint}
+    ORDER BY task.key {for_update_of_task}
+) AS l
+
+-- name: claim_any
+SELECT r.rank, t.key, CAST(t.id AS text), t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
+    t.correlation_id, t.trace, {clock}
+FROM onetray.ready AS r JOIN onetray.task AS t ON t.key = r.task
+WHERE r.queue = :queue AND (r.rank, r.task) >= (:rank, :task)
+    AND EXISTS (SELECT 1 FROM onetray.queue AS q WHERE q.key = :queue AND q.paused_at IS NULL)
+ORDER BY r.queue, r.rank, r.task LIMIT :limit {skip_locked}
+
+-- name: claim_kind
+SELECT r.rank, t.key, CAST(t.id AS text), t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
+    t.correlation_id, t.trace, {clock}
+FROM onetray.ready AS r JOIN onetray.task AS t ON t.key = r.task
+WHERE r.queue = :queue AND r.kind = :kind
+    AND EXISTS (SELECT 1 FROM onetray.queue AS q WHERE q.key = :queue AND q.paused_at IS NULL)
+ORDER BY r.queue, r.kind, r.rank, r.task LIMIT :limit {skip_locked}
+
+-- name: heads_of_kind
+-- What a claim of several kinds merges before it locks anything.
+SELECT r.rank, r.task FROM onetray.ready AS r
+WHERE r.queue = :queue AND r.kind = :kind
+ORDER BY r.queue, r.kind, r.rank, r.task LIMIT :limit
+
+-- name: insert_task
+INSERT INTO onetray.task (key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts,
+    spared, created_at, updated_at, run_at, state, retry_of, correlation_id, trace, payload)
+SELECT b.key, b.id, b.job, b.ns, b.queue, b.kind, b.policy, b.version, b.fence, b.priority, b.attempts,
+    b.max_attempts, b.spared, b.created_at, b.updated_at, b.run_at, b.state, b.retry_of, b.correlation_id, b.trace,
+    b.payload {from_batch}
+
+-- name: insert_event
+INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id,
+    cause, trace, payload)
+SELECT b.entity, b.job, b.ts, b.ns, b.version, b.fence, b.attempts, b.type, b.was, b.state, b.actor,
+    b.correlation_id, b.cause, b.trace, b.payload {from_batch}
+
+-- name: insert_note
+-- A note has no version and changes nothing; job and correlation come from the task.
+INSERT INTO onetray.event (entity, job, ts, ns, fence, attempts, type, actor, correlation_id, cause, trace, payload)
+SELECT task.key, task.job, {greatest}(b.at, task.updated_at), task.ns, task.fence, task.attempts, b.type, b.actor,
+    task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.payload
+FROM onetray.task {join_batch} task.key = b.key
+
+-- name: insert_ready
+INSERT INTO onetray.ready (queue, rank, task, kind) SELECT b.queue, b.rank, b.key, b.kind {from_batch}
+
+-- name: delete_ready
+DELETE FROM onetray.ready {using_batch} ready.queue = b.queue AND ready.rank = b.rank AND ready.task = b.key
+
+-- name: insert_due
+INSERT INTO onetray.due (at, task, what, fence) SELECT b.at, b.key, b.what, b.fence {from_batch} WHERE true
+ON CONFLICT (at, task, what) DO UPDATE SET fence = excluded.fence
+
+-- name: set_priority
+UPDATE onetray.task SET priority = b.priority {from_batch} WHERE task.key = b.key
+
+-- name: set_run_at
+UPDATE onetray.task SET run_at = b.run_at {from_batch} WHERE task.key = b.key
+
+-- name: set_cancel_at
+UPDATE onetray.task SET cancel_at = b.at {from_batch} WHERE task.key = b.key
+
+-- name: outcomes_of_attempt
+-- What became of the attempt with this fence: how it ended, or how the next one was opened.
+SELECT type, state, fence, payload FROM onetray.event
+WHERE entity = :key AND version IS NOT NULL AND fence IN (:fence, :fence + 1) ORDER BY version
+
+-- name: ready_of
+SELECT task FROM onetray.ready WHERE queue = :queue AND rank = :rank AND task = :task
+
+-- name: task_by_id
+{select_task} WHERE t.id = :id AND n.name = :namespace
+
+-- name: task_by_key
+{select_task} WHERE t.key = :key
+
+-- name: tasks_newest
+{select_task} WHERE n.name = :namespace AND t.key < :before ORDER BY t.key DESC LIMIT :limit
+
+-- word: select_task
+SELECT t.key, CAST(t.id AS text), (SELECT CAST(j.id AS text) FROM onetray.task AS j WHERE j.key = t.job), n.name,
+    q.name, k.name, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at, t.updated_at,
+    t.run_at, t.started_at, t.finished_at, t.owner, t.lease, l.expires_at, t.cancel_at, t.held_by, t.held_why,
+    (SELECT CAST(o.id AS text) FROM onetray.task AS o WHERE o.key = t.retry_of),
+    coalesce(t.correlation_id, CAST(t.id AS text)), t.trace, t.payload, t.input, t.result, t.error, p.body
+FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
+    JOIN onetray.kind AS k ON k.key = t.kind JOIN onetray.policy AS p ON p.key = t.policy
+    LEFT JOIN onetray.lease AS l ON l.key = t.lease
+
+-- name: take_ready
+-- As delete_ready, and says which tasks were there.
+DELETE FROM onetray.ready {using_batch} ready.queue = b.queue AND ready.rank = b.rank AND ready.task = b.key
+RETURNING ready.task
+
+-- name: promote_ready
+-- Two janitors may promote the same task: the second finds it there.
+INSERT INTO onetray.ready (queue, rank, task, kind) SELECT b.queue, b.rank, b.key, b.kind {from_batch} WHERE true
+ON CONFLICT DO NOTHING

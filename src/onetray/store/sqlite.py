@@ -1,0 +1,275 @@
+"""SQLite, through apsw: one file, one writer at a time, group commit above it.
+
+Owns connections, pragmas and the statements' execution on SQLite. One thread at a time may use a transaction;
+reads have a connection for each thread.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from heapq import merge
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import apsw
+import orjson
+
+from onetray import points
+from onetray.clock import Clock, SystemClock
+from onetray.errors import GuardFailed, StoreError, Unavailable
+from onetray.machine import Transition
+from onetray.model import Row
+from onetray.store.base import Columns, Rows, Store
+from onetray.store.filesystem import network_filesystem
+from onetray.store.names import Names
+from onetray.store.sqltext import EVENT_COLUMNS, SQLITE, Book, Move, Statement, migration, migrations
+
+PRAGMAS = (
+    # Readers never wait for the writer, and a commit is one append and one fsync.
+    "journal_mode = WAL",
+    # What was acknowledged survives a power cut. NORMAL gains nothing once commits are grouped.
+    "synchronous = FULL",
+    "cache_size = -65536",
+    "temp_store = MEMORY",
+    "foreign_keys = ON",
+    # The log is folded back every 1,000 pages; longer intervals were measured without gain.
+    "wal_autocheckpoint = 1000",
+)
+BUSY_S = 30.0
+_memory_names = itertools.count()
+_INSERT_EVENT = f"INSERT INTO event ({EVENT_COLUMNS}) VALUES ({', '.join('?' * 15)})"
+
+
+class SqliteTx:
+    def __init__(self, connection: apsw.Connection, store: SqliteStore) -> None:
+        self._connection = connection
+        self._book: Book = store.book
+        self._clock: Clock = store.time
+        self.names: Names = store.names
+        self._now = store.time.now()
+
+    @property
+    def now(self) -> int:
+        return self._now
+
+    def query(self, name: str, /, **params: Any) -> Rows:
+        statement = self._book.statements[name]
+        params.setdefault("now", self._now)
+        return self._connection.execute(statement.sql, bound(statement, params)).fetchall()
+
+    def batch(self, name: str, columns: Columns, /, **params: Any) -> Rows:
+        statement = self._book.statements[name]
+        params.setdefault("now", self._now)
+        return list(self._connection.executemany(statement.sql, in_rows(statement, columns, params)))
+
+    def move(self, hops: tuple[Transition, ...], columns: Columns) -> None:
+        move: Move = self._book.moves[tuple(h.name for h in hops)]
+        points.hit("moving")
+        moved = list(self._connection.executemany(move.update.sql, in_rows(move.update, columns, {})))
+        if len(moved) != len(columns["key"]):
+            raise GuardFailed(f"{move.name} moved {len(moved)} of {len(columns['key'])} tasks")
+        points.hit("updated")
+        if len(hops) == 2:
+            self._connection.executemany(_INSERT_EVENT, [_first_hop(hops[0], r) for r in moved])
+        self._connection.executemany(_INSERT_EVENT, [r[:15] for r in moved])
+        points.hit("moved")
+
+    def lock(self, keys: list[int]) -> list[Row]:
+        # BEGIN IMMEDIATE holds the only lock there is.
+        rows = [Row._make(r[:-1]) for r in self.query("lock_tasks", keys=keys)]
+        points.hit("locked")
+        return rows
+
+    def pick(self, queue: int, kinds: list[int] | None, limit: int) -> Rows:
+        if kinds is None:
+            return self.query("claim_any", queue=queue, rank=-(2**31), task=0, limit=limit)
+        found = [self.query("claim_kind", queue=queue, kind=k, limit=limit) for k in kinds]
+        return found[0] if len(found) == 1 else list(itertools.islice(merge(*found), limit))
+
+    def insert_tasks(self, tasks: Columns, ready: Columns, events: Columns) -> None:
+        self.batch("insert_task", tasks)
+        self.batch("insert_ready", ready)
+        self.batch("insert_event", events)
+
+    def new_keys(self, count: int) -> list[int]:
+        return self._count("entity_key", count)
+
+    def new_leases(self, count: int) -> list[int]:
+        return self._count("lease_key", count)
+
+    def _count(self, name: str, count: int) -> list[int]:
+        sql = "UPDATE counter SET value = value + ? WHERE name = ? RETURNING value"
+        last: Any = self._connection.execute(sql, (count, name)).fetchall()[0][0]
+        return list(range(last - count + 1, last + 1))
+
+
+def _first_hop(hop: Transition, r: tuple[Any, ...]) -> tuple[Any, ...]:
+    return (*r[:2], r[15], r[3], r[4] - 1, *r[5:7], hop.event, hop.sources[0], hop.target, *r[10:14], None)
+
+
+def bound(statement: Statement, params: dict[str, Any]) -> dict[str, Any]:
+    for name in statement.lists:
+        params[name] = orjson.dumps(list(params[name])).decode()
+    return params
+
+
+def in_rows(statement: Statement, columns: Columns, params: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
+    """Turn columns into the tuples that the statement binds, one for each row."""
+    some: Sequence[Any] = next(iter(columns.values()))
+    return zip(
+        *(columns[c] if c in columns else itertools.repeat(params[c], len(some)) for c in statement.columns),
+        strict=True,
+    )
+
+
+class SqliteStore(Store):
+    dialect = SQLITE
+    writers = 1
+
+    def __init__(self, url: str, clock: Clock | None = None, *, create: bool = True) -> None:
+        self.time: Clock = clock or SystemClock()
+        self.path = _path(url)
+        self.memory = self.path is None
+        if self.path is not None:
+            _refuse_network(self.path)
+            if not create and not os.path.exists(self.path):
+                raise StoreError(f"there is no database at {self.path}", path=self.path)
+        self._name = self.path or f"file:/onetray-{os.getpid()}-{next(_memory_names)}?vfs=memdb"
+        self._local = threading.local()
+        self._all: list[apsw.Connection] = []
+        self._writing = threading.Lock()
+        self._closed = False
+        self._writer = self._connect()
+        super().__init__(clock)
+
+    def _connect(self) -> apsw.Connection:
+        flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_URI
+        try:
+            connection = apsw.Connection(self._name, flags=flags, statementcachesize=200)
+            connection.set_busy_handler(_patient())
+            for pragma in PRAGMAS:
+                connection.execute(f"PRAGMA {pragma}").fetchall()
+        except apsw.Error as e:
+            raise StoreError(f"cannot open the database at {self._name}: {e}", path=self._name) from e
+        self._all.append(connection)
+        return connection
+
+    @contextmanager
+    def transaction(self) -> Iterator[SqliteTx]:
+        with self._writing:
+            connection = self._writer
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                points.hit("begun")
+                yield SqliteTx(connection, self)
+                points.hit("committing")
+                connection.execute("COMMIT")
+            except (apsw.BusyError, apsw.FullError, apsw.IOError, apsw.ReadOnlyError) as e:
+                _roll_back(connection)
+                raise Unavailable(f"the database could not be written: {e}") from e
+            except BaseException:
+                _roll_back(connection)
+                raise
+        points.hit("committed")
+
+    def read(self, name: str, /, **params: Any) -> Rows:
+        statement = self.book.statements[name]
+        params.setdefault("now", self.time.now())
+        return self._reader().execute(statement.sql, bound(statement, params)).fetchall()
+
+    def read_sql(self, sql: str, /, **params: Any) -> Rows:
+        return self._reader().execute(sql.replace("onetray.", ""), params).fetchall()
+
+    def _reader(self) -> apsw.Connection:
+        connection: apsw.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._local.connection = self._connect()
+        return connection
+
+    def now(self) -> int:
+        return self.time.now()
+
+    def version(self) -> int:
+        return _number(self._reader(), "PRAGMA user_version")
+
+    def migrate(self) -> list[int]:
+        applied = []
+        with self._writing:
+            for number in migrations(SQLITE):
+                self._writer.execute("BEGIN IMMEDIATE")
+                try:
+                    # Asked again under the lock: another process may have been first.
+                    if _number(self._writer, "PRAGMA user_version") < number:
+                        self._writer.execute(migration(SQLITE, number))
+                        self._writer.execute(f"PRAGMA user_version = {number}")
+                        applied.append(number)
+                    self._writer.execute("COMMIT")
+                except BaseException:
+                    _roll_back(self._writer)
+                    raise
+        return applied
+
+    def upto(self) -> int:
+        # Writers take turns, so ids become visible in their order.
+        return int(self.read("last_event_id")[0][0])
+
+    def changes(self) -> int:
+        """A number that changes when another connection has written."""
+        return _number(self._reader(), "PRAGMA data_version")
+
+    def close(self) -> None:
+        with self._writing:
+            if not self._closed:
+                self._closed = True
+                for connection in reversed(self._all):
+                    connection.close(True)
+
+
+def _number(connection: apsw.Connection, sql: str) -> int:
+    value: Any = connection.execute(sql).fetchall()[0][0]
+    return int(value)
+
+
+def _roll_back(connection: apsw.Connection) -> None:
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")
+
+
+def _patient() -> Any:
+    """Wait for the lock in short, uneven steps: SQLite's own steps grow to 100 ms and starve the unlucky."""
+    since = [0.0]
+
+    def wait(tries: int) -> bool:
+        if tries == 0:
+            since[0] = time.monotonic()
+        time.sleep(random.uniform(0.0005, 0.005))
+        return time.monotonic() - since[0] < BUSY_S
+
+    return wait
+
+
+def _path(url: str) -> str | None:
+    """The file that a URL names, or None for a database in memory."""
+    if url in ("sqlite://", "sqlite://:memory:", "sqlite:///:memory:"):
+        return None
+    parts = urlsplit(url)
+    if parts.netloc or not parts.path.strip("/"):
+        raise StoreError(f"{url!r} names no file: write sqlite:///relative.db or sqlite:////absolute.db", url=url)
+    return os.path.abspath(unquote(parts.path[1:]))
+
+
+def _refuse_network(path: str) -> None:
+    kind = network_filesystem(path)
+    if kind is not None:
+        raise StoreError(
+            f"{path} is on a network file system ({kind}), where SQLite's locks do not hold. "
+            "Keep the file on a local disk, or use PostgreSQL",
+            path=path,
+            filesystem=kind,
+        )

@@ -2,11 +2,15 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from onetray.clock import VirtualClock
+from onetray.engine import Engine
 from tests.support.cluster import Server, server
+from tests.support.engines import engine_on
 
 # Time limits belong to pytest-timeout: a busy machine must not fail a property.
 settings.register_profile("default", deadline=None)
@@ -27,3 +31,24 @@ def pg_url(postgres: Server) -> Iterator[str]:
     """The URL of a fresh, empty database."""
     with postgres.database() as url:
         yield url
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database of each kind in turn."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'jobs.db'}"
+    url: str = request.getfixturevalue("pg_url")
+    return url
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def engine(database_url: str, clock: VirtualClock) -> Iterator[Engine]:
+    """An engine on each store in turn, on a virtual clock; its database is verified afterwards."""
+    with engine_on(database_url, clock) as running:
+        yield running

@@ -1,0 +1,39 @@
+"""Engines for tests: one of each store, on a virtual clock, verified at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+
+from onetray.clock import Clock, VirtualClock
+from onetray.config import EngineConfig
+from onetray.engine import Engine
+from onetray.store import open_store
+
+
+@contextmanager
+def engine_on(
+    url: str, clock: Clock | None = None, *, seed: int | None = 1, config: EngineConfig | None = None
+) -> Iterator[Engine]:
+    """An engine on a migrated database. The database is verified when the test is done."""
+    store = open_store(url, clock)
+    store.migrate()
+    engine = Engine(store, seed=seed, config=config)
+    try:
+        yield engine
+        must_verify(engine)
+    finally:
+        engine.close()
+
+
+def must_verify(engine: Engine) -> None:
+    """Fail with the offending rows when a rule is broken."""
+    if find_spec("onetray.verify") is not None:
+        from onetray.verify import verify
+
+        found = verify(engine.store)
+        assert not found.violations, found.violations
+
+
+__all__ = ["VirtualClock", "engine_on", "must_verify"]

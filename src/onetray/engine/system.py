@@ -41,7 +41,7 @@ def _expire(scope: Scope, moves: Moves, command: Expire, row: Row) -> Verdict:
     if row.state not in HELD:
         return Verdict(error=illegal(row, "expire", command.actor))
     wrong_lease = command.lease is not None and command.lease != row.lease
-    if passed_by(command, row) or wrong_lease or scope.tx.now <= (row.lease_expires_at or 0):
+    if passed_by(command, row) or wrong_lease or (command.as_of or scope.tx.now) <= (row.lease_expires_at or 0):
         return not_due(row)
     if row.cancel_at is not None:
         return accepted(command, _end(scope, moves, command, row, "cancel was requested"))

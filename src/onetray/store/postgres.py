@@ -6,6 +6,7 @@ Keeps no session state: every transaction may run on another server connection (
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -49,6 +50,9 @@ class LowWater:
     looked_at: float = field(default=float("-inf"))
     cost_s: float = 0.0
 
+    def reset(self) -> None:
+        self.looked_at = float("-inf")
+
     def may_start_here(self) -> bool:
         """A look from the start is due every second, and never takes more than a twentieth of the time."""
         return time.monotonic() - self.looked_at < max(1.0, 20 * self.cost_s)
@@ -62,6 +66,7 @@ class PostgresTx:
         self.names: Names = store.names
         self._given = store.clock.now() if store.clock else None
         self._pending: list[tuple[str, dict[str, Any], int | None]] = [("BEGIN", {}, None)]
+        self._entered: list[Columns] = []
         self._now: int | None = None
         self.xid: str | None = None
 
@@ -79,6 +84,8 @@ class PostgresTx:
 
     def batch(self, name: str, columns: Columns, /, **params: Any) -> Rows:
         statement = self._book.statements[name]
+        if name in ("insert_ready", "promote_ready"):
+            self._entered.append(columns)
         if not statement.returns:
             self._pending.append((statement.sql, {**columns, **params, "now": params.get("now", self._given)}, None))
             return []
@@ -157,6 +164,7 @@ class PostgresTx:
         self._send()
         self._copy("task", tasks)
         if ready["key"]:
+            self._entered.append(ready)
             self._copy("ready", {"task": ready["key"], **{k: v for k, v in ready.items() if k != "key"}})
         self._copy("event", events)
 
@@ -176,6 +184,9 @@ class PostgresTx:
     def _next(self, sequence: str, count: int) -> list[int]:
         sql = "SELECT nextval(%(sequence)s) FROM generate_series(1, %(count)s)"
         return [k for (k,) in self._send((sql, {"sequence": sequence, "count": count}, None))]
+
+    def fetch(self, sql: str, params: dict[str, Any]) -> Rows:
+        return self._send((sql, params, None))
 
     def _send(self, last: tuple[str, dict[str, Any], int | None] | None = None, returns: bool = True) -> Rows:
         """Send what is pending, and one more, in one round trip; check that every move moved what it should."""
@@ -204,6 +215,14 @@ class PostgresTx:
                     raise GuardFailed(f"moved {moved} of {expected} tasks: {sql[:60]}")
         return cursors[-1].fetchall() if last is not None and returns else []
 
+    def lower_marks(self) -> None:
+        """What entered a queue before its mark makes the next claim look from the start."""
+        for ready in self._entered:
+            for queue, rank, key in zip(ready["queue"], ready["rank"], ready["key"], strict=True):
+                low = self._store.low_water.get(queue)
+                if low is not None and (rank, key) < (low.rank, low.task):
+                    low.reset()
+
     def flush(self) -> None:
         if self.xid is not None or len(self._pending) > 1:
             self._send()
@@ -224,6 +243,7 @@ class PostgresStore(Store):
     ) -> None:
         self.url, self._pooler, self.patience_s = url, pooler, patience_s
         self.low_water: dict[int, LowWater] = {}
+        self._local = threading.local()
         kwargs = {"autocommit": True, "connect_timeout": 10, "application_name": "onetray"}
         if pooler:
             kwargs["prepare_threshold"] = None
@@ -253,7 +273,7 @@ class PostgresStore(Store):
     @contextmanager
     def transaction(self) -> Iterator[PostgresTx]:
         with self._connection() as connection:
-            tx = PostgresTx(connection, self)
+            tx = self._local.tx = PostgresTx(connection, self)
             try:
                 yield tx
                 tx.flush()
@@ -262,6 +282,8 @@ class PostgresStore(Store):
                 if _lost(connection, e):
                     raise Unavailable(f"the connection to PostgreSQL broke: {e}") from e
                 raise
+            finally:
+                self._local.tx = None
             if tx.xid is None:
                 return
             points.hit("committing")
@@ -274,6 +296,7 @@ class PostgresStore(Store):
                 committed = False
         if not committed and not self._took_effect(tx.xid):
             raise Unavailable("the connection to PostgreSQL broke before COMMIT took effect; nothing was written")
+        tx.lower_marks()
         points.hit("committed")
 
     def _took_effect(self, xid: str) -> bool:
@@ -297,6 +320,10 @@ class PostgresStore(Store):
         return self._fetch(PARAM.sub(r"%(\1)s", sql.replace("%", "%%")), params)
 
     def _fetch(self, sql: str, params: dict[str, Any]) -> Rows:
+        tx: PostgresTx | None = getattr(self._local, "tx", None)
+        if tx is not None:
+            # A second connection for a thread that holds one already could starve the pool.
+            return tx.fetch(sql, params)
         try:
             with self._connection() as connection:
                 return connection.execute(sql, params).fetchall()

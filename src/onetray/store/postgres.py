@@ -54,8 +54,12 @@ class LowWater:
         self.looked_at = float("-inf")
 
     def may_start_here(self) -> bool:
-        """A look from the start is due every second, and never takes more than a twentieth of the time."""
-        return time.monotonic() - self.looked_at < max(1.0, 20 * self.cost_s)
+        """A look from the start is due every second, less often when it is slow."""
+        return time.monotonic() - self.looked_at < max(1.0, self.rest_s())
+
+    def rest_s(self) -> float:
+        """How long to leave it after a look: it may take a twentieth of the time."""
+        return min(5.0, 20 * self.cost_s)
 
 
 class PostgresTx:
@@ -124,13 +128,11 @@ class PostgresTx:
             found = self.query("claim_any", queue=queue, rank=low.rank, task=low.task, limit=limit)
             # Short of the limit there may be something before the mark: a late commit, a requeue, a higher
             # priority. It is looked for at once unless looking was slow.
-            if len(found) == limit or time.monotonic() - low.looked_at < 20 * low.cost_s:
+            if len(found) == limit or time.monotonic() - low.looked_at < low.rest_s():
                 return found
             already = {r[1] for r in found}
-            return (
-                found
-                + [r for r in self._pick_from_start(queue, limit, low) if r[1] not in already][: limit - len(found)]
-            )
+            more = [r for r in self._pick_from_start(queue, limit, low) if r[1] not in already]
+            return sorted(found + more[: limit - len(found)])
         return self._pick_from_start(queue, limit, low)
 
     def _pick_from_start(self, queue: int, limit: int, low: LowWater) -> Rows:

@@ -25,6 +25,7 @@ from onetray.store.sqltext import PARAM, POSTGRES, WORDS, migration, migrations
 try:
     import psycopg
     from psycopg import Connection
+    from psycopg.rows import dict_row
     from psycopg_pool import ConnectionPool, PoolTimeout
 except ImportError as e:  # pragma: no cover
     raise MissingExtra("PostgreSQL needs psycopg: pip install 'onetray[postgres]'") from e
@@ -230,6 +231,15 @@ class PostgresTx:
             self._send()
 
 
+class PostgresSnapshot:
+    def __init__(self, connection: Connection[Any]) -> None:
+        self._connection = connection
+
+    def select(self, sql: str, /) -> list[dict[str, Any]]:
+        with self._connection.cursor(row_factory=dict_row) as cursor:
+            return cursor.execute(sql.encode()).fetchall()
+
+
 class PostgresStore(Store):
     dialect = POSTGRES
     writers = 3
@@ -320,6 +330,20 @@ class PostgresStore(Store):
 
     def read_sql(self, sql: str, /, **params: Any) -> Rows:
         return self._fetch(PARAM.sub(r"%(\1)s", sql.replace("%", "%%")), params)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[PostgresSnapshot]:
+        try:
+            with self._connection() as connection:
+                connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                try:
+                    # Few queries over whole tables: sort in memory what fits, and compile nothing.
+                    connection.execute("SET LOCAL work_mem = '64MB'; SET LOCAL jit = off")
+                    yield PostgresSnapshot(connection)
+                finally:
+                    _roll_back(connection)
+        except psycopg.OperationalError as e:
+            raise Unavailable(f"PostgreSQL did not answer: {e}") from e
 
     def _fetch(self, sql: str, params: dict[str, Any]) -> Rows:
         tx: PostgresTx | None = getattr(self._local, "tx", None)

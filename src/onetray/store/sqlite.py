@@ -181,12 +181,20 @@ class SqliteStore(Store):
     def read(self, name: str, /, **params: Any) -> Rows:
         statement = self.book.statements[name]
         params.setdefault("now", self.time.now())
-        return self._reader().execute(statement.sql, bound(statement, params)).fetchall()
+        return self._fetch(statement.sql, bound(statement, params))
 
     def read_sql(self, sql: str, /, **params: Any) -> Rows:
-        return self._reader().execute(sql.replace("onetray.", ""), params).fetchall()
+        return self._fetch(sql.replace("onetray.", ""), params)
+
+    def _fetch(self, sql: str, params: dict[str, Any]) -> Rows:
+        try:
+            return self._reader().execute(sql, params).fetchall()
+        except (apsw.BusyError, apsw.IOError, apsw.InterruptError, apsw.ConnectionClosedError) as e:
+            raise Unavailable(f"the database could not be read: {e}") from e
 
     def _reader(self) -> apsw.Connection:
+        if self._closed:
+            raise Unavailable("the store is closed")
         connection: apsw.Connection | None = getattr(self._local, "connection", None)
         if connection is None:
             connection = self._local.connection = self._connect()
@@ -228,7 +236,7 @@ class SqliteStore(Store):
             if not self._closed:
                 self._closed = True
                 for connection in reversed(self._all):
-                    connection.close(True)
+                    _close(connection)
 
 
 def _number(connection: apsw.Connection, sql: str) -> int:
@@ -239,6 +247,20 @@ def _number(connection: apsw.Connection, sql: str) -> int:
 def _roll_back(connection: apsw.Connection) -> None:
     if connection.in_transaction:
         connection.execute("ROLLBACK")
+
+
+def _close(connection: apsw.Connection) -> None:
+    """Close a connection that another thread may be reading from: it is interrupted, then waited for."""
+    until = time.monotonic() + 5.0
+    while True:
+        try:
+            connection.close(True)
+            return
+        except apsw.ThreadingViolationError:
+            if time.monotonic() > until:
+                raise
+            connection.interrupt()
+            time.sleep(0.001)
 
 
 def _patient() -> Any:

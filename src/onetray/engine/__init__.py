@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import orjson
 
 from onetray import commands as c
-from onetray.clock import Clock
+from onetray.clock import SECOND, Clock
 from onetray.config import EngineConfig
 from onetray.engine import janitor
 from onetray.engine.batch import carry_out
@@ -194,6 +194,12 @@ class Engine:
             if ns is None:
                 return []
         return janitor.prune(self.store, older_than_s, ns, limit)
+
+    def prune_notes(self, types: Sequence[str], older_than_s: float) -> None:
+        """Remove old notes of these types. Transitions are never removed before their whole job is."""
+        c.seconds(older_than_s, "older_than_s")
+        with self.store.transaction() as tx:
+            tx.query("prune_notes", types=list(types), before=tx.now - int(older_than_s * SECOND))
 
     def janitor(self, every_s: float = 1.0) -> janitor.Janitor:
         """A thread that sweeps whenever something is due. Start and stop it yourself."""

@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from onetray.clock import SECOND
+from onetray.engine.letters import Letter, write_letters
 from onetray.lifecycle import HELD, QUEUED
 from onetray.machine import Transition
 from onetray.model import Row
@@ -40,6 +41,7 @@ class Moves:
         self._tx = tx
         self._moves: dict[tuple[Transition, ...], dict[str, list[Any]]] = {}
         self._rows: dict[str, dict[str, list[Any]]] = {}
+        self.letters: list[Letter] = []
 
     def add(
         self,
@@ -105,4 +107,6 @@ class Moves:
             self._tx.move(hops, columns)
         for statement, columns in self._rows.items():
             self._tx.batch(statement, columns)
-        self._moves, self._rows = {}, {}
+        if self.letters:
+            write_letters(self._tx, self.letters)
+        self._moves, self._rows, self.letters = {}, {}, []

@@ -175,7 +175,7 @@ def _fail(scope: Scope, moves: Moves, command: Fail, row: Row) -> Verdict:
     if row.cancel_at is not None:
         return accepted(cancelled_instead(scope, moves, command, row))
     if command.reason_code is not None:
-        return accepted(bury(scope, moves, row, command.reason_code, command.stage, command.error_json, by_of=command))
+        return accepted(bury(scope, moves, row, command.reason_code, command.stage, command.error_json, after=command))
     policy = scope.policy(row)
     if not retryable(policy, command.error_class, command.retryable):
         moved = moves.add(
@@ -204,7 +204,7 @@ def attempt_failed(scope: Scope, moves: Moves, row: Row, failure: Fail, reason: 
         )  # fmt: skip
         return scope.now_is(moved)
     if policy.on_exhaustion == "dead_letter":
-        return bury(scope, moves, row, reason, failure.stage, failure.error_json, by_of=failure)
+        return bury(scope, moves, row, reason, failure.stage, failure.error_json, after=failure)
     moved = moves.add(
         TASK.fail, row, ENGINE, trace=failure.trace, error=failure.error_json,
         detail=told(report=failure.verb, reason=reason, error=orjson.Fragment(failure.error_json)),

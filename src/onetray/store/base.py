@@ -57,6 +57,14 @@ class Tx(Protocol):
     def new_leases(self, count: int) -> list[int]: ...
 
 
+class Snapshot(Protocol):
+    """The database as it stood at one moment. Nothing can be changed through it."""
+
+    def select(self, sql: str, /) -> list[dict[str, Any]]:
+        """Run a query that is not in the book, in PostgreSQL's names for the tables."""
+        ...
+
+
 class Store(ABC):
     """A database with onetray's tables in it."""
 
@@ -79,6 +87,10 @@ class Store(ABC):
     @abstractmethod
     def read_sql(self, sql: str, /, **params: Any) -> Rows:
         """Run a query that is not in the book: the verifier's, and `:name` parameters."""
+
+    @abstractmethod
+    def snapshot(self) -> AbstractContextManager[Snapshot]:
+        """Read many things as of one moment, while others write."""
 
     @abstractmethod
     def now(self) -> int: ...

@@ -6,6 +6,7 @@ Keeps no session state: every transaction may run on another server connection (
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -24,6 +25,7 @@ from onetray.store.sqltext import PARAM, POSTGRES, WORDS, migration, migrations
 try:
     import psycopg
     from psycopg import Connection
+    from psycopg.rows import dict_row
     from psycopg_pool import ConnectionPool, PoolTimeout
 except ImportError as e:  # pragma: no cover
     raise MissingExtra("PostgreSQL needs psycopg: pip install 'onetray[postgres]'") from e
@@ -49,9 +51,16 @@ class LowWater:
     looked_at: float = field(default=float("-inf"))
     cost_s: float = 0.0
 
+    def reset(self) -> None:
+        self.looked_at = float("-inf")
+
     def may_start_here(self) -> bool:
-        """A look from the start is due every second, and never takes more than a twentieth of the time."""
-        return time.monotonic() - self.looked_at < max(1.0, 20 * self.cost_s)
+        """A look from the start is due every second, less often when it is slow."""
+        return time.monotonic() - self.looked_at < max(1.0, self.rest_s())
+
+    def rest_s(self) -> float:
+        """How long to leave it after a look: it may take a twentieth of the time."""
+        return min(5.0, 20 * self.cost_s)
 
 
 class PostgresTx:
@@ -62,6 +71,7 @@ class PostgresTx:
         self.names: Names = store.names
         self._given = store.clock.now() if store.clock else None
         self._pending: list[tuple[str, dict[str, Any], int | None]] = [("BEGIN", {}, None)]
+        self._entered: list[Columns] = []
         self._now: int | None = None
         self.xid: str | None = None
 
@@ -79,6 +89,8 @@ class PostgresTx:
 
     def batch(self, name: str, columns: Columns, /, **params: Any) -> Rows:
         statement = self._book.statements[name]
+        if name in ("insert_ready", "promote_ready"):
+            self._entered.append(columns)
         if not statement.returns:
             self._pending.append((statement.sql, {**columns, **params, "now": params.get("now", self._given)}, None))
             return []
@@ -117,13 +129,11 @@ class PostgresTx:
             found = self.query("claim_any", queue=queue, rank=low.rank, task=low.task, limit=limit)
             # Short of the limit there may be something before the mark: a late commit, a requeue, a higher
             # priority. It is looked for at once unless looking was slow.
-            if len(found) == limit or time.monotonic() - low.looked_at < 20 * low.cost_s:
+            if len(found) == limit or time.monotonic() - low.looked_at < low.rest_s():
                 return found
             already = {r[1] for r in found}
-            return (
-                found
-                + [r for r in self._pick_from_start(queue, limit, low) if r[1] not in already][: limit - len(found)]
-            )
+            more = [r for r in self._pick_from_start(queue, limit, low) if r[1] not in already]
+            return sorted(found + more[: limit - len(found)])
         return self._pick_from_start(queue, limit, low)
 
     def _pick_from_start(self, queue: int, limit: int, low: LowWater) -> Rows:
@@ -157,6 +167,7 @@ class PostgresTx:
         self._send()
         self._copy("task", tasks)
         if ready["key"]:
+            self._entered.append(ready)
             self._copy("ready", {"task": ready["key"], **{k: v for k, v in ready.items() if k != "key"}})
         self._copy("event", events)
 
@@ -176,6 +187,9 @@ class PostgresTx:
     def _next(self, sequence: str, count: int) -> list[int]:
         sql = "SELECT nextval(%(sequence)s) FROM generate_series(1, %(count)s)"
         return [k for (k,) in self._send((sql, {"sequence": sequence, "count": count}, None))]
+
+    def fetch(self, sql: str, params: dict[str, Any]) -> Rows:
+        return self._send((sql, params, None))
 
     def _send(self, last: tuple[str, dict[str, Any], int | None] | None = None, returns: bool = True) -> Rows:
         """Send what is pending, and one more, in one round trip; check that every move moved what it should."""
@@ -204,9 +218,26 @@ class PostgresTx:
                     raise GuardFailed(f"moved {moved} of {expected} tasks: {sql[:60]}")
         return cursors[-1].fetchall() if last is not None and returns else []
 
+    def lower_marks(self) -> None:
+        """What entered a queue before its mark makes the next claim look from the start."""
+        for ready in self._entered:
+            for queue, rank, key in zip(ready["queue"], ready["rank"], ready["key"], strict=True):
+                low = self._store.low_water.get(queue)
+                if low is not None and (rank, key) < (low.rank, low.task):
+                    low.reset()
+
     def flush(self) -> None:
         if self.xid is not None or len(self._pending) > 1:
             self._send()
+
+
+class PostgresSnapshot:
+    def __init__(self, connection: Connection[Any]) -> None:
+        self._connection = connection
+
+    def select(self, sql: str, /) -> list[dict[str, Any]]:
+        with self._connection.cursor(row_factory=dict_row) as cursor:
+            return cursor.execute(sql.encode()).fetchall()
 
 
 class PostgresStore(Store):
@@ -224,6 +255,7 @@ class PostgresStore(Store):
     ) -> None:
         self.url, self._pooler, self.patience_s = url, pooler, patience_s
         self.low_water: dict[int, LowWater] = {}
+        self._local = threading.local()
         kwargs = {"autocommit": True, "connect_timeout": 10, "application_name": "onetray"}
         if pooler:
             kwargs["prepare_threshold"] = None
@@ -253,7 +285,7 @@ class PostgresStore(Store):
     @contextmanager
     def transaction(self) -> Iterator[PostgresTx]:
         with self._connection() as connection:
-            tx = PostgresTx(connection, self)
+            tx = self._local.tx = PostgresTx(connection, self)
             try:
                 yield tx
                 tx.flush()
@@ -262,6 +294,8 @@ class PostgresStore(Store):
                 if _lost(connection, e):
                     raise Unavailable(f"the connection to PostgreSQL broke: {e}") from e
                 raise
+            finally:
+                self._local.tx = None
             if tx.xid is None:
                 return
             points.hit("committing")
@@ -274,6 +308,7 @@ class PostgresStore(Store):
                 committed = False
         if not committed and not self._took_effect(tx.xid):
             raise Unavailable("the connection to PostgreSQL broke before COMMIT took effect; nothing was written")
+        tx.lower_marks()
         points.hit("committed")
 
     def _took_effect(self, xid: str) -> bool:
@@ -296,7 +331,25 @@ class PostgresStore(Store):
     def read_sql(self, sql: str, /, **params: Any) -> Rows:
         return self._fetch(PARAM.sub(r"%(\1)s", sql.replace("%", "%%")), params)
 
+    @contextmanager
+    def snapshot(self) -> Iterator[PostgresSnapshot]:
+        try:
+            with self._connection() as connection:
+                connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                try:
+                    # Few queries over whole tables: sort in memory what fits, and compile nothing.
+                    connection.execute("SET LOCAL work_mem = '64MB'; SET LOCAL jit = off")
+                    yield PostgresSnapshot(connection)
+                finally:
+                    _roll_back(connection)
+        except psycopg.OperationalError as e:
+            raise Unavailable(f"PostgreSQL did not answer: {e}") from e
+
     def _fetch(self, sql: str, params: dict[str, Any]) -> Rows:
+        tx: PostgresTx | None = getattr(self._local, "tx", None)
+        if tx is not None:
+            # A second connection for a thread that holds one already could starve the pool.
+            return tx.fetch(sql, params)
         try:
             with self._connection() as connection:
                 return connection.execute(sql, params).fetchall()

@@ -6,6 +6,7 @@ reads have a connection for each thread.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import os
 import random
@@ -109,6 +110,23 @@ class SqliteTx:
         return list(range(last - count + 1, last + 1))
 
 
+class SqliteSnapshot:
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+
+    def select(self, sql: str, /) -> list[dict[str, Any]]:
+        cursor = self._connection.execute(sql.replace("onetray.", ""))
+        try:
+            names = [column[0] for column in cursor.get_description()]
+        except apsw.ExecutionCompleteError:
+            return []
+        return [dict(zip(names, row, strict=True)) for row in cursor]
+
+
+def _sha256_hex(*text: Any) -> str | None:
+    return None if text[0] is None else hashlib.sha256(text[0].encode()).hexdigest()
+
+
 def _first_hop(hop: Transition, r: tuple[Any, ...]) -> tuple[Any, ...]:
     return (*r[:2], r[15], r[3], r[4] - 1, *r[5:7], hop.event, hop.sources[0], hop.target, *r[10:14], None)
 
@@ -185,6 +203,20 @@ class SqliteStore(Store):
 
     def read_sql(self, sql: str, /, **params: Any) -> Rows:
         return self._reader().execute(sql.replace("onetray.", ""), params).fetchall()
+
+    @contextmanager
+    def snapshot(self) -> Iterator[SqliteSnapshot]:
+        connection = self._connect()
+        try:
+            connection.execute("PRAGMA query_only = ON")
+            # What has to be sorted may be larger than memory.
+            connection.execute("PRAGMA temp_store = FILE")
+            connection.create_scalar_function("sha256_hex", _sha256_hex, 1, deterministic=True)
+            connection.execute("BEGIN DEFERRED")
+            yield SqliteSnapshot(connection)
+        finally:
+            self._all.remove(connection)
+            connection.close(True)
 
     def _reader(self) -> apsw.Connection:
         connection: apsw.Connection | None = getattr(self._local, "connection", None)

@@ -44,15 +44,17 @@ def run(*arguments: str) -> tuple[int, str]:
 def test_a_sound_database_is_clean_and_the_answer_says_what_was_checked(used: str) -> None:
     code, text = run("--database", used)
     assert code == 0
-    assert re.match(r"clean: \d+ rules", text)
+    assert re.fullmatch(r"clean: \d+ checks \(tasks 2, events 5, .*\)\n", text)
 
 
 def test_a_broken_rule_is_shown_with_its_rows(used: str) -> None:
     spoil(used, "DELETE FROM onetray.event WHERE version = 2")
     code, text = run("--database", used)
     assert code == 1
-    assert "rule " in text
-    assert "violation" in text.splitlines()[-1]
+    first, row, *_, verdict = text.splitlines()
+    assert first.startswith("rule 3, contiguous: ")
+    assert "task=" in row
+    assert verdict.startswith("broken: ")
 
 
 def test_json_carries_the_findings(used: str) -> None:
@@ -64,6 +66,15 @@ def test_json_carries_the_findings(used: str) -> None:
     for violation in json.loads(text)["violations"]:
         assert {"rule", "name", "message", "rows"} <= set(violation)
         assert violation["rows"]
+
+
+def test_the_rules_are_listed_without_a_database(tmp_path: Path) -> None:
+    done = onetray("verify", "--rules", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "| 3 | contiguous | " in done.stdout
+    told = json.loads(onetray("verify", "--rules", "--json", cwd=tmp_path).stdout)
+    assert {str(check["rule"]) for check in told["checks"]} == set(told["rules"])
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_empty_server_has_to_be_migrated_first(pg_url: str) -> None:

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import click
@@ -19,6 +19,7 @@ from onetray.cli.output import console, json_option, print_json
 
 if TYPE_CHECKING:
     from onetray.store.base import Store
+    from onetray.verify import Findings
 
 SCHEMES = ("sqlite:///", "sqlite://:memory:", "postgresql://", "postgres://")
 
@@ -44,16 +45,19 @@ database_option = click.option(
 @click.command()
 @database_option
 @json_option
+@click.option("--rules", is_flag=True, help="Only list what is checked, as a Markdown table. Needs no database.")
 @click.pass_context
-def verify(ctx: click.Context, database: str, as_json: bool) -> None:
+def verify(ctx: click.Context, database: str, as_json: bool, rules: bool) -> None:
     """Check every rule on every row. Changes nothing.
 
     Exits with 1 and prints the offending rows when a rule is broken.
     """
     from onetray.verify import verify as check
 
+    if rules:
+        print_rules(as_json)
+        return
     with opened(database, create=False) as store:
-        store.check_version()
         findings = check(store)
     if as_json:
         print_json(findings.as_dict())
@@ -63,27 +67,36 @@ def verify(ctx: click.Context, database: str, as_json: bool) -> None:
         ctx.exit(FOUND)
 
 
-def print_findings(findings: Any) -> None:
-    """The verdict in one line, then each broken rule with its rows."""
+def print_rules(as_json: bool) -> None:
+    from onetray.store.sqltext import SQLITE
+    from onetray.verify import RULES
+    from onetray.verify.checks import passes
+
+    # Both databases are asked the same: only the words differ.
+    checks = sorted((c for one in passes(SQLITE) for c in one.checks), key=lambda c: c.rule)
+    if as_json:
+        print_json({"rules": RULES, "checks": [{"rule": c.rule, "name": c.name, "message": c.message} for c in checks]})
+        return
+    click.echo("| rule | check | what must hold |\n| --- | --- | --- |")
+    for number, words in RULES.items():
+        click.echo(f"| **{number}** | | **{words}** |")
+        for c in checks:
+            if c.rule == number:
+                click.echo(f"| {number} | {c.name} | {c.message} |")
+
+
+def print_findings(findings: Findings) -> None:
+    """Each broken rule with its rows, then the verdict in one line."""
     out = console()
-    for violation in findings.as_dict()["violations"]:
-        out.print(f"rule {violation['rule']} ({violation['name']}): {violation['message']}", style="bold red")
-        for row in violation["rows"]:
-            out.print(f"    {row}")
-    verdict(findings, out)
-
-
-def verdict(findings: Any, out: Any) -> None:
-    if findings.violations:
-        out.print(f"{len(findings.violations)} violations in {_checked(findings)}", style="bold red")
-    else:
-        out.print(f"clean: {_checked(findings)}", style="bold green")
-
-
-def _checked(findings: Any) -> str:
-    told = findings.as_dict()
-    counts = ", ".join(f"{count} {what}" for what, count in told["checked"].items())
-    return f"{len(told['rules'])} rules checked on {counts}"
+    for v in findings.violations:
+        more = f", the first {len(v.rows)} are shown" if len(v.rows) < v.total else ""
+        out.print(f"rule {v.rule}, {v.name}: {v.message}. Rows that break it: {v.total}{more}", style="bold red")
+        for row in v.rows:
+            out.print("    " + " ".join(f"{name}={value}" for name, value in row.items()))
+    verdict = f"broken: {len(findings.violations)} of" if findings.violations else "clean:"
+    counts = ", ".join(f"{what.replace('_', ' ')} {count}" for what, count in findings.checked.items())
+    colour = "red" if findings.violations else "green"
+    out.print(f"{verdict} {len(findings.rules)} checks ({counts})", style=f"bold {colour}")
 
 
 @click.command()

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -104,14 +103,14 @@ def test_head_gets_its_line() -> None:
 
 
 def test_an_interrupt_is_one_line() -> None:
-    code = "from onetray.cli import main, lifecycle\nimport onetray.cli.lifecycle as it\n"
+    code = "from onetray.cli import main\nimport onetray.cli.lifecycle as it\n"
     code += "def stop(*_): raise KeyboardInterrupt\nit._machine = stop\nmain(['lifecycle'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 130
     assert done.stderr.strip() == "onetray: interrupted"
 
 
-def test_a_missing_driver_names_the_extra(tmp_path: Path) -> None:
+def test_a_missing_driver_names_the_extra() -> None:
     blocked = "import sys; sys.modules['psycopg'] = None\n"
     command = "from onetray.cli import main; main(['verify', '--database', 'postgresql://localhost/x'])"
     done = subprocess.run([sys.executable, "-c", blocked + command], capture_output=True, text=True, check=False)

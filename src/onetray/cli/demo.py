@@ -15,7 +15,7 @@ from onetray.cli import FOUND
 from onetray.cli.output import console
 
 NEXT = """
-What to try next
+What to try next (in a checkout, write ./go instead of onetray)
   onetray demo --keep demo.db                      keep the database of this demo
   onetray verify --database sqlite:///demo.db      check every rule on it
   onetray lifecycle                                see every transition, and who may make it

@@ -78,7 +78,7 @@ class Story:
         engine.configure("import", Policy(backoff_base_s=0.1, jitter=False))
         submitted = engine.submit("import", {"file": "people.csv"})
         self.said(submitted, "user:anonymous submits import")
-        lost = self.claimed("import", worker="w1", lease_s=1)
+        lost = self.claimed("import", worker="w1", lease_s=2)
         self.said(engine.start(lost), "worker:w1 starts it, then says nothing more")
         soon(lambda: engine.task(lost.id).state == "queued")
         self.line("queued", "system:janitor takes it back: the lease ran out")

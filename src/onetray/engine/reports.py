@@ -31,6 +31,13 @@ REPORTED = {
 """The events that a report leads to: a repeated one finds its own."""
 
 
+def _expected(command: Report) -> tuple[str, ...]:
+    if isinstance(command, Pause):
+        # Waiting for input is another outcome than being blocked.
+        return (TASK.block.event if command.state == BLOCKED else TASK.wait_for_input.event,)
+    return REPORTED.get(command.verb, ())
+
+
 def refused(scope: Scope, command: Report, row: Row) -> Verdict | None:
     """Why this reporter may not speak for the task, or None when it may."""
     fence = row.fence if command.fence is None else command.fence
@@ -62,8 +69,9 @@ def illegal(row: Row, verb: str, who: str) -> OnetrayError:
 
 def _said_before(scope: Scope, command: Report, row: Row, fence: int) -> bool:
     """Whether the same report about the same attempt was accepted before."""
-    expected = REPORTED.get(command.verb)
-    if expected is None or not 0 < fence <= row.fence:
+    expected = _expected(command)
+    somebody_elses = command.worker is not None and row.owner is not None and command.worker != row.owner
+    if not expected or not 0 < fence <= row.fence or (somebody_elses and fence == row.fence):
         return False
     if row.state == SUCCEEDED and row.fence == fence:
         return command.verb == "succeed"

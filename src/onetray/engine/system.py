@@ -73,7 +73,7 @@ def _exhausted(scope: Scope, moves: Moves, command: SystemCommand, row: Row, err
 
 
 def _failed(moves: Moves, command: SystemCommand, row: Row, error: str, reason: str) -> Row:
-    detail = told(reason=reason, owner=row.owner, lease_expires_at=row.lease_expires_at)
+    detail = told(report=command.verb, reason=reason, owner=row.owner, lease_expires_at=row.lease_expires_at)
     return moves.add(TASK.fail, row, by(command), cause=command.cause, error=error, detail=detail)
 
 

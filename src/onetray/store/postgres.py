@@ -1,6 +1,6 @@
 """PostgreSQL 14 or later, through psycopg 3: many writers, guarded by row locks.
 
-Owns connections, the pipeline, COPY, the resolution of a COMMIT whose answer was lost, and the feed's barrier.
+Owns connections, the pipeline, COPY, and the resolution of a COMMIT whose answer was lost.
 Keeps no session state: every transaction may run on another server connection (pgbouncer in transaction mode).
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,14 +18,18 @@ from onetray.clock import Clock
 from onetray.errors import GuardFailed, MissingExtra, OutcomeUnknown, StoreError, Unavailable
 from onetray.machine import Transition
 from onetray.model import Row
-from onetray.store.base import Columns, Rows, Store
+from onetray.store.barrier import Barrier
+from onetray.store.base import RINGS, Columns, Rows, Store
 from onetray.store.names import Names
 from onetray.store.sqltext import PARAM, POSTGRES, WORDS, migration, migrations
 
 try:
     import psycopg
     from psycopg import Connection
+    from psycopg.rows import dict_row
     from psycopg_pool import ConnectionPool, PoolTimeout
+
+    from onetray.store.listen import CHANNEL, Listener
 except ImportError as e:  # pragma: no cover
     raise MissingExtra("PostgreSQL needs psycopg: pip install 'onetray[postgres]'") from e
 
@@ -35,6 +39,9 @@ MIGRATION_LOCK = 7_136_211_505
 _CLOCK = WORDS[POSTGRES]["clock"].replace(":now", "%(now)s")
 _BEGIN = f"SELECT pg_current_xact_id()::text, {_CLOCK}"
 _START = -(2**31), 0
+WAIT_S = 0.02
+"""How long a reader of the feed waits for writers that are about to commit."""
+TAIL_WAIT_S = 1.0
 
 
 @dataclass(slots=True)
@@ -73,6 +80,7 @@ class PostgresTx:
         self._entered: list[Columns] = []
         self._now: int | None = None
         self.xid: str | None = None
+        self.rings = False
 
     @property
     def now(self) -> int:
@@ -83,6 +91,7 @@ class PostgresTx:
 
     def query(self, name: str, /, **params: Any) -> Rows:
         statement = self._book.statements[name]
+        self.rings |= name in RINGS
         params.setdefault("now", self._given)
         return self._send((statement.sql, params, None), returns=statement.returns)
 
@@ -91,12 +100,14 @@ class PostgresTx:
         if name in ("insert_ready", "promote_ready"):
             self._entered.append(columns)
         if not statement.returns:
+            self.rings |= name in RINGS
             self._pending.append((statement.sql, {**columns, **params, "now": params.get("now", self._given)}, None))
             return []
         return self.query(name, **columns, **params)
 
     def move(self, hops: tuple[Transition, ...], columns: Columns) -> None:
         move = self._book.moves[tuple(h.name for h in hops)]
+        self.rings = True
         points.hit("moving")
         self._pending.append((move.update.sql, dict(columns), len(columns["key"])))
         if points.hook is not None:
@@ -164,6 +175,7 @@ class PostgresTx:
             self.batch("insert_event", events)
             return
         self._send()
+        self.rings = True
         self._copy("task", tasks)
         if ready["key"]:
             self._entered.append(ready)
@@ -230,9 +242,19 @@ class PostgresTx:
             self._send()
 
 
+class PostgresSnapshot:
+    def __init__(self, connection: Connection[Any]) -> None:
+        self._connection = connection
+
+    def select(self, sql: str, /) -> list[dict[str, Any]]:
+        with self._connection.cursor(row_factory=dict_row) as cursor:
+            return cursor.execute(sql.encode()).fetchall()
+
+
 class PostgresStore(Store):
     dialect = POSTGRES
     writers = 3
+    tells = True
 
     def __init__(
         self,
@@ -242,6 +264,7 @@ class PostgresStore(Store):
         pooler: bool = False,
         connections: int = 8,
         patience_s: float = 60.0,
+        reset: Callable[[Connection[Any]], None] | None = None,
     ) -> None:
         self.url, self._pooler, self.patience_s = url, pooler, patience_s
         self.low_water: dict[int, LowWater] = {}
@@ -254,8 +277,9 @@ class PostgresStore(Store):
         except psycopg.ProgrammingError as e:
             raise StoreError(f"the database URL cannot be read: {e}") from e
         self._pool: ConnectionPool[Connection[Any]] = ConnectionPool(
-            url, min_size=1, max_size=connections, kwargs=kwargs, open=False, timeout=10, name="onetray"
+            url, min_size=1, max_size=connections, kwargs=kwargs, open=False, timeout=10, name="onetray", reset=reset
         )
+        self._barrier = Barrier(self._fetch)
         self._pool.open()
         try:
             self._pool.wait(timeout=15)
@@ -300,6 +324,8 @@ class PostgresStore(Store):
             raise Unavailable("the connection to PostgreSQL broke before COMMIT took effect; nothing was written")
         tx.lower_marks()
         points.hit("committed")
+        if tx.rings:
+            self.announce()
 
     def _took_effect(self, xid: str) -> bool:
         """Ask the database what became of a transaction whose COMMIT was not answered."""
@@ -320,6 +346,20 @@ class PostgresStore(Store):
 
     def read_sql(self, sql: str, /, **params: Any) -> Rows:
         return self._fetch(PARAM.sub(r"%(\1)s", sql.replace("%", "%%")), params)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[PostgresSnapshot]:
+        try:
+            with self._connection() as connection:
+                connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                try:
+                    # Few queries over whole tables: sort in memory what fits, and compile nothing.
+                    connection.execute("SET LOCAL work_mem = '64MB'; SET LOCAL jit = off")
+                    yield PostgresSnapshot(connection)
+                finally:
+                    _roll_back(connection)
+        except psycopg.OperationalError as e:
+            raise Unavailable(f"PostgreSQL did not answer: {e}") from e
 
     def _fetch(self, sql: str, params: dict[str, Any]) -> Rows:
         tx: PostgresTx | None = getattr(self._local, "tx", None)
@@ -359,28 +399,29 @@ class PostgresStore(Store):
                     applied.append(number)
         return applied
 
-    def upto(self) -> int:
-        """Wait until every transaction that may still write an id up to the sequence's last value has ended.
+    def upto(self, needed: int = 2**63) -> int:
+        passed = self._barrier.passed
+        return passed if passed >= needed else self._barrier.upto(WAIT_S)
 
-        A writer has its transaction number before its first event id. So a number that is taken after the last id
-        was read is higher than that of every writer with an id up to it; once all transactions below it have
-        ended, those ids are committed or will never be.
-        """
-        with self._connection() as connection:
-            last, called = connection.execute("SELECT last_value, is_called FROM onetray.event_id").fetchall()[0]
-            if not called:
-                return 0
-            barrier = int(connection.execute("SELECT pg_current_xact_id()::text").fetchall()[0][0])
-            while True:
-                xmin = connection.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text").fetchall()[0][0]
-                if int(xmin) >= barrier:
-                    return int(last)
-                time.sleep(0.002)
+    def tail(self) -> int:
+        passed = self._barrier.upto(TAIL_WAIT_S)
+        if passed or not self._barrier.pending:
+            return passed
+        # A writer hangs, and this process has never read as far as it. Not the whole log again, then, but from what
+        # can be seen now.
+        return int(self.read("last_event_id")[0][0])
 
-    def last_id(self) -> int:
-        """The last event id that was handed out: a cheap look whether there may be anything new."""
-        last, called = self._fetch("SELECT last_value, is_called FROM onetray.event_id", {})[0]
-        return int(last) if called else 0
+    @property
+    def held_up(self) -> bool:
+        return self._barrier.pending
+
+    def tell(self) -> None:
+        # In a transaction of its own: in the writer's it would make all commits take turns.
+        with self._pool.connection(timeout=2.0) as connection:
+            connection.execute(f"NOTIFY {CHANNEL}")
+
+    def ear(self) -> Listener | None:
+        return None if self._pooler else Listener(self.url)
 
     def close(self) -> None:
         self._pool.close()

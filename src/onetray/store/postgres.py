@@ -20,6 +20,7 @@ from onetray.model import Row
 from onetray.store.base import Columns, Rows, Store
 from onetray.store.names import Names
 from onetray.store.sqltext import PARAM, POSTGRES, WORDS, migration, migrations
+from onetray.store.witness import Witness, of_batch, of_move, of_submit, took_effect
 
 try:
     import psycopg
@@ -64,6 +65,7 @@ class PostgresTx:
         self._pending: list[tuple[str, dict[str, Any], int | None]] = [("BEGIN", {}, None)]
         self._now: int | None = None
         self.xid: str | None = None
+        self.witness: Witness | None = None
 
     @property
     def now(self) -> int:
@@ -79,6 +81,7 @@ class PostgresTx:
 
     def batch(self, name: str, columns: Columns, /, **params: Any) -> Rows:
         statement = self._book.statements[name]
+        self.witness = self.witness or of_batch(name, columns)
         if not statement.returns:
             self._pending.append((statement.sql, {**columns, **params, "now": params.get("now", self._given)}, None))
             return []
@@ -87,6 +90,7 @@ class PostgresTx:
     def move(self, hops: tuple[Transition, ...], columns: Columns) -> None:
         move = self._book.moves[tuple(h.name for h in hops)]
         points.hit("moving")
+        self.witness = self.witness or of_move(columns)
         self._pending.append((move.update.sql, dict(columns), len(columns["key"])))
         if points.hook is not None:
             self._send()
@@ -149,6 +153,7 @@ class PostgresTx:
         return sorted(found)
 
     def insert_tasks(self, tasks: Columns, ready: Columns, events: Columns) -> None:
+        self.witness = self.witness or of_submit(tasks)
         if len(tasks["key"]) < COPY_FROM:
             self.batch("insert_task", tasks)
             self.batch("insert_ready", ready)
@@ -272,18 +277,18 @@ class PostgresStore(Store):
                 if not _lost(connection, e):
                     raise
                 committed = False
-        if not committed and not self._took_effect(tx.xid):
+        if not committed and not self._took_effect(tx.xid, tx.witness):
             raise Unavailable("the connection to PostgreSQL broke before COMMIT took effect; nothing was written")
         points.hit("committed")
 
-    def _took_effect(self, xid: str) -> bool:
+    def _took_effect(self, xid: str, witness: Witness | None) -> bool:
         """Ask the database what became of a transaction whose COMMIT was not answered."""
         until = time.monotonic() + self.patience_s
         while True:
             with suppress(psycopg.OperationalError, Unavailable), self._connection() as connection:
-                status = connection.execute("SELECT pg_xact_status(%s::xid8)", (xid,)).fetchone()
-                if status is not None and status[0] in ("committed", "aborted"):
-                    return bool(status[0] == "committed")
+                answer = took_effect(connection, xid, witness)
+                if answer is not None:
+                    return answer
             if time.monotonic() > until:
                 raise OutcomeUnknown(f"transaction {xid} could not be asked about", xid=xid)
             time.sleep(0.05)

@@ -237,11 +237,13 @@ class PostgresStore(Store):
         except psycopg.ProgrammingError as e:
             raise StoreError(f"the database URL cannot be read: {e}") from e
         self._pool: ConnectionPool[Connection[Any]] = ConnectionPool(
-            url, min_size=1, max_size=connections, kwargs=kwargs, open=False, timeout=10, name="onetray"
-        )
+            url, min_size=1, max_size=connections, kwargs=kwargs, open=False, timeout=min(10.0, patience_s),
+            # The pool waits longer after each failure: it starts afresh before its waits outlast our patience.
+            reconnect_timeout=15.0, name="onetray",
+        )  # fmt: skip
         self._pool.open()
         try:
-            self._pool.wait(timeout=15)
+            self._pool.wait(timeout=min(15.0, patience_s))
         except PoolTimeout as e:
             self._pool.close()
             raise Unavailable(f"PostgreSQL does not answer at {_without_password(url)}: {e}") from e

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.support.storms import run_storm
 
 # 64 claimers each; on PostgreSQL as many processes as a small machine can start in time, on SQLite eight on one file.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -129,10 +130,9 @@ class Claimer:
 
     @staticmethod
     def _refusable(call: Any, *args: Any, **fields: Any) -> None:
-        try:
+        # A refusal is an answer. What counts is what was accepted.
+        with suppress(Conflict):
             call(*args, **fields)
-        except Conflict:
-            pass  # A refusal is an answer. What counts is what was accepted.
 
 
 def janitors(url: str, until: float, count: int) -> int:

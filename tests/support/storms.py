@@ -32,7 +32,7 @@ class Weather:
 def run_storm(
     url: str, *, tasks: int, processes: int, threads: int, seed: int = 1, limit_s: float = 60.0, calm: bool = False
 ) -> Weather:
-    """Let processes × threads claimers and some janitors loose on a fresh database until every task has ended."""
+    """Let as many claimers as processes have threads, and some janitors, loose on a fresh database until every task has ended."""
     with engine_on(url) as engine:
         prepare(engine, tasks)
         began = time.time()

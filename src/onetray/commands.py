@@ -208,6 +208,11 @@ def task_id(value: object) -> str:
     return value.lower()
 
 
+def id_or_none(value: str) -> str | None:
+    """A task's id, when the text is one."""
+    return value.lower() if _UUID.fullmatch(value.lower()) else None
+
+
 def check_actor(actor: str, name: str, cause: str | None, limits: Limits) -> None:
     choice(actor, "actor", (USER, WORKER, SYSTEM))
     text(name, "actor_name", limits.name_chars)

@@ -244,8 +244,9 @@ class Engine:
         self, correlation_id: str, *, namespace: str = "default", after: int = 0, limit: int = 1000
     ) -> list[Event]:
         rows = self.store.read(
-            "events_by_correlation", correlation_id=correlation_id, namespace=namespace, after=after, limit=limit
-        )
+            "events_by_correlation", correlation_id=correlation_id, id=c.id_or_none(correlation_id),
+            namespace=namespace, after=after, limit=limit,
+        )  # fmt: skip
         return [event_of(r) for r in rows]
 
     def logs(self, task: str, *, namespace: str = "default", after: int = 0, limit: int = 1000) -> list[LogLine]:

@@ -20,10 +20,11 @@ from onetray.engine.batch import carry_out
 from onetray.engine.committer import Committer
 from onetray.engine.scope import Scope
 from onetray.errors import InvalidInput, NotFound, OnetrayError, TooLarge, UnknownVerb
+from onetray.explain import explain, position
 from onetray.feed import Feed, event_of
 from onetray.feed.listeners import Listeners, Subscription
 from onetray.machine import USER
-from onetray.model import Assignment, DeadLetter, Event, LogLine, Policy, Receipt, Task, Verdict
+from onetray.model import Assignment, Blocker, DeadLetter, Event, LogLine, Policy, Receipt, Task, Verdict
 from onetray.store import open_store
 from onetray.store.base import Store, Tx
 from onetray.wake import Wake
@@ -234,6 +235,14 @@ class Engine:
         """The newest tasks first; `before` a key pages on."""
         rows = self.store.read("tasks_newest", namespace=namespace, limit=limit, before=before)
         return [_task(r, USER) for r in rows]
+
+    def explain(self, task: str, *, namespace: str = "default") -> list[Blocker]:
+        """Why a task is not running, each reason with who holds it and when it ends. Empty: it can be claimed now."""
+        return explain(self.store, task, namespace)
+
+    def position(self, task: str, *, namespace: str = "default", most: int = 1000) -> int | None:
+        """How many tasks would be claimed before this one, counted up to `most`; None if it cannot be claimed."""
+        return position(self.store, task, namespace, most)
 
     def events(self, task: str, *, namespace: str = "default", after: int = 0, limit: int = 1000) -> list[Event]:
         """One task's history, in order."""

@@ -79,7 +79,10 @@ def _apply(tx: Tx, scope_of: NewScope, commands: list[SystemCommand]) -> list[in
     unique: dict[int, tuple[int, SystemCommand]] = {}
     for i, command in enumerate(commands):
         assert isinstance(command.task, int)
-        unique.setdefault(command.task, (i, command))
+        first = unique.setdefault(command.task, (i, command))[1]
+        # A row that an older attempt has left must not stand in the way of the current one's.
+        if (command.fence or 0) > (first.fence or 0):
+            unique[command.task] = i, command
     scope = scope_of(tx, len(commands))
     rows = {row.key: row for row in tx.lock(sorted(unique))}
     work = [(i, command, rows[key]) for key, (i, command) in unique.items() if key in rows]

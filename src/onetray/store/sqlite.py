@@ -191,6 +191,7 @@ class SqliteStore(Store):
                 connection.execute("BEGIN IMMEDIATE")
                 points.hit("begun")
                 tx = SqliteTx(connection, self)
+                self._local.writing = True
                 yield tx
                 points.hit("committing")
                 connection.execute("COMMIT")
@@ -200,6 +201,8 @@ class SqliteStore(Store):
             except BaseException:
                 _roll_back(connection)
                 raise
+            finally:
+                self._local.writing = False
         points.hit("committed")
         if tx.rings:
             self.announce()
@@ -235,6 +238,9 @@ class SqliteStore(Store):
     def _reader(self) -> apsw.Connection:
         if self._closed:
             raise Unavailable("the store is closed")
+        if getattr(self._local, "writing", False):
+            # In memory a second connection would wait for the lock that this thread holds.
+            return self._writer
         connection: apsw.Connection | None = getattr(self._local, "connection", None)
         if connection is None:
             connection = self._local.connection = self._connect()

@@ -17,8 +17,10 @@ SELECT max(w.id) FROM (
 {select_event} WHERE e.entity = :key AND e.id > :after ORDER BY e.id LIMIT :limit
 
 -- name: events_by_correlation
+-- A task that was given no correlation id goes by its own id.
 {select_event} WHERE e.entity IN (
     SELECT f.entity FROM onetray.event AS f WHERE f.correlation_id = :correlation_id AND f.version = 1
+    UNION SELECT own.key FROM onetray.task AS own WHERE own.id = :id AND own.correlation_id IS NULL
 ) AND n.name = :namespace AND e.id > :after ORDER BY e.id LIMIT :limit
 
 -- name: last_event_id

@@ -41,7 +41,11 @@ NewScope = Callable[[Tx, int], Scope]
 
 
 def expire_leases(store: Store, scope_of: NewScope, now: int | None = None, limit: int = BATCH) -> list[int]:
-    """Return abandoned work to the queue. Answers the keys of the tasks that were taken back."""
+    """Return abandoned work to the queue. Answers the keys of the tasks that were taken back.
+
+    Waits for nobody: a beat holds its task while it wants the lease that is locked here. What is busy stays for the
+    next sweep.
+    """
     with store.transaction() as tx:
         leases = tx.query("expired_leases", now=tx.now if now is None else now, limit=limit)
         if not leases:
@@ -49,13 +53,17 @@ def expire_leases(store: Store, scope_of: NewScope, now: int | None = None, limi
         keys = sorted({k for _, tasks in leases for k in orjson.loads(tasks)})
         dead = {key for key, _ in leases}
         taken: list[int] = []
+        busy: set[int] = set()
         for start in range(0, len(keys), BATCH):
-            held = tx.query("tasks_under_lease", keys=keys[start : start + BATCH])
+            part = keys[start : start + BATCH]
+            held = {key: lease for key, lease in tx.query("tasks_under_lease", keys=part) if lease in dead}
+            free = tx.query("lock_free_tasks", keys=sorted(held))
             commands: list[SystemCommand] = [
-                Expire(task=key, fence=fence, lease=lease) for key, fence, lease in held if lease in dead
+                Expire(task=key, fence=fence, lease=lease) for key, fence, lease in free if lease in dead
             ]
             taken += _apply(tx, scope_of, commands)
-        tx.query("delete_leases", keys=sorted(dead))
+            busy |= {held[key] for key in held.keys() - {key for key, _, _ in free}}
+        tx.query("delete_leases", keys=sorted(dead - busy))
         return taken
 
 
@@ -65,6 +73,8 @@ def do_due(store: Store, scope_of: NewScope, limit: int = BATCH) -> int:
         due = tx.query("due_now", now=tx.now, limit=limit)
         if not due:
             return 0
+        # All of them at once and sorted: locked verb by verb, they could cross with a batch that wants two of them.
+        tx.lock(sorted({key for _, key, _, _ in due}))
         # A task may be due for two things: the earlier one first, then the other as it stands after it.
         for what in KNOWN:
             _apply(tx, scope_of, [_command(w, key, fence) for _, key, w, fence in due if w == what])

@@ -22,7 +22,14 @@ RETURNING lease.key, lease.expires_at, lease.tasks
 SELECT key, tasks FROM onetray.lease WHERE expires_at < :now ORDER BY expires_at, key LIMIT :limit {skip_locked_lease}
 
 -- name: tasks_under_lease
+SELECT key, lease FROM onetray.task WHERE key {in:keys:bigint} AND lease IS NOT NULL
+
+-- name: lock_free_tasks
 SELECT key, fence, lease FROM onetray.task WHERE key {in:keys:bigint} AND lease IS NOT NULL
+ORDER BY key {skip_locked_task}
+
+-- name: expiries
+SELECT key, expires_at FROM onetray.lease WHERE key {in:keys:bigint}
 
 -- name: held_tasks
 SELECT key, CAST(id AS text), lease, cancel_at, finished_at FROM onetray.task WHERE key {in:keys:bigint} ORDER BY key

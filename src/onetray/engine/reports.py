@@ -31,6 +31,13 @@ REPORTED = {
 """The events that a report leads to: a repeated one finds its own."""
 
 
+def _expected(command: Report) -> tuple[str, ...]:
+    if isinstance(command, Pause):
+        # Waiting for input is another outcome than being blocked.
+        return (TASK.block.event if command.state == BLOCKED else TASK.wait_for_input.event,)
+    return REPORTED.get(command.verb, ())
+
+
 def refused(scope: Scope, command: Report, row: Row) -> Verdict | None:
     """Why this reporter may not speak for the task, or None when it may."""
     fence = row.fence if command.fence is None else command.fence
@@ -62,8 +69,9 @@ def illegal(row: Row, verb: str, who: str) -> OnetrayError:
 
 def _said_before(scope: Scope, command: Report, row: Row, fence: int) -> bool:
     """Whether the same report about the same attempt was accepted before."""
-    expected = REPORTED.get(command.verb)
-    if expected is None or not 0 < fence <= row.fence:
+    expected = _expected(command)
+    somebody_elses = command.worker is not None and row.owner is not None and command.worker != row.owner
+    if not expected or not 0 < fence <= row.fence or (somebody_elses and fence == row.fence):
         return False
     if row.state == SUCCEEDED and row.fence == fence:
         return command.verb == "succeed"
@@ -160,7 +168,8 @@ def each(scope: Scope, work: list[tuple[int, Any, Row]], decide: Callable[[Scope
             scope.answer(i, no)
             continue
         if command.verb == "fail" and row.state == ASSIGNED and row.cancel_at is None:
-            row = first.add(TASK.start, row, by(command, row), trace=command.trace)
+            began = scope.tx.now - int(command.ran_s * SECOND)
+            row = first.add(TASK.start, row, by(command, row), at=began, trace=command.trace)
         scope.answer(i, decide(scope, second, command, row))
     # Starts are written before what follows from them.
     first.flush()
@@ -268,9 +277,11 @@ def beat(scope: Scope, work: list[tuple[int, Beat, Row]]) -> None:
         if scope.policy(row).record_heartbeats:
             moves.note(row, "task.heartbeat", by(command, row), cause=None, trace=command.trace, payload=None)
     if asking:
-        columns = {"key": list(wanted), "length": list(wanted.values()), "at": [tx.now] * len(wanted)}
+        # Sorted, so that two batches that renew the same leases cannot wait for each other.
+        leases = sorted(wanted)
+        columns = {"key": leases, "length": [wanted[k] for k in leases], "at": [tx.now] * len(leases)}
         renewed = {key: (until, orjson.loads(tasks)) for key, until, tasks in tx.batch("renew_lease", columns)}
-        held = {k: (id_, lease, cancel, done) for k, id_, lease, cancel, done in tx.query(
+        held = {k: (id_, lease, cancel, state) for k, id_, lease, cancel, state in tx.query(
             "held_tasks", keys=sorted({k for _, tasks in renewed.values() for k in tasks}))}  # fmt: skip
         for i, row in asking:
             scope.answer(i, _beaten(row, renewed, held))
@@ -283,7 +294,8 @@ def _beaten(row: Row, renewed: dict[int, Any], held: dict[int, Any]) -> Verdict:
     until, tasks = renewed[row.lease]
     mine = [held[k] for k in tasks if k in held]
     cancel = tuple(id_ for id_, lease, cancel_at, _ in mine if lease == row.lease and cancel_at is not None)
-    lost = tuple(id_ for id_, lease, _, done in mine if lease != row.lease and done is None)
+    # Whatever took it from its worker, also a hard cancel or a deadline: only a success is the worker's own for sure.
+    lost = tuple(id_ for id_, lease, _, state in mine if lease != row.lease and state != SUCCEEDED)
     return Verdict(Beaten(until, cancel, lost))
 
 

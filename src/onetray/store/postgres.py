@@ -1,6 +1,6 @@
 """PostgreSQL 14 or later, through psycopg 3: many writers, guarded by row locks.
 
-Owns connections, the pipeline, COPY, the resolution of a COMMIT whose answer was lost, and the feed's barrier.
+Owns connections, the pipeline, COPY, and the resolution of a COMMIT whose answer was lost.
 Keeps no session state: every transaction may run on another server connection (pgbouncer in transaction mode).
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,15 +18,19 @@ from onetray.clock import Clock
 from onetray.errors import GuardFailed, MissingExtra, OutcomeUnknown, StoreError, Unavailable
 from onetray.machine import Transition
 from onetray.model import Row
-from onetray.store.base import Columns, Rows, Store
+from onetray.store.barrier import Barrier
+from onetray.store.base import RINGS, Columns, Rows, Store
 from onetray.store.names import Names
 from onetray.store.sqltext import PARAM, POSTGRES, WORDS, migration, migrations
+from onetray.store.witness import Witness, of_batch, of_move, of_submit, took_effect
 
 try:
     import psycopg
     from psycopg import Connection
     from psycopg.rows import dict_row
     from psycopg_pool import ConnectionPool, PoolTimeout
+
+    from onetray.store.listen import CHANNEL, Listener
 except ImportError as e:  # pragma: no cover
     raise MissingExtra("PostgreSQL needs psycopg: pip install 'onetray[postgres]'") from e
 
@@ -36,6 +40,9 @@ MIGRATION_LOCK = 7_136_211_505
 _CLOCK = WORDS[POSTGRES]["clock"].replace(":now", "%(now)s")
 _BEGIN = f"SELECT pg_current_xact_id()::text, {_CLOCK}"
 _START = -(2**31), 0
+WAIT_S = 0.02
+"""How long a reader of the feed waits for writers that are about to commit."""
+TAIL_WAIT_S = 1.0
 
 
 @dataclass(slots=True)
@@ -74,6 +81,8 @@ class PostgresTx:
         self._entered: list[Columns] = []
         self._now: int | None = None
         self.xid: str | None = None
+        self.rings = False
+        self.witness: Witness | None = None
 
     @property
     def now(self) -> int:
@@ -84,21 +93,26 @@ class PostgresTx:
 
     def query(self, name: str, /, **params: Any) -> Rows:
         statement = self._book.statements[name]
+        self.rings |= name in RINGS
         params.setdefault("now", self._given)
         return self._send((statement.sql, params, None), returns=statement.returns)
 
     def batch(self, name: str, columns: Columns, /, **params: Any) -> Rows:
         statement = self._book.statements[name]
+        self.witness = self.witness or of_batch(name, columns)
         if name in ("insert_ready", "promote_ready"):
             self._entered.append(columns)
         if not statement.returns:
+            self.rings |= name in RINGS
             self._pending.append((statement.sql, {**columns, **params, "now": params.get("now", self._given)}, None))
             return []
         return self.query(name, **columns, **params)
 
     def move(self, hops: tuple[Transition, ...], columns: Columns) -> None:
         move = self._book.moves[tuple(h.name for h in hops)]
+        self.rings = True
         points.hit("moving")
+        self.witness = self.witness or of_move(columns)
         self._pending.append((move.update.sql, dict(columns), len(columns["key"])))
         if points.hook is not None:
             self._send()
@@ -109,8 +123,21 @@ class PostgresTx:
         found = self.query("lock_tasks", keys=keys)
         if found:
             self._now = found[-1][-1]
+        rows = self._with_leases_as_they_are([Row._make(r[:-1]) for r in found])
         points.hit("locked")
-        return [Row._make(r[:-1]) for r in found]
+        return rows
+
+    def _with_leases_as_they_are(self, rows: list[Row]) -> list[Row]:
+        """Read expiries again where they decide something.
+
+        A statement that waits for a task's lock still sees the leases of before it waited: without the one of a
+        claim, or not yet renewed. An expiry only moves on, so what has not passed needs no second look.
+        """
+        old = {r.lease for r in rows if r.lease is not None and (r.lease_expires_at or 0) < self.now}
+        if not old:
+            return rows
+        now: dict[int | None, int] = dict(self.query("expiries", keys=sorted(old)))
+        return [r._replace(lease_expires_at=now.get(r.lease)) if r.lease in old else r for r in rows]
 
     def pick(self, queue: int, kinds: list[int] | None, limit: int) -> Rows:
         if kinds is None:
@@ -159,12 +186,14 @@ class PostgresTx:
         return sorted(found)
 
     def insert_tasks(self, tasks: Columns, ready: Columns, events: Columns) -> None:
+        self.witness = self.witness or of_submit(tasks)
         if len(tasks["key"]) < COPY_FROM:
             self.batch("insert_task", tasks)
             self.batch("insert_ready", ready)
             self.batch("insert_event", events)
             return
         self._send()
+        self.rings = True
         self._copy("task", tasks)
         if ready["key"]:
             self._entered.append(ready)
@@ -243,6 +272,7 @@ class PostgresSnapshot:
 class PostgresStore(Store):
     dialect = POSTGRES
     writers = 3
+    tells = True
 
     def __init__(
         self,
@@ -252,6 +282,7 @@ class PostgresStore(Store):
         pooler: bool = False,
         connections: int = 8,
         patience_s: float = 60.0,
+        reset: Callable[[Connection[Any]], None] | None = None,
     ) -> None:
         self.url, self._pooler, self.patience_s = url, pooler, patience_s
         self.low_water: dict[int, LowWater] = {}
@@ -264,11 +295,14 @@ class PostgresStore(Store):
         except psycopg.ProgrammingError as e:
             raise StoreError(f"the database URL cannot be read: {e}") from e
         self._pool: ConnectionPool[Connection[Any]] = ConnectionPool(
-            url, min_size=1, max_size=connections, kwargs=kwargs, open=False, timeout=10, name="onetray"
-        )
+            url, min_size=1, max_size=connections, kwargs=kwargs, open=False, timeout=min(10.0, patience_s),
+            # The pool waits longer after each failure: it starts afresh before its waits outlast our patience.
+            reconnect_timeout=15.0, name="onetray", reset=reset,
+        )  # fmt: skip
+        self._barrier = Barrier(self._fetch)
         self._pool.open()
         try:
-            self._pool.wait(timeout=15)
+            self._pool.wait(timeout=min(15.0, patience_s))
         except PoolTimeout as e:
             self._pool.close()
             raise Unavailable(f"PostgreSQL does not answer at {_without_password(url)}: {e}") from e
@@ -306,19 +340,21 @@ class PostgresStore(Store):
                 if not _lost(connection, e):
                     raise
                 committed = False
-        if not committed and not self._took_effect(tx.xid):
+        if not committed and not self._took_effect(tx.xid, tx.witness):
             raise Unavailable("the connection to PostgreSQL broke before COMMIT took effect; nothing was written")
         tx.lower_marks()
         points.hit("committed")
+        if tx.rings:
+            self.announce()
 
-    def _took_effect(self, xid: str) -> bool:
+    def _took_effect(self, xid: str, witness: Witness | None) -> bool:
         """Ask the database what became of a transaction whose COMMIT was not answered."""
         until = time.monotonic() + self.patience_s
         while True:
             with suppress(psycopg.OperationalError, Unavailable), self._connection() as connection:
-                status = connection.execute("SELECT pg_xact_status(%s::xid8)", (xid,)).fetchone()
-                if status is not None and status[0] in ("committed", "aborted"):
-                    return bool(status[0] == "committed")
+                answer = took_effect(connection, xid, witness)
+                if answer is not None:
+                    return answer
             if time.monotonic() > until:
                 raise OutcomeUnknown(f"transaction {xid} could not be asked about", xid=xid)
             time.sleep(0.05)
@@ -383,28 +419,29 @@ class PostgresStore(Store):
                     applied.append(number)
         return applied
 
-    def upto(self) -> int:
-        """Wait until every transaction that may still write an id up to the sequence's last value has ended.
+    def upto(self, needed: int = 2**63) -> int:
+        passed = self._barrier.passed
+        return passed if passed >= needed else self._barrier.upto(WAIT_S)
 
-        A writer has its transaction number before its first event id. So a number that is taken after the last id
-        was read is higher than that of every writer with an id up to it; once all transactions below it have
-        ended, those ids are committed or will never be.
-        """
-        with self._connection() as connection:
-            last, called = connection.execute("SELECT last_value, is_called FROM onetray.event_id").fetchall()[0]
-            if not called:
-                return 0
-            barrier = int(connection.execute("SELECT pg_current_xact_id()::text").fetchall()[0][0])
-            while True:
-                xmin = connection.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text").fetchall()[0][0]
-                if int(xmin) >= barrier:
-                    return int(last)
-                time.sleep(0.002)
+    def tail(self) -> int:
+        passed = self._barrier.upto(TAIL_WAIT_S)
+        if passed or not self._barrier.pending:
+            return passed
+        # A writer hangs, and this process has never read as far as it. Not the whole log again, then, but from what
+        # can be seen now.
+        return int(self.read("last_event_id")[0][0])
 
-    def last_id(self) -> int:
-        """The last event id that was handed out: a cheap look whether there may be anything new."""
-        last, called = self._fetch("SELECT last_value, is_called FROM onetray.event_id", {})[0]
-        return int(last) if called else 0
+    @property
+    def held_up(self) -> bool:
+        return self._barrier.pending
+
+    def tell(self) -> None:
+        # In a transaction of its own: in the writer's it would make all commits take turns.
+        with self._pool.connection(timeout=2.0) as connection:
+            connection.execute(f"NOTIFY {CHANNEL}")
+
+    def ear(self) -> Listener | None:
+        return None if self._pooler else Listener(self.url)
 
     def close(self) -> None:
         self._pool.close()

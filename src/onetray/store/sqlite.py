@@ -26,7 +26,8 @@ from onetray.clock import Clock, SystemClock
 from onetray.errors import GuardFailed, StoreError, Unavailable
 from onetray.machine import Transition
 from onetray.model import Row
-from onetray.store.base import Columns, Rows, Store
+from onetray.store.base import RINGS, Columns, Rows, Store
+from onetray.store.ears import FileEar
 from onetray.store.filesystem import network_filesystem
 from onetray.store.names import Names
 from onetray.store.sqltext import EVENT_COLUMNS, SQLITE, Book, Move, Statement, migration, migrations
@@ -54,6 +55,7 @@ class SqliteTx:
         self._clock: Clock = store.time
         self.names: Names = store.names
         self._now = store.time.now()
+        self.rings = False
 
     @property
     def now(self) -> int:
@@ -61,16 +63,19 @@ class SqliteTx:
 
     def query(self, name: str, /, **params: Any) -> Rows:
         statement = self._book.statements[name]
+        self.rings |= name in RINGS
         params.setdefault("now", self._now)
         return self._connection.execute(statement.sql, bound(statement, params)).fetchall()
 
     def batch(self, name: str, columns: Columns, /, **params: Any) -> Rows:
         statement = self._book.statements[name]
+        self.rings |= name in RINGS
         params.setdefault("now", self._now)
         return list(self._connection.executemany(statement.sql, in_rows(statement, columns, params)))
 
     def move(self, hops: tuple[Transition, ...], columns: Columns) -> None:
         move: Move = self._book.moves[tuple(h.name for h in hops)]
+        self.rings = True
         points.hit("moving")
         moved = list(self._connection.executemany(move.update.sql, in_rows(move.update, columns, {})))
         if len(moved) != len(columns["key"]):
@@ -153,7 +158,7 @@ class SqliteStore(Store):
     def __init__(self, url: str, clock: Clock | None = None, *, create: bool = True) -> None:
         self.time: Clock = clock or SystemClock()
         self.path = _path(url)
-        self.memory = self.path is None
+        self.memory = self.alone = self.path is None
         if self.path is not None:
             _refuse_network(self.path)
             if not create and not os.path.exists(self.path):
@@ -185,7 +190,9 @@ class SqliteStore(Store):
             try:
                 connection.execute("BEGIN IMMEDIATE")
                 points.hit("begun")
-                yield SqliteTx(connection, self)
+                tx = SqliteTx(connection, self)
+                self._local.writing = True
+                yield tx
                 points.hit("committing")
                 connection.execute("COMMIT")
             except (apsw.BusyError, apsw.FullError, apsw.IOError, apsw.ReadOnlyError) as e:
@@ -194,15 +201,25 @@ class SqliteStore(Store):
             except BaseException:
                 _roll_back(connection)
                 raise
+            finally:
+                self._local.writing = False
         points.hit("committed")
+        if tx.rings:
+            self.announce()
 
     def read(self, name: str, /, **params: Any) -> Rows:
         statement = self.book.statements[name]
         params.setdefault("now", self.time.now())
-        return self._reader().execute(statement.sql, bound(statement, params)).fetchall()
+        return self._fetch(statement.sql, bound(statement, params))
 
     def read_sql(self, sql: str, /, **params: Any) -> Rows:
-        return self._reader().execute(sql.replace("onetray.", ""), params).fetchall()
+        return self._fetch(sql.replace("onetray.", ""), params)
+
+    def _fetch(self, sql: str, params: dict[str, Any]) -> Rows:
+        try:
+            return self._reader().execute(sql, params).fetchall()
+        except (apsw.BusyError, apsw.IOError, apsw.InterruptError, apsw.ConnectionClosedError) as e:
+            raise Unavailable(f"the database could not be read: {e}") from e
 
     @contextmanager
     def snapshot(self) -> Iterator[SqliteSnapshot]:
@@ -219,6 +236,11 @@ class SqliteStore(Store):
             connection.close(True)
 
     def _reader(self) -> apsw.Connection:
+        if self._closed:
+            raise Unavailable("the store is closed")
+        if getattr(self._local, "writing", False):
+            # In memory a second connection would wait for the lock that this thread holds.
+            return self._writer
         connection: apsw.Connection | None = getattr(self._local, "connection", None)
         if connection is None:
             connection = self._local.connection = self._connect()
@@ -247,9 +269,15 @@ class SqliteStore(Store):
                     raise
         return applied
 
-    def upto(self) -> int:
+    def upto(self, needed: int = 2**63) -> int:
         # Writers take turns, so ids become visible in their order.
         return int(self.read("last_event_id")[0][0])
+
+    def tail(self) -> int:
+        return self.upto()
+
+    def ear(self) -> FileEar | None:
+        return None if self.memory else FileEar(self.changes)
 
     def changes(self) -> int:
         """A number that changes when another connection has written."""
@@ -260,7 +288,7 @@ class SqliteStore(Store):
             if not self._closed:
                 self._closed = True
                 for connection in reversed(self._all):
-                    connection.close(True)
+                    _close(connection)
 
 
 def _number(connection: apsw.Connection, sql: str) -> int:
@@ -271,6 +299,20 @@ def _number(connection: apsw.Connection, sql: str) -> int:
 def _roll_back(connection: apsw.Connection) -> None:
     if connection.in_transaction:
         connection.execute("ROLLBACK")
+
+
+def _close(connection: apsw.Connection) -> None:
+    """Close a connection that another thread may be reading from: it is interrupted, then waited for."""
+    until = time.monotonic() + 5.0
+    while True:
+        try:
+            connection.close(True)
+            return
+        except apsw.ThreadingViolationError:
+            if time.monotonic() > until:
+                raise
+            connection.interrupt()
+            time.sleep(0.001)
 
 
 def _patient() -> Any:

@@ -103,9 +103,7 @@ class Feed:
             try:
                 page = self.read(cursor, limit, namespace=namespace, types=types)
             except Unavailable as e:
-                if not pace.over:
-                    logger.warning("the feed waits for the database: %s", e)
-                pace.back_off()
+                pace.back_off(e)
                 continue
             for event in page.events:
                 if stop.is_set():
@@ -121,6 +119,7 @@ class Pace:
     def __init__(self, feed: Feed, stop: threading.Event) -> None:
         self._feed, self._stop = feed, stop
         self._soon = SOON_S
+        self._away = False
 
     @property
     def over(self) -> bool:
@@ -129,6 +128,7 @@ class Pace:
     def keep(self, seen: int, moved: bool) -> None:
         """Go on at once after something was found, else wait."""
         wake = self._feed.wake
+        self._away = False
         if moved:
             self._soon = SOON_S
             return
@@ -139,8 +139,11 @@ class Pace:
         while left > 0 and not self.over and wake.wait(seen, min(left, STOP_EVERY_S)) == seen:
             left -= STOP_EVERY_S
 
-    def back_off(self) -> None:
+    def back_off(self, why: Exception) -> None:
         """Wait for a database that is away. A wake-up does not bring it back."""
+        if not self._away and not self.over:
+            logger.warning("the feed waits for the database: %s", why)
+        self._away = True
         left = self._longer()
         while left > 0 and not self.over:
             self._stop.wait(min(left, STOP_EVERY_S))

@@ -98,11 +98,10 @@ class Listeners:
             try:
                 moved = [self._serve(list(g)) for _, g in groupby(groups, key=_place)]
             except Unavailable as e:
-                logger.warning("the listeners wait for the database: %s", e)
-                pace.back_off()
-            except Exception:
+                pace.back_off(e)
+            except Exception as e:
                 logger.exception("the feed could not be read")
-                pace.back_off()
+                pace.back_off(e)
             else:
                 pace.keep(seen, moved=any(moved))
 

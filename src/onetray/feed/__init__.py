@@ -27,6 +27,8 @@ PAGE = 500
 NAME_CHARS = 500
 STOP_EVERY_S = 0.1
 SOON_S = 0.002
+GATHER_S = 0.005
+"""A busy stream is read at most this often: reading after every commit costs the writers more than it gains."""
 
 
 class Page(NamedTuple):
@@ -109,7 +111,7 @@ class Feed:
                 if stop.is_set():
                     return
                 yield event
-            pace.keep(seen, moved=page.next_cursor != cursor)
+            pace.keep(seen, moved=page.next_cursor != cursor, more=len(page.events) in (0, limit))
             cursor = page.next_cursor
 
 
@@ -125,12 +127,14 @@ class Pace:
     def over(self) -> bool:
         return self._stop.is_set() or self._feed.wake.closed
 
-    def keep(self, seen: int, moved: bool) -> None:
-        """Go on at once after something was found, else wait."""
+    def keep(self, seen: int, moved: bool, more: bool) -> None:
+        """Wait when nothing was found; go on at once while there is more; else let some events gather."""
         wake = self._feed.wake
         self._away = False
         if moved:
             self._soon = SOON_S
+            if not more:
+                self._stop.wait(GATHER_S)
             return
         left = wake.poll_s
         if self._feed.store.held_up:

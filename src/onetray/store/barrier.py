@@ -30,6 +30,7 @@ _HOLDERS = """
 """
 
 STEP_S = 0.001
+LONGEST_STEP_S = 0.01
 LOOK_CLOSER_S = 0.05
 """When a barrier holds for so long, it is asked whether those it waits for write events at all."""
 STALE_S = 5.0
@@ -64,9 +65,10 @@ class Barrier:
 
     def upto(self, wait_s: float) -> int:
         """Move on as far as can be within the time, and say how far that is. A writer that hangs delays, no more."""
-        began = time.monotonic()
+        began, pause = time.monotonic(), STEP_S
         while not self._step(began) and time.monotonic() - began < wait_s:
-            time.sleep(STEP_S)
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_STEP_S)
         return self.passed
 
     def _step(self, began: float) -> bool:

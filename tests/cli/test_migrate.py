@@ -12,37 +12,46 @@ from onetray.store.sqltext import migrations
 from tests.cli.run import one_line, onetray
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A database of each kind in turn, without any table."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'jobs.db'}"
+    url: str = request.getfixturevalue("pg_url")
+    return url
+
+
 def run(*arguments: str) -> tuple[int, str]:
     done = CliRunner().invoke(main, ["migrate", *arguments])
     return done.exit_code, done.stdout
 
 
-def test_missing_migrations_are_applied_once_and_named(database_url: str) -> None:
-    code, text = run("--database", database_url)
+def test_missing_migrations_are_applied_once_and_named(empty_url: str) -> None:
+    code, text = run("--database", empty_url)
     assert code == 0
     assert "applied 0001" in text
-    code, text = run("--database", database_url)
+    code, text = run("--database", empty_url)
     assert code == 0
     assert "up to date" in text
 
 
-def test_json_says_what_was_applied(database_url: str) -> None:
+def test_json_says_what_was_applied(empty_url: str) -> None:
     numbers = migrations("sqlite")
-    code, text = run("--database", database_url, "--json")
+    code, text = run("--database", empty_url, "--json")
     told = json.loads(text)
     assert (code, told["applied"], told["missing"], told["version"]) == (0, numbers, [], numbers[-1])
-    code, text = run("--database", database_url, "--json")
+    code, text = run("--database", empty_url, "--json")
     assert (code, json.loads(text)["applied"]) == (0, [])
 
 
-def test_check_tells_and_changes_nothing(database_url: str) -> None:
-    open_store(database_url, migrate=False).close()
+def test_check_tells_and_changes_nothing(empty_url: str) -> None:
+    open_store(empty_url, migrate=False).close()
     for _ in range(2):
-        code, text = run("--database", database_url, "--check")
+        code, text = run("--database", empty_url, "--check")
         assert code == 1
         assert "missing 0001" in text
-    run("--database", database_url)
-    assert run("--database", database_url, "--check")[0] == 0
+    run("--database", empty_url)
+    assert run("--database", empty_url, "--check")[0] == 0
 
 
 def test_check_does_not_create_a_file(tmp_path: Path) -> None:

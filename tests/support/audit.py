@@ -15,12 +15,17 @@ import psycopg
 
 from onetray.lifecycle import HELD, TASK
 from onetray.store.base import Store
+from tests.support.fleet import wait_until
 
 PAIRS = TASK.pairs
-OUTCOMES = {"succeed": "task.succeeded", "fail": "task.failed"}
 _EVENTS = """
 SELECT e.entity, e.version, e.fence, e.type, e.was, e.state, e.actor FROM onetray.event AS e
 WHERE e.version IS NOT NULL ORDER BY e.entity, e.version
+"""
+_DEADLOCKS = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+_OTHERS = """
+SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'
 """
 _TASKS = "SELECT key, CAST(id AS text), state, version, fence, owner, lease FROM onetray.task ORDER BY key"
 
@@ -106,10 +111,10 @@ def audit_successes(store: Store, successes: Iterable[Sequence[Any]]) -> list[st
 
 
 def deadlocks(url: str) -> int:
-    """How many deadlocks PostgreSQL had to break in this database."""
+    """How many deadlocks PostgreSQL had to break in this database. Ask when all who worked there have left."""
     if not url.startswith("postgres"):
         return 0
     with psycopg.connect(url, autocommit=True) as connection:
-        # A backend reports its figures when it ends, at the latest.
-        sql = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
-        return int(connection.execute(sql).fetchall()[0][0])
+        # A backend has reported its figures for certain when it has ended.
+        wait_until(lambda: connection.execute(_OTHERS).fetchall()[0][0] == 0)
+        return int(connection.execute(_DEADLOCKS).fetchall()[0][0])

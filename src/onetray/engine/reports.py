@@ -277,7 +277,9 @@ def beat(scope: Scope, work: list[tuple[int, Beat, Row]]) -> None:
         if scope.policy(row).record_heartbeats:
             moves.note(row, "task.heartbeat", by(command, row), cause=None, trace=command.trace, payload=None)
     if asking:
-        columns = {"key": list(wanted), "length": list(wanted.values()), "at": [tx.now] * len(wanted)}
+        # Sorted, so that two batches that renew the same leases cannot wait for each other.
+        leases = sorted(wanted)
+        columns = {"key": leases, "length": [wanted[k] for k in leases], "at": [tx.now] * len(leases)}
         renewed = {key: (until, orjson.loads(tasks)) for key, until, tasks in tx.batch("renew_lease", columns)}
         held = {k: (id_, lease, cancel, state) for k, id_, lease, cancel, state in tx.query(
             "held_tasks", keys=sorted({k for _, tasks in renewed.values() for k in tasks}))}  # fmt: skip

@@ -123,8 +123,21 @@ class PostgresTx:
         found = self.query("lock_tasks", keys=keys)
         if found:
             self._now = found[-1][-1]
+        rows = self._with_leases_as_they_are([Row._make(r[:-1]) for r in found])
         points.hit("locked")
-        return [Row._make(r[:-1]) for r in found]
+        return rows
+
+    def _with_leases_as_they_are(self, rows: list[Row]) -> list[Row]:
+        """Read expiries again where they decide something.
+
+        A statement that waits for a task's lock still sees the leases of before it waited: without the one of a
+        claim, or not yet renewed. An expiry only moves on, so what has not passed needs no second look.
+        """
+        old = {r.lease for r in rows if r.lease is not None and (r.lease_expires_at or 0) < self.now}
+        if not old:
+            return rows
+        now: dict[int | None, int] = dict(self.query("expiries", keys=sorted(old)))
+        return [r._replace(lease_expires_at=now.get(r.lease)) if r.lease in old else r for r in rows]
 
     def pick(self, queue: int, kinds: list[int] | None, limit: int) -> Rows:
         if kinds is None:

@@ -29,6 +29,9 @@ SELECT key, tasks FROM onetray.lease WHERE expires_at < :before ORDER BY expires
 -- Asked again, and held, once the tasks are locked: a heartbeat may have come in between.
 SELECT key FROM onetray.lease WHERE key {in:keys:bigint} AND expires_at < :before ORDER BY key {for_update}
 
+-- name: expiries
+SELECT key, expires_at FROM onetray.lease WHERE key {in:keys:bigint}
+
 -- name: held_tasks
 SELECT key, CAST(id AS text), lease, cancel_at, state FROM onetray.task WHERE key {in:keys:bigint} ORDER BY key
 

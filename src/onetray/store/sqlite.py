@@ -202,14 +202,17 @@ class SqliteStore(Store):
         applied = []
         with self._writing:
             for number in migrations(SQLITE):
-                self._writer.execute("BEGIN IMMEDIATE")
                 try:
+                    self._writer.execute("BEGIN IMMEDIATE")
                     # Asked again under the lock: another process may have been first.
                     if _number(self._writer, "PRAGMA user_version") < number:
                         self._writer.execute(migration(SQLITE, number))
                         self._writer.execute(f"PRAGMA user_version = {number}")
                         applied.append(number)
                     self._writer.execute("COMMIT")
+                except apsw.Error as e:
+                    _roll_back(self._writer)
+                    raise StoreError(f"cannot set up the database at {self._name}: {e}", path=self._name) from e
                 except BaseException:
                     _roll_back(self._writer)
                     raise

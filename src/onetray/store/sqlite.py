@@ -157,6 +157,9 @@ class SqliteStore(Store):
                 connection.execute(f"PRAGMA {pragma}").fetchall()
         except apsw.Error as e:
             raise StoreError(f"cannot open the database at {self._name}: {e}", path=self._name) from e
+        if connection.readonly("main"):
+            connection.close()
+            raise StoreError(f"the database at {self._name} may only be read: give this user the right to write")
         self._all.append(connection)
         return connection
 

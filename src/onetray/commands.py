@@ -74,8 +74,9 @@ def json_text(value: object, field: str, most: int) -> str:
     """Any JSON value as text: no NaN, no NUL, nothing that JSON does not know, in its limit."""
     try:
         if isinstance(value, RawJson):
-            orjson.loads(value)
-            raw: bytes = value
+            # A plain copy: orjson takes bytes, and none of its subclasses.
+            raw = bytes(value)
+            orjson.loads(raw)
         else:
             raw = orjson.dumps(value)
             # orjson writes NaN as null, without a word.

@@ -131,10 +131,10 @@ def test_beats_for_the_same_leases_in_opposite_order_do_not_deadlock(pg_url: str
         a, b = (engine.claim(worker="w", limit=2) for _ in range(2))
         with psycopg.connect(pg_url) as rude:
             rude.execute("SELECT 1 FROM onetray.lease WHERE key = %s FOR UPDATE", (a[0].lease,))
-            calls = [
-                started("one", engine.run, [Beat(task=a[0].key), Beat(task=b[0].key)]),
-                started("two", engine.run, [Beat(task=b[1].key), Beat(task=a[1].key)]),
-            ]
+            # One after the other: handed over together they would be one transaction.
+            calls = [started("one", engine.run, [Beat(task=a[0].key), Beat(task=b[0].key)])]
+            fleet.wait_until(lambda: waiting(pg_url) == 1)
+            calls += [started("two", engine.run, [Beat(task=b[1].key), Beat(task=a[1].key)])]
             fleet.wait_until(lambda: waiting(pg_url) == 2)
             rude.rollback()
         for call in calls:

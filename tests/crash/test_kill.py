@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import signal
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,9 +15,9 @@ from tests.support import fleet
 from tests.support.audit import audit
 from tests.support.engines import engine_on, must_verify
 from tests.support.fleet import Ledger
-from tests.support.victims import victim, worker_that_dies
+from tests.support.generations import EVENT_OF, KILLED, die, drained, lost, prepare
+from tests.support.victims import victim
 
-KILLED = -signal.SIGKILL
 BEGIN, END = ("begun",), ("committing", "committed")
 MOVES = ("moving", "updated", "moved")
 REACHED = {
@@ -31,14 +29,7 @@ REACHED = {
     "expire": (*BEGIN, "locked", *MOVES, *END),
     "prune": (*BEGIN, *END),
 }
-EVENT_OF = {
-    "submit": "task.submitted",
-    "claim": "task.claimed",
-    "start": "task.started",
-    "succeed": "task.succeeded",
-    "fail": "task.failed",
-    "expire": "task.lease_expired",
-}
+EVENT = {**EVENT_OF, "expire": "task.lease_expired"}
 
 
 def events(engine: Engine, type_: str) -> Counter[int]:
@@ -71,7 +62,7 @@ def done(engine: Engine, step: str) -> int:
     """How many tasks the step has been done to."""
     if step == "prune":
         return 3 - int(engine.store.read_sql("SELECT count(*) FROM onetray.task WHERE finished_at IS NOT NULL")[0][0])
-    known = events(engine, EVENT_OF[step])
+    known = events(engine, EVENT[step])
     assert max(known.values(), default=0) <= 1
     return sum(known.values())
 
@@ -105,42 +96,16 @@ def test_a_kill_at_any_point_of_a_step_leaves_all_of_it_or_nothing(
         assert not found.still_open
 
 
-def lost(engine: Engine, acknowledged: list[list[Any]]) -> list[Any]:
-    """What was acknowledged and is not in the log exactly once."""
-    known = {verb: Counter(attempts(engine, type_)) for verb, type_ in EVENT_OF.items() if verb != "expire"}
-    return [a for a in acknowledged if known[a[0]][(a[1], a[2])] != 1]
-
-
-def attempts(engine: Engine, type_: str) -> list[tuple[str, int]]:
-    sql = (
-        "SELECT CAST(t.id AS text), e.fence FROM onetray.event AS e JOIN onetray.task AS t ON t.key = e.entity "
-        "WHERE e.type = :type"
-    )
-    return [(id_, fence) for id_, fence in engine.store.read_sql(sql, type=type_)]
-
-
 def test_nothing_acknowledged_is_lost_when_workers_are_killed_between_and_inside_their_calls(
     database_url: str, tmp_path: Path
 ) -> None:
     ledger = tmp_path / "ledger"
+    deaths = list(zip((*POINTS, "acknowledged"), (9, 21, 13, 30, 17, 8, 25, 33, 19), strict=True))
     with engine_on(database_url) as engine:
-        engine.configure("mail", Policy(backoff_base_s=0, lease_s=0.2))
-        engine.resume_queue("default")
-        fleet_ = [
-            fleet.start(worker_that_dies, database_url, str(ledger), point, hits)
-            for point, hits in zip((*POINTS, "acknowledged"), (9, 21, 13, 30, 17, 8, 25, 33, 19), strict=True)
-        ]
-        fleet.end_all(fleet_, 60, exitcode=KILLED)
+        prepare(engine)
+        die(database_url, ledger, deaths)
         fleet.wait_until(lambda: drained(engine))
-        acknowledged = Ledger.read(ledger)
-        assert len(acknowledged) > 50
-        assert not lost(engine, acknowledged)
+        assert len(Ledger.read(ledger)) > 50
+        assert not lost(engine, ledger)
         found = audit(engine.store)
         assert not found.faults, found.faults
-
-
-def drained(engine: Engine) -> bool:
-    engine.sweep()
-    for assignment in engine.claim(worker="heir", limit=100, lease_s=30):
-        engine.succeed(assignment)
-    return not engine.store.read_sql("SELECT 1 FROM onetray.task WHERE finished_at IS NULL LIMIT 1")

@@ -180,6 +180,9 @@ class SqliteStore(Store):
                 connection.execute(f"PRAGMA {pragma}").fetchall()
         except apsw.Error as e:
             raise StoreError(f"cannot open the database at {self._name}: {e}", path=self._name) from e
+        if connection.readonly("main"):
+            connection.close()
+            raise StoreError(f"the database at {self._name} may only be read: give this user the right to write")
         self._all.append(connection)
         return connection
 
@@ -256,14 +259,17 @@ class SqliteStore(Store):
         applied = []
         with self._writing:
             for number in migrations(SQLITE):
-                self._writer.execute("BEGIN IMMEDIATE")
                 try:
+                    self._writer.execute("BEGIN IMMEDIATE")
                     # Asked again under the lock: another process may have been first.
                     if _number(self._writer, "PRAGMA user_version") < number:
                         self._writer.execute(migration(SQLITE, number))
                         self._writer.execute(f"PRAGMA user_version = {number}")
                         applied.append(number)
                     self._writer.execute("COMMIT")
+                except apsw.Error as e:
+                    _roll_back(self._writer)
+                    raise StoreError(f"cannot set up the database at {self._name}: {e}", path=self._name) from e
                 except BaseException:
                     _roll_back(self._writer)
                     raise

@@ -30,8 +30,9 @@ SELECT coalesce(max(id), 0) FROM onetray.event
 SELECT {event_columns} FROM onetray.event AS e {event_joins}
 
 -- word: event_columns
-e.id, (SELECT CAST(j.id AS text) FROM onetray.task AS j WHERE j.key = e.job), CAST(t.id AS text), e.type, e.ts,
-    e.actor, coalesce(e.correlation_id, CAST(t.id AS text)), e.cause, e.trace, e.payload, e.version, e.was, e.state,
+e.id, CASE WHEN e.job = e.entity THEN CAST(t.id AS text)
+        ELSE (SELECT CAST(j.id AS text) FROM onetray.task AS j WHERE j.key = e.job) END,
+    CAST(t.id AS text), e.type, e.ts, e.actor, coalesce(e.correlation_id, CAST(t.id AS text)), e.cause, e.trace, e.payload, e.version, e.was, e.state,
     e.fence, e.attempts, n.name
 
 -- word: event_joins

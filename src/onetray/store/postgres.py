@@ -448,8 +448,10 @@ class PostgresStore(Store):
 
 
 def _roll_back(connection: Connection[Any]) -> None:
+    # Not as a statement: statements that were prepared after the error, in the same pipeline, are known here and
+    # not to the server. This way psycopg forgets them.
     with suppress(psycopg.Error):
-        connection.execute("ROLLBACK")
+        connection.rollback()
 
 
 def _lost(connection: Connection[Any], error: BaseException) -> bool:

@@ -81,13 +81,14 @@ def _lease_us(scope: Scope, command: Claim, policy: int) -> int:
 
 
 def _claimed_before(scope: Scope, command: Claim, ns: int) -> list[Assignment] | None:
-    """What is left of the same claim, for a worker that asks again with its request key while the lease lives."""
+    """What is left of the same claim, for a worker that asks again with its request key; None for a new key."""
     tx, names = scope.tx, scope.tx.names
     found = tx.query("leases_of_request", ns=ns, worker=command.worker, request_key=command.request_key)
     until = {key: expires_at for key, _, expires_at in found if expires_at >= tx.now}
     if not until:
+        # The janitor has yet to take these back; their key is free for a new claim.
         if found:
-            tx.query("forget_request", keys=[key for key, _, _ in found])
+            tx.query("forget_requests", keys=[key for key, _, _ in found])
         return None
     keys = [k for key, tasks, _ in found if key in until for k in orjson.loads(tasks)]
     return [

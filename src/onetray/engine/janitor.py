@@ -64,6 +64,8 @@ def do_due(store: Store, scope_of: NewScope, limit: int = BATCH) -> int:
         due = tx.query("due_now", now=tx.now, limit=limit)
         if not due:
             return 0
+        # All of them at once and sorted: locked verb by verb, they could cross with a batch that wants two of them.
+        tx.lock(sorted({key for _, key, _, _ in due}))
         # A task may be due for two things: the earlier one first, then the other as it stands after it.
         for what in KNOWN:
             _apply(tx, scope_of, [_command(w, key, fence) for _, key, w, fence in due if w == what])

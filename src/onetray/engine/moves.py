@@ -22,6 +22,9 @@ RUN, QUEUE_TTL, DEADLINE, TIMEOUT, CANCEL = "run", "queue_ttl", "deadline", "tim
 """What a due row is about."""
 
 
+RESCHEDULED = "task.rescheduled"
+
+
 def actor(kind: str, name: str) -> str:
     return f"{kind}:{name}"
 
@@ -49,6 +52,7 @@ class Moves:
         row: Row,
         by: str,
         *,
+        at: int | None = None,
         cause: str | None = None,
         trace: str | None = None,
         detail: str | None = None,
@@ -56,9 +60,9 @@ class Moves:
     ) -> Row:
         """Note one move of one task; returns the row as it will stand."""
         batch = self._moves.setdefault((transition,), defaultdict(list))
-        now = self._tx.now
+        at = self._tx.now if at is None else at
         for name, value in (
-            ("key", row.key), ("version", row.version), ("fence", row.fence), ("was", row.state), ("at", now),
+            ("key", row.key), ("version", row.version), ("fence", row.fence), ("was", row.state), ("at", at),
             ("actor", by), ("cause", cause), ("trace", trace), ("detail", detail),
         ):  # fmt: skip
             batch[name].append(value)

@@ -98,7 +98,7 @@ def _time_out(scope: Scope, first: Moves, second: Moves, command: TimeOut, row: 
     if passed_by(command, row):
         return not_due(row)
     if command.limit == "queue_ttl":
-        return _end_waiting(scope, second, command, row) if _waited_enough(scope, row) else not_due(row)
+        return _end_waiting(scope, second, command, row) if _waited_long(scope, row) else not_due(row)
     if command.limit == "timeout":
         return _end_attempt(scope, second, command, row) if row.state == RUNNING else not_due(row)
     if row.cancel_at is not None:
@@ -110,8 +110,8 @@ def _time_out(scope: Scope, first: Moves, second: Moves, command: TimeOut, row: 
     return _end_waiting(scope, second, command, row)
 
 
-def _waited_enough(scope: Scope, row: Row) -> bool:
-    """A task that was rescheduled to later waits from then on: the older due row comes too early."""
+def _waited_long(scope: Scope, row: Row) -> bool:
+    """Whether its time in the queue is over: one that was rescheduled waits from its new time on."""
     ttl_s = scope.policy(row).queue_ttl_s
     return row.state == QUEUED and (ttl_s is None or scope.tx.now >= row.run_at + int(ttl_s * SECOND))
 

@@ -58,7 +58,7 @@ def _expire(scope: Scope, moves: Moves, command: Expire, row: Row) -> Verdict:
 
 def _reopen(scope: Scope, moves: Moves, command: SystemCommand, row: Row, never_started: bool, wait: int) -> Row:
     """Take the task from its holder. One that never began gets its attempt back."""
-    given_back, spared = (1, row.spared + 1) if never_started else (0, 0)
+    given_back, spared = (1, min(row.spared + 1, MAX_SPARED)) if never_started else (0, 0)
     moved = moves.add(
         TASK.expire, row, by(command), cause=command.cause, given_back=given_back, spared=spared,
         run_at=scope.tx.now + wait,
@@ -112,8 +112,8 @@ def _time_out(scope: Scope, first: Moves, second: Moves, command: TimeOut, row: 
 
 def _waited_long(scope: Scope, row: Row) -> bool:
     """Whether its time in the queue is over: one that was rescheduled waits from its new time on."""
-    ttl_s = scope.policy(row).queue_ttl_s or 0
-    return row.state == QUEUED and scope.tx.now >= row.run_at + int(ttl_s * SECOND)
+    ttl_s = scope.policy(row).queue_ttl_s
+    return row.state == QUEUED and (ttl_s is None or scope.tx.now >= row.run_at + int(ttl_s * SECOND))
 
 
 def _timed_out(command: TimeOut) -> str:

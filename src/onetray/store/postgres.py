@@ -152,6 +152,8 @@ class PostgresTx:
 
     def _pick_any(self, queue: int, limit: int) -> Rows:
         low = self._store.low_water.setdefault(queue, LowWater())
+        # What this transaction itself has put before the mark counts too.
+        self.lower_marks()
         if low.may_start_here():
             found = self.query("claim_any", queue=queue, rank=low.rank, task=low.task, limit=limit)
             # Short of the limit there may be something before the mark: a late commit, a requeue, a higher

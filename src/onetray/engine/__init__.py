@@ -18,6 +18,7 @@ from onetray.config import EngineConfig
 from onetray.engine import janitor
 from onetray.engine.batch import carry_out
 from onetray.engine.committer import Committer
+from onetray.engine.moves import RESCHEDULED
 from onetray.engine.scope import Scope
 from onetray.errors import InvalidInput, NotFound, OnetrayError, TooLarge, UnknownVerb, shown
 from onetray.explain import explain, position
@@ -207,6 +208,8 @@ class Engine:
     def prune_notes(self, types: Sequence[str], older_than_s: float) -> None:
         """Remove old notes of these types. Transitions are never removed before their whole job is."""
         c.seconds(older_than_s, "older_than_s")
+        if RESCHEDULED in types:
+            raise InvalidInput(f"{RESCHEDULED} says when a task might run: it stays with its job", field="types")
         with self.store.transaction() as tx:
             tx.query("prune_notes", types=list(types), before=tx.now - int(older_than_s * SECOND))
 

@@ -49,7 +49,8 @@ INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, sta
 SELECT t.key, t.job, t.updated_at, t.ns, t.version + hop.column1, t.fence, t.attempts, hop.column2, hop.column3,
     hop.column4, ?2, t.correlation_id, t.trace
 FROM json_each(?1) AS b CROSS JOIN task AS t ON t.key = b.value ->> 0
-    CROSS JOIN (VALUES (-1, 'task.started', 'assigned', 'running'), (0, 'task.succeeded', 'running', 'succeeded')) AS hop"""
+    CROSS JOIN (VALUES (-1, 'task.started', 'assigned', 'running'),
+        (0, 'task.succeeded', 'running', 'succeeded')) AS hop"""
 
 
 class SqliteLimit:

@@ -54,10 +54,9 @@ class Moves:
     ) -> Row:
         """Note one move of one task; returns the row as it will stand."""
         batch = self._moves.setdefault((transition,), defaultdict(list))
-        now = self._tx.now
         for name, value in (
-            ("key", row.key), ("version", row.version), ("fence", row.fence), ("was", row.state), ("at", now),
-            ("actor", by), ("cause", cause), ("trace", trace), ("detail", detail),
+            ("key", row.key), ("version", row.version), ("fence", row.fence), ("was", row.state), ("actor", by),
+            ("cause", cause), ("trace", trace), ("detail", detail),
         ):  # fmt: skip
             batch[name].append(value)
         for name, value in columns.items():

@@ -117,7 +117,7 @@ def succeed(scope: Scope, work: list[tuple[int, Succeed, Row]]) -> None:
         scope.answer(i, Verdict(Receipt(None, SUCCEEDED, row.fence, row.version + hops, WORKER)))
     for columns, path in ((fresh, TASK.path(TASK.succeed, ASSIGNED)), (running, TASK.path(TASK.succeed, RUNNING))):
         if columns.key:
-            moves.put_all(path, columns.as_batch(now))
+            moves.put_all(path, columns.as_batch())
     moves.flush()
 
 
@@ -142,11 +142,11 @@ class _SucceedColumns:
         self.result.append(command.result_json)
         self.began.append(now - int(command.ran_s * SECOND) if command.ran_s else now)
 
-    def as_batch(self, now: int) -> dict[str, list[Any]]:
+    def as_batch(self) -> dict[str, list[Any]]:
         nothing = [None] * len(self.key)
         return {
-            "key": self.key, "version": self.version, "fence": self.fence, "at": [now] * len(self.key),
-            "actor": self.actor, "cause": nothing, "trace": self.trace, "detail": nothing, "result": self.result,
+            "key": self.key, "version": self.version, "fence": self.fence, "actor": self.actor,
+            "cause": nothing, "trace": self.trace, "detail": nothing, "result": self.result,
             "began": self.began,
         }  # fmt: skip
 

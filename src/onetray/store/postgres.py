@@ -87,7 +87,7 @@ class PostgresTx:
     def move(self, hops: tuple[Transition, ...], columns: Columns) -> None:
         move = self._book.moves[tuple(h.name for h in hops)]
         points.hit("moving")
-        self._pending.append((move.update.sql, dict(columns), len(columns["key"])))
+        self._pending.append((move.update.sql, {**columns, "at": self.now}, len(columns["key"])))
         if points.hook is not None:
             self._send()
         points.hit("updated")

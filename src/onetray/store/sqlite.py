@@ -28,7 +28,7 @@ from onetray.model import Row
 from onetray.store.base import Columns, Rows, Store
 from onetray.store.filesystem import network_filesystem
 from onetray.store.names import Names
-from onetray.store.sqltext import EVENT_COLUMNS, SQLITE, Book, Move, Statement, migration, migrations
+from onetray.store.sqltext import SQLITE, Book, Statement, migration, migrations
 
 PRAGMAS = (
     # Readers never wait for the writer, and a commit is one append and one fsync.
@@ -43,7 +43,6 @@ PRAGMAS = (
 )
 BUSY_S = 30.0
 _memory_names = itertools.count()
-_INSERT_EVENT = f"INSERT INTO event ({EVENT_COLUMNS}) VALUES ({', '.join('?' * 15)})"
 
 
 class SqliteTx:
@@ -69,15 +68,17 @@ class SqliteTx:
         return list(self._connection.executemany(statement.sql, in_rows(statement, columns, params)))
 
     def move(self, hops: tuple[Transition, ...], columns: Columns) -> None:
-        move: Move = self._book.moves[tuple(h.name for h in hops)]
+        move = self._book.moves[tuple(h.name for h in hops)]
+        assert move.events is not None
+        rows = zip(*(columns[c] for c in move.update.columns), strict=True)
+        given = {"batch": orjson.dumps(list(rows)).decode(), "at": self._now}
         points.hit("moving")
-        moved = list(self._connection.executemany(move.update.sql, in_rows(move.update, columns, {})))
-        if len(moved) != len(columns["key"]):
-            raise GuardFailed(f"{move.name} moved {len(moved)} of {len(columns['key'])} tasks")
+        self._connection.execute(move.update.sql, given)
+        moved, wanted = self._connection.changes(), len(columns["key"])
+        if moved != wanted:
+            raise GuardFailed(f"{move.name} moved {moved} of {wanted} tasks")
         points.hit("updated")
-        if len(hops) == 2:
-            self._connection.executemany(_INSERT_EVENT, [_first_hop(hops[0], r) for r in moved])
-        self._connection.executemany(_INSERT_EVENT, [r[:15] for r in moved])
+        self._connection.execute(move.events.sql, given)
         points.hit("moved")
 
     def lock(self, keys: list[int]) -> list[Row]:
@@ -107,10 +108,6 @@ class SqliteTx:
         sql = "UPDATE counter SET value = value + ? WHERE name = ? RETURNING value"
         last: Any = self._connection.execute(sql, (count, name)).fetchall()[0][0]
         return list(range(last - count + 1, last + 1))
-
-
-def _first_hop(hop: Transition, r: tuple[Any, ...]) -> tuple[Any, ...]:
-    return (*r[:2], r[15], r[3], r[4] - 1, *r[5:7], hop.event, hop.sources[0], hop.target, *r[10:14], None)
 
 
 def bound(statement: Statement, params: dict[str, Any]) -> dict[str, Any]:

@@ -4,8 +4,8 @@ The files hold one text for both. What differs is filled in here:
 
     onetray.x        the table x: in its schema on PostgreSQL, by its bare name on SQLite
     :x               a parameter
-    b.x              column x of the batch: a joined unnest() on PostgreSQL; on SQLite the statement is run once
-                     for each row of the batch and b.x is a parameter
+    b.x              column x of the batch: a joined unnest() on PostgreSQL; on SQLite a move joins json_each(), and
+                     any other statement is run once for each row of the batch and b.x is a parameter
     {in:x:type}      membership in a list that is passed as one parameter
     {from_batch} {using_batch} {join_batch}    where the batch is brought in
     {clock} {greatest} {for_update…} {skip_locked…}
@@ -85,11 +85,11 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A transition's statement, and on SQLite the events to write from what it returned."""
+    """A transition's statement. SQLite needs a second one to write the events."""
 
     name: str
     update: Statement
-    hops: tuple[Transition, ...]
+    events: Statement | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,38 +193,45 @@ def _move(name: str, body: str, hops: tuple[Transition, ...], dialect: str) -> M
         ("ended", f"finished_at = {{last}}, {freed}"),
         ("reopened", f"fence = task.fence + 1, run_at = b.run_at, {freed}"),
         ("freed", freed),
-        ("last", "{greatest}(b.at, task.updated_at)"),
+        ("last", "{greatest}(:at, task.updated_at)"),
     ):
         body = body.replace("{" + word + "}", text)
-    returned = (
-        f"task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, '{last.event}', "
-        f"{was if len(hops) == 1 else quoted((hops[-1].sources[0],))}, '{last.target}', b.actor, task.correlation_id, "
-        "b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at"
+    hop = f"'{last.event}', {was if len(hops) == 1 else quoted(last.sources)}, '{last.target}'"
+    written = (
+        "task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, "
+        f"{hop}, b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at"
     )
-    text = f"{body} {{from_batch}} WHERE {guard} RETURNING {returned}"
-    columns = tuple(dict.fromkeys(_BATCH.findall(text)))
+    update = f"{body} {{from_batch}} WHERE {guard}"
+    columns = tuple(dict.fromkeys(_BATCH.findall(f"{update} {written}")))
+    moved = f"WITH moved({EVENT_COLUMNS}, began) AS"
     if dialect == SQLITE:
-        return Move(name, Statement(name, *_sqlite(name, text, columns)), hops)
-    update, columns = _postgres(name, text, columns)
-    return Move(name, Statement(name, _with_events(update, hops), columns), hops)
+        rows = f"SELECT {written} {{from_batch}} CROSS JOIN onetray.task ON task.key = b.key"
+        return Move(name, *(_from_json(name, t, columns) for t in (update, f"{moved} ({rows}) {_write_events(hops)}")))
+    rows = f"{update} RETURNING {written}"
+    text = f"{moved} ({rows}), written AS ({_write_events(hops)}) SELECT count(*) FROM moved"
+    return Move(name, Statement(name, *_postgres(name, text, columns)))
 
 
-def _with_events(update: str, hops: tuple[Transition, ...]) -> str:
-    """On PostgreSQL one statement moves the rows and writes their events."""
+def _from_json(name: str, body: str, columns: tuple[str, ...]) -> Statement:
+    """A statement for SQLite that takes its whole batch as one JSON value: a list for each row."""
+    fields = ", ".join(f"value ->> {i} AS {c}" for i, c in enumerate(columns))
+    batch = f"FROM (SELECT {fields} FROM json_each(:batch)) AS b"
+    return Statement(name, _words(body, SQLITE).replace("onetray.", "").replace("{from_batch}", batch), columns)
+
+
+def _write_events(hops: tuple[Transition, ...]) -> str:
+    """Write the events of the tasks that moved, one for each hop."""
     select = f"SELECT {EVENT_COLUMNS} FROM moved"
     if len(hops) == 2:
         a, b = hops
         select = (
             "SELECT entity, job, CASE hop WHEN 1 THEN began ELSE ts END, ns, version - 2 + hop, fence, attempts, "
             "hops.type, hops.was, hops.state, actor, correlation_id, cause, trace, "
-            "CASE hop WHEN 2 THEN payload END FROM moved CROSS JOIN (VALUES "
-            f"(1, '{a.event}', '{a.sources[0]}', '{a.target}'), (2, '{b.event}', '{b.sources[0]}', '{b.target}')) "
-            "AS hops(hop, type, was, state) ORDER BY entity, hop"
+            "CASE hop WHEN 2 THEN payload END FROM moved CROSS JOIN ("
+            f"SELECT 1 AS hop, '{a.event}' AS type, '{a.sources[0]}' AS was, '{a.target}' AS state "
+            f"UNION ALL SELECT 2, '{b.event}', '{b.sources[0]}', '{b.target}') AS hops ORDER BY entity, hop"
         )
-    return (
-        f"WITH moved({EVENT_COLUMNS}, began) AS ({update}), "
-        f"written AS (INSERT INTO onetray.event ({EVENT_COLUMNS}) {select}) SELECT count(*) FROM moved"
-    )
+    return f"INSERT INTO onetray.event ({EVENT_COLUMNS}) {select}"
 
 
 def migration(dialect: str, number: int) -> str:

@@ -10,6 +10,7 @@ from hypothesis import settings
 from onetray.clock import VirtualClock
 from onetray.engine import Engine
 from tests.support.cluster import Server, server
+from tests.support.databases import Databases
 from tests.support.engines import engine_on
 
 # Time limits belong to pytest-timeout: a busy machine must not fail a property.
@@ -33,12 +34,27 @@ def pg_url(postgres: Server) -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="session")
+def databases(postgres: Server) -> Iterator[Databases]:
+    """Migrated databases on the run's server, emptied after each use."""
+    lent = Databases(postgres)
+    yield lent
+    lent.close()
+
+
+@pytest.fixture
+def migrated_url(databases: Databases) -> Iterator[str]:
+    """The URL of a PostgreSQL database that is migrated and has no rows."""
+    with databases.database() as url:
+        yield url
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty database of each kind in turn."""
+    """A database of each kind in turn, without rows. On PostgreSQL it is migrated already."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'jobs.db'}"
-    url: str = request.getfixturevalue("pg_url")
+    url: str = request.getfixturevalue("migrated_url")
     return url
 
 

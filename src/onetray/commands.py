@@ -455,6 +455,8 @@ class Expire(SystemCommand):
 
     verb: ClassVar[str] = "expire"
     lease: int | None = None
+    as_of: int | None = None
+    """Expire as if it were this time already."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -7,23 +7,26 @@ Owns the public face of the core: commands in, verdicts out, reads beside. Every
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import orjson
 
 from onetray import commands as c
-from onetray.clock import Clock
+from onetray.clock import SECOND, Clock
 from onetray.config import EngineConfig
 from onetray.engine import janitor
 from onetray.engine.batch import carry_out
 from onetray.engine.committer import Committer
 from onetray.engine.scope import Scope
 from onetray.errors import InvalidInput, NotFound, OnetrayError, TooLarge, UnknownVerb
+from onetray.feed import Feed, event_of
+from onetray.feed.listeners import Listeners, Subscription
 from onetray.machine import USER
 from onetray.model import Assignment, DeadLetter, Event, LogLine, Policy, Receipt, Task, Verdict
 from onetray.store import open_store
 from onetray.store.base import Store, Tx
+from onetray.wake import Wake
 
 T = TypeVar("T")
 
@@ -46,6 +49,9 @@ class Engine:
             patience_s=self.config.call_timeout_s,
             name="onetray-committer",
         )
+        self.wake = Wake(store)
+        self.feed = Feed(store, self.wake)
+        self._listeners = Listeners(self.feed)
 
     @classmethod
     def open(
@@ -60,6 +66,8 @@ class Engine:
 
     def close(self) -> None:
         self._committer.close()
+        self._listeners.close()
+        self.wake.close()
         self.store.close()
 
     def __enter__(self) -> Engine:
@@ -195,12 +203,24 @@ class Engine:
                 return []
         return janitor.prune(self.store, older_than_s, ns, limit)
 
+    def prune_notes(self, types: Sequence[str], older_than_s: float) -> None:
+        """Remove old notes of these types. Transitions are never removed before their whole job is."""
+        c.seconds(older_than_s, "older_than_s")
+        with self.store.transaction() as tx:
+            tx.query("prune_notes", types=list(types), before=tx.now - int(older_than_s * SECOND))
+
     def janitor(self, every_s: float = 1.0) -> janitor.Janitor:
         """A thread that sweeps whenever something is due. Start and stop it yourself."""
         return janitor.Janitor(self.sweep, lambda: janitor.seconds_until_next(self.store), every_s)
 
     def _scope(self, tx: Tx, size: int) -> Scope:
         return Scope(tx, size, self._chance)
+
+    def on_event(
+        self, listener: Callable[[Event], object], *, after: int | None = None, namespace: str | None = None
+    ) -> Subscription:
+        """Call a function for every committed event, in order, from now on or from a cursor."""
+        return self._listeners.add(listener, after, namespace)
 
     # Reads.
 
@@ -277,10 +297,6 @@ def _made(entity: type[T], fields: list[Any]) -> T:
 
 def _task(r: tuple[Any, ...], actor: str) -> Task:
     return _made(Task, [*r[:26], *(_json(t) for t in r[26:30]), Policy.from_body(r[30]), actor])
-
-
-def event_of(r: tuple[Any, ...]) -> Event:
-    return _made(Event, [*r[:9], _json(r[9]), *r[10:]])
 
 
 __all__ = ["Engine", "command_of", "event_of"]

@@ -60,7 +60,7 @@ def _assign(scope: Scope, command: Claim, ns: int, queue: int, picked: list[tupl
     nothing = [None] * n
     tx.move((TASK.claim,), {
         "key": keys, "version": [r[5] for r in picked], "worker": [command.worker] * n, "lease": lease_of,
-        "actor": [f"worker:{command.worker}"] * n, "cause": nothing, "trace": nothing,
+        "at": [now] * n, "actor": [f"worker:{command.worker}"] * n, "cause": nothing, "trace": nothing,
         "detail": nothing,
     })  # fmt: skip
     points.hit("claimed")

@@ -140,8 +140,9 @@ def _redrive(scope: Scope, command: Redrive, row: Row) -> Verdict:
         return Verdict(error=illegal(row, "redrive", command.actor))
     if row.state == DEAD_LETTERED:
         successor = tx.query("lock_letter", key=row.key)[0][0]
-        if successor is not None:
-            return Verdict(_receipt_of(scope, successor, command.actor))
+        there = tx.query("task_by_key", key=successor) if successor is not None else []
+        if there:
+            return Verdict(_receipt_of(there[0], command.actor))
     ((_, queue, kind, policy, priority, most, correlation, trace, payload, id_),) = tx.query("spec_of", key=row.key)
     spec = Spec(
         ns=row.ns, queue=queue, kind=kind, policy=policy, priority=priority, max_attempts=most,
@@ -154,6 +155,5 @@ def _redrive(scope: Scope, command: Redrive, row: Row) -> Verdict:
     return Verdict(receipt._replace(actor=command.actor))
 
 
-def _receipt_of(scope: Scope, key: int, who: str) -> Receipt:
-    (found,) = scope.tx.query("task_by_key", key=key)
+def _receipt_of(found: tuple[Any, ...], who: str) -> Receipt:
     return Receipt(found[1], found[6], found[8], found[7], who, repeated=True)

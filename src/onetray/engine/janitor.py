@@ -43,20 +43,19 @@ NewScope = Callable[[Tx, int], Scope]
 def expire_leases(store: Store, scope_of: NewScope, now: int | None = None, limit: int = BATCH) -> list[int]:
     """Return abandoned work to the queue. Answers the keys of the tasks that were taken back."""
     with store.transaction() as tx:
-        leases = tx.query("expired_leases", now=tx.now if now is None else now, limit=limit)
+        before = tx.now if now is None else now
+        leases = tx.query("expired_leases", before=before, limit=limit)
         if not leases:
             return []
-        keys = sorted({k for _, tasks in leases for k in orjson.loads(tasks)})
-        dead = {key for key, _ in leases}
-        taken: list[int] = []
-        for start in range(0, len(keys), BATCH):
-            held = tx.query("tasks_under_lease", keys=keys[start : start + BATCH])
-            commands: list[SystemCommand] = [
-                Expire(task=key, fence=fence, lease=lease) for key, fence, lease in held if lease in dead
-            ]
-            taken += _apply(tx, scope_of, commands)
+        # Tasks before leases, as everywhere: a heartbeat locks its task and then renews the lease.
+        rows = tx.lock(sorted({k for _, tasks in leases for k in orjson.loads(tasks)}))
+        dead = {key for (key,) in tx.query("still_expired", keys=sorted(k for k, _ in leases), before=before)}
+        held = [row for row in rows if row.lease in dead]
+        scope = scope_of(tx, len(held))
+        work = [(i, Expire(task=row.key, lease=row.lease, as_of=before), row) for i, row in enumerate(held)]
+        HANDLERS["expire"](scope, work)
         tx.query("delete_leases", keys=sorted(dead))
-        return taken
+        return [row.key for (_, _, row), verdict in zip(work, scope.verdicts, strict=True) if verdict.ok]
 
 
 def do_due(store: Store, scope_of: NewScope, limit: int = BATCH) -> int:

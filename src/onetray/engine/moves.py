@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from onetray.clock import SECOND
+from onetray.engine.letters import Letter, write_letters
 from onetray.lifecycle import HELD, QUEUED
 from onetray.machine import Transition
 from onetray.model import Row
@@ -40,6 +41,7 @@ class Moves:
         self._tx = tx
         self._moves: dict[tuple[Transition, ...], dict[str, list[Any]]] = {}
         self._rows: dict[str, dict[str, list[Any]]] = {}
+        self.letters: list[Letter] = []
 
     def add(
         self,
@@ -54,9 +56,10 @@ class Moves:
     ) -> Row:
         """Note one move of one task; returns the row as it will stand."""
         batch = self._moves.setdefault((transition,), defaultdict(list))
+        now = self._tx.now
         for name, value in (
-            ("key", row.key), ("version", row.version), ("fence", row.fence), ("was", row.state), ("actor", by),
-            ("cause", cause), ("trace", trace), ("detail", detail),
+            ("key", row.key), ("version", row.version), ("fence", row.fence), ("was", row.state), ("at", now),
+            ("actor", by), ("cause", cause), ("trace", trace), ("detail", detail),
         ):  # fmt: skip
             batch[name].append(value)
         for name, value in columns.items():
@@ -104,4 +107,6 @@ class Moves:
             self._tx.move(hops, columns)
         for statement, columns in self._rows.items():
             self._tx.batch(statement, columns)
-        self._moves, self._rows = {}, {}
+        if self.letters:
+            write_letters(self._tx, self.letters)
+        self._moves, self._rows, self.letters = {}, {}, []

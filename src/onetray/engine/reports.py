@@ -31,6 +31,13 @@ REPORTED = {
 """The events that a report leads to: a repeated one finds its own."""
 
 
+def _expected(command: Report) -> tuple[str, ...]:
+    if isinstance(command, Pause):
+        # Waiting for input is another outcome than being blocked.
+        return (TASK.block.event if command.state == BLOCKED else TASK.wait_for_input.event,)
+    return REPORTED.get(command.verb, ())
+
+
 def refused(scope: Scope, command: Report, row: Row) -> Verdict | None:
     """Why this reporter may not speak for the task, or None when it may."""
     fence = row.fence if command.fence is None else command.fence
@@ -62,8 +69,9 @@ def illegal(row: Row, verb: str, who: str) -> OnetrayError:
 
 def _said_before(scope: Scope, command: Report, row: Row, fence: int) -> bool:
     """Whether the same report about the same attempt was accepted before."""
-    expected = REPORTED.get(command.verb)
-    if expected is None or not 0 < fence <= row.fence:
+    expected = _expected(command)
+    somebody_elses = command.worker is not None and row.owner is not None and command.worker != row.owner
+    if not expected or not 0 < fence <= row.fence or (somebody_elses and fence == row.fence):
         return False
     if row.state == SUCCEEDED and row.fence == fence:
         return command.verb == "succeed"
@@ -117,7 +125,7 @@ def succeed(scope: Scope, work: list[tuple[int, Succeed, Row]]) -> None:
         scope.answer(i, Verdict(Receipt(None, SUCCEEDED, row.fence, row.version + hops, WORKER)))
     for columns, path in ((fresh, TASK.path(TASK.succeed, ASSIGNED)), (running, TASK.path(TASK.succeed, RUNNING))):
         if columns.key:
-            moves.put_all(path, columns.as_batch())
+            moves.put_all(path, columns.as_batch(now))
     moves.flush()
 
 
@@ -142,11 +150,11 @@ class _SucceedColumns:
         self.result.append(command.result_json)
         self.began.append(now - int(command.ran_s * SECOND) if command.ran_s else now)
 
-    def as_batch(self) -> dict[str, list[Any]]:
+    def as_batch(self, now: int) -> dict[str, list[Any]]:
         nothing = [None] * len(self.key)
         return {
-            "key": self.key, "version": self.version, "fence": self.fence, "actor": self.actor,
-            "cause": nothing, "trace": self.trace, "detail": nothing, "result": self.result,
+            "key": self.key, "version": self.version, "fence": self.fence, "at": [now] * len(self.key),
+            "actor": self.actor, "cause": nothing, "trace": self.trace, "detail": nothing, "result": self.result,
             "began": self.began,
         }  # fmt: skip
 
@@ -175,7 +183,7 @@ def _fail(scope: Scope, moves: Moves, command: Fail, row: Row) -> Verdict:
     if row.cancel_at is not None:
         return accepted(cancelled_instead(scope, moves, command, row))
     if command.reason_code is not None:
-        return accepted(bury(scope, moves, row, command.reason_code, command.stage, command.error_json, by_of=command))
+        return accepted(bury(scope, moves, row, command.reason_code, command.stage, command.error_json, after=command))
     policy = scope.policy(row)
     if not retryable(policy, command.error_class, command.retryable):
         moved = moves.add(
@@ -204,7 +212,7 @@ def attempt_failed(scope: Scope, moves: Moves, row: Row, failure: Fail, reason: 
         )  # fmt: skip
         return scope.now_is(moved)
     if policy.on_exhaustion == "dead_letter":
-        return bury(scope, moves, row, reason, failure.stage, failure.error_json, by_of=failure)
+        return bury(scope, moves, row, reason, failure.stage, failure.error_json, after=failure)
     moved = moves.add(
         TASK.fail, row, ENGINE, trace=failure.trace, error=failure.error_json,
         detail=told(report=failure.verb, reason=reason, error=orjson.Fragment(failure.error_json)),

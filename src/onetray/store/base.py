@@ -6,7 +6,7 @@ Owns the shape that both databases share. What differs is in sqlite.py and postg
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -14,12 +14,15 @@ from onetray.clock import Clock
 from onetray.errors import MigrationNeeded
 from onetray.machine import Transition
 from onetray.model import Row
+from onetray.store.ears import Ear
 from onetray.store.names import Names
 from onetray.store.sqltext import book, migrations
 
 Columns = Mapping[str, Any]
 """A batch in columns: a list for each, all of one length."""
 Rows = list[tuple[Any, ...]]
+RINGS = frozenset({"insert_event", "insert_note", "insert_ready", "promote_ready", "pause_queue"})
+"""Statements that somebody may be waiting for. Moves and new tasks are such, too."""
 
 
 class Tx(Protocol):
@@ -57,15 +60,29 @@ class Tx(Protocol):
     def new_leases(self, count: int) -> list[int]: ...
 
 
+class Snapshot(Protocol):
+    """The database as it stood at one moment. Nothing can be changed through it."""
+
+    def select(self, sql: str, /) -> list[dict[str, Any]]:
+        """Run a query that is not in the book, in PostgreSQL's names for the tables."""
+        ...
+
+
 class Store(ABC):
     """A database with onetray's tables in it."""
 
     dialect: str
     writers: int
     """How many transactions may write at the same time with profit."""
+    alone = False
+    """Whether no other process can write to this database."""
+    tells = False
+    """Whether other processes have to be told of a commit."""
 
     def __init__(self, clock: Clock | None) -> None:
         self.clock = clock
+        self.on_commit: list[Callable[[], None]] = []
+        """Called after each commit that somebody may be waiting for. They must be quick and must not raise."""
         self.book = book(self.dialect)
         self.names = Names(self)
 
@@ -81,6 +98,10 @@ class Store(ABC):
         """Run a query that is not in the book: the verifier's, and `:name` parameters."""
 
     @abstractmethod
+    def snapshot(self) -> AbstractContextManager[Snapshot]:
+        """Read many things as of one moment, while others write."""
+
+    @abstractmethod
     def now(self) -> int: ...
 
     @abstractmethod
@@ -92,8 +113,32 @@ class Store(ABC):
         """Apply what is missing, under a lock. Returns the numbers that were applied."""
 
     @abstractmethod
-    def upto(self) -> int:
-        """An event id below which nothing can appear any more: the feed reads as far as this."""
+    def upto(self, needed: int = 2**63) -> int:
+        """The greatest id of a committed event up to which nothing can appear any more: the feed reads as far as this.
+
+        When it is known to be `needed` already, nothing is asked.
+        """
+
+    @abstractmethod
+    def tail(self) -> int:
+        """An event id that everything committed from now on lies past."""
+
+    @property
+    def held_up(self) -> bool:
+        """Whether there are events that a writer, still at work, keeps from being read."""
+        return False
+
+    def tell(self) -> None:
+        """Tell other processes that something was committed, where they cannot see it."""
+        return
+
+    def ear(self) -> Ear | None:
+        """Something that hears when other processes commit; None where there is nothing to hear."""
+        return None
+
+    def announce(self) -> None:
+        for ring in self.on_commit:
+            ring()
 
     @abstractmethod
     def close(self) -> None: ...

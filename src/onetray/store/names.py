@@ -6,6 +6,7 @@ current policy may change and is read again when it is older than a second.
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -18,42 +19,55 @@ if TYPE_CHECKING:
 class Names:
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._reading = threading.Lock()
         self._namespaces: dict[str, int] = {}
         self._queues: dict[tuple[int, str], int] = {}
         self._kinds: dict[tuple[int, str], int] = {}
         self._kind_policy: dict[int, int] = {}
         self._policies: dict[int, Policy] = {}
         self._policy_keys: dict[str, int] = {}
-        self._namespace_names: dict[int, str] = {}
         self._queue_names: dict[int, str] = {}
         self._kind_names: dict[int, str] = {}
         self._read_at = float("-inf")
 
     def refresh(self) -> None:
-        """Read everything again. New dicts are swapped in whole: readers in other threads see old or new."""
-        read = self._store.read
-        namespaces, queues, kinds = read("namespaces"), read("queues"), read("kinds")
-        self._namespaces = {name: key for key, name in namespaces}
-        self._namespace_names = dict(namespaces)
-        self._queues = {(ns, name): key for key, ns, name in queues}
-        self._queue_names = {key: name for key, _, name in queues}
-        for key, body in read("policies"):
-            if key not in self._policies:
-                self._policies[key] = Policy.from_body(body)
-                self._policy_keys[body] = key
-        self._kind_policy = {key: policy for key, _, _, policy in kinds}
-        self._kinds = {(ns, name): key for key, ns, name, _ in kinds}
-        self._kind_names = {key: name for key, _, name, _ in kinds}
-        self._read_at = time.monotonic()
+        """Read everything again. One at a time: a slow reader must not put back what it read before."""
+        with self._reading:
+            read = self._store.read
+            namespaces, queues, kinds, policies = (read(n) for n in ("namespaces", "queues", "kinds", "policies"))
+            for key, body in policies:
+                if key not in self._policies:
+                    self._policies[key] = Policy.from_body(body)
+                    self._policy_keys[body] = key
+            # New dicts are swapped in whole: readers in other threads see the old or the new.
+            self._namespaces = {name: key for key, name in namespaces}
+            self._queue_names = {key: name for key, _, name in queues}
+            self._queues = {(ns, name): key for key, ns, name in queues}
+            self._kind_policy = {key: policy for key, _, _, policy in kinds}
+            self._kind_names = {key: name for key, _, name, _ in kinds}
+            self._kinds = {(ns, name): key for key, ns, name, _ in kinds}
+            self._read_at = time.monotonic()
 
     def namespace(self, name: str) -> int | None:
-        return self._namespaces.get(name) or self._again(lambda: self._namespaces.get(name))
+        known = self._namespaces.get(name)
+        if known is None:
+            self.refresh()
+            known = self._namespaces.get(name)
+        return known
 
     def queue(self, ns: int, name: str) -> int | None:
-        return self._queues.get((ns, name)) or self._again(lambda: self._queues.get((ns, name)))
+        known = self._queues.get((ns, name))
+        if known is None:
+            self.refresh()
+            known = self._queues.get((ns, name))
+        return known
 
     def kind(self, ns: int, name: str) -> int | None:
-        return self._kinds.get((ns, name)) or self._again(lambda: self._kinds.get((ns, name)))
+        known = self._kinds.get((ns, name))
+        if known is None:
+            self.refresh()
+            known = self._kinds.get((ns, name))
+        return known
 
     def policy(self, key: int) -> Policy:
         if key not in self._policies:
@@ -70,54 +84,45 @@ class Names:
             self.refresh()
         return self._queue_names[key]
 
-    def namespace_name(self, key: int) -> str:
-        if key not in self._namespace_names:
-            self.refresh()
-        return self._namespace_names[key]
-
-    def _again(self, find: object) -> int | None:
-        self.refresh()
-        return find()  # type: ignore[operator, no-any-return]
-
-    def intern_namespace(self, name: str) -> int:
-        known = self._namespaces.get(name)
-        if known is None:
-            self._add("add_namespace", name=name)
-            known = self._namespaces[name]
-        return known
-
-    def intern_queue(self, ns: int, name: str) -> int:
-        known = self._queues.get((ns, name))
-        if known is None:
-            self._add("add_queue", ns=ns, name=name)
-            known = self._queues[(ns, name)]
-        return known
-
-    def intern_policy(self, policy: Policy) -> int:
-        known = self._policy_keys.get(policy.body)
-        if known is None:
-            self._add("add_policy", body=policy.body)
-            known = self._policy_keys[policy.body]
-        return known
-
-    def intern_kind(self, ns: int, name: str) -> int:
-        known = self._kinds.get((ns, name))
-        if known is None:
-            self._add("add_kind", ns=ns, name=name, policy=self.intern_policy(Policy()))
-            known = self._kinds[(ns, name)]
-        return known
-
     def policy_of_kind(self, kind: int, no_older_than_s: float) -> int:
         if time.monotonic() - self._read_at > no_older_than_s:
             self.refresh()
         return self._kind_policy[kind]
 
+    def intern_namespace(self, name: str) -> int:
+        known = self.namespace(name)
+        if known is None:
+            self._write("add_namespace", name=name)
+            known = self._namespaces[name]
+        return known
+
+    def intern_queue(self, ns: int, name: str) -> int:
+        known = self.queue(ns, name)
+        if known is None:
+            self._write("add_queue", ns=ns, name=name)
+            known = self._queues[(ns, name)]
+        return known
+
+    def intern_kind(self, ns: int, name: str) -> int:
+        known = self.kind(ns, name)
+        if known is None:
+            self._write("add_kind", ns=ns, name=name, policy=self.intern_policy(Policy()))
+            known = self._kinds[(ns, name)]
+        return known
+
+    def intern_policy(self, policy: Policy) -> int:
+        known = self._policy_keys.get(policy.body)
+        if known is None:
+            self._write("add_policy", body=policy.body)
+            known = self._policy_keys[policy.body]
+        return known
+
     def configure(self, ns: int, name: str, policy: Policy) -> None:
         """Give a kind the policy that its next tasks are submitted under."""
         key, policy_key = self.intern_kind(ns, name), self.intern_policy(policy)
-        self._add("set_kind_policy", key=key, policy=policy_key)
+        self._write("set_kind_policy", key=key, policy=policy_key)
 
-    def _add(self, statement: str, **params: object) -> None:
+    def _write(self, statement: str, **params: object) -> None:
         # In a transaction of its own: a number must not be remembered from one that is rolled back.
         with self._store.transaction() as tx:
             tx.query(statement, **params)

@@ -1,13 +1,14 @@
 """PostgreSQL 14 or later, through psycopg 3: many writers, guarded by row locks.
 
-Owns connections, the pipeline, COPY, the resolution of a COMMIT whose answer was lost, and the feed's barrier.
+Owns connections, the pipeline, COPY, and the resolution of a COMMIT whose answer was lost.
 Keeps no session state: every transaction may run on another server connection (pgbouncer in transaction mode).
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,14 +18,18 @@ from onetray.clock import Clock
 from onetray.errors import GuardFailed, MissingExtra, OutcomeUnknown, StoreError, Unavailable
 from onetray.machine import Transition
 from onetray.model import Row
-from onetray.store.base import Columns, Rows, Store
+from onetray.store.barrier import Barrier
+from onetray.store.base import RINGS, Columns, Rows, Store
 from onetray.store.names import Names
 from onetray.store.sqltext import PARAM, POSTGRES, WORDS, migration, migrations
 
 try:
     import psycopg
     from psycopg import Connection
+    from psycopg.rows import dict_row
     from psycopg_pool import ConnectionPool, PoolTimeout
+
+    from onetray.store.listen import CHANNEL, Listener
 except ImportError as e:  # pragma: no cover
     raise MissingExtra("PostgreSQL needs psycopg: pip install 'onetray[postgres]'") from e
 
@@ -34,6 +39,9 @@ MIGRATION_LOCK = 7_136_211_505
 _CLOCK = WORDS[POSTGRES]["clock"].replace(":now", "%(now)s")
 _BEGIN = f"SELECT pg_current_xact_id()::text, {_CLOCK}"
 _START = -(2**31), 0
+WAIT_S = 0.02
+"""How long a reader of the feed waits for writers that are about to commit."""
+TAIL_WAIT_S = 1.0
 
 
 @dataclass(slots=True)
@@ -49,9 +57,16 @@ class LowWater:
     looked_at: float = field(default=float("-inf"))
     cost_s: float = 0.0
 
+    def reset(self) -> None:
+        self.looked_at = float("-inf")
+
     def may_start_here(self) -> bool:
-        """A look from the start is due every second, and never takes more than a twentieth of the time."""
-        return time.monotonic() - self.looked_at < max(1.0, 20 * self.cost_s)
+        """A look from the start is due every second, less often when it is slow."""
+        return time.monotonic() - self.looked_at < max(1.0, self.rest_s())
+
+    def rest_s(self) -> float:
+        """How long to leave it after a look: it may take a twentieth of the time."""
+        return min(5.0, 20 * self.cost_s)
 
 
 class PostgresTx:
@@ -62,8 +77,10 @@ class PostgresTx:
         self.names: Names = store.names
         self._given = store.clock.now() if store.clock else None
         self._pending: list[tuple[str, dict[str, Any], int | None]] = [("BEGIN", {}, None)]
+        self._entered: list[Columns] = []
         self._now: int | None = None
         self.xid: str | None = None
+        self.rings = False
 
     @property
     def now(self) -> int:
@@ -74,18 +91,23 @@ class PostgresTx:
 
     def query(self, name: str, /, **params: Any) -> Rows:
         statement = self._book.statements[name]
+        self.rings |= name in RINGS
         params.setdefault("now", self._given)
         return self._send((statement.sql, params, None), returns=statement.returns)
 
     def batch(self, name: str, columns: Columns, /, **params: Any) -> Rows:
         statement = self._book.statements[name]
+        if name in ("insert_ready", "promote_ready"):
+            self._entered.append(columns)
         if not statement.returns:
+            self.rings |= name in RINGS
             self._pending.append((statement.sql, {**columns, **params, "now": params.get("now", self._given)}, None))
             return []
         return self.query(name, **columns, **params)
 
     def move(self, hops: tuple[Transition, ...], columns: Columns) -> None:
         move = self._book.moves[tuple(h.name for h in hops)]
+        self.rings = True
         points.hit("moving")
         self._pending.append((move.update.sql, {**columns, "at": self.now}, len(columns["key"])))
         if points.hook is not None:
@@ -117,13 +139,11 @@ class PostgresTx:
             found = self.query("claim_any", queue=queue, rank=low.rank, task=low.task, limit=limit)
             # Short of the limit there may be something before the mark: a late commit, a requeue, a higher
             # priority. It is looked for at once unless looking was slow.
-            if len(found) == limit or time.monotonic() - low.looked_at < 20 * low.cost_s:
+            if len(found) == limit or time.monotonic() - low.looked_at < low.rest_s():
                 return found
             already = {r[1] for r in found}
-            return (
-                found
-                + [r for r in self._pick_from_start(queue, limit, low) if r[1] not in already][: limit - len(found)]
-            )
+            more = [r for r in self._pick_from_start(queue, limit, low) if r[1] not in already]
+            return sorted(found + more[: limit - len(found)])
         return self._pick_from_start(queue, limit, low)
 
     def _pick_from_start(self, queue: int, limit: int, low: LowWater) -> Rows:
@@ -155,8 +175,10 @@ class PostgresTx:
             self.batch("insert_event", events)
             return
         self._send()
+        self.rings = True
         self._copy("task", tasks)
         if ready["key"]:
+            self._entered.append(ready)
             self._copy("ready", {"task": ready["key"], **{k: v for k, v in ready.items() if k != "key"}})
         self._copy("event", events)
 
@@ -176,6 +198,9 @@ class PostgresTx:
     def _next(self, sequence: str, count: int) -> list[int]:
         sql = "SELECT nextval(%(sequence)s) FROM generate_series(1, %(count)s)"
         return [k for (k,) in self._send((sql, {"sequence": sequence, "count": count}, None))]
+
+    def fetch(self, sql: str, params: dict[str, Any]) -> Rows:
+        return self._send((sql, params, None))
 
     def _send(self, last: tuple[str, dict[str, Any], int | None] | None = None, returns: bool = True) -> Rows:
         """Send what is pending, and one more, in one round trip; check that every move moved what it should."""
@@ -204,14 +229,32 @@ class PostgresTx:
                     raise GuardFailed(f"moved {moved} of {expected} tasks: {sql[:60]}")
         return cursors[-1].fetchall() if last is not None and returns else []
 
+    def lower_marks(self) -> None:
+        """What entered a queue before its mark makes the next claim look from the start."""
+        for ready in self._entered:
+            for queue, rank, key in zip(ready["queue"], ready["rank"], ready["key"], strict=True):
+                low = self._store.low_water.get(queue)
+                if low is not None and (rank, key) < (low.rank, low.task):
+                    low.reset()
+
     def flush(self) -> None:
         if self.xid is not None or len(self._pending) > 1:
             self._send()
 
 
+class PostgresSnapshot:
+    def __init__(self, connection: Connection[Any]) -> None:
+        self._connection = connection
+
+    def select(self, sql: str, /) -> list[dict[str, Any]]:
+        with self._connection.cursor(row_factory=dict_row) as cursor:
+            return cursor.execute(sql.encode()).fetchall()
+
+
 class PostgresStore(Store):
     dialect = POSTGRES
     writers = 3
+    tells = True
 
     def __init__(
         self,
@@ -221,9 +264,11 @@ class PostgresStore(Store):
         pooler: bool = False,
         connections: int = 8,
         patience_s: float = 60.0,
+        reset: Callable[[Connection[Any]], None] | None = None,
     ) -> None:
         self.url, self._pooler, self.patience_s = url, pooler, patience_s
         self.low_water: dict[int, LowWater] = {}
+        self._local = threading.local()
         kwargs = {"autocommit": True, "connect_timeout": 10, "application_name": "onetray"}
         if pooler:
             kwargs["prepare_threshold"] = None
@@ -232,8 +277,9 @@ class PostgresStore(Store):
         except psycopg.ProgrammingError as e:
             raise StoreError(f"the database URL cannot be read: {e}") from e
         self._pool: ConnectionPool[Connection[Any]] = ConnectionPool(
-            url, min_size=1, max_size=connections, kwargs=kwargs, open=False, timeout=10, name="onetray"
+            url, min_size=1, max_size=connections, kwargs=kwargs, open=False, timeout=10, name="onetray", reset=reset
         )
+        self._barrier = Barrier(self._fetch)
         self._pool.open()
         try:
             self._pool.wait(timeout=15)
@@ -253,7 +299,7 @@ class PostgresStore(Store):
     @contextmanager
     def transaction(self) -> Iterator[PostgresTx]:
         with self._connection() as connection:
-            tx = PostgresTx(connection, self)
+            tx = self._local.tx = PostgresTx(connection, self)
             try:
                 yield tx
                 tx.flush()
@@ -262,6 +308,8 @@ class PostgresStore(Store):
                 if _lost(connection, e):
                     raise Unavailable(f"the connection to PostgreSQL broke: {e}") from e
                 raise
+            finally:
+                self._local.tx = None
             if tx.xid is None:
                 return
             points.hit("committing")
@@ -274,7 +322,10 @@ class PostgresStore(Store):
                 committed = False
         if not committed and not self._took_effect(tx.xid):
             raise Unavailable("the connection to PostgreSQL broke before COMMIT took effect; nothing was written")
+        tx.lower_marks()
         points.hit("committed")
+        if tx.rings:
+            self.announce()
 
     def _took_effect(self, xid: str) -> bool:
         """Ask the database what became of a transaction whose COMMIT was not answered."""
@@ -296,7 +347,25 @@ class PostgresStore(Store):
     def read_sql(self, sql: str, /, **params: Any) -> Rows:
         return self._fetch(PARAM.sub(r"%(\1)s", sql.replace("%", "%%")), params)
 
+    @contextmanager
+    def snapshot(self) -> Iterator[PostgresSnapshot]:
+        try:
+            with self._connection() as connection:
+                connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                try:
+                    # Few queries over whole tables: sort in memory what fits, and compile nothing.
+                    connection.execute("SET LOCAL work_mem = '64MB'; SET LOCAL jit = off")
+                    yield PostgresSnapshot(connection)
+                finally:
+                    _roll_back(connection)
+        except psycopg.OperationalError as e:
+            raise Unavailable(f"PostgreSQL did not answer: {e}") from e
+
     def _fetch(self, sql: str, params: dict[str, Any]) -> Rows:
+        tx: PostgresTx | None = getattr(self._local, "tx", None)
+        if tx is not None:
+            # A second connection for a thread that holds one already could starve the pool.
+            return tx.fetch(sql, params)
         try:
             with self._connection() as connection:
                 return connection.execute(sql, params).fetchall()
@@ -330,28 +399,29 @@ class PostgresStore(Store):
                     applied.append(number)
         return applied
 
-    def upto(self) -> int:
-        """Wait until every transaction that may still write an id up to the sequence's last value has ended.
+    def upto(self, needed: int = 2**63) -> int:
+        passed = self._barrier.passed
+        return passed if passed >= needed else self._barrier.upto(WAIT_S)
 
-        A writer has its transaction number before its first event id. So a number that is taken after the last id
-        was read is higher than that of every writer with an id up to it; once all transactions below it have
-        ended, those ids are committed or will never be.
-        """
-        with self._connection() as connection:
-            last, called = connection.execute("SELECT last_value, is_called FROM onetray.event_id").fetchall()[0]
-            if not called:
-                return 0
-            barrier = int(connection.execute("SELECT pg_current_xact_id()::text").fetchall()[0][0])
-            while True:
-                xmin = connection.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text").fetchall()[0][0]
-                if int(xmin) >= barrier:
-                    return int(last)
-                time.sleep(0.002)
+    def tail(self) -> int:
+        passed = self._barrier.upto(TAIL_WAIT_S)
+        if passed or not self._barrier.pending:
+            return passed
+        # A writer hangs, and this process has never read as far as it. Not the whole log again, then, but from what
+        # can be seen now.
+        return int(self.read("last_event_id")[0][0])
 
-    def last_id(self) -> int:
-        """The last event id that was handed out: a cheap look whether there may be anything new."""
-        last, called = self._fetch("SELECT last_value, is_called FROM onetray.event_id", {})[0]
-        return int(last) if called else 0
+    @property
+    def held_up(self) -> bool:
+        return self._barrier.pending
+
+    def tell(self) -> None:
+        # In a transaction of its own: in the writer's it would make all commits take turns.
+        with self._pool.connection(timeout=2.0) as connection:
+            connection.execute(f"NOTIFY {CHANNEL}")
+
+    def ear(self) -> Listener | None:
+        return None if self._pooler else Listener(self.url)
 
     def close(self) -> None:
         self._pool.close()

@@ -6,6 +6,7 @@ reads have a connection for each thread.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import os
 import random
@@ -25,7 +26,8 @@ from onetray.clock import Clock, SystemClock
 from onetray.errors import GuardFailed, StoreError, Unavailable
 from onetray.machine import Transition
 from onetray.model import Row
-from onetray.store.base import Columns, Rows, Store
+from onetray.store.base import RINGS, Columns, Rows, Store
+from onetray.store.ears import FileEar
 from onetray.store.filesystem import network_filesystem
 from onetray.store.names import Names
 from onetray.store.sqltext import SQLITE, Book, Statement, migration, migrations
@@ -52,6 +54,7 @@ class SqliteTx:
         self._clock: Clock = store.time
         self.names: Names = store.names
         self._now = store.time.now()
+        self.rings = False
 
     @property
     def now(self) -> int:
@@ -59,11 +62,13 @@ class SqliteTx:
 
     def query(self, name: str, /, **params: Any) -> Rows:
         statement = self._book.statements[name]
+        self.rings |= name in RINGS
         params.setdefault("now", self._now)
         return self._connection.execute(statement.sql, bound(statement, params)).fetchall()
 
     def batch(self, name: str, columns: Columns, /, **params: Any) -> Rows:
         statement = self._book.statements[name]
+        self.rings |= name in RINGS
         params.setdefault("now", self._now)
         return list(self._connection.executemany(statement.sql, in_rows(statement, columns, params)))
 
@@ -72,6 +77,7 @@ class SqliteTx:
         assert move.events is not None
         rows = zip(*(columns[c] for c in move.update.columns), strict=True)
         given = {"batch": orjson.dumps(list(rows)).decode(), "at": self._now}
+        self.rings = True
         points.hit("moving")
         self._connection.execute(move.update.sql, given)
         moved, wanted = self._connection.changes(), len(columns["key"])
@@ -110,6 +116,23 @@ class SqliteTx:
         return list(range(last - count + 1, last + 1))
 
 
+class SqliteSnapshot:
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+
+    def select(self, sql: str, /) -> list[dict[str, Any]]:
+        cursor = self._connection.execute(sql.replace("onetray.", ""))
+        try:
+            names = [column[0] for column in cursor.get_description()]
+        except apsw.ExecutionCompleteError:
+            return []
+        return [dict(zip(names, row, strict=True)) for row in cursor]
+
+
+def _sha256_hex(*text: Any) -> str | None:
+    return None if text[0] is None else hashlib.sha256(text[0].encode()).hexdigest()
+
+
 def bound(statement: Statement, params: dict[str, Any]) -> dict[str, Any]:
     for name in statement.lists:
         params[name] = orjson.dumps(list(params[name])).decode()
@@ -132,7 +155,7 @@ class SqliteStore(Store):
     def __init__(self, url: str, clock: Clock | None = None, *, create: bool = True) -> None:
         self.time: Clock = clock or SystemClock()
         self.path = _path(url)
-        self.memory = self.path is None
+        self.memory = self.alone = self.path is None
         if self.path is not None:
             _refuse_network(self.path)
             if not create and not os.path.exists(self.path):
@@ -164,7 +187,8 @@ class SqliteStore(Store):
             try:
                 connection.execute("BEGIN IMMEDIATE")
                 points.hit("begun")
-                yield SqliteTx(connection, self)
+                tx = SqliteTx(connection, self)
+                yield tx
                 points.hit("committing")
                 connection.execute("COMMIT")
             except (apsw.BusyError, apsw.FullError, apsw.IOError, apsw.ReadOnlyError) as e:
@@ -174,16 +198,40 @@ class SqliteStore(Store):
                 _roll_back(connection)
                 raise
         points.hit("committed")
+        if tx.rings:
+            self.announce()
 
     def read(self, name: str, /, **params: Any) -> Rows:
         statement = self.book.statements[name]
         params.setdefault("now", self.time.now())
-        return self._reader().execute(statement.sql, bound(statement, params)).fetchall()
+        return self._fetch(statement.sql, bound(statement, params))
 
     def read_sql(self, sql: str, /, **params: Any) -> Rows:
-        return self._reader().execute(sql.replace("onetray.", ""), params).fetchall()
+        return self._fetch(sql.replace("onetray.", ""), params)
+
+    def _fetch(self, sql: str, params: dict[str, Any]) -> Rows:
+        try:
+            return self._reader().execute(sql, params).fetchall()
+        except (apsw.BusyError, apsw.IOError, apsw.InterruptError, apsw.ConnectionClosedError) as e:
+            raise Unavailable(f"the database could not be read: {e}") from e
+
+    @contextmanager
+    def snapshot(self) -> Iterator[SqliteSnapshot]:
+        connection = self._connect()
+        try:
+            connection.execute("PRAGMA query_only = ON")
+            # What has to be sorted may be larger than memory.
+            connection.execute("PRAGMA temp_store = FILE")
+            connection.create_scalar_function("sha256_hex", _sha256_hex, 1, deterministic=True)
+            connection.execute("BEGIN DEFERRED")
+            yield SqliteSnapshot(connection)
+        finally:
+            self._all.remove(connection)
+            connection.close(True)
 
     def _reader(self) -> apsw.Connection:
+        if self._closed:
+            raise Unavailable("the store is closed")
         connection: apsw.Connection | None = getattr(self._local, "connection", None)
         if connection is None:
             connection = self._local.connection = self._connect()
@@ -212,9 +260,15 @@ class SqliteStore(Store):
                     raise
         return applied
 
-    def upto(self) -> int:
+    def upto(self, needed: int = 2**63) -> int:
         # Writers take turns, so ids become visible in their order.
         return int(self.read("last_event_id")[0][0])
+
+    def tail(self) -> int:
+        return self.upto()
+
+    def ear(self) -> FileEar | None:
+        return None if self.memory else FileEar(self.changes)
 
     def changes(self) -> int:
         """A number that changes when another connection has written."""
@@ -225,7 +279,7 @@ class SqliteStore(Store):
             if not self._closed:
                 self._closed = True
                 for connection in reversed(self._all):
-                    connection.close(True)
+                    _close(connection)
 
 
 def _number(connection: apsw.Connection, sql: str) -> int:
@@ -236,6 +290,20 @@ def _number(connection: apsw.Connection, sql: str) -> int:
 def _roll_back(connection: apsw.Connection) -> None:
     if connection.in_transaction:
         connection.execute("ROLLBACK")
+
+
+def _close(connection: apsw.Connection) -> None:
+    """Close a connection that another thread may be reading from: it is interrupted, then waited for."""
+    until = time.monotonic() + 5.0
+    while True:
+        try:
+            connection.close(True)
+            return
+        except apsw.ThreadingViolationError:
+            if time.monotonic() > until:
+                raise
+            connection.interrupt()
+            time.sleep(0.001)
 
 
 def _patient() -> Any:

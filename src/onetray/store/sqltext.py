@@ -46,7 +46,6 @@ WORDS = {
         "for_update_of_task": "",
         "skip_locked": "",
         "skip_locked_t": "",
-        "skip_locked_lease": "",
         "skip_locked_due": "",
     },
     POSTGRES: {
@@ -56,7 +55,6 @@ WORDS = {
         "for_update_of_task": "FOR NO KEY UPDATE OF task",
         "skip_locked": "FOR UPDATE OF r, t SKIP LOCKED",
         "skip_locked_t": "FOR UPDATE OF t SKIP LOCKED",
-        "skip_locked_lease": "FOR UPDATE SKIP LOCKED",
         "skip_locked_due": "FOR UPDATE SKIP LOCKED",
     },
 }

@@ -1,6 +1,16 @@
 -- name: events_after
-{select_event} WHERE e.id > :after AND e.id <= :upto AND (CAST(:namespace AS text) IS NULL OR n.name = :namespace)
+-- The filters apply inside a window, so that a read stays short when nearly nothing matches.
+SELECT {event_columns} FROM (
+    SELECT * FROM onetray.event WHERE id > :after AND id <= :upto ORDER BY id LIMIT :scan
+) AS e {event_joins}
+WHERE (CAST(:namespace AS text) IS NULL OR n.name = :namespace)
+    AND (CAST(:every AS integer) = 1 OR e.type {in:types:text})
 ORDER BY e.id LIMIT :limit
+
+-- name: end_of_window
+SELECT max(w.id) FROM (
+    SELECT e.id FROM onetray.event AS e WHERE e.id > :after AND e.id <= :upto ORDER BY e.id LIMIT :scan
+) AS w
 
 -- name: events_of_task
 -- By entity: one task's history, in order, without the feed's barrier.
@@ -15,7 +25,12 @@ ORDER BY e.id LIMIT :limit
 SELECT coalesce(max(id), 0) FROM onetray.event
 
 -- word: select_event
-SELECT e.id, (SELECT CAST(j.id AS text) FROM onetray.task AS j WHERE j.key = e.job), CAST(t.id AS text), e.type, e.ts,
+SELECT {event_columns} FROM onetray.event AS e {event_joins}
+
+-- word: event_columns
+e.id, (SELECT CAST(j.id AS text) FROM onetray.task AS j WHERE j.key = e.job), CAST(t.id AS text), e.type, e.ts,
     e.actor, coalesce(e.correlation_id, CAST(t.id AS text)), e.cause, e.trace, e.payload, e.version, e.was, e.state,
     e.fence, e.attempts, n.name
-FROM onetray.event AS e JOIN onetray.task AS t ON t.key = e.entity JOIN onetray.namespace AS n ON n.key = e.ns
+
+-- word: event_joins
+JOIN onetray.task AS t ON t.key = e.entity JOIN onetray.namespace AS n ON n.key = e.ns

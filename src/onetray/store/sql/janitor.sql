@@ -35,9 +35,6 @@ DELETE FROM onetray.event WHERE entity {in:keys:bigint}
 -- name: prune_tasks
 DELETE FROM onetray.task WHERE key {in:keys:bigint}
 
--- name: expired_keys
-DELETE FROM onetray.idempotency WHERE expires_at <= :now
-
 -- name: prune_notes
 DELETE FROM onetray.event WHERE version IS NULL AND type {in:types:text} AND ts < :before
     AND id < (SELECT max(id) FROM onetray.event)

@@ -19,10 +19,11 @@ WHERE lease.key = b.key AND lease.expires_at >= b.at
 RETURNING lease.key, lease.expires_at, lease.tasks
 
 -- name: expired_leases
-SELECT key, tasks FROM onetray.lease WHERE expires_at < :now ORDER BY expires_at, key LIMIT :limit {skip_locked_lease}
+SELECT key, tasks FROM onetray.lease WHERE expires_at < :before ORDER BY expires_at, key LIMIT :limit
 
--- name: tasks_under_lease
-SELECT key, fence, lease FROM onetray.task WHERE key {in:keys:bigint} AND lease IS NOT NULL
+-- name: still_expired
+-- Asked again, and held, once the tasks are locked: a heartbeat may have come in between.
+SELECT key FROM onetray.lease WHERE key {in:keys:bigint} AND expires_at < :before ORDER BY key {for_update}
 
 -- name: held_tasks
 SELECT key, CAST(id AS text), lease, cancel_at, finished_at FROM onetray.task WHERE key {in:keys:bigint} ORDER BY key

@@ -1,0 +1,127 @@
+"""Call functions for every committed event.
+
+Owns one thread that serves all listeners of an engine, one event at a time: a slow listener keeps the others waiting,
+one that raises harms nobody.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from itertools import groupby
+
+from onetray.errors import Unavailable
+from onetray.feed import Feed, Pace, check_filters, cursor_of
+from onetray.model import Event
+
+logger = logging.getLogger("onetray.feed")
+
+Listener = Callable[[Event], object]
+
+
+class Subscription:
+    """A listener's place in the log. Close it to be called no more."""
+
+    def __init__(self, listener: Listener, cursor: int, namespace: str | None, leave: Callable[[], None]) -> None:
+        self.cursor, self.namespace = cursor, namespace
+        self.closed = False
+        self._listener, self._leave = listener, leave
+
+    def close(self) -> None:
+        """Deliver nothing more; an event that is being delivered is not waited for."""
+        self.closed = True
+        self._leave()
+
+    def __enter__(self) -> Subscription:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def deliver(self, event: Event) -> None:
+        if self.closed:
+            return
+        # First: whatever the listener does, it does not get this one again.
+        self.cursor = event.id
+        try:
+            self._listener(event)
+        except BaseException:
+            # Also SystemExit and the like: they would end the thread that the others are served by.
+            logger.exception("a listener failed at event %d (%s) of task %s", event.id, event.type, event.entity_id)
+
+
+class Listeners:
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self._lock = threading.Lock()
+        self._all: list[Subscription] = []
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def add(self, listener: Listener, after: int | None, namespace: str | None) -> Subscription:
+        check_filters(namespace, None)
+        cursor = self._feed.tail() if after is None else cursor_of(after)
+        subscription = Subscription(listener, cursor, namespace, self._tidy)
+        with self._lock:
+            if self._stop.is_set():
+                raise Unavailable("the engine is closed")
+            self._all.append(subscription)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="onetray-feed", daemon=True)
+                self._thread.start()
+        # The thread may be waiting with others' cursors.
+        self._feed.wake.heard()
+        return subscription
+
+    def close(self) -> None:
+        self._stop.set()
+        self._feed.wake.heard()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout=5)
+
+    def _tidy(self) -> None:
+        with self._lock:
+            self._all = [s for s in self._all if not s.closed]
+        self._feed.wake.heard()
+
+    def _run(self) -> None:
+        pace = Pace(self._feed, self._stop)
+        while not pace.over:
+            seen = self._feed.wake.generation
+            with self._lock:
+                if not self._all:
+                    self._thread = None
+                    return
+                groups = sorted(self._all, key=_place)
+            try:
+                moved = [self._serve(list(g)) for _, g in groupby(groups, key=_place)]
+            except Unavailable as e:
+                logger.warning("the listeners wait for the database: %s", e)
+                pace.back_off()
+            except Exception:
+                logger.exception("the feed could not be read")
+                pace.back_off()
+            else:
+                pace.keep(seen, moved=any(moved))
+
+    def _serve(self, group: list[Subscription]) -> bool:
+        """One page for all listeners at the same place: whoever is behind does not keep the others waiting."""
+        cursor, namespace = group[0].cursor, group[0].namespace
+        page = self._feed.read(cursor, namespace=namespace)
+        for event in page.events:
+            for subscription in group:
+                if self._stop.is_set():
+                    return False
+                subscription.deliver(event)
+        for subscription in group:
+            subscription.cursor = page.next_cursor
+        return page.next_cursor != cursor
+
+
+def _place(s: Subscription) -> tuple[int, bool, str]:
+    return s.cursor, s.namespace is None, s.namespace or ""
+
+
+__all__ = ["Listener", "Listeners", "Subscription"]

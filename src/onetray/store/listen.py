@@ -1,0 +1,72 @@
+"""The ear for PostgreSQL: LISTEN on a connection of its own.
+
+Owns that connection and its return after a loss. It needs a session, so there is none behind a pooler.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+from psycopg import Connection
+
+logger = logging.getLogger("onetray.wake")
+
+CHANNEL = "onetray"
+BACKOFF_S = (0.1, 5.0)
+# A peer that vanished without a word is noticed within a minute. Until then polling goes on.
+_ALIVE: dict[str, Any] = {"keepalives": 1, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+
+
+class Listener:
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._stopping = threading.Event()
+        self._end, self._told_to_end = socket.socketpair()
+        self.hears = False
+
+    def run(self, heard: Callable[[], None], wanted: threading.Event) -> None:
+        wait = BACKOFF_S[0]
+        while not self._stopping.is_set():
+            try:
+                with self._connect() as connection:
+                    wait = BACKOFF_S[0]
+                    self.hears = True
+                    # Before the LISTEN nothing was heard.
+                    heard()
+                    self._listen(connection, heard)
+            except psycopg.OperationalError as e:
+                logger.warning("lost the connection that listens; polling until it is back: %s", e)
+            except psycopg.Error as e:
+                logger.warning("this server does not LISTEN; polling instead: %s", e)
+                return
+            finally:
+                self.hears = False
+            self._stopping.wait(wait)
+            wait = min(2 * wait, BACKOFF_S[1])
+
+    def _connect(self) -> Connection[Any]:
+        connection = psycopg.connect(
+            self._url, autocommit=True, connect_timeout=5, application_name="onetray listens", **_ALIVE
+        )
+        connection.execute(f"LISTEN {CHANNEL}")
+        return connection
+
+    def _listen(self, connection: Connection[Any], heard: Callable[[], None]) -> None:
+        while not self._stopping.is_set():
+            select.select([connection.fileno(), self._told_to_end.fileno()], [], [])
+            connection.pgconn.consume_input()
+            rung = False
+            while connection.pgconn.notifies() is not None:
+                rung = True
+            if rung:
+                heard()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._end.close()

@@ -1,0 +1,71 @@
+-- What lies beside the tasks: idempotency keys, dead letters, logs, due rows, leases.
+
+-- pass: counts
+-- Not a pass over violations: how much there was to look at.
+SELECT (SELECT count(*) FROM onetray.task) AS tasks, (SELECT count(*) FROM onetray.event) AS events,
+    (SELECT count(*) FROM onetray.ready) AS ready, (SELECT count(*) FROM onetray.due) AS due,
+    (SELECT count(*) FROM onetray.lease) AS leases, (SELECT count(*) FROM onetray.idempotency) AS idempotency_keys,
+    (SELECT count(*) FROM onetray.dead_letter) AS dead_letters
+
+-- pass: keys
+-- check: 10 key_of_job: an idempotency key names a job that is there, of its own kind
+-- check: 10 body_hash: an idempotency key keeps the hash of its body
+SELECT i.job AS task, i.kind, i.key, i.body_hash AS hash, t.kind AS row_kind,
+    t.key IS NULL OR t.kind <> i.kind AS key_of_job,
+    length(i.body_hash) <> 64 AS body_hash
+FROM onetray.idempotency AS i LEFT JOIN onetray.task AS t ON t.key = i.job
+
+-- pass: letters
+-- check: 11 letter_of_dead: a dead letter is about a task that was dead-lettered
+-- check: 11 one_letter: a task has one dead letter
+-- check: 11 reason_code: a dead letter has one of the known reasons and stages
+-- check: 11 letter_facts: a dead letter has its task's namespace, attempts, correlation id and error
+-- check: 11 payload_hash: a dead letter has the hash of its task's payload
+-- check: 11 last_owner: a dead letter says who held the task last and until when, unless it was never claimed
+SELECT d.task, CAST(t.id AS text) AS id, t.state, d.reason_code AS reason, d.stage, d.last_error, d.attempts,
+    t.attempts AS row_attempts, d.last_owner AS letter_owner, d.last_lease_expires_at, c.actor AS claimed_by,
+    d.correlation_id, d.payload_hash AS hash,
+    t.state IS DISTINCT FROM {state:dead_lettered} AS letter_of_dead,
+    count(*) OVER (PARTITION BY d.task) > 1 AS one_letter,
+    d.reason_code NOT IN ({reason_codes}) OR d.stage NOT IN ({dead_stages}) AS reason_code,
+    d.ns <> t.ns OR d.attempts <> t.attempts OR d.correlation_id <> coalesce(t.correlation_id, CAST(t.id AS text))
+        OR d.last_error = '' OR d.created_at > t.finished_at AS letter_facts,
+    d.payload_hash <> {sha256:t.payload} AS payload_hash,
+    (d.last_owner IS NULL) <> (c.actor IS NULL) OR (d.last_lease_expires_at IS NULL) <> (c.actor IS NULL)
+        OR 'worker:' || d.last_owner <> c.actor AS last_owner
+FROM onetray.dead_letter AS d LEFT JOIN onetray.task AS t ON t.key = d.task
+    LEFT JOIN onetray.event AS c ON c.entity = d.task AND c.version = (
+        SELECT max(l.version) FROM onetray.event AS l
+        WHERE l.entity = d.task AND l.version > 0 AND l.type = {event:claim})
+
+-- pass: unlettered
+-- check: 11 letter_missing: a dead-lettered task has a dead letter
+SELECT t.key AS task, CAST(t.id AS text) AS id, t.state, t.finished_at, true AS letter_missing
+FROM onetray.task AS t
+WHERE t.state = {state:dead_lettered} AND NOT EXISTS (SELECT 1 FROM onetray.dead_letter AS d WHERE d.task = t.key)
+
+-- pass: logs
+-- check: 12 log_known: log lines are about a task that is there
+SELECT l.task, l.lines, true AS log_known
+FROM (SELECT task, count(*) AS lines FROM onetray.log GROUP BY task) AS l
+    LEFT JOIN onetray.task AS t ON t.key = l.task
+WHERE t.key IS NULL
+
+-- pass: due
+-- check: 12 due_known: a due row is about a task that is or was there, and about something known
+-- check: 12 due_fence: a due row names no fence that its task has not reached
+-- A task that was pruned leaves its due rows behind: the janitor drops them when their time comes.
+SELECT d.task, d.at, d.what, d.fence, t.fence AS row_fence,
+    d.task > {last_key} OR d.what NOT IN ({due_words}) AS due_known,
+    d.fence > t.fence AS due_fence
+FROM onetray.due AS d LEFT JOIN onetray.task AS t ON t.key = d.task
+
+-- pass: leases
+-- check: 12 lease_readable: a lease lists the keys of its tasks
+SELECT l.key AS lease, l.worker, l.tasks, NOT {key_list:l.tasks} AS lease_readable FROM onetray.lease AS l
+
+-- pass: leases_known
+-- check: 12 lease_known: a lease lists only tasks that are or were there
+SELECT l.key AS lease, l.worker, j.value AS task, true AS lease_known
+FROM onetray.lease AS l, {keys_in:l.tasks}
+WHERE j.value > {last_key}

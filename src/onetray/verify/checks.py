@@ -1,0 +1,146 @@
+"""Read the verifier's .sql files: passes over the database, and the checks that each of them makes.
+
+    -- pass: name
+    -- check: rule name: what should hold
+    SELECT …
+
+A pass is one SELECT. It has a true-or-false column for each of its checks, true where the check is broken; its
+other columns are the facts that are shown. Many checks share a pass because the log is long. What is written in
+braces is filled in here, from the lifecycle and in the words of one database. No statement names a state.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from onetray.engine.janitor import KNOWN
+from onetray.lifecycle import HELD, OPEN, PAUSED, TASK
+from onetray.model import DEAD_STAGES, MAX_SPARED, REASON_CODES
+from onetray.store.sqltext import POSTGRES, SQLITE
+
+COUNTS = "counts"
+
+_PASS = re.compile(r"^-- pass: (\w+)$", re.MULTILINE)
+_CHECK = re.compile(r"^-- check: (\d+) (\w+): (.+)$", re.MULTILINE)
+_WORD = re.compile(r"\{(\w+)(?::([\w.]+))?\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    rule: int
+    name: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One SELECT and the checks that it makes."""
+
+    name: str
+    sql: str
+    checks: tuple[Check, ...]
+
+    def asking(self, sample: int) -> str:
+        """Ask for some broken rows of each check, and their number. The pass itself runs once."""
+        each = " UNION ALL ".join(
+            f"SELECT * FROM (SELECT '{c.name}' AS broken, count(*) OVER () AS total, found.* FROM found "
+            f"WHERE found.{c.name} ORDER BY 3 LIMIT {int(sample)}) AS {c.name}_rows"
+            for c in self.checks
+        )
+        some = " OR ".join(f"looked.{c.name}" for c in self.checks)
+        return f"WITH found AS MATERIALIZED (SELECT * FROM ({self.sql}) AS looked WHERE {some}) {each}"
+
+
+@cache
+def passes(dialect: str) -> tuple[Pass, ...]:
+    paths = sorted((p for p in files(__package__).iterdir() if p.name.endswith(".sql")), key=lambda p: p.name)
+    return tuple(one for path in paths for one in _read(path.read_text(), WORDS[dialect]))
+
+
+def _read(text: str, words: Words) -> Iterable[Pass]:
+    parts = _PASS.split(text)
+    for name, body in zip(parts[1::2], parts[2::2], strict=True):
+        checks = tuple(Check(int(rule), check, says) for rule, check, says in _CHECK.findall(body))
+        sql = "\n".join(line for line in body.splitlines() if not line.lstrip().startswith("--"))
+        yield Pass(name, _WORD.sub(lambda m: words[m[1]](m[2] or ""), sql).strip(), checks)
+
+
+Words = dict[str, Callable[[str], str]]
+
+
+def _list(values: Iterable[str]) -> Callable[[str], str]:
+    text = ", ".join(f"'{v}'" for v in values)
+    return lambda _: text
+
+
+def _one_of(values: Iterable[str]) -> Callable[[str], str]:
+    known = {v: f"'{v}'" for v in values}
+    return known.__getitem__
+
+
+def _rank(column: str) -> str:
+    ranks = " ".join(f"WHEN '{state}' THEN {rank}" for state, rank in TASK.ranks.items())
+    return f"CASE {column} {ranks} END"
+
+
+def _transitions(_: str) -> str:
+    """A row for each way through the table: type, from, to, who may, and by how much it raises the fence."""
+    return ", ".join(
+        f"('{t.event}', '{source}', '{t.target}', '{_actors(t.by)}', {int(t.reopens)})"
+        for t in TASK.transitions
+        for source in t.sources or ("",)
+    )
+
+
+def _actors(kinds: Iterable[str]) -> str:
+    return f",{','.join(f'{kind}:' for kind in sorted(kinds))},"
+
+
+SHARED: Words = {
+    "states": _list(TASK.states),
+    "terminal": _list(sorted(TASK.terminal)),
+    "held": _list(HELD),
+    "paused": _list(PAUSED),
+    "open": _list(OPEN),
+    "state": _one_of(TASK.states),
+    "rank": _rank,
+    "transitions": _transitions,
+    "events": _list(t.event for t in TASK.transitions),
+    "event": lambda name: f"'{TASK.by_name[name].event}'",
+    "due": _one_of(KNOWN),
+    "due_words": _list(KNOWN),
+    "reason_codes": _list(REASON_CODES),
+    "dead_stages": _list(DEAD_STAGES),
+    "max_spared": lambda _: str(MAX_SPARED),
+}
+
+# Text that a hand has damaged must be found, not stop the search: nothing is parsed that may not be JSON.
+_KEY_LIST = r"'^\[[0-9]{1,18}(,[0-9]{1,18})*\]$'"
+
+WORDS: dict[str, Words] = {
+    SQLITE: SHARED
+    | {
+        "position": lambda _: "instr",
+        "sha256": lambda text: f"sha256_hex({text})",
+        "last_key": lambda _: "(SELECT c.value FROM onetray.counter AS c WHERE c.name = 'entity_key')",
+        "told_run_at": lambda json: f"CASE WHEN json_valid({json}) THEN json_extract({json}, '$.run_at') END",
+        "key_list": lambda json: f"(CASE WHEN json_valid({json}) THEN json_type({json}) = 'array' ELSE false END)",
+        "keys_in": lambda json: f"json_each(CASE WHEN json_valid({json}) THEN {json} ELSE '[]' END) AS j",
+    },
+    POSTGRES: SHARED
+    | {
+        "position": lambda _: "strpos",
+        "sha256": lambda text: f"encode(sha256(convert_to({text}, 'UTF8')), 'hex')",
+        "last_key": lambda _: "(SELECT c.last_value FROM onetray.entity_key AS c)",
+        "told_run_at": lambda json: f"CAST(substring({json} FROM '\"run_at\":([0-9]{{1,18}})') AS bigint)",
+        "key_list": lambda json: f"({json} ~ {_KEY_LIST})",
+        "keys_in": lambda json: (
+            f"unnest(CASE WHEN {json} ~ {_KEY_LIST} THEN CAST(string_to_array(btrim({json}, '[]'), ',') AS bigint[]) "
+            "END) AS j(value)"
+        ),
+    },
+}

@@ -1,0 +1,51 @@
+-- Nothing is stuck: what waits can be claimed, or something will make it claimable or end it.
+
+-- pass: ready
+-- check: 12 ready_known: a ready row is about a task that is there
+-- check: 15 ready_matches: a ready row is about a queued task and has its queue, kind and priority
+SELECT r.task, r.queue, r.rank, r.kind, t.state, t.queue AS row_queue, t.priority, t.kind AS row_kind,
+    t.key IS NULL AS ready_known,
+    t.state <> {state:queued} OR t.queue <> r.queue OR t.kind <> r.kind OR t.priority <> -r.rank AS ready_matches
+FROM onetray.ready AS r LEFT JOIN onetray.task AS t ON t.key = r.task
+
+-- pass: queued
+-- check: 15 stuck: a queued task has its ready row, or a due row that will give it one at its run_at
+-- check: 15 ready_early: a task that waits for its run_at has no ready row yet
+SELECT t.key AS task, CAST(t.id AS text) AS id, t.state, t.fence, t.run_at, t.updated_at, d.fence AS due_fence,
+    r.task IS NULL AND d.fence IS DISTINCT FROM t.fence AS stuck,
+    -- Whoever promotes a task takes its due row: with both there, and run_at after the last time that anybody
+    -- decided about it, it was made claimable too soon. No clock is asked: it may have been set back since.
+    r.task IS NOT NULL AND d.fence = t.fence AND t.run_at > t.updated_at AND NOT EXISTS (
+        SELECT 1 FROM onetray.event AS n WHERE n.entity = t.key AND n.version IS NULL AND n.fence = t.fence
+            AND n.type = 'task.rescheduled' AND n.ts >= t.run_at) AS ready_early
+FROM onetray.task AS t
+    LEFT JOIN onetray.ready AS r ON r.queue = t.queue AND r.rank = -t.priority AND r.task = t.key
+    LEFT JOIN onetray.due AS d ON d.at = t.run_at AND d.task = t.key AND d.what = {due:run}
+WHERE t.state = {state:queued}
+
+-- pass: timers
+-- check: 15 cancel_timer: a task that was asked to stop has a due row that ends the grace
+-- check: 15 timeout_timer: a running task whose policy has timeout_s has a due row for it
+-- check: 15 queue_ttl_timer: a queued task whose policy has queue_ttl_s has a due row for it
+-- check: 15 deadline_timer: an open task whose policy has deadline_s has a due row for it
+WITH timed AS (
+    SELECT p.key, p.body LIKE '%"timeout_s":%' AND p.body NOT LIKE '%"timeout_s":null%' AS timeout,
+        p.body LIKE '%"queue_ttl_s":%' AND p.body NOT LIKE '%"queue_ttl_s":null%' AS queue_ttl,
+        p.body LIKE '%"deadline_s":%' AND p.body NOT LIKE '%"deadline_s":null%' AS deadline
+    FROM onetray.policy AS p
+),
+needed AS (
+    SELECT t.key AS task, {due:cancel} AS what, t.fence FROM onetray.task AS t
+    WHERE t.cancel_at IS NOT NULL AND t.state IN ({held})
+    UNION ALL SELECT t.key, {due:timeout}, t.fence FROM onetray.task AS t JOIN timed ON timed.key = t.policy
+    WHERE timed.timeout AND t.state = {state:running}
+    UNION ALL SELECT t.key, {due:queue_ttl}, t.fence FROM onetray.task AS t JOIN timed ON timed.key = t.policy
+    WHERE timed.queue_ttl AND t.state = {state:queued}
+    UNION ALL SELECT t.key, {due:deadline}, 0 FROM onetray.task AS t JOIN timed ON timed.key = t.policy
+    WHERE timed.deadline AND t.state IN ({open})
+)
+SELECT n.task, n.what, n.fence, n.what = {due:cancel} AS cancel_timer, n.what = {due:timeout} AS timeout_timer,
+    n.what = {due:queue_ttl} AS queue_ttl_timer, n.what = {due:deadline} AS deadline_timer
+FROM needed AS n LEFT JOIN (SELECT DISTINCT task, what, fence FROM onetray.due) AS d
+    ON d.task = n.task AND d.what = n.what AND d.fence = n.fence
+WHERE d.task IS NULL

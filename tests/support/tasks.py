@@ -1,0 +1,110 @@
+"""Tasks for tests: one in any state, and a look at everything that is written about it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from onetray.engine import Engine
+from onetray.lifecycle import (
+    ASSIGNED,
+    BLOCKED,
+    CANCELLED,
+    DEAD_LETTERED,
+    FAILED,
+    QUEUED,
+    RUNNING,
+    SUCCEEDED,
+    WAITING_INPUT,
+)
+from onetray.model import Assignment, Event, Task
+
+STATES = (QUEUED, ASSIGNED, RUNNING, BLOCKED, WAITING_INPUT, SUCCEEDED, FAILED, CANCELLED, DEAD_LETTERED)
+TABLES = (
+    "namespace", "queue", "kind", "policy", "task", "ready", "lease", "due", "event", "idempotency", "dead_letter",
+    "log",
+)  # fmt: skip
+UNKNOWN_ID = "01890a5d-ac96-774b-bcce-b302099a8057"
+
+
+class Made(NamedTuple):
+    """A task, and how the worker `w` names the attempt that it last held."""
+
+    id: str
+    ticket: dict[str, Any]
+
+
+def submit(engine: Engine, kind: str = "mail", payload: Any = None, **fields: Any) -> str:
+    """Submit a task and answer its id."""
+    id_ = engine.submit(kind, payload, **fields).id
+    assert id_ is not None
+    return id_
+
+
+def take(engine: Engine, *, worker: str = "w", **fields: Any) -> Assignment:
+    """Claim exactly one task."""
+    (claimed,) = engine.claim(worker=worker, **fields)
+    return claimed
+
+
+def running(engine: Engine, *, worker: str = "w", **fields: Any) -> Assignment:
+    """Claim exactly one task and start it."""
+    claimed = take(engine, worker=worker, **fields)
+    engine.start(claimed)
+    return claimed
+
+
+def in_state(engine: Engine, state: str, **fields: Any) -> Made:
+    """A new task of the kind `mail`, brought into a state by the verbs that lead there."""
+    id_ = submit(engine, **fields)
+    ticket: dict[str, Any] = {"task": id_, "fence": 1, "worker": "w"}
+    if state == QUEUED:
+        return Made(id_, ticket)
+    claimed = take(engine)
+    assert claimed.id == id_
+    if state != ASSIGNED:
+        engine.start(claimed)
+    match state:
+        case "blocked" | "waiting_input":
+            engine.pause(claimed, state=state, owner="ann", reason="asks for a signature")
+        case "succeeded":
+            engine.succeed(claimed, {"sent": 1})
+        case "failed":
+            engine.fail(claimed, "no such address", retryable=False)
+        case "cancelled":
+            engine.cancel(id_, hard=True)
+        case "dead_lettered":
+            engine.fail(claimed, "not readable", reason_code="parse_error")
+    assert engine.task(id_).state == state
+    return Made(id_, ticket)
+
+
+def written(engine: Engine) -> dict[str, list[Any]]:
+    """Every row of every table."""
+    return {t: sorted(engine.store.read_sql(f"SELECT * FROM onetray.{t}"), key=repr) for t in TABLES}
+
+
+def counts(engine: Engine) -> dict[str, int]:
+    return {table: len(rows) for table, rows in written(engine).items()}
+
+
+def state(engine: Engine, id_: str) -> str:
+    return engine.task(id_).state
+
+
+def types(engine: Engine, id_: str) -> list[str]:
+    """The types of a task's events, without their common beginning."""
+    return [e.type.removeprefix("task.") for e in engine.events(id_)]
+
+
+def last(engine: Engine, id_: str) -> Event:
+    return engine.events(id_)[-1]
+
+
+def settle(engine: Engine) -> None:
+    """Let the janitor do all that is due."""
+    while engine.sweep():
+        pass
+
+
+def facts(task: Task, *names: str) -> tuple[Any, ...]:
+    return tuple(getattr(task, name) for name in names)

@@ -106,10 +106,10 @@ class PostgresTx:
         return self.query(name, **columns, **params)
 
     def move(self, hops: tuple[Transition, ...], columns: Columns) -> None:
-        move = self._book.moves[tuple(h.name for h in hops)]
+        move = self._book.move(hops, columns)
         self.rings = True
         points.hit("moving")
-        self._pending.append((move.update.sql, {**columns, "at": self.now}, len(columns["key"])))
+        self._pending.append((move.update.sql, dict(columns), len(columns["key"])))
         if points.hook is not None:
             self._send()
         points.hit("updated")

@@ -73,10 +73,10 @@ class SqliteTx:
         return list(self._connection.executemany(statement.sql, in_rows(statement, columns, params)))
 
     def move(self, hops: tuple[Transition, ...], columns: Columns) -> None:
-        move = self._book.moves[tuple(h.name for h in hops)]
+        move = self._book.move(hops, columns)
         assert move.events is not None
         rows = zip(*(columns[c] for c in move.update.columns), strict=True)
-        given = {"batch": orjson.dumps(list(rows)).decode(), "at": self._now}
+        given = {**columns, "batch": orjson.dumps(list(rows)).decode()}
         self.rings = True
         points.hit("moving")
         self._connection.execute(move.update.sql, given)

@@ -16,10 +16,11 @@ States are named by the lifecycle alone: no statement holds one.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from onetray.lifecycle import HELD, MACHINES, TASK
 from onetray.machine import BadLifecycle, Machine, Transition
@@ -94,8 +95,14 @@ class Move:
 class Book:
     """All statements of one database."""
 
+    dialect: str
     statements: dict[str, Statement]
     moves: dict[tuple[str, ...], Move]
+
+    def move(self, hops: tuple[Transition, ...], columns: Mapping[str, Any]) -> Move:
+        """The statement for a move whose columns are given as these are: a list, or one value for all rows."""
+        once = frozenset(c for c, values in columns.items() if not isinstance(values, list))
+        return _move(hops, self.dialect, once)
 
 
 @cache
@@ -104,12 +111,10 @@ def book(dialect: str) -> Book:
     words = {name: body for kind, name, body in sections if kind == "word"}
     statements = {n: _statement(n, b, words, dialect) for k, n, b in sections if k == "name"}
     moves = {}
-    for kind, name, body in sections:
-        if kind == "move":
-            hops = tuple(TASK.by_name[part] for part in name.split(", "))
-            moves[tuple(h.name for h in hops)] = _move(name, body, hops, dialect)
+    for names in _move_bodies():
+        moves[names] = _move(tuple(TASK.by_name[name] for name in names), dialect)
     every_transition_has_a_statement(TASK, moves)
-    return Book(statements, moves)
+    return Book(dialect, statements, moves)
 
 
 def every_transition_has_a_statement(machine: Machine, moves: dict[tuple[str, ...], Move]) -> None:
@@ -124,6 +129,11 @@ def _sections() -> Iterator[tuple[str, str, str]]:
         for kind, name, body in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
             text = "\n".join(line for line in body.splitlines() if not line.lstrip().startswith("--"))
             yield kind, name.strip(), text.strip()
+
+
+@cache
+def _move_bodies() -> dict[tuple[str, ...], str]:
+    return {tuple(name.split(", ")): body for kind, name, body in _sections() if kind == "move"}
 
 
 def _statement(name: str, body: str, words: dict[str, str], dialect: str) -> Statement:
@@ -176,38 +186,54 @@ def quoted(states: tuple[str, ...] | frozenset[str]) -> str:
     return ", ".join(f"'{s}'" for s in states)
 
 
-def _move(name: str, body: str, hops: tuple[Transition, ...], dialect: str) -> Move:
-    """Add to the UPDATE what the table says: the guard, the new state, the event."""
+@cache
+def _move(hops: tuple[Transition, ...], dialect: str, once: frozenset[str] = frozenset()) -> Move:
+    """Render a move. A column in `once` has one value for all rows: it is a parameter, not carried with every row."""
+    name = ", ".join(h.name for h in hops)
+    given = {column: _parameter(column, dialect) for column in once}
+    update, row = (_BATCH.sub(lambda m: given.get(m.group(1), m.group()), t) for t in (_update(hops), _event_row(hops)))
+    columns = tuple(dict.fromkeys(_BATCH.findall(f"{update} {row}")))
+    moved = f"WITH moved({EVENT_COLUMNS}, began) AS"
+    if dialect == SQLITE:
+        rows = f"SELECT {row} {{from_batch}} CROSS JOIN onetray.task ON task.key = b.key"
+        return Move(name, *(_from_json(name, t, columns) for t in (update, f"{moved} ({rows}) {_write_events(hops)}")))
+    rows = f"{update} RETURNING {row}"
+    text = f"{moved} ({rows}), written AS ({_write_events(hops)}) SELECT count(*) FROM moved"
+    return Move(name, Statement(name, *_postgres(name, text, columns)))
+
+
+def _update(hops: tuple[Transition, ...]) -> str:
+    """Add to the UPDATE what the table says: the guard, the new state."""
+    body = _move_bodies()[tuple(h.name for h in hops)]
     first, last = hops[0], hops[-1]
-    many = len(first.sources) > 1
-    was = "b.was" if many else f"'{first.sources[0]}'"
     guard = f"task.key = b.key AND task.version = b.version AND task.state IN ({quoted(first.sources)})"
-    guard += " AND task.state = b.was" if many else ""
+    guard += " AND task.state = b.was" if len(first.sources) > 1 else ""
     guard += " AND task.fence = b.fence" if first.fenced else ""
-    moved = f"state = '{last.target}', version = task.version + {len(hops)}, updated_at = {{last}}"
     freed = "owner = NULL, lease = NULL"
     for word, text in (
-        ("moved", moved),
+        ("moved", f"state = '{last.target}', version = task.version + {len(hops)}, updated_at = {{last}}"),
         ("ended", f"finished_at = {{last}}, {freed}"),
         ("reopened", f"fence = task.fence + 1, run_at = b.run_at, {freed}"),
         ("freed", freed),
-        ("last", "{greatest}(:at, task.updated_at)"),
+        ("last", "{greatest}(b.at, task.updated_at)"),
     ):
         body = body.replace("{" + word + "}", text)
-    hop = f"'{last.event}', {was if len(hops) == 1 else quoted(last.sources)}, '{last.target}'"
-    written = (
+    return f"{body} {{from_batch}} WHERE {guard}"
+
+
+def _event_row(hops: tuple[Transition, ...]) -> str:
+    """The columns of the last hop's event, from the task as the move left it, and when it was started."""
+    last = hops[-1]
+    was = "b.was" if len(last.sources) > 1 else quoted(last.sources)
+    return (
         "task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, "
-        f"{hop}, b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at"
+        f"'{last.event}', {was}, '{last.target}', b.actor, task.correlation_id, b.cause, "
+        "coalesce(b.trace, task.trace), b.detail, task.started_at"
     )
-    update = f"{body} {{from_batch}} WHERE {guard}"
-    columns = tuple(dict.fromkeys(_BATCH.findall(f"{update} {written}")))
-    moved = f"WITH moved({EVENT_COLUMNS}, began) AS"
-    if dialect == SQLITE:
-        rows = f"SELECT {written} {{from_batch}} CROSS JOIN onetray.task ON task.key = b.key"
-        return Move(name, *(_from_json(name, t, columns) for t in (update, f"{moved} ({rows}) {_write_events(hops)}")))
-    rows = f"{update} RETURNING {written}"
-    text = f"{moved} ({rows}), written AS ({_write_events(hops)}) SELECT count(*) FROM moved"
-    return Move(name, Statement(name, *_postgres(name, text, columns)))
+
+
+def _parameter(column: str, dialect: str) -> str:
+    return f":{column}" if dialect == SQLITE else f":{column}::{TYPE_OF.get(column, 'text')}"
 
 
 def _from_json(name: str, body: str, columns: tuple[str, ...]) -> Statement:

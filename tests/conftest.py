@@ -9,7 +9,8 @@ from hypothesis import settings
 
 from onetray.clock import VirtualClock
 from onetray.engine import Engine
-from tests.support.cluster import Server, server
+from tests.support.binaries import has_system_postgres
+from tests.support.cluster import Cluster, Server, server
 from tests.support.databases import Databases
 from tests.support.engines import engine_on
 
@@ -49,12 +50,27 @@ def migrated_url(databases: Databases) -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(scope="session")
+def system_databases() -> Iterator[Databases]:
+    """The same on the system's own PostgreSQL, which is older than the one that the tests bring along."""
+    with Cluster.start(system=True) as running:
+        lent = Databases(running)
+        yield lent
+        lent.close()
+
+
+@pytest.fixture
+def system_url(system_databases: Databases) -> Iterator[str]:
+    with system_databases.database() as url:
+        yield url
+
+
+@pytest.fixture(params=["sqlite", "postgres", *(["system-postgres"] if has_system_postgres() else [])])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A database of each kind in turn, without rows. On PostgreSQL it is migrated already."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'jobs.db'}"
-    url: str = request.getfixturevalue("migrated_url")
+    url: str = request.getfixturevalue("migrated_url" if request.param == "postgres" else "system_url")
     return url
 
 

@@ -5,6 +5,7 @@ Owns what a command may say and the limits on it. Decides nothing about the task
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -13,7 +14,7 @@ import orjson
 
 from onetray.clock import SECOND
 from onetray.config import Limits
-from onetray.errors import InvalidInput, TooLarge
+from onetray.errors import InvalidInput, TooLarge, shown
 from onetray.lifecycle import BLOCKED, PAUSED
 from onetray.machine import SYSTEM, USER, WORKER
 from onetray.model import DEAD_STAGES, REASON_CODES, Assignment, Policy, RawJson
@@ -48,25 +49,25 @@ def optional_text(value: object, field: str, most: int) -> str | None:
 
 def whole(value: object, field: str, least: int, most: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise InvalidInput(f"{field} must be a whole number from {least} to {most}, not {value!r:.80}", field=field)
+        raise InvalidInput(f"{field} must be a whole number from {least} to {most}, not {shown(value)}", field=field)
     return value
 
 
 def seconds(value: object, field: str, least: float = 0.0) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not least <= value <= 4e9:
-        raise InvalidInput(f"{field} must be seconds, {least} or more, not {value!r:.80}", field=field)
+        raise InvalidInput(f"{field} must be seconds, {least} or more, not {shown(value)}", field=field)
     return value
 
 
 def choice(value: object, field: str, among: tuple[str, ...]) -> str:
     if value not in among:
-        raise InvalidInput(f"{field} must be one of {', '.join(among)}, not {value!r:.80}", field=field)
+        raise InvalidInput(f"{field} must be one of {', '.join(among)}, not {shown(value)}", field=field)
     return str(value)
 
 
 def listed(value: object, field: str, least: int, most: int) -> tuple[object, ...]:
     if not isinstance(value, list | tuple | set | frozenset) or not least <= len(value) <= most:
-        raise InvalidInput(f"{field} must be a list of {least} to {most} entries, not {value!r:.80}", field=field)
+        raise InvalidInput(f"{field} must be a list of {least} to {most} entries, not {shown(value)}", field=field)
     return tuple(value)
 
 
@@ -74,10 +75,14 @@ def json_text(value: object, field: str, most: int) -> str:
     """Any JSON value as text: no NaN, no NUL, nothing that JSON does not know, in its limit."""
     try:
         if isinstance(value, RawJson):
-            orjson.loads(value)
-            raw: bytes = value
+            # A plain copy: orjson takes bytes, and none of its subclasses.
+            raw = bytes(value)
+            orjson.loads(raw)
         else:
             raw = orjson.dumps(value)
+            # orjson writes NaN as null, without a word.
+            if b"null" in raw and _has_nan(value):
+                raise TypeError("NaN and Infinity are not numbers that JSON knows")
     except (orjson.JSONDecodeError, orjson.JSONEncodeError, TypeError, RecursionError) as e:
         raise InvalidInput(f"{field} is not valid JSON: {e}"[:300], field=field) from None
     if len(raw) > most:
@@ -89,6 +94,16 @@ def json_text(value: object, field: str, most: int) -> str:
     if b"\\u0000" in raw and _ESCAPED_NUL.search(raw.decode()):
         raise InvalidInput(f"{field} contains a NUL character: take it out, or send base64", field=field)
     return raw.decode()
+
+
+def _has_nan(value: object) -> bool:
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    if isinstance(value, dict):
+        return any(_has_nan(v) for v in value.values())
+    if isinstance(value, list | tuple):
+        return any(_has_nan(v) for v in value)
+    return False
 
 
 def optional_json(value: object, field: str, most: int) -> str | None:
@@ -205,8 +220,13 @@ class TaskCommand(Command):
 
 def task_id(value: object) -> str:
     if not isinstance(value, str) or not _UUID.fullmatch(value.lower()):
-        raise InvalidInput(f"task must be an id as submit returned it, not {value!r:.80}", field="task")
+        raise InvalidInput(f"task must be an id as submit returned it, not {shown(value)}", field="task")
     return value.lower()
+
+
+def id_or_none(value: str) -> str | None:
+    """A task's id, when the text is one."""
+    return value.lower() if _UUID.fullmatch(value.lower()) else None
 
 
 def check_actor(actor: str, name: str, cause: str | None, limits: Limits) -> None:
@@ -449,6 +469,11 @@ class SystemCommand(Control):
     fence: int | None = None
     """The attempt that was meant: a later one is left alone."""
 
+    def check(self, limits: Limits) -> None:
+        Control.check(self, limits)
+        if self.fence is not None:
+            whole(self.fence, "fence", 1, _INT32)
+
 
 @dataclass(slots=True, kw_only=True)
 class Expire(SystemCommand):
@@ -459,6 +484,13 @@ class Expire(SystemCommand):
     as_of: int | None = None
     """Expire as if it were this time already."""
 
+    def check(self, limits: Limits) -> None:
+        SystemCommand.check(self, limits)
+        if self.lease is not None:
+            whole(self.lease, "lease", 1, 2**63 - 1)
+        if self.as_of is not None:
+            whole(self.as_of, "as_of", 0, _FAR_US)
+
 
 @dataclass(slots=True, kw_only=True)
 class TimeOut(SystemCommand):
@@ -468,7 +500,7 @@ class TimeOut(SystemCommand):
     limit: str = "deadline"
 
     def check(self, limits: Limits) -> None:
-        Control.check(self, limits)
+        SystemCommand.check(self, limits)
         choice(self.limit, "limit", ("deadline", "queue_ttl", "timeout"))
 
 
@@ -496,7 +528,7 @@ class DeadLetterIt(SystemCommand):
     stage: str = "input"
 
     def check(self, limits: Limits) -> None:
-        Control.check(self, limits)
+        SystemCommand.check(self, limits)
         choice(self.reason_code, "reason_code", REASON_CODES)
         choice(self.stage, "stage", DEAD_STAGES)
         text(self.message, "message", limits.error_chars, least=0)

@@ -49,6 +49,14 @@ class OnetrayError(Exception):
         return {"code": self.code, "message": str(self), **self.facts}
 
 
+def shown(value: object) -> str:
+    """The beginning of a value, for a message that refuses it. Never fails, whatever the value is."""
+    try:
+        return f"{value!r:.80}"
+    except Exception:  # A number of thousands of digits, or somebody's __repr__.
+        return f"a {type(value).__name__}"
+
+
 class InvalidInput(OnetrayError):
     """A field is wrong. Mend it and call again; nothing was written."""
 

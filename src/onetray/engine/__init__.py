@@ -19,13 +19,14 @@ from onetray.engine import janitor
 from onetray.engine.batch import carry_out
 from onetray.engine.committer import Committer
 from onetray.engine.scope import Scope
-from onetray.errors import InvalidInput, NotFound, OnetrayError, TooLarge, UnknownVerb
+from onetray.errors import InvalidInput, NotFound, OnetrayError, TooLarge, UnknownVerb, shown
+from onetray.explain import explain, position
 from onetray.feed import Feed, event_of
 from onetray.feed.listeners import Listeners, Subscription
 from onetray.machine import USER
-from onetray.model import Assignment, DeadLetter, Event, LogLine, Policy, Receipt, Task, Verdict
+from onetray.model import Assignment, Blocker, DeadLetter, Event, LogLine, Policy, Receipt, Task, Verdict
 from onetray.store import open_store
-from onetray.store.base import Store, Tx
+from onetray.store.base import Rows, Store, Tx
 from onetray.wake import Wake
 
 T = TypeVar("T")
@@ -225,46 +226,68 @@ class Engine:
     # Reads.
 
     def task(self, task: str, *, namespace: str = "default", actor: str = USER) -> Task:
-        rows = self.store.read("task_by_id", id=c.task_id(task), namespace=namespace)
+        rows = self._read("task_by_id", id=c.task_id(task), namespace=namespace)
         if not rows:
             raise NotFound(f"there is no task {task}", task=task)
         return _task(rows[0], actor)
 
     def tasks(self, *, namespace: str = "default", limit: int = 100, before: int = 2**62) -> list[Task]:
         """The newest tasks first; `before` a key pages on."""
-        rows = self.store.read("tasks_newest", namespace=namespace, limit=limit, before=before)
+        rows = self._read("tasks_newest", namespace=namespace, limit=limit, before=before)
         return [_task(r, USER) for r in rows]
+
+    def explain(self, task: str, *, namespace: str = "default") -> list[Blocker]:
+        """Why a task is not running, each reason with who holds it and when it ends. Empty: it can be claimed now."""
+        return explain(self.store, task, namespace)
+
+    def position(self, task: str, *, namespace: str = "default", most: int = 1000) -> int | None:
+        """How many tasks would be claimed before this one, counted up to `most`; None if it cannot be claimed."""
+        return position(self.store, task, namespace, most)
 
     def events(self, task: str, *, namespace: str = "default", after: int = 0, limit: int = 1000) -> list[Event]:
         """One task's history, in order."""
         key = self.task(task, namespace=namespace).key
-        return [event_of(r) for r in self.store.read("events_of_task", key=key, after=after, limit=limit)]
+        return [event_of(r) for r in self._read("events_of_task", key=key, after=after, limit=limit)]
 
     def events_by_correlation(
         self, correlation_id: str, *, namespace: str = "default", after: int = 0, limit: int = 1000
     ) -> list[Event]:
-        rows = self.store.read(
-            "events_by_correlation", correlation_id=correlation_id, namespace=namespace, after=after, limit=limit
-        )
+        c.text(correlation_id, "correlation_id", self.config.limits.key_chars)
+        rows = self._read(
+            "events_by_correlation", correlation_id=correlation_id, id=c.id_or_none(correlation_id),
+            namespace=namespace, after=after, limit=limit,
+        )  # fmt: skip
         return [event_of(r) for r in rows]
 
     def logs(self, task: str, *, namespace: str = "default", after: int = 0, limit: int = 1000) -> list[LogLine]:
         """Log lines from a cursor on."""
-        rows = self.store.read("logs_of", id=c.task_id(task), namespace=namespace, after=after, limit=limit)
+        rows = self._read("logs_of", id=c.task_id(task), namespace=namespace, after=after, limit=limit)
+        if not rows:
+            self.task(task, namespace=namespace)
         return [_made(LogLine, [*r[:5], _json(r[5])]) for r in rows]
 
     def dead_letters(
         self, task: str | None = None, *, namespace: str = "default", limit: int = 100
     ) -> list[DeadLetter]:
-        rows = self.store.read("dead_letters", id=task, namespace=namespace, limit=limit)
+        id_ = None if task is None else c.task_id(task)
+        rows = self._read("dead_letters", id=id_, namespace=namespace, limit=limit)
         return [_made(DeadLetter, [*r[:4], _json(r[4]), *r[5:]]) for r in rows]
 
+    def _read(self, name: str, **params: Any) -> Rows:
+        """Run a named query once its parameters are checked: what a database would refuse is refused by its name."""
+        if "namespace" in params:
+            c.text(params["namespace"], "namespace", self.config.limits.name_chars)
+        for number in ("limit", "after", "before"):
+            if number in params:
+                c.whole(params[number], number, 0, 2**62)
+        return self.store.read(name, **params)
 
-def command_of(verb: str, fields: dict[str, Any]) -> c.Command:
+
+def command_of(verb: object, fields: dict[str, Any]) -> c.Command:
     """Make a command from its verb's name and its fields."""
-    kind = c.VERBS.get(verb)
+    kind = c.VERBS.get(verb) if isinstance(verb, str) else None
     if kind is None:
-        raise UnknownVerb(f"there is no verb {verb!r:.80}; there are: {', '.join(c.VERBS)}", field="verb")
+        raise UnknownVerb(f"there is no verb {shown(verb)}; there are: {', '.join(c.VERBS)}", field="verb")
     try:
         return kind(**fields)
     except TypeError as e:

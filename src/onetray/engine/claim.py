@@ -32,7 +32,7 @@ def _claim(scope: Scope, command: Claim) -> list[Assignment]:
         return []
     if command.request_key is not None:
         again = _claimed_before(scope, command, ns)
-        if again:
+        if again is not None:
             return again
     kinds = None
     if command.kinds is not None:
@@ -83,14 +83,17 @@ def _lease_us(command: Claim, policy: Policy) -> int:
     return policy.lease_us if command.lease_s is None else int(command.lease_s * SECOND)
 
 
-def _claimed_before(scope: Scope, command: Claim, ns: int) -> list[Assignment]:
-    """The same claim again, for a worker that asks again with its request key while the lease lives."""
+def _claimed_before(scope: Scope, command: Claim, ns: int) -> list[Assignment] | None:
+    """What is left of the same claim, for a worker that asks again with its request key; None for a new key."""
     tx, names = scope.tx, scope.tx.names
     found = tx.query("leases_of_request", ns=ns, worker=command.worker, request_key=command.request_key)
     until = {key: expires_at for key, _, expires_at in found if expires_at >= tx.now}
+    if not until:
+        # The janitor has yet to take these back; their key is free for a new claim.
+        if found:
+            tx.query("forget_requests", keys=[key for key, _, _ in found])
+        return None
     keys = [k for key, tasks, _ in found if key in until for k in orjson.loads(tasks)]
-    if not keys:
-        return []
     return [
         Assignment(
             key, id_, names.kind_name(kind), names.queue_name(queue), command.namespace, command.worker, fence,

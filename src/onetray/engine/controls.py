@@ -101,7 +101,9 @@ def reschedule(scope: Scope, work: list[tuple[int, Reschedule, Row]]) -> None:
         if row.state != QUEUED:
             scope.answer(i, Verdict(error=illegal(row, "reschedule", command.actor)))
             continue
-        later = row._replace(run_at=run_at_us(scope.tx.now, command.run_at, command.delay_s))
+        # A time that has passed means now: what is measured from it begins now.
+        run_at = max(scope.tx.now, run_at_us(scope.tx.now, command.run_at, command.delay_s))
+        later = row._replace(run_at=run_at)
         changed.append((command, later, row))
         scope.answer(i, accepted(command, scope.now_is(later)))
     _take_ready(scope, [row for _, _, row in changed])

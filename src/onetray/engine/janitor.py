@@ -64,6 +64,8 @@ def do_due(store: Store, scope_of: NewScope, limit: int = BATCH) -> int:
         due = tx.query("due_now", now=tx.now, limit=limit)
         if not due:
             return 0
+        # All of them at once and sorted: locked verb by verb, they could cross with a batch that wants two of them.
+        tx.lock(sorted({key for _, key, _, _ in due}))
         # A task may be due for two things: the earlier one first, then the other as it stands after it.
         for what in KNOWN:
             _apply(tx, scope_of, [_command(w, key, fence) for _, key, w, fence in due if w == what])
@@ -79,7 +81,10 @@ def _apply(tx: Tx, scope_of: NewScope, commands: list[SystemCommand]) -> list[in
     unique: dict[int, tuple[int, SystemCommand]] = {}
     for i, command in enumerate(commands):
         assert isinstance(command.task, int)
-        unique.setdefault(command.task, (i, command))
+        first = unique.setdefault(command.task, (i, command))[1]
+        # A row that an older attempt has left must not stand in the way of the current one's.
+        if (command.fence or 0) > (first.fence or 0):
+            unique[command.task] = i, command
     scope = scope_of(tx, len(commands))
     rows = {row.key: row for row in tx.lock(sorted(unique))}
     work = [(i, command, rows[key]) for key, (i, command) in unique.items() if key in rows]

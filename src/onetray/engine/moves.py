@@ -54,6 +54,7 @@ class Moves:
         row: Row,
         by: str,
         *,
+        at: int | None = None,
         cause: str | None = None,
         trace: str | None = None,
         detail: str | None = None,
@@ -61,9 +62,9 @@ class Moves:
     ) -> Row:
         """Note one move of one task; returns the row as it will stand."""
         batch = self._moves.setdefault((transition,), defaultdict(list))
-        now = self._tx.now
+        at = self._tx.now if at is None else at
         for name, value in (
-            ("key", row.key), ("version", row.version), ("fence", row.fence), ("was", row.state), ("at", now),
+            ("key", row.key), ("version", row.version), ("fence", row.fence), ("was", row.state), ("at", at),
             ("actor", by), ("cause", cause), ("trace", trace), ("detail", detail),
         ):  # fmt: skip
             batch[name].append(value)

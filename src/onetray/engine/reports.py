@@ -162,7 +162,8 @@ def each(scope: Scope, work: list[tuple[int, Any, Row]], decide: Callable[[Scope
             scope.answer(i, no)
             continue
         if command.verb == "fail" and row.state == ASSIGNED and row.cancel_at is None:
-            row = first.add(TASK.start, row, by(command, row), trace=command.trace)
+            began = scope.tx.now - int(command.ran_s * SECOND)
+            row = first.add(TASK.start, row, by(command, row), at=began, trace=command.trace)
         scope.answer(i, decide(scope, second, command, row))
     # Starts are written before what follows from them.
     first.flush()
@@ -270,9 +271,11 @@ def beat(scope: Scope, work: list[tuple[int, Beat, Row]]) -> None:
         if scope.policy(row).record_heartbeats:
             moves.note(row, "task.heartbeat", by(command, row), cause=None, trace=command.trace, payload=None)
     if asking:
-        columns = {"key": list(wanted), "length": list(wanted.values()), "at": [tx.now] * len(wanted)}
+        # Sorted, so that two batches that renew the same leases cannot wait for each other.
+        leases = sorted(wanted)
+        columns = {"key": leases, "length": [wanted[k] for k in leases], "at": [tx.now] * len(leases)}
         renewed = {key: (until, orjson.loads(tasks)) for key, until, tasks in tx.batch("renew_lease", columns)}
-        held = {k: (id_, lease, cancel, done) for k, id_, lease, cancel, done in tx.query(
+        held = {k: (id_, lease, cancel, state) for k, id_, lease, cancel, state in tx.query(
             "held_tasks", keys=sorted({k for _, tasks in renewed.values() for k in tasks}))}  # fmt: skip
         for i, row in asking:
             scope.answer(i, _beaten(row, renewed, held))
@@ -285,7 +288,8 @@ def _beaten(row: Row, renewed: dict[int, Any], held: dict[int, Any]) -> Verdict:
     until, tasks = renewed[row.lease]
     mine = [held[k] for k in tasks if k in held]
     cancel = tuple(id_ for id_, lease, cancel_at, _ in mine if lease == row.lease and cancel_at is not None)
-    lost = tuple(id_ for id_, lease, _, done in mine if lease != row.lease and done is None)
+    # Whatever took it from its worker, also a hard cancel or a deadline: only a success is the worker's own for sure.
+    lost = tuple(id_ for id_, lease, _, state in mine if lease != row.lease and state != SUCCEEDED)
     return Verdict(Beaten(until, cancel, lost))
 
 

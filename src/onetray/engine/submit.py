@@ -138,6 +138,8 @@ def _take_keys(scope: Scope, work: list[tuple[int, Submit, Spec]]) -> list[tuple
     keyed = [w for w in work if w[1].idempotency_key is not None]
     if not keyed:
         return work
+    # All in the order they came in: the keys are also the order in the queue.
+    _number(scope.tx, [spec for _, _, spec in work])
     firsts: dict[tuple[int, str], tuple[int, Submit, Spec]] = {}
     for w in keyed:
         firsts.setdefault((w[2].kind, str(w[1].idempotency_key)), w)
@@ -165,7 +167,6 @@ def _take_keys(scope: Scope, work: list[tuple[int, Submit, Spec]]) -> list[tuple
 def _insert_keys(scope: Scope, firsts: dict[tuple[int, str], tuple[int, Submit, Spec]]) -> None:
     """Claim the keys in sorted order, so that two batches cannot wait for each other."""
     tx = scope.tx
-    _number(tx, [spec for _, _, spec in firsts.values()])
     ordered = sorted(firsts)
     tx.batch(
         "take_key",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from onetray.clock import SECOND
 from onetray.commands import DeadLetterIt, EndCancel, Expire, Promote, SystemCommand, TimeOut
 from onetray.engine.controls import accepted, by, each
 from onetray.engine.dead import bury
@@ -73,7 +74,7 @@ def _exhausted(scope: Scope, moves: Moves, command: SystemCommand, row: Row, err
 
 
 def _failed(moves: Moves, command: SystemCommand, row: Row, error: str, reason: str) -> Row:
-    detail = told(reason=reason, owner=row.owner, lease_expires_at=row.lease_expires_at)
+    detail = told(report=command.verb, reason=reason, owner=row.owner, lease_expires_at=row.lease_expires_at)
     return moves.add(TASK.fail, row, by(command), cause=command.cause, error=error, detail=detail)
 
 
@@ -97,7 +98,7 @@ def _time_out(scope: Scope, first: Moves, second: Moves, command: TimeOut, row: 
     if passed_by(command, row):
         return not_due(row)
     if command.limit == "queue_ttl":
-        return _end_waiting(scope, second, command, row) if row.state == QUEUED else not_due(row)
+        return _end_waiting(scope, second, command, row) if _waited_long(scope, row) else not_due(row)
     if command.limit == "timeout":
         return _end_attempt(scope, second, command, row) if row.state == RUNNING else not_due(row)
     if row.cancel_at is not None:
@@ -107,6 +108,12 @@ def _time_out(scope: Scope, first: Moves, second: Moves, command: TimeOut, row: 
     if row.state == ASSIGNED:
         row = _reopen(scope, first, command, row, never_started=True, wait=0)
     return _end_waiting(scope, second, command, row)
+
+
+def _waited_long(scope: Scope, row: Row) -> bool:
+    """Whether its time in the queue is over: one that was rescheduled waits from its new time on."""
+    ttl_s = scope.policy(row).queue_ttl_s or 0
+    return row.state == QUEUED and scope.tx.now >= row.run_at + int(ttl_s * SECOND)
 
 
 def _timed_out(command: TimeOut) -> str:

@@ -27,6 +27,8 @@ PAGE = 500
 NAME_CHARS = 500
 STOP_EVERY_S = 0.1
 SOON_S = 0.002
+GATHER_S = 0.005
+"""A busy stream is read at most this often: reading after every commit costs the writers more than it gains."""
 
 
 class Page(NamedTuple):
@@ -103,15 +105,13 @@ class Feed:
             try:
                 page = self.read(cursor, limit, namespace=namespace, types=types)
             except Unavailable as e:
-                if not pace.over:
-                    logger.warning("the feed waits for the database: %s", e)
-                pace.back_off()
+                pace.back_off(e)
                 continue
             for event in page.events:
                 if stop.is_set():
                     return
                 yield event
-            pace.keep(seen, moved=page.next_cursor != cursor)
+            pace.keep(seen, moved=page.next_cursor != cursor, more=len(page.events) in (0, limit))
             cursor = page.next_cursor
 
 
@@ -121,16 +121,20 @@ class Pace:
     def __init__(self, feed: Feed, stop: threading.Event) -> None:
         self._feed, self._stop = feed, stop
         self._soon = SOON_S
+        self._away = False
 
     @property
     def over(self) -> bool:
         return self._stop.is_set() or self._feed.wake.closed
 
-    def keep(self, seen: int, moved: bool) -> None:
-        """Go on at once after something was found, else wait."""
+    def keep(self, seen: int, moved: bool, more: bool) -> None:
+        """Wait when nothing was found; go on at once while there is more; else let some events gather."""
         wake = self._feed.wake
+        self._away = False
         if moved:
             self._soon = SOON_S
+            if not more:
+                self._stop.wait(GATHER_S)
             return
         left = wake.poll_s
         if self._feed.store.held_up:
@@ -139,8 +143,11 @@ class Pace:
         while left > 0 and not self.over and wake.wait(seen, min(left, STOP_EVERY_S)) == seen:
             left -= STOP_EVERY_S
 
-    def back_off(self) -> None:
+    def back_off(self, why: Exception) -> None:
         """Wait for a database that is away. A wake-up does not bring it back."""
+        if not self._away and not self.over:
+            logger.warning("the feed waits for the database: %s", why)
+        self._away = True
         left = self._longer()
         while left > 0 and not self.over:
             self._stop.wait(min(left, STOP_EVERY_S))

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from itertools import groupby
 
 from onetray.errors import Unavailable
-from onetray.feed import Feed, Pace, check_filters, cursor_of
+from onetray.feed import PAGE, Feed, Pace, check_filters, cursor_of
 from onetray.model import Event
 
 logger = logging.getLogger("onetray.feed")
@@ -96,28 +96,30 @@ class Listeners:
                     return
                 groups = sorted(self._all, key=_place)
             try:
-                moved = [self._serve(list(g)) for _, g in groupby(groups, key=_place)]
+                served = [self._serve(list(g)) for _, g in groupby(groups, key=_place)]
             except Unavailable as e:
-                logger.warning("the listeners wait for the database: %s", e)
-                pace.back_off()
-            except Exception:
+                pace.back_off(e)
+            except Exception as e:
                 logger.exception("the feed could not be read")
-                pace.back_off()
+                pace.back_off(e)
             else:
-                pace.keep(seen, moved=any(moved))
+                pace.keep(seen, moved=any(s is not None for s in served), more=any(s in (0, PAGE) for s in served))
 
-    def _serve(self, group: list[Subscription]) -> bool:
-        """One page for all listeners at the same place: whoever is behind does not keep the others waiting."""
+    def _serve(self, group: list[Subscription]) -> int | None:
+        """One page for all listeners at the same place: whoever is behind does not keep the others waiting.
+
+        Answers how many events there were; None when the cursor stays where it was.
+        """
         cursor, namespace = group[0].cursor, group[0].namespace
         page = self._feed.read(cursor, namespace=namespace)
         for event in page.events:
             for subscription in group:
                 if self._stop.is_set():
-                    return False
+                    return None
                 subscription.deliver(event)
         for subscription in group:
             subscription.cursor = page.next_cursor
-        return page.next_cursor != cursor
+        return None if page.next_cursor == cursor else len(page.events)
 
 
 def _place(s: Subscription) -> tuple[int, bool, str]:

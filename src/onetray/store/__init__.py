@@ -9,13 +9,19 @@ from onetray.errors import StoreError
 from onetray.store.base import Store
 
 
-def open_store(url: str, clock: Clock | None = None, *, create: bool = True, **options: Any) -> Store:
-    """Open the database that a URL names. SQLite is migrated by itself; PostgreSQL by `onetray migrate`."""
+def open_store(
+    url: str, clock: Clock | None = None, *, create: bool = True, migrate: bool = True, **options: Any
+) -> Store:
+    """Open the database that a URL names. SQLite is migrated by itself; PostgreSQL by `onetray migrate`.
+
+    `migrate=False` leaves the schema as it stands, for those who only look.
+    """
     if url.startswith("sqlite:"):
         from onetray.store.sqlite import SqliteStore
 
         lite = SqliteStore(url, clock, create=create)
-        lite.migrate()
+        if migrate:
+            lite.migrate()
         return lite
     if url.startswith(("postgresql:", "postgres:")):
         from onetray.store.postgres import PostgresStore

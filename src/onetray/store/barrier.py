@@ -18,19 +18,19 @@ from typing import Any
 
 Fetch = Callable[[str, dict[str, Any]], list[tuple[Any, ...]]]
 
-_NEWEST = "SELECT coalesce(max(id), 0) FROM onetray.event"
-_LAST = "SELECT last_value FROM onetray.event_id"
-_NUMBER = "SELECT pg_current_xact_id()::text"
-_CHECK = """
-    SELECT pg_snapshot_xmin(pg_current_snapshot())::text, (SELECT last_value FROM onetray.event_id),
-        (SELECT coalesce(max(id), 0) FROM onetray.event WHERE id <= %(last)s)
-"""
+_LOOK = "SELECT last_value, (SELECT coalesce(max(id), 0) FROM onetray.event) FROM onetray.event_id"
+_STATE = """pg_snapshot_xmin(pg_current_snapshot())::text, (SELECT last_value FROM onetray.event_id),
+    (SELECT coalesce(max(id), 0) FROM onetray.event WHERE id <= %(last)s)"""
+# The snapshot is older than the number, by nothing if its xmin is the number: then nobody else was at work.
+_TAKE = f"SELECT pg_current_xact_id()::text, {_STATE}"
+_CHECK = f"SELECT {_STATE}"
 _HOLDERS = """
     SELECT virtualtransaction FROM pg_locks WHERE locktype = 'relation' AND relation = 'onetray.event_id'::regclass
         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 """
 
 STEP_S = 0.001
+LONGEST_STEP_S = 0.01
 LOOK_CLOSER_S = 0.05
 """When a barrier holds for so long, it is asked whether those it waits for write events at all."""
 STALE_S = 5.0
@@ -65,9 +65,10 @@ class Barrier:
 
     def upto(self, wait_s: float) -> int:
         """Move on as far as can be within the time, and say how far that is. A writer that hangs delays, no more."""
-        began = time.monotonic()
+        began, pause = time.monotonic(), STEP_S
         while not self._step(began) and time.monotonic() - began < wait_s:
-            time.sleep(STEP_S)
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_STEP_S)
         return self.passed
 
     def _step(self, began: float) -> bool:
@@ -83,28 +84,34 @@ class Barrier:
     def _advance(self, began: float) -> bool:
         now = time.monotonic()
         pending = self._pending
-        if pending is not None and now - pending.checked_at > STALE_S:
-            pending = self._pending = None
-        if pending is None:
-            newest = self._number(_NEWEST)
-            if newest <= self.passed:
-                # Less than was there is another database: one restored from a backup.
-                self.passed = newest
-                return True
-            # In this order, and not in one statement.
-            pending = self._pending = Pending(self._number(_LAST), self._number(_NUMBER))
-        elif now - pending.checked_at < STEP_S:
+        if pending is None or now - pending.checked_at > STALE_S:
+            return self._begin()
+        if now - pending.checked_at < STEP_S:
             return False
-        return self._check(pending) and pending.taken_at >= began
-
-    def _check(self, pending: Pending) -> bool:
         xmin, last, newest = self._fetch(_CHECK, {"last": pending.last})[0]
+        return self._judge(pending, int(xmin), last, newest) and pending.taken_at >= began
+
+    def _begin(self) -> bool:
+        """Take a barrier if there is anything past the last one."""
+        self._pending = None
+        last, newest = self._fetch(_LOOK, {})[0]
+        if newest <= self.passed:
+            # Less than was there is another database: one restored from a backup.
+            self.passed = newest
+            return True
+        # A statement of its own: the number must be taken after the last id was read.
+        number, xmin, again, newest = self._fetch(_TAKE, {"last": last})[0]
+        self._pending = Pending(last, int(number))
+        return self._judge(self._pending, int(xmin), again, newest)
+
+    def _judge(self, pending: Pending, xmin: int, last: int, newest: int) -> bool:
         if last < pending.last:
+            # Ids are handed out again, after a crash: this barrier says nothing about them.
             self._pending = None
             return False
-        if int(xmin) < pending.number:
+        pending.checked_at = time.monotonic()
+        if xmin < pending.number:
             if not self._only_strangers(pending):
-                pending.checked_at = time.monotonic()
                 return False
             newest = self._fetch(_CHECK, {"last": pending.last})[0][2]
         self._pending = None
@@ -123,6 +130,3 @@ class Barrier:
         if pending.holders is None:
             pending.holders = holders
         return not pending.holders & holders
-
-    def _number(self, sql: str) -> int:
-        return int(self._fetch(sql, {})[0][0])

@@ -31,24 +31,26 @@ class Listener:
         self.hears = False
 
     def run(self, heard: Callable[[], None], wanted: threading.Event) -> None:
-        wait = BACKOFF_S[0]
+        wait, lost = BACKOFF_S[0], False
         while not self._stopping.is_set():
             try:
                 with self._connect() as connection:
-                    wait = BACKOFF_S[0]
-                    self.hears = True
+                    wait, lost, self.hears = BACKOFF_S[0], False, True
                     # Before the LISTEN nothing was heard.
                     heard()
                     self._listen(connection, heard)
             except psycopg.OperationalError as e:
-                logger.warning("lost the connection that listens; polling until it is back: %s", e)
+                # Once for each loss: it may last.
+                logger.log(logging.DEBUG if lost else logging.WARNING, "cannot LISTEN; polling until it is back: %s", e)
+                lost = True
             except psycopg.Error as e:
                 logger.warning("this server does not LISTEN; polling instead: %s", e)
-                return
+                break
             finally:
                 self.hears = False
             self._stopping.wait(wait)
             wait = min(2 * wait, BACKOFF_S[1])
+        self._told_to_end.close()
 
     def _connect(self) -> Connection[Any]:
         connection = psycopg.connect(

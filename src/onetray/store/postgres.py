@@ -22,6 +22,7 @@ from onetray.store.barrier import Barrier
 from onetray.store.base import RINGS, Columns, Rows, Store
 from onetray.store.names import Names
 from onetray.store.sqltext import PARAM, POSTGRES, WORDS, migration, migrations
+from onetray.store.witness import Witness, of_batch, of_move, of_submit, took_effect
 
 try:
     import psycopg
@@ -81,6 +82,7 @@ class PostgresTx:
         self._now: int | None = None
         self.xid: str | None = None
         self.rings = False
+        self.witness: Witness | None = None
 
     @property
     def now(self) -> int:
@@ -97,6 +99,7 @@ class PostgresTx:
 
     def batch(self, name: str, columns: Columns, /, **params: Any) -> Rows:
         statement = self._book.statements[name]
+        self.witness = self.witness or of_batch(name, columns)
         if name in ("insert_ready", "promote_ready"):
             self._entered.append(columns)
         if not statement.returns:
@@ -109,6 +112,7 @@ class PostgresTx:
         move = self._book.move(hops, columns)
         self.rings = True
         points.hit("moving")
+        self.witness = self.witness or of_move(columns)
         self._pending.append((move.update.sql, dict(columns), len(columns["key"])))
         if points.hook is not None:
             self._send()
@@ -119,8 +123,21 @@ class PostgresTx:
         found = self.query("lock_tasks", keys=keys)
         if found:
             self._now = found[-1][-1]
+        rows = self._with_leases_as_they_are([Row._make(r[:-1]) for r in found])
         points.hit("locked")
-        return [Row._make(r[:-1]) for r in found]
+        return rows
+
+    def _with_leases_as_they_are(self, rows: list[Row]) -> list[Row]:
+        """Read expiries again where they decide something.
+
+        A statement that waits for a task's lock still sees the leases of before it waited: without the one of a
+        claim, or not yet renewed. An expiry only moves on, so what has not passed needs no second look.
+        """
+        old = {r.lease for r in rows if r.lease is not None and (r.lease_expires_at or 0) < self.now}
+        if not old:
+            return rows
+        now: dict[int | None, int] = dict(self.query("expiries", keys=sorted(old)))
+        return [r._replace(lease_expires_at=now.get(r.lease)) if r.lease in old else r for r in rows]
 
     def pick(self, queue: int, kinds: list[int] | None, limit: int) -> Rows:
         if kinds is None:
@@ -169,6 +186,7 @@ class PostgresTx:
         return sorted(found)
 
     def insert_tasks(self, tasks: Columns, ready: Columns, events: Columns) -> None:
+        self.witness = self.witness or of_submit(tasks)
         if len(tasks["key"]) < COPY_FROM:
             self.batch("insert_task", tasks)
             self.batch("insert_ready", ready)
@@ -277,12 +295,14 @@ class PostgresStore(Store):
         except psycopg.ProgrammingError as e:
             raise StoreError(f"the database URL cannot be read: {e}") from e
         self._pool: ConnectionPool[Connection[Any]] = ConnectionPool(
-            url, min_size=1, max_size=connections, kwargs=kwargs, open=False, timeout=10, name="onetray", reset=reset
-        )
+            url, min_size=1, max_size=connections, kwargs=kwargs, open=False, timeout=min(10.0, patience_s),
+            # The pool waits longer after each failure: it starts afresh before its waits outlast our patience.
+            reconnect_timeout=15.0, name="onetray", reset=reset,
+        )  # fmt: skip
         self._barrier = Barrier(self._fetch)
         self._pool.open()
         try:
-            self._pool.wait(timeout=15)
+            self._pool.wait(timeout=min(15.0, patience_s))
         except PoolTimeout as e:
             self._pool.close()
             raise Unavailable(f"PostgreSQL does not answer at {_without_password(url)}: {e}") from e
@@ -320,21 +340,21 @@ class PostgresStore(Store):
                 if not _lost(connection, e):
                     raise
                 committed = False
-        if not committed and not self._took_effect(tx.xid):
+        if not committed and not self._took_effect(tx.xid, tx.witness):
             raise Unavailable("the connection to PostgreSQL broke before COMMIT took effect; nothing was written")
         tx.lower_marks()
         points.hit("committed")
         if tx.rings:
             self.announce()
 
-    def _took_effect(self, xid: str) -> bool:
+    def _took_effect(self, xid: str, witness: Witness | None) -> bool:
         """Ask the database what became of a transaction whose COMMIT was not answered."""
         until = time.monotonic() + self.patience_s
         while True:
             with suppress(psycopg.OperationalError, Unavailable), self._connection() as connection:
-                status = connection.execute("SELECT pg_xact_status(%s::xid8)", (xid,)).fetchone()
-                if status is not None and status[0] in ("committed", "aborted"):
-                    return bool(status[0] == "committed")
+                answer = took_effect(connection, xid, witness)
+                if answer is not None:
+                    return answer
             if time.monotonic() > until:
                 raise OutcomeUnknown(f"transaction {xid} could not be asked about", xid=xid)
             time.sleep(0.05)

@@ -1,7 +1,7 @@
 """SQLite, through apsw: one file, one writer at a time, group commit above it.
 
 Owns connections, pragmas and the statements' execution on SQLite. One thread at a time may use a transaction;
-reads have a connection for each thread.
+a read borrows a connection of its own.
 """
 
 from __future__ import annotations
@@ -163,6 +163,8 @@ class SqliteStore(Store):
         self._name = self.path or f"file:/onetray-{os.getpid()}-{next(_memory_names)}?vfs=memdb"
         self._local = threading.local()
         self._all: list[apsw.Connection] = []
+        self._idle: list[apsw.Connection] = []
+        self._watch: apsw.Connection | None = None
         self._writing = threading.Lock()
         self._closed = False
         self._writer = self._connect()
@@ -177,6 +179,9 @@ class SqliteStore(Store):
                 connection.execute(f"PRAGMA {pragma}").fetchall()
         except apsw.Error as e:
             raise StoreError(f"cannot open the database at {self._name}: {e}", path=self._name) from e
+        if connection.readonly("main"):
+            connection.close()
+            raise StoreError(f"the database at {self._name} may only be read: give this user the right to write")
         self._all.append(connection)
         return connection
 
@@ -188,6 +193,7 @@ class SqliteStore(Store):
                 connection.execute("BEGIN IMMEDIATE")
                 points.hit("begun")
                 tx = SqliteTx(connection, self)
+                self._local.writing = True
                 yield tx
                 points.hit("committing")
                 connection.execute("COMMIT")
@@ -197,6 +203,8 @@ class SqliteStore(Store):
             except BaseException:
                 _roll_back(connection)
                 raise
+            finally:
+                self._local.writing = False
         points.hit("committed")
         if tx.rings:
             self.announce()
@@ -211,7 +219,8 @@ class SqliteStore(Store):
 
     def _fetch(self, sql: str, params: dict[str, Any]) -> Rows:
         try:
-            return self._reader().execute(sql, params).fetchall()
+            with self._reader() as connection:
+                return connection.execute(sql, params).fetchall()
         except (apsw.BusyError, apsw.IOError, apsw.InterruptError, apsw.ConnectionClosedError) as e:
             raise Unavailable(f"the database could not be read: {e}") from e
 
@@ -229,32 +238,46 @@ class SqliteStore(Store):
             self._all.remove(connection)
             connection.close(True)
 
-    def _reader(self) -> apsw.Connection:
+    @contextmanager
+    def _reader(self) -> Iterator[apsw.Connection]:
+        """A connection for one read. There are as many as there were reads at the same time, not threads."""
         if self._closed:
             raise Unavailable("the store is closed")
-        connection: apsw.Connection | None = getattr(self._local, "connection", None)
-        if connection is None:
-            connection = self._local.connection = self._connect()
-        return connection
+        if getattr(self._local, "writing", False):
+            # In memory a second connection would wait for the lock that this thread holds.
+            yield self._writer
+            return
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = self._connect()
+        try:
+            yield connection
+        finally:
+            self._idle.append(connection)
 
     def now(self) -> int:
         return self.time.now()
 
     def version(self) -> int:
-        return _number(self._reader(), "PRAGMA user_version")
+        with self._reader() as connection:
+            return _number(connection, "PRAGMA user_version")
 
     def migrate(self) -> list[int]:
         applied = []
         with self._writing:
             for number in migrations(SQLITE):
-                self._writer.execute("BEGIN IMMEDIATE")
                 try:
+                    self._writer.execute("BEGIN IMMEDIATE")
                     # Asked again under the lock: another process may have been first.
                     if _number(self._writer, "PRAGMA user_version") < number:
                         self._writer.execute(migration(SQLITE, number))
                         self._writer.execute(f"PRAGMA user_version = {number}")
                         applied.append(number)
                     self._writer.execute("COMMIT")
+                except apsw.Error as e:
+                    _roll_back(self._writer)
+                    raise StoreError(f"cannot set up the database at {self._name}: {e}", path=self._name) from e
                 except BaseException:
                     _roll_back(self._writer)
                     raise
@@ -272,7 +295,10 @@ class SqliteStore(Store):
 
     def changes(self) -> int:
         """A number that changes when another connection has written."""
-        return _number(self._reader(), "PRAGMA data_version")
+        if self._watch is None:
+            # The number is told for one connection: it must always be the same.
+            self._watch = self._connect()
+        return _number(self._watch, "PRAGMA data_version")
 
     def close(self) -> None:
         with self._writing:

@@ -66,14 +66,19 @@ class Findings:
 def verify(store: Store, sample: int = 20) -> Findings:
     """Check every rule. Of each violation at most `sample` rows are given, and how many there are."""
     store.check_version()
-    found = Findings()
     with store.snapshot() as snapshot:
-        for one in passes(store.dialect):
-            if one.name == COUNTS:
-                found.checked.update(snapshot.select(one.sql)[0])
-            else:
-                found.violations.extend(_broken(snapshot, one, sample))
-                found.rules.extend(f"{check.rule} {check.name}" for check in one.checks)
+        return look(snapshot, store.dialect, sample)
+
+
+def look(snapshot: Snapshot, dialect: str, sample: int = 20) -> Findings:
+    """As verify, through a snapshot that is open already."""
+    found = Findings()
+    for one in passes(dialect):
+        if one.name == COUNTS:
+            found.checked.update(snapshot.select(one.sql)[0])
+        else:
+            found.violations.extend(_broken(snapshot, one, sample))
+            found.rules.extend(f"{check.rule} {check.name}" for check in one.checks)
     found.violations.sort(key=lambda v: v.rule)
     return found
 
@@ -92,4 +97,4 @@ def _violation(one: Pass, check: Check, rows: list[dict[str, Any]]) -> Violation
     return Violation(check.rule, check.name, check.message, facts, rows[0]["total"])
 
 
-__all__ = ["RULES", "Findings", "Violation", "verify"]
+__all__ = ["RULES", "Findings", "Violation", "look", "verify"]

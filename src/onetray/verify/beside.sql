@@ -22,6 +22,11 @@ FROM onetray.idempotency AS i LEFT JOIN onetray.task AS t ON t.key = i.job
 -- check: 11 letter_facts: a dead letter has its task's namespace, attempts, correlation id and error
 -- check: 11 payload_hash: a dead letter has the hash of its task's payload
 -- check: 11 last_owner: a dead letter says who held the task last and until when, unless it was never claimed
+WITH claims AS (
+    SELECT c.entity, max(c.version) AS version FROM onetray.dead_letter AS d
+        JOIN onetray.event AS c ON c.entity = d.task AND c.version > 0
+    WHERE c.type = {event:claim} GROUP BY c.entity
+)
 SELECT d.task, CAST(t.id AS text) AS id, t.state, d.reason_code AS reason, d.stage, d.last_error, d.attempts,
     t.attempts AS row_attempts, d.last_owner AS letter_owner, d.last_lease_expires_at, c.actor AS claimed_by,
     d.correlation_id, d.payload_hash AS hash,
@@ -34,9 +39,8 @@ SELECT d.task, CAST(t.id AS text) AS id, t.state, d.reason_code AS reason, d.sta
     (d.last_owner IS NULL) <> (c.actor IS NULL) OR (d.last_lease_expires_at IS NULL) <> (c.actor IS NULL)
         OR 'worker:' || d.last_owner <> c.actor AS last_owner
 FROM onetray.dead_letter AS d LEFT JOIN onetray.task AS t ON t.key = d.task
-    LEFT JOIN onetray.event AS c ON c.entity = d.task AND c.version = (
-        SELECT max(l.version) FROM onetray.event AS l
-        WHERE l.entity = d.task AND l.version > 0 AND l.type = {event:claim})
+    LEFT JOIN claims ON claims.entity = d.task
+    LEFT JOIN onetray.event AS c ON c.entity = claims.entity AND c.version = claims.version
 
 -- pass: unlettered
 -- check: 11 letter_missing: a dead-lettered task has a dead letter

@@ -1,78 +1,74 @@
 -- What the log must look like, and that the rows are what it says.
 
 -- pass: steps
+-- Each event beside the one before it. Where that is missing nothing is compared with it: a lost event is found as
+-- one, not as five other things.
 -- check: 2 fence_steps: the fence starts at 1, rises by one when the task is opened again, and else stays
 -- check: 2 never_back: (fence, rank of the state) never falls
--- check: 2 fence_of_row: the row's fence is the last event's
--- check: 3 contiguous: the versions of a task's events are 1, 2, 3, without gap or double
--- check: 3 version_of_row: the row's version is the last event's
+-- check: 3 contiguous: before every version but the first there is the one before
 -- check: 4 follows: each event leaves the state that the one before reached
 -- check: 4 declared: each event's type, from and to are a transition of the table
 -- check: 4 actor: each event was caused by somebody who may make its transition
--- check: 4 state_of_row: the row's state is the last event's
 -- check: 5 after_end: no event leaves a terminal state
--- check: 5 one_end: a terminal task has exactly one terminal event, an open one has none
 -- check: 8 time_back: the times of a task's events never fall
 -- check: 8 created_at: the row was created at the time of its first event
--- check: 8 started_at: the row was started at the time of its last start
--- check: 8 finished_at: the row was finished at the time of its terminal event
 -- check: 9 claimed_early: no task is claimed before its run_at
 -- check: 13 id_order: the ids of a task's events rise with their versions
+-- check: 16 attempts_step: a claim costs one attempt, and only what gives a task up may give it back
+WITH lawful(type, was, state, actors, reopens) AS (VALUES {transitions})
+SELECT e.entity AS task, e.id AS event, e.version, e.ts, e.type, e.was, e.state, e.fence, e.attempts,
+    e.actor AS caused_by, p.state AS prev_state, p.fence AS prev_fence, p.attempts AS prev_attempts, p.ts AS prev_ts,
+    t.created_at AS row_created_at, t.run_at AS row_run_at, t.fence AS row_fence,
+    CASE WHEN e.version = 1 THEN e.fence <> 1 ELSE e.fence <> p.fence + l.reopens END AS fence_steps,
+    (e.fence, {rank:e.state}) < (p.fence, {rank:p.state}) AS never_back,
+    e.version <> 1 AND p.version IS NULL AS contiguous,
+    e.version = 1 AND e.was IS NOT NULL OR p.version IS NOT NULL AND e.was IS DISTINCT FROM p.state AS follows,
+    l.type IS NULL AS declared,
+    {position}(l.actors, ',' || substr(e.actor, 1, {position}(e.actor, ':')) || ',') = 0 AS actor,
+    p.state IN ({terminal}) AS after_end,
+    e.ts < p.ts AS time_back,
+    e.version = 1 AND e.ts <> t.created_at AS created_at,
+    -- The run_at that was in force is on the row for the row's fence. For earlier ones see the passes below.
+    e.type = {event:claim} AND e.fence = t.fence AND e.ts < t.run_at AS claimed_early,
+    e.id <= p.id AS id_order,
+    CASE WHEN e.version = 1 THEN e.attempts <> 0
+        WHEN e.type = {event:claim} THEN e.attempts <> p.attempts + 1
+        WHEN e.type IN ({event:release}, {event:block}, {event:wait_for_input}) THEN e.attempts <> p.attempts - 1
+        WHEN e.type = {event:expire} THEN e.attempts NOT IN (p.attempts, p.attempts - 1)
+        ELSE e.attempts <> p.attempts END AS attempts_step
+FROM onetray.event AS e LEFT JOIN onetray.event AS p ON p.entity = e.entity AND p.version = e.version - 1
+    LEFT JOIN onetray.task AS t ON t.key = e.entity
+    LEFT JOIN lawful AS l ON l.type = e.type AND l.was = coalesce(e.was, '') AND l.state = e.state
+WHERE e.version IS NOT NULL
+
+-- pass: histories
+-- check: 3 version_of_row: a task has as many events as its version, and the last one has that version
+-- check: 2 fence_of_row: the row's fence is the last event's
+-- check: 4 state_of_row: the row's state is the last event's
+-- check: 5 one_end: a terminal task has exactly one terminal event, an open one has none
+-- check: 8 started_at: the row was started at the time of its last start
+-- check: 8 finished_at: the row was finished at the time of its terminal event
 -- check: 16 updated_at: the row was updated at the time of its last event
 -- check: 16 attempts_of_row: the row's attempts are the last event's
--- check: 16 attempts_step: a claim costs one attempt, and only what gives a task up may give it back
-WITH lawful(type, was, state, actors, reopens) AS (VALUES {transitions}),
-step AS (
-    SELECT e.entity, e.id, e.version, e.ts, e.type, e.was, e.state, e.fence, e.attempts, e.actor,
-        lag(e.version) OVER w AS prev_version, lag(e.state) OVER w AS prev_state, lag(e.fence) OVER w AS prev_fence,
-        lag(e.attempts) OVER w AS prev_attempts, lag(e.ts) OVER w AS prev_ts, lag(e.id) OVER w AS prev_id,
-        lag(CASE WHEN e.type = {event:retry} THEN {told_run_at:e.payload} END) OVER w AS told_run_at,
-        lead(e.version) OVER w AS next_version,
-        max(CASE WHEN e.type = {event:start} THEN e.ts END) OVER w AS last_started,
-        sum(CASE WHEN e.state IN ({terminal}) THEN 1 ELSE 0 END) OVER w AS ends
-    FROM onetray.event AS e WHERE e.version IS NOT NULL
-    WINDOW w AS (PARTITION BY e.entity ORDER BY e.version)
+WITH history AS (
+    SELECT e.entity, count(*) AS events, sum(CASE WHEN e.state IN ({terminal}) THEN 1 ELSE 0 END) AS ends,
+        max(CASE WHEN e.type = {event:start} THEN e.ts END) AS last_started
+    FROM onetray.event AS e WHERE e.version IS NOT NULL GROUP BY e.entity
 )
--- Across a gap nothing is compared but what must hold there too: a lost event is one violation, not five.
-SELECT s.entity AS task, s.id AS event, s.version, s.ts, s.type, s.was, s.state, s.fence, s.attempts,
-    s.actor AS caused_by, s.prev_state, s.prev_fence, t.state AS row_state, t.version AS row_version, t.fence AS row_fence,
-    t.attempts AS row_attempts, t.created_at AS row_created_at, t.started_at AS row_started_at,
-    t.finished_at AS row_finished_at, t.updated_at AS row_updated_at, t.run_at AS row_run_at,
-    CASE WHEN s.prev_version IS NULL THEN s.version = 1 AND s.fence <> 1
-        ELSE s.version = s.prev_version + 1 AND s.fence <> s.prev_fence + l.reopens END AS fence_steps,
-    (s.fence, {rank:s.state}) < (s.prev_fence, {rank:s.prev_state}) AS never_back,
-    s.next_version IS NULL AND s.fence <> t.fence AS fence_of_row,
-    s.version <> coalesce(s.prev_version, 0) + 1 AS contiguous,
-    s.next_version IS NULL AND s.version <> t.version AS version_of_row,
-    s.version = coalesce(s.prev_version, 0) + 1 AND s.was IS DISTINCT FROM s.prev_state AS follows,
-    l.type IS NULL AS declared,
-    {position}(l.actors, ',' || substr(s.actor, 1, {position}(s.actor, ':')) || ',') = 0 AS actor,
-    s.next_version IS NULL AND s.state IS DISTINCT FROM t.state AND t.key IS NOT NULL AS state_of_row,
-    s.prev_state IN ({terminal}) AS after_end,
-    s.next_version IS NULL AND s.ends <> CASE WHEN t.state IN ({terminal}) THEN 1 ELSE 0 END AND t.key IS NOT NULL
-        AS one_end,
-    s.ts < s.prev_ts AS time_back,
-    s.version = 1 AND s.ts <> t.created_at AS created_at,
-    s.next_version IS NULL AND s.last_started IS DISTINCT FROM t.started_at AND t.key IS NOT NULL AS started_at,
-    s.next_version IS NULL AND t.key IS NOT NULL
-        AND CASE WHEN s.state IN ({terminal}) THEN s.ts END IS DISTINCT FROM t.finished_at AS finished_at,
-    -- The run_at that was in force is on the row for its last fence. For an earlier one the retry has told it,
-    -- unless the task was rescheduled since: see the pass over the notes.
-    s.type = {event:claim} AND (s.fence = t.fence AND s.ts < t.run_at
-        OR s.fence <> t.fence AND s.ts < s.told_run_at AND NOT EXISTS (
-            SELECT 1 FROM onetray.event AS n WHERE n.entity = s.entity AND n.version IS NULL AND n.fence = s.fence
-                AND n.type = 'task.rescheduled')) AS claimed_early,
-    s.id <= s.prev_id AS id_order,
-    s.next_version IS NULL AND s.ts <> t.updated_at AS updated_at,
-    s.next_version IS NULL AND s.attempts <> t.attempts AS attempts_of_row,
-    s.version = coalesce(s.prev_version, 0) + 1 AND NOT CASE
-        WHEN s.prev_version IS NULL THEN s.attempts = 0
-        WHEN s.type = {event:claim} THEN s.attempts = s.prev_attempts + 1
-        WHEN s.type IN ({event:release}, {event:block}, {event:wait_for_input}) THEN s.attempts = s.prev_attempts - 1
-        WHEN s.type = {event:expire} THEN s.attempts IN (s.prev_attempts, s.prev_attempts - 1)
-        ELSE s.attempts = s.prev_attempts END AS attempts_step
-FROM step AS s LEFT JOIN onetray.task AS t ON t.key = s.entity
-    LEFT JOIN lawful AS l ON l.type = s.type AND l.was = coalesce(s.was, '') AND l.state = s.state
+SELECT t.key AS task, CAST(t.id AS text) AS id, h.events, h.ends, h.last_started, l.id AS last_event, l.ts, l.state,
+    l.fence, l.attempts, t.version AS row_version, t.state AS row_state, t.fence AS row_fence,
+    t.attempts AS row_attempts, t.started_at AS row_started_at, t.finished_at AS row_finished_at,
+    t.updated_at AS row_updated_at,
+    h.events <> t.version OR l.id IS NULL AS version_of_row,
+    l.fence <> t.fence AS fence_of_row,
+    l.id IS NOT NULL AND l.state IS DISTINCT FROM t.state AS state_of_row,
+    h.ends <> CASE WHEN t.state IN ({terminal}) THEN 1 ELSE 0 END AS one_end,
+    h.last_started IS DISTINCT FROM t.started_at AS started_at,
+    l.id IS NOT NULL AND CASE WHEN l.state IN ({terminal}) THEN l.ts END IS DISTINCT FROM t.finished_at AS finished_at,
+    l.ts <> t.updated_at AS updated_at,
+    l.attempts <> t.attempts AS attempts_of_row
+FROM history AS h JOIN onetray.task AS t ON t.key = h.entity
+    LEFT JOIN onetray.event AS l ON l.entity = t.key AND l.version = t.version
 
 -- pass: events
 -- check: 13 unknown_entity: no event is about something that is not there
@@ -93,6 +89,16 @@ FROM onetray.event AS e LEFT JOIN onetray.task AS t ON t.key = e.entity
 SELECT t.key AS task, CAST(t.id AS text) AS id, t.state, t.version, true AS unrecorded
 FROM onetray.task AS t
 WHERE NOT EXISTS (SELECT 1 FROM onetray.event AS e WHERE e.entity = t.key AND e.version IS NOT NULL)
+
+-- pass: retried
+-- check: 9 claimed_before_retry: no task is claimed before the time that its retry told
+SELECT r.entity AS task, r.id AS retried, {told_run_at:r.payload} AS run_at, c.id AS event, c.ts, c.fence,
+    true AS claimed_before_retry
+FROM onetray.event AS r JOIN onetray.event AS c ON c.entity = r.entity AND c.version = r.version + 1
+    JOIN onetray.task AS t ON t.key = r.entity
+WHERE r.type = {event:retry} AND c.type = {event:claim} AND c.fence <> t.fence AND c.ts < {told_run_at:r.payload}
+    AND NOT EXISTS (SELECT 1 FROM onetray.event AS n WHERE n.entity = r.entity AND n.version IS NULL
+        AND n.type = 'task.rescheduled' AND n.fence = c.fence)
 
 -- pass: rescheduled
 -- check: 9 claimed_before_rescheduled: a rescheduled task is not claimed before the time it was given last

@@ -17,8 +17,10 @@ SELECT max(w.id) FROM (
 {select_event} WHERE e.entity = :key AND e.id > :after ORDER BY e.id LIMIT :limit
 
 -- name: events_by_correlation
+-- A task that was given no correlation id goes by its own id.
 {select_event} WHERE e.entity IN (
     SELECT f.entity FROM onetray.event AS f WHERE f.correlation_id = :correlation_id AND f.version = 1
+    UNION SELECT own.key FROM onetray.task AS own WHERE own.id = :id AND own.correlation_id IS NULL
 ) AND n.name = :namespace AND e.id > :after ORDER BY e.id LIMIT :limit
 
 -- name: last_event_id
@@ -28,8 +30,9 @@ SELECT coalesce(max(id), 0) FROM onetray.event
 SELECT {event_columns} FROM onetray.event AS e {event_joins}
 
 -- word: event_columns
-e.id, (SELECT CAST(j.id AS text) FROM onetray.task AS j WHERE j.key = e.job), CAST(t.id AS text), e.type, e.ts,
-    e.actor, coalesce(e.correlation_id, CAST(t.id AS text)), e.cause, e.trace, e.payload, e.version, e.was, e.state,
+e.id, CASE WHEN e.job = e.entity THEN CAST(t.id AS text)
+        ELSE (SELECT CAST(j.id AS text) FROM onetray.task AS j WHERE j.key = e.job) END,
+    CAST(t.id AS text), e.type, e.ts, e.actor, coalesce(e.correlation_id, CAST(t.id AS text)), e.cause, e.trace, e.payload, e.version, e.was, e.state,
     e.fence, e.attempts, n.name
 
 -- word: event_joins

@@ -6,6 +6,10 @@ SELECT b.key, b.ns, b.worker, b.expires_at, b.length, b.tasks, b.request_key, b.
 SELECT key, tasks, expires_at FROM onetray.lease
 WHERE ns = :ns AND worker = :worker AND request_key = :request_key ORDER BY part
 
+-- name: forget_requests
+-- The leases have run out and wait for the janitor: their request key is free again.
+UPDATE onetray.lease SET request_key = NULL WHERE key {in:keys:bigint}
+
 -- name: claimed_again
 -- The tasks that a repeated claim still holds.
 SELECT t.key, CAST(t.id AS text), t.kind, t.policy, t.fence, t.attempts, t.payload, t.input, t.correlation_id,
@@ -25,8 +29,11 @@ SELECT key, tasks FROM onetray.lease WHERE expires_at < :before ORDER BY expires
 -- Asked again, and held, once the tasks are locked: a heartbeat may have come in between.
 SELECT key FROM onetray.lease WHERE key {in:keys:bigint} AND expires_at < :before ORDER BY key {for_update}
 
+-- name: expiries
+SELECT key, expires_at FROM onetray.lease WHERE key {in:keys:bigint}
+
 -- name: held_tasks
-SELECT key, CAST(id AS text), lease, cancel_at, finished_at FROM onetray.task WHERE key {in:keys:bigint} ORDER BY key
+SELECT key, CAST(id AS text), lease, cancel_at, state FROM onetray.task WHERE key {in:keys:bigint} ORDER BY key
 
 -- name: delete_leases
 DELETE FROM onetray.lease WHERE key {in:keys:bigint}

@@ -1,0 +1,179 @@
+"""`onetray verify` and `onetray migrate`: is the database sound, and is its schema the one this code needs.
+
+Owns how a database is named and opened from the command line. The rules are verify's, the migrations the store's.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import click
+
+from onetray.cli import FOUND, DatabaseUnusable
+from onetray.cli.output import console, json_option, print_json
+
+if TYPE_CHECKING:
+    from onetray.store.base import Store
+    from onetray.verify import Findings
+
+SCHEMES = ("sqlite:///", "sqlite://:memory:", "postgresql://", "postgres://")
+
+
+def _database_url(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    if not value.startswith(SCHEMES):
+        raise click.BadParameter("write sqlite:///relative.db, sqlite:////absolute.db or postgresql://host/name")
+    return value
+
+
+database_option = click.option(
+    "--database",
+    metavar="URL",
+    envvar="ONETRAY_DATABASE",
+    default="sqlite:///onetray.db",
+    show_default=True,
+    show_envvar=True,
+    callback=_database_url,
+    help="sqlite:///relative.db, sqlite:////absolute.db or postgresql://host/name.",
+)
+
+
+@click.command()
+@database_option
+@json_option
+@click.option("--rules", is_flag=True, help="Only list what is checked, as a Markdown table. Needs no database.")
+@click.pass_context
+def verify(ctx: click.Context, database: str, as_json: bool, rules: bool) -> None:
+    """Check every rule on every row. Changes nothing.
+
+    Exits with 1 and prints the offending rows when a rule is broken.
+    """
+    from onetray.verify import verify as check
+
+    if rules:
+        print_rules(as_json)
+        return
+    with opened(database, create=False) as store:
+        findings = check(store)
+    if as_json:
+        print_json(findings.as_dict())
+    else:
+        print_findings(findings)
+    if findings.violations:
+        ctx.exit(FOUND)
+
+
+def print_rules(as_json: bool) -> None:
+    from onetray.store.sqltext import SQLITE
+    from onetray.verify import RULES
+    from onetray.verify.checks import passes
+
+    # Both databases are asked the same: only the words differ.
+    checks = sorted((c for one in passes(SQLITE) for c in one.checks), key=lambda c: c.rule)
+    if as_json:
+        print_json({"rules": RULES, "checks": [{"rule": c.rule, "name": c.name, "message": c.message} for c in checks]})
+        return
+    click.echo("| rule | check | what must hold |\n| --- | --- | --- |")
+    for number, words in RULES.items():
+        click.echo(f"| **{number}** | | **{words}** |")
+        for c in checks:
+            if c.rule == number:
+                click.echo(f"| {number} | {c.name} | {c.message} |")
+
+
+def print_findings(findings: Findings) -> None:
+    """Each broken rule with its rows, then the verdict in one line."""
+    out = console()
+    for v in findings.violations:
+        more = f", the first {len(v.rows)} are shown" if len(v.rows) < v.total else ""
+        out.print(f"rule {v.rule}, {v.name}: {v.message}. Rows that break it: {v.total}{more}", style="bold red")
+        for row in v.rows:
+            out.print("    " + " ".join(f"{name}={value}" for name, value in row.items()))
+    verdict = f"broken: {len(findings.violations)} of" if findings.violations else "clean:"
+    counts = ", ".join(f"{what.replace('_', ' ')} {count}" for what, count in findings.checked.items())
+    colour = "red" if findings.violations else "green"
+    out.print(f"{verdict} {len(findings.rules)} checks ({counts})", style=f"bold {colour}")
+
+
+@click.command()
+@database_option
+@json_option
+@click.option("--check", "only_check", is_flag=True, help="Change nothing; exit with 1 when a migration is missing.")
+@click.pass_context
+def migrate(ctx: click.Context, database: str, as_json: bool, only_check: bool) -> None:
+    """Bring the database's schema up to date. Does nothing when it is.
+
+    A SQLite file that does not exist is created.
+    """
+    from onetray.store.sqltext import migrations
+
+    with opened(database, create=not only_check) as store:
+        have, known = store.version(), migrations(store.dialect)
+        if have > known[-1]:
+            raise DatabaseUnusable(f"the schema is at {have}, this onetray knows {known[-1]}: install a newer one")
+        missing = [number for number in known if number > have]
+        applied = [] if only_check else store.migrate()
+        version = store.version()
+    missing = missing if only_check else []
+    if as_json:
+        print_json({"database": shown(database), "version": version, "applied": applied, "missing": missing})
+    else:
+        click.echo(_told(shown(database), version, applied, missing))
+    if missing:
+        ctx.exit(FOUND)
+
+
+def _told(where: str, version: int, applied: list[int], missing: list[int]) -> str:
+    if missing:
+        return f"{where}: at version {version}, missing {_numbers(missing)}: run `onetray migrate`"
+    if applied:
+        return f"{where}: applied {_numbers(applied)}, now at version {version}"
+    return f"{where}: up to date at version {version}"
+
+
+def _numbers(numbers: list[int]) -> str:
+    return ", ".join(f"{number:04d}" for number in numbers)
+
+
+@contextmanager
+def opened(url: str, *, create: bool) -> Iterator[Store]:
+    """The database as it stands: opening it migrates nothing."""
+    from onetray.errors import StoreError
+    from onetray.store import open_store
+
+    if url.startswith("postgres"):
+        _must_answer(url)
+    try:
+        store = open_store(url, create=create, migrate=False)
+    except StoreError as e:
+        hint = "check --database" if create else "check --database, or make it with `onetray migrate`"
+        raise DatabaseUnusable(f"{e}: {hint}") from e
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def _must_answer(url: str) -> None:
+    """Ask once, plainly: the pool would try for 15 seconds and not say why it failed."""
+    import_module("onetray.store.postgres")  # Names the extra when psycopg is missing.
+    import psycopg
+
+    # The pool's own warnings would stand beside the one line that says it all.
+    logging.getLogger("psycopg").addHandler(logging.NullHandler())
+    try:
+        psycopg.connect(url, connect_timeout=10).close()
+    except psycopg.Error as e:
+        raise DatabaseUnusable(f"check --database: PostgreSQL does not answer at {shown(url)}: {e}") from e
+
+
+def shown(url: str) -> str:
+    """The URL without its password and options."""
+    parts = urlsplit(url)
+    if not url.startswith("postgres"):
+        return url
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

@@ -1,0 +1,132 @@
+"""`onetray lifecycle`: print a lifecycle as it is declared.
+
+Owns the forms it is printed in. The table itself is lifecycle.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from onetray.cli.output import console, json_option, print_json
+
+if TYPE_CHECKING:
+    from onetray.machine import Machine, Transition
+
+TRANSITION_COLUMNS = ("transition", "from", "to", "by", "fenced", "event")
+WAY_OUT_COLUMNS = ("open state", "way out", "")
+
+
+@click.command(short_help="Print a lifecycle as it is declared.")
+@click.argument("entity", default="task")
+@json_option
+@click.option("--mermaid", is_flag=True, help="Print a Mermaid state diagram.")
+@click.option("--table", is_flag=True, help="Print Markdown tables.")
+def lifecycle(entity: str, as_json: bool, mermaid: bool, table: bool) -> None:
+    """Print the lifecycle of ENTITY (task): its transitions, who may make them, and each open state's way out."""
+    if as_json + mermaid + table > 1:
+        raise click.UsageError("--json, --mermaid and --table exclude each other: give one")
+    machine = _machine(entity)
+    if as_json:
+        print_json(as_dict(machine))
+    elif mermaid:
+        click.echo("\n".join(diagram(machine)))
+    elif table:
+        click.echo(f"{markdown(TRANSITION_COLUMNS, transitions(machine))}\n")
+        click.echo(markdown(WAY_OUT_COLUMNS, ways_out(machine)))
+    else:
+        _print_text(machine)
+
+
+def _machine(entity: str) -> Machine:
+    from onetray.lifecycle import MACHINES
+
+    if entity not in MACHINES:
+        raise click.UsageError(f"there is no lifecycle {entity!r}; known: {', '.join(MACHINES)}")
+    return MACHINES[entity]
+
+
+def transitions(machine: Machine) -> list[tuple[str, ...]]:
+    return [
+        (t.name, ", ".join(t.sources) or "(new)", t.target, _by(t), "yes" if t.fenced else "", t.event)
+        for t in machine.transitions
+    ]
+
+
+def ways_out(machine: Machine) -> list[tuple[str, ...]]:
+    return [(s, machine.ways_out[s].means, machine.ways_out[s].note) for s in machine.open_states]
+
+
+def _by(t: Transition) -> str:
+    from onetray.machine import ACTORS
+
+    return ", ".join(actor for actor in ACTORS if actor in t.by)
+
+
+def as_dict(machine: Machine) -> dict[str, Any]:
+    return {
+        "entity": machine.entity,
+        "states": [
+            {
+                "name": state,
+                "rank": rank,
+                "terminal": state in machine.terminal,
+                "way_out": None
+                if state in machine.terminal
+                else {"means": machine.ways_out[state].means, "note": machine.ways_out[state].note},
+            }
+            for state, rank in machine.ranks.items()
+        ],
+        "transitions": [
+            {
+                "name": t.name,
+                "from": list(t.sources),
+                "to": t.target,
+                "by": _by(t).split(", "),
+                "fenced": t.fenced,
+                "reopens": t.reopens,
+                "implies": t.implies,
+                "event": t.event,
+            }
+            for t in machine.transitions
+        ],
+    }
+
+
+def diagram(machine: Machine) -> Iterator[str]:
+    """Mermaid, with one arrow for each pair of states: it carries all verbs that lead that way."""
+    arrows: dict[tuple[str, str], list[str]] = {}
+    for t in machine.transitions:
+        for source in t.sources or ("[*]",):
+            arrows.setdefault((source, t.target), []).append(t.name)
+    yield "stateDiagram-v2"
+    for (source, target), verbs in arrows.items():
+        yield f"    {source} --> {target}: {', '.join(verbs)}"
+    for state in machine.states:
+        if state in machine.terminal:
+            yield f"    {state} --> [*]"
+
+
+def markdown(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [columns, ("---",) * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _print_text(machine: Machine) -> None:
+    out = console()
+    out.print(_grid(TRANSITION_COLUMNS, transitions(machine)))
+    out.print()
+    out.print(_grid(WAY_OUT_COLUMNS, ways_out(machine)))
+
+
+def _grid(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> Any:
+    from rich.table import Table
+
+    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in columns:
+        grid.add_column(column)
+    for row in rows:
+        grid.add_row(*row)
+    return grid

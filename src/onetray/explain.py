@@ -1,0 +1,138 @@
+"""Say why a task is not running: what stands in its way, who holds it, when that ends.
+
+Owns the reasons. They come from the same rows that a claim goes by, read in one statement: the list is empty exactly
+when a claim of the task's queue would hand it out now. Changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import orjson
+
+from onetray.clock import SECOND
+from onetray.commands import task_id as checked_id
+from onetray.errors import NotFound
+from onetray.lifecycle import HELD, PAUSED, QUEUED, TASK
+from onetray.model import Blocker, Policy
+from onetray.store.base import Store
+
+RUN, RESCHEDULED, CANCEL_ASKED = "run", "task.rescheduled", "task.cancel_requested"
+FAILED_ATTEMPT = (TASK.retry.event, TASK.expire.event)
+"""What a task that is queued was brought back by, when its wait is a backoff."""
+
+
+class _Facts(NamedTuple):
+    state: str
+    fence: int
+    attempts: int
+    max_attempts: int
+    run_at: int
+    created_at: int
+    finished_at: int | None
+    owner: str | None
+    lease_expires_at: int | None
+    cancel_at: int | None
+    held_by: str | None
+    held_why: str | None
+    queue: str
+    paused_at: int | None
+    paused_by: str | None
+    policy_body: str
+    ready: bool
+    due: bool
+    came_by: str | None
+    rescheduled: bool
+    asked: str | None
+    now: int
+
+    @property
+    def policy(self) -> Policy:
+        return Policy.from_body(self.policy_body)
+
+
+def explain(store: Store, task_id: str, namespace: str = "default") -> list[Blocker]:
+    """Every reason why this task cannot be claimed now, the one nearest to the task first. None: it can."""
+    rows = store.read(
+        "explain", id=checked_id(task_id), namespace=namespace, run=RUN, rescheduled=RESCHEDULED, asked=CANCEL_ASKED
+    )
+    if not rows:
+        raise NotFound(f"there is no task {task_id}", task=task_id)
+    return list(_blockers(_Facts._make(rows[0])))
+
+
+def position(store: Store, task_id: str, namespace: str = "default", most: int = 1000) -> int | None:
+    """How many tasks of its queue would be claimed before this one, counted up to `most`; None if it has no place."""
+    rows = store.read("position", id=checked_id(task_id), namespace=namespace, most=most)
+    return int(rows[0][0]) if rows else None
+
+
+def _blockers(f: _Facts) -> Iterator[Blocker]:
+    if f.state in TASK.terminal:
+        yield Blocker(f.state, f"it is over: the task is {f.state}", facts={"finished_at": f.finished_at})
+        return
+    if f.state in HELD:
+        yield _held(f)
+        if f.cancel_at is not None:
+            yield _cancel_requested(f)
+        return
+    if f.state in PAUSED:
+        yield _paused(f)
+    elif not f.ready:
+        yield _not_ready(f)
+    if f.paused_at is not None:
+        yield Blocker(
+            "queue_paused",
+            f"the queue {f.queue} is paused by {f.paused_by}; nothing is claimed from it until somebody resumes it",
+            held_by=f.paused_by,
+            facts={"queue": f.queue, "since": f.paused_at},
+        )
+
+
+def _held(f: _Facts) -> Blocker:
+    """A worker has it. A lease is good up to and including its expiry."""
+    ran_out = f.lease_expires_at is None or f.now > f.lease_expires_at
+    message = f"worker {f.owner} has it ({f.state}), attempt {f.attempts} of {f.max_attempts}"
+    if ran_out:
+        message += "; its lease has run out, and the janitor has not taken the task back yet"
+    facts = {"attempt": f.attempts, "max_attempts": f.max_attempts, "fence": f.fence, "lease_expired": ran_out}
+    return Blocker(f.state, message, held_by=f.owner, ends_at=f.lease_expires_at, facts=facts)
+
+
+def _cancel_requested(f: _Facts) -> Blocker:
+    assert f.cancel_at is not None
+    # The note may have been pruned: then the policy's own grace is the best guess.
+    grace_s = orjson.loads(f.asked)["grace_s"] if f.asked else f.policy.cancel_grace_s
+    return Blocker(
+        "cancel_requested",
+        f"a cancel was asked for; worker {f.owner} may still finish, after the grace it is cancelled",
+        held_by=f.owner,
+        ends_at=f.cancel_at + int(grace_s * SECOND),
+        facts={"since": f.cancel_at, "grace_s": grace_s},
+    )
+
+
+def _paused(f: _Facts) -> Blocker:
+    deadline_s = f.policy.deadline_s
+    ends_at = None if deadline_s is None else f.created_at + int(deadline_s * SECOND)
+    facts: dict[str, Any] = {"reason": f.held_why}
+    message = f"it is {f.state}: {f.held_why}; {f.held_by} has to resume it"
+    if ends_at is not None and ends_at <= f.now:
+        message += "; its deadline has passed, and the janitor has not ended it yet"
+        facts["overdue"] = True
+    return Blocker(f.state, message, held_by=f.held_by, ends_at=ends_at, facts=facts)
+
+
+def _not_ready(f: _Facts) -> Blocker:
+    assert f.state == QUEUED
+    facts = {"run_at": f.run_at, "attempts": f.attempts, "max_attempts": f.max_attempts}
+    if not f.due:
+        return Blocker("held", "it is queued but neither ready nor due: run `onetray verify`", facts=facts)
+    if f.run_at <= f.now:
+        message = "its time has come, and the janitor has not made it claimable yet"
+        return Blocker("not_promoted", message, held_by="janitor", facts=facts)
+    if f.came_by in FAILED_ATTEMPT and not f.rescheduled:
+        message = f"attempt {f.attempts} of {f.max_attempts} failed; it waits before the next"
+        return Blocker("backing_off", message, ends_at=f.run_at, facts=facts)
+    return Blocker("delayed", "it is to run later", ends_at=f.run_at, facts=facts)

@@ -1,0 +1,66 @@
+"""What a transaction on PostgreSQL wrote, so that it can be looked for when the answer to its COMMIT was lost.
+
+Owns one question: did this transaction take effect? Its number alone cannot tell. A server that crashes before it
+has flushed a transaction's log forgets that the number was given out, and gives it to somebody else, whose commit
+would be taken for ours. So one row that we wrote is looked for as well.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from onetray.store.base import Columns
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+_IN_THE_FUTURE = "22023"
+_STATUS = "SELECT pg_xact_status(%s::xid8)"
+_XMIN = "xmin::text = (%(xid)s::numeric %% 4294967296)::text"
+# Ids are made here and never twice; keys of new tasks come from a sequence, which a crash may set back too.
+_TASK = "SELECT 1 FROM onetray.task WHERE id = %(id)s::uuid"
+_MOVE = f"SELECT 1 FROM onetray.event WHERE entity = %(entity)s AND version = %(version)s AND {_XMIN}"
+_NOTE = f"SELECT 1 FROM onetray.event WHERE entity = %(entity)s AND version IS NULL AND {_XMIN} LIMIT 1"
+_LINE = f"SELECT 1 FROM onetray.log WHERE task = %(task)s AND cursor = %(cursor)s AND {_XMIN}"
+
+
+class Witness(NamedTuple):
+    """A row that is there if, and only if, its transaction took effect."""
+
+    sql: str
+    params: dict[str, Any]
+
+
+def of_submit(tasks: Columns) -> Witness:
+    return Witness(_TASK, {"id": tasks["id"][0]})
+
+
+def of_move(columns: Columns) -> Witness:
+    return Witness(_MOVE, {"entity": columns["key"][0], "version": columns["version"][0] + 1})
+
+
+def of_batch(statement: str, columns: Columns) -> Witness | None:
+    """Notes and lines are witnesses. What writes neither may be done again without harm."""
+    if statement == "insert_note":
+        return Witness(_NOTE, {"entity": columns["key"][0]})
+    if statement == "insert_log":
+        return Witness(_LINE, {"task": columns["key"][0], "cursor": columns["cursor"][0]})
+    return None
+
+
+def took_effect(connection: Connection[Any], xid: str, witness: Witness | None) -> bool | None:
+    """Whether the transaction is in the database; None while it is still on its way.
+
+    Without a witness the answer is no: everything that leaves none can be repeated.
+    """
+    try:
+        status = connection.execute(_STATUS, (xid,)).fetchall()[0][0]
+    except Exception as e:
+        if getattr(e, "sqlstate", None) != _IN_THE_FUTURE:
+            raise
+        return False  # The crash took the number back, and nobody has it yet.
+    if status not in ("committed", "aborted"):
+        return None
+    if status == "aborted" or witness is None:
+        return False
+    return bool(connection.execute(witness.sql, {**witness.params, "xid": xid}).fetchall())

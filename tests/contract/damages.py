@@ -1,0 +1,168 @@
+"""Ways to damage a database, and the checks that each of them breaks.
+
+`@name` stands for the key of the task of that name in tests/support/mix.py. Every check must be broken by one.
+"""
+
+from typing import NamedTuple
+
+NOTE = """
+INSERT INTO onetray.event (id, entity, job, ts, ns, fence, attempts, type, actor, correlation_id)
+SELECT {id}, key, job, updated_at, ns, fence, attempts, '{type}', 'user:ann', correlation_id
+FROM onetray.task WHERE key = @{name}
+"""
+MOVE = """
+INSERT INTO onetray.event (id, entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id)
+SELECT {id}, {entity}, job, updated_at, ns, {version}, fence, attempts, '{type}', {was}, state, '{actor}',
+    correlation_id
+FROM onetray.task WHERE key = @{name}
+"""
+NOBODY = 777777
+LAST = 10**15
+
+
+class Damage(NamedTuple):
+    what: str
+    sql: str
+    breaks: set[str]
+
+
+def task(name: str, change: str, *breaks: str) -> Damage:
+    return Damage(f"{name}: {change}", f"UPDATE onetray.task SET {change} WHERE key = @{name}", set(breaks))
+
+
+def event(name: str, version: int, change: str, *breaks: str) -> Damage:
+    sql = f"UPDATE onetray.event SET {change} WHERE entity = @{name} AND version = {version}"
+    return Damage(f"{name} event {version}: {change}", sql, set(breaks))
+
+
+def lease(name: str, change: str, *breaks: str) -> Damage:
+    sql = f"UPDATE onetray.lease SET {change} WHERE worker = 'worker-of-{name}'"
+    return Damage(f"lease of {name}: {change}", sql, set(breaks))
+
+
+def letter(name: str, change: str, *breaks: str) -> Damage:
+    return Damage(
+        f"letter of {name}: {change}", f"UPDATE onetray.dead_letter SET {change} WHERE task = @{name}", set(breaks)
+    )
+
+
+def sql(what: str, text: str, *breaks: str) -> Damage:
+    return Damage(what, text, set(breaks))
+
+
+DAMAGES = [
+    task("assigned", "owner = NULL, lease = NULL", "1 held"),
+    task("queued", "owner = 'x', lease = (SELECT min(key) FROM onetray.lease)",
+        "1 held", "1 lease_of_owner", "1 lease_lists"),
+    sql("no lease", "DELETE FROM onetray.lease WHERE worker = 'worker-of-assigned'", "1 lease_there"),
+    lease("assigned", "worker = 'thief'", "1 lease_of_owner"),
+    lease("assigned", "tasks = '[1]'", "1 lease_lists"),
+    lease("assigned", "tasks = 'nonsense'", "1 lease_lists", "12 lease_readable"),
+    sql("fence from 2", "UPDATE onetray.event SET fence = 2 WHERE entity = @done; "
+        "UPDATE onetray.task SET fence = 2 WHERE key = @done", "2 fence_steps"),
+    sql("reopened under the old fence", "UPDATE onetray.event SET fence = 1 WHERE entity = @released; "
+        "UPDATE onetray.task SET fence = 1 WHERE key = @released", "2 fence_steps", "2 never_back"),
+    task("done", "fence = 2", "2 fence_of_row"),
+    sql("note of the future", "UPDATE onetray.event SET fence = 9 WHERE type = 'task.priority_set'", "2 note_fence"),
+    sql("lost event", "DELETE FROM onetray.event WHERE entity = @done AND version = 2", "3 contiguous",
+        "3 version_of_row"),
+    sql("lost last event", "DELETE FROM onetray.event WHERE entity = @blocked AND version = 3", "3 version_of_row"),
+    sql("lost first event", "DELETE FROM onetray.event WHERE entity = @done AND version = 1", "3 contiguous",
+        "3 version_of_row"),
+    task("done", "version = 9", "3 version_of_row"),
+    sql("transition as note", NOTE.format(id=LAST, type="task.claimed", name="queued"), "3 shape"),
+    event("timed", 1, "state = NULL", "3 shape", "4 declared", "4 state_of_row"),
+    sql("no events", "DELETE FROM onetray.event WHERE entity = @queued AND version IS NOT NULL", "3 unrecorded"),
+    event("blocked", 3, "was = 'running'", "4 follows"),
+    event("failed", 4, "type = 'task.succeeded'", "4 declared"),
+    event("done", 4, "actor = 'user:ann'", "4 actor"),
+    event("done", 2, "actor = 'worker'", "4 actor"),
+    event("done", 2, "actor = 'er:w'", "4 actor"),
+    task("done", "state = 'failed'", "4 state_of_row"),
+    task("cancelled", "state = 'odd'", "4 known_state", "4 state_of_row", "5 one_end", "8 finished"),
+    sql("ended twice", MOVE.format(id=LAST, entity="key", version="version + 1", type="task.succeeded",
+        was="state", actor="worker:w", name="done") + "; UPDATE onetray.task SET version = 5 WHERE key = @done",
+        "4 declared", "5 after_end", "5 one_end"),
+    event("second", 3, "ts = ts - 100000000", "8 time_back"),
+    task("done", "created_at = created_at - 1", "8 created_at"),
+    task("done", "started_at = created_at", "8 started_at"),
+    task("running", "started_at = NULL", "8 started_at"),
+    task("done", "finished_at = finished_at + 1", "8 finished_at"),
+    task("done", "created_at = finished_at + 1", "8 created_at", "8 times"),
+    task("done", "finished_at = NULL", "8 finished", "8 finished_at"),
+    task("queued", "finished_at = run_at", "8 finished", "8 finished_at"),
+    task("done", "run_at = finished_at + 1", "9 claimed_early"),
+    sql("not rescheduled", "DELETE FROM onetray.event WHERE entity = @moved AND type = 'task.rescheduled'",
+        "9 claimed_before_retry"),
+    sql("rescheduled", """UPDATE onetray.event SET payload = '{"run_at":9000000000000000}'
+        WHERE entity = @moved AND type = 'task.rescheduled'""", "9 claimed_before_rescheduled"),
+    sql("cancel before the claim", NOTE.format(id=-1, type="task.cancel_requested", name="assigned"),
+        "9 claimed_after_cancel", "16 cancel_at"),
+    task("asked", "cancel_at = NULL", "16 cancel_at"),
+    task("queued", "cancel_at = run_at", "9 cancelled_yet_waiting"),
+    task("blocked", "cancel_at = run_at", "9 cancelled_yet_waiting"),
+    sql("key of nobody", f"UPDATE onetray.idempotency SET job = {NOBODY}", "10 key_of_job"),
+    sql("key of another kind", "UPDATE onetray.idempotency SET kind = kind + 1", "10 key_of_job"),
+    sql("no body hash", "UPDATE onetray.idempotency SET body_hash = ''", "10 body_hash"),
+    sql("letter of the living", """INSERT INTO onetray.dead_letter (task, ns, created_at, reason_code, stage,
+        last_error, attempts, correlation_id, payload_hash) SELECT @cancelled, ns, created_at, reason_code, stage,
+        last_error, attempts, 'cancelled', payload_hash FROM onetray.dead_letter WHERE task = @unclaimed;
+        UPDATE onetray.task SET payload = (SELECT payload FROM onetray.task WHERE key = @unclaimed)
+        WHERE key = @cancelled""", "11 letter_of_dead"),
+    sql("no letter", "DELETE FROM onetray.dead_letter WHERE task = @unclaimed", "11 letter_missing"),
+    letter("dead", "reason_code = 'bad luck'", "11 reason_code"),
+    letter("dead", "stage = 'left'", "11 reason_code"),
+    letter("dead", "attempts = 9", "11 letter_facts"),
+    letter("dead", "correlation_id = ''", "11 letter_facts"),
+    letter("dead", "last_error = ''", "11 letter_facts"),
+    letter("dead", "payload_hash = ''", "11 payload_hash"),
+    task("dead", "payload = '{}'", "11 payload_hash"),
+    letter("dead", "last_owner = NULL", "11 last_owner"),
+    letter("dead", "last_owner = 'other'", "11 last_owner"),
+    letter("dead", "last_lease_expires_at = NULL", "11 last_owner"),
+    letter("unclaimed", "last_owner = 'w'", "11 last_owner"),
+    *(task("done", f"{name} = 999", "12 names") for name in ("queue", "kind", "policy")),
+    sql("ready of nobody", f"INSERT INTO onetray.ready (queue, rank, task, kind) VALUES (1, 0, {NOBODY}, 1)",
+        "12 ready_known"),
+    sql("log of nobody", "INSERT INTO onetray.log (task, cursor, ts, attempt, level, line) "
+        f"VALUES ({NOBODY}, 1, 1, 1, 'info', 'x')", "12 log_known"),
+    sql("due for nobody", f"INSERT INTO onetray.due (at, task, what, fence) VALUES (1, {NOBODY}, 'run', 1)",
+        "12 due_known"),
+    sql("due for what", "INSERT INTO onetray.due (at, task, what, fence) VALUES (1, @queued, 'odd', 1)",
+        "12 due_known"),
+    sql("due too early", "INSERT INTO onetray.due (at, task, what, fence) VALUES (1, @queued, 'run', 9)",
+        "12 due_fence"),
+    lease("done", f"tasks = '[{NOBODY}]'", "12 lease_known"),
+    lease("done", "tasks = '{\"a\":1}'", "12 lease_readable"),
+    sql("event of nobody", MOVE.format(id=LAST, entity=NOBODY, version=1, type="task.submitted", was="NULL",
+        actor="user:x", name="queued"), "13 unknown_entity"),
+    event("done", 2, "job = 1", "13 belongs"),
+    event("done", 2, "ns = 99", "13 belongs"),
+    event("done", 2, "correlation_id = NULL", "13 belongs"),
+    event("done", 3, "id = -id", "13 id_order"),
+    task("done", "max_attempts = 0", "15 budget"),
+    task("retried", "max_attempts = attempts", "15 budget"),
+    task("queued", "spared = 6", "15 spared"),
+    task("blocked", "held_by = NULL", "15 held_by"),
+    task("queued", "held_by = 'ann'", "15 held_by"),
+    sql("ready of a done task", "INSERT INTO onetray.ready (queue, rank, task, kind) "
+        "SELECT queue, -priority, key, kind FROM onetray.task WHERE key = @done", "15 ready_matches"),
+    sql("ready as another kind", "UPDATE onetray.ready SET kind = 99 WHERE task = @released", "15 ready_matches"),
+    sql("ready out of order", "UPDATE onetray.ready SET rank = 5 WHERE task = @released",
+        "15 ready_matches", "15 stuck"),
+    sql("not ready", "DELETE FROM onetray.ready WHERE task = @released", "15 stuck"),
+    sql("not due", "DELETE FROM onetray.due WHERE task = @delayed", "15 stuck"),
+    sql("due for the last attempt", "UPDATE onetray.due SET fence = 1 WHERE task = @retried", "15 stuck"),
+    sql("ready early", "INSERT INTO onetray.ready (queue, rank, task, kind) "
+        "SELECT queue, -priority, key, kind FROM onetray.task WHERE key = @delayed", "15 ready_early"),
+    *(sql(f"no {what} timer", f"DELETE FROM onetray.due WHERE task = @{name} AND what = '{what}'",
+        f"15 {what}_timer")
+        for name, what in (("asked", "cancel"), ("running", "timeout"), ("timed", "queue_ttl"),
+            ("running", "deadline"), ("timed", "deadline"))),
+    sql("another owner", "UPDATE onetray.task SET owner = 'thief' WHERE key = @assigned; "
+        "UPDATE onetray.lease SET worker = 'thief' WHERE worker = 'worker-of-assigned'", "16 owner"),
+    task("done", "updated_at = updated_at + 1", "16 updated_at"),
+    task("done", "attempts = 0", "16 attempts_of_row"),
+    sql("attempts in steps of two", "UPDATE onetray.event SET attempts = 2 WHERE entity = @done AND version > 1; "
+        "UPDATE onetray.task SET attempts = 2 WHERE key = @done", "16 attempts_step"),
+]  # fmt: skip

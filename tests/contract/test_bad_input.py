@@ -1,0 +1,313 @@
+"""Bad input: an error that names the field, and nothing written."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from onetray import commands as c
+from onetray.engine import Engine
+from onetray.errors import InvalidInput, NotFound, TooLarge, UnknownVerb
+from onetray.model import RawJson
+from tests.support.tasks import UNKNOWN_ID, in_state, written
+
+NUL, SURROGATE, LONG = "a\0b", "a\ud800b", "x" * 30_000
+NAN, INF, HUGE = float("nan"), float("inf"), 10**5000
+TEXT = (5, b"bytes", ["a"], NUL, SURROGATE, LONG, "")
+WORDS = (5, b"bytes", ["a"], NUL, SURROGATE, LONG)
+WHOLE = ("5", 1.5, True, [1], HUGE, -HUGE, NAN)
+SECONDS = ("5", True, [1], HUGE, -1, -HUGE, NAN, INF, -INF, 1e300)
+SWITCH = (1, 0, "yes", [True])
+TRACE = (5, "", "not a trace", NUL, "00-" + "A" * 32 + "-" + "b" * 16 + "-01")
+MB2 = "x" * 2_000_000
+JSON = (
+    NAN,
+    [INF],
+    {"a": {"b": (-INF,)}},
+    object(),
+    {1, 2},
+    b"bytes",
+    1j,
+    timedelta(1),
+    {1: 2},
+    HUGE,
+    NUL,
+    {NUL: 1},
+    [{"a": [NUL]}],
+    SURROGATE,
+    {SURROGATE: 1},
+    MB2,
+    RawJson(b""),
+    RawJson(b"{"),
+    RawJson(b"{'a': 1}"),
+    RawJson(b"[1,]"),
+    RawJson(b"NaN"),
+    RawJson(b"\xff"),
+    RawJson(b'"\\ud800"'),
+    RawJson(b'"\\u0000"'),
+    RawJson(b'{"a\\u0000": 1}'),
+    RawJson(b'"\0"'),
+    RawJson(b'"' + MB2.encode() + b'"'),
+    RawJson(b"[" * 100_000),
+)
+TASK = (None, "", "abc", 0, -1, True, 1.5, [UNKNOWN_ID], 2**63, HUGE, UNKNOWN_ID + "0", UNKNOWN_ID[:-1] + "g", NUL)
+
+OF_TASKS: dict[str, tuple[Any, ...]] = {"task": TASK, "namespace": TEXT}
+OF_REPORTS = {**OF_TASKS, "fence": (*WHOLE, 0, -1, 2**31), "worker": TEXT, "trace": TRACE}
+OF_CONTROLS = {**OF_TASKS, "actor_name": TEXT, "cause": TEXT, "trace": TRACE}
+OF_SYSTEM = {**OF_CONTROLS, "fence": (*WHOLE, 0, -1, 2**31)}
+
+FIELDS: dict[str, dict[str, tuple[Any, ...]]] = {
+    "submit": {
+        "kind": (None, *TEXT),
+        "payload": JSON,
+        "queue": (None, *TEXT),
+        "namespace": (None, *TEXT),
+        "priority": (None, *WHOLE, 2**31, -(2**31)),
+        "delay_s": SECONDS,
+        "run_at": (*WHOLE, -1, 2**63),
+        "max_attempts": (*WHOLE, 0, -1, 10**7),
+        "policy": (5, {"max_attempts": 3}, "default"),
+        "idempotency_key": TEXT,
+        "correlation_id": TEXT,
+        "trace": TRACE,
+        "cause": TEXT,
+        "actor": (None, "cat", 5, ["user"], NUL),
+        "actor_name": (None, *TEXT),
+    },
+    "claim": {
+        "worker": (None, *TEXT),
+        "queue": (None, *TEXT),
+        "kinds": (5, "mail", {"mail": 1}, [5], [""], [NUL], [SURROGATE], [LONG], ["x"] * 1001),
+        "limit": (None, *WHOLE, 0, -1, 10_001),
+        "lease_s": (*SECONDS, 0),
+        "request_key": TEXT,
+        "namespace": (None, *TEXT),
+    },
+    "start": OF_REPORTS,
+    "beat": {**OF_REPORTS, "lease_s": (*SECONDS, 0)},
+    "succeed": {**OF_REPORTS, "result": JSON, "ran_s": SECONDS},
+    "fail": {
+        **OF_REPORTS,
+        "message": (None, *WORDS),
+        "error_class": (None, *TEXT),
+        "retryable": SWITCH,
+        "reason_code": ("bored", 5, "", NUL, ["timeout"]),
+        "stage": (None, "nowhere", 5, NUL),
+        "detail": JSON,
+        "retry_after_s": SECONDS,
+        "ran_s": (None, *SECONDS),
+    },
+    "release": {**OF_REPORTS, "reason": TEXT, "delay_s": (None, *SECONDS)},
+    "pause": {
+        **OF_REPORTS,
+        "state": (None, "running", 5, NUL),
+        "owner": (None, *TEXT),
+        "reason": (None, *TEXT),
+    },
+    "log": {
+        **OF_REPORTS,
+        "lines": (None, 5, "text", (), [5], [NUL], [SURROGATE], [LONG], [("info", "a")], ["x"] * 10_001),
+    },
+    "resume": {**OF_CONTROLS, "input": JSON},
+    "cancel": {**OF_CONTROLS, "hard": (None, *SWITCH), "grace_s": SECONDS},
+    "redrive": {**OF_CONTROLS, "delay_s": (None, *SECONDS)},
+    "set_priority": {**OF_CONTROLS, "priority": (None, *WHOLE, 2**31, -(2**31))},
+    "reschedule": {**OF_CONTROLS, "run_at": (*WHOLE, -1, 2**63), "delay_s": SECONDS},
+    "expire": {**OF_SYSTEM, "lease": (*WHOLE, 0, -1), "as_of": (*WHOLE, -1)},
+    "time_out": {**OF_SYSTEM, "limit": (None, "never", 5)},
+    "promote": OF_SYSTEM,
+    "end_cancel": OF_SYSTEM,
+    "dead_letter": {
+        **OF_SYSTEM,
+        "reason_code": (None, "bored", 5),
+        "message": (None, *WORDS),
+        "stage": (None, "nowhere", 5),
+    },
+}
+GOOD: dict[str, dict[str, Any]] = {
+    "submit": {"kind": "mail"},
+    "claim": {"worker": "w"},
+    "fail": {"message": "no"},
+    "pause": {"owner": "ann", "reason": "sign"},
+    "log": {"lines": ("a line",)},
+    "set_priority": {"priority": 5},
+    "reschedule": {"delay_s": 5},
+    "dead_letter": {"reason_code": "timeout"},
+}
+INTERNAL = {"payload_json", "result_json", "error_json", "input_json", "stored"}
+
+
+def test_every_field_of_every_command_is_in_the_table() -> None:
+    assert set(FIELDS) == set(c.VERBS)
+    for verb, kind in c.VERBS.items():
+        names = {f.name for f in dataclasses.fields(kind)} - INTERNAL
+        assert names == set(FIELDS[verb]), verb
+
+
+CASES = [(verb, field) for verb, fields in FIELDS.items() for field in fields]
+
+
+@pytest.mark.parametrize(("verb", "field"), CASES, ids=[f"{v}-{f}" for v, f in CASES])
+def test_a_command_refuses_by_the_name_of_the_field(verb: str, field: str) -> None:
+    """The checks need no database: one engine's limits stand for all."""
+    from onetray.config import Limits
+
+    for value in FIELDS[verb][field]:
+        command = made(verb, field, value)
+        with pytest.raises(InvalidInput) as refused:
+            command.check(Limits())
+        assert refused.value.field.split(".")[0] == field, label(value)
+
+
+def made(verb: str, field: str, value: object) -> c.Command:
+    fields = {**GOOD.get(verb, {}), field: value}
+    if (verb, field) == ("reschedule", "run_at"):
+        del fields["delay_s"]
+    if "task" in FIELDS[verb]:
+        fields.setdefault("task", UNKNOWN_ID)
+    return c.VERBS[verb](**fields)
+
+
+def label(value: object) -> str:
+    return "huge" if isinstance(value, int) and abs(value) > 2**80 else repr(value)[:60]
+
+
+@pytest.mark.parametrize("verb", FIELDS)
+def test_a_refused_command_writes_nothing(engine: Engine, verb: str) -> None:
+    """All bad values of all fields at once, with a good command between them that must not suffer."""
+    in_state(engine, "running")
+    bad = [made(verb, field, value) for field, values in FIELDS[verb].items() for value in values]
+    before = written(engine)
+    verdicts = engine.run([*bad[:3], c.Cancel(UNKNOWN_ID), *bad[3:]])
+    assert isinstance(verdicts.pop(3).error, NotFound)
+    assert [label(b) for b, v in zip(bad, verdicts, strict=True) if not isinstance(v.error, InvalidInput)] == []
+    assert all(v.error is not None and v.error.as_dict()["field"] for v in verdicts)
+    assert written(engine) == before
+
+
+@pytest.mark.parametrize(
+    ("verb", "field", "value"),
+    [
+        ("submit", "payload", MB2),
+        ("submit", "kind", LONG),
+        ("submit", "idempotency_key", LONG),
+        ("succeed", "result", MB2),
+        ("fail", "message", LONG),
+        ("resume", "input", MB2),
+        ("log", "lines", [LONG]),
+    ],
+)
+def test_what_is_too_large_is_told_its_limit(engine: Engine, verb: str, field: str, value: object) -> None:
+    error = engine.run([made(verb, field, value)])[0].error
+    assert isinstance(error, TooLarge)
+    assert (error.field, error.status) == (field, 413)
+    assert error.limit > 0
+
+
+def test_an_unknown_verb_is_told_the_known_ones(engine: Engine) -> None:
+    before = written(engine)
+    for verb in ("explode", "", "Submit", None, 5, ["submit"]):
+        with pytest.raises(UnknownVerb, match="submit, claim, start") as refused:
+            engine.do(verb)  # type: ignore[arg-type]
+        assert refused.value.field == "verb"
+    for command in ("submit", None, c.Command(), {"verb": "submit"}):
+        assert isinstance(engine.run([command])[0].error, UnknownVerb)  # type: ignore[list-item]
+    assert written(engine) == before
+
+
+def test_an_unknown_or_missing_field_is_named(engine: Engine) -> None:
+    with pytest.raises(InvalidInput, match="colour"):
+        engine.do("submit", kind="mail", colour="red")
+    with pytest.raises(InvalidInput, match="kind"):
+        engine.do("submit")
+    with pytest.raises(InvalidInput, match="task"):
+        engine.do("cancel")
+
+
+def test_a_delay_and_a_time_together_are_refused(engine: Engine) -> None:
+    for fields in ({"delay_s": 1, "run_at": 5},):
+        with pytest.raises(InvalidInput) as refused:
+            engine.submit("mail", **fields)
+        assert refused.value.field == "delay_s"
+    for fields in ({}, {"delay_s": 1, "run_at": 5}):
+        with pytest.raises(InvalidInput) as refused:
+            engine.reschedule(UNKNOWN_ID, **fields)
+        assert refused.value.field == "run_at"
+
+
+def test_the_level_and_the_data_of_a_line_are_named(engine: Engine) -> None:
+    made_ = in_state(engine, "running")
+    for line, field in ((("x" * 21, "a", None), "lines.level"), (("info", "a", NAN), "lines.data")):
+        with pytest.raises(InvalidInput) as refused:
+            engine.log(made_.id, line)
+        assert refused.value.field == field
+
+
+EDGES: list[Any] = [
+    None, 0, -1, 1.5, True, "", "ü€😀", "a\\u0000", "\\", {"": {"": []}}, [None, None], {"a": None, "b": "null"},
+    2**63 - 1, -(2**63), "\x01\x7f", "x" * 999_000,
+]  # fmt: skip
+
+
+def test_what_json_knows_comes_back_as_it_went_in(engine: Engine) -> None:
+    for value in EDGES:
+        id_ = engine.submit("mail", value).id or ""
+        held = engine.claim(worker="w")[0]
+        assert held.payload == value
+        engine.succeed(held, value)
+        task = engine.task(id_)
+        assert (task.payload, task.result) == (value, value)
+
+
+def test_text_that_is_already_json_is_kept_as_it_is(engine: Engine) -> None:
+    raw = RawJson(b'{"b": 1,  "a": [1.50, "\\u00fc", "\\\\u0000"]}')
+    engine.submit("mail", raw)
+    held = engine.claim(worker="w")[0]
+    assert held.payload_json == raw.decode()
+    assert held.payload == {"b": 1, "a": [1.5, "ü", "\\u0000"]}
+
+
+READS: dict[str, Callable[[Engine, str, dict[str, Any]], object]] = {
+    "task": lambda e, id_, f: e.task(id_, **f),
+    "events": lambda e, id_, f: e.events(id_, **f),
+    "logs": lambda e, id_, f: e.logs(id_, **f),
+    "dead_letters": lambda e, id_, f: e.dead_letters(id_, **f),
+}
+
+
+@pytest.mark.parametrize("read", READS)
+def test_a_read_refuses_by_the_name_of_the_field(engine: Engine, read: str) -> None:
+    made_ = in_state(engine, "succeeded")
+    for task in ("abc", "", NUL, 5):
+        with pytest.raises(InvalidInput) as refused:
+            READS[read](engine, task, {})  # type: ignore[arg-type]
+        assert refused.value.field == "task"
+    fields: dict[str, tuple[Any, ...]] = {"namespace": TEXT}
+    if read != "task":
+        fields["limit"] = (-1, "5", 2**70, None)
+    for field, values in fields.items():
+        for value in values:
+            with pytest.raises(InvalidInput) as refused:
+                READS[read](engine, made_.id, {field: value})
+            assert refused.value.field == field
+
+
+@pytest.mark.parametrize("read", ["task", "events", "logs"])
+def test_a_read_of_an_unknown_task_says_so(engine: Engine, read: str) -> None:
+    made_ = in_state(engine, "succeeded")
+    for id_, fields in ((UNKNOWN_ID, {}), (made_.id, {"namespace": "other"})):
+        with pytest.raises(NotFound):
+            READS[read](engine, id_, fields)
+    assert READS[read](engine, made_.id.upper(), {}) == READS[read](engine, made_.id, {})
+
+
+def test_a_search_by_correlation_refuses_what_cannot_be_one(engine: Engine) -> None:
+    for value in TEXT:
+        with pytest.raises(InvalidInput) as refused:
+            engine.events_by_correlation(value)
+        assert refused.value.field == "correlation_id"

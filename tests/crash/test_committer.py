@@ -1,0 +1,174 @@
+"""The committer: many calls in few transactions, and an own, true answer for each."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from onetray import points
+from onetray.commands import Cancel, Command, Fail, Start, Submit, Succeed
+from onetray.config import Limits
+from onetray.engine import Engine
+from onetray.errors import IllegalTransition, LeaseLost, NotFound, OnetrayError, Unavailable
+from tests.support.fleet import wait_until
+
+
+@dataclass(slots=True, kw_only=True)
+class Unwritable(Submit):
+    """A submit that passes its check and that the database itself refuses."""
+
+    def check(self, limits: Limits) -> None:
+        Submit.check(self, limits)
+        self.payload_json = None  # type: ignore[assignment]
+
+
+@dataclass(slots=True, kw_only=True)
+class TooBig(Submit):
+    """A submit whose number does not fit into any column."""
+
+    def check(self, limits: Limits) -> None:
+        Submit.check(self, limits)
+        self.priority = 2**70
+
+
+class Gate:
+    """Holds every transaction at its beginning until it is opened, and counts commits."""
+
+    def __init__(self) -> None:
+        self.held = 0
+        self.commits = 0
+        self._open = threading.Event()
+        self._lock = threading.Lock()
+
+    def __call__(self, point: str) -> None:
+        with self._lock:
+            self.commits += point == "committed"
+            self.held += point == "begun"
+        if point == "begun":
+            assert self._open.wait(30)
+
+    def open(self) -> None:
+        self._open.set()
+
+
+@pytest.fixture
+def calls() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(80) as pool:
+        yield pool
+
+
+@pytest.fixture
+def gate(engine: Engine, calls: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    """Every committer thread is held in a transaction of its own: what is called now gathers."""
+    engine.submit("mail", "so that the names are known")
+    gate = Gate()
+    monkeypatch.setattr(points, "hook", gate)
+    for n in range(engine.store.writers):
+        calls.submit(engine.submit, "mail", "held")
+        wait_until(lambda n=n: gate.held == n + 1)  # type: ignore[misc]
+    yield gate
+    gate.open()
+
+
+def gathered(engine: Engine, count: int) -> None:
+    wait_until(lambda: len(engine._committer._waiting) == count)
+
+
+def payloads(engine: Engine) -> list[Any]:
+    return [t.payload for t in engine.tasks(limit=1000)]
+
+
+def answers(futures: list[Future[Any]]) -> list[Any]:
+    return [f.exception(timeout=30) or f.result() for f in futures]
+
+
+def test_64_single_calls_become_few_transactions_and_each_gets_its_own_answer(
+    engine: Engine, gate: Gate, calls: ThreadPoolExecutor
+) -> None:
+    futures = [calls.submit(engine.submit, "mail", n) for n in range(64)]
+    gathered(engine, 64)
+    gate.open()
+    for n, future in enumerate(futures):
+        assert engine.task(future.result(30).id).payload == n
+    assert gate.commits <= 2 * engine.store.writers
+
+
+@pytest.mark.parametrize("bad", [Unwritable, TooBig])
+def test_a_call_that_the_database_refuses_never_harms_its_neighbours(
+    engine: Engine, gate: Gate, calls: ThreadPoolExecutor, bad: Callable[..., Command]
+) -> None:
+    commands = [bad(kind="mail") if n == 7 else Submit(kind="mail", payload=n) for n in range(16)]
+    futures = [calls.submit(engine.call, command) for command in commands]
+    gathered(engine, 16)
+    gate.open()
+    told = answers(futures)
+    assert isinstance(told[7], OnetrayError)
+    assert "submit could not be written" in str(told[7])
+    assert [engine.task(r.id).payload for n, r in enumerate(told) if n != 7] == [n for n in range(16) if n != 7]
+    assert sorted(p for p in payloads(engine) if isinstance(p, int)) == [n for n in range(16) if n != 7]
+
+
+def test_a_refused_command_inside_one_batch_leaves_the_others_of_the_batch_alone(engine: Engine) -> None:
+    (a,) = submitted_and_claimed(engine, 1)
+    ticket = {"task": a.key, "fence": a.fence, "worker": a.worker}
+    verdicts = engine.run([Submit(kind="mail", payload=1), Unwritable(kind="mail"), Succeed(result=2, **ticket)])
+    assert [v.ok for v in verdicts] == [True, False, True]
+    assert engine.task(a.id).state == "succeeded"
+    assert len(engine.tasks()) == 2
+
+
+def submitted_and_claimed(engine: Engine, count: int) -> list[Any]:
+    for n in range(count):
+        engine.submit("mail", n)
+    return engine.claim(worker="w", limit=count)
+
+
+def test_a_batch_may_name_the_same_task_again_and_again(engine: Engine) -> None:
+    (a,) = submitted_and_claimed(engine, 1)
+    ticket = {"task": a.key, "fence": a.fence, "worker": a.worker}
+    started, succeeded, again, failed, cancelled = engine.run(
+        [Start(**ticket), Succeed(**ticket), Succeed(**ticket), Fail(message="no", **ticket), Cancel(task=a.id)]
+    )
+    assert (started.value.state, started.value.version) == ("running", 3)
+    assert (succeeded.value.state, succeeded.value.version, succeeded.value.repeated) == ("succeeded", 4, False)
+    assert (again.value.version, again.value.repeated) == (4, True)
+    assert isinstance(failed.error, IllegalTransition)
+    assert isinstance(cancelled.error, IllegalTransition)
+
+
+def test_each_caller_of_a_shared_transaction_gets_its_own_refusal(
+    engine: Engine, gate: Gate, calls: ThreadPoolExecutor
+) -> None:
+    nobody = "00000000-0000-7000-8000-000000000000"
+    (task,) = engine.tasks(limit=1)
+    futures = [
+        calls.submit(engine.cancel, nobody),
+        calls.submit(engine.submit, "mail", "fine"),
+        calls.submit(engine.succeed, task.id, fence=9),
+    ]
+    gathered(engine, 3)
+    gate.open()
+    missing, receipt, late = answers(futures)
+    assert isinstance(missing, NotFound)
+    assert receipt.state == "queued"
+    assert isinstance(late, LeaseLost)
+
+
+def test_close_finishes_what_was_handed_over_and_refuses_what_comes_after(
+    engine: Engine, gate: Gate, calls: ThreadPoolExecutor
+) -> None:
+    futures = [calls.submit(engine.submit, "mail", n) for n in range(10)]
+    gathered(engine, 10)
+    closing = calls.submit(engine._committer.close)
+    wait_until(lambda: engine._committer._closed)
+    with pytest.raises(Unavailable, match="closed"):
+        engine.submit("mail", "late")
+    gate.open()
+    closing.result(30)
+    assert sorted(engine.task(f.result(30).id).payload for f in futures) == list(range(10))
+    assert "late" not in payloads(engine)

@@ -1,0 +1,200 @@
+"""Everybody takes locks in one order, so that PostgreSQL never has to break a deadlock."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+
+from onetray import points
+from onetray.clock import VirtualClock
+from onetray.commands import Beat, SetPriority
+from onetray.config import EngineConfig
+from onetray.model import Policy
+from tests.support import fleet
+from tests.support.audit import audit, deadlocks
+from tests.support.engines import engine_on
+from tests.support.rivals import prepare, rival
+
+ROUND_S = 3.0
+ONE, COMMITTER = EngineConfig(committers=1), "onetray-committer-0"
+
+
+@pytest.mark.parametrize(
+    "rivals",
+    [
+        ("set_priority", "set_priority", "claim", "cancel"),
+        ("expire", "report", "expire", "beat", "put_off"),
+    ],
+    ids="-".join,
+)
+def test_rivals_for_the_same_tasks_never_deadlock(rivals: tuple[str, ...], pg_url: str) -> None:
+    with engine_on(pg_url) as engine:
+        prepare(engine)
+        done = fleet.run_all(rival, [(pg_url, what, n, ROUND_S) for n, what in enumerate(rivals)], 60)
+        assert all(rounds > 10 for _, rounds in done), done
+        found = audit(engine.store)
+        assert not found.faults, found.faults
+    assert deadlocks(pg_url) == 0
+
+
+@contextmanager
+def stop_once_at(point: str, thread: str, act: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let something happen while the named thread stands at the point for the first time."""
+    left = [1]
+
+    def hook(name: str) -> None:
+        if name == point and threading.current_thread().name == thread and left[0]:
+            left[0] = 0
+            act()  # type: ignore[operator]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(points, "hook", hook)
+        yield
+    assert not left[0]
+
+
+def waiting(url: str) -> int:
+    with psycopg.connect(url, autocommit=True) as connection:
+        sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        return int(connection.execute(sql).fetchall()[0][0])
+
+
+def somebody_waits(url: str) -> bool:
+    return waiting(url) > 0
+
+
+def started(name: str, call: object, *args: object) -> threading.Thread:
+    thread = threading.Thread(target=call, args=args, name=name)  # type: ignore[arg-type]
+    thread.start()
+    return thread
+
+
+def test_a_janitor_with_several_kinds_of_due_work_locks_all_its_tasks_in_order(
+    pg_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It promoted the newer task first and then wanted the older one, which a batch held that wanted the newer."""
+    clock = VirtualClock()
+    with engine_on(pg_url, clock) as engine:
+        engine.submit("mail", "older")
+        (older,) = engine.claim(worker="w")
+        engine.cancel(older.id, grace_s=5)
+        newer = engine.submit("mail", "newer", delay_s=5).id or ""
+        clock.advance(6)
+        batch: list[threading.Thread] = []
+
+        def rush_in() -> None:
+            both = [SetPriority(task=newer, priority=1), SetPriority(task=older.id, priority=1)]
+            batch.append(started("batch", engine.run, both))
+            fleet.wait_until(lambda: somebody_waits(pg_url))
+
+        with stop_once_at("locked", "janitor", rush_in, monkeypatch):
+            started("janitor", engine.do_due).join(30)
+            batch[0].join(30)
+        assert engine.task(older.id).state == "cancelled"
+        assert engine.task(newer).priority == 1
+    assert deadlocks(pg_url) == 0
+
+
+def test_a_beat_and_a_janitor_that_meet_at_the_expiry_do_not_deadlock(
+    pg_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The beat held the task and wanted the lease; the janitor held the lease and wanted the task."""
+    clock = VirtualClock()
+    later = VirtualClock(clock.now() + 11_000_000)  # The janitor reads the clock a moment after the beat did.
+    with engine_on(pg_url, clock, config=ONE) as engine, engine_on(pg_url, later) as sweeper:
+        engine.configure("mail", Policy(lease_s=10))
+        engine.submit("mail")
+        (a,) = engine.claim(worker="w")
+        swept: list[threading.Thread] = []
+
+        def sweep() -> None:
+            swept.append(started("sweep", sweeper.expire_leases))
+            # It waits for the task, or sees that it cannot have it.
+            fleet.wait_until(lambda: somebody_waits(pg_url) or not swept[0].is_alive())
+
+        with stop_once_at("locked", COMMITTER, sweep, monkeypatch):
+            beaten = engine.beat(a, lease_s=20)
+            swept[0].join(30)
+        assert beaten.lease_expires_at == clock.now() + 20_000_000
+        assert engine.task(a.id).state == "assigned"
+    assert deadlocks(pg_url) == 0
+
+
+def test_beats_for_the_same_leases_in_opposite_order_do_not_deadlock(pg_url: str) -> None:
+    with engine_on(pg_url) as engine:
+        for n in range(4):
+            engine.submit("mail", n)
+        a, b = (engine.claim(worker="w", limit=2) for _ in range(2))
+        with psycopg.connect(pg_url) as rude:
+            rude.execute("SELECT 1 FROM onetray.lease WHERE key = %s FOR UPDATE", (a[0].lease,))
+            # One after the other: handed over together they would be one transaction.
+            calls = [started("one", engine.run, [Beat(task=a[0].key), Beat(task=b[0].key)])]
+            fleet.wait_until(lambda: waiting(pg_url) == 1)
+            calls += [started("two", engine.run, [Beat(task=b[1].key), Beat(task=a[1].key)])]
+            fleet.wait_until(lambda: waiting(pg_url) == 2)
+            rude.rollback()
+        for call in calls:
+            call.join(30)
+    assert deadlocks(pg_url) == 0
+
+
+def test_a_batch_that_lost_a_deadlock_is_run_again(pg_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with engine_on(pg_url) as engine:
+        one, two = (engine.submit("mail", n).id or "" for n in range(2))
+        keys = [engine.task(i).key for i in (one, two)]
+        with psycopg.connect(pg_url) as rude:
+            rude.execute("SET LOCAL deadlock_timeout = '60s'")
+            rude.execute("SELECT 1 FROM onetray.task WHERE key = %s FOR UPDATE", (keys[1],))
+            call = started("call", engine.run, [SetPriority(task=i, priority=5) for i in (one, two)])
+            fleet.wait_until(lambda: somebody_waits(pg_url))
+            rude.execute("SELECT 1 FROM onetray.task WHERE key = %s FOR UPDATE", (keys[0],))
+            rude.rollback()
+        call.join(30)
+        assert [engine.task(i).priority for i in (one, two)] == [5, 5]
+
+
+def test_a_report_that_waited_for_a_beat_sees_the_renewed_lease(pg_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It judged by the expiry that it had read before it waited, and refused a worker that had renewed in time."""
+    clock = VirtualClock()
+    later = VirtualClock(clock.now() + 11_000_000)
+    with engine_on(pg_url, clock, config=ONE) as engine, engine_on(pg_url, later) as other:
+        engine.configure("mail", Policy(lease_s=10))
+        engine.submit("mail")
+        (a,) = engine.claim(worker="w")
+        clock.advance(9)
+        other.store.names.refresh()
+        report: list[threading.Thread] = []
+
+        def speak() -> None:
+            report.append(started("report", other.succeed, a))
+            fleet.wait_until(lambda: somebody_waits(pg_url))
+
+        with stop_once_at("committing", COMMITTER, speak, monkeypatch):
+            engine.beat(a)
+        report[0].join(30)
+        assert engine.task(a.id).state == "succeeded"
+
+
+def test_a_dead_letter_that_waited_for_a_claim_names_the_lease_of_that_claim(
+    pg_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had looked for the lease before the claim was there, and left the field empty."""
+    clock = VirtualClock()
+    with engine_on(pg_url, clock, config=ONE) as engine, engine_on(pg_url, clock) as other:
+        id_ = engine.submit("mail").id or ""
+        other.store.names.refresh()
+        bury: list[threading.Thread] = []
+
+        def set_aside() -> None:
+            bury.append(started("bury", other.dead_letter, id_, "policy_violation"))
+            fleet.wait_until(lambda: somebody_waits(pg_url))
+
+        with stop_once_at("committing", COMMITTER, set_aside, monkeypatch):
+            (a,) = engine.claim(worker="w")
+        bury[0].join(30)
+        (letter,) = engine.dead_letters()
+        assert (letter.last_owner, letter.last_lease_expires_at) == ("w", a.lease_expires_at)

@@ -1,0 +1,108 @@
+"""The soak: the crash and load tests at full size, for as long as it takes. Run it with `./go soak`.
+
+Each command prints a short summary and ends with an exit code other than 0 on any violation.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+STORES = ("sqlite", "postgres", "both")
+store_option = click.option(
+    "--store", type=click.Choice(STORES), default="both", show_default=True, help="The database to try."
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+def soak() -> None:
+    """Try onetray hard: many claimers, killed processes, many examples. Nothing is left behind."""
+
+
+@contextmanager
+def fresh(store: str) -> Iterator[str]:
+    """The URL of an empty database that is gone afterwards."""
+    if store == "sqlite":
+        with tempfile.TemporaryDirectory(prefix="onetray-soak-") as folder:
+            yield f"sqlite:///{Path(folder) / 'jobs.db'}"
+        return
+    from tests.support.cluster import server
+
+    with server() as running, running.database() as url:
+        yield url
+
+
+def on_each(store: str, attempt: Callable[[str], list[str]]) -> None:
+    """Run on each of the chosen stores; end with exit code 1 when any of them broke a rule."""
+    broken = 0
+    for name in ("sqlite", "postgres") if store == "both" else (store,):
+        with fresh(name) as url:
+            faults = attempt(url)
+        for fault in faults[:20]:
+            click.echo(f"  {fault}")
+        click.echo(f"{name}: {'FAILED, ' + str(len(faults)) + ' faults' if faults else 'ok'}")
+        broken += len(faults)
+    if broken:
+        sys.exit(1)
+
+
+@soak.command()
+@click.option("--claimers", type=click.IntRange(1, 280), default=256, show_default=True, help="Claimers at once.")
+@click.option(
+    "--threads", type=click.IntRange(1), default=1, show_default=True, help="Claimers in one process: 1 is the hardest."
+)
+@click.option("--tasks", type=click.IntRange(1), default=20_000, show_default=True, help="Tasks to be done.")
+@click.option("--limit-s", type=float, default=1800.0, show_default=True, help="When to give up.")
+@click.option("--seed", type=int, default=1, show_default=True, help="What the claimers draw their lots from.")
+@store_option
+def claims(claimers: int, threads: int, tasks: int, limit_s: float, seed: int, store: str) -> None:
+    """Let claimers loose, each a process of its own, while tasks expire and are cancelled under them."""
+    from tests.support.storms import run_storm
+
+    def attempt(url: str) -> list[str]:
+        weather = run_storm(
+            url, tasks=tasks, processes=-(-claimers // threads), threads=threads, seed=seed, limit_s=limit_s
+        )
+        click.echo(str(weather))
+        return weather.faults
+
+    on_each(store, attempt)
+
+
+@soak.command()
+@click.option("--minutes", type=float, default=5.0, show_default=True, help="How long to go on for each store.")
+@click.option("--workers", type=click.IntRange(1, 100), default=8, show_default=True, help="Workers at once.")
+@click.option("--seed", type=int, default=1, show_default=True, help="What decides where each of them dies.")
+@store_option
+def kill(minutes: float, workers: int, seed: int, store: str) -> None:
+    """Kill workers at random points, generation after generation; nothing acknowledged may be lost."""
+    from tests.support.generations import run_generations
+
+    def attempt(url: str) -> list[str]:
+        return run_generations(url, time.monotonic() + minutes * 60, workers, seed, click.echo)
+
+    on_each(store, attempt)
+
+
+@soak.command(name="property")
+@click.argument("pytest_args", nargs=-1)
+def property_(pytest_args: tuple[str, ...]) -> None:
+    """Run the property tests with many more examples. PYTEST_ARGS go to pytest."""
+    environment = {**os.environ, "HYPOTHESIS_PROFILE": "thorough"}
+    command = [sys.executable, "-m", "pytest", "-q", "--timeout=0", "tests/property", *pytest_args]
+    began = time.monotonic()
+    code = subprocess.run(command, env=environment, check=False).returncode
+    click.echo(f"property: {'ok' if code == 0 else 'FAILED'} after {time.monotonic() - began:.0f} s")
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    soak(prog_name="./go soak")

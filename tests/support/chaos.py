@@ -1,0 +1,150 @@
+"""Claimers that behave as badly as real ones: they finish, fail, give back, vanish, and others cancel under them.
+
+Runs in processes of a fleet, each with some threads, each thread with an engine of its own.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from onetray.config import EngineConfig
+from onetray.engine import Engine
+from onetray.errors import Conflict
+from onetray.model import Assignment, Policy
+
+QUEUE = "storm"
+# Short waits: a storm that lasts seconds must see retries and expiries come round.
+POLICY = Policy(max_attempts=3, backoff_base_s=0.01, backoff_max_s=0.05, lease_s=1.5, cancel_grace_s=0.05)
+LEASES_S = (0.05, 0.3, 1.5)
+
+
+@dataclass
+class Storm:
+    """What one process of the storm does."""
+
+    url: str
+    tasks: int
+    threads: int
+    number: int
+    seed: int
+    until: float
+    """When to give up, on the system's clock."""
+    calm: bool = False
+    """Only succeed, or vanish in the first attempt: then every task has to succeed in the end."""
+
+
+def prepare(engine: Engine, tasks: int) -> None:
+    """Fill the queue with tasks whose keys are 1 to `tasks`."""
+    from onetray.commands import Submit
+
+    engine.configure("chaos", POLICY)
+    for start in range(0, tasks, 500):
+        size = min(500, tasks - start)
+        for verdict in engine.run([Submit(kind="chaos", queue=QUEUE, payload=start + i) for i in range(size)]):
+            verdict.unwrap()
+
+
+def storm(plan: dict[str, Any]) -> dict[str, Any]:
+    """One process: its threads claim until every task is in a tray. Answers what they were told."""
+    own = Storm(**plan)
+    told: dict[str, Any] = {"claims": [], "successes": [], "errors": []}
+    threads = [threading.Thread(target=_guarded, args=(own, n, told)) for n in range(own.threads)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return told
+
+
+def _guarded(own: Storm, number: int, told: dict[str, Any]) -> None:
+    try:
+        with Engine.open(own.url, config=EngineConfig(committers=1)) as engine:
+            # Known beforehand, so that a claim needs one connection and not a second one to ask for names.
+            engine.store.names.refresh()
+            Claimer(engine, own, number, told).run()
+    except Exception as e:
+        told["errors"].append(f"{type(e).__name__}: {e}")
+
+
+class Claimer:
+    def __init__(self, engine: Engine, own: Storm, number: int, told: dict[str, Any]) -> None:
+        self.engine, self.own, self.told = engine, own, told
+        self.name = f"w{own.number}.{number}"
+        self.chance = random.Random(f"{own.seed}/{self.name}")
+
+    def run(self) -> None:
+        while time.time() < self.own.until:
+            limit = self.chance.choice((1, 3, 10))
+            lease_s = POLICY.lease_s if self.own.calm else self.chance.choice(LEASES_S)
+            claimed = self.engine.claim(QUEUE, worker=self.name, limit=limit, lease_s=lease_s)
+            self.told["claims"] += [(a.key, a.fence) for a in claimed]
+            for assignment in claimed:
+                if not self.own.calm:
+                    self._meddle(self.chance.randint(1, self.own.tasks))
+                self._refusable(self._finish_or_vanish if self.own.calm else self._treat, assignment)
+            if not claimed and self._all_done():
+                return
+
+    def _all_done(self) -> bool:
+        if self.engine.store.read_sql("SELECT 1 FROM onetray.task WHERE finished_at IS NULL LIMIT 1"):
+            time.sleep(0.05)  # Somebody else still holds work that may come back.
+            return False
+        return True
+
+    def _finish_or_vanish(self, a: Assignment) -> None:
+        if a.fence > 1 or self.chance.random() > 0.1:
+            self._succeed(a)
+
+    def _succeed(self, a: Assignment) -> None:
+        self.engine.succeed(a, {"by": self.name})
+        self.told["successes"].append((a.key, a.fence, a.worker))
+
+    def _treat(self, a: Assignment) -> None:
+        draw = self.chance.random()
+        if draw < 0.55:
+            self._succeed(a)
+        elif draw < 0.70:
+            self.engine.start(a)
+            self._succeed(a)
+        elif draw < 0.80:
+            self.engine.fail(a, "no luck", retryable=self.chance.random() < 0.8)
+        elif draw < 0.88:
+            self.engine.release(a)
+        elif draw < 0.92:
+            self.engine.beat(a)
+        # Else it vanishes, and the lease has to expire.
+
+    def _meddle(self, key: int) -> None:
+        draw = self.chance.random()
+        if draw < 0.04:
+            self._refusable(self.engine.cancel, key, hard=True)
+        elif draw < 0.10:
+            self._refusable(self.engine.cancel, key)
+        elif draw < 0.20:
+            self._refusable(self.engine.set_priority, key, self.chance.randint(-2, 2))
+
+    @staticmethod
+    def _refusable(call: Any, *args: Any, **fields: Any) -> None:
+        # A refusal is an answer. What counts is what was accepted.
+        with suppress(Conflict):
+            call(*args, **fields)
+
+
+def janitors(url: str, until: float, count: int) -> int:
+    """One process with several janitors at once, until every task is in a tray."""
+    with Engine.open(url) as engine:
+        running = [engine.janitor(every_s=0.05) for _ in range(count)]
+        for janitor in running:
+            janitor.start()
+        while time.time() < until:
+            if not engine.store.read_sql("SELECT 1 FROM onetray.task WHERE finished_at IS NULL LIMIT 1"):
+                break
+            time.sleep(0.05)
+        for janitor in running:
+            janitor.stop()
+    return 0

@@ -1,0 +1,85 @@
+"""A loopback proxy that loses what a bad network loses: a request before it arrives, or an answer after it was sent."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from typing import Self
+from urllib.parse import urlsplit, urlunsplit
+
+LOSE_REQUEST, LOSE_ANSWER = "lose the request", "lose the answer"
+
+
+class Proxy:
+    """Forwards bytes to a PostgreSQL server until it is armed; then the next request decides."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._target = (parts.hostname or "127.0.0.1", parts.port or 5432)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        port = self._listener.getsockname()[1]
+        self.url = urlunsplit(parts._replace(netloc=f"{parts.username}@127.0.0.1:{port}"))
+        self.cuts = 0
+        self._armed: str | None = None
+        self._lock = threading.Lock()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def arm(self, mode: str) -> None:
+        self._armed = mode
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(self._target)
+                line = _Line(self, client, server)
+                threading.Thread(target=line.requests, daemon=True).start()
+                threading.Thread(target=line.answers, daemon=True).start()
+
+    def disarm(self) -> str | None:
+        """Take the armed mode, once."""
+        with self._lock:
+            mode, self._armed = self._armed, None
+            if mode is not None:
+                self.cuts += 1
+            return mode
+
+
+class _Line:
+    """One connection, in both directions."""
+
+    def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket) -> None:
+        self._proxy, self._client, self._server = proxy, client, server
+        self._swallow = False
+
+    def requests(self) -> None:
+        with contextlib.suppress(OSError):
+            while data := self._client.recv(65536):
+                mode = self._proxy.disarm()
+                if mode == LOSE_REQUEST:
+                    break
+                self._swallow = mode == LOSE_ANSWER
+                self._server.sendall(data)
+        if not self._swallow:
+            self._cut()
+
+    def answers(self) -> None:
+        with contextlib.suppress(OSError):
+            while data := self._server.recv(65536):
+                if self._swallow:
+                    break
+                self._client.sendall(data)
+        self._cut()
+
+    def _cut(self) -> None:
+        for end in (self._client, self._server):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()

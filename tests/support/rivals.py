@@ -1,0 +1,97 @@
+"""Pairs of processes that name the same tasks in ways that would deadlock without one order of locks."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+from onetray.commands import Beat, Cancel, Claim, Command, Fail, Release, Reschedule, SetPriority, Start, Submit
+from onetray.config import EngineConfig
+from onetray.engine import Engine
+from onetray.model import Policy
+
+TASKS = 60
+POLICY = Policy(max_attempts=1000, backoff_base_s=0.001, backoff_max_s=0.005, lease_s=0.05, cancel_grace_s=0.005)
+Round = Callable[[Engine, random.Random], None]
+
+
+def prepare(engine: Engine) -> None:
+    engine.configure("rival", POLICY)
+    for verdict in engine.run([Submit(kind="rival", payload=n) for n in range(TASKS)]):
+        verdict.unwrap()
+
+
+def rival(url: str, what: str, number: int, seconds: float) -> list[Any]:
+    """Do one thing again and again; answers how many rounds it did and which errors are no refusals."""
+    engine = Engine.open(url, config=EngineConfig(committers=2))
+    chance, rounds, until = random.Random(number), 0, time.monotonic() + seconds
+    with engine:
+        while time.monotonic() < until:
+            ROUNDS[what](engine, chance)
+            rounds += 1
+    return [what, rounds]
+
+
+def _some(chance: random.Random, count: int = 20) -> list[int]:
+    """Keys of tasks in any order: it is the engine that has to sort them."""
+    return chance.sample(range(1, TASKS + 1), count)
+
+
+def _run(engine: Engine, commands: list[Any]) -> None:
+    """Refusals do not matter here; an error that is none does."""
+    for verdict in engine.run(commands):
+        if verdict.error is not None and verdict.error.status >= 500:
+            raise verdict.error
+
+
+def _set_priorities(engine: Engine, chance: random.Random) -> None:
+    _run(engine, [SetPriority(task=k, priority=chance.randint(-3, 3)) for k in _some(chance)])
+
+
+def _cancel_and_submit(engine: Engine, chance: random.Random) -> None:
+    newest = engine.store.read_sql("SELECT max(key) FROM onetray.task")[0][0]
+    keys = chance.sample(range(max(1, newest - 100), newest + 1), 10)
+    commands: list[Command] = [Cancel(task=k, hard=chance.random() < 0.5) for k in keys]
+    _run(engine, commands + [Submit(kind="rival", payload=None) for _ in keys])
+
+
+def _claim_and_report(engine: Engine, chance: random.Random) -> None:
+    held = engine.claim(worker="rival", limit=10)
+    tickets: list[dict[str, Any]] = [{"task": a.key, "fence": a.fence, "worker": a.worker} for a in held]
+    chance.shuffle(tickets)
+    _run(engine, [Start(**t) for t in tickets])
+    _run(engine, [Beat(**t) for t in tickets])
+    verbs = [Release, lambda **t: Fail(message="no", **t), Beat]
+    _run(engine, [chance.choice(verbs)(**t) for t in tickets])
+
+
+def _claim(engine: Engine, chance: random.Random) -> None:
+    _run(engine, [Claim(worker="rival", limit=chance.randint(1, 10), lease_s=0.02)])
+
+
+def _expire(engine: Engine, chance: random.Random) -> None:
+    engine.expire_leases()
+    engine.do_due()
+
+
+def _put_off(engine: Engine, chance: random.Random) -> None:
+    commands: list[Command] = [Reschedule(task=k, delay_s=0.002) for k in _some(chance, 10)]
+    _run(engine, commands + [Cancel(task=k, grace_s=0.002) for k in _some(chance, 1)])
+
+
+def _beat_for_others(engine: Engine, chance: random.Random) -> None:
+    """Renew leases that several claims share, in any order."""
+    _run(engine, [Beat(task=k, lease_s=0.05) for k in _some(chance)])
+
+
+ROUNDS: dict[str, Round] = {
+    "set_priority": _set_priorities,
+    "cancel": _cancel_and_submit,
+    "report": _claim_and_report,
+    "claim": _claim,
+    "expire": _expire,
+    "put_off": _put_off,
+    "beat": _beat_for_others,
+}

@@ -1,0 +1,130 @@
+"""What a process does that is going to be killed: it works, notes what was acknowledged, and dies at a named point."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from onetray import points
+from onetray.clock import VirtualClock
+from onetray.commands import Fail, Start, Submit, Succeed
+from onetray.engine import Engine
+from onetray.errors import Conflict
+from onetray.model import Assignment
+from tests.support.fleet import Ledger
+
+Step = Callable[[Engine, Ledger], None]
+
+
+def die_at(point: str, hits: int = 1) -> None:
+    """From now on the process kills itself, without a chance to clean up, at the n-th hit of the point."""
+    left = [hits]
+
+    def hook(name: str) -> None:
+        if name == point:
+            left[0] -= 1
+            if left[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    points.hook = hook
+
+
+def _submit(engine: Engine, ledger: Ledger) -> None:
+    for verdict in engine.run([Submit(kind="mail", payload=n) for n in range(3)]):
+        ledger.write("submit", verdict.unwrap().id, 1)
+
+
+def _claim(engine: Engine, ledger: Ledger) -> None:
+    for a in engine.claim(worker="victim", limit=3):
+        ledger.write("claim", a.id, a.fence)
+
+
+def _claimed_before(engine: Engine) -> list[Assignment]:
+    """What the parent claimed in the victim's name."""
+    return engine.claim(worker="victim", limit=3, request_key="held")
+
+
+def _report(verb: str, command: Callable[[dict[str, Any]], Any]) -> Step:
+    def step(engine: Engine, ledger: Ledger) -> None:
+        held = _claimed_before(engine)
+        _arm()
+        tickets = [{"task": a.key, "fence": a.fence, "worker": a.worker} for a in held]
+        for a, verdict in zip(held, engine.run([command(t) for t in tickets]), strict=True):
+            verdict.unwrap()
+            ledger.write(verb, a.id, a.fence)
+
+    return step
+
+
+def _expire(engine: Engine, ledger: Ledger) -> None:
+    ledger.write("expire", engine.expire_leases())
+
+
+def _prune(engine: Engine, ledger: Ledger) -> None:
+    ledger.write("prune", engine.prune(0.001))
+
+
+STEPS: dict[str, Step] = {
+    "submit": _submit,
+    "claim": _claim,
+    "start": _report("start", lambda t: Start(**t)),
+    "succeed": _report("succeed", lambda t: Succeed(result="done", **t)),
+    "fail": _report("fail", lambda t: Fail(message="no", retryable=False, **t)),
+    "expire": _expire,
+    "prune": _prune,
+}
+_armed: list[str] = []
+
+
+def _arm() -> None:
+    for point in _armed:
+        die_at(point)
+
+
+def victim(url: str, now: int, step: str, point: str, ledger_path: str) -> None:
+    """Do one step and die in it."""
+    engine = Engine.open(url, clock=VirtualClock(now))
+    engine.store.names.refresh()
+    _armed.append(point)
+    if step not in ("start", "succeed", "fail"):  # These look up what they hold first.
+        _arm()
+    STEPS[step](engine, Ledger(ledger_path))
+    raise AssertionError(f"{step} never came to {point!r}")
+
+
+def worker_that_dies(url: str, ledger_path: str, point: str, hits: int) -> None:
+    """Submit, claim, start and report on a real clock until the point was hit so often; note every answer.
+
+    The point "acknowledged" is the moment after an answer was noted: between two calls.
+    """
+    engine, ledger = Engine.open(url), Ledger(ledger_path)
+    engine.store.names.refresh()
+    die_at(point, hits)
+
+    def told(*facts: Any) -> None:
+        ledger.write(*facts)
+        points.hit("acknowledged")
+
+    number = 0
+    while True:
+        told("submit", engine.submit("mail", number).id, 1)
+        for a in engine.claim(worker=f"dies-{os.getpid()}", limit=2, lease_s=0.2):
+            told("claim", a.id, a.fence)
+            with suppress(Conflict):  # It was too slow, and the lease ran out.
+                _treat(engine, a, number, told)
+        number += 1
+
+
+def _treat(engine: Engine, a: Assignment, number: int, told: Callable[..., None]) -> None:
+    if number % 3:
+        engine.start(a)
+        told("start", a.id, a.fence)
+    if number % 4 == 3:
+        engine.fail(a, "no", retryable=False)
+        told("fail", a.id, a.fence)
+    else:
+        engine.succeed(a, number)
+        told("succeed", a.id, a.fence)

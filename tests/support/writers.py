@@ -1,0 +1,78 @@
+"""Writers that hold their transaction open: they have event ids that nobody can see yet."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from onetray.commands import Command, Submit
+from onetray.config import Limits
+from onetray.engine import Engine
+from onetray.engine.batch import within
+from onetray.engine.scope import Scope
+from onetray.engine.submit import intern
+from onetray.errors import Unavailable
+from onetray.model import Verdict
+from onetray.store.postgres import PostgresTx
+
+
+class RolledBack(Exception):
+    pass
+
+
+class Writer:
+    """A transaction that is carried out step by step."""
+
+    def __init__(self, engine: Engine, tx: PostgresTx) -> None:
+        self._engine, self._tx = engine, tx
+        self.gone = False
+
+    def run(self, commands: list[Command]) -> list[Verdict]:
+        for command in commands:
+            command.check(Limits())
+        names = self._engine.store.names
+        specs = {i: intern(names, c, 60.0) for i, c in enumerate(commands) if isinstance(c, Submit)}
+        scope = Scope(self._tx, len(commands), random.Random(1))
+        within(scope, commands, specs)
+        self._tx.flush()
+        return scope.verdicts
+
+    def submit(self, count: int) -> list[int]:
+        """Submit tasks, and say which event ids they took."""
+        before = self._last()
+        self.run([Submit(kind="mail") for _ in range(count)])
+        return [id for id in self._last_ids() if id > before]
+
+    def roll_back(self) -> None:
+        raise RolledBack
+
+    @property
+    def pid(self) -> int:
+        return self._tx._connection.info.backend_pid
+
+    def _last_ids(self) -> list[int]:
+        sql = "SELECT id FROM onetray.event ORDER BY id"
+        return [id for (id,) in self._tx._connection.execute(sql).fetchall()]
+
+    def _last(self) -> int:
+        row: Any = self._tx._connection.execute("SELECT last_value FROM onetray.event_id").fetchone()
+        return int(row[0])
+
+
+@contextmanager
+def writing(engine: Engine) -> Iterator[Writer]:
+    """A writer whose transaction ends with the block: committed, or rolled back when it was told to."""
+    writer: Writer | None = None
+    try:
+        with engine.store.transaction() as tx:
+            assert isinstance(tx, PostgresTx)
+            writer = Writer(engine, tx)
+            yield writer
+    except RolledBack:
+        pass
+    except Unavailable:
+        assert writer is not None
+        if not writer.gone:
+            raise

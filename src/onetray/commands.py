@@ -35,10 +35,11 @@ def text(value: object, field: str, most: int, least: int = 1) -> str:
         raise kind(f"{field} must have {least} to {most} characters, not {len(value)}", field=field, limit=most)
     if "\0" in value:
         raise InvalidInput(f"{field} contains a NUL character: take it out", field=field)
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise InvalidInput(f"{field} contains a lone surrogate: send valid Unicode", field=field) from None
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise InvalidInput(f"{field} contains a lone surrogate: send valid Unicode", field=field) from None
     return value
 
 

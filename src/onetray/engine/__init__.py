@@ -85,20 +85,20 @@ class Engine:
             raise TooLarge(
                 f"a batch has at most {limits.batch} commands, not {len(commands)}", field="batch", limit=limits.batch
             )
-        verdicts: list[Verdict | None] = [None] * len(commands)
-        good: list[int] = []
+        refused: dict[int, Verdict] = {}
         for i, command in enumerate(commands):
             try:
                 _check(command, limits)
-                good.append(i)
             except OnetrayError as e:
-                verdicts[i] = Verdict(error=e)
+                refused[i] = Verdict(error=e)
+        good = [c for i, c in enumerate(commands) if i not in refused] if refused else commands
         chunk = self.config.chunk
+        verdicts: list[Verdict] = []
         for start in range(0, len(good), chunk):
-            part = good[start : start + chunk]
-            for i, verdict in zip(part, self._committer.carry_out([commands[i] for i in part]), strict=True):
-                verdicts[i] = verdict
-        return [v for v in verdicts if v is not None]
+            verdicts += self._committer.carry_out(good[start : start + chunk])
+        for i, verdict in refused.items():
+            verdicts.insert(i, verdict)
+        return verdicts
 
     def call(self, command: c.Command) -> Any:
         """Carry out one command: its value, or its error raised."""

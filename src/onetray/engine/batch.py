@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from itertools import groupby
 from typing import Any
 
 from onetray.commands import Claim, Command, Submit, TaskCommand
@@ -51,61 +50,56 @@ def carry_out(store: Store, commands: Sequence[Command], chance: random.Random, 
 
 
 def within(scope: Scope, commands: Sequence[Command], specs: dict[int, Spec]) -> None:
-    about = [(i, c) for i, c in enumerate(commands) if isinstance(c, TaskCommand)]
+    about: list[tuple[int, TaskCommand]] = []
+    claims: list[tuple[int, Claim]] = []
+    for i, c in enumerate(commands):
+        if isinstance(c, TaskCommand):
+            about.append((i, c))
+        elif isinstance(c, Claim):
+            claims.append((i, c))
     if about:
         _about_tasks(scope, about)
-    new = [(i, c, specs[i]) for i, c in enumerate(commands) if isinstance(c, Submit)]
+    new = [(i, c, spec) for i, spec in specs.items() if isinstance(c := commands[i], Submit)]
     if new:
         submit(scope, new)
-    claims = [(i, c) for i, c in enumerate(commands) if isinstance(c, Claim)]
     if claims:
         claim(scope, claims)
 
 
 def _about_tasks(scope: Scope, about: list[tuple[int, TaskCommand]]) -> None:
-    keys = _keys(scope.tx, about)
-    scope.rows = {row.key: row for row in scope.tx.lock(sorted(set(keys.values())))}
-    left = about
+    left = _keyed(scope.tx, about)
+    scope.rows = {row.key: row for row in scope.tx.lock(sorted({key for _, _, key in left}))}
     while left:
-        now, left = _one_for_each_task(left, keys)
-        _round(scope, now, keys)
+        left = _round(scope, left)
 
 
-def _keys(tx: Tx, about: list[tuple[int, TaskCommand]]) -> dict[int, int]:
-    """The key of each command's task; commands about unknown tasks have none."""
-    keys = {i: c.task for i, c in about if isinstance(c.task, int)}
+def _keyed(tx: Tx, about: list[tuple[int, TaskCommand]]) -> list[tuple[int, TaskCommand, int]]:
+    """Each command with the key of its task; 0 for a task that does not exist."""
     ids = {c.task for _, c in about if isinstance(c.task, str)}
-    if ids:
-        known: dict[str, int] = dict(tx.query("keys_of", ids=sorted(ids)))
-        keys.update({i: known[c.task] for i, c in about if isinstance(c.task, str) and c.task in known})
-    return keys
+    known: dict[str, int] = dict(tx.query("keys_of", ids=sorted(ids))) if ids else {}
+    return [(i, c, known.get(c.task, 0) if isinstance(c.task, str) else c.task) for i, c in about]
 
 
-def _one_for_each_task(
-    about: list[tuple[int, TaskCommand]], keys: dict[int, int]
-) -> tuple[list[tuple[int, TaskCommand]], list[tuple[int, TaskCommand]]]:
-    """Split off the first command about each task: a statement that names a task twice would apply one silently."""
+def _round(scope: Scope, items: list[tuple[int, TaskCommand, int]]) -> list[tuple[int, TaskCommand, int]]:
+    """Carry out the first command about each task; the others have to wait for it and are returned.
+
+    A statement that names a task twice would apply one of the two silently.
+    """
+    rows, namespaces = scope.rows, {c.namespace: scope.tx.names.namespace(c.namespace) for _, c, _ in items}
+    by_verb: dict[str, list[tuple[int, TaskCommand, Row]]] = {}
     seen: set[int] = set()
-    now: list[tuple[int, TaskCommand]] = []
-    later: list[tuple[int, TaskCommand]] = []
-    for item in about:
-        key = keys.get(item[0], -1 - item[0])
-        (later if key in seen else now).append(item)
-        seen.add(key)
-    return now, later
-
-
-def _round(scope: Scope, items: list[tuple[int, TaskCommand]], keys: dict[int, int]) -> None:
-    found = []
-    for i, command in items:
-        row = scope.rows.get(keys.get(i, 0))
-        if row is None or row.ns != scope.tx.names.namespace(command.namespace):
+    later: list[tuple[int, TaskCommand, int]] = []
+    for item in items:
+        i, command, key = item
+        row = rows.get(key)
+        if row is None or row.ns != namespaces[command.namespace]:
             scope.answer(i, Verdict(error=NotFound(f"there is no task {command.task}", task=command.task)))
+        elif key in seen:
+            later.append(item)
         else:
-            found.append((i, command, row))
-    for verb, work in groupby(sorted(found, key=_verb), key=_verb):
-        HANDLERS[verb](scope, list(work))
-
-
-def _verb(item: tuple[int, TaskCommand, Row]) -> str:
-    return item[1].verb
+            seen.add(key)
+            by_verb.setdefault(command.verb, []).append((i, command, row))
+    scope.again = {key for _, _, key in later}
+    for verb in sorted(by_verb):
+        HANDLERS[verb](scope, by_verb[verb])
+    return later

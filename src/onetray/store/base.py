@@ -42,7 +42,10 @@ class Tx(Protocol):
         ...
 
     def move(self, hops: tuple[Transition, ...], columns: Columns) -> None:
-        """Change the state of these tasks and write one event for each hop. The only way to do so."""
+        """Change the state of these tasks and write one event for each hop. The only way to do so.
+
+        A column may be one value instead of a list: it holds for all rows.
+        """
         ...
 
     def lock(self, keys: list[int]) -> list[Row]:

@@ -109,7 +109,7 @@ class PostgresTx:
         return self.query(name, **columns, **params)
 
     def move(self, hops: tuple[Transition, ...], columns: Columns) -> None:
-        move = self._book.moves[tuple(h.name for h in hops)]
+        move = self._book.move(hops, columns)
         self.rings = True
         points.hit("moving")
         self.witness = self.witness or of_move(columns)

@@ -30,7 +30,7 @@ from onetray.store.base import RINGS, Columns, Rows, Store
 from onetray.store.ears import FileEar
 from onetray.store.filesystem import network_filesystem
 from onetray.store.names import Names
-from onetray.store.sqltext import EVENT_COLUMNS, SQLITE, Book, Move, Statement, migration, migrations
+from onetray.store.sqltext import SQLITE, Book, Statement, migration, migrations
 
 PRAGMAS = (
     # Readers never wait for the writer, and a commit is one append and one fsync.
@@ -45,7 +45,6 @@ PRAGMAS = (
 )
 BUSY_S = 30.0
 _memory_names = itertools.count()
-_INSERT_EVENT = f"INSERT INTO event ({EVENT_COLUMNS}) VALUES ({', '.join('?' * 15)})"
 
 
 class SqliteTx:
@@ -74,16 +73,18 @@ class SqliteTx:
         return list(self._connection.executemany(statement.sql, in_rows(statement, columns, params)))
 
     def move(self, hops: tuple[Transition, ...], columns: Columns) -> None:
-        move: Move = self._book.moves[tuple(h.name for h in hops)]
+        move = self._book.move(hops, columns)
+        assert move.events is not None
+        rows = zip(*(columns[c] for c in move.update.columns), strict=True)
+        given = {**columns, "batch": orjson.dumps(list(rows)).decode()}
         self.rings = True
         points.hit("moving")
-        moved = list(self._connection.executemany(move.update.sql, in_rows(move.update, columns, {})))
-        if len(moved) != len(columns["key"]):
-            raise GuardFailed(f"{move.name} moved {len(moved)} of {len(columns['key'])} tasks")
+        self._connection.execute(move.update.sql, given)
+        moved, wanted = self._connection.changes(), len(columns["key"])
+        if moved != wanted:
+            raise GuardFailed(f"{move.name} moved {moved} of {wanted} tasks")
         points.hit("updated")
-        if len(hops) == 2:
-            self._connection.executemany(_INSERT_EVENT, [_first_hop(hops[0], r) for r in moved])
-        self._connection.executemany(_INSERT_EVENT, [r[:15] for r in moved])
+        self._connection.execute(move.events.sql, given)
         points.hit("moved")
 
     def lock(self, keys: list[int]) -> list[Row]:
@@ -130,10 +131,6 @@ class SqliteSnapshot:
 
 def _sha256_hex(*text: Any) -> str | None:
     return None if text[0] is None else hashlib.sha256(text[0].encode()).hexdigest()
-
-
-def _first_hop(hop: Transition, r: tuple[Any, ...]) -> tuple[Any, ...]:
-    return (*r[:2], r[15], r[3], r[4] - 1, *r[5:7], hop.event, hop.sources[0], hop.target, *r[10:14], None)
 
 
 def bound(statement: Statement, params: dict[str, Any]) -> dict[str, Any]:

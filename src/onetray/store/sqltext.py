@@ -4,8 +4,8 @@ The files hold one text for both. What differs is filled in here:
 
     onetray.x        the table x: in its schema on PostgreSQL, by its bare name on SQLite
     :x               a parameter
-    b.x              column x of the batch: a joined unnest() on PostgreSQL; on SQLite the statement is run once
-                     for each row of the batch and b.x is a parameter
+    b.x              column x of the batch: a joined unnest() on PostgreSQL; on SQLite a move joins json_each(), and
+                     any other statement is run once for each row of the batch and b.x is a parameter
     {in:x:type}      membership in a list that is passed as one parameter
     {from_batch} {using_batch} {join_batch}    where the batch is brought in
     {clock} {greatest} {for_update…} {skip_locked…}
@@ -16,10 +16,11 @@ States are named by the lifecycle alone: no statement holds one.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from onetray.lifecycle import HELD, MACHINES, TASK
 from onetray.machine import BadLifecycle, Machine, Transition
@@ -83,19 +84,25 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A transition's statement, and on SQLite the events to write from what it returned."""
+    """A transition's statement. SQLite needs a second one to write the events."""
 
     name: str
     update: Statement
-    hops: tuple[Transition, ...]
+    events: Statement | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Book:
     """All statements of one database."""
 
+    dialect: str
     statements: dict[str, Statement]
     moves: dict[tuple[str, ...], Move]
+
+    def move(self, hops: tuple[Transition, ...], columns: Mapping[str, Any]) -> Move:
+        """The statement for a move whose columns are given as these are: a list, or one value for all rows."""
+        once = frozenset(c for c, values in columns.items() if not isinstance(values, list))
+        return _move(hops, self.dialect, once)
 
 
 @cache
@@ -104,12 +111,10 @@ def book(dialect: str) -> Book:
     words = {name: body for kind, name, body in sections if kind == "word"}
     statements = {n: _statement(n, b, words, dialect) for k, n, b in sections if k == "name"}
     moves = {}
-    for kind, name, body in sections:
-        if kind == "move":
-            hops = tuple(TASK.by_name[part] for part in name.split(", "))
-            moves[tuple(h.name for h in hops)] = _move(name, body, hops, dialect)
+    for names in _move_bodies():
+        moves[names] = _move(tuple(TASK.by_name[name] for name in names), dialect)
     every_transition_has_a_statement(TASK, moves)
-    return Book(statements, moves)
+    return Book(dialect, statements, moves)
 
 
 def every_transition_has_a_statement(machine: Machine, moves: dict[tuple[str, ...], Move]) -> None:
@@ -124,6 +129,11 @@ def _sections() -> Iterator[tuple[str, str, str]]:
         for kind, name, body in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
             text = "\n".join(line for line in body.splitlines() if not line.lstrip().startswith("--"))
             yield kind, name.strip(), text.strip()
+
+
+@cache
+def _move_bodies() -> dict[tuple[str, ...], str]:
+    return {tuple(name.split(", ")): body for kind, name, body in _sections() if kind == "move"}
 
 
 def _statement(name: str, body: str, words: dict[str, str], dialect: str) -> Statement:
@@ -176,53 +186,76 @@ def quoted(states: tuple[str, ...] | frozenset[str]) -> str:
     return ", ".join(f"'{s}'" for s in states)
 
 
-def _move(name: str, body: str, hops: tuple[Transition, ...], dialect: str) -> Move:
-    """Add to the UPDATE what the table says: the guard, the new state, the event."""
+@cache
+def _move(hops: tuple[Transition, ...], dialect: str, once: frozenset[str] = frozenset()) -> Move:
+    """Render a move. A column in `once` has one value for all rows: it is a parameter, not carried with every row."""
+    name = ", ".join(h.name for h in hops)
+    given = {column: _parameter(column, dialect) for column in once}
+    update, row = (_BATCH.sub(lambda m: given.get(m.group(1), m.group()), t) for t in (_update(hops), _event_row(hops)))
+    columns = tuple(dict.fromkeys(_BATCH.findall(f"{update} {row}")))
+    moved = f"WITH moved({EVENT_COLUMNS}, began) AS"
+    if dialect == SQLITE:
+        rows = f"SELECT {row} {{from_batch}} CROSS JOIN onetray.task ON task.key = b.key"
+        return Move(name, *(_from_json(name, t, columns) for t in (update, f"{moved} ({rows}) {_write_events(hops)}")))
+    rows = f"{update} RETURNING {row}"
+    text = f"{moved} ({rows}), written AS ({_write_events(hops)}) SELECT count(*) FROM moved"
+    return Move(name, Statement(name, *_postgres(name, text, columns)))
+
+
+def _update(hops: tuple[Transition, ...]) -> str:
+    """Add to the UPDATE what the table says: the guard, the new state."""
+    body = _move_bodies()[tuple(h.name for h in hops)]
     first, last = hops[0], hops[-1]
-    many = len(first.sources) > 1
-    was = "b.was" if many else f"'{first.sources[0]}'"
     guard = f"task.key = b.key AND task.version = b.version AND task.state IN ({quoted(first.sources)})"
-    guard += " AND task.state = b.was" if many else ""
+    guard += " AND task.state = b.was" if len(first.sources) > 1 else ""
     guard += " AND task.fence = b.fence" if first.fenced else ""
-    moved = f"state = '{last.target}', version = task.version + {len(hops)}, updated_at = {{last}}"
     freed = "owner = NULL, lease = NULL"
     for word, text in (
-        ("moved", moved),
+        ("moved", f"state = '{last.target}', version = task.version + {len(hops)}, updated_at = {{last}}"),
         ("ended", f"finished_at = {{last}}, {freed}"),
         ("reopened", f"fence = task.fence + 1, run_at = b.run_at, {freed}"),
         ("freed", freed),
         ("last", "{greatest}(b.at, task.updated_at)"),
     ):
         body = body.replace("{" + word + "}", text)
-    returned = (
-        f"task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, '{last.event}', "
-        f"{was if len(hops) == 1 else quoted((hops[-1].sources[0],))}, '{last.target}', b.actor, task.correlation_id, "
-        "b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at"
+    return f"{body} {{from_batch}} WHERE {guard}"
+
+
+def _event_row(hops: tuple[Transition, ...]) -> str:
+    """The columns of the last hop's event, from the task as the move left it, and when it was started."""
+    last = hops[-1]
+    was = "b.was" if len(last.sources) > 1 else quoted(last.sources)
+    return (
+        "task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, "
+        f"'{last.event}', {was}, '{last.target}', b.actor, task.correlation_id, b.cause, "
+        "coalesce(b.trace, task.trace), b.detail, task.started_at"
     )
-    text = f"{body} {{from_batch}} WHERE {guard} RETURNING {returned}"
-    columns = tuple(dict.fromkeys(_BATCH.findall(text)))
-    if dialect == SQLITE:
-        return Move(name, Statement(name, *_sqlite(name, text, columns)), hops)
-    update, columns = _postgres(name, text, columns)
-    return Move(name, Statement(name, _with_events(update, hops), columns), hops)
 
 
-def _with_events(update: str, hops: tuple[Transition, ...]) -> str:
-    """On PostgreSQL one statement moves the rows and writes their events."""
+def _parameter(column: str, dialect: str) -> str:
+    return f":{column}" if dialect == SQLITE else f":{column}::{TYPE_OF.get(column, 'text')}"
+
+
+def _from_json(name: str, body: str, columns: tuple[str, ...]) -> Statement:
+    """A statement for SQLite that takes its whole batch as one JSON value: a list for each row."""
+    fields = ", ".join(f"value ->> {i} AS {c}" for i, c in enumerate(columns))
+    batch = f"FROM (SELECT {fields} FROM json_each(:batch)) AS b"
+    return Statement(name, _words(body, SQLITE).replace("onetray.", "").replace("{from_batch}", batch), columns)
+
+
+def _write_events(hops: tuple[Transition, ...]) -> str:
+    """Write the events of the tasks that moved, one for each hop."""
     select = f"SELECT {EVENT_COLUMNS} FROM moved"
     if len(hops) == 2:
         a, b = hops
         select = (
             "SELECT entity, job, CASE hop WHEN 1 THEN began ELSE ts END, ns, version - 2 + hop, fence, attempts, "
             "hops.type, hops.was, hops.state, actor, correlation_id, cause, trace, "
-            "CASE hop WHEN 2 THEN payload END FROM moved CROSS JOIN (VALUES "
-            f"(1, '{a.event}', '{a.sources[0]}', '{a.target}'), (2, '{b.event}', '{b.sources[0]}', '{b.target}')) "
-            "AS hops(hop, type, was, state) ORDER BY entity, hop"
+            "CASE hop WHEN 2 THEN payload END FROM moved CROSS JOIN ("
+            f"SELECT 1 AS hop, '{a.event}' AS type, '{a.sources[0]}' AS was, '{a.target}' AS state "
+            f"UNION ALL SELECT 2, '{b.event}', '{b.sources[0]}', '{b.target}') AS hops ORDER BY entity, hop"
         )
-    return (
-        f"WITH moved({EVENT_COLUMNS}, began) AS ({update}), "
-        f"written AS (INSERT INTO onetray.event ({EVENT_COLUMNS}) {select}) SELECT count(*) FROM moved"
-    )
+    return f"INSERT INTO onetray.event ({EVENT_COLUMNS}) {select}"
 
 
 def migration(dialect: str, number: int) -> str:

@@ -125,11 +125,10 @@ def test_a_deadline_spares_a_task_no_more_often_than_it_may_be(engine: Engine, c
     # The verifier, after the test, counts.
 
 
-def test_a_task_that_an_older_due_row_promotes_is_no_longer_due(engine: Engine, clock: VirtualClock) -> None:
+def test_a_task_that_is_promoted_is_no_longer_due(engine: Engine, clock: VirtualClock) -> None:
     task = engine.submit("mail", policy=PLAIN, delay_s=10).id or ""
     engine.reschedule(task, delay_s=20)
     clock.advance(30)
-    # One row at a time: the older one comes first.
-    engine.do_due(limit=1)
+    engine.do("promote", task=task)
     assert engine.explain(task) == []
     # The verifier, after the test, finds no task that is both ready and due.

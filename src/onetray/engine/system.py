@@ -152,7 +152,7 @@ def _promote(scope: Scope, moves: Moves, command: Promote, row: Row) -> Verdict:
     if row.state != QUEUED or passed_by(command, row) or row.run_at > scope.tx.now:
         return not_due(row)
     moves.put("promote_ready", queue=row.queue, rank=-row.priority, key=row.key, kind=row.kind)
-    # Whoever promotes a task takes its due row, also when an older one led here.
+    # Whoever promotes a task takes its due row, the janitor or not.
     moves.put("delete_due", at=row.run_at, key=row.key, what=RUN)
     return accepted(command, row)
 

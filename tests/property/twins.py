@@ -224,7 +224,7 @@ def _without_id(row: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def adopt_chance(task: Task, row: tuple[Any, ...]) -> None:
-    if task.run_between is not None and task.state == "queued":
+    if task.run_between is not None:
         low, high = task.run_between
         assert low <= row[9] <= high, (task, row)
         task.run_at = row[9]

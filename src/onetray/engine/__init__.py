@@ -24,6 +24,7 @@ from onetray.errors import InvalidInput, NotFound, OnetrayError, TooLarge, Unkno
 from onetray.explain import explain, position
 from onetray.feed import Feed, event_of
 from onetray.feed.listeners import Listeners, Subscription
+from onetray.fields import id_or_none, seconds, task_id, text, whole
 from onetray.machine import USER
 from onetray.model import Assignment, Blocker, DeadLetter, Event, LogLine, Policy, Receipt, Task, Verdict
 from onetray.store import open_store
@@ -161,8 +162,8 @@ class Engine:
     def configure(self, kind: str, policy: Policy, *, namespace: str = "default") -> None:
         """Give a kind its policy. Tasks that were submitted before keep theirs."""
         names, limit = self.store.names, self.config.limits.name_chars
-        c.text(kind, "kind", limit)
-        c.text(namespace, "namespace", limit)
+        text(kind, "kind", limit)
+        text(namespace, "namespace", limit)
         if not isinstance(policy, Policy):
             raise InvalidInput("policy must be a Policy", field="policy")
         names.configure(names.intern_namespace(namespace), kind, policy)
@@ -176,8 +177,8 @@ class Engine:
 
     def _set_paused(self, queue: str, namespace: str, at: int | None, by: str | None) -> None:
         names = self.store.names
-        ns = names.intern_namespace(c.text(namespace, "namespace", self.config.limits.name_chars))
-        key = names.intern_queue(ns, c.text(queue, "queue", self.config.limits.name_chars))
+        ns = names.intern_namespace(text(namespace, "namespace", self.config.limits.name_chars))
+        key = names.intern_queue(ns, text(queue, "queue", self.config.limits.name_chars))
         with self.store.transaction() as tx:
             tx.query("pause_queue", key=key, at=at, by=by)
 
@@ -197,7 +198,7 @@ class Engine:
 
     def prune(self, older_than_s: float, *, namespace: str | None = None, limit: int = janitor.BATCH) -> list[int]:
         """Remove whole terminal jobs by age, a bounded number at a time."""
-        c.seconds(older_than_s, "older_than_s")
+        seconds(older_than_s, "older_than_s")
         ns = None
         if namespace is not None:
             ns = self.store.names.namespace(namespace)
@@ -207,7 +208,7 @@ class Engine:
 
     def prune_notes(self, types: Sequence[str], older_than_s: float) -> None:
         """Remove old notes of these types. Transitions are never removed before their whole job is."""
-        c.seconds(older_than_s, "older_than_s")
+        seconds(older_than_s, "older_than_s")
         if RESCHEDULED in types:
             raise InvalidInput(f"{RESCHEDULED} says when a task might run: it stays with its job", field="types")
         with self.store.transaction() as tx:
@@ -229,7 +230,7 @@ class Engine:
     # Reads.
 
     def task(self, task: str, *, namespace: str = "default", actor: str = USER) -> Task:
-        rows = self._read("task_by_id", id=c.task_id(task), namespace=namespace)
+        rows = self._read("task_by_id", id=task_id(task), namespace=namespace)
         if not rows:
             raise NotFound(f"there is no task {task}", task=task)
         return _task(rows[0], actor)
@@ -255,16 +256,16 @@ class Engine:
     def events_by_correlation(
         self, correlation_id: str, *, namespace: str = "default", after: int = 0, limit: int = 1000
     ) -> list[Event]:
-        c.text(correlation_id, "correlation_id", self.config.limits.key_chars)
+        text(correlation_id, "correlation_id", self.config.limits.key_chars)
         rows = self._read(
-            "events_by_correlation", correlation_id=correlation_id, id=c.id_or_none(correlation_id),
+            "events_by_correlation", correlation_id=correlation_id, id=id_or_none(correlation_id),
             namespace=namespace, after=after, limit=limit,
         )  # fmt: skip
         return [event_of(r) for r in rows]
 
     def logs(self, task: str, *, namespace: str = "default", after: int = 0, limit: int = 1000) -> list[LogLine]:
         """Log lines from a cursor on."""
-        rows = self._read("logs_of", id=c.task_id(task), namespace=namespace, after=after, limit=limit)
+        rows = self._read("logs_of", id=task_id(task), namespace=namespace, after=after, limit=limit)
         if not rows:
             self.task(task, namespace=namespace)
         return [_made(LogLine, [*r[:5], _json(r[5])]) for r in rows]
@@ -272,17 +273,17 @@ class Engine:
     def dead_letters(
         self, task: str | None = None, *, namespace: str = "default", limit: int = 100
     ) -> list[DeadLetter]:
-        id_ = None if task is None else c.task_id(task)
+        id_ = None if task is None else task_id(task)
         rows = self._read("dead_letters", id=id_, namespace=namespace, limit=limit)
         return [_made(DeadLetter, [*r[:4], _json(r[4]), *r[5:]]) for r in rows]
 
     def _read(self, name: str, **params: Any) -> Rows:
         """Run a named query once its parameters are checked: what a database would refuse is refused by its name."""
         if "namespace" in params:
-            c.text(params["namespace"], "namespace", self.config.limits.name_chars)
+            text(params["namespace"], "namespace", self.config.limits.name_chars)
         for number in ("limit", "after", "before"):
             if number in params:
-                c.whole(params[number], number, 0, 2**62)
+                whole(params[number], number, 0, 2**62)
         return self.store.read(name, **params)
 
 

@@ -289,9 +289,12 @@ class PostgresStore(Store):
         self.url, self._pooler, self.patience_s = url, pooler, patience_s
         self.low_water: dict[int, LowWater] = {}
         self._local = threading.local()
-        kwargs = {"autocommit": True, "connect_timeout": 10, "application_name": "onetray"}
-        if pooler:
-            kwargs["prepare_threshold"] = None
+        # Prepared at its first use or never. One that is to be prepared later, in a pipeline that fails before it,
+        # is remembered by psycopg as prepared without being so, and fails from then on.
+        prepare = None if pooler else 0
+        kwargs = {
+            "autocommit": True, "connect_timeout": 10, "application_name": "onetray", "prepare_threshold": prepare,
+        }  # fmt: skip
         try:
             psycopg.conninfo.conninfo_to_dict(url)
         except psycopg.ProgrammingError as e:
@@ -376,7 +379,7 @@ class PostgresStore(Store):
                 connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
                 try:
                     # Few queries over whole tables: sort in memory what fits, and compile nothing.
-                    connection.execute("SET LOCAL work_mem = '64MB'; SET LOCAL jit = off")
+                    connection.execute("SET LOCAL work_mem = '64MB'; SET LOCAL jit = off", prepare=False)
                     yield PostgresSnapshot(connection)
                 finally:
                     _roll_back(connection)
@@ -416,7 +419,7 @@ class PostgresStore(Store):
                 )
                 done = connection.execute("SELECT 1 FROM onetray.migration WHERE number = %s", (number,)).fetchone()
                 if done is None:
-                    connection.execute(migration(POSTGRES, number).encode())
+                    connection.execute(migration(POSTGRES, number).encode(), prepare=False)
                     connection.execute("INSERT INTO onetray.migration (number) VALUES (%s)", (number,))
                     applied.append(number)
         return applied

@@ -9,6 +9,8 @@ from onetray.engine import Engine
 from onetray.engine.janitor import seconds_until_next
 from onetray.lifecycle import ASSIGNED, QUEUED, RUNNING
 from onetray.model import Policy
+from onetray.store.postgres import PostgresTx
+from tests.support.engines import engine_on
 from tests.support.tasks import state, submit, take
 
 
@@ -96,3 +98,17 @@ def _mend(engine: Engine, id_: str) -> None:
 def _place(engine: Engine, id_: str) -> dict[str, list[int]]:
     ((queue,),) = engine.store.read_sql("SELECT queue FROM onetray.task WHERE key = :key", key=engine.task(id_).key)
     return {"queue": [queue], "rank": [0], "key": [engine.task(id_).key]}
+
+
+def test_a_clock_that_is_set_back_within_a_transaction_leaves_nothing_stuck(migrated_url: str) -> None:
+    """A due row was found, then the clock went back: the task was not due any more, and the row was gone."""
+    clock = VirtualClock()
+    with engine_on(migrated_url, clock) as engine:
+        id_ = submit(engine, delay_s=5)
+        clock.advance(6)
+        with engine.store.transaction() as tx:
+            found_at = tx.now
+            assert isinstance(tx, PostgresTx)
+            tx._given = found_at - 3_000_000
+            tx.lock([engine.task(id_).key])
+            assert tx.now == found_at

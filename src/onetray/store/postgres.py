@@ -122,7 +122,8 @@ class PostgresTx:
     def lock(self, keys: list[int]) -> list[Row]:
         found = self.query("lock_tasks", keys=keys)
         if found:
-            self._now = found[-1][-1]
+            # Never back: what was due when it was looked up is due when it is decided.
+            self._now = max(self._now or 0, found[-1][-1])
         rows = self._with_leases_as_they_are([Row._make(r[:-1]) for r in found])
         points.hit("locked")
         return rows

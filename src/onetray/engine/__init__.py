@@ -64,7 +64,12 @@ class Engine:
         options: dict[str, Any] = {}
         if url.startswith("postgres"):
             options = {"pooler": config.pooler, "patience_s": config.call_timeout_s}
-        return cls(open_store(url, clock, **options), config=config, seed=seed)
+        store = open_store(url, clock, **options)
+        try:
+            return cls(store, config=config, seed=seed)
+        except BaseException:
+            store.close()
+            raise
 
     def close(self) -> None:
         self._committer.close()

@@ -53,7 +53,8 @@ class Committer:
         unit = Unit(commands)
         with self._ready:
             if self._closed:
-                raise Unavailable("the engine is closed")
+                # As any verdict: those of earlier parts of the same call must not be lost.
+                return [Verdict(error=Unavailable("the engine is closed")) for _ in commands]
             self._waiting.append(unit)
             self._ready.notify()
         unit.done.acquire()

@@ -204,7 +204,8 @@ class Janitor:
     def stop(self) -> None:
         self._stopping = True
         self._wake.set()
-        self._thread.join()
+        if self._thread.ident is not None and self._thread is not threading.current_thread():
+            self._thread.join()
 
     def _run(self) -> None:
         while not self._stopping:

@@ -28,7 +28,7 @@ try:
     import psycopg
     from psycopg import Connection
     from psycopg.rows import dict_row
-    from psycopg_pool import ConnectionPool, PoolTimeout
+    from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
     from onetray.store.listen import CHANNEL, Listener
 except ImportError as e:  # pragma: no cover
@@ -316,6 +316,8 @@ class PostgresStore(Store):
         try:
             with self._pool.connection() as connection:
                 yield connection
+        except PoolClosed as e:
+            raise Unavailable("the store is closed") from e
         except PoolTimeout as e:
             raise Unavailable(f"no connection to PostgreSQL could be had: {e}") from e
 

@@ -296,6 +296,7 @@ class Engine:
         for number in ("limit", "after", "before"):
             if number in params:
                 c.whole(params[number], number, 0, 2**62)
+        self._committer.must_not_have_forked()
         return self.store.read(name, **params)
 
 

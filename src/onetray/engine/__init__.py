@@ -20,7 +20,7 @@ from onetray.engine.batch import carry_out
 from onetray.engine.committer import Committer
 from onetray.engine.moves import RESCHEDULED
 from onetray.engine.scope import Scope
-from onetray.errors import InvalidInput, NotFound, OnetrayError, TooLarge, UnknownVerb, shown
+from onetray.errors import InvalidInput, NotFound, OnetrayError, TooLarge, Unavailable, UnknownVerb, shown
 from onetray.explain import explain, position
 from onetray.feed import Feed, event_of
 from onetray.feed.listeners import Listeners, Subscription
@@ -65,7 +65,12 @@ class Engine:
         options: dict[str, Any] = {}
         if url.startswith("postgres"):
             options = {"pooler": config.pooler, "patience_s": config.call_timeout_s}
-        return cls(open_store(url, clock, **options), config=config, seed=seed)
+        store = open_store(url, clock, **options)
+        try:
+            return cls(store, config=config, seed=seed)
+        except BaseException:
+            store.close()
+            raise
 
     def close(self) -> None:
         self._committer.close()
@@ -194,7 +199,15 @@ class Engine:
 
     def sweep(self) -> int:
         """One step of everything that is due. Zero when there was nothing to do."""
-        return len(self.expire_leases()) + self.do_due()
+        try:
+            taken = len(self.expire_leases())
+        except Unavailable:
+            raise
+        except Exception:
+            # What is due must not wait for a lease that cannot be ended.
+            self.do_due()
+            raise
+        return taken + self.do_due()
 
     def prune(self, older_than_s: float, *, namespace: str | None = None, limit: int = janitor.BATCH) -> list[int]:
         """Remove whole terminal jobs by age, a bounded number at a time."""
@@ -284,6 +297,7 @@ class Engine:
         for number in ("limit", "after", "before"):
             if number in params:
                 whole(params[number], number, 0, 2**62)
+        self._committer.must_not_have_forked()
         return self.store.read(name, **params)
 
 

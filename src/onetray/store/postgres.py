@@ -28,7 +28,7 @@ try:
     import psycopg
     from psycopg import Connection
     from psycopg.rows import dict_row
-    from psycopg_pool import ConnectionPool, PoolTimeout
+    from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
     from onetray.store.listen import CHANNEL, Listener
 except ImportError as e:  # pragma: no cover
@@ -123,7 +123,8 @@ class PostgresTx:
     def lock(self, keys: list[int]) -> list[Row]:
         found = list(map(Row._make, self.query("lock_tasks", keys=keys)))
         if found:
-            self._now = found[-1].seen_at
+            # Never back: what was due when it was looked up is due when it is decided.
+            self._now = max(self._now or 0, found[-1].seen_at)
         rows = self._with_leases_as_they_are(found)
         points.hit("locked")
         return rows
@@ -320,6 +321,8 @@ class PostgresStore(Store):
         try:
             with self._pool.connection() as connection:
                 yield connection
+        except PoolClosed as e:
+            raise Unavailable("the store is closed") from e
         except PoolTimeout as e:
             raise Unavailable(f"no connection to PostgreSQL could be had: {e}") from e
 

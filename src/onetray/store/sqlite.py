@@ -186,6 +186,8 @@ class SqliteStore(Store):
     @contextmanager
     def transaction(self) -> Iterator[SqliteTx]:
         with self._writing:
+            if self._closed:
+                raise Unavailable("the store is closed")
             connection = self._writer
             try:
                 connection.execute("BEGIN IMMEDIATE")

@@ -68,6 +68,7 @@ EVENT_COLUMNS = (
 _SECTION = re.compile(r"^-- (name|move|word): (.+)$", re.MULTILINE)
 _BATCH = re.compile(r"\bb\.(\w+)")
 PARAM = re.compile(r"(?<![:\w]):([a-z_]+)")
+_NUMBERS = re.compile(r":([a-z_]+)::(?:bigint|integer)\[\]")
 _IN = re.compile(r"\{in:(\w+):(\w+)\}")
 
 
@@ -83,6 +84,8 @@ class Statement:
     """The parameters that carry a whole list."""
     by_row: bool = False
     """To be run once for each row of its batch."""
+    numbers: tuple[str, ...] = ()
+    """The parameters that carry a whole list of numbers, on PostgreSQL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +181,10 @@ def _render(name: str, body: str, dialect: str, columns: tuple[str, ...] | None 
         body = body.replace("{" + word + "}", text.format(batch))
     if dialect == SQLITE:
         body = _IN.sub(r"IN (SELECT value FROM json_each(:\1))", body).replace("onetray.", "")
-    else:
-        body = PARAM.sub(r"%(\1)s", _IN.sub(r"= ANY(:\1::\2[])", body))
-    return Statement(name, body, columns, returns, lists)
+        return Statement(name, body, columns, returns, lists)
+    body = _IN.sub(r"= ANY(:\1::\2[])", body)
+    numbers = tuple(dict.fromkeys(_NUMBERS.findall(body)))
+    return Statement(name, PARAM.sub(r"%(\1)s", body), columns, returns, lists, numbers=numbers)
 
 
 def _by_row(statement: Statement) -> Statement:

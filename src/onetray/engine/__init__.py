@@ -62,7 +62,7 @@ class Engine:
         """Open the database that a URL names: `sqlite:///jobs.db`, `sqlite://:memory:`, `postgresql://…`."""
         config = config or EngineConfig()
         options: dict[str, Any] = {}
-        if url.startswith("postgres"):
+        if isinstance(url, str) and url.startswith("postgres"):
             options = {"pooler": config.pooler, "patience_s": config.call_timeout_s}
         store = open_store(url, clock, **options)
         try:

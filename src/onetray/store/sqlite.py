@@ -357,6 +357,9 @@ def _path(url: str) -> str | None:
     parts = urlsplit(url)
     if parts.netloc or not parts.path.strip("/"):
         raise StoreError(f"{url!r} names no file: write sqlite:///relative.db or sqlite:////absolute.db", url=url)
+    if parts.query or parts.fragment or url.endswith(("?", "#")):
+        # Cut off, it would be another file.
+        raise StoreError(f"{url!r}: there are no options; write %3F for a ? and %23 for a # in a file's name", url=url)
     return os.path.abspath(unquote(parts.path[1:]))
 
 

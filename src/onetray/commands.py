@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar
 
 import orjson
@@ -21,6 +21,8 @@ from onetray.model import DEAD_STAGES, REASON_CODES, Assignment, Policy, RawJson
 
 _INT32 = 2**31 - 1
 _FAR_US = 2**62
+MOST_ROWS = 10_000
+"""What one read gives, or one step of the janitor takes, at most."""
 _ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 _TRACEPARENT = re.compile(r"[\da-f]{2}-[\da-f]{32}-[\da-f]{16}-[\da-f]{2}")
 _UUID = re.compile(r"[\da-f]{8}-[\da-f]{4}-[\da-f]{4}-[\da-f]{4}-[\da-f]{12}")
@@ -76,7 +78,8 @@ def json_text(value: object, field: str, most: int) -> str:
         if isinstance(value, RawJson):
             # A plain copy: orjson takes bytes, and none of its subclasses.
             raw = bytes(value)
-            orjson.loads(raw)
+            # Written again, too: what may be read may be too deep to be written.
+            orjson.dumps(orjson.loads(raw))
         else:
             raw = orjson.dumps(value)
             # orjson writes NaN as null, without a word.
@@ -102,6 +105,8 @@ def _has_nan(value: object) -> bool:
         return any(_has_nan(v) for v in value.values())
     if isinstance(value, list | tuple):
         return any(_has_nan(v) for v in value)
+    if is_dataclass(value):
+        return any(_has_nan(getattr(value, f.name)) for f in fields(value))
     return False
 
 
@@ -306,10 +311,9 @@ class Fail(Report):
         if self.retry_after_s is not None:
             seconds(self.retry_after_s, "retry_after_s")
         seconds(self.ran_s, "ran_s")
-        body = {"class": self.error_class, "message": self.message, "stage": self.stage}
+        body: dict[str, Any] = {"class": self.error_class, "message": self.message, "stage": self.stage}
         if self.detail is not None:
-            json_text(self.detail, "detail", limits.result_bytes)
-            body["detail"] = self.detail
+            body["detail"] = orjson.Fragment(json_text(self.detail, "detail", limits.result_bytes))
         self.error_json = json_text(body, "error", limits.result_bytes + 100_000)
 
 

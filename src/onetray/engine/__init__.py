@@ -24,7 +24,7 @@ from onetray.errors import InvalidInput, NotFound, OnetrayError, TooLarge, Unava
 from onetray.explain import explain, position
 from onetray.feed import Feed, event_of
 from onetray.feed.listeners import Listeners, Subscription
-from onetray.machine import USER
+from onetray.machine import ACTORS, USER
 from onetray.model import Assignment, Blocker, DeadLetter, Event, LogLine, Policy, Receipt, Task, Verdict
 from onetray.store import open_store
 from onetray.store.base import Rows, Store, Tx
@@ -62,7 +62,7 @@ class Engine:
         """Open the database that a URL names: `sqlite:///jobs.db`, `sqlite://:memory:`, `postgresql://…`."""
         config = config or EngineConfig()
         options: dict[str, Any] = {}
-        if isinstance(url, str) and url.startswith("postgres"):
+        if str(url).startswith("postgres"):
             options = {"pooler": config.pooler, "patience_s": config.call_timeout_s}
         store = open_store(url, clock, **options)
         try:
@@ -86,6 +86,8 @@ class Engine:
     def run(self, commands: Sequence[c.Command]) -> list[Verdict]:
         """Carry out commands, in as few transactions as fit, and answer each in its place."""
         limits = self.config.limits
+        if not isinstance(commands, Sequence):
+            raise InvalidInput(f"commands must be a list, not {type(commands).__name__}", field="commands")
         if len(commands) > limits.batch:
             raise TooLarge(
                 f"a batch has at most {limits.batch} commands, not {len(commands)}", field="batch", limit=limits.batch
@@ -174,6 +176,7 @@ class Engine:
 
     def pause_queue(self, queue: str, *, by: str = "anonymous", namespace: str = "default") -> None:
         """Let nothing more be claimed from a queue. What runs goes on."""
+        c.text(by, "by", self.config.limits.name_chars)
         self._set_paused(queue, namespace, self.store.now(), by)
 
     def resume_queue(self, queue: str, *, namespace: str = "default") -> None:
@@ -190,10 +193,14 @@ class Engine:
 
     def expire_leases(self, now: int | None = None, limit: int = janitor.BATCH) -> list[int]:
         """Return abandoned work to the queue. Answers the keys of the tasks that were taken back."""
+        c.whole(limit, "limit", 1, c.MOST_ROWS)
+        if now is not None:
+            c.whole(now, "now", 0, 2**62)
         return janitor.expire_leases(self.store, self._scope, now, limit)
 
     def do_due(self, limit: int = janitor.BATCH) -> int:
         """Promote what may run now, time out what is late, end cancels whose grace is over."""
+        c.whole(limit, "limit", 1, c.MOST_ROWS)
         return janitor.do_due(self.store, self._scope, limit)
 
     def sweep(self) -> int:
@@ -211,9 +218,10 @@ class Engine:
     def prune(self, older_than_s: float, *, namespace: str | None = None, limit: int = janitor.BATCH) -> list[int]:
         """Remove whole terminal jobs by age, a bounded number at a time."""
         c.seconds(older_than_s, "older_than_s")
+        c.whole(limit, "limit", 1, c.MOST_ROWS)
         ns = None
         if namespace is not None:
-            ns = self.store.names.namespace(namespace)
+            ns = self.store.names.namespace(c.text(namespace, "namespace", self.config.limits.name_chars))
             if ns is None:
                 return []
         return janitor.prune(self.store, older_than_s, ns, limit)
@@ -221,6 +229,8 @@ class Engine:
     def prune_notes(self, types: Sequence[str], older_than_s: float) -> None:
         """Remove old notes of these types. Transitions are never removed before their whole job is."""
         c.seconds(older_than_s, "older_than_s")
+        for name in c.listed(types, "types", 1, 1_000):
+            c.text(name, "types", self.config.limits.name_chars)
         if RESCHEDULED in types:
             raise InvalidInput(f"{RESCHEDULED} says when a task might run: it stays with its job", field="types")
         with self.store.transaction() as tx:
@@ -242,6 +252,7 @@ class Engine:
     # Reads.
 
     def task(self, task: str, *, namespace: str = "default", actor: str = USER) -> Task:
+        c.choice(actor, "actor", ACTORS)
         rows = self._read("task_by_id", id=c.task_id(task), namespace=namespace)
         if not rows:
             raise NotFound(f"there is no task {task}", task=task)
@@ -254,11 +265,13 @@ class Engine:
 
     def explain(self, task: str, *, namespace: str = "default") -> list[Blocker]:
         """Why a task is not running, each reason with who holds it and when it ends. Empty: it can be claimed now."""
+        c.text(namespace, "namespace", self.config.limits.name_chars)
         return explain(self.store, task, namespace)
 
     def position(self, task: str, *, namespace: str = "default", most: int = 1000) -> int | None:
         """How many tasks would be claimed before this one, counted up to `most`; None if it cannot be claimed."""
-        return position(self.store, task, namespace, most)
+        c.text(namespace, "namespace", self.config.limits.name_chars)
+        return position(self.store, task, namespace, c.whole(most, "most", 1, c.MOST_ROWS))
 
     def events(self, task: str, *, namespace: str = "default", after: int = 0, limit: int = 1000) -> list[Event]:
         """One task's history, in order."""
@@ -293,7 +306,9 @@ class Engine:
         """Run a named query once its parameters are checked: what a database would refuse is refused by its name."""
         if "namespace" in params:
             c.text(params["namespace"], "namespace", self.config.limits.name_chars)
-        for number in ("limit", "after", "before"):
+        if "limit" in params:
+            c.whole(params["limit"], "limit", 0, c.MOST_ROWS)
+        for number in ("after", "before"):
             if number in params:
                 c.whole(params[number], number, 0, 2**62)
         self._committer.must_not_have_forked()

@@ -125,43 +125,43 @@ class Engine:
         return claimed
 
     def start(self, task: Assignment | int | str, **fields: Any) -> Receipt:
-        return _receipt(self.call(c.Start(**_ticket(task, fields))))
+        return _receipt(self.call(c.Start(**_ticket(task, fields))), task)
 
     def beat(self, task: Assignment | int | str, **fields: Any) -> Any:
         return self.call(c.Beat(**_ticket(task, fields)))
 
     def succeed(self, task: Assignment | int | str, result: Any = None, **fields: Any) -> Receipt:
-        return _receipt(self.call(c.Succeed(result=result, **_ticket(task, fields))))
+        return _receipt(self.call(c.Succeed(result=result, **_ticket(task, fields))), task)
 
     def fail(self, task: Assignment | int | str, message: str, **fields: Any) -> Receipt:
-        return _receipt(self.call(c.Fail(message=message, **_ticket(task, fields))))
+        return _receipt(self.call(c.Fail(message=message, **_ticket(task, fields))), task)
 
     def release(self, task: Assignment | int | str, **fields: Any) -> Receipt:
-        return _receipt(self.call(c.Release(**_ticket(task, fields))))
+        return _receipt(self.call(c.Release(**_ticket(task, fields))), task)
 
     def pause(self, task: Assignment | int | str, *, owner: str, reason: str, **fields: Any) -> Receipt:
-        return _receipt(self.call(c.Pause(owner=owner, reason=reason, **_ticket(task, fields))))
+        return _receipt(self.call(c.Pause(owner=owner, reason=reason, **_ticket(task, fields))), task)
 
     def log(self, task: Assignment | int | str, *lines: Any, **fields: Any) -> int:
         return int(self.call(c.Log(lines=lines, **_ticket(task, fields))))
 
     def resume(self, task: int | str, **fields: Any) -> Receipt:
-        return _receipt(self.call(c.Resume(task=task, **fields)))
+        return _receipt(self.call(c.Resume(task=task, **fields)), task)
 
     def cancel(self, task: int | str, **fields: Any) -> Receipt:
-        return _receipt(self.call(c.Cancel(task=task, **fields)))
+        return _receipt(self.call(c.Cancel(task=task, **fields)), task)
 
     def redrive(self, task: int | str, **fields: Any) -> Receipt:
         return _receipt(self.call(c.Redrive(task=task, **fields)))
 
     def set_priority(self, task: int | str, priority: int, **fields: Any) -> Receipt:
-        return _receipt(self.call(c.SetPriority(task=task, priority=priority, **fields)))
+        return _receipt(self.call(c.SetPriority(task=task, priority=priority, **fields)), task)
 
     def reschedule(self, task: int | str, **fields: Any) -> Receipt:
-        return _receipt(self.call(c.Reschedule(task=task, **fields)))
+        return _receipt(self.call(c.Reschedule(task=task, **fields)), task)
 
     def dead_letter(self, task: int | str, reason_code: str, message: str = "", **fields: Any) -> Receipt:
-        return _receipt(self.call(c.DeadLetterIt(task=task, reason_code=reason_code, message=message, **fields)))
+        return _receipt(self.call(c.DeadLetterIt(task=task, reason_code=reason_code, message=message, **fields)), task)
 
     # Kinds and queues.
 
@@ -336,9 +336,12 @@ def _ticket(task: Assignment | int | str, fields: dict[str, Any]) -> dict[str, A
     return {**(c.ticket(task) if isinstance(task, Assignment) else {"task": task}), **fields}
 
 
-def _receipt(value: Any) -> Receipt:
+def _receipt(value: Any, task: Assignment | int | str | None = None) -> Receipt:
+    """The receipt of one call. It names the task, where the caller did so by its id or by what it claimed."""
     assert isinstance(value, Receipt)
-    return value
+    if value.id is not None or task is None or isinstance(task, int):
+        return value
+    return value._replace(id=task.id if isinstance(task, Assignment) else task.lower())
 
 
 def _json(text: str | None) -> Any:

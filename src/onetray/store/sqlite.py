@@ -98,6 +98,9 @@ class SqliteTx:
         found = [self.query("claim_kind", queue=queue, kind=k, limit=limit) for k in kinds]
         return found[0] if len(found) == 1 else list(itertools.islice(merge(*found), limit))
 
+    def lock_request(self, ns: int, worker: str, request_key: str) -> None:
+        return
+
     def insert_tasks(self, tasks: Columns, ready: Columns, events: Columns) -> None:
         self.batch("insert_task", tasks)
         self.batch("insert_ready", ready)

@@ -269,7 +269,12 @@ class SqliteStore(Store):
 
     def version(self) -> int:
         with self._reader() as connection:
-            return _number(connection, "PRAGMA user_version")
+            number = _number(connection, "PRAGMA user_version")
+            ours = _number(connection, "SELECT count(*) FROM sqlite_schema WHERE name = 'event_entity_version'")
+        if number and not ours:
+            # Others number their schemas in the same place.
+            raise StoreError(f"{self._name} is another program's database: name a file of its own", path=self._name)
+        return number
 
     def migrate(self) -> list[int]:
         applied = []

@@ -73,7 +73,8 @@ def test_no_sql_in_python_names_a_state(path: Path) -> None:
 
 def everything(dialect: str) -> list[Statement]:
     all_ = book(dialect)
-    return [*all_.statements.values(), *(move.update for move in all_.moves.values())]
+    moves = [s for move in all_.moves.values() for s in (move.update, move.events) if s is not None]
+    return [*all_.statements.values(), *moves]
 
 
 def test_both_databases_have_the_same_statements() -> None:

@@ -123,3 +123,12 @@ def test_a_deadline_spares_a_task_no_more_often_than_it_may_be(engine: Engine, c
     clock.advance(1000)
     engine.do_due()
     # The verifier, after the test, counts.
+
+
+def test_a_task_that_is_promoted_is_no_longer_due(engine: Engine, clock: VirtualClock) -> None:
+    task = engine.submit("mail", policy=PLAIN, delay_s=10).id or ""
+    engine.reschedule(task, delay_s=20)
+    clock.advance(30)
+    engine.do("promote", task=task)
+    assert engine.explain(task) == []
+    # The verifier, after the test, finds no task that is both ready and due.

@@ -24,6 +24,7 @@ from onetray.errors import InvalidInput, NotFound, OnetrayError, TooLarge, Unava
 from onetray.explain import explain, position
 from onetray.feed import Feed, event_of
 from onetray.feed.listeners import Listeners, Subscription
+from onetray.fields import MOST_ROWS, choice, id_or_none, listed, seconds, task_id, text, whole
 from onetray.machine import ACTORS, USER
 from onetray.model import Assignment, Blocker, DeadLetter, Event, LogLine, Policy, Receipt, Task, Verdict
 from onetray.store import open_store
@@ -92,20 +93,20 @@ class Engine:
             raise TooLarge(
                 f"a batch has at most {limits.batch} commands, not {len(commands)}", field="batch", limit=limits.batch
             )
-        verdicts: list[Verdict | None] = [None] * len(commands)
-        good: list[int] = []
+        refused: dict[int, Verdict] = {}
         for i, command in enumerate(commands):
             try:
                 _check(command, limits)
-                good.append(i)
             except OnetrayError as e:
-                verdicts[i] = Verdict(error=e)
+                refused[i] = Verdict(error=e)
+        good = [c for i, c in enumerate(commands) if i not in refused] if refused else commands
         chunk = self.config.chunk
+        verdicts: list[Verdict] = []
         for start in range(0, len(good), chunk):
-            part = good[start : start + chunk]
-            for i, verdict in zip(part, self._committer.carry_out([commands[i] for i in part]), strict=True):
-                verdicts[i] = verdict
-        return [v for v in verdicts if v is not None]
+            verdicts += self._committer.carry_out(good[start : start + chunk])
+        for i, verdict in refused.items():
+            verdicts.insert(i, verdict)
+        return verdicts
 
     def call(self, command: c.Command) -> Any:
         """Carry out one command: its value, or its error raised."""
@@ -168,15 +169,15 @@ class Engine:
     def configure(self, kind: str, policy: Policy, *, namespace: str = "default") -> None:
         """Give a kind its policy. Tasks that were submitted before keep theirs."""
         names, limit = self.store.names, self.config.limits.name_chars
-        c.text(kind, "kind", limit)
-        c.text(namespace, "namespace", limit)
+        text(kind, "kind", limit)
+        text(namespace, "namespace", limit)
         if not isinstance(policy, Policy):
             raise InvalidInput("policy must be a Policy", field="policy")
         names.configure(names.intern_namespace(namespace), kind, policy)
 
     def pause_queue(self, queue: str, *, by: str = "anonymous", namespace: str = "default") -> None:
         """Let nothing more be claimed from a queue. What runs goes on."""
-        c.text(by, "by", self.config.limits.name_chars)
+        text(by, "by", self.config.limits.name_chars)
         self._set_paused(queue, namespace, self.store.now(), by)
 
     def resume_queue(self, queue: str, *, namespace: str = "default") -> None:
@@ -184,8 +185,8 @@ class Engine:
 
     def _set_paused(self, queue: str, namespace: str, at: int | None, by: str | None) -> None:
         names = self.store.names
-        ns = names.intern_namespace(c.text(namespace, "namespace", self.config.limits.name_chars))
-        key = names.intern_queue(ns, c.text(queue, "queue", self.config.limits.name_chars))
+        ns = names.intern_namespace(text(namespace, "namespace", self.config.limits.name_chars))
+        key = names.intern_queue(ns, text(queue, "queue", self.config.limits.name_chars))
         with self.store.transaction() as tx:
             tx.query("pause_queue", key=key, at=at, by=by)
 
@@ -193,14 +194,14 @@ class Engine:
 
     def expire_leases(self, now: int | None = None, limit: int = janitor.BATCH) -> list[int]:
         """Return abandoned work to the queue. Answers the keys of the tasks that were taken back."""
-        c.whole(limit, "limit", 1, c.MOST_ROWS)
+        whole(limit, "limit", 1, MOST_ROWS)
         if now is not None:
-            c.whole(now, "now", 0, 2**62)
+            whole(now, "now", 0, 2**62)
         return janitor.expire_leases(self.store, self._scope, now, limit)
 
     def do_due(self, limit: int = janitor.BATCH) -> int:
         """Promote what may run now, time out what is late, end cancels whose grace is over."""
-        c.whole(limit, "limit", 1, c.MOST_ROWS)
+        whole(limit, "limit", 1, MOST_ROWS)
         return janitor.do_due(self.store, self._scope, limit)
 
     def sweep(self) -> int:
@@ -217,20 +218,20 @@ class Engine:
 
     def prune(self, older_than_s: float, *, namespace: str | None = None, limit: int = janitor.BATCH) -> list[int]:
         """Remove whole terminal jobs by age, a bounded number at a time."""
-        c.seconds(older_than_s, "older_than_s")
-        c.whole(limit, "limit", 1, c.MOST_ROWS)
+        seconds(older_than_s, "older_than_s")
+        whole(limit, "limit", 1, MOST_ROWS)
         ns = None
         if namespace is not None:
-            ns = self.store.names.namespace(c.text(namespace, "namespace", self.config.limits.name_chars))
+            ns = self.store.names.namespace(text(namespace, "namespace", self.config.limits.name_chars))
             if ns is None:
                 return []
         return janitor.prune(self.store, older_than_s, ns, limit)
 
     def prune_notes(self, types: Sequence[str], older_than_s: float) -> None:
         """Remove old notes of these types. Transitions are never removed before their whole job is."""
-        c.seconds(older_than_s, "older_than_s")
-        for name in c.listed(types, "types", 1, 1_000):
-            c.text(name, "types", self.config.limits.name_chars)
+        seconds(older_than_s, "older_than_s")
+        for name in listed(types, "types", 1, 1_000):
+            text(name, "types", self.config.limits.name_chars)
         if RESCHEDULED in types:
             raise InvalidInput(f"{RESCHEDULED} says when a task might run: it stays with its job", field="types")
         with self.store.transaction() as tx:
@@ -252,8 +253,8 @@ class Engine:
     # Reads.
 
     def task(self, task: str, *, namespace: str = "default", actor: str = USER) -> Task:
-        c.choice(actor, "actor", ACTORS)
-        rows = self._read("task_by_id", id=c.task_id(task), namespace=namespace)
+        choice(actor, "actor", ACTORS)
+        rows = self._read("task_by_id", id=task_id(task), namespace=namespace)
         if not rows:
             raise NotFound(f"there is no task {task}", task=task)
         return _task(rows[0], actor)
@@ -265,13 +266,13 @@ class Engine:
 
     def explain(self, task: str, *, namespace: str = "default") -> list[Blocker]:
         """Why a task is not running, each reason with who holds it and when it ends. Empty: it can be claimed now."""
-        c.text(namespace, "namespace", self.config.limits.name_chars)
+        text(namespace, "namespace", self.config.limits.name_chars)
         return explain(self.store, task, namespace)
 
     def position(self, task: str, *, namespace: str = "default", most: int = 1000) -> int | None:
         """How many tasks would be claimed before this one, counted up to `most`; None if it cannot be claimed."""
-        c.text(namespace, "namespace", self.config.limits.name_chars)
-        return position(self.store, task, namespace, c.whole(most, "most", 1, c.MOST_ROWS))
+        text(namespace, "namespace", self.config.limits.name_chars)
+        return position(self.store, task, namespace, whole(most, "most", 1, MOST_ROWS))
 
     def events(self, task: str, *, namespace: str = "default", after: int = 0, limit: int = 1000) -> list[Event]:
         """One task's history, in order."""
@@ -281,16 +282,16 @@ class Engine:
     def events_by_correlation(
         self, correlation_id: str, *, namespace: str = "default", after: int = 0, limit: int = 1000
     ) -> list[Event]:
-        c.text(correlation_id, "correlation_id", self.config.limits.key_chars)
+        text(correlation_id, "correlation_id", self.config.limits.key_chars)
         rows = self._read(
-            "events_by_correlation", correlation_id=correlation_id, id=c.id_or_none(correlation_id),
+            "events_by_correlation", correlation_id=correlation_id, id=id_or_none(correlation_id),
             namespace=namespace, after=after, limit=limit,
         )  # fmt: skip
         return [event_of(r) for r in rows]
 
     def logs(self, task: str, *, namespace: str = "default", after: int = 0, limit: int = 1000) -> list[LogLine]:
         """Log lines from a cursor on."""
-        rows = self._read("logs_of", id=c.task_id(task), namespace=namespace, after=after, limit=limit)
+        rows = self._read("logs_of", id=task_id(task), namespace=namespace, after=after, limit=limit)
         if not rows:
             self.task(task, namespace=namespace)
         return [_made(LogLine, [*r[:5], _json(r[5])]) for r in rows]
@@ -298,19 +299,19 @@ class Engine:
     def dead_letters(
         self, task: str | None = None, *, namespace: str = "default", limit: int = 100
     ) -> list[DeadLetter]:
-        id_ = None if task is None else c.task_id(task)
+        id_ = None if task is None else task_id(task)
         rows = self._read("dead_letters", id=id_, namespace=namespace, limit=limit)
         return [_made(DeadLetter, [*r[:4], _json(r[4]), *r[5:]]) for r in rows]
 
     def _read(self, name: str, **params: Any) -> Rows:
         """Run a named query once its parameters are checked: what a database would refuse is refused by its name."""
         if "namespace" in params:
-            c.text(params["namespace"], "namespace", self.config.limits.name_chars)
+            text(params["namespace"], "namespace", self.config.limits.name_chars)
         if "limit" in params:
-            c.whole(params["limit"], "limit", 0, c.MOST_ROWS)
+            whole(params["limit"], "limit", 0, MOST_ROWS)
         for number in ("after", "before"):
             if number in params:
-                c.whole(params[number], number, 0, 2**62)
+                whole(params[number], number, 0, 2**62)
         self._committer.must_not_have_forked()
         return self.store.read(name, **params)
 

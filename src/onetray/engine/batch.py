@@ -7,8 +7,8 @@ the claims, which wait for nobody. A task gets its commands in the order they ar
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Callable, Sequence
-from itertools import groupby
 from typing import Any
 
 from onetray.commands import Claim, Command, Submit, TaskCommand
@@ -43,7 +43,7 @@ HANDLERS: dict[str, Callable[[Scope, list[tuple[int, Any, Row]]], None]] = {
 
 def carry_out(store: Store, commands: Sequence[Command], chance: random.Random, names_ttl_s: float) -> list[Verdict]:
     """One transaction for all of them: everything that was accepted is durable, or nothing was."""
-    specs = {i: intern(store.names, c, names_ttl_s) for i, c in enumerate(commands) if isinstance(c, Submit)}
+    specs = intern(store.names, commands, names_ttl_s)
     with store.transaction() as tx:
         scope = Scope(tx, len(commands), chance)
         within(scope, commands, specs)
@@ -54,7 +54,7 @@ def within(scope: Scope, commands: Sequence[Command], specs: dict[int, Spec]) ->
     about = [(i, c) for i, c in enumerate(commands) if isinstance(c, TaskCommand)]
     if about:
         _about_tasks(scope, about)
-    new = [(i, c, specs[i]) for i, c in enumerate(commands) if isinstance(c, Submit)]
+    new = [(i, c, spec) for i, spec in specs.items() if isinstance(c := commands[i], Submit)]
     if new:
         submit(scope, new)
     claims = [(i, c) for i, c in enumerate(commands) if isinstance(c, Claim)]
@@ -65,47 +65,41 @@ def within(scope: Scope, commands: Sequence[Command], specs: dict[int, Spec]) ->
 def _about_tasks(scope: Scope, about: list[tuple[int, TaskCommand]]) -> None:
     keys = _keys(scope.tx, about)
     scope.rows = {row.key: row for row in scope.tx.lock(sorted(set(keys.values())))}
-    left = about
-    while left:
-        now, left = _one_for_each_task(left, keys)
-        _round(scope, now, keys)
+    while about:
+        about = _round(scope, about, keys)
 
 
-def _keys(tx: Tx, about: list[tuple[int, TaskCommand]]) -> dict[int, int]:
-    """The key of each command's task; commands about unknown tasks have none."""
-    keys = {i: c.task for i, c in about if isinstance(c.task, int)}
+def _keys(tx: Tx, about: list[tuple[int, TaskCommand]]) -> dict[int | str, int]:
+    """The key of each task, by what the commands call it. Unknown tasks have none."""
+    keys: dict[int | str, int] = {c.task: c.task for _, c in about if isinstance(c.task, int)}
     ids = {c.task for _, c in about if isinstance(c.task, str)}
     if ids:
-        known: dict[str, int] = dict(tx.query("keys_of", ids=sorted(ids)))
-        keys.update({i: known[c.task] for i, c in about if isinstance(c.task, str) and c.task in known})
+        keys.update(tx.query("keys_of", ids=sorted(ids)))
     return keys
 
 
-def _one_for_each_task(
-    about: list[tuple[int, TaskCommand]], keys: dict[int, int]
-) -> tuple[list[tuple[int, TaskCommand]], list[tuple[int, TaskCommand]]]:
-    """Split off the first command about each task: a statement that names a task twice would apply one silently."""
+def _round(
+    scope: Scope, about: list[tuple[int, TaskCommand]], keys: dict[int | str, int]
+) -> list[tuple[int, TaskCommand]]:
+    """Carry out the first command about each task; the others have to wait for it and are returned.
+
+    A statement that names a task twice would apply one of the two silently.
+    """
+    rows, namespaces = scope.rows, {c.namespace: scope.tx.names.namespace(c.namespace) for _, c in about}
+    by_verb: dict[str, list[tuple[int, TaskCommand, Row]]] = defaultdict(list)
     seen: set[int] = set()
-    now: list[tuple[int, TaskCommand]] = []
     later: list[tuple[int, TaskCommand]] = []
     for item in about:
-        key = keys.get(item[0], -1 - item[0])
-        (later if key in seen else now).append(item)
-        seen.add(key)
-    return now, later
-
-
-def _round(scope: Scope, items: list[tuple[int, TaskCommand]], keys: dict[int, int]) -> None:
-    found = []
-    for i, command in items:
-        row = scope.rows.get(keys.get(i, 0))
-        if row is None or row.ns != scope.tx.names.namespace(command.namespace):
+        i, command = item
+        row = rows.get(keys.get(command.task, 0))
+        if row is None or row.ns != namespaces[command.namespace]:
             scope.answer(i, Verdict(error=NotFound(f"there is no task {command.task}", task=command.task)))
+        elif row.key in seen:
+            later.append(item)
         else:
-            found.append((i, command, row))
-    for verb, work in groupby(sorted(found, key=_verb), key=_verb):
-        HANDLERS[verb](scope, list(work))
-
-
-def _verb(item: tuple[int, TaskCommand, Row]) -> str:
-    return item[1].verb
+            seen.add(row.key)
+            by_verb[command.verb].append((i, command, row))
+    scope.again = {keys[command.task] for _, command in later}
+    for verb in sorted(by_verb):
+        HANDLERS[verb](scope, by_verb[verb])
+    return later

@@ -12,9 +12,11 @@ import orjson
 from onetray import points
 from onetray.clock import SECOND
 from onetray.commands import Claim
+from onetray.engine.moves import actor
 from onetray.engine.scope import Scope
 from onetray.lifecycle import HELD, TASK
-from onetray.model import Assignment, Verdict
+from onetray.machine import WORKER
+from onetray.model import Assignment, Policy, Verdict
 
 
 def claim(scope: Scope, work: list[tuple[int, Claim]]) -> None:
@@ -43,41 +45,42 @@ def _claim(scope: Scope, command: Claim) -> list[Assignment]:
 
 def _assign(scope: Scope, command: Claim, ns: int, queue: int, picked: list[tuple[Any, ...]]) -> list[Assignment]:
     tx, names, now, n = scope.tx, scope.tx.names, scope.tx.now, len(picked)
-    lengths = [_lease_us(scope, command, r[4]) for r in picked]
-    distinct = sorted(set(lengths))
-    leases = dict(zip(distinct, tx.new_leases(len(distinct)), strict=True))
-    lease_of = [leases[length] for length in lengths]
+    policies = {key: names.policy(key) for key in {r[4] for r in picked}}
+    length_of = {key: _lease_us(command, policy) for key, policy in policies.items()}
+    lengths = sorted(set(length_of.values()))
+    leases = dict(zip(lengths, tx.new_leases(len(lengths)), strict=True))
+    keys, lease_of = [r[1] for r in picked], [leases[length_of[r[4]]] for r in picked]
     tx.batch("insert_lease", {
-        "key": [leases[length] for length in distinct], "ns": [ns] * len(distinct),
-        "worker": [command.worker] * len(distinct), "expires_at": [now + length for length in distinct],
-        "length": distinct, "request_key": [command.request_key] * len(distinct),
-        "tasks": [orjson.dumps([r[1] for r, own in zip(picked, lengths, strict=True) if own == length]).decode()
-            for length in distinct],
-        "part": list(range(len(distinct))),
+        "key": list(leases.values()), "ns": [ns] * len(leases), "worker": [command.worker] * len(leases),
+        "expires_at": [now + length for length in leases], "length": list(leases),
+        "request_key": [command.request_key] * len(leases), "part": list(range(len(leases))),
+        "tasks": [_listed(lease, keys, lease_of) for lease in leases.values()],
     })  # fmt: skip
-    keys = [r[1] for r in picked]
     tx.batch("delete_ready", {"queue": [queue] * n, "rank": [r[0] for r in picked], "key": keys})
-    nothing = [None] * n
     tx.move((TASK.claim,), {
-        "key": keys, "version": [r[5] for r in picked], "worker": [command.worker] * n, "lease": lease_of,
-        "at": [now] * n, "actor": [f"worker:{command.worker}"] * n, "cause": nothing, "trace": nothing,
-        "detail": nothing,
+        "key": keys, "version": [r[5] for r in picked], "worker": command.worker,
+        "lease": lease_of if len(leases) > 1 else lease_of[0], "at": now, "actor": actor(WORKER, command.worker),
+        "cause": None, "trace": None, "detail": None,
     })  # fmt: skip
     points.hit("claimed")
+    kinds = {key: names.kind_name(key) for key in {r[3] for r in picked}}
     return [
         Assignment(
-            key, id_, names.kind_name(kind), command.queue, command.namespace, command.worker, fence, attempts + 1,
-            lease, now + length, payload, input_, correlation or id_, trace, names.policy(policy),
+            key, id_, kinds[kind], command.queue, command.namespace, command.worker, fence, attempts + 1, lease,
+            now + length_of[policy], payload, input_, correlation or id_, trace, policies[policy],
         )
-        for (_, key, id_, kind, policy, _, fence, attempts, payload, input_, correlation, trace, *_), lease, length
-        in zip(picked, lease_of, lengths, strict=True)
+        for (_, key, id_, kind, policy, _, fence, attempts, payload, input_, correlation, trace, *_), lease
+        in zip(picked, lease_of, strict=True)
     ]  # fmt: skip
 
 
-def _lease_us(scope: Scope, command: Claim, policy: int) -> int:
-    if command.lease_s is not None:
-        return int(command.lease_s * SECOND)
-    return scope.tx.names.policy(policy).lease_us
+def _listed(lease: int, keys: list[int], lease_of: list[int]) -> str:
+    """The tasks of a lease, as JSON."""
+    return orjson.dumps([key for key, own in zip(keys, lease_of, strict=True) if own == lease]).decode()
+
+
+def _lease_us(command: Claim, policy: Policy) -> int:
+    return policy.lease_us if command.lease_s is None else int(command.lease_s * SECOND)
 
 
 def _claimed_before(scope: Scope, command: Claim, ns: int) -> list[Assignment] | None:

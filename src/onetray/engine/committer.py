@@ -96,7 +96,7 @@ class Committer:
             return units
 
     def _together(self, units: list[Unit]) -> None:
-        commands = [c for u in units for c in u.commands]
+        commands = units[0].commands if len(units) == 1 else [c for u in units for c in u.commands]
         try:
             verdicts = self._patiently(commands)
         except Exception as e:

@@ -132,10 +132,12 @@ def do_due(store: Store, scope_of: NewScope, limit: int = BATCH) -> int:
 
 def _deal_with(tx: Tx, scope_of: NewScope, due: Rows) -> None:
     # All of them at once and sorted: locked verb by verb, they could cross with a batch that wants two of them.
-    tx.lock(sorted({key for _, key, _, _ in due}))
+    run_at = {row.key: row.run_at for row in tx.lock(sorted({key for _, key, _, _ in due}))}
+    # A task that was put off in the meantime is left to the row of its new time.
+    apt = [d for d in due if d[2] != RUN or d[0] == run_at.get(d[1])]
     # A task may be due for two things: the earlier one first, then the other as it stands after it.
     for what in KNOWN:
-        _apply(tx, scope_of, [_command(w, key, fence) for _, key, w, fence in due if w == what])
+        _apply(tx, scope_of, [_command(w, key, fence) for _, key, w, fence in apt if w == what])
     tx.batch("delete_due", {"at": [d[0] for d in due], "key": [d[1] for d in due], "what": [d[2] for d in due]})
 
 

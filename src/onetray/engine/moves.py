@@ -37,6 +37,11 @@ def told(**facts: Any) -> str:
     return orjson.dumps({k: v for k, v in facts.items() if v is not None}).decode()
 
 
+def once(values: list[Any]) -> Any:
+    """A column that has the same value in every row, as that one value."""
+    return values[0] if values.count(values[0]) == len(values) else values
+
+
 class Moves:
     """The moves and side rows of one sub-batch, in columns."""
 
@@ -100,10 +105,6 @@ class Moves:
         batch = self._rows.setdefault(statement, defaultdict(list))
         for name, value in columns.items():
             batch[name].append(value)
-
-    def put_all(self, hops: tuple[Transition, ...], columns: dict[str, list[Any]]) -> None:
-        """Take a whole batch of one kind of move that was gathered in columns already."""
-        self._moves[hops] = columns
 
     def flush(self) -> None:
         """Write it all: a task is moved before its side rows are."""

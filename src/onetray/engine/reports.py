@@ -6,6 +6,7 @@ Owns the checks that a reporter really holds the task, and what each report lead
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -13,7 +14,7 @@ import orjson
 from onetray.clock import SECOND
 from onetray.commands import Beat, Fail, Log, Pause, Release, Report, Start, Succeed
 from onetray.engine.dead import bury
-from onetray.engine.moves import ENGINE, TIMEOUT, Moves, actor, told
+from onetray.engine.moves import ENGINE, TIMEOUT, Moves, actor, once, told
 from onetray.engine.scope import Scope
 from onetray.errors import IllegalTransition, LeaseLost, OnetrayError
 from onetray.lifecycle import ASSIGNED, BLOCKED, HELD, QUEUED, RUNNING, SUCCEEDED, TASK
@@ -38,13 +39,26 @@ def _expected(command: Report) -> tuple[str, ...]:
     return REPORTED.get(command.verb, ())
 
 
+def holds(command: Report, row: Row, now: int) -> bool:
+    """Whether the reporter has the task: its attempt, its name, its lease in force."""
+    return (
+        row.state in HELD
+        and (command.fence is None or command.fence == row.fence)
+        and (command.worker is None or command.worker == row.owner)
+        and now <= (row.lease_expires_at or 0)
+    )
+
+
 def refused(scope: Scope, command: Report, row: Row) -> Verdict | None:
     """Why this reporter may not speak for the task, or None when it may."""
+    return None if holds(command, row, scope.tx.now) else not_held(scope, command, row)
+
+
+def not_held(scope: Scope, command: Report, row: Row) -> Verdict:
+    """The answer to somebody who does not hold the task: a repeated report, or why it is refused."""
     fence = row.fence if command.fence is None else command.fence
     mine = fence == row.fence and (command.worker is None or row.owner is None or command.worker == row.owner)
     if mine and row.state in HELD:
-        if scope.tx.now <= (row.lease_expires_at or 0):
-            return None
         return Verdict(error=_lost(row, fence, "the lease ran out and was not renewed in time"))
     if _said_before(scope, command, row, fence):
         return Verdict(Receipt(None, row.state, row.fence, row.version, WORKER, repeated=True))
@@ -111,52 +125,39 @@ def _start(scope: Scope, moves: Moves, command: Report, row: Row) -> Verdict:
 
 def succeed(scope: Scope, work: list[tuple[int, Succeed, Row]]) -> None:
     """Finish the tasks that the callers hold. Those not started yet are started in the same write."""
-    now, moves = scope.tx.now, Moves(scope.tx)
-    fresh = _SucceedColumns()
-    running = _SucceedColumns()
+    now, verdicts = scope.tx.now, scope.verdicts
+    held: dict[str, list[tuple[Succeed, Row]]] = {ASSIGNED: [], RUNNING: []}
     for i, command, row in work:
-        no = refused(scope, command, row)
-        if no is not None:
-            scope.answer(i, no)
-            continue
-        columns, hops = (fresh, 2) if row.state == ASSIGNED else (running, 1)
-        columns.add(command, row, now)
-        scope.ended(row, SUCCEEDED, hops)
-        scope.answer(i, Verdict(Receipt(None, SUCCEEDED, row.fence, row.version + hops, WORKER)))
-    for columns, path in ((fresh, TASK.path(TASK.succeed, ASSIGNED)), (running, TASK.path(TASK.succeed, RUNNING))):
-        if columns.key:
-            moves.put_all(path, columns.as_batch(now))
-    moves.flush()
+        if holds(command, row, now):
+            held[row.state].append((command, row))
+            hops = 2 if row.state == ASSIGNED else 1
+            verdicts[i] = _succeeded(row.fence, row.version + hops)
+            scope.ended(row, SUCCEEDED, hops)
+        else:
+            verdicts[i] = not_held(scope, command, row)
+    for state, those in held.items():
+        if those:
+            scope.tx.move(TASK.path(TASK.succeed, state), _succeeding(those, now))
 
 
-class _SucceedColumns:
-    """The hot path: columns are gathered without a dict for each task."""
+@lru_cache(maxsize=1024)
+def _succeeded(fence: int, version: int) -> Verdict:
+    # Most tasks succeed at their first attempt: they share one answer.
+    return Verdict(Receipt(None, SUCCEEDED, fence, version, WORKER))
 
-    def __init__(self) -> None:
-        self.key: list[int] = []
-        self.version: list[int] = []
-        self.fence: list[int] = []
-        self.actor: list[str] = []
-        self.trace: list[str | None] = []
-        self.result: list[str | None] = []
-        self.began: list[int] = []
 
-    def add(self, command: Succeed, row: Row, now: int) -> None:
-        self.key.append(row.key)
-        self.version.append(row.version)
-        self.fence.append(row.fence)
-        self.actor.append(f"worker:{row.owner}")
-        self.trace.append(command.trace)
-        self.result.append(command.result_json)
-        self.began.append(now - int(command.ran_s * SECOND) if command.ran_s else now)
-
-    def as_batch(self, now: int) -> dict[str, list[Any]]:
-        nothing = [None] * len(self.key)
-        return {
-            "key": self.key, "version": self.version, "fence": self.fence, "at": [now] * len(self.key),
-            "actor": self.actor, "cause": nothing, "trace": self.trace, "detail": nothing, "result": self.result,
-            "began": self.began,
-        }  # fmt: skip
+def _succeeding(held: list[tuple[Succeed, Row]], now: int) -> dict[str, Any]:
+    """The hot path: whole columns, and what is the same for all tasks only once."""
+    return {
+        "key": [row.key for _, row in held],
+        "version": [row.version for _, row in held],
+        "fence": [row.fence for _, row in held],
+        "result": once([command.result_json for command, _ in held]),
+        "began": once([now - int(command.ran_s * SECOND) for command, _ in held]),
+        "actor": once([actor(WORKER, row.owner or "") for _, row in held]),
+        "trace": once([command.trace for command, _ in held]),
+        "at": now, "cause": None, "detail": None,
+    }  # fmt: skip
 
 
 def each(scope: Scope, work: list[tuple[int, Any, Row]], decide: Callable[[Scope, Moves, Any, Row], Verdict]) -> None:
@@ -277,8 +278,10 @@ def beat(scope: Scope, work: list[tuple[int, Beat, Row]]) -> None:
         if scope.policy(row).record_heartbeats:
             moves.note(row, "task.heartbeat", by(command, row), cause=None, trace=command.trace, payload=None)
     if asking:
-        # Sorted, so that two batches that renew the same leases cannot wait for each other.
+        # Locked in order first, so that two batches that renew the same leases cannot wait for each other.
         leases = sorted(wanted)
+        if len(leases) > 1:
+            tx.query("lock_leases", keys=leases)
         columns = {"key": leases, "length": [wanted[k] for k in leases], "at": [tx.now] * len(leases)}
         renewed = {key: (until, orjson.loads(tasks)) for key, until, tasks in tx.batch("renew_lease", columns)}
         held = {k: (id_, lease, cancel, state) for k, id_, lease, cancel, state in tx.query(

@@ -17,6 +17,8 @@ class Scope:
         self.tx = tx
         self.chance = chance
         self.rows: dict[int, Row] = {}
+        self.again: set[int] = set()
+        """The tasks about which more commands of this batch follow."""
         self.verdicts: list[Verdict] = [Verdict(error=NotFound())] * size
 
     def answer(self, i: int, verdict: Verdict) -> None:
@@ -31,6 +33,8 @@ class Scope:
         return row
 
     def ended(self, row: Row, state: str, hops: int) -> None:
-        self.rows[row.key] = row._replace(
-            state=state, version=row.version + hops, owner=None, lease=None, lease_expires_at=None
-        )
+        """The same for a task that has ended: nobody asks about most of them again."""
+        if row.key in self.again:
+            self.rows[row.key] = row._replace(
+                state=state, version=row.version + hops, owner=None, lease=None, lease_expires_at=None
+            )

@@ -11,7 +11,7 @@ from onetray.clock import SECOND
 from onetray.commands import DeadLetterIt, EndCancel, Expire, Promote, SystemCommand, TimeOut
 from onetray.engine.controls import accepted, by, each
 from onetray.engine.dead import bury
-from onetray.engine.moves import Moves, told
+from onetray.engine.moves import RUN, Moves, told
 from onetray.engine.reports import illegal
 from onetray.engine.scope import Scope
 from onetray.errors import Conflict
@@ -154,6 +154,8 @@ def _promote(scope: Scope, moves: Moves, command: Promote, row: Row) -> Verdict:
     if row.state != QUEUED or passed_by(command, row) or row.run_at > scope.tx.now:
         return not_due(row)
     moves.put("promote_ready", queue=row.queue, rank=-row.priority, key=row.key, kind=row.kind)
+    # Whoever promotes a task takes its due row, the janitor or not.
+    moves.put("delete_due", at=row.run_at, key=row.key, what=RUN)
     return accepted(command, row)
 
 

@@ -6,8 +6,9 @@ Owns the shape that both databases share. What differs is in sqlite.py and postg
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from itertools import repeat
 from typing import Any, Protocol
 
 from onetray.clock import Clock
@@ -19,8 +20,17 @@ from onetray.store.names import Names
 from onetray.store.sqltext import book, migrations
 
 Columns = Mapping[str, Any]
-"""A batch in columns: a list for each, all of one length."""
+"""A batch in columns: a list for each, all of one length; what is not a list holds for every row."""
 Rows = list[tuple[Any, ...]]
+
+
+def in_rows(columns: Columns, order: Iterable[str]) -> Iterator[tuple[Any, ...]]:
+    """A batch row by row, its columns in this order."""
+    size = len(next(values for values in columns.values() if isinstance(values, list)))
+    picked = (columns[name] for name in order)
+    return zip(*(values if isinstance(values, list) else repeat(values, size) for values in picked), strict=True)
+
+
 RINGS = frozenset({"insert_event", "insert_note", "insert_ready", "promote_ready", "pause_queue"})
 """Statements that somebody may be waiting for. Moves and new tasks are such, too."""
 

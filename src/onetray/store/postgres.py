@@ -19,7 +19,7 @@ from onetray.errors import GuardFailed, MissingExtra, OutcomeUnknown, StoreError
 from onetray.machine import Transition
 from onetray.model import Row
 from onetray.store.barrier import Barrier
-from onetray.store.base import RINGS, Columns, Rows, Store
+from onetray.store.base import RINGS, Columns, Rows, Store, in_rows
 from onetray.store.names import Names
 from onetray.store.sqltext import PARAM, POSTGRES, WORDS, migration, migrations
 from onetray.store.witness import Witness, of_batch, of_move, of_submit, took_effect
@@ -98,18 +98,19 @@ class PostgresTx:
         return self._send((statement.sql, params, None), returns=statement.returns)
 
     def batch(self, name: str, columns: Columns, /, **params: Any) -> Rows:
-        statement = self._book.statements[name]
+        statement = self._book.statement(name, columns)
+        self.rings |= name in RINGS
         self.witness = self.witness or of_batch(name, columns)
         if name in ("insert_ready", "promote_ready"):
             self._entered.append(columns)
-        if not statement.returns:
-            self.rings |= name in RINGS
-            self._pending.append((statement.sql, {**columns, **params, "now": params.get("now", self._given)}, None))
-            return []
-        return self.query(name, **columns, **params)
+        given = {"now": self._given, **columns, **params}
+        if statement.returns:
+            return self._send((statement.sql, given, None))
+        self._pending.append((statement.sql, given, None))
+        return []
 
     def move(self, hops: tuple[Transition, ...], columns: Columns) -> None:
-        move = self._book.moves[tuple(h.name for h in hops)]
+        move = self._book.move(hops, columns)
         self.rings = True
         points.hit("moving")
         self.witness = self.witness or of_move(columns)
@@ -120,11 +121,11 @@ class PostgresTx:
         points.hit("moved")
 
     def lock(self, keys: list[int]) -> list[Row]:
-        found = self.query("lock_tasks", keys=keys)
+        found = list(map(Row._make, self.query("lock_tasks", keys=keys)))
         if found:
             # Never back: what was due when it was looked up is due when it is decided.
-            self._now = max(self._now or 0, found[-1][-1])
-        rows = self._with_leases_as_they_are([Row._make(r[:-1]) for r in found])
+            self._now = max(self._now or 0, found[-1].seen_at)
+        rows = self._with_leases_as_they_are(found)
         points.hit("locked")
         return rows
 
@@ -205,14 +206,15 @@ class PostgresTx:
         self._copy("task", tasks)
         if ready["key"]:
             self._entered.append(ready)
-            self._copy("ready", {"task": ready["key"], **{k: v for k, v in ready.items() if k != "key"}})
+            self._copy("ready", {"task" if k == "key" else k: values for k, values in ready.items()})
         self._copy("event", events)
 
     def _copy(self, table: str, columns: Columns) -> None:
-        sql = f"COPY onetray.{table} ({', '.join(columns)}) FROM STDIN"
+        filled = [name for name, values in columns.items() if values is not None]
+        sql = f"COPY onetray.{table} ({', '.join(filled)}) FROM STDIN"
         with self._connection.cursor() as cursor, cursor.copy(sql) as copy:
             write = copy.write_row
-            for row in zip(*columns.values(), strict=True):
+            for row in in_rows(columns, filled):
                 write(row)
 
     def new_keys(self, count: int) -> list[int]:
@@ -258,7 +260,7 @@ class PostgresTx:
     def lower_marks(self) -> None:
         """What entered a queue before its mark makes the next claim look from the start."""
         for ready in self._entered:
-            for queue, rank, key in zip(ready["queue"], ready["rank"], ready["key"], strict=True):
+            for queue, rank, key in in_rows(ready, ("queue", "rank", "key")):
                 low = self._store.low_water.get(queue)
                 if low is not None and (rank, key) < (low.rank, low.task):
                     low.reset()
@@ -295,9 +297,12 @@ class PostgresStore(Store):
         self.url, self._pooler, self.patience_s = url, pooler, patience_s
         self.low_water: dict[int, LowWater] = {}
         self._local = threading.local()
-        kwargs = {"autocommit": True, "connect_timeout": 10, "application_name": "onetray"}
-        if pooler:
-            kwargs["prepare_threshold"] = None
+        # Prepared at its first use or never. One that is to be prepared later, in a pipeline that fails before it,
+        # is remembered by psycopg as prepared without being so, and fails from then on.
+        prepare = None if pooler else 0
+        kwargs = {
+            "autocommit": True, "connect_timeout": 10, "application_name": "onetray", "prepare_threshold": prepare,
+        }  # fmt: skip
         try:
             psycopg.conninfo.conninfo_to_dict(url)
         except psycopg.ProgrammingError as e:
@@ -384,7 +389,7 @@ class PostgresStore(Store):
                 connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
                 try:
                     # Few queries over whole tables: sort in memory what fits, and compile nothing.
-                    connection.execute("SET LOCAL work_mem = '64MB'; SET LOCAL jit = off")
+                    connection.execute("SET LOCAL work_mem = '64MB'; SET LOCAL jit = off", prepare=False)
                     yield PostgresSnapshot(connection)
                 finally:
                     _roll_back(connection)
@@ -424,7 +429,7 @@ class PostgresStore(Store):
                 )
                 done = connection.execute("SELECT 1 FROM onetray.migration WHERE number = %s", (number,)).fetchone()
                 if done is None:
-                    connection.execute(migration(POSTGRES, number).encode())
+                    connection.execute(migration(POSTGRES, number).encode(), prepare=False)
                     connection.execute("INSERT INTO onetray.migration (number) VALUES (%s)", (number,))
                     applied.append(number)
         return applied

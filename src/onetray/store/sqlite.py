@@ -12,7 +12,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from heapq import merge
 from typing import Any
@@ -26,11 +26,11 @@ from onetray.clock import Clock, SystemClock
 from onetray.errors import GuardFailed, StoreError, Unavailable
 from onetray.machine import Transition
 from onetray.model import Row
-from onetray.store.base import RINGS, Columns, Rows, Store
+from onetray.store.base import RINGS, Columns, Rows, Store, in_rows
 from onetray.store.ears import FileEar
 from onetray.store.filesystem import network_filesystem
 from onetray.store.names import Names
-from onetray.store.sqltext import EVENT_COLUMNS, SQLITE, Book, Move, Statement, migration, migrations
+from onetray.store.sqltext import SQLITE, Book, Statement, migration, migrations
 
 PRAGMAS = (
     # Readers never wait for the writer, and a commit is one append and one fsync.
@@ -45,7 +45,6 @@ PRAGMAS = (
 )
 BUSY_S = 30.0
 _memory_names = itertools.count()
-_INSERT_EVENT = f"INSERT INTO event ({EVENT_COLUMNS}) VALUES ({', '.join('?' * 15)})"
 
 
 class SqliteTx:
@@ -68,27 +67,31 @@ class SqliteTx:
         return self._connection.execute(statement.sql, bound(statement, params)).fetchall()
 
     def batch(self, name: str, columns: Columns, /, **params: Any) -> Rows:
-        statement = self._book.statements[name]
+        statement = self._book.statement(name, columns)
         self.rings |= name in RINGS
         params.setdefault("now", self._now)
-        return list(self._connection.executemany(statement.sql, in_rows(statement, columns, params)))
+        given = {**params, **columns}
+        if statement.by_row:
+            return list(self._connection.executemany(statement.sql, in_rows(given, statement.columns)))
+        return self._connection.execute(statement.sql, with_batch(statement, given)).fetchall()
 
     def move(self, hops: tuple[Transition, ...], columns: Columns) -> None:
-        move: Move = self._book.moves[tuple(h.name for h in hops)]
+        move = self._book.move(hops, columns)
+        assert move.events is not None
+        given = with_batch(move.update, columns)
         self.rings = True
         points.hit("moving")
-        moved = list(self._connection.executemany(move.update.sql, in_rows(move.update, columns, {})))
-        if len(moved) != len(columns["key"]):
-            raise GuardFailed(f"{move.name} moved {len(moved)} of {len(columns['key'])} tasks")
+        self._connection.execute(move.update.sql, given)
+        moved, wanted = self._connection.changes(), len(columns["key"])
+        if moved != wanted:
+            raise GuardFailed(f"{move.name} moved {moved} of {wanted} tasks")
         points.hit("updated")
-        if len(hops) == 2:
-            self._connection.executemany(_INSERT_EVENT, [_first_hop(hops[0], r) for r in moved])
-        self._connection.executemany(_INSERT_EVENT, [r[:15] for r in moved])
+        self._connection.execute(move.events.sql, given)
         points.hit("moved")
 
     def lock(self, keys: list[int]) -> list[Row]:
         # BEGIN IMMEDIATE holds the only lock there is.
-        rows = [Row._make(r[:-1]) for r in self.query("lock_tasks", keys=keys)]
+        rows = list(map(Row._make, self.query("lock_tasks", keys=keys)))
         points.hit("locked")
         return rows
 
@@ -135,23 +138,15 @@ def _sha256_hex(*text: Any) -> str | None:
     return None if text[0] is None else hashlib.sha256(text[0].encode()).hexdigest()
 
 
-def _first_hop(hop: Transition, r: tuple[Any, ...]) -> tuple[Any, ...]:
-    return (*r[:2], r[15], r[3], r[4] - 1, *r[5:7], hop.event, hop.sources[0], hop.target, *r[10:14], None)
-
-
 def bound(statement: Statement, params: dict[str, Any]) -> dict[str, Any]:
     for name in statement.lists:
         params[name] = orjson.dumps(list(params[name])).decode()
     return params
 
 
-def in_rows(statement: Statement, columns: Columns, params: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
-    """Turn columns into the tuples that the statement binds, one for each row."""
-    some: Sequence[Any] = next(iter(columns.values()))
-    return zip(
-        *(columns[c] if c in columns else itertools.repeat(params[c], len(some)) for c in statement.columns),
-        strict=True,
-    )
+def with_batch(statement: Statement, given: Columns) -> dict[str, Any]:
+    """The parameters, and the batch as one JSON value."""
+    return {**given, "batch": orjson.dumps(list(in_rows(given, statement.columns))).decode()}
 
 
 class SqliteStore(Store):

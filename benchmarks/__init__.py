@@ -1,0 +1,1 @@
+"""How fast onetray is, measured against what the same work costs by hand. Run with `./go bench`."""

@@ -1,0 +1,72 @@
+"""`./go bench`: one command for each question that is measured."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from benchmarks.host import STORES, Host
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def bench() -> None:
+    """Measure onetray on this machine. Compare ratios of one run, not figures of two."""
+
+
+def _stores(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ...]:
+    return STORES if value == "both" else (value,)
+
+
+def _sizes(_: click.Context, __: click.Parameter, value: str) -> list[int]:
+    try:
+        return [int(size) for size in value.split(",")]
+    except ValueError:
+        raise click.BadParameter("write sizes with commas between them, e.g. 1,100") from None
+
+
+as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+store_option = click.option(
+    "--store", "stores", default="both", type=click.Choice([*STORES, "both"]), callback=_stores, help="Which database."
+)
+
+
+@bench.command()
+@as_json
+@store_option
+@click.option("--batch", "batches", default="1,10,100,500", callback=_sizes, help="Batch sizes.")
+@click.option("--jobs", type=click.IntRange(1), help="Jobs for each measurement; by default more for larger batches.")
+@click.option("--rounds", default=3, type=click.IntRange(1), help="The medians of so many rounds are given.")
+def core(as_json: bool, stores: tuple[str, ...], batches: list[int], jobs: int | None, rounds: int) -> None:
+    """Jobs per second of submit and of claim + start + succeed, beside the same work as hand-written SQL."""
+    from benchmarks.core import JOBS, compare
+
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    with Host(stores) as host:
+        for store in stores:
+            found[store] = {}
+            for batch in batches:
+                many = jobs or JOBS.get(batch, 20_000)
+                click.echo(f"{store}, batches of {batch}, {many:,} jobs, {rounds} rounds", err=True)
+                found[store][str(batch)] = compare(host, store, batch, many, rounds)
+        machine = host.machine()
+    _show({"core": found, "machine": machine}, as_json)
+
+
+def _show(result: dict[str, Any], as_json: bool) -> None:
+    """The same figures, for a program or for a reader."""
+    if as_json:
+        click.echo(json.dumps(result))
+        return
+    name, machine = next(iter(result)), result["machine"]
+    for store, rows in result[name].items():
+        headings = list(next(iter(rows.values())))
+        click.echo(f"\n{store}\n{'':>10}" + "".join(f"{h:>20}" for h in headings))
+        for label, figures in rows.items():
+            click.echo(f"{label:>10}" + "".join(f"{figures[h]:>20,}" for h in headings))
+    click.echo("\n" + "\n".join(f"{k}: {v}" for k, v in machine.items()))
+
+
+if __name__ == "__main__":
+    bench(prog_name="./go bench")

@@ -1,0 +1,53 @@
+"""The same work without an engine: what the database allows with hand-written SQL.
+
+Owns what both databases share. A limit writes the same rows into the same tables, with the same indexes,
+constraints and durability, in the same two transactions for each batch, and it checks every fence. It decides
+nothing: no retries, no lease expiry, no repeated reports, no refusals.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+from onetray.store import open_store
+
+WORKER, ACTOR, SUBMITTER = "bench", "worker:bench", "user:anonymous"
+LEASE_US = 60_000_000
+
+
+class Numbers(NamedTuple):
+    """The keys of the names under which the limit's tasks are stored."""
+
+    ns: int
+    queue: int
+    kind: int
+    policy: int
+
+
+class Claimed(NamedTuple):
+    lease: int
+    tasks: list[Any]
+    """Rows that begin with key and fence; the rest is what a worker would need."""
+
+
+class Limit(Protocol):
+    def submit(self, payloads: list[dict[str, int]]) -> None: ...
+
+    def claim(self, limit: int) -> Claimed: ...
+
+    def report(self, claimed: Claimed) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def prepare(url: str) -> Numbers:
+    """Make the schema and the names that a limit's rows refer to."""
+    store = open_store(url)
+    try:
+        store.migrate()
+        names = store.names
+        ns = names.intern_namespace("default")
+        kind = names.intern_kind(ns, "noop")
+        return Numbers(ns, names.intern_queue(ns, "default"), kind, names.policy_of_kind(kind, 60.0))
+    finally:
+        store.close()

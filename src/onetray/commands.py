@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import orjson
+
 from onetray.clock import SECOND
 from onetray.config import Limits
 from onetray.errors import InvalidInput
@@ -204,10 +206,9 @@ class Fail(Report):
         if self.retry_after_s is not None:
             seconds(self.retry_after_s, "retry_after_s")
         seconds(self.ran_s, "ran_s")
-        body = {"class": self.error_class, "message": self.message, "stage": self.stage}
+        body: dict[str, Any] = {"class": self.error_class, "message": self.message, "stage": self.stage}
         if self.detail is not None:
-            json_text(self.detail, "detail", limits.result_bytes)
-            body["detail"] = self.detail
+            body["detail"] = orjson.Fragment(json_text(self.detail, "detail", limits.result_bytes))
         self.error_json = json_text(body, "error", limits.result_bytes + 100_000)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import fields, is_dataclass
 
 import orjson
 
@@ -15,6 +16,8 @@ from onetray.errors import InvalidInput, TooLarge, shown
 from onetray.machine import ACTORS
 from onetray.model import RawJson
 
+MOST_ROWS = 10_000
+"""What one read gives, or one step of the janitor takes, at most."""
 _ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 _TRACEPARENT = re.compile(r"[\da-f]{2}-[\da-f]{32}-[\da-f]{16}-[\da-f]{2}")
 _UUID = re.compile(r"[\da-f]{8}-[\da-f]{4}-[\da-f]{4}-[\da-f]{4}-[\da-f]{12}")
@@ -71,7 +74,8 @@ def json_text(value: object, field: str, most: int) -> str:
         if isinstance(value, RawJson):
             # A plain copy: orjson takes bytes, and none of its subclasses.
             raw = bytes(value)
-            orjson.loads(raw)
+            # Written again, too: what may be read may be too deep to be written.
+            orjson.dumps(orjson.loads(raw))
         else:
             raw = orjson.dumps(value)
             # orjson writes NaN as null, without a word.
@@ -97,6 +101,8 @@ def _has_nan(value: object) -> bool:
         return any(_has_nan(v) for v in value.values())
     if isinstance(value, list | tuple):
         return any(_has_nan(v) for v in value)
+    if is_dataclass(value):
+        return any(_has_nan(getattr(value, f.name)) for f in fields(value))
     return False
 
 

@@ -195,6 +195,11 @@ class PostgresTx:
                 found += self.query("claim_kind", queue=queue, kind=kind, limit=wanted)
         return sorted(found)
 
+    def lock_request(self, ns: int, worker: str, request_key: str) -> None:
+        # Until the end of the transaction, so that it is no state of the session.
+        sql = "SELECT pg_advisory_xact_lock(hashtextextended(%(request)s, %(ns)s))"
+        self._send((sql, {"request": f"onetray {worker} {request_key}", "ns": ns}, None))
+
     def insert_tasks(self, tasks: Columns, ready: Columns, events: Columns) -> None:
         self.witness = self.witness or of_submit(tasks)
         if len(tasks["key"]) < COPY_FROM:

@@ -97,7 +97,7 @@ def must_be_done(engine: Engine, jobs: int) -> None:
         from onetray.verify import verify
 
         found: Any = verify(engine.store)
-        assert not found.violations, found.violations
+        assert not found.violations, [v.name for v in found.violations]
 
 
 def _engine(url: str) -> Engine:

@@ -15,11 +15,12 @@ from onetray.store.sqlite import PRAGMAS
 SUBMIT_TASK = """
 INSERT INTO task (key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts, spared,
     created_at, updated_at, run_at, state, payload)
-VALUES (?1, ?2, ?1, ?3, ?4, ?5, ?6, 1, 1, 0, 0, 3, 0, ?7, ?7, ?7, 'queued', ?8)"""
-SUBMIT_READY = "INSERT INTO ready (queue, rank, task, kind) VALUES (?, 0, ?, ?)"
+SELECT value ->> 0, value ->> 1, value ->> 0, ?2, ?3, ?4, ?5, 1, 1, 0, 0, 3, 0, ?6, ?6, ?6, 'queued', value ->> 2
+FROM json_each(?1)"""
+SUBMIT_READY = "INSERT INTO ready (queue, rank, task, kind) SELECT ?2, 0, value ->> 0, ?3 FROM json_each(?1)"
 SUBMIT_EVENT = """
 INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, state, actor)
-VALUES (?1, ?1, ?2, ?3, 1, 1, 0, 'task.submitted', 'queued', ?4)"""
+SELECT value ->> 0, value ->> 0, ?2, ?3, 1, 1, 0, 'task.submitted', 'queued', ?4 FROM json_each(?1)"""
 
 PICK = """
 SELECT t.key, t.fence, t.id, t.kind, t.policy, t.attempts, t.payload, t.input, t.correlation_id, t.trace
@@ -61,15 +62,16 @@ class SqliteLimit:
             self._connection.execute(f"PRAGMA {pragma}").fetchall()
 
     def submit(self, payloads: list[dict[str, int]]) -> None:
-        many, (ns, queue, kind, policy), now = self._connection.executemany, self.numbers, _now()
-        self._connection.execute("BEGIN IMMEDIATE")
+        execute, (ns, queue, kind, policy), now = self._connection.execute, self.numbers, _now()
+        execute("BEGIN IMMEDIATE")
         last = self._next("entity_key", len(payloads))
         keys = range(last - len(payloads) + 1, last + 1)
         rows = zip(keys, payloads, strict=True)
-        many(SUBMIT_TASK, [(k, str(uuid7()), ns, queue, kind, policy, now, orjson.dumps(p).decode()) for k, p in rows])
-        many(SUBMIT_READY, [(queue, key, kind) for key in keys])
-        many(SUBMIT_EVENT, [(key, now, ns, SUBMITTER) for key in keys])
-        self._connection.execute("COMMIT")
+        batch = orjson.dumps([(key, str(uuid7()), orjson.dumps(body).decode()) for key, body in rows]).decode()
+        execute(SUBMIT_TASK, (batch, ns, queue, kind, policy, now))
+        execute(SUBMIT_READY, (batch, queue, kind))
+        execute(SUBMIT_EVENT, (batch, now, ns, SUBMITTER))
+        execute("COMMIT")
 
     def claim(self, limit: int) -> Claimed:
         execute, queue, now = self._connection.execute, self.numbers.queue, _now()

@@ -135,7 +135,6 @@ class Row(NamedTuple):
 
     key: int
     ns: int
-    job: int
     state: str
     version: int
     fence: int
@@ -151,8 +150,8 @@ class Row(NamedTuple):
     priority: int
     run_at: int
     cancel_at: int | None
-    created_at: int
-    started_at: int | None
+    seen_at: int
+    """When it was read, by the clock of its store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,8 +311,7 @@ class Beaten(NamedTuple):
     lost: tuple[str, ...]
 
 
-@dataclass(slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """One command's own answer: a value, or the error that refused it."""
 
     value: Any = None

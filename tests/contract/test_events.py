@@ -217,3 +217,18 @@ def test_old_notes_can_be_removed_and_transitions_cannot(engine: Engine, clock: 
 def test_a_note_that_says_when_a_task_might_run_stays_with_its_job(engine: Engine) -> None:
     with pytest.raises(InvalidInput, match="rescheduled"):
         engine.prune_notes(["task.rescheduled"], older_than_s=1)
+
+
+def test_the_event_of_a_dead_letter_names_who_asked_for_it(engine: Engine) -> None:
+    id_ = submit(engine)
+    engine.dead_letter(id_, "policy_violation", "not allowed here", actor_name="ops", cause="ticket 7")
+    event = last(engine, id_)
+    assert (event.actor, event.cause) == ("system:ops", "ticket 7")
+
+
+def test_the_janitor_is_named_when_it_sets_a_task_aside(engine: Engine, clock: VirtualClock) -> None:
+    id_ = submit(engine, max_attempts=1)
+    running(engine)
+    clock.advance(61)
+    engine.expire_leases()
+    assert last(engine, id_).actor == "system:janitor"

@@ -7,6 +7,7 @@ the claims, which wait for nobody. A task gets its commands in the order they ar
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -42,7 +43,7 @@ HANDLERS: dict[str, Callable[[Scope, list[tuple[int, Any, Row]]], None]] = {
 
 def carry_out(store: Store, commands: Sequence[Command], chance: random.Random, names_ttl_s: float) -> list[Verdict]:
     """One transaction for all of them: everything that was accepted is durable, or nothing was."""
-    specs = {i: intern(store.names, c, names_ttl_s) for i, c in enumerate(commands) if isinstance(c, Submit)}
+    specs = intern(store.names, commands, names_ttl_s)
     with store.transaction() as tx:
         scope = Scope(tx, len(commands), chance)
         within(scope, commands, specs)
@@ -50,56 +51,55 @@ def carry_out(store: Store, commands: Sequence[Command], chance: random.Random, 
 
 
 def within(scope: Scope, commands: Sequence[Command], specs: dict[int, Spec]) -> None:
-    about: list[tuple[int, TaskCommand]] = []
-    claims: list[tuple[int, Claim]] = []
-    for i, c in enumerate(commands):
-        if isinstance(c, TaskCommand):
-            about.append((i, c))
-        elif isinstance(c, Claim):
-            claims.append((i, c))
+    about = [(i, c) for i, c in enumerate(commands) if isinstance(c, TaskCommand)]
     if about:
         _about_tasks(scope, about)
     new = [(i, c, spec) for i, spec in specs.items() if isinstance(c := commands[i], Submit)]
     if new:
         submit(scope, new)
+    claims = [(i, c) for i, c in enumerate(commands) if isinstance(c, Claim)]
     if claims:
         claim(scope, claims)
 
 
 def _about_tasks(scope: Scope, about: list[tuple[int, TaskCommand]]) -> None:
-    left = _keyed(scope.tx, about)
-    scope.rows = {row.key: row for row in scope.tx.lock(sorted({key for _, _, key in left}))}
-    while left:
-        left = _round(scope, left)
+    keys = _keys(scope.tx, about)
+    scope.rows = {row.key: row for row in scope.tx.lock(sorted(set(keys.values())))}
+    while about:
+        about = _round(scope, about, keys)
 
 
-def _keyed(tx: Tx, about: list[tuple[int, TaskCommand]]) -> list[tuple[int, TaskCommand, int]]:
-    """Each command with the key of its task; 0 for a task that does not exist."""
+def _keys(tx: Tx, about: list[tuple[int, TaskCommand]]) -> dict[int | str, int]:
+    """The key of each task, by what the commands call it. Unknown tasks have none."""
+    keys: dict[int | str, int] = {c.task: c.task for _, c in about if isinstance(c.task, int)}
     ids = {c.task for _, c in about if isinstance(c.task, str)}
-    known: dict[str, int] = dict(tx.query("keys_of", ids=sorted(ids))) if ids else {}
-    return [(i, c, known.get(c.task, 0) if isinstance(c.task, str) else c.task) for i, c in about]
+    if ids:
+        keys.update(tx.query("keys_of", ids=sorted(ids)))
+    return keys
 
 
-def _round(scope: Scope, items: list[tuple[int, TaskCommand, int]]) -> list[tuple[int, TaskCommand, int]]:
+def _round(
+    scope: Scope, about: list[tuple[int, TaskCommand]], keys: dict[int | str, int]
+) -> list[tuple[int, TaskCommand]]:
     """Carry out the first command about each task; the others have to wait for it and are returned.
 
     A statement that names a task twice would apply one of the two silently.
     """
-    rows, namespaces = scope.rows, {c.namespace: scope.tx.names.namespace(c.namespace) for _, c, _ in items}
-    by_verb: dict[str, list[tuple[int, TaskCommand, Row]]] = {}
+    rows, namespaces = scope.rows, {c.namespace: scope.tx.names.namespace(c.namespace) for _, c in about}
+    by_verb: dict[str, list[tuple[int, TaskCommand, Row]]] = defaultdict(list)
     seen: set[int] = set()
-    later: list[tuple[int, TaskCommand, int]] = []
-    for item in items:
-        i, command, key = item
-        row = rows.get(key)
+    later: list[tuple[int, TaskCommand]] = []
+    for item in about:
+        i, command = item
+        row = rows.get(keys.get(command.task, 0))
         if row is None or row.ns != namespaces[command.namespace]:
             scope.answer(i, Verdict(error=NotFound(f"there is no task {command.task}", task=command.task)))
-        elif key in seen:
+        elif row.key in seen:
             later.append(item)
         else:
-            seen.add(key)
-            by_verb.setdefault(command.verb, []).append((i, command, row))
-    scope.again = {key for _, _, key in later}
+            seen.add(row.key)
+            by_verb[command.verb].append((i, command, row))
+    scope.again = {keys[command.task] for _, command in later}
     for verb in sorted(by_verb):
         HANDLERS[verb](scope, by_verb[verb])
     return later

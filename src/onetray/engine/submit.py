@@ -6,13 +6,15 @@ Owns how a task begins: its row, its ready or due row, its first event.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import orjson
 from uuid_utils import uuid7
 
 from onetray.clock import SECOND
-from onetray.commands import Submit, run_at_us
+from onetray.commands import Command, Submit, run_at_us
 from onetray.engine.moves import DEADLINE, QUEUE_TTL, RUN, Moves, actor
 from onetray.engine.scope import Scope
 from onetray.errors import KeyReused
@@ -30,8 +32,8 @@ class Spec:
     queue: int
     kind: int
     policy: int
-    priority: int
     max_attempts: int
+    priority: int
     run_at: int | None
     payload: str
     actor: str
@@ -44,8 +46,32 @@ class Spec:
     id: str = field(default_factory=lambda: str(uuid7()))
 
 
-def intern(names: Names, command: Submit, policy_ttl_s: float) -> Spec:
-    """Turn a command's names into numbers. Done before the transaction: it may have to add some."""
+def intern(names: Names, commands: Sequence[Command], policy_ttl_s: float) -> dict[int, Spec]:
+    """Turn the names in submits into numbers. Done before the transaction: it may have to add some."""
+    known: dict[tuple[object, ...], _Numbers] = {}
+    specs: dict[int, Spec] = {}
+    for i, c in enumerate(commands):
+        if isinstance(c, Submit):
+            asked = c.namespace, c.queue, c.kind, c.max_attempts, id(c.policy)
+            numbers = known.get(asked)
+            if numbers is None:
+                numbers = known[asked] = _numbers(names, c, policy_ttl_s)
+            specs[i] = Spec(
+                *numbers, c.priority, c.run_at, c.payload_json, actor(c.actor, c.actor_name), c.correlation_id,
+                c.trace, c.cause, None, c.delay_s,
+            )  # fmt: skip
+    return specs
+
+
+class _Numbers(NamedTuple):
+    ns: int
+    queue: int
+    kind: int
+    policy: int
+    max_attempts: int
+
+
+def _numbers(names: Names, command: Submit, policy_ttl_s: float) -> _Numbers:
     ns = names.intern_namespace(command.namespace)
     kind = names.intern_kind(ns, command.kind)
     if command.policy is None:
@@ -56,56 +82,55 @@ def intern(names: Names, command: Submit, policy_ttl_s: float) -> Spec:
     if command.max_attempts is not None and command.max_attempts != policy.max_attempts:
         policy_key = names.intern_policy(policy.with_(max_attempts=command.max_attempts))
         policy = names.policy(policy_key)
-    return Spec(
-        ns=ns, queue=names.intern_queue(ns, command.queue), kind=kind, policy=policy_key, priority=command.priority,
-        max_attempts=policy.max_attempts, run_at=command.run_at, delay_s=command.delay_s,
-        payload=command.payload_json, actor=actor(command.actor, command.actor_name),
-        correlation_id=command.correlation_id, trace=command.trace, cause=command.cause,
-    )  # fmt: skip
+    return _Numbers(ns, names.intern_queue(ns, command.queue), kind, policy_key, policy.max_attempts)
 
 
 def submit(scope: Scope, work: list[tuple[int, Submit, Spec]]) -> None:
     fresh = _take_keys(scope, work)
-    for (i, command, _), receipt in zip(fresh, write_tasks(scope.tx, [spec for _, _, spec in fresh]), strict=True):
-        scope.answer(i, Verdict(receipt._replace(actor=command.actor)))
+    for (i, c, _), receipt in zip(fresh, write_tasks(scope.tx, [spec for _, _, spec in fresh]), strict=True):
+        scope.verdicts[i] = Verdict(receipt if c.actor == receipt.actor else receipt._replace(actor=c.actor))
 
 
 def write_tasks(tx: Tx, specs: list[Spec]) -> list[Receipt]:
     """Write new tasks with all that belongs to them."""
     if not specs:
         return []
-    now, n, moves = tx.now, len(specs), Moves(tx)
+    now, moves = tx.now, Moves(tx)
     _number(tx, specs)
-    for spec in specs:
-        if spec.run_at is None:
-            spec.run_at = run_at_us(now, None, spec.delay_s)
-        _note_due(tx, moves, spec, now)
-    keys, nows, ones = [s.key for s in specs], [now] * n, [1] * n
-    zeros, nothing, ns = [0] * n, [None] * n, [s.ns for s in specs]
-    correlation, trace = [s.correlation_id for s in specs], [s.trace for s in specs]
+    _note_due(tx, moves, specs, now)
+    keys = [s.key for s in specs]
+    where = _alike(specs, "ns", "queue", "kind", "policy", "priority", "max_attempts", "run_at")
+    whence = _alike(specs, "correlation_id", "trace", "retry_of", "actor", "cause")
+    first = {"version": 1, "fence": 1, "attempts": 0, "state": QUEUED}
     tasks = {
-        "key": keys, "id": [s.id for s in specs], "job": keys, "ns": ns, "queue": [s.queue for s in specs],
-        "kind": [s.kind for s in specs], "policy": [s.policy for s in specs], "version": ones, "fence": ones,
-        "priority": [s.priority for s in specs], "attempts": zeros,
-        "max_attempts": [s.max_attempts for s in specs], "spared": zeros, "created_at": nows, "updated_at": nows,
-        "run_at": [s.run_at for s in specs], "state": [QUEUED] * n, "retry_of": [s.retry_of for s in specs],
-        "correlation_id": correlation, "trace": trace, "payload": [s.payload for s in specs],
+        "key": keys, "id": [s.id for s in specs], "job": keys, "payload": [s.payload for s in specs], **where, **first,
+        **_only(whence, "correlation_id", "trace", "retry_of"), "spared": 0, "created_at": now, "updated_at": now,
     }  # fmt: skip
     claimable = [s for s in specs if s.run_at is not None and s.run_at <= now]
     ready = {
-        "queue": [s.queue for s in claimable],
-        "rank": [-s.priority for s in claimable],
         "key": [s.key for s in claimable],
-        "kind": [s.kind for s in claimable],
+        "rank": [-s.priority for s in claimable],
+        **_alike(claimable, "queue", "kind"),
     }
     events = {
-        "entity": keys, "job": keys, "ts": nows, "ns": ns, "version": ones, "fence": ones, "attempts": zeros,
-        "type": [TASK.submit.event] * n, "was": nothing, "state": [QUEUED] * n, "actor": [s.actor for s in specs],
-        "correlation_id": correlation, "cause": [s.cause for s in specs], "trace": trace, "payload": nothing,
+        "entity": keys, "job": keys, **first, **_only(whence, "correlation_id", "trace", "actor", "cause"),
+        "ts": now, "ns": where["ns"], "type": TASK.submit.event, "was": None, "payload": None,
     }  # fmt: skip
     tx.insert_tasks(tasks, ready, events)
     moves.flush()
     return [Receipt(s.id, QUEUED, 1, 1) for s in specs]
+
+
+def _alike(specs: list[Spec], *fields: str) -> dict[str, Any]:
+    """Columns, given once when all of them are the same for all tasks: every mixture is a statement of its own."""
+    columns = {field: [getattr(s, field) for s in specs] for field in fields}
+    if specs and all(values.count(values[0]) == len(values) for values in columns.values()):
+        return {field: values[0] for field, values in columns.items()}
+    return columns
+
+
+def _only(columns: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: columns[name] for name in names}
 
 
 def _number(tx: Tx, specs: list[Spec]) -> None:
@@ -116,15 +141,19 @@ def _number(tx: Tx, specs: list[Spec]) -> None:
             spec.key = key
 
 
-def _note_due(tx: Tx, moves: Moves, spec: Spec, now: int) -> None:
-    policy = tx.names.policy(spec.policy)
-    assert spec.run_at is not None
-    if spec.run_at > now:
-        moves.due(spec.run_at, spec.key, RUN, 1)
-    if policy.queue_ttl_s is not None:
-        moves.due(max(spec.run_at, now) + int(policy.queue_ttl_s * SECOND), spec.key, QUEUE_TTL, 1)
-    if policy.deadline_s is not None:
-        moves.due(now + int(policy.deadline_s * SECOND), spec.key, DEADLINE, 0)
+def _note_due(tx: Tx, moves: Moves, specs: list[Spec], now: int) -> None:
+    """Say when each task may run, and note what the janitor has to do about it."""
+    policies = {key: tx.names.policy(key) for key in {s.policy for s in specs}}
+    for spec in specs:
+        if spec.run_at is None:
+            spec.run_at = run_at_us(now, None, spec.delay_s)
+        if spec.run_at > now:
+            moves.due(spec.run_at, spec.key, RUN, 1)
+        policy = policies[spec.policy]
+        if policy.queue_ttl_s is not None:
+            moves.due(max(spec.run_at, now) + int(policy.queue_ttl_s * SECOND), spec.key, QUEUE_TTL, 1)
+        if policy.deadline_s is not None:
+            moves.due(now + int(policy.deadline_s * SECOND), spec.key, DEADLINE, 0)
 
 
 def body_hash(command: Submit) -> str:

@@ -48,7 +48,9 @@ def _expire(scope: Scope, moves: Moves, command: Expire, row: Row) -> Verdict:
         return accepted(command, _end(scope, moves, command, row, "cancel was requested"))
     error = told(**{"class": "LeaseExpired", "message": f"worker {row.owner} stopped renewing its lease"})
     if row.state == ASSIGNED and row.spared >= MAX_SPARED:
-        return accepted(command, bury(scope, moves, row, "infrastructure_failure", "fetch", error, after=command))
+        return accepted(
+            command, bury(scope, moves, row, "infrastructure_failure", "fetch", error, after=command, by=by(command))
+        )
     if row.state == RUNNING and row.attempts >= row.max_attempts:
         return accepted(command, _exhausted(scope, moves, command, row, error, "exhausted_retries"))
     never_started = row.state == ASSIGNED
@@ -69,7 +71,7 @@ def _reopen(scope: Scope, moves: Moves, command: SystemCommand, row: Row, never_
 
 def _exhausted(scope: Scope, moves: Moves, command: SystemCommand, row: Row, error: str, reason: str) -> Row:
     if scope.policy(row).on_exhaustion == "dead_letter":
-        return bury(scope, moves, row, reason, "exec", error, after=command)
+        return bury(scope, moves, row, reason, "exec", error, after=command, by=by(command))
     return scope.now_is(_failed(moves, command, row, error, reason))
 
 
@@ -178,6 +180,7 @@ def _dead_letter(scope: Scope, moves: Moves, command: DeadLetterIt, row: Row) ->
         return not_due(row)
     error: dict[str, Any] = {"class": "PolicyError", "message": command.message or command.reason_code}
     moved = bury(
-        scope, moves, row, command.reason_code, command.stage, told(**error), after=command, cause=command.cause
-    )
+        scope, moves, row, command.reason_code, command.stage, told(**error), after=command, by=by(command),
+        cause=command.cause,
+    )  # fmt: skip
     return accepted(command, moved)

@@ -6,8 +6,9 @@ Owns the shape that both databases share. What differs is in sqlite.py and postg
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from itertools import repeat
 from typing import Any, Protocol
 
 from onetray.clock import Clock
@@ -19,8 +20,17 @@ from onetray.store.names import Names
 from onetray.store.sqltext import book, migrations
 
 Columns = Mapping[str, Any]
-"""A batch in columns: a list for each, all of one length."""
+"""A batch in columns: a list for each, all of one length; what is not a list holds for every row."""
 Rows = list[tuple[Any, ...]]
+
+
+def in_rows(columns: Columns, order: Iterable[str]) -> Iterator[tuple[Any, ...]]:
+    """A batch row by row, its columns in this order."""
+    size = len(next(values for values in columns.values() if isinstance(values, list)))
+    picked = (columns[name] for name in order)
+    return zip(*(values if isinstance(values, list) else repeat(values, size) for values in picked), strict=True)
+
+
 RINGS = frozenset({"insert_event", "insert_note", "insert_ready", "promote_ready", "pause_queue"})
 """Statements that somebody may be waiting for. Moves and new tasks are such, too."""
 
@@ -42,10 +52,7 @@ class Tx(Protocol):
         ...
 
     def move(self, hops: tuple[Transition, ...], columns: Columns) -> None:
-        """Change the state of these tasks and write one event for each hop. The only way to do so.
-
-        A column may be one value instead of a list: it holds for all rows.
-        """
+        """Change the state of these tasks and write one event for each hop. The only way to do so."""
         ...
 
     def lock(self, keys: list[int]) -> list[Row]:
@@ -54,6 +61,10 @@ class Tx(Protocol):
 
     def pick(self, queue: int, kinds: list[int] | None, limit: int) -> Rows:
         """Lock claimable tasks, highest priority first, then oldest; skip what others have locked."""
+        ...
+
+    def lock_request(self, ns: int, worker: str, request_key: str) -> None:
+        """Wait for the same claim, made at the same time: what it locks would be skipped, and nothing be found."""
         ...
 
     def insert_tasks(self, tasks: Columns, ready: Columns, events: Columns) -> None: ...

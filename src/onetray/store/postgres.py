@@ -19,16 +19,16 @@ from onetray.errors import GuardFailed, MissingExtra, OutcomeUnknown, StoreError
 from onetray.machine import Transition
 from onetray.model import Row
 from onetray.store.barrier import Barrier
-from onetray.store.base import RINGS, Columns, Rows, Store
+from onetray.store.base import RINGS, Columns, Rows, Store, in_rows
 from onetray.store.names import Names
-from onetray.store.sqltext import PARAM, POSTGRES, WORDS, migration, migrations
+from onetray.store.sqltext import PARAM, POSTGRES, WORDS, Statement, migration, migrations
 from onetray.store.witness import Witness, of_batch, of_move, of_submit, took_effect
 
 try:
     import psycopg
     from psycopg import Connection
     from psycopg.rows import dict_row
-    from psycopg_pool import ConnectionPool, PoolTimeout
+    from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
     from onetray.store.listen import CHANNEL, Listener
 except ImportError as e:  # pragma: no cover
@@ -38,7 +38,13 @@ COPY_FROM = 50
 """From this many tasks on COPY is faster than an INSERT of arrays."""
 MIGRATION_LOCK = 7_136_211_505
 _CLOCK = WORDS[POSTGRES]["clock"].replace(":now", "%(now)s")
-_BEGIN = f"SELECT pg_current_xact_id()::text, {_CLOCK}"
+# Every statement of a transaction finds its rows through an index. Without statistics, or with old ones, the planner
+# may prefer to read a whole table, or to sort all that is claimable.
+_BY_INDEX = ", ".join(
+    f"set_config('{name}', 'off', true)"
+    for name in ("enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin", "enable_sort", "jit")
+)
+_BEGIN = f"SELECT pg_current_xact_id()::text, {_CLOCK}, {_BY_INDEX}"
 _START = -(2**31), 0
 WAIT_S = 0.02
 """How long a reader of the feed waits for writers that are about to commit."""
@@ -95,35 +101,37 @@ class PostgresTx:
         statement = self._book.statements[name]
         self.rings |= name in RINGS
         params.setdefault("now", self._given)
-        return self._send((statement.sql, params, None), returns=statement.returns)
+        return self._send((statement.sql, bound(statement, params), None), returns=statement.returns)
 
     def batch(self, name: str, columns: Columns, /, **params: Any) -> Rows:
-        statement = self._book.statements[name]
+        statement = self._book.statement(name, columns)
+        self.rings |= name in RINGS
         self.witness = self.witness or of_batch(name, columns)
         if name in ("insert_ready", "promote_ready"):
             self._entered.append(columns)
-        if not statement.returns:
-            self.rings |= name in RINGS
-            self._pending.append((statement.sql, {**columns, **params, "now": params.get("now", self._given)}, None))
-            return []
-        return self.query(name, **columns, **params)
+        given = bound(statement, {"now": self._given, **columns, **params})
+        if statement.returns:
+            return self._send((statement.sql, given, None))
+        self._pending.append((statement.sql, given, None))
+        return []
 
     def move(self, hops: tuple[Transition, ...], columns: Columns) -> None:
         move = self._book.move(hops, columns)
         self.rings = True
         points.hit("moving")
         self.witness = self.witness or of_move(columns)
-        self._pending.append((move.update.sql, dict(columns), len(columns["key"])))
+        self._pending.append((move.update.sql, bound(move.update, columns), len(columns["key"])))
         if points.hook is not None:
             self._send()
         points.hit("updated")
         points.hit("moved")
 
     def lock(self, keys: list[int]) -> list[Row]:
-        found = self.query("lock_tasks", keys=keys)
+        found = list(map(Row._make, self.query("lock_tasks", keys=keys)))
         if found:
-            self._now = found[-1][-1]
-        rows = self._with_leases_as_they_are([Row._make(r[:-1]) for r in found])
+            # Never back: what was due when it was looked up is due when it is decided.
+            self._now = max(self._now or 0, found[-1].seen_at)
+        rows = self._with_leases_as_they_are(found)
         points.hit("locked")
         return rows
 
@@ -187,6 +195,11 @@ class PostgresTx:
                 found += self.query("claim_kind", queue=queue, kind=kind, limit=wanted)
         return sorted(found)
 
+    def lock_request(self, ns: int, worker: str, request_key: str) -> None:
+        # Until the end of the transaction, so that it is no state of the session.
+        sql = "SELECT pg_advisory_xact_lock(hashtextextended(%(request)s, %(ns)s))"
+        self._send((sql, {"request": f"onetray {worker} {request_key}", "ns": ns}, None))
+
     def insert_tasks(self, tasks: Columns, ready: Columns, events: Columns) -> None:
         self.witness = self.witness or of_submit(tasks)
         if len(tasks["key"]) < COPY_FROM:
@@ -199,14 +212,15 @@ class PostgresTx:
         self._copy("task", tasks)
         if ready["key"]:
             self._entered.append(ready)
-            self._copy("ready", {"task": ready["key"], **{k: v for k, v in ready.items() if k != "key"}})
+            self._copy("ready", {"task" if k == "key" else k: values for k, values in ready.items()})
         self._copy("event", events)
 
     def _copy(self, table: str, columns: Columns) -> None:
-        sql = f"COPY onetray.{table} ({', '.join(columns)}) FROM STDIN"
+        filled = [name for name, values in columns.items() if values is not None]
+        sql = f"COPY onetray.{table} ({', '.join(filled)}) FROM STDIN"
         with self._connection.cursor() as cursor, cursor.copy(sql) as copy:
             write = copy.write_row
-            for row in zip(*columns.values(), strict=True):
+            for row in in_rows(columns, filled):
                 write(row)
 
     def new_keys(self, count: int) -> list[int]:
@@ -240,7 +254,7 @@ class PostgresTx:
             with self._connection.pipeline():
                 cursors = [self._connection.execute(sql, params) for sql, params, _ in todo]
         if begins:
-            self.xid, self._now = cursors[1].fetchall()[0]
+            self.xid, self._now, *_ = cursors[1].fetchall()[0]
             points.hit("begun")
         for (sql, _, expected), cursor in zip(todo, cursors, strict=True):
             if expected is not None:
@@ -252,7 +266,7 @@ class PostgresTx:
     def lower_marks(self) -> None:
         """What entered a queue before its mark makes the next claim look from the start."""
         for ready in self._entered:
-            for queue, rank, key in zip(ready["queue"], ready["rank"], ready["key"], strict=True):
+            for queue, rank, key in in_rows(ready, ("queue", "rank", "key")):
                 low = self._store.low_water.get(queue)
                 if low is not None and (rank, key) < (low.rank, low.task):
                     low.reset()
@@ -260,6 +274,16 @@ class PostgresTx:
     def flush(self) -> None:
         if self.xid is not None or len(self._pending) > 1:
             self._send()
+
+
+def bound(statement: Statement, params: Columns) -> dict[str, Any]:
+    """The parameters, with lists of numbers as PostgreSQL writes them: psycopg takes ten times as long for that."""
+    arrays = {name: _array(params[name]) for name in statement.numbers}
+    return {**params, **arrays}
+
+
+def _array(numbers: list[int | None]) -> str:
+    return "{" + ",".join(map(str, numbers)).replace("None", "NULL") + "}"
 
 
 class PostgresSnapshot:
@@ -289,9 +313,12 @@ class PostgresStore(Store):
         self.url, self._pooler, self.patience_s = url, pooler, patience_s
         self.low_water: dict[int, LowWater] = {}
         self._local = threading.local()
-        kwargs = {"autocommit": True, "connect_timeout": 10, "application_name": "onetray"}
-        if pooler:
-            kwargs["prepare_threshold"] = None
+        # Prepared at its first use or never. One that is to be prepared later, in a pipeline that fails before it,
+        # is remembered by psycopg as prepared without being so, and fails from then on.
+        prepare = None if pooler else 0
+        kwargs = {
+            "autocommit": True, "connect_timeout": 10, "application_name": "onetray", "prepare_threshold": prepare,
+        }  # fmt: skip
         try:
             psycopg.conninfo.conninfo_to_dict(url)
         except psycopg.ProgrammingError as e:
@@ -315,6 +342,8 @@ class PostgresStore(Store):
         try:
             with self._pool.connection() as connection:
                 yield connection
+        except PoolClosed as e:
+            raise Unavailable("the store is closed") from e
         except PoolTimeout as e:
             raise Unavailable(f"no connection to PostgreSQL could be had: {e}") from e
 
@@ -364,7 +393,7 @@ class PostgresStore(Store):
     def read(self, name: str, /, **params: Any) -> Rows:
         statement = self.book.statements[name]
         params.setdefault("now", self.clock.now() if self.clock else None)
-        return self._fetch(statement.sql, params)
+        return self._fetch(statement.sql, bound(statement, params))
 
     def read_sql(self, sql: str, /, **params: Any) -> Rows:
         return self._fetch(PARAM.sub(r"%(\1)s", sql.replace("%", "%%")), params)
@@ -376,7 +405,7 @@ class PostgresStore(Store):
                 connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
                 try:
                     # Few queries over whole tables: sort in memory what fits, and compile nothing.
-                    connection.execute("SET LOCAL work_mem = '64MB'; SET LOCAL jit = off")
+                    connection.execute("SET LOCAL work_mem = '64MB'; SET LOCAL jit = off", prepare=False)
                     yield PostgresSnapshot(connection)
                 finally:
                     _roll_back(connection)
@@ -416,7 +445,7 @@ class PostgresStore(Store):
                 )
                 done = connection.execute("SELECT 1 FROM onetray.migration WHERE number = %s", (number,)).fetchone()
                 if done is None:
-                    connection.execute(migration(POSTGRES, number).encode())
+                    connection.execute(migration(POSTGRES, number).encode(), prepare=False)
                     connection.execute("INSERT INTO onetray.migration (number) VALUES (%s)", (number,))
                     applied.append(number)
         return applied

@@ -12,7 +12,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from heapq import merge
 from typing import Any
@@ -26,7 +26,7 @@ from onetray.clock import Clock, SystemClock
 from onetray.errors import GuardFailed, StoreError, Unavailable
 from onetray.machine import Transition
 from onetray.model import Row
-from onetray.store.base import RINGS, Columns, Rows, Store
+from onetray.store.base import RINGS, Columns, Rows, Store, in_rows
 from onetray.store.ears import FileEar
 from onetray.store.filesystem import network_filesystem
 from onetray.store.names import Names
@@ -67,16 +67,18 @@ class SqliteTx:
         return self._connection.execute(statement.sql, bound(statement, params)).fetchall()
 
     def batch(self, name: str, columns: Columns, /, **params: Any) -> Rows:
-        statement = self._book.statements[name]
+        statement = self._book.statement(name, columns)
         self.rings |= name in RINGS
         params.setdefault("now", self._now)
-        return list(self._connection.executemany(statement.sql, in_rows(statement, columns, params)))
+        given = {**params, **columns}
+        if statement.by_row:
+            return list(self._connection.executemany(statement.sql, in_rows(given, statement.columns)))
+        return self._connection.execute(statement.sql, with_batch(statement, given)).fetchall()
 
     def move(self, hops: tuple[Transition, ...], columns: Columns) -> None:
         move = self._book.move(hops, columns)
         assert move.events is not None
-        rows = zip(*(columns[c] for c in move.update.columns), strict=True)
-        given = {**columns, "batch": orjson.dumps(list(rows)).decode()}
+        given = with_batch(move.update, columns)
         self.rings = True
         points.hit("moving")
         self._connection.execute(move.update.sql, given)
@@ -89,7 +91,7 @@ class SqliteTx:
 
     def lock(self, keys: list[int]) -> list[Row]:
         # BEGIN IMMEDIATE holds the only lock there is.
-        rows = [Row._make(r[:-1]) for r in self.query("lock_tasks", keys=keys)]
+        rows = list(map(Row._make, self.query("lock_tasks", keys=keys)))
         points.hit("locked")
         return rows
 
@@ -98,6 +100,9 @@ class SqliteTx:
             return self.query("claim_any", queue=queue, rank=-(2**31), task=0, limit=limit)
         found = [self.query("claim_kind", queue=queue, kind=k, limit=limit) for k in kinds]
         return found[0] if len(found) == 1 else list(itertools.islice(merge(*found), limit))
+
+    def lock_request(self, ns: int, worker: str, request_key: str) -> None:
+        return
 
     def insert_tasks(self, tasks: Columns, ready: Columns, events: Columns) -> None:
         self.batch("insert_task", tasks)
@@ -139,13 +144,9 @@ def bound(statement: Statement, params: dict[str, Any]) -> dict[str, Any]:
     return params
 
 
-def in_rows(statement: Statement, columns: Columns, params: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
-    """Turn columns into the tuples that the statement binds, one for each row."""
-    some: Sequence[Any] = next(iter(columns.values()))
-    return zip(
-        *(columns[c] if c in columns else itertools.repeat(params[c], len(some)) for c in statement.columns),
-        strict=True,
-    )
+def with_batch(statement: Statement, given: Columns) -> dict[str, Any]:
+    """The parameters, and the batch as one JSON value."""
+    return {**given, "batch": orjson.dumps(list(in_rows(given, statement.columns))).decode()}
 
 
 class SqliteStore(Store):
@@ -188,6 +189,8 @@ class SqliteStore(Store):
     @contextmanager
     def transaction(self) -> Iterator[SqliteTx]:
         with self._writing:
+            if self._closed:
+                raise Unavailable("the store is closed")
             connection = self._writer
             try:
                 connection.execute("BEGIN IMMEDIATE")
@@ -261,7 +264,12 @@ class SqliteStore(Store):
 
     def version(self) -> int:
         with self._reader() as connection:
-            return _number(connection, "PRAGMA user_version")
+            number = _number(connection, "PRAGMA user_version")
+            ours = _number(connection, "SELECT count(*) FROM sqlite_schema WHERE name = 'event_entity_version'")
+        if number and not ours:
+            # Others number their schemas in the same place.
+            raise StoreError(f"{self._name} is another program's database: name a file of its own", path=self._name)
+        return number
 
     def migrate(self) -> list[int]:
         applied = []
@@ -352,6 +360,9 @@ def _path(url: str) -> str | None:
     parts = urlsplit(url)
     if parts.netloc or not parts.path.strip("/"):
         raise StoreError(f"{url!r} names no file: write sqlite:///relative.db or sqlite:////absolute.db", url=url)
+    if parts.query or parts.fragment or url.endswith(("?", "#")):
+        # Cut off, it would be another file.
+        raise StoreError(f"{url!r}: there are no options; write %3F for a ? and %23 for a # in a file's name", url=url)
     return os.path.abspath(unquote(parts.path[1:]))
 
 

@@ -4,10 +4,11 @@ The files hold one text for both. What differs is filled in here:
 
     onetray.x        the table x: in its schema on PostgreSQL, by its bare name on SQLite
     :x               a parameter
-    b.x              column x of the batch: a joined unnest() on PostgreSQL; on SQLite a move joins json_each(), and
-                     any other statement is run once for each row of the batch and b.x is a parameter
+    b.x              column x of the batch: a joined unnest() on PostgreSQL, a joined json_each() on SQLite. Where the
+                     whole batch has one value for it, it is a parameter instead
     {in:x:type}      membership in a list that is passed as one parameter
-    {from_batch} {using_batch} {join_batch}    where the batch is brought in
+    {from_batch} {using_batch} {join_batch}    where the batch is brought in. SQLite knows no DELETE … USING: such a
+                     statement is run there once for each row
     {clock} {greatest} {for_update…} {skip_locked…}
 
 States are named by the lifecycle alone: no statement holds one.
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -67,6 +68,7 @@ EVENT_COLUMNS = (
 _SECTION = re.compile(r"^-- (name|move|word): (.+)$", re.MULTILINE)
 _BATCH = re.compile(r"\bb\.(\w+)")
 PARAM = re.compile(r"(?<![:\w]):([a-z_]+)")
+_NUMBERS = re.compile(r":([a-z_]+)::(?:bigint|integer)\[\]")
 _IN = re.compile(r"\{in:(\w+):(\w+)\}")
 
 
@@ -80,6 +82,10 @@ class Statement:
     returns: bool = True
     lists: tuple[str, ...] = ()
     """The parameters that carry a whole list."""
+    by_row: bool = False
+    """To be run once for each row of its batch."""
+    numbers: tuple[str, ...] = ()
+    """The parameters that carry a whole list of numbers, on PostgreSQL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,20 +105,25 @@ class Book:
     statements: dict[str, Statement]
     moves: dict[tuple[str, ...], Move]
 
+    def statement(self, name: str, columns: Mapping[str, Any]) -> Statement:
+        """The statement for a batch whose columns are given as these are: a list, or one value for all rows."""
+        return _statement(name, self.dialect, _once(columns))
+
     def move(self, hops: tuple[Transition, ...], columns: Mapping[str, Any]) -> Move:
-        """The statement for a move whose columns are given as these are: a list, or one value for all rows."""
-        once = frozenset(c for c, values in columns.items() if not isinstance(values, list))
-        return _move(hops, self.dialect, once)
+        return _move(hops, self.dialect, _once(columns))
+
+
+def _once(columns: Mapping[str, Any]) -> frozenset[str]:
+    return frozenset(column for column, values in columns.items() if not isinstance(values, list))
 
 
 @cache
 def book(dialect: str) -> Book:
-    sections = list(_sections())
-    words = {name: body for kind, name, body in sections if kind == "word"}
-    statements = {n: _statement(n, b, words, dialect) for k, n, b in sections if k == "name"}
+    statements = {name: _statement(name, dialect) for name in _bodies("name")}
     moves = {}
-    for names in _move_bodies():
-        moves[names] = _move(tuple(TASK.by_name[name] for name in names), dialect)
+    for names in _bodies("move"):
+        hops = tuple(TASK.by_name[name] for name in names.split(", "))
+        moves[tuple(h.name for h in hops)] = _move(hops, dialect)
     every_transition_has_a_statement(TASK, moves)
     return Book(dialect, statements, moves)
 
@@ -132,54 +143,71 @@ def _sections() -> Iterator[tuple[str, str, str]]:
 
 
 @cache
-def _move_bodies() -> dict[tuple[str, ...], str]:
-    return {tuple(name.split(", ")): body for kind, name, body in _sections() if kind == "move"}
+def _bodies(kind: str) -> dict[str, str]:
+    return {name: body for k, name, body in _sections() if k == kind}
 
 
-def _statement(name: str, body: str, words: dict[str, str], dialect: str) -> Statement:
-    for word, replacement in words.items():
-        body = body.replace("{" + word + "}", replacement)
+@cache
+def _statement(name: str, dialect: str, once: frozenset[str] = frozenset()) -> Statement:
+    body = _bodies("name")[name]
+    for word, text in _bodies("word").items():
+        body = body.replace("{" + word + "}", text)
+    return _render(name, _with_parameters(name, body, dialect, once), dialect)
+
+
+def _with_parameters(name: str, body: str, dialect: str, once: frozenset[str]) -> str:
+    """Make a parameter of each column that has one value for the whole batch."""
+
+    def parameter(found: re.Match[str]) -> str:
+        column = found.group(1)
+        if column not in once:
+            return found.group()
+        return f":{column}" if dialect == SQLITE else f":{column}::{_type(name, column)}"
+
+    return _BATCH.sub(parameter, body)
+
+
+def _render(name: str, body: str, dialect: str, columns: tuple[str, ...] | None = None) -> Statement:
+    if columns is None:
+        columns = tuple(dict.fromkeys(_BATCH.findall(body)))
     lists = tuple(m.group(1) for m in _IN.finditer(body))
-    columns = tuple(dict.fromkeys(_BATCH.findall(body)))
     returns = body.upper().startswith("SELECT") or "RETURNING" in body.upper()
-    render = _sqlite if dialect == SQLITE else _postgres
-    return Statement(name, *render(name, body, columns), returns, lists)
-
-
-def _words(body: str, dialect: str) -> str:
-    for word, replacement in WORDS[dialect].items():
-        body = body.replace("{" + word + "}", replacement)
-    return body
-
-
-def _sqlite(name: str, body: str, columns: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-    body = _words(body, SQLITE).replace("onetray.", "")
-    body = _IN.sub(r"IN (SELECT value FROM json_each(:\1))", body)
-    for word, replacement in (("from_batch", ""), ("using_batch", "WHERE"), ("join_batch", "WHERE")):
-        body = body.replace("{" + word + "}", replacement)
-    if columns:
-        # Positional: a tuple per row is bound faster than a dict. Plain parameters follow the batch's columns.
-        scalars = tuple(dict.fromkeys(PARAM.findall(body)))
-        columns = (*columns, *(s for s in scalars if s not in columns))
-        place = {c: f"?{i}" for i, c in enumerate(columns, 1)}
-        body = _BATCH.sub(lambda m: place[m.group(1)], body)
-        body = PARAM.sub(lambda m: place[m.group(1)], body)
-    return body, columns
-
-
-def _postgres(name: str, body: str, columns: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-    body = _words(body, POSTGRES)
-    body = _IN.sub(r"= ANY(%(\1)s::\2[])", body)
-    batch = _unnest(name, columns)
+    for word, text in WORDS[dialect].items():
+        body = body.replace("{" + word + "}", text)
+    if dialect == SQLITE and "{using_batch}" in body:
+        return _by_row(Statement(name, body, columns, returns, lists, by_row=True))
+    batch = _json_each(columns) if dialect == SQLITE else _unnest(name, columns)
     for word, text in (("from_batch", "FROM {}"), ("using_batch", "USING {} WHERE"), ("join_batch", "JOIN {} ON")):
         body = body.replace("{" + word + "}", text.format(batch))
-    return PARAM.sub(r"%(\1)s", body), columns
+    if dialect == SQLITE:
+        body = _IN.sub(r"IN (SELECT value FROM json_each(:\1))", body).replace("onetray.", "")
+        return Statement(name, body, columns, returns, lists)
+    body = _IN.sub(r"= ANY(:\1::\2[])", body)
+    numbers = tuple(dict.fromkeys(_NUMBERS.findall(body)))
+    return Statement(name, PARAM.sub(r"%(\1)s", body), columns, returns, lists, numbers=numbers)
+
+
+def _by_row(statement: Statement) -> Statement:
+    """A statement of SQLite's whose columns and parameters are given by their places, row by row."""
+    body = statement.sql.replace("{using_batch}", "WHERE").replace("onetray.", "")
+    columns = tuple(dict.fromkeys((*statement.columns, *PARAM.findall(body))))
+    place = {c: f"?{i}" for i, c in enumerate(columns, 1)}
+    body = PARAM.sub(lambda m: place[m.group(1)], _BATCH.sub(lambda m: place[m.group(1)], body))
+    return replace(statement, sql=body, columns=columns)
+
+
+def _json_each(columns: tuple[str, ...]) -> str:
+    fields = ", ".join(f"value ->> {i} AS {c}" for i, c in enumerate(columns))
+    return f"(SELECT {fields} FROM json_each(:batch)) AS b"
 
 
 def _unnest(name: str, columns: tuple[str, ...]) -> str:
-    types = ["text" if c == "key" and name in TEXT_KEYS else TYPE_OF.get(c, "text") for c in columns]
-    arrays = ", ".join(f"%({c})s::{t}[]" for c, t in zip(columns, types, strict=True))
+    arrays = ", ".join(f":{c}::{_type(name, c)}[]" for c in columns)
     return f"unnest({arrays}) AS b({', '.join(columns)})"
+
+
+def _type(name: str, column: str) -> str:
+    return "text" if column == "key" and name in TEXT_KEYS else TYPE_OF.get(column, "text")
 
 
 def quoted(states: tuple[str, ...] | frozenset[str]) -> str:
@@ -188,23 +216,21 @@ def quoted(states: tuple[str, ...] | frozenset[str]) -> str:
 
 @cache
 def _move(hops: tuple[Transition, ...], dialect: str, once: frozenset[str] = frozenset()) -> Move:
-    """Render a move. A column in `once` has one value for all rows: it is a parameter, not carried with every row."""
     name = ", ".join(h.name for h in hops)
-    given = {column: _parameter(column, dialect) for column in once}
-    update, row = (_BATCH.sub(lambda m: given.get(m.group(1), m.group()), t) for t in (_update(hops), _event_row(hops)))
+    update, row = (_with_parameters(name, text, dialect, once) for text in (_update(hops), _event_row(hops)))
     columns = tuple(dict.fromkeys(_BATCH.findall(f"{update} {row}")))
     moved = f"WITH moved({EVENT_COLUMNS}, began) AS"
     if dialect == SQLITE:
         rows = f"SELECT {row} {{from_batch}} CROSS JOIN onetray.task ON task.key = b.key"
-        return Move(name, *(_from_json(name, t, columns) for t in (update, f"{moved} ({rows}) {_write_events(hops)}")))
-    rows = f"{update} RETURNING {row}"
-    text = f"{moved} ({rows}), written AS ({_write_events(hops)}) SELECT count(*) FROM moved"
-    return Move(name, Statement(name, *_postgres(name, text, columns)))
+        events = f"{moved} ({rows}) {_write_events(hops)}"
+        return Move(name, _render(name, update, dialect, columns), _render(name, events, dialect, columns))
+    text = f"{moved} ({update} RETURNING {row}), written AS ({_write_events(hops)}) SELECT count(*) FROM moved"
+    return Move(name, _render(name, text, dialect))
 
 
 def _update(hops: tuple[Transition, ...]) -> str:
     """Add to the UPDATE what the table says: the guard, the new state."""
-    body = _move_bodies()[tuple(h.name for h in hops)]
+    body = _bodies("move")[", ".join(h.name for h in hops)]
     first, last = hops[0], hops[-1]
     guard = f"task.key = b.key AND task.version = b.version AND task.state IN ({quoted(first.sources)})"
     guard += " AND task.state = b.was" if len(first.sources) > 1 else ""
@@ -230,17 +256,6 @@ def _event_row(hops: tuple[Transition, ...]) -> str:
         f"'{last.event}', {was}, '{last.target}', b.actor, task.correlation_id, b.cause, "
         "coalesce(b.trace, task.trace), b.detail, task.started_at"
     )
-
-
-def _parameter(column: str, dialect: str) -> str:
-    return f":{column}" if dialect == SQLITE else f":{column}::{TYPE_OF.get(column, 'text')}"
-
-
-def _from_json(name: str, body: str, columns: tuple[str, ...]) -> Statement:
-    """A statement for SQLite that takes its whole batch as one JSON value: a list for each row."""
-    fields = ", ".join(f"value ->> {i} AS {c}" for i, c in enumerate(columns))
-    batch = f"FROM (SELECT {fields} FROM json_each(:batch)) AS b"
-    return Statement(name, _words(body, SQLITE).replace("onetray.", "").replace("{from_batch}", batch), columns)
 
 
 def _write_events(hops: tuple[Transition, ...]) -> str:

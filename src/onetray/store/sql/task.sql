@@ -4,10 +4,9 @@ SELECT CAST(id AS text), key FROM onetray.task WHERE id {in:ids:uuid}
 -- name: lock_tasks
 -- Sorted, so that two batches can never wait for each other. The clock is read after the locks are held.
 SELECT l.*, {clock} FROM (
-    SELECT task.key, task.ns, task.job, task.state, task.version, task.fence, task.owner, task.lease,
+    SELECT task.key, task.ns, task.state, task.version, task.fence, task.owner, task.lease,
         lease.expires_at AS lease_expires_at, task.attempts, task.max_attempts, task.spared,
-        task.queue, task.kind, task.policy, task.priority, task.run_at, task.cancel_at,
-        task.created_at, task.started_at
+        task.queue, task.kind, task.policy, task.priority, task.run_at, task.cancel_at
     FROM onetray.task LEFT JOIN onetray.lease ON lease.key = task.lease
     WHERE task.key {in:keys:bigint}
     ORDER BY task.key {for_update_of_task}

@@ -1,0 +1,268 @@
+"""Every statement of the hot paths finds its rows by an index, however many tasks lie beside.
+
+The databases here are made by SQL and do not verify: see tests/support/crowds.py. `./go soak plans` runs the same
+with a million tasks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from onetray.engine.janitor import KNOWN
+from onetray.lifecycle import TASK
+from onetray.store import open_store
+from onetray.store.base import Store
+from onetray.store.postgres import PostgresStore
+from onetray.store.sqlite import SqliteStore
+from onetray.store.sqltext import TYPE_OF, Statement, book
+from tests.support.cluster import Server
+from tests.support.crowds import FAR, fill
+from tests.support.plans import Cost, Steps, on_postgres, on_sqlite
+
+IDLE = int(os.environ.get("ONETRAY_PLAN_TASKS", "300000"))
+EVENTS = 200_000
+LIMITS = [1, 10, 100, 500]
+CLAIMS = ("claim_any", "claim_kind", "heads_of_kind")
+START = {"rank": -(2**31), "task": 0}
+READS = {"task_by_id", "events_of_task", "events_after", "end_of_window", "last_event_id", "logs_of"}
+"""What the engine runs outside of any transaction, under the planner's own settings."""
+MOVES = sorted(book("sqlite").moves)
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    store: Any
+    before: int
+    """The key before the first task that can be claimed."""
+    row: tuple[int, int]
+    """The queue and the kind of all tasks."""
+
+    def keys(self, limit: int) -> list[int]:
+        return list(range(self.before + 1, self.before + 1 + limit))
+
+    def ranks(self, limit: int) -> list[int]:
+        first = self.before - IDLE
+        return [-((key - first) % 3) for key in self.keys(limit)]
+
+    def ids(self, limit: int) -> list[str]:
+        first = self.before - IDLE
+        return [f"00000000-0000-7000-8000-{key - first:012d}" for key in self.keys(limit)]
+
+
+def crowd_in(store: Store, before: int) -> Crowd:
+    ((queue, kind),) = store.read_sql("SELECT queue, kind FROM onetray.task WHERE key = :key", key=before)
+    return Crowd(store, before, (queue, kind))
+
+
+@pytest.fixture(scope="module")
+def lite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crowd]:
+    url = f"sqlite:///{tmp_path_factory.mktemp('crowd') / 'jobs.db'}"
+    before = fill(url, IDLE, EVENTS)
+    store = open_store(url)
+    yield crowd_in(store, before)
+    store.close()
+
+
+@pytest.fixture(scope="module")
+def crowded_url(postgres: Server) -> Iterator[tuple[str, int]]:
+    with postgres.database() as url:
+        yield url, fill(url, IDLE, EVENTS)
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["unanalyzed", "analyzed"])
+def pg(request: pytest.FixtureRequest, postgres: Server, crowded_url: tuple[str, int]) -> Iterator[Crowd]:
+    """The same crowd without statistics, and with them."""
+    url, before = crowded_url
+    store = open_store(url)
+    if request.param:
+        with store._connection() as connection:  # type: ignore[attr-defined]
+            connection.execute("ANALYZE")
+    else:
+        assert not store.read_sql("SELECT 1 FROM pg_stats WHERE schemaname = 'onetray' AND tablename = 'task'")
+    yield crowd_in(store, before)
+    store.close()
+
+
+def params_of(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
+    """Parameters with which a statement finds `limit` rows, or all that it is asked for."""
+    queue, kind = crowd.row
+    keys = crowd.keys(limit)
+    every: dict[str, dict[str, Any]] = {
+        "claim_any": {"queue": queue, "limit": limit, **START},
+        "claim_kind": {"queue": queue, "kind": kind, "limit": limit},
+        "heads_of_kind": {"queue": queue, "kind": kind, "limit": limit},
+        "lock_tasks": {"keys": keys},
+        "delete_ready": {"queue": [queue] * limit, "rank": crowd.ranks(limit), "key": keys},
+        "take_ready": {"queue": [queue] * limit, "rank": crowd.ranks(limit), "key": keys},
+        "renew_lease": {"key": list(range(1, limit + 1)), "at": 0, "length": [None] * limit},
+        "expired_leases": {"before": FAR - 1, "limit": limit},
+        "due_now": {"now": FAR, "known": list(KNOWN), "limit": limit},
+        "next_due": {"known": list(KNOWN)},
+        "next_expiry": {},
+        "keys_of": {"ids": crowd.ids(limit)},
+        "task_by_id": {"id": crowd.ids(1)[0], "namespace": "default"},
+        "logs_of": {"id": crowd.ids(1)[0], "namespace": "default", "after": 0, "limit": limit},
+        "events_of_task": {"key": keys[0], "after": 0, "limit": limit},
+        "events_after": {
+            "after": 1000, "upto": 2**62, "scan": limit, "limit": limit, "namespace": None, "every": 1, "types": [],
+        },
+        "end_of_window": {"after": 1000, "upto": 2**62, "scan": limit},
+        "last_event_id": {},
+        "outcomes_of_attempt": {"key": keys[0], "fence": 1},
+        "prunable_jobs": {"before": FAR, "after": 0, "ns": None, "now": 0, "limit": limit},
+        "keys_taken": {"kind": [kind] * limit, "key": [f"key-{k - crowd.before + IDLE}" for k in keys]},
+        "last_cursor": {"keys": keys},
+    }  # fmt: skip
+    return every[name]
+
+
+OTHERS = (
+    "lock_tasks", "delete_ready", "take_ready", "renew_lease", "expired_leases", "due_now", "next_due", "next_expiry",
+    "keys_of", "task_by_id", "logs_of", "events_of_task", "events_after", "end_of_window", "last_event_id",
+    "outcomes_of_attempt", "prunable_jobs", "keys_taken", "last_cursor",
+)  # fmt: skip
+
+
+def statement_of(crowd: Crowd, name: str, params: dict[str, Any]) -> Statement:
+    found: Statement = crowd.store.book.statements[name]
+    return crowd.store.book.statement(name, params) if found.columns else found
+
+
+def cost_of(crowd: Crowd, name: str, limit: int, generic: bool) -> Cost:
+    params = params_of(name, crowd, limit)
+    return on_postgres(crowd.store, statement_of(crowd, name, params), params, generic=generic, plain=name in READS)
+
+
+def steps_of(crowd: Crowd, name: str, limit: int) -> Steps:
+    params = params_of(name, crowd, limit)
+    return on_sqlite(crowd.store, statement_of(crowd, name, params), params)
+
+
+@pytest.mark.parametrize("generic", [False, True], ids=["custom", "generic"])
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("name", CLAIMS)
+def test_a_claim_on_postgres_reads_what_it_takes(pg: Crowd, name: str, limit: int, generic: bool) -> None:
+    cost = cost_of(pg, name, limit, generic)
+    print(name, limit, cost)
+    assert not cost.whole - {"queue"}, cost
+    assert {"ready_pkey", "ready_kind"} & cost.through, cost
+    assert not {"Sort", "Incremental Sort", "Bitmap Heap Scan"} & cost.nodes, cost
+    # A ready row and its task for each, and the queue.
+    assert cost.rows <= 2 * limit + 3, cost
+    assert cost.buffers <= 12 * limit + 30, cost
+
+
+@pytest.mark.parametrize("generic", [False, True], ids=["custom", "generic"])
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_statement_on_postgres_reads_what_it_is_asked_for(pg: Crowd, name: str, limit: int, generic: bool) -> None:
+    cost = cost_of(pg, name, limit, generic)
+    print(name, limit, cost)
+    assert not cost.whole - {"queue", "namespace", "kind", "policy"}, cost
+    # Of three tasks in the crowd one can be pruned.
+    assert cost.rows <= 4 * limit + 10, cost
+    assert cost.buffers <= 20 * limit + 60, cost
+
+
+@pytest.mark.parametrize("generic", [False, True], ids=["custom", "generic"])
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("hops", MOVES, ids=", ".join)
+def test_a_move_on_postgres_finds_its_tasks_by_key(pg: Crowd, hops: tuple[str, ...], limit: int, generic: bool) -> None:
+    for params in move_params(pg, hops, limit):
+        move = pg.store.book.move(tuple(TASK.by_name[h] for h in hops), params)
+        cost = on_postgres(pg.store, move.update, params, generic=generic)
+        print(hops, limit, cost)
+        assert not cost.whole and "task_pkey" in cost.through, cost
+        assert cost.rows <= limit, cost
+        assert cost.buffers <= 40 * limit + 60, cost
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("name", CLAIMS)
+def test_a_claim_on_sqlite_searches_and_never_scans_or_sorts(lite: Crowd, name: str, limit: int) -> None:
+    found = steps_of(lite, name, limit)
+    print(name, limit, found)
+    assert not found.whole(), found
+    assert not [d for d in found.details if "TEMP B-TREE" in d], found
+    assert found.full_scan_steps == found.sorts == 0, found
+    assert found.steps <= 60 * limit + 100, found
+
+
+# It takes the last row of a walk from the end.
+ONE_FROM_THE_END = {"prunable_jobs": {"e"}}
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_statement_on_sqlite_takes_steps_for_what_it_is_asked_for(lite: Crowd, name: str, limit: int) -> None:
+    found = steps_of(lite, name, limit)
+    print(name, limit, found)
+    assert not found.whole() - ONE_FROM_THE_END.get(name, set()), found
+    # A batch is read from end to end.
+    assert found.full_scan_steps <= 2 * limit + 2, found
+    assert found.steps <= 200 * limit + 300, found
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("hops", MOVES, ids=", ".join)
+def test_a_move_on_sqlite_finds_its_tasks_by_key(lite: Crowd, hops: tuple[str, ...], limit: int) -> None:
+    for params in move_params(lite, hops, limit):
+        move = lite.store.book.move(tuple(TASK.by_name[h] for h in hops), params)
+        for statement in (move.update, move.events):
+            if statement is move.events:
+                # Without the update before it, it would write an event a second time: the plan is enough.
+                params = {**params, "key": [2**60 + i for i in range(limit)]}
+            found = on_sqlite(lite.store, statement, params)
+            print(hops, limit, found)
+            assert not found.whole(), found
+            assert found.steps <= 400 * limit + 300, found
+
+
+def move_params(crowd: Crowd, hops: tuple[str, ...], limit: int) -> list[dict[str, Any]]:
+    """A batch with one value for all where the engine may give one, and one with a list for each column."""
+    every = book("sqlite").moves[hops].update.columns
+    was = TASK.by_name[hops[0]].sources[0]
+    one = {c: was if c == "was" else 1 if TYPE_OF.get(c) in ("bigint", "integer") else "x" for c in every}
+    lists: dict[str, Any] = {c: [value] * limit for c, value in one.items()}
+    keyed = {"key": crowd.keys(limit), "version": [1] * limit}
+    return [{**one, **keyed}, {**lists, **keyed}]
+
+
+@pytest.fixture(scope="module")
+def lone_lite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crowd]:
+    url = f"sqlite:///{tmp_path_factory.mktemp('lone') / 'jobs.db'}"
+    before = fill(url, 0)
+    store = open_store(url)
+    yield crowd_in(store, before)
+    store.close()
+
+
+@pytest.fixture(scope="module")
+def lone_pg(postgres: Server) -> Iterator[Crowd]:
+    with postgres.database() as url:
+        before = fill(url, 0)
+        store = open_store(url)
+        yield crowd_in(store, before)
+        store.close()
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_what_cannot_be_claimed_does_not_make_a_claim_dearer_on_postgres(pg: Crowd, lone_pg: Crowd, name: str) -> None:
+    beside, alone = (cost_of(crowd, name, 100, generic=False) for crowd in (pg, lone_pg))
+    print(beside, alone)
+    assert beside.buffers <= 1.5 * alone.buffers + 20, (beside, alone)
+    assert beside.rows == alone.rows
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_what_cannot_be_claimed_does_not_make_a_claim_dearer_on_sqlite(
+    lite: Crowd, lone_lite: Crowd, name: str
+) -> None:
+    beside, alone = (steps_of(crowd, name, 100) for crowd in (lite, lone_lite))
+    assert beside.steps <= 1.5 * alone.steps, (beside, alone)
+    assert beside.full_scan_steps == 0

@@ -33,7 +33,7 @@ class Writer:
         for command in commands:
             command.check(Limits())
         names = self._engine.store.names
-        specs = {i: intern(names, c, 60.0) for i, c in enumerate(commands) if isinstance(c, Submit)}
+        specs = intern(names, commands, 60.0)
         scope = Scope(self._tx, len(commands), random.Random(1))
         within(scope, commands, specs)
         self._tx.flush()

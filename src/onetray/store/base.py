@@ -107,6 +107,10 @@ class Store(ABC):
     def read(self, name: str, /, **params: Any) -> Rows:
         """Run one named query outside of any transaction, from any thread."""
 
+    def read_within(self, name: str, /) -> Rows:
+        """The same for a thread that may be in a transaction: what it reads need not be what it wrote."""
+        return self.read(name)
+
     @abstractmethod
     def read_sql(self, sql: str, /, **params: Any) -> Rows:
         """Run a query that is not in the book: the verifier's, and `:name` parameters."""

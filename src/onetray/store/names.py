@@ -36,7 +36,7 @@ class Names:
     def refresh(self) -> None:
         """Read everything again. A slow reader must not put back what it read before: the last to begin wins."""
         turn = next(self._turns)
-        read, began = self._store.read, time.monotonic()
+        read, began = self._store.read_within, time.monotonic()
         # Not under a lock: in memory, a reader waits for the transaction of a thread that may come here itself.
         namespaces, queues, kinds, policies = (read(n) for n in ("namespaces", "queues", "kinds", "policies"))
         with self._swapping:

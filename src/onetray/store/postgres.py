@@ -412,11 +412,12 @@ class PostgresStore(Store):
         except psycopg.OperationalError as e:
             raise Unavailable(f"PostgreSQL did not answer: {e}") from e
 
-    def _fetch(self, sql: str, params: dict[str, Any]) -> Rows:
+    def read_within(self, name: str, /) -> Rows:
         tx: PostgresTx | None = getattr(self._local, "tx", None)
-        if tx is not None:
-            # A second connection for a thread that holds one already could starve the pool.
-            return tx.fetch(sql, params)
+        # A second connection for a thread that holds one already could starve the pool.
+        return self.read(name) if tx is None else tx.query(name)
+
+    def _fetch(self, sql: str, params: dict[str, Any]) -> Rows:
         try:
             with self._connection() as connection:
                 return connection.execute(sql, params).fetchall()

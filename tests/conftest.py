@@ -14,6 +14,9 @@ from tests.support.cluster import Cluster, Server, server
 from tests.support.databases import Databases
 from tests.support.engines import engine_on
 
+# Workers of pytest-xdist are told a width: output to a pipe must be as it is without one.
+os.environ.pop("COLUMNS", None)
+
 # Time limits belong to pytest-timeout: a busy machine must not fail a property.
 settings.register_profile("default", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)

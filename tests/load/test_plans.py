@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import pytest
@@ -169,11 +170,10 @@ def test_a_statement_on_postgres_reads_what_it_is_asked_for(pg: Crowd, name: str
     assert cost.buffers <= 20 * limit + 60, cost
 
 
-@pytest.mark.parametrize("generic", [False, True], ids=["custom", "generic"])
 @pytest.mark.parametrize("limit", LIMITS)
 @pytest.mark.parametrize("hops", MOVES, ids=", ".join)
-def test_a_move_on_postgres_finds_its_tasks_by_key(pg: Crowd, hops: tuple[str, ...], limit: int, generic: bool) -> None:
-    for params in move_params(pg, hops, limit):
+def test_a_move_on_postgres_finds_its_tasks_by_key(pg: Crowd, hops: tuple[str, ...], limit: int) -> None:
+    for params, generic in product(move_params(pg, hops, limit), (False, True)):
         move = pg.store.book.move(tuple(TASK.by_name[h] for h in hops), params)
         cost = on_postgres(pg.store, move.update, params, generic=generic)
         print(hops, limit, cost)

@@ -54,6 +54,29 @@ def core(as_json: bool, stores: tuple[str, ...], batches: list[int], jobs: int |
     _show({"core": found, "machine": machine}, as_json)
 
 
+@bench.command()
+@as_json
+@store_option
+@click.option("--idle", default=1_000_000, type=click.IntRange(0), help="Tasks beside that cannot be claimed.")
+@click.option("--rounds", default=5, type=click.IntRange(1), help="The medians of so many rounds are compared.")
+def growth(as_json: bool, stores: tuple[str, ...], idle: int, rounds: int) -> None:
+    """Claims per second beside many tasks that cannot be claimed, as a share of those without them."""
+    from benchmarks.growth import growth as measure
+
+    found: dict[str, float] = {}
+    with Host(stores) as host:
+        for store in stores:
+            click.echo(f"{store}, {idle:,} tasks beside, {rounds} rounds", err=True)
+            found[store] = measure(host, store, idle, rounds)
+        machine = host.machine()
+    if as_json:
+        click.echo(json.dumps({"growth": found, "machine": machine}))
+        return
+    for store, ratio in found.items():
+        click.echo(f"{store:>10} {ratio:>8}")
+    click.echo("\n" + "\n".join(f"{k}: {v}" for k, v in machine.items()))
+
+
 def _show(result: dict[str, Any], as_json: bool) -> None:
     """The same figures, for a program or for a reader."""
     if as_json:

@@ -104,5 +104,18 @@ def property_(pytest_args: tuple[str, ...]) -> None:
     sys.exit(code)
 
 
+@soak.command()
+@click.option("--tasks", type=click.IntRange(1000), default=1_000_000, show_default=True, help="Tasks beside.")
+@click.argument("pytest_args", nargs=-1)
+def plans(tasks: int, pytest_args: tuple[str, ...]) -> None:
+    """Check the query plans beside a million tasks that cannot be claimed. PYTEST_ARGS go to pytest."""
+    environment = {**os.environ, "ONETRAY_PLAN_TASKS": str(tasks)}
+    command = [sys.executable, "-m", "pytest", "-q", "--timeout=0", "tests/load/test_plans.py", *pytest_args]
+    began = time.monotonic()
+    code = subprocess.run(command, env=environment, check=False).returncode
+    click.echo(f"plans: {'ok' if code == 0 else 'FAILED'} after {time.monotonic() - began:.0f} s")
+    sys.exit(code)
+
+
 if __name__ == "__main__":
     soak(prog_name="./go soak")

@@ -53,7 +53,8 @@ _EVENTS = f"""INSERT INTO onetray.event (entity, job, ts, ns, version, fence, at
 SELECT t.key + n.i, t.key + n.i, t.created_at, t.ns, 1, 1, 0, '{TASK.submit.event}', '{QUEUED}', 'user:ann'
 FROM onetray.task AS t CROSS JOIN {{series}} WHERE t.key = :first"""
 _KEYS = f"""INSERT INTO onetray.idempotency (kind, key, job, body_hash, expires_at)
-SELECT t.kind, 'key-' || n.i, t.key + n.i, '', {FAR} FROM onetray.task AS t CROSS JOIN {{series}} WHERE t.key = :first"""
+SELECT t.kind, 'key-' || n.i, t.key + n.i, '', {FAR}
+FROM onetray.task AS t CROSS JOIN {{series}} WHERE t.key = :first"""
 _LOGS = """INSERT INTO onetray.log (task, cursor, ts, attempt, level, line)
 SELECT :first + n.i, 1, 0, 1, 'info', 'a line' FROM {series}"""
 _LEASES = f"""INSERT INTO onetray.lease (key, ns, worker, expires_at, length, tasks, part)
@@ -100,7 +101,8 @@ def _run_postgres(url: str, texts: list[str], last: int) -> None:
 
 def _run_sqlite(url: str, texts: list[str], last: int) -> None:
     store = open_store(url)
-    assert isinstance(store, SqliteStore) and store.path is not None
+    assert isinstance(store, SqliteStore)
+    assert store.path is not None
     store.close()
     connection = apsw.Connection(store.path)
     connection.execute("PRAGMA synchronous = OFF")

@@ -45,7 +45,13 @@ class _Enough(Exception):
 
 
 def on_postgres(
-    store: PostgresStore, statement: Statement, params: Mapping[str, Any], *, generic: bool, plain: bool = False
+    store: PostgresStore,
+    statement: Statement,
+    params: Mapping[str, Any],
+    *,
+    generic: bool = False,
+    plain: bool = False,
+    warm: bool = True,
 ) -> Cost:
     """Run a statement and say what it cost; `plain` for those that the engine runs outside of any transaction.
 
@@ -60,15 +66,15 @@ def on_postgres(
     types = ", ".join(_type(given[p]) for p in places)
     values = ", ".join(sql.Literal(_text(given[p])).as_string(None) for p in places)
     mode = f"SET LOCAL plan_cache_mode = force_{'generic' if generic else 'custom'}_plan"
-    with _postgres_transaction(store, plain) as execute:
-        execute(mode)
-        execute(f"PREPARE {name}{f' ({types})' if types else ''} AS {text}")
-        run = f"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) EXECUTE {name}{f' ({values})' if values else ''}"
-        # Once to warm up: the first reads of a new table also read what PostgreSQL keeps about it.
-        execute("SAVEPOINT before")
-        execute(run)
-        execute("ROLLBACK TO before")
-        return _cost(execute(run).fetchall()[0][0][0]["Plan"])
+    run = f"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) EXECUTE {name}{f' ({values})' if values else ''}"
+    # Twice: the first time may also read what PostgreSQL keeps about a table, and set hint bits.
+    for _ in range(2 if warm else 1):
+        with _postgres_transaction(store, plain) as execute:
+            execute(mode)
+            execute(f"PREPARE {name}{f' ({types})' if types else ''} AS {text}")
+            plan = execute(run).fetchall()[0][0][0]["Plan"]
+            execute(f"DEALLOCATE {name}")
+    return _cost(plan)
 
 
 @contextmanager

@@ -78,7 +78,7 @@ CREATE TABLE onetray.task (
     CONSTRAINT task_queued_has_attempt CHECK (state <> {task.first} OR attempts < max_attempts),
     CONSTRAINT task_counts_up CHECK (version >= 1 AND fence >= 1)
 -- Room on the page for the next version of a row: no index covers a changing column, so updates stay HOT.
-) WITH (fillfactor = 70);
+) WITH (fillfactor = 50);
 
 CREATE UNIQUE INDEX task_id ON onetray.task (id);
 

@@ -14,7 +14,7 @@ stamp=.venv/onetray-stamp
 help() {
     cat <<'END'
 ./go demo              see onetray work
-./go test [ARGS]       run the tests (ARGS go to pytest)
+./go test [ARGS]       run the tests (ARGS go to pytest; -n0 runs them in one process)
 ./go check [ARGS]      everything CI runs: format, lint, types, imports, docs, tests
 ./go docs              rewrite the generated blocks in README.md and docs/
 ./go bench [ARGS]      run the benchmarks
@@ -127,7 +127,7 @@ check() {
     step lint-imports
     step python tools/gendocs.py --check
     echo "== pytest" >&2
-    exec python -m pytest "$@"
+    exec python -m pytest -n auto "$@"
 }
 
 lock() {
@@ -150,7 +150,7 @@ export PATH
 
 command=$1
 case $command in
-    test) shift && exec python -m pytest "$@" ;;
+    test) shift && exec python -m pytest -n auto "$@" ;;
     check) shift && check "$@" ;;
     docs) shift && exec python tools/gendocs.py "$@" ;;
     bench) shift && exec python -m benchmarks "$@" ;;

@@ -65,13 +65,28 @@ def system_url(system_databases: Databases) -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(params=["sqlite", "postgres", *(["system-postgres"] if has_system_postgres() else [])])
+STORES = ["sqlite", "postgres", *(["system-postgres"] if has_system_postgres() else [])]
+
+
+@pytest.fixture(params=STORES)
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A database of each kind in turn, without rows. On PostgreSQL it is migrated already."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'jobs.db'}"
     url: str = request.getfixturevalue("migrated_url" if request.param == "postgres" else "system_url")
     return url
+
+
+@pytest.fixture(scope="module", params=STORES)
+def shared_engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """One engine for a module of many small cases, each of which looks at its own task in its own queue."""
+    if request.param == "sqlite":
+        with engine_on(f"sqlite:///{tmp_path_factory.mktemp('shared') / 'jobs.db'}", VirtualClock()) as running:
+            yield running
+        return
+    lent: Databases = request.getfixturevalue("databases" if request.param == "postgres" else "system_databases")
+    with lent.database() as url, engine_on(url, VirtualClock()) as running:
+        yield running
 
 
 @pytest.fixture

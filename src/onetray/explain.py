@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from onetray.clock import SECOND
-from onetray.commands import task_id as checked_id
 from onetray.errors import NotFound
+from onetray.fields import task_id as checked_id
 from onetray.lifecycle import HELD, PAUSED, QUEUED, TASK
 from onetray.model import Blocker, Policy
 from onetray.store.base import Store

@@ -311,3 +311,59 @@ def test_a_search_by_correlation_refuses_what_cannot_be_one(engine: Engine) -> N
         with pytest.raises(InvalidInput) as refused:
             engine.events_by_correlation(value)
         assert refused.value.field == "correlation_id"
+
+
+STEPS: dict[str, tuple[str, Callable[[Engine, str], object]]] = {
+    "explain, namespace": ("namespace", lambda e, id_: e.explain(id_, namespace=NUL)),
+    "explain, no text": ("namespace", lambda e, id_: e.explain(id_, namespace=5)),  # type: ignore[arg-type]
+    "position, namespace": ("namespace", lambda e, id_: e.position(id_, namespace=NUL)),
+    "position, most": ("most", lambda e, id_: e.position(id_, most=-1)),
+    "task, actor": ("actor", lambda e, id_: e.task(id_, actor="boss")),
+    "tasks, limit": ("limit", lambda e, id_: e.tasks(limit=10_001)),
+    "events, limit": ("limit", lambda e, id_: e.events(id_, limit=10_001)),
+    "prune, limit": ("limit", lambda e, id_: e.prune(1, limit=-1)),
+    "prune, namespace": ("namespace", lambda e, id_: e.prune(1, namespace=NUL)),
+    "prune_notes, types": ("types", lambda e, id_: e.prune_notes("task.heartbeat", 1)),
+    "prune_notes, type": ("types", lambda e, id_: e.prune_notes([NUL], 1)),
+    "expire_leases, limit": ("limit", lambda e, id_: e.expire_leases(limit=0)),
+    "expire_leases, now": ("now", lambda e, id_: e.expire_leases(now="soon")),  # type: ignore[arg-type]
+    "do_due, limit": ("limit", lambda e, id_: e.do_due(limit=None)),  # type: ignore[arg-type]
+    "pause_queue, by": ("by", lambda e, id_: e.pause_queue("default", by=NUL)),
+    "run, commands": ("commands", lambda e, id_: e.run(c.Submit(kind="mail"))),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_what_is_no_command_refuses_by_the_name_of_the_field(engine: Engine, step: str) -> None:
+    made = in_state(engine, "queued")
+    before = written(engine)
+    field, call = STEPS[step]
+    with pytest.raises(InvalidInput) as refused:
+        call(engine, made.id)
+    assert refused.value.field == field
+    assert written(engine) == before
+
+
+def test_json_that_is_too_deep_is_refused_before_it_is_written(engine: Engine) -> None:
+    for key in (None, "once"):
+        with pytest.raises(InvalidInput) as refused:
+            engine.submit("mail", RawJson(b"[" * 300 + b"]" * 300), idempotency_key=key)
+        assert refused.value.field == "payload"
+
+
+def test_the_detail_of_a_failure_may_be_text_that_is_already_json(engine: Engine) -> None:
+    made = in_state(engine, "running")
+    engine.fail(**made.ticket, message="no", detail=RawJson(b'{"a": 1}'), retryable=False)
+    error = engine.task(made.id).error
+    assert error is not None
+    assert error["detail"] == {"a": 1}
+
+
+@dataclasses.dataclass
+class Measured:
+    value: float
+
+
+def test_a_dataclass_with_a_nan_in_it_is_refused(engine: Engine) -> None:
+    with pytest.raises(InvalidInput, match="NaN"):
+        engine.submit("mail", {"m": [Measured(NAN)]})

@@ -5,8 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from onetray.errors import Unavailable
+from onetray import points
+from onetray.commands import Submit
+from onetray.config import EngineConfig
+from onetray.engine import Engine
+from onetray.errors import MigrationNeeded, Unavailable
+from onetray.model import Policy
 from onetray.store import open_store
+from tests.support.engines import engine_on
 
 
 def test_a_store_can_be_closed_while_another_thread_reads(tmp_path: Path) -> None:
@@ -36,3 +42,52 @@ def test_a_closed_store_says_so(database_url: str) -> None:
     store.close()
     with pytest.raises(Unavailable):
         store.read("namespaces")
+
+
+def test_every_call_on_a_closed_engine_says_so(database_url: str) -> None:
+    with engine_on(database_url) as engine:
+        id_ = engine.submit("mail").id
+        assert id_ is not None
+    for call in (
+        lambda: engine.submit("mail"),
+        lambda: engine.sweep(),
+        lambda: engine.prune(1),
+        lambda: engine.task(id_),
+        lambda: engine.pause_queue("default"),
+        lambda: engine.configure("mail", Policy()),
+        lambda: engine.feed.read(0),
+    ):
+        with pytest.raises(Unavailable, match="closed"):
+            call()
+
+
+def test_closing_during_a_long_call_does_not_lose_the_verdicts_that_it_has(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with engine_on(database_url, config=EngineConfig(chunk=1)) as engine:
+        engine.submit("mail")
+        closing = threading.Thread(target=engine._committer.close)
+        monkeypatch.setattr(points, "hook", lambda point: _begin(closing) if point == "committed" else None)
+        first, second = engine.run([Submit(kind="mail"), Submit(kind="mail")])
+        closing.join(10)
+        assert first.ok
+        assert isinstance(second.error, Unavailable)
+        assert len(engine.tasks()) == 2
+
+
+def _begin(closing: threading.Thread) -> None:
+    """Begin to close, and give it the time to say so: it then waits for the thread that calls this."""
+    closing.start()
+    closing.join(0.2)
+
+
+def test_a_janitor_that_was_never_started_can_be_stopped(database_url: str) -> None:
+    with engine_on(database_url) as engine:
+        engine.janitor().stop()
+
+
+def test_an_engine_that_cannot_be_opened_leaves_nothing_open(pg_url: str) -> None:
+    before = {t.name for t in threading.enumerate()}
+    with pytest.raises(MigrationNeeded):
+        Engine.open(pg_url)
+    assert {t.name for t in threading.enumerate() if t.name.startswith("onetray")} <= before

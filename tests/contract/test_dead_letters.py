@@ -74,19 +74,19 @@ def test_the_last_holder_is_known_after_the_task_went_back_to_the_queue(
     assert (letter.last_owner, letter.last_lease_expires_at) == ("second", held.lease_expires_at)
 
 
-@pytest.mark.parametrize("reason", REASON_CODES)
-def test_every_reason_can_be_given(engine: Engine, reason: str) -> None:
-    first, second = submit(engine), submit(engine)
-    engine.fail(running(engine), "no", reason_code=reason)
-    engine.dead_letter(second, reason)
-    assert [engine.dead_letters(i)[0].reason_code for i in (first, second)] == [reason, reason]
+def test_every_reason_can_be_given(engine: Engine) -> None:
+    for reason in REASON_CODES:
+        first, second = submit(engine), submit(engine)
+        engine.fail(running(engine), "no", reason_code=reason)
+        engine.dead_letter(second, reason)
+        assert [engine.dead_letters(i)[0].reason_code for i in (first, second)] == [reason, reason]
 
 
-@pytest.mark.parametrize("stage", DEAD_STAGES)
-def test_every_stage_can_be_given(engine: Engine, stage: str) -> None:
-    id_ = submit(engine)
-    engine.fail(running(engine), "no", reason_code="timeout", stage=stage)
-    assert engine.dead_letters(id_)[0].stage == stage
+def test_every_stage_can_be_given(engine: Engine) -> None:
+    for stage in DEAD_STAGES:
+        id_ = submit(engine)
+        engine.fail(running(engine), "no", reason_code="timeout", stage=stage)
+        assert engine.dead_letters(id_)[0].stage == stage
 
 
 @pytest.mark.parametrize("start", ["queued", "assigned", "running"])

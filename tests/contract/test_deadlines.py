@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from onetray import commands as c
 from onetray.clock import SECOND, VirtualClock
 from onetray.engine import Engine
 from onetray.lifecycle import DEAD_LETTERED, FAILED, QUEUED, RUNNING
@@ -189,15 +190,9 @@ def test_a_worker_that_lost_its_task_to_a_timeout_is_told_so(engine: Engine, clo
     held = running(engine)
     clock.advance(10)
     settle(engine)
-    verdict = engine.run([_succeed(held)])[0]
+    verdict = engine.run([c.Succeed(**c.ticket(held))])[0]
     assert verdict.error is not None
     assert verdict.error.code == "lease_lost"
-
-
-def _succeed(held: object) -> object:
-    from onetray import commands as c
-
-    return c.Succeed(**c.ticket(held))  # type: ignore[arg-type]
 
 
 def test_a_task_that_is_due_for_two_things_ends_once(engine: Engine, clock: VirtualClock) -> None:

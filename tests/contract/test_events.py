@@ -7,6 +7,7 @@ import pytest
 from onetray import commands as c
 from onetray.clock import VirtualClock
 from onetray.engine import Engine
+from onetray.errors import InvalidInput
 from onetray.lifecycle import TASK
 from onetray.model import Event, Policy
 from tests.support.tasks import STATES, in_state, last, running, settle, submit, take, types
@@ -211,3 +212,23 @@ def test_old_notes_can_be_removed_and_transitions_cannot(engine: Engine, clock: 
     clock.advance(50)
     engine.prune_notes([e.event for e in TASK.transitions], older_than_s=1)
     assert types(engine, id_) == ["submitted", "claimed", "started", "priority_set", "heartbeat"]
+
+
+def test_a_note_that_says_when_a_task_might_run_stays_with_its_job(engine: Engine) -> None:
+    with pytest.raises(InvalidInput, match="rescheduled"):
+        engine.prune_notes(["task.rescheduled"], older_than_s=1)
+
+
+def test_the_event_of_a_dead_letter_names_who_asked_for_it(engine: Engine) -> None:
+    id_ = submit(engine)
+    engine.dead_letter(id_, "policy_violation", "not allowed here", actor_name="ops", cause="ticket 7")
+    event = last(engine, id_)
+    assert (event.actor, event.cause) == ("system:ops", "ticket 7")
+
+
+def test_the_janitor_is_named_when_it_sets_a_task_aside(engine: Engine, clock: VirtualClock) -> None:
+    id_ = submit(engine, max_attempts=1)
+    running(engine)
+    clock.advance(61)
+    engine.expire_leases()
+    assert last(engine, id_).actor == "system:janitor"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from onetray import commands as c
 from onetray.clock import VirtualClock
 from onetray.engine import Engine
 from onetray.errors import IllegalTransition, InvalidInput
@@ -98,13 +99,7 @@ def test_the_fence_of_before_the_pause_is_void_after_it(engine: Engine) -> None:
     engine.pause(old, owner="ann", reason="sign")
     engine.resume(old.id)
     new = take(engine, worker="w")
-    verdict = engine.run([_succeed(old)])[0]
+    verdict = engine.run([c.Succeed(**c.ticket(old))])[0]
     assert verdict.error is not None
     assert verdict.error.code == "lease_lost"
     engine.succeed(new)
-
-
-def _succeed(held: object) -> object:
-    from onetray import commands as c
-
-    return c.Succeed(**c.ticket(held))  # type: ignore[arg-type]

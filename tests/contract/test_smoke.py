@@ -16,3 +16,11 @@ def test_a_task_goes_through_its_whole_life(engine: Engine) -> None:
         "task.started",
         "task.succeeded",
     ]
+
+
+def test_every_receipt_names_its_task(engine: Engine) -> None:
+    id_ = engine.submit("mail").id
+    assert id_ is not None
+    assert engine.set_priority(id_.upper(), 1).id == id_
+    (claimed,) = engine.claim(worker="w")
+    assert [engine.start(claimed).id, engine.succeed(claimed).id, engine.succeed(claimed).id] == [id_] * 3

@@ -15,7 +15,7 @@ from onetray.clock import VirtualClock
 from onetray.engine import Engine
 from onetray.errors import OnetrayError
 from onetray.machine import SYSTEM, USER, WORKER
-from tests.support.tasks import STATES, UNKNOWN_ID, Made, in_state, take, types, written
+from tests.support.tasks import STATES, UNKNOWN_ID, Made, in_state, take, types, written, written_about
 
 ILLEGAL, NOT_DUE = "illegal_transition", "not_due"
 SAME, AGAIN, NOTHING = "same", "again", "nothing"
@@ -134,7 +134,7 @@ def command(verb: str, made: Made) -> c.Command:
     if verb in REPORTS:
         return REPORTS[verb](made.ticket)
     if verb == "claim":
-        return c.Claim(worker="w")
+        return c.Claim(worker="w", queue=made.queue)
     return CONTROLS[verb](made.id) if verb in CONTROLS else SYSTEMS[verb](made.id)
 
 
@@ -143,7 +143,7 @@ def actor(verb: str) -> str:
 
 
 def test_the_table_has_every_verb_of_the_engine() -> None:
-    made = Made(UNKNOWN_ID, {"task": UNKNOWN_ID})
+    made = Made(UNKNOWN_ID, {"task": UNKNOWN_ID}, "default")
     assert {command(verb, made).verb for verb in TABLE} == set(c.VERBS) - {"submit"}
     assert all(len(cells) == len(STATES) for cells in TABLE.values())
 
@@ -152,20 +152,22 @@ CELLS = [(verb, state, cell) for verb, cells in TABLE.items() for state, cell in
 
 
 @pytest.mark.parametrize(("verb", "state", "cell"), CELLS, ids=[f"{v}-in-{s}" for v, s, _ in CELLS])
-def test_a_verb_in_a_state(engine: Engine, clock: VirtualClock, verb: str, state: str, cell: str) -> None:
-    made = in_state(engine, state)
+def test_a_verb_in_a_state(shared_engine: Engine, verb: str, state: str, cell: str) -> None:
+    engine, clock = shared_engine, shared_engine.store.clock
+    assert isinstance(clock, VirtualClock)
+    made = in_state(engine, state, queue=f"{verb} in {state}")
     if verb == "expire_late":
         clock.advance(61)
-    before, task, log = written(engine), engine.task(made.id), types(engine, made.id)
+    before, task, log = written_about(engine, made.id), engine.task(made.id), types(engine, made.id)
     verdict = engine.run([command(verb, made)])[0]
     if cell in (ILLEGAL, NOT_DUE):
         must_be_refused(verdict.error, cell, verb, state)
-        assert written(engine) == before
+        assert written_about(engine, made.id) == before
         return
     value = verdict.unwrap()
     if cell in (AGAIN, NOTHING):
         assert value == [] if cell == NOTHING else value.repeated
-        assert written(engine) == before
+        assert written_about(engine, made.id) == before
         return
     after = engine.task(made.id)
     by_state = EVENTS.get(verb, {})

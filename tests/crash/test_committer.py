@@ -15,6 +15,7 @@ from onetray.commands import Cancel, Command, Fail, Start, Submit, Succeed
 from onetray.config import Limits
 from onetray.engine import Engine
 from onetray.errors import IllegalTransition, LeaseLost, NotFound, OnetrayError, Unavailable
+from tests.support.engines import engine_on
 from tests.support.fleet import wait_until
 
 
@@ -172,3 +173,27 @@ def test_close_finishes_what_was_handed_over_and_refuses_what_comes_after(
     closing.result(30)
     assert sorted(engine.task(f.result(30).id).payload for f in futures) == list(range(10))
     assert "late" not in payloads(engine)
+
+
+def test_the_same_claim_made_twice_at_once_by_two_processes_is_one_claim(
+    migrated_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second used to find nothing, because it skipped what the first had locked: the work lay with nobody."""
+    with engine_on(migrated_url) as first, engine_on(migrated_url) as second:
+        id_ = first.submit("mail").id
+        again: list[str] = []
+
+        def ask_again() -> None:
+            again.extend(a.id for a in second.claim(worker="w", request_key="r"))
+
+        asking = threading.Thread(target=ask_again)
+
+        def meanwhile(point: str) -> None:
+            if point == "claimed" and asking.ident is None:
+                asking.start()
+                asking.join(0.5)
+
+        monkeypatch.setattr(points, "hook", meanwhile)
+        assert [a.id for a in first.claim(worker="w", request_key="r")] == [id_]
+        asking.join(10)
+        assert again == [id_]

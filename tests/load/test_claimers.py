@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.support.storms import run_storm
 
 # 64 claimers each; on PostgreSQL as many processes as a small machine can start in time, on SQLite eight on one file.
-SHAPES = {"sqlite": (8, 8, 400), "postgresql": (16, 4, 500)}
+SHAPES = {"sqlite": (8, 8, 300), "postgresql": (16, 4, 400)}
 
 
 def shape_of(url: str) -> tuple[int, int, int]:

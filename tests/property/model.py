@@ -397,7 +397,7 @@ class Model:
             self._attempt_failed(t, "timeout")
         else:
             if t.state == "assigned":
-                self._reopen(t, 0, given_back=1, spared=t.spared + 1)
+                self._reopen(t, 0, given_back=1, spared=min(t.spared + 1, SPARED_AT_MOST))
             self._to(t, "failed")
 
     def promote(self, t: Task, fence: int | None = None) -> None:

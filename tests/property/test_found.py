@@ -7,10 +7,10 @@ import time
 import pytest
 
 from onetray.clock import VirtualClock
-from onetray.commands import Submit
+from onetray.commands import Claim, Submit
 from onetray.engine import Engine
 from onetray.errors import IllegalTransition, NotFound
-from onetray.model import Policy
+from onetray.model import MAX_SPARED, Policy
 
 PLAIN = Policy(jitter=False, backoff_base_s=10, backoff_max_s=10, lease_s=60)
 
@@ -103,3 +103,32 @@ def test_an_unknown_name_does_not_make_a_database_in_memory_wait_for_itself() ->
         with pytest.raises(NotFound):
             engine.cancel(task, namespace="elsewhere")
         assert time.monotonic() - began < 5
+
+
+def test_a_claim_takes_the_most_urgent_task_of_its_own_batch(engine: Engine) -> None:
+    engine.submit("mail", "first")
+    engine.claim(worker="w")
+    batch = [Submit(kind="mail", payload="plain"), Submit(kind="mail", payload="urgent", priority=5)]
+    verdicts = engine.run([*batch, Claim(worker="w")])
+    assert [a.payload for a in verdicts[2].unwrap()] == ["urgent"]
+
+
+def test_a_deadline_spares_a_task_no_more_often_than_it_may_be(engine: Engine, clock: VirtualClock) -> None:
+    engine.submit("mail", policy=PLAIN.with_(deadline_s=1000))
+    for _ in range(MAX_SPARED):
+        engine.claim(worker="w")
+        clock.advance(61)
+        engine.expire_leases()
+    engine.claim(worker="w", lease_s=5000)
+    clock.advance(1000)
+    engine.do_due()
+    # The verifier, after the test, counts.
+
+
+def test_a_task_that_is_promoted_is_no_longer_due(engine: Engine, clock: VirtualClock) -> None:
+    task = engine.submit("mail", policy=PLAIN, delay_s=10).id or ""
+    engine.reschedule(task, delay_s=20)
+    clock.advance(30)
+    engine.do("promote", task=task)
+    assert engine.explain(task) == []
+    # The verifier, after the test, finds no task that is both ready and due.

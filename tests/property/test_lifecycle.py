@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from onetray.model import Policy
 from tests.property.model import HELD, Cmd, Task
-from tests.property.twins import Pair, Twins, pair
-from tests.support.cluster import Server
+from tests.property.twins import Pair, Twins
+from tests.property.walk import DELAYS, ERRORS, KEYS, KINDS, LIMITS, POLICIES, PRIORITIES, QUEUES, REASONS, WORKERS
 
-POLICIES = (
-    Policy(max_attempts=1, jitter=False, lease_s=5),
-    Policy(max_attempts=2, backoff_base_s=2, backoff_max_s=3, lease_s=5, idempotency_ttl_s=4),
-    Policy(max_attempts=3, jitter=False, backoff_base_s=0, on_exhaustion="fail", lease_s=3),
-    Policy(max_attempts=3, deadline_s=12, jitter=False, lease_s=5, cancel_grace_s=2),
-    Policy(max_attempts=2, queue_ttl_s=4, jitter=False, backoff_base_s=1, lease_s=5, idempotency_ttl_s=4),
-    Policy(max_attempts=2, timeout_s=2, jitter=False, backoff_base_s=1, lease_s=5, on_exhaustion="fail"),
-    Policy(max_attempts=3, timeout_s=2, queue_ttl_s=3, deadline_s=9, backoff_base_s=1, lease_s=4, cancel_grace_s=1),
-    Policy(max_attempts=2, retry_on=("Error", "Boom"), no_retry_on=("Boom",), jitter=False, lease_s=5),
-)
-WORKERS, QUEUES, KINDS, KEYS = ("wes", "wyn"), ("default", "slow"), ("mail", "scan"), ("a", "b")
-ERRORS = ("Error", "Error", "Error", "Boom", "ValidationError", "HTTP 404", "HTTP 503")
-REASONS = (None, None, None, "parse_error")
-SHORT = st.sampled_from([0.0, 0.0, 1.0, 2.5])
-PRIORITY = st.sampled_from([-1, 0, 0, 5])
+SHORT, PRIORITY = st.sampled_from(DELAYS), st.sampled_from(PRIORITIES)
 WHICH = st.tuples(st.sampled_from(["held", "held", "any", "last"]), st.integers(0, 30))
 FENCE = st.sampled_from(["right", "right", "right", "none", "older", "newer"])
 WORKER = st.sampled_from(["owner", "owner", "none", "wes", "wyn"])
@@ -80,7 +64,7 @@ CONTROLS = st.one_of(
 )
 SYSTEM = st.one_of(
     of("expire"),
-    of("time_out", limit=st.sampled_from(["deadline", "queue_ttl", "timeout"])),
+    of("time_out", limit=st.sampled_from(LIMITS)),
     of("promote"),
     of("end_cancel"),
     of("dead_letter", reason_code=st.just("policy_violation")),
@@ -209,15 +193,9 @@ class Lifecycle(RuleBasedStateMachine):
         return Cmd(verb, t.number, {**args, **said})
 
 
-@pytest.fixture(scope="module")
-def both(postgres: Server) -> Iterator[Pair]:
-    with postgres.database() as url, pair(url) as engines:
-        yield engines
-
-
 def examples() -> int:
-    """Enough to meet every pair of verbs in a plain run; a thorough profile asks for more."""
-    return settings().max_examples if settings().max_examples > 100 else 60
+    """A plain run is short, the long walks go deeper; a thorough profile asks for more."""
+    return settings().max_examples if settings().max_examples > 100 else 30
 
 
 def test_both_stores_do_what_the_model_says(both: Pair) -> None:

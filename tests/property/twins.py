@@ -150,8 +150,9 @@ class Twins:
     def compare(self) -> None:
         first, *others = [(s.look(), s.rows) for s in self.stores]
         for events, rows in others:
-            assert events == first[0]
-            assert [_without_id(r) for r in rows] == [_without_id(r) for r in first[1]]
+            assert events == first[0], _differing(first[0], events)
+            mine, theirs = [_without_id(r) for r in first[1]], [_without_id(r) for r in rows]
+            assert theirs == mine, _differing(mine, theirs)
         assert len(first[1]) == len(self.model.tasks)
         for task, row in zip(self.model.tasks, first[1], strict=True):
             adopt_chance(task, row)
@@ -211,6 +212,11 @@ class Twins:
         assert {number[d[0]]: d[2] for d in letters[0]} == expected
         for s in self.stores:
             assert s.read(STRAYS, queued="queued") == [(0,)]
+
+
+def _differing(mine: list[Any], theirs: list[Any]) -> str:
+    only = [x for x in mine if x not in theirs], [x for x in theirs if x not in mine]
+    return f"the stores differ: only the first has {only[0]}, only the other {only[1]}"
 
 
 def _without_id(row: tuple[Any, ...]) -> tuple[Any, ...]:

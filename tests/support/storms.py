@@ -30,7 +30,7 @@ class Weather:
 
 
 def run_storm(
-    url: str, *, tasks: int, processes: int, threads: int, seed: int = 1, limit_s: float = 60.0, calm: bool = False
+    url: str, *, tasks: int, processes: int, threads: int, seed: int = 1, limit_s: float = 200.0, calm: bool = False
 ) -> Weather:
     """Let claimers and janitors loose on a fresh database until every task has ended."""
     with engine_on(url) as engine:

@@ -31,6 +31,7 @@ class Made(NamedTuple):
 
     id: str
     ticket: dict[str, Any]
+    queue: str
 
 
 def submit(engine: Engine, kind: str = "mail", payload: Any = None, **fields: Any) -> str:
@@ -55,11 +56,11 @@ def running(engine: Engine, *, worker: str = "w", **fields: Any) -> Assignment:
 
 def in_state(engine: Engine, state: str, **fields: Any) -> Made:
     """A new task of the kind `mail`, brought into a state by the verbs that lead there."""
-    id_ = submit(engine, **fields)
+    id_, queue = submit(engine, **fields), fields.get("queue", "default")
     ticket: dict[str, Any] = {"task": id_, "fence": 1, "worker": "w"}
     if state == QUEUED:
-        return Made(id_, ticket)
-    claimed = take(engine)
+        return Made(id_, ticket, queue)
+    claimed = take(engine, queue=queue)
     assert claimed.id == id_
     if state != ASSIGNED:
         engine.start(claimed)
@@ -75,7 +76,7 @@ def in_state(engine: Engine, state: str, **fields: Any) -> Made:
         case "dead_lettered":
             engine.fail(claimed, "not readable", reason_code="parse_error")
     assert engine.task(id_).state == state
-    return Made(id_, ticket)
+    return Made(id_, ticket, queue)
 
 
 def written(engine: Engine) -> dict[str, list[Any]]:
@@ -84,7 +85,22 @@ def written(engine: Engine) -> dict[str, list[Any]]:
 
 
 def counts(engine: Engine) -> dict[str, int]:
-    return {table: len(rows) for table, rows in written(engine).items()}
+    (row,) = engine.store.read_sql("SELECT " + ", ".join(f"(SELECT count(*) FROM onetray.{t})" for t in TABLES))
+    return dict(zip(TABLES, row, strict=True))
+
+
+def written_about(engine: Engine, id_: str) -> tuple[Any, ...]:
+    """Every row that belongs to one task, and how many rows there are in all."""
+    key = engine.task(id_).key
+    names = {"task": "key", "event": "entity", "dead_letter": "task", "log": "task", "ready": "task", "due": "task"}
+    rows = {
+        table: engine.store.read_sql(f"SELECT * FROM onetray.{table} WHERE {column} = :key", key=key)
+        for table, column in names.items()
+    }
+    lease = engine.store.read_sql(
+        "SELECT * FROM onetray.lease WHERE key = (SELECT lease FROM onetray.task WHERE key = :key)", key=key
+    )
+    return counts(engine), rows, lease
 
 
 def state(engine: Engine, id_: str) -> str:

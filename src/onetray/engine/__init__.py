@@ -18,12 +18,14 @@ from onetray.config import EngineConfig
 from onetray.engine import janitor
 from onetray.engine.batch import carry_out
 from onetray.engine.committer import Committer
+from onetray.engine.moves import RESCHEDULED
 from onetray.engine.scope import Scope
-from onetray.errors import InvalidInput, NotFound, OnetrayError, TooLarge, UnknownVerb, shown
+from onetray.errors import InvalidInput, NotFound, OnetrayError, TooLarge, Unavailable, UnknownVerb, shown
 from onetray.explain import explain, position
 from onetray.feed import Feed, event_of
 from onetray.feed.listeners import Listeners, Subscription
-from onetray.machine import USER
+from onetray.fields import MOST_ROWS, choice, id_or_none, listed, seconds, task_id, text, whole
+from onetray.machine import ACTORS, USER
 from onetray.model import Assignment, Blocker, DeadLetter, Event, LogLine, Policy, Receipt, Task, Verdict
 from onetray.store import open_store
 from onetray.store.base import Rows, Store, Tx
@@ -61,9 +63,14 @@ class Engine:
         """Open the database that a URL names: `sqlite:///jobs.db`, `sqlite://:memory:`, `postgresql://…`."""
         config = config or EngineConfig()
         options: dict[str, Any] = {}
-        if url.startswith("postgres"):
+        if str(url).startswith("postgres"):
             options = {"pooler": config.pooler, "patience_s": config.call_timeout_s}
-        return cls(open_store(url, clock, **options), config=config, seed=seed)
+        store = open_store(url, clock, **options)
+        try:
+            return cls(store, config=config, seed=seed)
+        except BaseException:
+            store.close()
+            raise
 
     def close(self) -> None:
         self._committer.close()
@@ -80,6 +87,8 @@ class Engine:
     def run(self, commands: Sequence[c.Command]) -> list[Verdict]:
         """Carry out commands, in as few transactions as fit, and answer each in its place."""
         limits = self.config.limits
+        if not isinstance(commands, Sequence):
+            raise InvalidInput(f"commands must be a list, not {type(commands).__name__}", field="commands")
         if len(commands) > limits.batch:
             raise TooLarge(
                 f"a batch has at most {limits.batch} commands, not {len(commands)}", field="batch", limit=limits.batch
@@ -117,57 +126,58 @@ class Engine:
         return claimed
 
     def start(self, task: Assignment | int | str, **fields: Any) -> Receipt:
-        return _receipt(self.call(c.Start(**_ticket(task, fields))))
+        return _receipt(self.call(c.Start(**_ticket(task, fields))), task)
 
     def beat(self, task: Assignment | int | str, **fields: Any) -> Any:
         return self.call(c.Beat(**_ticket(task, fields)))
 
     def succeed(self, task: Assignment | int | str, result: Any = None, **fields: Any) -> Receipt:
-        return _receipt(self.call(c.Succeed(result=result, **_ticket(task, fields))))
+        return _receipt(self.call(c.Succeed(result=result, **_ticket(task, fields))), task)
 
     def fail(self, task: Assignment | int | str, message: str, **fields: Any) -> Receipt:
-        return _receipt(self.call(c.Fail(message=message, **_ticket(task, fields))))
+        return _receipt(self.call(c.Fail(message=message, **_ticket(task, fields))), task)
 
     def release(self, task: Assignment | int | str, **fields: Any) -> Receipt:
-        return _receipt(self.call(c.Release(**_ticket(task, fields))))
+        return _receipt(self.call(c.Release(**_ticket(task, fields))), task)
 
     def pause(self, task: Assignment | int | str, *, owner: str, reason: str, **fields: Any) -> Receipt:
-        return _receipt(self.call(c.Pause(owner=owner, reason=reason, **_ticket(task, fields))))
+        return _receipt(self.call(c.Pause(owner=owner, reason=reason, **_ticket(task, fields))), task)
 
     def log(self, task: Assignment | int | str, *lines: Any, **fields: Any) -> int:
         return int(self.call(c.Log(lines=lines, **_ticket(task, fields))))
 
     def resume(self, task: int | str, **fields: Any) -> Receipt:
-        return _receipt(self.call(c.Resume(task=task, **fields)))
+        return _receipt(self.call(c.Resume(task=task, **fields)), task)
 
     def cancel(self, task: int | str, **fields: Any) -> Receipt:
-        return _receipt(self.call(c.Cancel(task=task, **fields)))
+        return _receipt(self.call(c.Cancel(task=task, **fields)), task)
 
     def redrive(self, task: int | str, **fields: Any) -> Receipt:
         return _receipt(self.call(c.Redrive(task=task, **fields)))
 
     def set_priority(self, task: int | str, priority: int, **fields: Any) -> Receipt:
-        return _receipt(self.call(c.SetPriority(task=task, priority=priority, **fields)))
+        return _receipt(self.call(c.SetPriority(task=task, priority=priority, **fields)), task)
 
     def reschedule(self, task: int | str, **fields: Any) -> Receipt:
-        return _receipt(self.call(c.Reschedule(task=task, **fields)))
+        return _receipt(self.call(c.Reschedule(task=task, **fields)), task)
 
     def dead_letter(self, task: int | str, reason_code: str, message: str = "", **fields: Any) -> Receipt:
-        return _receipt(self.call(c.DeadLetterIt(task=task, reason_code=reason_code, message=message, **fields)))
+        return _receipt(self.call(c.DeadLetterIt(task=task, reason_code=reason_code, message=message, **fields)), task)
 
     # Kinds and queues.
 
     def configure(self, kind: str, policy: Policy, *, namespace: str = "default") -> None:
         """Give a kind its policy. Tasks that were submitted before keep theirs."""
         names, limit = self.store.names, self.config.limits.name_chars
-        c.text(kind, "kind", limit)
-        c.text(namespace, "namespace", limit)
+        text(kind, "kind", limit)
+        text(namespace, "namespace", limit)
         if not isinstance(policy, Policy):
             raise InvalidInput("policy must be a Policy", field="policy")
         names.configure(names.intern_namespace(namespace), kind, policy)
 
     def pause_queue(self, queue: str, *, by: str = "anonymous", namespace: str = "default") -> None:
         """Let nothing more be claimed from a queue. What runs goes on."""
+        text(by, "by", self.config.limits.name_chars)
         self._set_paused(queue, namespace, self.store.now(), by)
 
     def resume_queue(self, queue: str, *, namespace: str = "default") -> None:
@@ -175,8 +185,8 @@ class Engine:
 
     def _set_paused(self, queue: str, namespace: str, at: int | None, by: str | None) -> None:
         names = self.store.names
-        ns = names.intern_namespace(c.text(namespace, "namespace", self.config.limits.name_chars))
-        key = names.intern_queue(ns, c.text(queue, "queue", self.config.limits.name_chars))
+        ns = names.intern_namespace(text(namespace, "namespace", self.config.limits.name_chars))
+        key = names.intern_queue(ns, text(queue, "queue", self.config.limits.name_chars))
         with self.store.transaction() as tx:
             tx.query("pause_queue", key=key, at=at, by=by)
 
@@ -184,29 +194,46 @@ class Engine:
 
     def expire_leases(self, now: int | None = None, limit: int = janitor.BATCH) -> list[int]:
         """Return abandoned work to the queue. Answers the keys of the tasks that were taken back."""
+        whole(limit, "limit", 1, MOST_ROWS)
+        if now is not None:
+            whole(now, "now", 0, 2**62)
         return janitor.expire_leases(self.store, self._scope, now, limit)
 
     def do_due(self, limit: int = janitor.BATCH) -> int:
         """Promote what may run now, time out what is late, end cancels whose grace is over."""
+        whole(limit, "limit", 1, MOST_ROWS)
         return janitor.do_due(self.store, self._scope, limit)
 
     def sweep(self) -> int:
         """One step of everything that is due. Zero when there was nothing to do."""
-        return len(self.expire_leases()) + self.do_due()
+        try:
+            taken = len(self.expire_leases())
+        except Unavailable:
+            raise
+        except Exception:
+            # What is due must not wait for a lease that cannot be ended.
+            self.do_due()
+            raise
+        return taken + self.do_due()
 
     def prune(self, older_than_s: float, *, namespace: str | None = None, limit: int = janitor.BATCH) -> list[int]:
         """Remove whole terminal jobs by age, a bounded number at a time."""
-        c.seconds(older_than_s, "older_than_s")
+        seconds(older_than_s, "older_than_s")
+        whole(limit, "limit", 1, MOST_ROWS)
         ns = None
         if namespace is not None:
-            ns = self.store.names.namespace(namespace)
+            ns = self.store.names.namespace(text(namespace, "namespace", self.config.limits.name_chars))
             if ns is None:
                 return []
         return janitor.prune(self.store, older_than_s, ns, limit)
 
     def prune_notes(self, types: Sequence[str], older_than_s: float) -> None:
         """Remove old notes of these types. Transitions are never removed before their whole job is."""
-        c.seconds(older_than_s, "older_than_s")
+        seconds(older_than_s, "older_than_s")
+        for name in listed(types, "types", 1, 1_000):
+            text(name, "types", self.config.limits.name_chars)
+        if RESCHEDULED in types:
+            raise InvalidInput(f"{RESCHEDULED} says when a task might run: it stays with its job", field="types")
         with self.store.transaction() as tx:
             tx.query("prune_notes", types=list(types), before=tx.now - int(older_than_s * SECOND))
 
@@ -226,7 +253,8 @@ class Engine:
     # Reads.
 
     def task(self, task: str, *, namespace: str = "default", actor: str = USER) -> Task:
-        rows = self._read("task_by_id", id=c.task_id(task), namespace=namespace)
+        choice(actor, "actor", ACTORS)
+        rows = self._read("task_by_id", id=task_id(task), namespace=namespace)
         if not rows:
             raise NotFound(f"there is no task {task}", task=task)
         return _task(rows[0], actor)
@@ -238,11 +266,13 @@ class Engine:
 
     def explain(self, task: str, *, namespace: str = "default") -> list[Blocker]:
         """Why a task is not running, each reason with who holds it and when it ends. Empty: it can be claimed now."""
+        text(namespace, "namespace", self.config.limits.name_chars)
         return explain(self.store, task, namespace)
 
     def position(self, task: str, *, namespace: str = "default", most: int = 1000) -> int | None:
         """How many tasks would be claimed before this one, counted up to `most`; None if it cannot be claimed."""
-        return position(self.store, task, namespace, most)
+        text(namespace, "namespace", self.config.limits.name_chars)
+        return position(self.store, task, namespace, whole(most, "most", 1, MOST_ROWS))
 
     def events(self, task: str, *, namespace: str = "default", after: int = 0, limit: int = 1000) -> list[Event]:
         """One task's history, in order."""
@@ -252,16 +282,16 @@ class Engine:
     def events_by_correlation(
         self, correlation_id: str, *, namespace: str = "default", after: int = 0, limit: int = 1000
     ) -> list[Event]:
-        c.text(correlation_id, "correlation_id", self.config.limits.key_chars)
+        text(correlation_id, "correlation_id", self.config.limits.key_chars)
         rows = self._read(
-            "events_by_correlation", correlation_id=correlation_id, id=c.id_or_none(correlation_id),
+            "events_by_correlation", correlation_id=correlation_id, id=id_or_none(correlation_id),
             namespace=namespace, after=after, limit=limit,
         )  # fmt: skip
         return [event_of(r) for r in rows]
 
     def logs(self, task: str, *, namespace: str = "default", after: int = 0, limit: int = 1000) -> list[LogLine]:
         """Log lines from a cursor on."""
-        rows = self._read("logs_of", id=c.task_id(task), namespace=namespace, after=after, limit=limit)
+        rows = self._read("logs_of", id=task_id(task), namespace=namespace, after=after, limit=limit)
         if not rows:
             self.task(task, namespace=namespace)
         return [_made(LogLine, [*r[:5], _json(r[5])]) for r in rows]
@@ -269,17 +299,20 @@ class Engine:
     def dead_letters(
         self, task: str | None = None, *, namespace: str = "default", limit: int = 100
     ) -> list[DeadLetter]:
-        id_ = None if task is None else c.task_id(task)
+        id_ = None if task is None else task_id(task)
         rows = self._read("dead_letters", id=id_, namespace=namespace, limit=limit)
         return [_made(DeadLetter, [*r[:4], _json(r[4]), *r[5:]]) for r in rows]
 
     def _read(self, name: str, **params: Any) -> Rows:
         """Run a named query once its parameters are checked: what a database would refuse is refused by its name."""
         if "namespace" in params:
-            c.text(params["namespace"], "namespace", self.config.limits.name_chars)
-        for number in ("limit", "after", "before"):
+            text(params["namespace"], "namespace", self.config.limits.name_chars)
+        if "limit" in params:
+            whole(params["limit"], "limit", 0, MOST_ROWS)
+        for number in ("after", "before"):
             if number in params:
-                c.whole(params[number], number, 0, 2**62)
+                whole(params[number], number, 0, 2**62)
+        self._committer.must_not_have_forked()
         return self.store.read(name, **params)
 
 
@@ -304,9 +337,12 @@ def _ticket(task: Assignment | int | str, fields: dict[str, Any]) -> dict[str, A
     return {**(c.ticket(task) if isinstance(task, Assignment) else {"task": task}), **fields}
 
 
-def _receipt(value: Any) -> Receipt:
+def _receipt(value: Any, task: Assignment | int | str | None = None) -> Receipt:
+    """The receipt of one call. It names the task, where the caller did so by its id or by what it claimed."""
     assert isinstance(value, Receipt)
-    return value
+    if value.id is not None or task is None or isinstance(task, int):
+        return value
+    return value._replace(id=task.id if isinstance(task, Assignment) else task.lower())
 
 
 def _json(text: str | None) -> Any:

@@ -86,6 +86,7 @@ def _lease_us(command: Claim, policy: Policy) -> int:
 def _claimed_before(scope: Scope, command: Claim, ns: int) -> list[Assignment] | None:
     """What is left of the same claim, for a worker that asks again with its request key; None for a new key."""
     tx, names = scope.tx, scope.tx.names
+    tx.lock_request(ns, command.worker, str(command.request_key))
     found = tx.query("leases_of_request", ns=ns, worker=command.worker, request_key=command.request_key)
     until = {key: expires_at for key, _, expires_at in found if expires_at >= tx.now}
     if not until:

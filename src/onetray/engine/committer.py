@@ -8,13 +8,14 @@ written.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
 from onetray.commands import Command
-from onetray.errors import OnetrayError, OutcomeUnknown, Unavailable
+from onetray.errors import OnetrayError, OutcomeUnknown, StoreError, Unavailable
 from onetray.model import Verdict
 
 logger = logging.getLogger("onetray.engine")
@@ -44,20 +45,28 @@ class Committer:
         self._waiting: deque[Unit] = deque()
         self._ready = threading.Condition()
         self._closed = False
+        self._process = os.getpid()
         self._threads = [threading.Thread(target=self._run, name=f"{name}-{i}", daemon=True) for i in range(threads)]
         for thread in self._threads:
             thread.start()
 
     def carry_out(self, commands: Sequence[Command]) -> list[Verdict]:
         """Hand over commands and wait for their verdicts."""
+        self.must_not_have_forked()
         unit = Unit(commands)
         with self._ready:
             if self._closed:
-                raise Unavailable("the engine is closed")
+                # As any verdict: those of earlier parts of the same call must not be lost.
+                return [Verdict(error=Unavailable("the engine is closed")) for _ in commands]
             self._waiting.append(unit)
             self._ready.notify()
         unit.done.acquire()
         return unit.verdicts
+
+    def must_not_have_forked(self) -> None:
+        """A forked child has the connections and not the threads: it would wait for ever, and harm its parent's."""
+        if os.getpid() != self._process:
+            raise StoreError("this engine was opened before a fork: open one in each process, or spawn instead")
 
     def close(self) -> None:
         """Finish what was handed over, then stop."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from onetray.clock import SECOND
 from onetray.commands import Cancel, Control, Redrive, Reschedule, Resume, SetPriority, run_at_us
-from onetray.engine.moves import CANCEL, Moves, actor, told
+from onetray.engine.moves import CANCEL, RESCHEDULED, Moves, actor, told
 from onetray.engine.reports import illegal
 from onetray.engine.scope import Scope
 from onetray.engine.submit import Spec, write_tasks
@@ -111,7 +111,7 @@ def reschedule(scope: Scope, work: list[tuple[int, Reschedule, Row]]) -> None:
         moves.put("set_run_at", key=row.key, run_at=later.run_at)
         moves.enter_queue(later)
         moves.note(
-            row, "task.rescheduled", by(command), cause=command.cause, trace=command.trace,
+            row, RESCHEDULED, by(command), cause=command.cause, trace=command.trace,
             payload=told(was=row.run_at, run_at=later.run_at),
         )  # fmt: skip
     moves.flush()

@@ -22,6 +22,7 @@ def bury(
     error_json: str,
     *,
     after: Any,
+    by: str = ENGINE,
     cause: str | None = None,
 ) -> Row:
     """Move a task to the dead letters after a command, and have its letter written."""
@@ -29,7 +30,7 @@ def bury(
     moved = moves.add(
         TASK.dead_letter,
         row,
-        ENGINE,
+        by,
         cause=cause,
         trace=after.trace,
         error=error_json,

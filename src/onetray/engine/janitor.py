@@ -18,7 +18,8 @@ from onetray.engine.batch import HANDLERS
 from onetray.engine.moves import CANCEL, DEADLINE, QUEUE_TTL, RUN, TIMEOUT
 from onetray.engine.scope import Scope
 from onetray.errors import Unavailable
-from onetray.store.base import Store, Tx
+from onetray.model import Row
+from onetray.store.base import Rows, Store, Tx
 
 logger = logging.getLogger("onetray.janitor")
 
@@ -42,36 +43,121 @@ NewScope = Callable[[Tx, int], Scope]
 
 def expire_leases(store: Store, scope_of: NewScope, now: int | None = None, limit: int = BATCH) -> list[int]:
     """Return abandoned work to the queue. Answers the keys of the tasks that were taken back."""
-    with store.transaction() as tx:
-        before = tx.now if now is None else now
-        leases = tx.query("expired_leases", before=before, limit=limit)
-        if not leases:
-            return []
-        # Tasks before leases, as everywhere: a heartbeat locks its task and then renews the lease.
-        rows = tx.lock(sorted({k for _, tasks in leases for k in orjson.loads(tasks)}))
-        dead = {key for (key,) in tx.query("still_expired", keys=sorted(k for k, _ in leases), before=before)}
-        held = [row for row in rows if row.lease in dead]
-        scope = scope_of(tx, len(held))
-        work = [(i, Expire(task=row.key, lease=row.lease, as_of=before), row) for i, row in enumerate(held)]
-        HANDLERS["expire"](scope, work)
+    while True:
+        try:
+            with store.transaction() as tx:
+                before = tx.now if now is None else now
+                found = tx.query("expired_leases", before=before, limit=limit)
+                leases = _within(found, limit)
+                taken = _take_back(tx, scope_of, before, leases) if leases else []
+        except Exception as e:
+            if _may_pass(e):
+                raise
+            return _take_back_one_by_one(store, scope_of, now, limit)
+        # Leases whose work is done are many: what was abandoned may stand behind them.
+        if taken or len(leases) == len(found) < limit:
+            return taken
+
+
+def _within(leases: Rows, limit: int) -> Rows:
+    """As many leases as have no more tasks than the limit; one at least."""
+    room = limit
+    some: Rows = []
+    for key, tasks in leases:
+        keys = orjson.loads(tasks)
+        room -= len(keys)
+        if room < 0 and some:
+            break
+        some.append((key, keys))
+    return some
+
+
+def _take_back(tx: Tx, scope_of: NewScope, before: int, leases: Rows, whole: bool = True) -> list[int]:
+    # Tasks before leases, as everywhere: a heartbeat locks its task and then renews the lease.
+    rows = tx.lock(sorted({k for _, tasks in leases for k in tasks}))
+    dead = {key for (key,) in tx.query("still_expired", keys=sorted(k for k, _ in leases), before=before)}
+    taken = _expire(tx, scope_of, before, [row for row in rows if row.lease in dead])
+    if whole:
         tx.query("delete_leases", keys=sorted(dead))
-        return [row.key for (_, _, row), verdict in zip(work, scope.verdicts, strict=True) if verdict.ok]
+    return taken
+
+
+def _expire(tx: Tx, scope_of: NewScope, before: int, held: list[Row]) -> list[int]:
+    scope = scope_of(tx, len(held))
+    work = [(i, Expire(task=row.key, lease=row.lease, as_of=before), row) for i, row in enumerate(held)]
+    HANDLERS["expire"](scope, work)
+    return [row.key for (_, _, row), verdict in zip(work, scope.verdicts, strict=True) if verdict.ok]
+
+
+def _may_pass(e: Exception) -> bool:
+    """Whether the same work may succeed the next time: the database was away, or others were in the way."""
+    return isinstance(e, Unavailable) or getattr(e, "sqlstate", None) in ("40P01", "40001")
+
+
+def _take_back_one_by_one(store: Store, scope_of: NewScope, now: int | None, limit: int) -> list[int]:
+    """The batch was rolled back: let those pass that do not break it, then say what does."""
+    before = store.now() if now is None else now
+    taken: list[int] = []
+    broken: Exception | None = None
+    for lease, tasks in store.read("expired_leases", before=before, limit=limit):
+        keys = orjson.loads(tasks)
+        # Each task by itself, then the lease: it stays while one of its tasks cannot be taken back.
+        for some in [*([key] for key in keys), keys]:
+            try:
+                with store.transaction() as tx:
+                    taken += _take_back(tx, scope_of, before, [(lease, some)], whole=some is keys)
+            except Exception as e:
+                if _may_pass(e):
+                    raise
+                logger.error("of lease %d, %s cannot be taken back; run `onetray verify`: %s", lease, some, e)
+                broken = e
+    if broken is not None:
+        raise broken
+    return taken
 
 
 def do_due(store: Store, scope_of: NewScope, limit: int = BATCH) -> int:
     """Promote, time out and end cancels that are due. Answers how many due rows were dealt with."""
-    with store.transaction() as tx:
-        due = tx.query("due_now", now=tx.now, limit=limit)
-        if not due:
-            return 0
-        # All of them at once and sorted: locked verb by verb, they could cross with a batch that wants two of them.
-        tx.lock(sorted({key for _, key, _, _ in due}))
-        # A task may be due for two things: the earlier one first, then the other as it stands after it.
-        for what in KNOWN:
-            _apply(tx, scope_of, [_command(w, key, fence) for _, key, w, fence in due if w == what])
-        columns = {"at": [d[0] for d in due], "key": [d[1] for d in due], "what": [d[2] for d in due]}
-        tx.batch("delete_due", columns)
-        return len(due)
+    try:
+        with store.transaction() as tx:
+            due = tx.query("due_now", now=tx.now, known=list(KNOWN), limit=limit)
+            if due:
+                _deal_with(tx, scope_of, due)
+            return len(due)
+    except Exception as e:
+        if _may_pass(e):
+            raise
+        return _deal_with_one_by_one(store, scope_of, limit)
+
+
+def _deal_with(tx: Tx, scope_of: NewScope, due: Rows) -> None:
+    # All of them at once and sorted: locked verb by verb, they could cross with a batch that wants two of them.
+    run_at = {row.key: row.run_at for row in tx.lock(sorted({key for _, key, _, _ in due}))}
+    # A task that was put off in the meantime is left to the row of its new time.
+    apt = [d for d in due if d[2] != RUN or d[0] == run_at.get(d[1])]
+    # A task may be due for two things: the earlier one first, then the other as it stands after it.
+    for what in KNOWN:
+        _apply(tx, scope_of, [_command(w, key, fence) for _, key, w, fence in apt if w == what])
+    tx.batch("delete_due", {"at": [d[0] for d in due], "key": [d[1] for d in due], "what": [d[2] for d in due]})
+
+
+def _deal_with_one_by_one(store: Store, scope_of: NewScope, limit: int) -> int:
+    """The batch was rolled back: let those pass that do not break it, then say what does."""
+    done = 0
+    broken: Exception | None = None
+    for row in store.read("due_now", now=store.now(), known=list(KNOWN), limit=limit):
+        try:
+            with store.transaction() as tx:
+                _deal_with(tx, scope_of, [row])
+            done += 1
+        except Exception as e:
+            if _may_pass(e):
+                raise
+            logger.error("task %d cannot be moved though it is due, run `onetray verify`: %s", row[1], e)
+            broken = e
+    if broken is not None:
+        raise broken
+    return done
 
 
 def _apply(tx: Tx, scope_of: NewScope, commands: list[SystemCommand]) -> list[int]:
@@ -120,7 +206,8 @@ class Janitor:
     def stop(self) -> None:
         self._stopping = True
         self._wake.set()
-        self._thread.join()
+        if self._thread.ident is not None and self._thread is not threading.current_thread():
+            self._thread.join()
 
     def _run(self) -> None:
         while not self._stopping:
@@ -139,5 +226,7 @@ class Janitor:
 
 def seconds_until_next(store: Store) -> float:
     """How long until the next lease expires or the next due row is due."""
-    times = [t for t in (store.read("next_due")[0][0], store.read("next_expiry")[0][0]) if t is not None]
+    times = [
+        t for t in (store.read("next_due", known=list(KNOWN))[0][0], store.read("next_expiry")[0][0]) if t is not None
+    ]
     return (min(times) - store.now()) / SECOND if times else 3600.0

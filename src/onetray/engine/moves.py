@@ -22,6 +22,9 @@ RUN, QUEUE_TTL, DEADLINE, TIMEOUT, CANCEL = "run", "queue_ttl", "deadline", "tim
 """What a due row is about."""
 
 
+RESCHEDULED = "task.rescheduled"
+
+
 def actor(kind: str, name: str) -> str:
     return f"{kind}:{name}"
 

@@ -278,8 +278,10 @@ def beat(scope: Scope, work: list[tuple[int, Beat, Row]]) -> None:
         if scope.policy(row).record_heartbeats:
             moves.note(row, "task.heartbeat", by(command, row), cause=None, trace=command.trace, payload=None)
     if asking:
-        # Sorted, so that two batches that renew the same leases cannot wait for each other.
+        # Locked in order first, so that two batches that renew the same leases cannot wait for each other.
         leases = sorted(wanted)
+        if len(leases) > 1:
+            tx.query("lock_leases", keys=leases)
         columns = {"key": leases, "length": [wanted[k] for k in leases], "at": [tx.now] * len(leases)}
         renewed = {key: (until, orjson.loads(tasks)) for key, until, tasks in tx.batch("renew_lease", columns)}
         held = {k: (id_, lease, cancel, state) for k, id_, lease, cancel, state in tx.query(

@@ -11,7 +11,7 @@ from onetray.clock import SECOND
 from onetray.commands import DeadLetterIt, EndCancel, Expire, Promote, SystemCommand, TimeOut
 from onetray.engine.controls import accepted, by, each
 from onetray.engine.dead import bury
-from onetray.engine.moves import Moves, told
+from onetray.engine.moves import RUN, Moves, told
 from onetray.engine.reports import illegal
 from onetray.engine.scope import Scope
 from onetray.errors import Conflict
@@ -48,7 +48,9 @@ def _expire(scope: Scope, moves: Moves, command: Expire, row: Row) -> Verdict:
         return accepted(command, _end(scope, moves, command, row, "cancel was requested"))
     error = told(**{"class": "LeaseExpired", "message": f"worker {row.owner} stopped renewing its lease"})
     if row.state == ASSIGNED and row.spared >= MAX_SPARED:
-        return accepted(command, bury(scope, moves, row, "infrastructure_failure", "fetch", error, after=command))
+        return accepted(
+            command, bury(scope, moves, row, "infrastructure_failure", "fetch", error, after=command, by=by(command))
+        )
     if row.state == RUNNING and row.attempts >= row.max_attempts:
         return accepted(command, _exhausted(scope, moves, command, row, error, "exhausted_retries"))
     never_started = row.state == ASSIGNED
@@ -58,7 +60,7 @@ def _expire(scope: Scope, moves: Moves, command: Expire, row: Row) -> Verdict:
 
 def _reopen(scope: Scope, moves: Moves, command: SystemCommand, row: Row, never_started: bool, wait: int) -> Row:
     """Take the task from its holder. One that never began gets its attempt back."""
-    given_back, spared = (1, row.spared + 1) if never_started else (0, 0)
+    given_back, spared = (1, min(row.spared + 1, MAX_SPARED)) if never_started else (0, 0)
     moved = moves.add(
         TASK.expire, row, by(command), cause=command.cause, given_back=given_back, spared=spared,
         run_at=scope.tx.now + wait,
@@ -69,7 +71,7 @@ def _reopen(scope: Scope, moves: Moves, command: SystemCommand, row: Row, never_
 
 def _exhausted(scope: Scope, moves: Moves, command: SystemCommand, row: Row, error: str, reason: str) -> Row:
     if scope.policy(row).on_exhaustion == "dead_letter":
-        return bury(scope, moves, row, reason, "exec", error, after=command)
+        return bury(scope, moves, row, reason, "exec", error, after=command, by=by(command))
     return scope.now_is(_failed(moves, command, row, error, reason))
 
 
@@ -112,8 +114,8 @@ def _time_out(scope: Scope, first: Moves, second: Moves, command: TimeOut, row: 
 
 def _waited_long(scope: Scope, row: Row) -> bool:
     """Whether its time in the queue is over: one that was rescheduled waits from its new time on."""
-    ttl_s = scope.policy(row).queue_ttl_s or 0
-    return row.state == QUEUED and scope.tx.now >= row.run_at + int(ttl_s * SECOND)
+    ttl_s = scope.policy(row).queue_ttl_s
+    return row.state == QUEUED and (ttl_s is None or scope.tx.now >= row.run_at + int(ttl_s * SECOND))
 
 
 def _timed_out(command: TimeOut) -> str:
@@ -152,6 +154,8 @@ def _promote(scope: Scope, moves: Moves, command: Promote, row: Row) -> Verdict:
     if row.state != QUEUED or passed_by(command, row) or row.run_at > scope.tx.now:
         return not_due(row)
     moves.put("promote_ready", queue=row.queue, rank=-row.priority, key=row.key, kind=row.kind)
+    # Whoever promotes a task takes its due row, the janitor or not.
+    moves.put("delete_due", at=row.run_at, key=row.key, what=RUN)
     return accepted(command, row)
 
 
@@ -176,6 +180,7 @@ def _dead_letter(scope: Scope, moves: Moves, command: DeadLetterIt, row: Row) ->
         return not_due(row)
     error: dict[str, Any] = {"class": "PolicyError", "message": command.message or command.reason_code}
     moved = bury(
-        scope, moves, row, command.reason_code, command.stage, told(**error), after=command, cause=command.cause
-    )
+        scope, moves, row, command.reason_code, command.stage, told(**error), after=command, by=by(command),
+        cause=command.cause,
+    )  # fmt: skip
     return accepted(command, moved)

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from onetray.commands import listed, text
 from onetray.errors import InvalidInput, Unavailable
+from onetray.fields import listed, text
 from onetray.model import Event
 from onetray.store.base import Store
 from onetray.wake import Wake

@@ -16,6 +16,10 @@ def open_store(
 
     `migrate=False` leaves the schema as it stands, for those who only look.
     """
+    if not isinstance(url, str):
+        raise StoreError(
+            f"a database is named by a URL, not by {type(url).__name__}: write sqlite:///… or postgresql://…"
+        )
     if url.startswith("sqlite:"):
         from onetray.store.sqlite import SqliteStore
 

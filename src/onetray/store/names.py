@@ -6,6 +6,7 @@ current policy may change and is read again when it is older than a second.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 class Names:
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._reading = threading.Lock()
+        self._swapping = threading.Lock()
         self._namespaces: dict[str, int] = {}
         self._queues: dict[tuple[int, str], int] = {}
         self._kinds: dict[tuple[int, str], int] = {}
@@ -29,16 +30,23 @@ class Names:
         self._queue_names: dict[int, str] = {}
         self._kind_names: dict[int, str] = {}
         self._read_at = float("-inf")
+        self._turns = itertools.count(1)
+        self._turn = 0
 
     def refresh(self) -> None:
-        """Read everything again. One at a time: a slow reader must not put back what it read before."""
-        with self._reading:
-            read = self._store.read
-            namespaces, queues, kinds, policies = (read(n) for n in ("namespaces", "queues", "kinds", "policies"))
+        """Read everything again. A slow reader must not put back what it read before: the last to begin wins."""
+        turn = next(self._turns)
+        read, began = self._store.read, time.monotonic()
+        # Not under a lock: in memory, a reader waits for the transaction of a thread that may come here itself.
+        namespaces, queues, kinds, policies = (read(n) for n in ("namespaces", "queues", "kinds", "policies"))
+        with self._swapping:
             for key, body in policies:
                 if key not in self._policies:
                     self._policies[key] = Policy.from_body(body)
                     self._policy_keys[body] = key
+            if turn < self._turn:
+                return
+            self._turn = turn
             # New dicts are swapped in whole: readers in other threads see the old or the new.
             self._namespaces = {name: key for key, name in namespaces}
             self._queue_names = {key: name for key, _, name in queues}
@@ -46,7 +54,7 @@ class Names:
             self._kind_policy = {key: policy for key, _, _, policy in kinds}
             self._kind_names = {key: name for key, _, name, _ in kinds}
             self._kinds = {(ns, name): key for key, ns, name, _ in kinds}
-            self._read_at = time.monotonic()
+            self._read_at = began
 
     def namespace(self, name: str) -> int | None:
         known = self._namespaces.get(name)

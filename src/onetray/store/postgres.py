@@ -29,7 +29,7 @@ try:
     import psycopg
     from psycopg import Connection
     from psycopg.rows import dict_row
-    from psycopg_pool import ConnectionPool, PoolTimeout
+    from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
     from onetray.store.listen import CHANNEL, Listener
 except ImportError as e:  # pragma: no cover
@@ -131,7 +131,8 @@ class PostgresTx:
     def lock(self, keys: list[int]) -> list[Row]:
         found = list(map(Row._make, self.query("lock_tasks", keys=keys)))
         if found:
-            self._now = found[-1].seen_at
+            # Never back: what was due when it was looked up is due when it is decided.
+            self._now = max(self._now or 0, found[-1].seen_at)
         rows = self._with_leases_as_they_are(found)
         points.hit("locked")
         return rows
@@ -161,6 +162,8 @@ class PostgresTx:
 
     def _pick_any(self, queue: int, limit: int) -> Rows:
         low = self._store.low_water.setdefault(queue, LowWater())
+        # What this transaction itself has put before the mark counts too.
+        self.lower_marks()
         if low.may_start_here():
             found = self.query("claim_any", queue=queue, rank=low.rank, task=low.task, limit=limit)
             # Short of the limit there may be something before the mark: a late commit, a requeue, a higher
@@ -193,6 +196,11 @@ class PostgresTx:
             if wanted:
                 found += self.query("claim_kind", queue=queue, kind=kind, limit=wanted)
         return sorted(found)
+
+    def lock_request(self, ns: int, worker: str, request_key: str) -> None:
+        # Until the end of the transaction, so that it is no state of the session.
+        sql = "SELECT pg_advisory_xact_lock(hashtextextended(%(request)s, %(ns)s))"
+        self._send((sql, {"request": f"onetray {worker} {request_key}", "ns": ns}, None))
 
     def insert_tasks(self, tasks: Columns, ready: Columns, events: Columns) -> None:
         self.witness = self.witness or of_submit(tasks)
@@ -345,6 +353,8 @@ class PostgresStore(Store):
         try:
             with self._pool.connection() as connection:
                 yield connection
+        except PoolClosed as e:
+            raise Unavailable("the store is closed") from e
         except PoolTimeout as e:
             raise Unavailable(f"no connection to PostgreSQL could be had: {e}") from e
 
@@ -480,8 +490,10 @@ class PostgresStore(Store):
 
 
 def _roll_back(connection: Connection[Any]) -> None:
+    # Not as a statement: statements that were prepared after the error, in the same pipeline, are known here and
+    # not to the server. This way psycopg forgets them.
     with suppress(psycopg.Error):
-        connection.execute("ROLLBACK")
+        connection.rollback()
 
 
 def _lost(connection: Connection[Any], error: BaseException) -> bool:

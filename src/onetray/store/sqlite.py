@@ -101,6 +101,9 @@ class SqliteTx:
         found = [self.query("claim_kind", queue=queue, kind=k, limit=limit) for k in kinds]
         return found[0] if len(found) == 1 else list(itertools.islice(merge(*found), limit))
 
+    def lock_request(self, ns: int, worker: str, request_key: str) -> None:
+        return
+
     def insert_tasks(self, tasks: Columns, ready: Columns, events: Columns) -> None:
         self.batch("insert_task", tasks)
         self.batch("insert_ready", ready)
@@ -186,6 +189,8 @@ class SqliteStore(Store):
     @contextmanager
     def transaction(self) -> Iterator[SqliteTx]:
         with self._writing:
+            if self._closed:
+                raise Unavailable("the store is closed")
             connection = self._writer
             try:
                 connection.execute("BEGIN IMMEDIATE")
@@ -259,7 +264,12 @@ class SqliteStore(Store):
 
     def version(self) -> int:
         with self._reader() as connection:
-            return _number(connection, "PRAGMA user_version")
+            number = _number(connection, "PRAGMA user_version")
+            ours = _number(connection, "SELECT count(*) FROM sqlite_schema WHERE name = 'event_entity_version'")
+        if number and not ours:
+            # Others number their schemas in the same place.
+            raise StoreError(f"{self._name} is another program's database: name a file of its own", path=self._name)
+        return number
 
     def migrate(self) -> list[int]:
         applied = []
@@ -350,6 +360,9 @@ def _path(url: str) -> str | None:
     parts = urlsplit(url)
     if parts.netloc or not parts.path.strip("/"):
         raise StoreError(f"{url!r} names no file: write sqlite:///relative.db or sqlite:////absolute.db", url=url)
+    if parts.query or parts.fragment or url.endswith(("?", "#")):
+        # Cut off, it would be another file.
+        raise StoreError(f"{url!r}: there are no options; write %3F for a ? and %23 for a # in a file's name", url=url)
     return os.path.abspath(unquote(parts.path[1:]))
 
 

@@ -1,11 +1,13 @@
 -- name: due_now
-SELECT at, task, what, fence FROM onetray.due WHERE at <= :now ORDER BY at, task, what LIMIT :limit {skip_locked_due}
+-- Only what this version understands: the rest is a newer one's.
+SELECT at, task, what, fence FROM onetray.due WHERE at <= :now AND what {in:known:text}
+ORDER BY at, task, what LIMIT :limit {skip_locked_due}
 
 -- name: delete_due
 DELETE FROM onetray.due {using_batch} due.at = b.at AND due.task = b.key AND due.what = b.what
 
 -- name: next_due
-SELECT min(at) FROM onetray.due
+SELECT min(at) FROM onetray.due WHERE what {in:known:text}
 
 -- name: next_expiry
 SELECT min(expires_at) FROM onetray.lease

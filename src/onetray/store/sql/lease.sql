@@ -16,6 +16,9 @@ SELECT t.key, CAST(t.id AS text), t.kind, t.policy, t.fence, t.attempts, t.paylo
     t.trace, t.lease, t.state, t.queue
 FROM onetray.task AS t WHERE t.key {in:keys:bigint} ORDER BY t.key
 
+-- name: lock_leases
+SELECT key FROM onetray.lease WHERE key {in:keys:bigint} ORDER BY key {for_update}
+
 -- name: renew_lease
 -- A lease is good up to and including its expiry; past it there is nothing to renew.
 UPDATE onetray.lease SET expires_at = {greatest}(lease.expires_at, b.at + coalesce(b.length, lease.length)) {from_batch}

@@ -1,0 +1,135 @@
+"""Check single fields: text, numbers, choices, JSON, ids.
+
+Owns what a value may be. Each check returns the value, or raises an error that names the field.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import fields, is_dataclass
+
+import orjson
+
+from onetray.config import Limits
+from onetray.errors import InvalidInput, TooLarge, shown
+from onetray.machine import ACTORS
+from onetray.model import RawJson
+
+MOST_ROWS = 10_000
+"""What one read gives, or one step of the janitor takes, at most."""
+_ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+_TRACEPARENT = re.compile(r"[\da-f]{2}-[\da-f]{32}-[\da-f]{16}-[\da-f]{2}")
+_UUID = re.compile(r"[\da-f]{8}-[\da-f]{4}-[\da-f]{4}-[\da-f]{4}-[\da-f]{12}")
+
+
+def text(value: object, field: str, most: int, least: int = 1) -> str:
+    """A string without NUL, in its limits."""
+    if not isinstance(value, str):
+        raise InvalidInput(f"{field} must be text, not {type(value).__name__}", field=field)
+    if not least <= len(value) <= most:
+        kind = TooLarge if len(value) > most else InvalidInput
+        raise kind(f"{field} must have {least} to {most} characters, not {len(value)}", field=field, limit=most)
+    if "\0" in value:
+        raise InvalidInput(f"{field} contains a NUL character: take it out", field=field)
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise InvalidInput(f"{field} contains a lone surrogate: send valid Unicode", field=field) from None
+    return value
+
+
+def optional_text(value: object, field: str, most: int) -> str | None:
+    return None if value is None else text(value, field, most)
+
+
+def whole(value: object, field: str, least: int, most: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise InvalidInput(f"{field} must be a whole number from {least} to {most}, not {shown(value)}", field=field)
+    return value
+
+
+def seconds(value: object, field: str, least: float = 0.0) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not least <= value <= 4e9:
+        raise InvalidInput(f"{field} must be seconds, {least} or more, not {shown(value)}", field=field)
+    return value
+
+
+def choice(value: object, field: str, among: tuple[str, ...]) -> str:
+    if value not in among:
+        raise InvalidInput(f"{field} must be one of {', '.join(among)}, not {shown(value)}", field=field)
+    return str(value)
+
+
+def listed(value: object, field: str, least: int, most: int) -> tuple[object, ...]:
+    if not isinstance(value, list | tuple | set | frozenset) or not least <= len(value) <= most:
+        raise InvalidInput(f"{field} must be a list of {least} to {most} entries, not {shown(value)}", field=field)
+    return tuple(value)
+
+
+def json_text(value: object, field: str, most: int) -> str:
+    """Any JSON value as text: no NaN, no NUL, nothing that JSON does not know, in its limit."""
+    try:
+        if isinstance(value, RawJson):
+            # A plain copy: orjson takes bytes, and none of its subclasses.
+            raw = bytes(value)
+            # Written again, too: what may be read may be too deep to be written.
+            orjson.dumps(orjson.loads(raw))
+        else:
+            raw = orjson.dumps(value)
+            # orjson writes NaN as null, without a word.
+            if b"null" in raw and _has_nan(value):
+                raise TypeError("NaN and Infinity are not numbers that JSON knows")
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError, TypeError, RecursionError) as e:
+        raise InvalidInput(f"{field} is not valid JSON: {e}"[:300], field=field) from None
+    if len(raw) > most:
+        raise TooLarge(
+            f"{field} has {len(raw)} bytes; at most {most} are allowed. Keep large data elsewhere and send its address",
+            field=field,
+            limit=most,
+        )
+    if b"\\u0000" in raw and _ESCAPED_NUL.search(raw.decode()):
+        raise InvalidInput(f"{field} contains a NUL character: take it out, or send base64", field=field)
+    return raw.decode()
+
+
+def _has_nan(value: object) -> bool:
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    if isinstance(value, dict):
+        return any(_has_nan(v) for v in value.values())
+    if isinstance(value, list | tuple):
+        return any(_has_nan(v) for v in value)
+    if is_dataclass(value):
+        return any(_has_nan(getattr(value, f.name)) for f in fields(value))
+    return False
+
+
+def optional_json(value: object, field: str, most: int) -> str | None:
+    return None if value is None else json_text(value, field, most)
+
+
+def trace_text(value: object) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or not _TRACEPARENT.fullmatch(value):
+        raise InvalidInput("trace must be a W3C traceparent (00-<32 hex>-<16 hex>-<2 hex>)", field="trace")
+    return value
+
+
+def task_id(value: object) -> str:
+    if not isinstance(value, str) or not _UUID.fullmatch(value.lower()):
+        raise InvalidInput(f"task must be an id as submit returned it, not {shown(value)}", field="task")
+    return value.lower()
+
+
+def id_or_none(value: str) -> str | None:
+    """A task's id, when the text is one."""
+    return value.lower() if _UUID.fullmatch(value.lower()) else None
+
+
+def check_actor(actor: str, name: str, cause: str | None, limits: Limits) -> None:
+    choice(actor, "actor", ACTORS)
+    text(name, "actor_name", limits.name_chars)
+    optional_text(cause, "cause", limits.reason_chars)

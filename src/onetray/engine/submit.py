@@ -95,8 +95,8 @@ def write_tasks(tx: Tx, specs: list[Spec]) -> list[Receipt]:
     """Write new tasks with all that belongs to them."""
     if not specs:
         return []
-    now, moves = tx.now, Moves(tx)
     _number(tx, specs)
+    now, moves = tx.now, Moves(tx)
     _note_due(tx, moves, specs, now)
     keys = [s.key for s in specs]
     where = _alike(specs, "ns", "queue", "kind", "policy", "priority", "max_attempts", "run_at")

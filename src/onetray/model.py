@@ -264,6 +264,8 @@ class Assignment:
     correlation_id: str
     trace: str | None
     policy: Policy
+    lease_s: float
+    """How long the lease of this claim is: renew it well before."""
     state: str = "assigned"
 
     @property
@@ -278,10 +280,6 @@ class Assignment:
     def idempotency_key(self) -> str:
         """The same on every attempt: hand it to whatever must not happen twice."""
         return self.id
-
-    @property
-    def lease_s(self) -> float:
-        return self.policy.lease_s
 
     @property
     def actions(self) -> tuple[str, ...]:

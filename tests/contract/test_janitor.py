@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from onetray.clock import VirtualClock
@@ -112,3 +114,9 @@ def test_a_clock_that_is_set_back_within_a_transaction_leaves_nothing_stuck(migr
             tx._given = found_at - 3_000_000
             tx.lock([engine.task(id_).key])
             assert tx.now == found_at
+
+
+def test_a_janitor_ends_with_its_engine(database_url: str) -> None:
+    with engine_on(database_url) as engine:
+        engine.janitor(every_s=0.01).start()
+    assert not [t for t in threading.enumerate() if t.name == "onetray-janitor"]

@@ -275,3 +275,10 @@ def test_two_lease_lengths_in_one_claim(engine: Engine, clock: VirtualClock) -> 
     clock.advance(11)
     assert sorted(engine.expire_leases()) == [one.key, three.key]
     assert [a.id for a in engine.claim(worker="w", limit=3, request_key="r")] == [two.id]
+
+
+def test_an_assignment_says_how_long_its_own_lease_is(engine: Engine) -> None:
+    engine.submit("mail", policy=Policy(lease_s=60))
+    (held,) = engine.claim(worker="w", lease_s=5, request_key="r")
+    (again,) = engine.claim(worker="w", lease_s=5, request_key="r")
+    assert (held.lease_s, again.lease_s) == (5.0, 5.0)

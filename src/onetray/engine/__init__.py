@@ -52,6 +52,7 @@ class Engine:
             patience_s=self.config.call_timeout_s,
             name="onetray-committer",
         )
+        self._janitors: list[janitor.Janitor] = []
         self.wake = Wake(store)
         self.feed = Feed(store, self.wake)
         self._listeners = Listeners(self.feed)
@@ -73,6 +74,8 @@ class Engine:
             raise
 
     def close(self) -> None:
+        for started in self._janitors:
+            started.stop()
         self._committer.close()
         self._listeners.close()
         self.wake.close()
@@ -238,8 +241,10 @@ class Engine:
             tx.query("prune_notes", types=list(types), before=tx.now - int(older_than_s * SECOND))
 
     def janitor(self, every_s: float = 1.0) -> janitor.Janitor:
-        """A thread that sweeps whenever something is due. Start and stop it yourself."""
-        return janitor.Janitor(self.sweep, lambda: janitor.seconds_until_next(self.store), every_s)
+        """A thread that sweeps whenever something is due. Start it yourself; it ends with the engine at the latest."""
+        new = janitor.Janitor(self.sweep, lambda: janitor.seconds_until_next(self.store), every_s)
+        self._janitors.append(new)
+        return new
 
     def _scope(self, tx: Tx, size: int) -> Scope:
         return Scope(tx, size, self._chance)
@@ -270,7 +275,7 @@ class Engine:
         return explain(self.store, task, namespace)
 
     def position(self, task: str, *, namespace: str = "default", most: int = 1000) -> int | None:
-        """How many tasks would be claimed before this one, counted up to `most`; None if it cannot be claimed."""
+        """How many tasks would be claimed before this one, counted up to `most`; None if it has no ready row."""
         text(namespace, "namespace", self.config.limits.name_chars)
         return position(self.store, task, namespace, whole(most, "most", 1, MOST_ROWS))
 

@@ -68,6 +68,7 @@ def _assign(scope: Scope, command: Claim, ns: int, queue: int, picked: list[tupl
         Assignment(
             key, id_, kinds[kind], command.queue, command.namespace, command.worker, fence, attempts + 1, lease,
             now + length_of[policy], payload, input_, correlation or id_, trace, policies[policy],
+            length_of[policy] / SECOND,
         )
         for (_, key, id_, kind, policy, _, fence, attempts, payload, input_, correlation, trace, *_), lease
         in zip(picked, lease_of, strict=True)
@@ -88,17 +89,19 @@ def _claimed_before(scope: Scope, command: Claim, ns: int) -> list[Assignment] |
     tx, names = scope.tx, scope.tx.names
     tx.lock_request(ns, command.worker, str(command.request_key))
     found = tx.query("leases_of_request", ns=ns, worker=command.worker, request_key=command.request_key)
-    until = {key: expires_at for key, _, expires_at in found if expires_at >= tx.now}
+    until = {key: expires_at for key, _, expires_at, _ in found if expires_at >= tx.now}
     if not until:
         # The janitor has yet to take these back; their key is free for a new claim.
         if found:
-            tx.query("forget_requests", keys=[key for key, _, _ in found])
+            tx.query("forget_requests", keys=[key for key, *_ in found])
         return None
-    keys = [k for key, tasks, _ in found if key in until for k in orjson.loads(tasks)]
+    lengths = {key: length for key, *_, length in found}
+    keys = [k for key, tasks, *_ in found if key in until for k in orjson.loads(tasks)]
     return [
         Assignment(
             key, id_, names.kind_name(kind), names.queue_name(queue), command.namespace, command.worker, fence,
-            attempts, lease, until[lease], payload, input_, correlation or id_, trace, names.policy(policy), state,
+            attempts, lease, until[lease], payload, input_, correlation or id_, trace, names.policy(policy),
+            lengths[lease] / SECOND, state,
         )
         for key, id_, kind, policy, fence, attempts, payload, input_, correlation, trace, lease, state, queue
         in tx.query("claimed_again", keys=keys)

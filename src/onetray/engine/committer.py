@@ -81,7 +81,14 @@ class Committer:
             units = self._next()
             if not units:
                 return
-            self._together(units)
+            try:
+                self._together(units)
+            except BaseException as e:
+                # Whatever ends this thread must not leave its callers waiting.
+                for unit in units:
+                    if not unit.verdicts:
+                        unit.answer([Verdict(error=OutcomeUnknown(f"the committer ended: {e!r}"))] * len(unit.commands))
+                raise
 
     def _next(self) -> list[Unit]:
         """Wait for work, then take what has gathered, up to a chunk."""

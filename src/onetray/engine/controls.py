@@ -149,7 +149,8 @@ def _redrive(scope: Scope, command: Redrive, row: Row) -> Verdict:
     spec = Spec(
         ns=row.ns, queue=queue, kind=kind, policy=policy, priority=priority, max_attempts=most,
         run_at=tx.now + int(command.delay_s * SECOND), correlation_id=correlation or id_,
-        trace=command.trace or trace, payload=payload, retry_of=row.key, actor=by(command), cause=command.cause,
+        trace=command.trace or trace, payload=payload, retry_of=row.key, actor=by(command),
+        cause=command.cause or f"redrive of {id_}",
     )  # fmt: skip
     (receipt,) = write_tasks(tx, [spec])
     if row.state == DEAD_LETTERED:

@@ -31,7 +31,7 @@ def bury(
         TASK.dead_letter,
         row,
         by,
-        cause=cause,
+        cause=cause or reason,
         trace=after.trace,
         error=error_json,
         detail=told(

@@ -189,7 +189,7 @@ def _fail(scope: Scope, moves: Moves, command: Fail, row: Row) -> Verdict:
     policy = scope.policy(row)
     if not retryable(policy, command.error_class, command.retryable):
         moved = moves.add(
-            TASK.fail, row, by(command, row), trace=command.trace, error=command.error_json,
+            TASK.fail, row, by(command, row), cause=command.error_class, trace=command.trace, error=command.error_json,
             detail=told(error=orjson.Fragment(command.error_json)),
         )  # fmt: skip
         return accepted(scope.now_is(moved))
@@ -206,7 +206,8 @@ def attempt_failed(scope: Scope, moves: Moves, row: Row, failure: Fail, reason: 
             else int(failure.retry_after_s * SECOND)
         )
         moved = moves.add(
-            TASK.retry, row, ENGINE, trace=failure.trace, error=failure.error_json, run_at=scope.tx.now + wait,
+            TASK.retry, row, ENGINE, cause=failure.error_class, trace=failure.trace, error=failure.error_json,
+            run_at=scope.tx.now + wait,
             detail=told(
                 report=failure.verb, owner=row.owner, lease_expires_at=row.lease_expires_at,
                 run_at=scope.tx.now + wait, error=orjson.Fragment(failure.error_json),
@@ -216,7 +217,7 @@ def attempt_failed(scope: Scope, moves: Moves, row: Row, failure: Fail, reason: 
     if policy.on_exhaustion == "dead_letter":
         return bury(scope, moves, row, reason, failure.stage, failure.error_json, after=failure)
     moved = moves.add(
-        TASK.fail, row, ENGINE, trace=failure.trace, error=failure.error_json,
+        TASK.fail, row, ENGINE, cause=reason, trace=failure.trace, error=failure.error_json,
         detail=told(report=failure.verb, reason=reason, error=orjson.Fragment(failure.error_json)),
     )  # fmt: skip
     return scope.now_is(moved)

@@ -62,7 +62,7 @@ def _reopen(scope: Scope, moves: Moves, command: SystemCommand, row: Row, never_
     """Take the task from its holder. One that never began gets its attempt back."""
     given_back, spared = (1, min(row.spared + 1, MAX_SPARED)) if never_started else (0, 0)
     moved = moves.add(
-        TASK.expire, row, by(command), cause=command.cause, given_back=given_back, spared=spared,
+        TASK.expire, row, by(command), cause=command.cause or "the lease ran out", given_back=given_back, spared=spared,
         run_at=scope.tx.now + wait,
         detail=told(owner=row.owner, lease_expires_at=row.lease_expires_at, given_back=bool(given_back)),
     )  # fmt: skip
@@ -77,7 +77,7 @@ def _exhausted(scope: Scope, moves: Moves, command: SystemCommand, row: Row, err
 
 def _failed(moves: Moves, command: SystemCommand, row: Row, error: str, reason: str) -> Row:
     detail = told(report=command.verb, reason=reason, owner=row.owner, lease_expires_at=row.lease_expires_at)
-    return moves.add(TASK.fail, row, by(command), cause=command.cause, error=error, detail=detail)
+    return moves.add(TASK.fail, row, by(command), cause=command.cause or reason, error=error, detail=detail)
 
 
 def _end(scope: Scope, moves: Moves, command: SystemCommand, row: Row, cause: str) -> Row:

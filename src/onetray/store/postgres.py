@@ -38,6 +38,8 @@ except ImportError as e:  # pragma: no cover
 COPY_FROM = 50
 """From this many tasks on COPY is faster than an INSERT of arrays."""
 LEASES_AT_ONCE = 100
+_AWAY = ("57P01", "57P02", "57P03", "25006")
+"""The server goes down, comes up, or has become a standby that may only be read."""
 MIGRATION_LOCK = 7_136_211_505
 _CLOCK = WORDS[POSTGRES]["clock"].replace(":now", "%(now)s")
 # Every statement of a transaction finds its rows through an index. Without statistics, or with old ones, the planner
@@ -368,6 +370,8 @@ class PostgresStore(Store):
             except BaseException as e:
                 _roll_back(connection)
                 if _lost(connection, e):
+                    # A server that crashed may hand the numbers of the stock out again.
+                    self.lease_keys.clear()
                     raise Unavailable(f"the connection to PostgreSQL broke: {e}") from e
                 raise
             finally:
@@ -381,6 +385,7 @@ class PostgresStore(Store):
             except psycopg.OperationalError as e:
                 if not _lost(connection, e):
                     raise
+                self.lease_keys.clear()
                 committed = False
         if not committed and not self._took_effect(tx.xid, tx.witness):
             raise Unavailable("the connection to PostgreSQL broke before COMMIT took effect; nothing was written")
@@ -499,7 +504,7 @@ def _roll_back(connection: Connection[Any]) -> None:
 
 def _lost(connection: Connection[Any], error: BaseException) -> bool:
     """Whether the connection is gone, rather than a statement refused."""
-    if isinstance(error, psycopg.OperationalError) and error.sqlstate in ("57P01", "57P02", "57P03"):
+    if isinstance(error, psycopg.Error) and error.sqlstate in _AWAY:
         return True
     return isinstance(error, psycopg.Error) and (connection.closed or connection.broken)
 

@@ -13,8 +13,7 @@ SELECT min(at) FROM onetray.due WHERE what {in:known:text}
 SELECT min(expires_at) FROM onetray.lease
 
 -- name: prunable_jobs
--- Keys rise with time, so the walk may stop at the first task that was created after the cut. The newest event
--- stays: SQLite would hand out its number again.
+-- By key, oldest first. The newest event stays: SQLite would hand out its number again.
 SELECT t.key FROM onetray.task AS t
 WHERE t.key > :after AND t.created_at <= :before AND t.finished_at IS NOT NULL AND t.finished_at <= :before
     AND t.key = t.job AND (CAST(:ns AS integer) IS NULL OR t.ns = :ns)

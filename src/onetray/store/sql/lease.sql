@@ -3,7 +3,7 @@ INSERT INTO onetray.lease (key, ns, worker, expires_at, length, tasks, request_k
 SELECT b.key, b.ns, b.worker, b.expires_at, b.length, b.tasks, b.request_key, b.part {from_batch}
 
 -- name: leases_of_request
-SELECT key, tasks, expires_at FROM onetray.lease
+SELECT key, tasks, expires_at, length FROM onetray.lease
 WHERE ns = :ns AND worker = :worker AND request_key = :request_key ORDER BY part
 
 -- name: forget_requests

@@ -60,7 +60,7 @@ class LowWater:
     """Where a queue's claims may start to look.
 
     While an old snapshot is open, deleted rows stay in the index and every claim from the start has to step over
-    them. What was found first by the last look from the start has nothing claimable before it.
+    them. What was found first by the last claim has nothing claimable before it, but what came there since.
     """
 
     rank: int = _START[0]
@@ -171,6 +171,7 @@ class PostgresTx:
             # Short of the limit there may be something before the mark: a late commit, a requeue, a higher
             # priority. It is looked for at once unless looking was slow.
             if len(found) == limit or time.monotonic() - low.looked_at < low.rest_s():
+                low.rank, low.task = found[0][:2] if found else (low.rank, low.task)
                 return found
             already = {r[1] for r in found}
             more = [r for r in self._pick_from_start(queue, limit, low) if r[1] not in already]

@@ -77,8 +77,9 @@ CREATE TABLE onetray.task (
     CONSTRAINT task_attempts_in_budget CHECK (attempts BETWEEN 0 AND max_attempts),
     CONSTRAINT task_queued_has_attempt CHECK (state <> {task.first} OR attempts < max_attempts),
     CONSTRAINT task_counts_up CHECK (version >= 1 AND fence >= 1)
--- Room on the page for the next version of a row: no index covers a changing column, so updates stay HOT.
-) WITH (fillfactor = 50);
+-- Room on the page for a second version of every row: a claim may take all rows of a page at once. No index covers a
+-- changing column, so updates stay HOT.
+) WITH (fillfactor = 45);
 
 CREATE UNIQUE INDEX task_id ON onetray.task (id);
 

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 
 import psycopg
 import pytest
+from tests.support.crowd import execute
 
 from onetray.commands import Claim, Submit
 from onetray.engine import Engine
 from onetray.model import Assignment
 from onetray.store.postgres import PostgresStore
-from tests.support.crowd import execute
 from tests.support.engines import engine_on
 from tests.support.plans import analysed, buffers
 

@@ -150,7 +150,7 @@ def _redrive(scope: Scope, command: Redrive, row: Row) -> Verdict:
         ns=row.ns, queue=queue, kind=kind, policy=policy, priority=priority, max_attempts=most,
         run_at=tx.now + int(command.delay_s * SECOND), correlation_id=correlation or id_,
         trace=command.trace or trace, payload=payload, retry_of=row.key, actor=by(command),
-        cause=command.cause or f"redrive of {id_}",
+        cause=command.cause or "redrive",
     )  # fmt: skip
     (receipt,) = write_tasks(tx, [spec])
     if row.state == DEAD_LETTERED:

@@ -265,7 +265,7 @@ class SqliteStore(Store):
     def version(self) -> int:
         with self._reader() as connection:
             number = _number(connection, "PRAGMA user_version")
-            ours = _number(connection, "SELECT count(*) FROM sqlite_schema WHERE name = 'event_entity_version'")
+            ours = _number(connection, "SELECT count(*) FROM sqlite_schema WHERE name IN ('lease', 'due', 'ready')")
         if number and not ours:
             # Others number their schemas in the same place.
             raise StoreError(f"{self._name} is another program's database: name a file of its own", path=self._name)

@@ -1,0 +1,124 @@
+"""PostgreSQL under wear: updates stay on their page, and a claim does not step over what others have deleted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import psycopg
+
+from onetray.commands import Claim, Submit, Succeed, ticket
+from onetray.engine import Engine
+from onetray.model import Assignment
+from onetray.store.postgres import PostgresStore
+from tests.support.engines import engine_on
+from tests.support.plans import Cost, on_postgres
+
+START = (-(2**31), 0)
+
+
+def submit(engine: Engine, many: int) -> None:
+    for _ in range(0, many, 500):
+        for verdict in engine.run([Submit(kind="noop") for _ in range(min(500, many))]):
+            verdict.unwrap()
+
+
+def claim(engine: Engine, limit: int) -> list[Assignment]:
+    found: list[Assignment] = engine.run([Claim(worker="w", limit=limit)])[0].unwrap()
+    return found
+
+
+def succeed(engine: Engine, claimed: list[Assignment]) -> None:
+    for verdict in engine.run([Succeed(**ticket(a)) for a in claimed]):
+        verdict.unwrap()
+
+
+def drain(engine: Engine, many: int, batch: int) -> None:
+    for _ in range(0, many, batch):
+        succeed(engine, claim(engine, batch))
+
+
+def until(met: Callable[[], bool], seconds: float, pause: Callable[[], object]) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if met():
+            return True
+        pause()
+    return met()
+
+
+def test_nearly_all_updates_of_tasks_stay_on_their_page(migrated_url: str) -> None:
+    with engine_on(migrated_url) as engine, psycopg.connect(migrated_url, autocommit=True) as watch:
+
+        def updates() -> tuple[int, int]:
+            watch.execute("SELECT pg_stat_clear_snapshot()")
+            found = watch.execute(
+                "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables "
+                "WHERE schemaname = 'onetray' AND relname = 'task'"
+            ).fetchall()
+            return found[0][0], found[0][1]
+
+        before = updates()
+        submit(engine, 2_000)
+        drain(engine, 2_000, 100)
+        # A server process reports what it did at most once a second, when a statement of its own ends.
+        arrived = until(
+            lambda: updates()[0] - before[0] >= 4_000,
+            30.0,
+            lambda: (engine.sweep(), watch.execute("SELECT pg_sleep(0.1)")),
+        )
+        after = updates()
+        assert arrived, (before, after)
+        assert (after[1] - before[1]) / (after[0] - before[0]) >= 0.9, (before, after)
+
+
+@contextmanager
+def old_snapshot(url: str) -> Iterator[None]:
+    """What is deleted from now on cannot be cleaned away."""
+    with psycopg.connect(url) as connection:
+        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        connection.execute("SELECT count(*) FROM onetray.ready")
+        yield
+
+
+# Of one task: what a claim of many locks would hide what it steps over.
+def cost_from(engine: Engine, rank: int, task: int) -> Cost:
+    store = engine.store
+    assert isinstance(store, PostgresStore)
+    (queue,) = store.low_water
+    params = {"queue": queue, "rank": rank, "task": task, "limit": 1}
+    return on_postgres(store, store.book.statements["claim_any"], params, generic=False, warm=False)
+
+
+def test_a_claim_does_not_step_over_what_an_old_snapshot_keeps(migrated_url: str) -> None:
+    with engine_on(migrated_url) as engine, engine_on(migrated_url) as other, old_snapshot(migrated_url):
+        store = engine.store
+        assert isinstance(store, PostgresStore)
+        submit(engine, 20_000)
+        first = claim(engine, 1)
+        drain(engine, 20_000, 500)
+        submit(engine, 600)
+        held = claim(engine, 100)
+        assert len(held) == 100
+        (low,) = store.low_water.values()
+        at_mark, from_start = cost_from(engine, low.rank, low.task), cost_from(engine, *START)
+        assert at_mark.buffers * 10 <= from_start.buffers, (at_mark, from_start)
+        assert at_mark.buffers <= 40, at_mark
+
+        engine.release(first[0])
+        above = other.submit("noop", priority=9)
+        wanted = {first[0].id, above.id}
+        seen: set[str] = set()
+
+        def all_seen() -> bool:
+            claimed = claim(engine, 10)
+            seen.update(a.id for a in claimed)
+            succeed(engine, claimed)
+            return wanted <= seen
+
+        with psycopg.connect(migrated_url, autocommit=True) as pause:
+            began = time.monotonic()
+            assert until(all_seen, 10.0, lambda: pause.execute("SELECT pg_sleep(0.05)")), wanted - seen
+            assert time.monotonic() - began < 6.0
+        succeed(engine, held)

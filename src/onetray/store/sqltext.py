@@ -222,9 +222,10 @@ def _move(hops: tuple[Transition, ...], dialect: str, once: frozenset[str] = fro
     moved = f"WITH moved({EVENT_COLUMNS}, began) AS"
     if dialect == SQLITE:
         rows = f"SELECT {row} {{from_batch}} CROSS JOIN onetray.task ON task.key = b.key"
-        events = f"{moved} ({rows}) {_write_events(hops)}"
+        events = f"{moved} ({rows}) {_write_events(hops, '')}"
         return Move(name, _render(name, update, dialect, columns), _render(name, events, dialect, columns))
-    text = f"{moved} ({update} RETURNING {row}), written AS ({_write_events(hops)}) SELECT count(*) FROM moved"
+    order = "ORDER BY entity, hop"
+    text = f"{moved} ({update} RETURNING {row}), written AS ({_write_events(hops, order)}) SELECT count(*) FROM moved"
     return Move(name, _render(name, text, dialect))
 
 
@@ -258,8 +259,8 @@ def _event_row(hops: tuple[Transition, ...]) -> str:
     )
 
 
-def _write_events(hops: tuple[Transition, ...]) -> str:
-    """Write the events of the tasks that moved, one for each hop."""
+def _write_events(hops: tuple[Transition, ...], order: str) -> str:
+    """Write the events of the tasks that moved, one for each hop. SQLite keeps the order of a CROSS JOIN by itself."""
     select = f"SELECT {EVENT_COLUMNS} FROM moved"
     if len(hops) == 2:
         a, b = hops
@@ -268,7 +269,7 @@ def _write_events(hops: tuple[Transition, ...]) -> str:
             "hops.type, hops.was, hops.state, actor, correlation_id, cause, trace, "
             "CASE hop WHEN 2 THEN payload END FROM moved CROSS JOIN ("
             f"SELECT 1 AS hop, '{a.event}' AS type, '{a.sources[0]}' AS was, '{a.target}' AS state "
-            f"UNION ALL SELECT 2, '{b.event}', '{b.sources[0]}', '{b.target}') AS hops ORDER BY entity, hop"
+            f"UNION ALL SELECT 2, '{b.event}', '{b.sources[0]}', '{b.target}') AS hops {order}"
         )
     return f"INSERT INTO onetray.event ({EVENT_COLUMNS}) {select}"
 

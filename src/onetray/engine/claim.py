@@ -12,7 +12,7 @@ import orjson
 from onetray import points
 from onetray.clock import SECOND
 from onetray.commands import Claim
-from onetray.engine.moves import actor
+from onetray.engine.moves import actor, once
 from onetray.engine.scope import Scope
 from onetray.lifecycle import HELD, TASK
 from onetray.machine import WORKER
@@ -58,7 +58,7 @@ def _assign(scope: Scope, command: Claim, ns: int, queue: int, picked: list[tupl
     })  # fmt: skip
     tx.batch("delete_ready", {"queue": [queue] * n, "rank": [r[0] for r in picked], "key": keys})
     tx.move((TASK.claim,), {
-        "key": keys, "version": [r[5] for r in picked], "worker": command.worker,
+        "key": keys, "version": once([r[5] for r in picked]), "worker": command.worker,
         "lease": lease_of if len(leases) > 1 else lease_of[0], "at": now, "actor": actor(WORKER, command.worker),
         "cause": None, "trace": None, "detail": None,
     })  # fmt: skip

@@ -150,8 +150,8 @@ def _succeeding(held: list[tuple[Succeed, Row]], now: int) -> dict[str, Any]:
     """The hot path: whole columns, and what is the same for all tasks only once."""
     return {
         "key": [row.key for _, row in held],
-        "version": [row.version for _, row in held],
-        "fence": [row.fence for _, row in held],
+        "version": once([row.version for _, row in held]),
+        "fence": once([row.fence for _, row in held]),
         "result": once([command.result_json for command, _ in held]),
         "began": once([now - int(command.ran_s * SECOND) for command, _ in held]),
         "actor": once([actor(WORKER, row.owner or "") for _, row in held]),

@@ -146,7 +146,9 @@ def bound(statement: Statement, params: dict[str, Any]) -> dict[str, Any]:
 
 def with_batch(statement: Statement, given: Columns) -> dict[str, Any]:
     """The parameters, and the batch as one JSON value."""
-    return {**given, "batch": orjson.dumps(list(in_rows(given, statement.columns))).decode()}
+    only = given[statement.columns[0]] if len(statement.columns) == 1 else None
+    batch = only if isinstance(only, list) else list(in_rows(given, statement.columns))
+    return {**given, "batch": orjson.dumps(batch).decode()}
 
 
 class SqliteStore(Store):

@@ -197,7 +197,9 @@ def _by_row(statement: Statement) -> Statement:
 
 
 def _json_each(columns: tuple[str, ...]) -> str:
-    fields = ", ".join(f"value ->> {i} AS {c}" for i, c in enumerate(columns))
+    """The batch as one JSON value: a list for each row, or the bare values when there is one column."""
+    alone = len(columns) == 1
+    fields = ", ".join(f"value AS {c}" if alone else f"value ->> {i} AS {c}" for i, c in enumerate(columns))
     return f"(SELECT {fields} FROM json_each(:batch)) AS b"
 
 

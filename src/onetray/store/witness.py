@@ -36,7 +36,9 @@ def of_submit(tasks: Columns) -> Witness:
 
 
 def of_move(columns: Columns) -> Witness:
-    return Witness(_MOVE, {"entity": columns["key"][0], "version": columns["version"][0] + 1})
+    version = columns["version"]
+    first = version[0] if isinstance(version, list) else version
+    return Witness(_MOVE, {"entity": columns["key"][0], "version": first + 1})
 
 
 def of_batch(statement: str, columns: Columns) -> Witness | None:

@@ -1,0 +1,281 @@
+"""One transaction on PostgreSQL: statements in few round trips, moves that are checked, claims that wait for nobody.
+
+Owns what happens between BEGIN and COMMIT. Connections, and what becomes of a lost COMMIT, are in postgres.py.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from onetray import points
+from onetray.errors import GuardFailed
+from onetray.machine import Transition
+from onetray.model import Row
+from onetray.store.base import RINGS, Columns, Rows, in_rows
+from onetray.store.names import Names
+from onetray.store.sqltext import POSTGRES, WORDS, Statement
+from onetray.store.witness import Witness, of_batch, of_move, of_submit
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+    from onetray.store.postgres import PostgresStore
+
+COPY_FROM = 50
+"""From this many tasks on COPY is faster than an INSERT of arrays."""
+LEASES_AT_ONCE = 100
+CLOCK = WORDS[POSTGRES]["clock"].replace(":now", "%(now)s")
+# Every statement of a transaction finds its rows through an index. Without statistics, or with old ones, the planner
+# may prefer to read a whole table, or to sort all that is claimable.
+_BY_INDEX = ", ".join(
+    f"set_config('{name}', 'off', true)"
+    for name in ("enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin", "enable_sort", "jit")
+)
+_BEGIN = f"SELECT pg_current_xact_id()::text, {CLOCK}, {_BY_INDEX}"
+_START = -(2**31), 0
+
+
+@dataclass(slots=True)
+class LowWater:
+    """Where a queue's claims may start to look.
+
+    While an old snapshot is open, deleted rows stay in the index and every claim from the start has to step over
+    them. What was found first by the last claim has nothing claimable before it, but what came there since.
+    """
+
+    rank: int = _START[0]
+    task: int = _START[1]
+    looked_at: float = field(default=float("-inf"))
+    cost_s: float = 0.0
+
+    def reset(self) -> None:
+        self.looked_at = float("-inf")
+
+    def may_start_here(self) -> bool:
+        """A look from the start is due every second, less often when it is slow."""
+        return time.monotonic() - self.looked_at < max(1.0, self.rest_s())
+
+    def rest_s(self) -> float:
+        """How long to leave it after a look: it may take a twentieth of the time."""
+        return min(5.0, 20 * self.cost_s)
+
+
+class PostgresTx:
+    def __init__(self, connection: Connection[Any], store: PostgresStore) -> None:
+        self._connection = connection
+        self._store = store
+        self._book = store.book
+        self.names: Names = store.names
+        self._given = store.clock.now() if store.clock else None
+        self._pending: list[tuple[str, dict[str, Any], int | None]] = [("BEGIN", {}, None)]
+        self._entered: list[Columns] = []
+        self._now: int | None = None
+        self.xid: str | None = None
+        self.rings = False
+        self.witness: Witness | None = None
+
+    @property
+    def now(self) -> int:
+        if self._now is None:
+            self._send()
+        assert self._now is not None
+        return self._now
+
+    def query(self, name: str, /, **params: Any) -> Rows:
+        statement = self._book.statements[name]
+        self.rings |= name in RINGS
+        params.setdefault("now", self._given)
+        return self._send((statement.sql, bound(statement, params), None), returns=statement.returns)
+
+    def batch(self, name: str, columns: Columns, /, **params: Any) -> Rows:
+        statement = self._book.statement(name, columns)
+        self.rings |= name in RINGS
+        self.witness = self.witness or of_batch(name, columns)
+        if name in ("insert_ready", "promote_ready"):
+            self._entered.append(columns)
+        given = bound(statement, {"now": self._given, **columns, **params})
+        if statement.returns:
+            return self._send((statement.sql, given, None))
+        self._pending.append((statement.sql, given, None))
+        return []
+
+    def move(self, hops: tuple[Transition, ...], columns: Columns) -> None:
+        move = self._book.move(hops, columns)
+        self.rings = True
+        points.hit("moving")
+        self.witness = self.witness or of_move(columns)
+        self._pending.append((move.update.sql, bound(move.update, columns), len(columns["key"])))
+        if points.hook is not None:
+            self._send()
+        points.hit("updated")
+        points.hit("moved")
+
+    def lock(self, keys: list[int]) -> list[Row]:
+        found = list(map(Row._make, self.query("lock_tasks", keys=keys)))
+        if found:
+            # Never back: what was due when it was looked up is due when it is decided.
+            self._now = max(self._now or 0, found[-1].seen_at)
+        rows = self._with_leases_as_they_are(found)
+        points.hit("locked")
+        return rows
+
+    def _with_leases_as_they_are(self, rows: list[Row]) -> list[Row]:
+        """Read expiries again where they decide something.
+
+        A statement that waits for a task's lock still sees the leases of before it waited: without the one of a
+        claim, or not yet renewed. An expiry only moves on, so what has not passed needs no second look.
+        """
+        old = {r.lease for r in rows if r.lease is not None and (r.lease_expires_at or 0) < self.now}
+        if not old:
+            return rows
+        now: dict[int | None, int] = dict(self.query("expiries", keys=sorted(old)))
+        return [r._replace(lease_expires_at=now.get(r.lease)) if r.lease in old else r for r in rows]
+
+    def pick(self, queue: int, kinds: list[int] | None, limit: int) -> Rows:
+        if kinds is None:
+            found = self._pick_any(queue, limit)
+        elif len(kinds) == 1:
+            found = self.query("claim_kind", queue=queue, kind=kinds[0], limit=limit)
+        else:
+            found = self._pick_kinds(queue, kinds, limit)
+        if found:
+            self._now = max(self.now, found[-1][-1])
+        return found
+
+    def _pick_any(self, queue: int, limit: int) -> Rows:
+        low = self._store.low_water.setdefault(queue, LowWater())
+        # What this transaction itself has put before the mark counts too.
+        self.lower_marks()
+        if low.may_start_here():
+            found = self.query("claim_any", queue=queue, rank=low.rank, task=low.task, limit=limit)
+            # Short of the limit there may be something before the mark: a late commit, a requeue, a higher
+            # priority. It is looked for at once unless looking was slow.
+            if len(found) == limit or time.monotonic() - low.looked_at < low.rest_s():
+                low.rank, low.task = found[0][:2] if found else (low.rank, low.task)
+                return found
+            already = {r[1] for r in found}
+            more = [r for r in self._pick_from_start(queue, limit, low) if r[1] not in already]
+            return sorted(found + more[: limit - len(found)])
+        return self._pick_from_start(queue, limit, low)
+
+    def _pick_from_start(self, queue: int, limit: int, low: LowWater) -> Rows:
+        began = time.monotonic()
+        found = self.query("claim_any", queue=queue, rank=_START[0], task=_START[1], limit=limit)
+        low.looked_at = time.monotonic()
+        low.cost_s = low.looked_at - began
+        low.rank, low.task = (found[0][0], found[0][1]) if found else _START
+        return found
+
+    def _pick_kinds(self, queue: int, kinds: list[int], limit: int) -> Rows:
+        """Merge the kinds' heads without locking, then lock from each kind as many as it has in the merge."""
+        heads = sorted(
+            (rank, task, kind)
+            for kind in kinds
+            for rank, task in self.query("heads_of_kind", queue=queue, kind=kind, limit=limit)
+        )[:limit]
+        found: Rows = []
+        for kind in kinds:
+            wanted = sum(1 for head in heads if head[2] == kind)
+            if wanted:
+                found += self.query("claim_kind", queue=queue, kind=kind, limit=wanted)
+        return sorted(found)
+
+    def lock_request(self, ns: int, worker: str, request_key: str) -> None:
+        # Until the end of the transaction, so that it is no state of the session.
+        sql = "SELECT pg_advisory_xact_lock(hashtextextended(%(request)s, %(ns)s))"
+        self._send((sql, {"request": f"onetray {worker} {request_key}", "ns": ns}, None))
+
+    def insert_tasks(self, tasks: Columns, ready: Columns, events: Columns) -> None:
+        self.witness = self.witness or of_submit(tasks)
+        if len(tasks["key"]) < COPY_FROM:
+            self.batch("insert_task", tasks)
+            self.batch("insert_ready", ready)
+            self.batch("insert_event", events)
+            return
+        self._send()
+        self.rings = True
+        self._copy("task", tasks)
+        if ready["key"]:
+            self._entered.append(ready)
+            self._copy("ready", {"task" if k == "key" else k: values for k, values in ready.items()})
+        self._copy("event", events)
+
+    def _copy(self, table: str, columns: Columns) -> None:
+        filled = [name for name, values in columns.items() if values is not None]
+        sql = f"COPY onetray.{table} ({', '.join(filled)}) FROM STDIN"
+        with self._connection.cursor() as cursor, cursor.copy(sql) as copy:
+            write = copy.write_row
+            for row in in_rows(columns, filled):
+                write(row)
+
+    def new_keys(self, count: int) -> list[int]:
+        return self._next("onetray.entity_key", count)
+
+    def new_leases(self, count: int) -> list[int]:
+        """Lease keys come from a stock that all transactions share: most claims need no trip for them."""
+        stock = self._store.lease_keys
+        taken: list[int] = []
+        while len(taken) < count:
+            try:
+                taken.append(stock.popleft())
+            except IndexError:
+                stock.extend(self._next("onetray.lease_key", LEASES_AT_ONCE))
+        return taken
+
+    def _next(self, sequence: str, count: int) -> list[int]:
+        sql = "SELECT nextval(%(sequence)s) FROM generate_series(1, %(count)s)"
+        return [k for (k,) in self._send((sql, {"sequence": sequence, "count": count}, None))]
+
+    def fetch(self, sql: str, params: dict[str, Any]) -> Rows:
+        return self._send((sql, params, None))
+
+    def _send(self, last: tuple[str, dict[str, Any], int | None] | None = None, returns: bool = True) -> Rows:
+        """Send what is pending, and one more, in one round trip; check that every move moved what it should."""
+        begins = self.xid is None
+        todo = self._pending
+        self._pending = []
+        if begins:
+            # The number comes before the first nextval of an event id: the feed's barrier relies on it.
+            todo.insert(1, (_BEGIN, {"now": self._given}, None))
+        if last is not None:
+            todo.append(last)
+        if not todo:
+            return []
+        if len(todo) == 1:
+            cursors = [self._connection.execute(todo[0][0], todo[0][1])]
+        else:
+            with self._connection.pipeline():
+                cursors = [self._connection.execute(sql, params) for sql, params, _ in todo]
+        if begins:
+            self.xid, self._now, *_ = cursors[1].fetchall()[0]
+            points.hit("begun")
+        for (sql, _, expected), cursor in zip(todo, cursors, strict=True):
+            if expected is not None:
+                moved = cursor.fetchall()[0][0]
+                if moved != expected:
+                    raise GuardFailed(f"moved {moved} of {expected} tasks: {sql[:60]}")
+        return cursors[-1].fetchall() if last is not None and returns else []
+
+    def lower_marks(self) -> None:
+        """What entered a queue before its mark makes the next claim look from the start."""
+        for ready in self._entered:
+            for queue, rank, key in in_rows(ready, ("queue", "rank", "key")):
+                low = self._store.low_water.get(queue)
+                if low is not None and (rank, key) < (low.rank, low.task):
+                    low.reset()
+
+    def flush(self) -> None:
+        if self.xid is not None or len(self._pending) > 1:
+            self._send()
+
+
+def bound(statement: Statement, params: Columns) -> dict[str, Any]:
+    """The parameters, with lists of numbers as PostgreSQL writes them: psycopg takes ten times as long for that."""
+    arrays = {name: _array(params[name]) for name in statement.numbers}
+    return {**params, **arrays}
+
+
+def _array(numbers: list[int | None]) -> str:
+    return "{" + ",".join(map(str, numbers)).replace("None", "NULL") + "}"

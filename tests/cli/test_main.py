@@ -1,6 +1,7 @@
 """The program as a whole: start-up, help, exit codes, pipes."""
 
 import os
+import shlex
 import subprocess
 import sys
 
@@ -96,7 +97,12 @@ def test_a_reader_that_leaves_early_causes_no_noise(words: list[str], unbuffered
 
 def test_head_gets_its_line() -> None:
     done = subprocess.run(
-        f"{ONETRAY} lifecycle | head -1", shell=True, capture_output=True, text=True, check=True, timeout=60
+        f"{shlex.quote(ONETRAY)} lifecycle | head -1",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     )
     assert done.stdout.startswith("transition ")
     assert done.stderr == ""

@@ -50,6 +50,15 @@ def end_backends(url: str) -> None:
         )
 
 
+def end_idle_backends(url: str) -> None:
+    """End every backend but our own, those that lie idle in a pool too."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+
+
 def count(url: str, what: str) -> int:
     with psycopg.connect(url, autocommit=True) as connection:
         return int(connection.execute(f"SELECT count(*) FROM onetray.{what}").fetchall()[0][0])
@@ -72,6 +81,13 @@ def test_a_backend_that_is_ended_inside_a_transaction_is_made_good(
             receipts = list(calls.map(lambda n: engine.submit("mail", n), range(8)))
         assert [engine.task(r.id or "").payload for r in receipts] == list(range(8))
         assert count(pg_url, "task") == 9
+
+
+def test_a_read_on_a_connection_that_was_ended_in_the_pool_is_made_again(pg_url: str) -> None:
+    with engine_on(pg_url) as engine, ThreadPoolExecutor(4) as calls:
+        receipts = list(calls.map(lambda n: engine.submit("mail", n), range(4)))
+        end_idle_backends(pg_url)
+        assert [engine.task(r.id or "").payload for r in receipts] == list(range(4))
 
 
 @pytest.mark.parametrize("lost", [LOSE_REQUEST, LOSE_ANSWER])

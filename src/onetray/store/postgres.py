@@ -177,10 +177,20 @@ class PostgresStore(Store):
 
     def _fetch(self, sql: str, params: dict[str, Any]) -> Rows:
         try:
-            with self._connection() as connection:
-                return connection.execute(sql, params).fetchall()
+            try:
+                return self._fetch_once(sql, params)
+            except psycopg.OperationalError as e:
+                if e.sqlstate is not None and e.sqlstate not in _AWAY:
+                    raise
+                # Ended while it lay in the pool. A read may be made again: once, with no other such left.
+                self._pool.check()
+                return self._fetch_once(sql, params)
         except psycopg.OperationalError as e:
             raise Unavailable(f"PostgreSQL did not answer: {e}") from e
+
+    def _fetch_once(self, sql: str, params: dict[str, Any]) -> Rows:
+        with self._connection() as connection:
+            return connection.execute(sql, params).fetchall()
 
     def now(self) -> int:
         return int(self._fetch(f"SELECT {CLOCK}", {"now": self.clock.now() if self.clock else None})[0][0])

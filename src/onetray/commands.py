@@ -14,7 +14,9 @@ from onetray.clock import SECOND
 from onetray.config import Limits
 from onetray.errors import InvalidInput
 from onetray.fields import (
+    FAR_US,
     check_actor,
+    check_when,
     choice,
     json_text,
     listed,
@@ -26,12 +28,13 @@ from onetray.fields import (
     trace_text,
     whole,
 )
+from onetray.flowmodel import More
+from onetray.flowspecs import check_more
 from onetray.lifecycle import BLOCKED, PAUSED
 from onetray.machine import SYSTEM, USER, WORKER
 from onetray.model import DEAD_STAGES, REASON_CODES, Assignment, Policy
 
 _INT32 = 2**31 - 1
-_FAR_US = 2**62
 
 
 @dataclass(slots=True)
@@ -73,12 +76,7 @@ class Submit(Command):
         text(self.namespace, "namespace", name)
         if self.priority != 0 or type(self.priority) is not int:
             whole(self.priority, "priority", -_INT32, _INT32)
-        if self.delay_s is not None:
-            seconds(self.delay_s, "delay_s")
-            if self.run_at is not None:
-                raise InvalidInput("give delay_s or run_at, not both", field="delay_s")
-        if self.run_at is not None:
-            whole(self.run_at, "run_at", 0, _FAR_US)
+        check_when(self.delay_s, self.run_at)
         if self.max_attempts is not None:
             whole(self.max_attempts, "max_attempts", 1, 1_000_000)
         if self.policy is not None and not isinstance(self.policy, Policy):
@@ -90,6 +88,11 @@ class Submit(Command):
         trace_text(self.trace)
         check_actor(self.actor, self.actor_name, self.cause, limits)
         self.payload_json = json_text(self.payload, "payload", limits.payload_bytes)
+
+    @property
+    def body(self) -> object:
+        """What a second submit under the same key must say again."""
+        return [self.queue, orjson.loads(self.payload_json)]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -142,9 +145,13 @@ class Report(TaskCommand):
     fence: int | None = None
     worker: str | None = None
     trace: str | None = None
+    flow: int | None = None
+    """The key of the task's flow as its claim told it, 0 for none; None when it is not known."""
 
     def check(self, limits: Limits) -> None:
         TaskCommand.check(self, limits)
+        if self.flow is not None and (type(self.flow) is not int or not 0 <= self.flow < 2**63):
+            raise InvalidInput("flow must be the number from the claim", field="flow")
         if self.fence is not None and (type(self.fence) is not int or not 0 < self.fence <= _INT32):
             raise InvalidInput("fence must be the number from the claim", field="fence")
         if self.worker is not None:
@@ -155,7 +162,7 @@ class Report(TaskCommand):
 
 def ticket(a: Assignment) -> dict[str, Any]:
     """The fields by which a report names what was claimed."""
-    return {"task": a.key, "fence": a.fence, "worker": a.worker, "namespace": a.namespace}
+    return {"task": a.key, "fence": a.fence, "worker": a.worker, "namespace": a.namespace, "flow": a.flow}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -169,11 +176,15 @@ class Succeed(Report):
     result: Any = None
     ran_s: float = 0.0
     """How long ago the handler began: dates the start that is recorded together with the outcome."""
+    more: More | None = None
+    """What a member of a flow says besides its result."""
     result_json: str | None = None
 
     def check(self, limits: Limits) -> None:
         Report.check(self, limits)
         self.result_json = optional_json(self.result, "result", limits.result_bytes)
+        if self.more is not None:
+            check_more(self.more, limits)
         if self.ran_s:
             seconds(self.ran_s, "ran_s")
 
@@ -355,7 +366,7 @@ class Reschedule(Control):
         if self.delay_s is not None:
             seconds(self.delay_s, "delay_s")
         else:
-            whole(self.run_at, "run_at", 0, _FAR_US)
+            whole(self.run_at, "run_at", 0, FAR_US)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -387,7 +398,7 @@ class Expire(SystemCommand):
         if self.lease is not None:
             whole(self.lease, "lease", 1, 2**63 - 1)
         if self.as_of is not None:
-            whole(self.as_of, "as_of", 0, _FAR_US)
+            whole(self.as_of, "as_of", 0, FAR_US)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -17,6 +17,12 @@ class Limits:
     payload_bytes: int = 1_000_000
     result_bytes: int = 1_000_000
     batch: int = 10_000
+    stages: int = 1_000
+    """Stages that one flow is submitted with. More can be added."""
+    flow_bytes: int = 50_000_000
+    """The payloads of all tasks that one command brings."""
+    collected: int = 1_000
+    """Tasks of a stage whose results are collected into its own. Those of a larger one are read in pages."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,9 @@
     ├── Conflict              the command was understood and refused
     │   ├── IllegalTransition the lifecycle has no such move from here
     │   ├── LeaseLost         another attempt holds the task now
-    │   └── KeyReused         the idempotency key belongs to another body
+    │   ├── KeyReused         the idempotency key belongs to another body
+    │   ├── DependencyCycle   these tasks could never run: each waits for the next
+    │   └── NameTaken         the flow has a task or a stage of this name
     ├── Unavailable           the database could not be reached; nothing was written
     │   └── OutcomeUnknown    the connection broke during COMMIT and could not be asked again
     ├── StoreError            the database refused the set-up: the message says what to do
@@ -103,6 +105,18 @@ class KeyReused(Conflict):
     """The idempotency key was used with another body. Use a new key, or send the first body again."""
 
     code = "key_reused"
+
+
+class DependencyCycle(Conflict):
+    """These tasks could never run: each waits for the next. `cycle` names them."""
+
+    code = "dependency_cycle"
+
+
+class NameTaken(Conflict):
+    """The flow has a task or a stage of this name already. Use another name."""
+
+    code = "name_taken"
 
 
 class Unavailable(OnetrayError):

@@ -16,6 +16,8 @@ from onetray.errors import InvalidInput, TooLarge, shown
 from onetray.machine import ACTORS
 from onetray.model import RawJson
 
+FAR_US = 2**62
+"""Past any time that is meant."""
 MOST_ROWS = 10_000
 """What one read gives, or one step of the janitor takes, at most."""
 _ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
@@ -56,10 +58,25 @@ def seconds(value: object, field: str, least: float = 0.0) -> float:
     return value
 
 
+def check_when(delay_s: object, run_at: object) -> None:
+    if delay_s is not None:
+        seconds(delay_s, "delay_s")
+        if run_at is not None:
+            raise InvalidInput("give delay_s or run_at, not both", field="delay_s")
+    if run_at is not None:
+        whole(run_at, "run_at", 0, FAR_US)
+
+
 def choice(value: object, field: str, among: tuple[str, ...]) -> str:
     if value not in among:
         raise InvalidInput(f"{field} must be one of {', '.join(among)}, not {shown(value)}", field=field)
     return str(value)
+
+
+def flag(value: object, field: str) -> bool:
+    if type(value) is not bool:
+        raise InvalidInput(f"{field} must be true or false, not {shown(value)}", field=field)
+    return value
 
 
 def listed(value: object, field: str, least: int, most: int) -> tuple[object, ...]:
@@ -118,9 +135,9 @@ def trace_text(value: object) -> str | None:
     return value
 
 
-def task_id(value: object) -> str:
+def task_id(value: object, field: str = "task") -> str:
     if not isinstance(value, str) or not _UUID.fullmatch(value.lower()):
-        raise InvalidInput(f"task must be an id as submit returned it, not {shown(value)}", field="task")
+        raise InvalidInput(f"{field} must be an id as submit returned it, not {shown(value)}", field=field)
     return value.lower()
 
 

@@ -38,6 +38,11 @@ class Transition:
     def creates(self) -> bool:
         return not self.sources
 
+    @property
+    def entity(self) -> str:
+        """What it moves: its event is named after it."""
+        return self.event.partition(".")[0]
+
 
 @dataclass(frozen=True, slots=True)
 class WayOut:
@@ -56,6 +61,8 @@ class Machine:
     terminal: frozenset[str]
     ways_out: Mapping[str, WayOut]
     transitions: tuple[Transition, ...]
+    fenced: bool = True
+    """Whether a fence tells its attempts apart. What has none may go back: its version alone rises."""
 
     def __post_init__(self) -> None:
         check(self)
@@ -131,6 +138,10 @@ def _bad_words(machine: Machine) -> Iterable[str]:
                 yield f"{t.name!r} names the unknown state {state!r}"
         if t.implies is not None and t.implies not in names:
             yield f"{t.name!r} implies the unknown transition {t.implies!r}"
+        if t.entity != machine.entity:
+            yield f"the event of {t.name!r} must be named {machine.entity}.…, not {t.event!r}"
+        if (t.fenced or t.reopens) and not machine.fenced:
+            yield f"{t.name!r} needs a fence, and a {machine.entity} has none"
         if not t.by or not t.by <= set(ACTORS):
             yield f"{t.name!r} must say who may make it, out of {', '.join(ACTORS)}"
     for state in set(machine.terminal) | set(machine.ways_out):
@@ -167,7 +178,7 @@ def _immortal(machine: Machine) -> Iterable[str]:
 
 def _backward(machine: Machine) -> Iterable[str]:
     """(fence, rank) must never fall: only a transition that reopens may go to a lower rank."""
-    for t in machine.transitions:
+    for t in machine.transitions if machine.fenced else ():
         for source in t.sources:
             if not t.reopens and machine.ranks[t.target] <= machine.ranks[source]:
                 yield f"{t.name!r} moves back from {source!r} to {t.target!r} without raising the fence"

@@ -150,6 +150,12 @@ class Row(NamedTuple):
     priority: int
     run_at: int
     cancel_at: int | None
+    job: int
+    stage: int | None
+    unmet: int
+    """How many of the tasks that it depends on have not succeeded yet."""
+    control: int
+    """Whether it answers a stage's condition, rather than doing its work."""
     seen_at: int
     """When it was read, by the clock of its store."""
 
@@ -189,6 +195,11 @@ class Task:
     result: Any
     error: dict[str, Any] | None
     policy: Policy
+    stage_id: str | None = None
+    name: str | None = None
+    unmet: int = 0
+    control: bool = False
+    context_id: str | None = None
     actor: str = USER
 
     @property
@@ -267,6 +278,8 @@ class Assignment:
     lease_s: float
     """How long the lease of this claim is: renew it well before."""
     state: str = "assigned"
+    flow: int = 0
+    """The key of its flow; 0 for a single task."""
 
     @property
     def payload(self) -> Any:

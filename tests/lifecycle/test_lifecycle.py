@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onetray.lifecycle import HELD, MACHINES, OPEN, PAUSED, TASK
+from onetray.lifecycle import FLOW, HELD, MACHINES, OPEN, PAUSED, STAGE, TASK
 from onetray.machine import SYSTEM, USER, WORKER
 
 SPECIFIED_STATES = ("queued", "assigned", "running", "succeeded", "failed", "cancelled", "dead_lettered")
@@ -80,7 +80,7 @@ def test_the_groups_of_states_are_those_of_the_table() -> None:
     assert TASK.open_states == OPEN
     assert HELD == ("assigned", "running")
     assert PAUSED == ("blocked", "waiting_input")
-    assert MACHINES == {"task": TASK}
+    assert MACHINES == {"task": TASK, "stage": STAGE, "flow": FLOW}
 
 
 def test_every_open_state_says_what_ends_it() -> None:

@@ -105,7 +105,7 @@ def test_a_table_does_not_load_with(fault: str) -> None:
 
 @pytest.mark.parametrize("missing", [t.name for t in TASK.transitions if not t.creates])
 def test_a_transition_without_a_statement_does_not_load(missing: str) -> None:
-    moves = {name: move for name, move in book(SQLITE).moves.items() if name != (missing,)}
+    moves = {name: move for name, move in book(SQLITE).moves.items() if name != missing}
     with pytest.raises(BadLifecycle, match=f"'{missing}' has no statement"):
         every_transition_has_a_statement(TASK, moves)
 

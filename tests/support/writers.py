@@ -11,6 +11,7 @@ from onetray.commands import Command, Submit
 from onetray.config import Limits
 from onetray.engine import Engine
 from onetray.engine.batch import within
+from onetray.engine.members import intern_flows
 from onetray.engine.scope import Scope
 from onetray.engine.submit import intern
 from onetray.errors import Unavailable
@@ -34,8 +35,8 @@ class Writer:
             command.check(Limits())
         names = self._engine.store.names
         specs = intern(names, commands, 60.0)
-        scope = Scope(self._tx, len(commands), random.Random(1))
-        within(scope, commands, specs)
+        scope = Scope(self._tx, len(commands), random.Random(1), Limits())
+        within(scope, commands, specs, intern_flows(names, commands, 60.0))
         self._tx.flush()
         return scope.verdicts
 

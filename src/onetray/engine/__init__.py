@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from dataclasses import fields as dataclass_fields
+from typing import Any
 
 import orjson
 
@@ -18,6 +19,7 @@ from onetray.config import EngineConfig
 from onetray.engine import janitor
 from onetray.engine.batch import carry_out
 from onetray.engine.committer import Committer
+from onetray.engine.flowface import FlowVerbs, made
 from onetray.engine.moves import RESCHEDULED
 from onetray.engine.scope import Scope
 from onetray.errors import InvalidInput, NotFound, OnetrayError, TooLarge, Unavailable, UnknownVerb, shown
@@ -25,16 +27,19 @@ from onetray.explain import explain, position
 from onetray.feed import Feed, event_of
 from onetray.feed.listeners import Listeners, Subscription
 from onetray.fields import MOST_ROWS, choice, id_or_none, listed, seconds, task_id, text, whole
+from onetray.flowcommands import FLOW_VERBS
+from onetray.flowmodel import More
 from onetray.machine import ACTORS, USER
 from onetray.model import Assignment, Blocker, DeadLetter, Event, LogLine, Policy, Receipt, Task, Verdict
 from onetray.store import open_store
 from onetray.store.base import Rows, Store, Tx
 from onetray.wake import Wake
 
-T = TypeVar("T")
+_MORE = tuple(field.name for field in dataclass_fields(More))
+_VERBS = {**c.VERBS, **FLOW_VERBS}
 
 
-class Engine:
+class Engine(FlowVerbs):
     """One database, one set of verbs. Safe to use from any thread."""
 
     def __init__(
@@ -46,7 +51,7 @@ class Engine:
         self.config = config or EngineConfig()
         self._chance = random.Random(seed)
         self._committer = Committer(
-            lambda commands: carry_out(store, commands, self._chance, self.config.names_ttl_s),
+            lambda commands: carry_out(store, commands, self._chance, self.config.names_ttl_s, self.config.limits),
             threads=self.config.committers or store.writers,
             chunk=self.config.chunk,
             patience_s=self.config.call_timeout_s,
@@ -135,6 +140,9 @@ class Engine:
         return self.call(c.Beat(**_ticket(task, fields)))
 
     def succeed(self, task: Assignment | int | str, result: Any = None, **fields: Any) -> Receipt:
+        more = {name: fields.pop(name) for name in _MORE if name in fields}
+        if more:
+            fields["more"] = More(**more)
         return _receipt(self.call(c.Succeed(result=result, **_ticket(task, fields))), task)
 
     def fail(self, task: Assignment | int | str, message: str, **fields: Any) -> Receipt:
@@ -247,7 +255,7 @@ class Engine:
         return new
 
     def _scope(self, tx: Tx, size: int) -> Scope:
-        return Scope(tx, size, self._chance)
+        return Scope(tx, size, self._chance, self.config.limits)
 
     def on_event(
         self, listener: Callable[[Event], object], *, after: int | None = None, namespace: str | None = None
@@ -299,14 +307,14 @@ class Engine:
         rows = self._read("logs_of", id=task_id(task), namespace=namespace, after=after, limit=limit)
         if not rows:
             self.task(task, namespace=namespace)
-        return [_made(LogLine, [*r[:5], _json(r[5])]) for r in rows]
+        return [made(LogLine, [*r[:5], _json(r[5])]) for r in rows]
 
     def dead_letters(
         self, task: str | None = None, *, namespace: str = "default", limit: int = 100
     ) -> list[DeadLetter]:
         id_ = None if task is None else task_id(task)
         rows = self._read("dead_letters", id=id_, namespace=namespace, limit=limit)
-        return [_made(DeadLetter, [*r[:4], _json(r[4]), *r[5:]]) for r in rows]
+        return [made(DeadLetter, [*r[:4], _json(r[4]), *r[5:]]) for r in rows]
 
     def _read(self, name: str, **params: Any) -> Rows:
         """Run a named query once its parameters are checked: what a database would refuse is refused by its name."""
@@ -323,9 +331,9 @@ class Engine:
 
 def command_of(verb: object, fields: dict[str, Any]) -> c.Command:
     """Make a command from its verb's name and its fields."""
-    kind = c.VERBS.get(verb) if isinstance(verb, str) else None
+    kind = _VERBS.get(verb) if isinstance(verb, str) else None
     if kind is None:
-        raise UnknownVerb(f"there is no verb {shown(verb)}; there are: {', '.join(c.VERBS)}", field="verb")
+        raise UnknownVerb(f"there is no verb {shown(verb)}; there are: {', '.join(_VERBS)}", field="verb")
     try:
         return kind(**fields)
     except TypeError as e:
@@ -354,13 +362,9 @@ def _json(text: str | None) -> Any:
     return None if text is None else orjson.loads(text)
 
 
-def _made(entity: type[T], fields: list[Any]) -> T:
-    """An entity from a row whose columns stand in its fields' order."""
-    return entity(*fields)
-
-
 def _task(r: tuple[Any, ...], actor: str) -> Task:
-    return _made(Task, [*r[:26], *(_json(t) for t in r[26:30]), Policy.from_body(r[30]), actor])
+    told = [_json(text) for text in r[26:30]]
+    return made(Task, [*r[:26], *told, Policy.from_body(r[30]), *r[31:34], bool(r[34]), r[35], actor])
 
 
 __all__ = ["Engine", "command_of", "event_of"]

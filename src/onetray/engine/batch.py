@@ -1,7 +1,8 @@
 """Carry out a batch of commands in one transaction, and answer each of them.
 
-Owns the order: all tasks of the batch are locked first, sorted; then the commands about them, then the submits, then
-the claims, which wait for nobody. A task gets its commands in the order they arrived.
+Owns the order: all flows of the batch are locked first, then all its tasks, sorted; then the commands about them, then
+the submits, then the claims, which wait for nobody. A task gets its commands in the order they arrived, and so does a
+flow with all that is in it.
 """
 
 from __future__ import annotations
@@ -11,12 +12,16 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from onetray.commands import Claim, Command, Submit, TaskCommand
-from onetray.engine import controls, reports, system
+from onetray.commands import Claim, Command, Report, Submit, TaskCommand
+from onetray.config import Limits
+from onetray.engine import controls, flows, reports, system
 from onetray.engine.claim import claim
+from onetray.engine.course import settle
+from onetray.engine.members import Drafts, intern_flows
 from onetray.engine.scope import Scope
 from onetray.engine.submit import Spec, intern, submit
 from onetray.errors import NotFound
+from onetray.flowcommands import FlowCommand, SubmitFlow
 from onetray.model import Row, Verdict
 from onetray.store.base import Store, Tx
 
@@ -41,41 +46,143 @@ HANDLERS: dict[str, Callable[[Scope, list[tuple[int, Any, Row]]], None]] = {
 }
 
 
-def carry_out(store: Store, commands: Sequence[Command], chance: random.Random, names_ttl_s: float) -> list[Verdict]:
+class FlowUnlocked(Exception):
+    """A report named the wrong flow, or none, for a task of a flow: the batch is run again with the right ones."""
+
+
+def carry_out(
+    store: Store, commands: Sequence[Command], chance: random.Random, names_ttl_s: float, limits: Limits
+) -> list[Verdict]:
     """One transaction for all of them: everything that was accepted is durable, or nothing was."""
+    try:
+        return _carry_out(store, commands, chance, names_ttl_s, limits, trusting=True)
+    except FlowUnlocked:
+        return _carry_out(store, commands, chance, names_ttl_s, limits, trusting=False)
+
+
+def _carry_out(
+    store: Store,
+    commands: Sequence[Command],
+    chance: random.Random,
+    names_ttl_s: float,
+    limits: Limits,
+    trusting: bool,
+) -> list[Verdict]:
     specs = intern(store.names, commands, names_ttl_s)
+    drafts = intern_flows(store.names, commands, names_ttl_s)
     with store.transaction() as tx:
-        scope = Scope(tx, len(commands), chance)
-        within(scope, commands, specs)
+        scope = Scope(tx, len(commands), chance, limits)
+        scope.drafts = drafts
+        within(scope, commands, specs, drafts, trusting)
     return scope.verdicts
 
 
-def within(scope: Scope, commands: Sequence[Command], specs: dict[int, Spec]) -> None:
-    about = [(i, c) for i, c in enumerate(commands) if isinstance(c, TaskCommand)]
+def within(
+    scope: Scope, commands: Sequence[Command], specs: dict[int, Spec], drafts: Drafts, trusting: bool = True
+) -> None:
+    about = [(i, c) for i, c in enumerate(commands) if isinstance(c, TaskCommand | FlowCommand)]
     if about:
-        _about_tasks(scope, about)
+        _about(scope, about, drafts, trusting)
     new = [(i, c, spec) for i, spec in specs.items() if isinstance(c := commands[i], Submit)]
     if new:
         submit(scope, new)
+    if drafts.flows:
+        flows.submit_flows(scope, [(i, c) for i in drafts.flows if isinstance(c := commands[i], SubmitFlow)], drafts)
     claims = [(i, c) for i, c in enumerate(commands) if isinstance(c, Claim)]
     if claims:
         claim(scope, claims)
 
 
-def _about_tasks(scope: Scope, about: list[tuple[int, TaskCommand]]) -> None:
-    keys = _keys(scope.tx, about)
-    scope.rows = {row.key: row for row in scope.tx.lock(sorted(set(keys.values())))}
+About = list[tuple[int, TaskCommand | FlowCommand]]
+
+
+def _about(scope: Scope, about: About, drafts: Drafts, trusting: bool) -> None:
+    """Lock all that the commands are about, then carry them out: a command about a flow comes between the others."""
+    tasks = [(i, c) for i, c in about if isinstance(c, TaskCommand)]
+    keys, flow_keys = _keys(scope.tx, tasks, trusting)
+    places = _places(scope.tx, [c for _, c in about if isinstance(c, FlowCommand)])
+    flow_keys |= {flow for _, flow in places.values()}
+    if flow_keys:
+        scope.family.lock(sorted(flow_keys))
+    if keys:
+        rows = scope.tx.lock(sorted(set(keys.values())))
+        scope.rows = {row.key: row for row in rows}
+        if flow_keys or any(row.stage is not None for row in rows):
+            _must_be_locked(scope, rows)
+    if not places:
+        _tasks(scope, tasks, keys)
+        return
+    scope.keeps_all = True
+    waiting: list[tuple[int, TaskCommand]] = []
+    for i, command in about:
+        if isinstance(command, TaskCommand):
+            waiting.append((i, command))
+        else:
+            _tasks(scope, waiting, keys)
+            waiting = []
+            _flow(scope, i, command, places, drafts)
+    _tasks(scope, waiting, keys)
+
+
+def _must_be_locked(scope: Scope, rows: list[Row]) -> None:
+    for row in rows:
+        if row.stage is not None and row.job not in scope.family.flows:
+            raise FlowUnlocked
+    scope.family.load(rows)
+
+
+def _flow(
+    scope: Scope, i: int, command: FlowCommand, places: dict[tuple[bool, str], tuple[int, int]], drafts: Drafts
+) -> None:
+    key, flow_key = places.get((command.of_stage, command.flow), (0, 0))
+    flow = scope.family.flows.get(flow_key)
+    if flow is None or flow.ns != scope.tx.names.namespace(command.namespace):
+        what = "stage" if command.of_stage else "flow"
+        scope.answer(i, Verdict(error=NotFound(f"there is no {what} {command.flow}", **{what: command.flow})))
+        return
+    stage = scope.family.stage(key) if command.of_stage else None
+    flows.carry_out(scope, i, command, flow, stage, drafts)
+
+
+def _places(tx: Tx, commands: list[FlowCommand]) -> dict[tuple[bool, str], tuple[int, int]]:
+    """The keys of the flows and stages that the commands name, each with its flow's."""
+    places: dict[tuple[bool, str], tuple[int, int]] = {}
+    for of_stage, statement in ((False, "flows_of_ids"), (True, "flows_of_stages")):
+        ids = sorted({c.flow for c in commands if c.of_stage == of_stage})
+        if ids:
+            places |= {(of_stage, id_): (key, flow) for id_, key, flow in tx.query(statement, ids=ids)}
+    return places
+
+
+def _tasks(scope: Scope, about: list[tuple[int, TaskCommand]], keys: dict[int | str, int]) -> None:
+    if not about:
+        return
     while about:
         about = _round(scope, about, keys)
+    settle(scope)
 
 
-def _keys(tx: Tx, about: list[tuple[int, TaskCommand]]) -> dict[int | str, int]:
-    """The key of each task, by what the commands call it. Unknown tasks have none."""
+def _keys(tx: Tx, about: list[tuple[int, TaskCommand]], trusting: bool) -> tuple[dict[int | str, int], set[int]]:
+    """The key of each task, by what the commands call it, and the flows they belong to. Unknown tasks have no key."""
     keys: dict[int | str, int] = {c.task: c.task for _, c in about if isinstance(c.task, int)}
+    flow_keys: set[int] = set()
+    unsure = []
+    for _, c in about:
+        if isinstance(c.task, int):
+            if trusting and isinstance(c, Report) and c.flow is not None:
+                flow_keys.add(c.flow)
+            else:
+                unsure.append(c.task)
     ids = {c.task for _, c in about if isinstance(c.task, str)}
     if ids:
-        keys.update(tx.query("keys_of", ids=sorted(ids)))
-    return keys
+        for id_, key, job in tx.query("keys_of", ids=sorted(ids)):
+            keys[id_] = key
+            if job != key:
+                flow_keys.add(job)
+    if unsure:
+        flow_keys |= {job for (job,) in tx.query("flows_of_tasks", keys=sorted(set(unsure)))}
+    flow_keys.discard(0)
+    return keys, flow_keys
 
 
 def _round(

@@ -14,7 +14,7 @@ from onetray.clock import SECOND
 from onetray.commands import Claim
 from onetray.engine.moves import actor, once
 from onetray.engine.scope import Scope
-from onetray.lifecycle import HELD, TASK
+from onetray.lifecycle import ASSIGNED, HELD, TASK
 from onetray.machine import WORKER
 from onetray.model import Assignment, Policy, Verdict
 
@@ -68,9 +68,9 @@ def _assign(scope: Scope, command: Claim, ns: int, queue: int, picked: list[tupl
         Assignment(
             key, id_, kinds[kind], command.queue, command.namespace, command.worker, fence, attempts + 1, lease,
             now + length_of[policy], payload, input_, correlation or id_, trace, policies[policy],
-            length_of[policy] / SECOND,
+            length_of[policy] / SECOND, ASSIGNED, 0 if job == key else job,
         )
-        for (_, key, id_, kind, policy, _, fence, attempts, payload, input_, correlation, trace, *_), lease
+        for (_, key, id_, kind, policy, _, fence, attempts, payload, input_, correlation, trace, job, *_), lease
         in zip(picked, lease_of, strict=True)
     ]  # fmt: skip
 
@@ -101,9 +101,9 @@ def _claimed_before(scope: Scope, command: Claim, ns: int) -> list[Assignment] |
         Assignment(
             key, id_, names.kind_name(kind), names.queue_name(queue), command.namespace, command.worker, fence,
             attempts, lease, until[lease], payload, input_, correlation or id_, trace, names.policy(policy),
-            lengths[lease] / SECOND, state,
+            lengths[lease] / SECOND, state, 0 if job == key else job,
         )
-        for key, id_, kind, policy, fence, attempts, payload, input_, correlation, trace, lease, state, queue
+        for key, id_, kind, policy, fence, attempts, payload, input_, correlation, trace, lease, state, queue, job
         in tx.query("claimed_again", keys=keys)
         if lease in until and state in HELD
     ]  # fmt: skip

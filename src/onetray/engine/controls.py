@@ -10,6 +10,7 @@ from typing import Any
 
 from onetray.clock import SECOND
 from onetray.commands import Cancel, Control, Redrive, Reschedule, Resume, SetPriority, run_at_us
+from onetray.engine.again import redrive_member
 from onetray.engine.moves import CANCEL, RESCHEDULED, Moves, actor, told
 from onetray.engine.reports import illegal
 from onetray.engine.scope import Scope
@@ -27,7 +28,7 @@ def accepted(command: Control, row: Row, repeated: bool = False) -> Verdict:
 
 
 def each(scope: Scope, work: list[tuple[int, Any, Row]], decide: Callable[[Scope, Moves, Any, Row], Verdict]) -> None:
-    moves = Moves(scope.tx)
+    moves = Moves(scope)
     for i, command, row in work:
         scope.answer(i, decide(scope, moves, command, row))
     moves.flush()
@@ -72,7 +73,7 @@ def _cancel(scope: Scope, moves: Moves, command: Cancel, row: Row) -> Verdict:
 
 def set_priority(scope: Scope, work: list[tuple[int, SetPriority, Row]]) -> None:
     """Change the order among the queued. A ready row is moved under the task's lock."""
-    moves = Moves(scope.tx)
+    moves = Moves(scope)
     changed = []
     for i, command, row in work:
         if row.state not in OPEN:
@@ -95,7 +96,7 @@ def set_priority(scope: Scope, work: list[tuple[int, SetPriority, Row]]) -> None
 
 
 def reschedule(scope: Scope, work: list[tuple[int, Reschedule, Row]]) -> None:
-    moves = Moves(scope.tx)
+    moves = Moves(scope)
     changed = []
     for i, command, row in work:
         if row.state != QUEUED:
@@ -109,7 +110,8 @@ def reschedule(scope: Scope, work: list[tuple[int, Reschedule, Row]]) -> None:
     _take_ready(scope, [row for _, _, row in changed])
     for command, later, row in changed:
         moves.put("set_run_at", key=row.key, run_at=later.run_at)
-        moves.enter_queue(later)
+        if row.stage is None or not scope.family.holds_back(later):
+            moves.enter_queue(later)
         moves.note(
             row, RESCHEDULED, by(command), cause=command.cause, trace=command.trace,
             payload=told(was=row.run_at, run_at=later.run_at),
@@ -140,6 +142,8 @@ def _redrive(scope: Scope, command: Redrive, row: Row) -> Verdict:
     tx = scope.tx
     if row.state in OPEN:
         return Verdict(error=illegal(row, "redrive", command.actor))
+    if row.stage is not None:
+        return redrive_member(scope, command, row)
     if row.state == DEAD_LETTERED:
         successor = tx.query("lock_letter", key=row.key)[0][0]
         there = tx.query("task_by_key", key=successor) if successor is not None else []
@@ -152,7 +156,7 @@ def _redrive(scope: Scope, command: Redrive, row: Row) -> Verdict:
         trace=command.trace or trace, payload=payload, retry_of=row.key, actor=by(command),
         cause=command.cause or "redrive",
     )  # fmt: skip
-    (receipt,) = write_tasks(tx, [spec])
+    (receipt,) = write_tasks(scope, [spec])
     if row.state == DEAD_LETTERED:
         tx.batch("set_successor", {"key": [row.key], "successor": [spec.key]})
     return Verdict(receipt._replace(actor=command.actor))

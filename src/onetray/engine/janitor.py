@@ -15,7 +15,19 @@ import orjson
 from onetray.clock import SECOND
 from onetray.commands import EndCancel, Expire, Promote, SystemCommand, TimeOut
 from onetray.engine.batch import HANDLERS
-from onetray.engine.moves import CANCEL, DEADLINE, QUEUE_TTL, RUN, TIMEOUT
+from onetray.engine.course import go_on_opening, settle, step
+from onetray.engine.flows import approval_is_due, time_out
+from onetray.engine.moves import (
+    APPROVAL,
+    CANCEL,
+    CASCADE,
+    DEADLINE,
+    FLOW_DEADLINE,
+    OPEN_STAGE,
+    QUEUE_TTL,
+    RUN,
+    TIMEOUT,
+)
 from onetray.engine.scope import Scope
 from onetray.errors import Unavailable
 from onetray.model import Row
@@ -37,7 +49,9 @@ def _command(what: str, key: int, fence: int) -> SystemCommand:
             return TimeOut(task=key, fence=meant, limit=what)
 
 
-KNOWN = (RUN, CANCEL, QUEUE_TTL, DEADLINE, TIMEOUT)
+OF_TASKS = (RUN, CANCEL, QUEUE_TTL, DEADLINE, TIMEOUT)
+OF_FLOWS, OF_STAGES = (FLOW_DEADLINE, CASCADE), (APPROVAL, OPEN_STAGE)
+KNOWN = (*OF_TASKS, *OF_FLOWS, *OF_STAGES)
 NewScope = Callable[[Tx, int], Scope]
 
 
@@ -74,18 +88,32 @@ def _within(leases: Rows, limit: int) -> Rows:
 
 def _take_back(tx: Tx, scope_of: NewScope, before: int, leases: Rows, whole: bool = True) -> list[int]:
     # Tasks before leases, as everywhere: a heartbeat locks its task and then renews the lease.
-    rows = tx.lock(sorted({k for _, tasks in leases for k in tasks}))
+    scope = scope_of(tx, 0)
+    rows = _lock(scope, {k for _, tasks in leases for k in tasks})
     dead = {key for (key,) in tx.query("still_expired", keys=sorted(k for k, _ in leases), before=before)}
-    taken = _expire(tx, scope_of, before, [row for row in rows if row.lease in dead])
+    taken = _expire(scope, before, [row for row in rows if row.lease in dead])
     if whole:
         tx.query("delete_leases", keys=sorted(dead))
     return taken
 
 
-def _expire(tx: Tx, scope_of: NewScope, before: int, held: list[Row]) -> list[int]:
-    scope = scope_of(tx, len(held))
+def _lock(scope: Scope, keys: set[int], flows: set[int] | None = None) -> list[Row]:
+    """Lock the flows of these tasks, and further ones, then the tasks."""
+    tx = scope.tx
+    parents = {job for (job,) in tx.query("flows_of_tasks", keys=sorted(keys))} if keys else set()
+    if parents or flows:
+        scope.family.lock(sorted(parents | (flows or set())))
+    rows = tx.lock(sorted(keys)) if keys else []
+    if parents:
+        scope.family.load(rows)
+    return rows
+
+
+def _expire(scope: Scope, before: int, held: list[Row]) -> list[int]:
+    scope.expect(len(held))
     work = [(i, Expire(task=row.key, lease=row.lease, as_of=before), row) for i, row in enumerate(held)]
     HANDLERS["expire"](scope, work)
+    settle(scope)
     return [row.key for (_, _, row), verdict in zip(work, scope.verdicts, strict=True) if verdict.ok]
 
 
@@ -132,13 +160,41 @@ def do_due(store: Store, scope_of: NewScope, limit: int = BATCH) -> int:
 
 def _deal_with(tx: Tx, scope_of: NewScope, due: Rows) -> None:
     # All of them at once and sorted: locked verb by verb, they could cross with a batch that wants two of them.
-    run_at = {row.key: row.run_at for row in tx.lock(sorted({key for _, key, _, _ in due}))}
+    scope = scope_of(tx, 0)
+    stages = {key for _, key, what, _ in due if what in OF_STAGES}
+    flows = {key for _, key, what, _ in due if what in OF_FLOWS}
+    if stages:
+        flows |= {job for _, job, *_ in tx.query("stages_by_key", keys=sorted(stages))}
+    rows = _lock(scope, {key for _, key, what, _ in due if what in OF_TASKS}, flows)
+    run_at = {row.key: row.run_at for row in rows}
     # A task that was put off in the meantime is left to the row of its new time.
     apt = [d for d in due if d[2] != RUN or d[0] == run_at.get(d[1])]
     # A task may be due for two things: the earlier one first, then the other as it stands after it.
-    for what in KNOWN:
-        _apply(tx, scope_of, [_command(w, key, fence) for _, key, w, fence in apt if w == what])
+    for what in OF_TASKS:
+        _apply(scope, [_command(w, key, fence) for _, key, w, fence in apt if w == what])
+    scope.family.load_stages(stages)
+    # Before what goes on: it may leave the same row for its next step.
     tx.batch("delete_due", {"at": [d[0] for d in due], "key": [d[1] for d in due], "what": [d[2] for d in due]})
+    for at, key, what, _ in due:
+        if what not in OF_TASKS:
+            _go_on(scope, at, key, what)
+
+
+def _go_on(scope: Scope, at: int, key: int, what: str) -> None:
+    """What is due for a flow or a stage. One that was pruned is not there any more."""
+    family = scope.family
+    flow = family.flows.get(key if what in OF_FLOWS else family.stages[key].job if key in family.stages else 0)
+    if flow is None:
+        return
+    if what == FLOW_DEADLINE:
+        time_out(scope, flow)
+    elif what == CASCADE:
+        step(family, flow)
+    elif what == APPROVAL:
+        approval_is_due(scope, flow, family.stages[key], at)
+    else:
+        go_on_opening(family, family.stages[key])
+    settle(scope)
 
 
 def _deal_with_one_by_one(store: Store, scope_of: NewScope, limit: int) -> int:
@@ -160,7 +216,7 @@ def _deal_with_one_by_one(store: Store, scope_of: NewScope, limit: int) -> int:
     return done
 
 
-def _apply(tx: Tx, scope_of: NewScope, commands: list[SystemCommand]) -> list[int]:
+def _apply(scope: Scope, commands: list[SystemCommand]) -> list[int]:
     """Carry out system commands of one verb inside the janitor's own transaction."""
     if not commands:
         return []
@@ -171,12 +227,16 @@ def _apply(tx: Tx, scope_of: NewScope, commands: list[SystemCommand]) -> list[in
         # A row that an older attempt has left must not stand in the way of the current one's.
         if (command.fence or 0) > (first.fence or 0):
             unique[command.task] = i, command
-    scope = scope_of(tx, len(commands))
-    rows = {row.key: row for row in tx.lock(sorted(unique))}
+    scope.expect(len(commands))
+    rows = {row.key: row for row in scope.tx.lock(sorted(unique))}
     work = [(i, command, rows[key]) for key, (i, command) in unique.items() if key in rows]
     if work:
         HANDLERS[commands[0].verb](scope, work)
+        settle(scope)
     return [row.key for i, _, row in work if scope.verdicts[i].ok]
+
+
+_OF_FLOWS = ("idempotency", "dead_letters", "logs", "dependencies", "contexts", "events", "tasks", "stages", "flows")
 
 
 def prune(store: Store, older_than_s: float, ns: int | None = None, limit: int = BATCH, after: int = 0) -> list[int]:
@@ -188,7 +248,13 @@ def prune(store: Store, older_than_s: float, ns: int | None = None, limit: int =
         if keys:
             for table in ("idempotency", "dead_letters", "logs", "events", "tasks"):
                 tx.query(f"prune_{table}", keys=keys)
-        return keys
+        flows = [
+            key for (key,) in tx.query("prunable_flows", before=before, after=after, ns=ns, limit=limit, now=tx.now)
+        ]
+        if flows:
+            for table in _OF_FLOWS:
+                tx.query(f"prune_flow_{table}", keys=flows)
+        return keys + flows
 
 
 class Janitor:

@@ -7,19 +7,22 @@ Decides nothing: the verbs do.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from onetray.clock import SECOND
 from onetray.engine.letters import Letter, write_letters
-from onetray.lifecycle import HELD, QUEUED
+from onetray.lifecycle import HELD, QUEUED, TASK
 from onetray.machine import Transition
 from onetray.model import Row
-from onetray.store.base import Tx
+
+if TYPE_CHECKING:
+    from onetray.engine.scope import Scope
 
 RUN, QUEUE_TTL, DEADLINE, TIMEOUT, CANCEL = "run", "queue_ttl", "deadline", "timeout", "cancel"
-"""What a due row is about."""
+FLOW_DEADLINE, APPROVAL, CASCADE, OPEN_STAGE = "flow_deadline", "approval", "cascade", "open_stage"
+"""What a due row is about. The second line's are about flows and stages."""
 
 
 RESCHEDULED = "task.rescheduled"
@@ -45,8 +48,9 @@ def once(values: list[Any]) -> Any:
 class Moves:
     """The moves and side rows of one sub-batch, in columns."""
 
-    def __init__(self, tx: Tx) -> None:
-        self._tx = tx
+    def __init__(self, scope: Scope) -> None:
+        self._tx = scope.tx
+        self._family = scope.family
         self._moves: dict[tuple[Transition, ...], dict[str, list[Any]]] = {}
         self._rows: dict[str, dict[str, list[Any]]] = {}
         self.letters: list[Letter] = []
@@ -74,9 +78,12 @@ class Moves:
         for name, value in columns.items():
             batch[name].append(value)
         moved = row._replace(state=transition.target, version=row.version + 1)
+        if row.stage is not None:
+            self._family.moved(row, transition.target, started=transition is TASK.start)
         if transition.reopens:
             moved = moved._replace(fence=row.fence + 1, run_at=columns["run_at"])
-            self.enter_queue(moved)
+            if row.stage is None or not self._family.holds_back(moved):
+                self.enter_queue(moved)
         if transition.target not in HELD:
             moved = moved._replace(owner=None, lease=None, lease_expires_at=None)
         if row.state == QUEUED and transition.target != QUEUED:
@@ -92,6 +99,10 @@ class Moves:
         ttl_s = self._tx.names.policy(row.policy).queue_ttl_s
         if ttl_s is not None:
             self.due(max(row.run_at, self._tx.now) + int(ttl_s * SECOND), row.key, QUEUE_TTL, row.fence)
+
+    def due_now(self, key: int, what: str) -> None:
+        """Leave something to the janitor: the rest of a step."""
+        self._tx.batch("insert_due", {"at": [self._tx.now], "key": [key], "what": [what], "fence": [0]})
 
     def due(self, at: int, key: int, what: str, fence: int) -> None:
         self.put("insert_due", at=at, key=key, what=what, fence=fence)

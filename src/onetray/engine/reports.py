@@ -13,6 +13,7 @@ import orjson
 
 from onetray.clock import SECOND
 from onetray.commands import Beat, Fail, Log, Pause, Release, Report, Start, Succeed
+from onetray.engine import more
 from onetray.engine.dead import bury
 from onetray.engine.moves import ENGINE, TIMEOUT, Moves, actor, once, told
 from onetray.engine.scope import Scope
@@ -107,7 +108,7 @@ def accepted(moved: Row) -> Verdict:
 
 
 def start(scope: Scope, work: list[tuple[int, Start, Row]]) -> None:
-    moves = Moves(scope.tx)
+    moves = Moves(scope)
     for i, command, row in work:
         no = refused(scope, command, row)
         if no is None and row.state == RUNNING:
@@ -129,6 +130,11 @@ def succeed(scope: Scope, work: list[tuple[int, Succeed, Row]]) -> None:
     held: dict[str, list[tuple[Succeed, Row]]] = {ASSIGNED: [], RUNNING: []}
     for i, command, row in work:
         if holds(command, row, now):
+            if command.more is not None:
+                no = more.refused(scope, i, command, row)
+                if no is not None:
+                    verdicts[i] = no
+                    continue
             held[row.state].append((command, row))
             hops = 2 if row.state == ASSIGNED else 1
             verdicts[i] = _succeeded(row.fence, row.version + hops)
@@ -138,6 +144,8 @@ def succeed(scope: Scope, work: list[tuple[int, Succeed, Row]]) -> None:
     for state, those in held.items():
         if those:
             scope.tx.move(TASK.path(TASK.succeed, state), _succeeding(those, now))
+    if scope.family.flows:
+        more.count(scope, [(i, c, row) for i, c, row in work if verdicts[i].ok and not verdicts[i].value.repeated])
 
 
 @lru_cache(maxsize=1024)
@@ -156,13 +164,14 @@ def _succeeding(held: list[tuple[Succeed, Row]], now: int) -> dict[str, Any]:
         "began": once([now - int(command.ran_s * SECOND) for command, _ in held]),
         "actor": once([actor(WORKER, row.owner or "") for _, row in held]),
         "trace": once([command.trace for command, _ in held]),
-        "at": now, "cause": None, "detail": None,
+        "detail": once([None if command.more is None else more.detail(command.more) for command, _ in held]),
+        "at": now, "cause": None,
     }  # fmt: skip
 
 
 def each(scope: Scope, work: list[tuple[int, Any, Row]], decide: Callable[[Scope, Moves, Any, Row], Verdict]) -> None:
     """Let a decision be made about each task that its reporter holds."""
-    first, second = Moves(scope.tx), Moves(scope.tx)
+    first, second = Moves(scope), Moves(scope)
     for i, command, row in work:
         no = refused(scope, command, row)
         if no is not None:
@@ -200,6 +209,8 @@ def attempt_failed(scope: Scope, moves: Moves, row: Row, failure: Fail, reason: 
     """Open the next attempt, or end the task when none is left."""
     policy = scope.policy(row)
     if row.attempts < row.max_attempts:
+        if scope.doomed(row):
+            return cancelled_instead(scope, moves, failure, row)
         wait = (
             backoff_us(policy, row.attempts, scope.chance)
             if failure.retry_after_s is None
@@ -224,9 +235,10 @@ def attempt_failed(scope: Scope, moves: Moves, row: Row, failure: Fail, reason: 
 
 
 def cancelled_instead(scope: Scope, moves: Moves, command: Report, row: Row) -> Row:
-    """After a soft cancel, whatever is not a success ends in the cancelled tray."""
+    """After a soft cancel, or the end of its stage, whatever would queue it again ends in the cancelled tray."""
+    cause = "cancel was requested" if row.cancel_at is not None else "its stage has ended"
     moved = moves.add(
-        TASK.cancel, row, ENGINE, cause="cancel was requested", trace=command.trace,
+        TASK.cancel, row, ENGINE, cause=cause, trace=command.trace,
         detail=told(report=command.verb, owner=row.owner, lease_expires_at=row.lease_expires_at),
     )  # fmt: skip
     return scope.now_is(moved)
@@ -237,7 +249,7 @@ def release(scope: Scope, work: list[tuple[int, Release, Row]]) -> None:
 
 
 def _release(scope: Scope, moves: Moves, command: Release, row: Row) -> Verdict:
-    if row.cancel_at is not None:
+    if scope.doomed(row):
         return accepted(cancelled_instead(scope, moves, command, row))
     moved = moves.add(
         TASK.release, row, by(command, row), cause=command.reason, trace=command.trace,
@@ -252,7 +264,7 @@ def pause(scope: Scope, work: list[tuple[int, Pause, Row]]) -> None:
 
 
 def _pause(scope: Scope, moves: Moves, command: Pause, row: Row) -> Verdict:
-    if row.cancel_at is not None:
+    if scope.doomed(row):
         return accepted(cancelled_instead(scope, moves, command, row))
     transition = TASK.block if command.state == BLOCKED else TASK.wait_for_input
     moved = moves.add(
@@ -265,7 +277,7 @@ def _pause(scope: Scope, moves: Moves, command: Pause, row: Row) -> Verdict:
 
 def beat(scope: Scope, work: list[tuple[int, Beat, Row]]) -> None:
     """Renew leases; tell each worker which of the lease's tasks should stop, and which it has lost."""
-    tx, moves = scope.tx, Moves(scope.tx)
+    tx, moves = scope.tx, Moves(scope)
     wanted: dict[int, int | None] = {}
     asking: list[tuple[int, Row]] = []
     for i, command, row in work:
@@ -305,7 +317,7 @@ def _beaten(row: Row, renewed: dict[int, Any], held: dict[int, Any]) -> Verdict:
 
 def log(scope: Scope, work: list[tuple[int, Log, Row]]) -> None:
     """Append lines, numbered without a gap under the task's lock."""
-    tx, moves = scope.tx, Moves(scope.tx)
+    tx, moves = scope.tx, Moves(scope)
     speaking = []
     for i, command, row in work:
         no = refused(scope, command, row)

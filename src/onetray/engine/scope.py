@@ -6,26 +6,47 @@ Owns nothing beyond the batch.
 from __future__ import annotations
 
 import random
+from typing import TYPE_CHECKING
 
+from onetray.config import Limits
+from onetray.engine.family import Family
 from onetray.errors import NotFound
 from onetray.model import Policy, Row, Verdict
 from onetray.store.base import Tx
 
+if TYPE_CHECKING:
+    from onetray.engine.members import Drafts
+
 
 class Scope:
-    def __init__(self, tx: Tx, size: int, chance: random.Random) -> None:
+    def __init__(self, tx: Tx, size: int, chance: random.Random, limits: Limits) -> None:
         self.tx = tx
         self.chance = chance
+        self.limits = limits
+        self.family = Family(self)
+        self.drafts: Drafts | None = None
+        """What the commands of the batch want to add to flows."""
         self.rows: dict[int, Row] = {}
+        self.keeps_all = False
+        """Whether every row may be asked about again: commands about flows come between those about tasks."""
         self.again: set[int] = set()
         """The tasks about which more commands of this batch follow."""
-        self.verdicts: list[Verdict] = [Verdict(error=NotFound())] * size
+        self.verdicts: list[Verdict] = []
+        self.expect(size)
+
+    def expect(self, size: int) -> None:
+        """Make room for the answers to as many commands."""
+        self.verdicts = [Verdict(error=NotFound())] * size
 
     def answer(self, i: int, verdict: Verdict) -> None:
         self.verdicts[i] = verdict
 
     def policy(self, row: Row) -> Policy:
         return self.tx.names.policy(row.policy)
+
+    def doomed(self, row: Row) -> bool:
+        """Whether a task may only finish: its cancel was requested, or its stage is over."""
+        return row.cancel_at is not None or (row.stage is not None and self.family.doomed(row))
 
     def now_is(self, row: Row) -> Row:
         """Remember how a task stands after a move, for the next command about it in this batch."""
@@ -34,7 +55,7 @@ class Scope:
 
     def ended(self, row: Row, state: str, hops: int) -> None:
         """The same for a task that has ended: nobody asks about most of them again."""
-        if row.key in self.again:
+        if self.keeps_all or row.key in self.again:
             self.rows[row.key] = row._replace(
                 state=state, version=row.version + hops, owner=None, lease=None, lease_expires_at=None
             )

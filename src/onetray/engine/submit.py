@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import orjson
 from uuid_utils import uuid7
@@ -18,7 +18,9 @@ from onetray.commands import Command, Submit, run_at_us
 from onetray.engine.moves import DEADLINE, QUEUE_TTL, RUN, Moves, actor
 from onetray.engine.scope import Scope
 from onetray.errors import KeyReused
-from onetray.lifecycle import QUEUED, TASK
+from onetray.flowcommands import SubmitFlow
+from onetray.flowmodel import Placed, TaskSpec
+from onetray.lifecycle import FLOW, PENDING, QUEUED, TASK
 from onetray.model import Receipt, Verdict
 from onetray.store.base import Tx
 from onetray.store.names import Names
@@ -44,18 +46,27 @@ class Spec:
     delay_s: float | None = None
     key: int = 0
     id: str = field(default_factory=lambda: str(uuid7()))
+    job: int = 0
+    stage: int | None = None
+    name: str | None = None
+    unmet: int = 0
+    control: int = 0
+    context: int | None = None
+    spawned_by: int | None = None
+    held: bool = False
+    """Whether its flow keeps it from being claimed."""
 
 
 def intern(names: Names, commands: Sequence[Command], policy_ttl_s: float) -> dict[int, Spec]:
     """Turn the names in submits into numbers. Done before the transaction: it may have to add some."""
-    known: dict[tuple[object, ...], _Numbers] = {}
+    known: dict[tuple[object, ...], Numbers] = {}
     specs: dict[int, Spec] = {}
     for i, c in enumerate(commands):
         if isinstance(c, Submit):
             asked = c.namespace, c.queue, c.kind, c.max_attempts, id(c.policy)
             numbers = known.get(asked)
             if numbers is None:
-                numbers = known[asked] = _numbers(names, c, policy_ttl_s)
+                numbers = known[asked] = numbers_of(names, c, c.namespace, policy_ttl_s)
             specs[i] = Spec(
                 *numbers, c.priority, c.run_at, c.payload_json, actor(c.actor, c.actor_name), c.correlation_id,
                 c.trace, c.cause, None, c.delay_s,
@@ -63,7 +74,7 @@ def intern(names: Names, commands: Sequence[Command], policy_ttl_s: float) -> di
     return specs
 
 
-class _Numbers(NamedTuple):
+class Numbers(NamedTuple):
     ns: int
     queue: int
     kind: int
@@ -71,8 +82,8 @@ class _Numbers(NamedTuple):
     max_attempts: int
 
 
-def _numbers(names: Names, command: Submit, policy_ttl_s: float) -> _Numbers:
-    ns = names.intern_namespace(command.namespace)
+def numbers_of(names: Names, command: Submit | TaskSpec, namespace: str, policy_ttl_s: float) -> Numbers:
+    ns = names.intern_namespace(namespace)
     kind = names.intern_kind(ns, command.kind)
     if command.policy is None:
         policy_key = names.policy_of_kind(kind, policy_ttl_s)
@@ -82,38 +93,48 @@ def _numbers(names: Names, command: Submit, policy_ttl_s: float) -> _Numbers:
     if command.max_attempts is not None and command.max_attempts != policy.max_attempts:
         policy_key = names.intern_policy(policy.with_(max_attempts=command.max_attempts))
         policy = names.policy(policy_key)
-    return _Numbers(ns, names.intern_queue(ns, command.queue), kind, policy_key, policy.max_attempts)
+    return Numbers(ns, names.intern_queue(ns, command.queue), kind, policy_key, policy.max_attempts)
 
 
 def submit(scope: Scope, work: list[tuple[int, Submit, Spec]]) -> None:
-    fresh = _take_keys(scope, work)
-    for (i, c, _), receipt in zip(fresh, write_tasks(scope.tx, [spec for _, _, spec in fresh]), strict=True):
+    fresh = take_keys(scope, work)
+    for (i, c, _), receipt in zip(fresh, write_tasks(scope, [spec for _, _, spec in fresh]), strict=True):
         scope.verdicts[i] = Verdict(receipt if c.actor == receipt.actor else receipt._replace(actor=c.actor))
 
 
-def write_tasks(tx: Tx, specs: list[Spec]) -> list[Receipt]:
-    """Write new tasks with all that belongs to them."""
+def write_tasks(scope: Scope, specs: list[Spec]) -> list[Receipt]:
+    """Write new tasks with all that belongs to them: single ones, or members of stages whose flows are locked."""
     if not specs:
         return []
-    _number(tx, specs)
-    now, moves = tx.now, Moves(tx)
+    tx = scope.tx
+    number(tx, specs)
+    now, moves = tx.now, Moves(scope)
+    members = specs[0].stage is not None
+    for spec in specs if members else ():
+        spec.held = scope.family.holds_back(spec)
     _note_due(tx, moves, specs, now)
     keys = [s.key for s in specs]
+    jobs = [s.job for s in specs] if members else keys
     where = _alike(specs, "ns", "queue", "kind", "policy", "priority", "max_attempts", "run_at")
     whence = _alike(specs, "correlation_id", "trace", "retry_of", "actor", "cause")
     first = {"version": 1, "fence": 1, "attempts": 0, "state": QUEUED}
     tasks = {
-        "key": keys, "id": [s.id for s in specs], "job": keys, "payload": [s.payload for s in specs], **where, **first,
+        "key": keys, "id": [s.id for s in specs], "job": jobs, "payload": [s.payload for s in specs], **where, **first,
         **_only(whence, "correlation_id", "trace", "retry_of"), "spared": 0, "created_at": now, "updated_at": now,
     }  # fmt: skip
-    claimable = [s for s in specs if s.run_at is not None and s.run_at <= now]
+    if members:
+        tasks |= {
+            name: [getattr(s, name) for s in specs]
+            for name in ("stage", "name", "unmet", "control", "context", "spawned_by")
+        }
+    claimable = [s for s in specs if s.run_at is not None and s.run_at <= now and not s.held]
     ready = {
         "key": [s.key for s in claimable],
         "rank": [-s.priority for s in claimable],
         **_alike(claimable, "queue", "kind"),
     }
     events = {
-        "entity": keys, "job": keys, **first, **_only(whence, "correlation_id", "trace", "actor", "cause"),
+        "entity": keys, "job": jobs, **first, **_only(whence, "correlation_id", "trace", "actor", "cause"),
         "ts": now, "ns": where["ns"], "type": TASK.submit.event, "was": None, "payload": None,
     }  # fmt: skip
     tx.insert_tasks(tasks, ready, events)
@@ -133,7 +154,20 @@ def _only(columns: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: columns[name] for name in names}
 
 
-def _number(tx: Tx, specs: list[Spec]) -> None:
+class Keyed(Protocol):
+    """Something that is about to exist: a task, or a flow."""
+
+    kind: int
+    policy: int
+    key: int
+    id: str
+
+
+K = TypeVar("K", bound=Keyed)
+C = TypeVar("C", Submit, SubmitFlow)
+
+
+def number(tx: Tx, specs: Sequence[Keyed]) -> None:
     """Give a key to those that have none yet."""
     new = [s for s in specs if not s.key]
     if new:
@@ -147,29 +181,28 @@ def _note_due(tx: Tx, moves: Moves, specs: list[Spec], now: int) -> None:
     for spec in specs:
         if spec.run_at is None:
             spec.run_at = run_at_us(now, None, spec.delay_s)
-        if spec.run_at > now:
+        if spec.run_at > now and not spec.held:
             moves.due(spec.run_at, spec.key, RUN, 1)
         policy = policies[spec.policy]
-        if policy.queue_ttl_s is not None:
+        if policy.queue_ttl_s is not None and not spec.held:
             moves.due(max(spec.run_at, now) + int(policy.queue_ttl_s * SECOND), spec.key, QUEUE_TTL, 1)
         if policy.deadline_s is not None:
             moves.due(now + int(policy.deadline_s * SECOND), spec.key, DEADLINE, 0)
 
 
-def body_hash(command: Submit) -> str:
+def body_hash(command: Submit | SubmitFlow) -> str:
     """The same for the same body, whatever the order of its keys."""
-    body = [command.queue, orjson.loads(command.payload_json)]
-    return hashlib.sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).hexdigest()
+    return hashlib.sha256(orjson.dumps(command.body, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
-def _take_keys(scope: Scope, work: list[tuple[int, Submit, Spec]]) -> list[tuple[int, Submit, Spec]]:
+def take_keys(scope: Scope, work: list[tuple[int, C, K]]) -> list[tuple[int, C, K]]:
     """Answer those whose idempotency key is taken; return the rest, which now own their keys."""
     keyed = [w for w in work if w[1].idempotency_key is not None]
     if not keyed:
         return work
     # All in the order they came in: the keys are also the order in the queue.
-    _number(scope.tx, [spec for _, _, spec in work])
-    firsts: dict[tuple[int, str], tuple[int, Submit, Spec]] = {}
+    number(scope.tx, [spec for _, _, spec in work])
+    firsts: dict[tuple[int, str], tuple[int, C, K]] = {}
     for w in keyed:
         firsts.setdefault((w[2].kind, str(w[1].idempotency_key)), w)
     _insert_keys(scope, firsts)
@@ -189,11 +222,15 @@ def _take_keys(scope: Scope, work: list[tuple[int, Submit, Spec]]) -> list[tuple
             fresh.append(w)
         else:
             first = firsts[key]
-            scope.answer(i, _replay(command, body_hash(first[1]), first[2].id, QUEUED, 1, 1))
+            scope.answer(i, _replay(command, body_hash(first[1]), first[2].id, _first_state(command), 1, 1))
     return fresh
 
 
-def _insert_keys(scope: Scope, firsts: dict[tuple[int, str], tuple[int, Submit, Spec]]) -> None:
+def _first_state(command: Submit | SubmitFlow) -> str:
+    return QUEUED if isinstance(command, Submit) else PENDING
+
+
+def _insert_keys(scope: Scope, firsts: dict[tuple[int, str], tuple[int, C, K]]) -> None:
     """Claim the keys in sorted order, so that two batches cannot wait for each other."""
     tx = scope.tx
     ordered = sorted(firsts)
@@ -212,7 +249,7 @@ def _insert_keys(scope: Scope, firsts: dict[tuple[int, str], tuple[int, Submit, 
     )
 
 
-def _replay(command: Submit, hashed: str, id_: str, state: str, fence: int, version: int) -> Verdict:
+def _replay(command: Submit | SubmitFlow, hashed: str, id_: str, state: str, fence: int, version: int) -> Verdict:
     if hashed != body_hash(command):
         return Verdict(
             error=KeyReused(
@@ -221,4 +258,6 @@ def _replay(command: Submit, hashed: str, id_: str, state: str, fence: int, vers
                 task=id_,
             )
         )
+    if isinstance(command, SubmitFlow):
+        return Verdict(Placed(id_, FLOW.entity, state, version, command.actor, repeated=True))
     return Verdict(Receipt(id_, state, fence, version, command.actor, repeated=True))

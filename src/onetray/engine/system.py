@@ -44,8 +44,8 @@ def _expire(scope: Scope, moves: Moves, command: Expire, row: Row) -> Verdict:
     wrong_lease = command.lease is not None and command.lease != row.lease
     if passed_by(command, row) or wrong_lease or (command.as_of or scope.tx.now) <= (row.lease_expires_at or 0):
         return not_due(row)
-    if row.cancel_at is not None:
-        return accepted(command, _end(scope, moves, command, row, "cancel was requested"))
+    if scope.doomed(row):
+        return accepted(command, _end(scope, moves, command, row, _why(row)))
     error = told(**{"class": "LeaseExpired", "message": f"worker {row.owner} stopped renewing its lease"})
     if row.state == ASSIGNED and row.spared >= MAX_SPARED:
         return accepted(
@@ -80,13 +80,17 @@ def _failed(moves: Moves, command: SystemCommand, row: Row, error: str, reason: 
     return moves.add(TASK.fail, row, by(command), cause=command.cause or reason, error=error, detail=detail)
 
 
+def _why(row: Row) -> str:
+    return "cancel was requested" if row.cancel_at is not None else "its stage has ended"
+
+
 def _end(scope: Scope, moves: Moves, command: SystemCommand, row: Row, cause: str) -> Row:
     detail = told(report=command.verb, owner=row.owner, lease_expires_at=row.lease_expires_at)
     return scope.now_is(moves.add(TASK.cancel, row, by(command), cause=cause, detail=detail))
 
 
 def time_out(scope: Scope, work: list[tuple[int, TimeOut, Row]]) -> None:
-    first, second = Moves(scope.tx), Moves(scope.tx)
+    first, second = Moves(scope), Moves(scope)
     for i, command, row in work:
         scope.answer(i, _time_out(scope, first, second, command, row))
     # A task that is taken from its holder is back in the queue before it ends there.
@@ -103,8 +107,8 @@ def _time_out(scope: Scope, first: Moves, second: Moves, command: TimeOut, row: 
         return _end_waiting(scope, second, command, row) if _waited_long(scope, row) else not_due(row)
     if command.limit == "timeout":
         return _end_attempt(scope, second, command, row) if row.state == RUNNING else not_due(row)
-    if row.cancel_at is not None:
-        return accepted(command, _end(scope, second, command, row, "cancel was requested"))
+    if scope.doomed(row):
+        return accepted(command, _end(scope, second, command, row, _why(row)))
     if row.state == RUNNING:
         return accepted(command, scope.now_is(_failed(second, command, row, _timed_out(command), "timeout")))
     if row.state == ASSIGNED:
@@ -114,8 +118,13 @@ def _time_out(scope: Scope, first: Moves, second: Moves, command: TimeOut, row: 
 
 def _waited_long(scope: Scope, row: Row) -> bool:
     """Whether its time in the queue is over: one that was rescheduled waits from its new time on."""
-    ttl_s = scope.policy(row).queue_ttl_s
-    return row.state == QUEUED and (ttl_s is None or scope.tx.now >= row.run_at + int(ttl_s * SECOND))
+    ttl_s, since = scope.policy(row).queue_ttl_s, row.run_at
+    if row.stage is not None:
+        if scope.family.holds_back(row):
+            return False
+        # What its flow held back has waited in the queue only since it was let go.
+        since = max(since, scope.family.stage(row.stage).opened_at or 0)
+    return row.state == QUEUED and (ttl_s is None or scope.tx.now >= since + int(ttl_s * SECOND))
 
 
 def _timed_out(command: TimeOut) -> str:
@@ -133,8 +142,8 @@ def _end_waiting(scope: Scope, moves: Moves, command: TimeOut, row: Row) -> Verd
 
 def _end_attempt(scope: Scope, moves: Moves, command: TimeOut, row: Row) -> Verdict:
     """A handler ran too long: its attempt has failed, and the policy decides what follows."""
-    if row.cancel_at is not None:
-        return accepted(command, _end(scope, moves, command, row, "cancel was requested"))
+    if scope.doomed(row):
+        return accepted(command, _end(scope, moves, command, row, _why(row)))
     error = _timed_out(command)
     if row.attempts >= row.max_attempts:
         return accepted(command, _exhausted(scope, moves, command, row, error, "timeout"))
@@ -152,6 +161,8 @@ def promote(scope: Scope, work: list[tuple[int, Promote, Row]]) -> None:
 
 def _promote(scope: Scope, moves: Moves, command: Promote, row: Row) -> Verdict:
     if row.state != QUEUED or passed_by(command, row) or row.run_at > scope.tx.now:
+        return not_due(row)
+    if row.stage is not None and scope.family.holds_back(row):
         return not_due(row)
     moves.put("promote_ready", queue=row.queue, rank=-row.priority, key=row.key, kind=row.kind)
     # Whoever promotes a task takes its due row, the janitor or not.

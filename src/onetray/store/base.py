@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from onetray.clock import Clock
 from onetray.errors import MigrationNeeded
+from onetray.flowmodel import FlowRow
 from onetray.machine import Transition
 from onetray.model import Row
 from onetray.store.ears import Ear
@@ -31,7 +32,9 @@ def in_rows(columns: Columns, order: Iterable[str]) -> Iterator[tuple[Any, ...]]
     return zip(*(values if isinstance(values, list) else repeat(values, size) for values in picked), strict=True)
 
 
-RINGS = frozenset({"insert_event", "insert_note", "insert_ready", "promote_ready", "pause_queue"})
+RINGS = frozenset(
+    {"insert_event", "insert_note", "insert_ready", "promote_ready", "pause_queue", "open_ready", "insert_flow_note"}
+)
 """Statements that somebody may be waiting for. Moves and new tasks are such, too."""
 
 
@@ -52,11 +55,15 @@ class Tx(Protocol):
         ...
 
     def move(self, hops: tuple[Transition, ...], columns: Columns) -> None:
-        """Change the state of these tasks and write one event for each hop. The only way to do so."""
+        """Change the state of these tasks, stages or flows, and write one event for each hop. The only way to do so."""
         ...
 
     def lock(self, keys: list[int]) -> list[Row]:
         """Lock tasks in sorted order and read what decisions are made from."""
+        ...
+
+    def lock_flows(self, keys: list[int]) -> list[FlowRow]:
+        """Lock flows in sorted order, before any of their tasks."""
         ...
 
     def pick(self, queue: int, kinds: list[int] | None, limit: int) -> Rows:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from onetray import points
 from onetray.errors import GuardFailed
+from onetray.flowmodel import FlowRow
 from onetray.machine import Transition
 from onetray.model import Row
 from onetray.store.base import RINGS, Columns, Rows, in_rows
@@ -71,6 +72,7 @@ class PostgresTx:
         self._given = store.clock.now() if store.clock else None
         self._pending: list[tuple[str, dict[str, Any], int | None]] = [("BEGIN", {}, None)]
         self._entered: list[Columns] = []
+        self._opened = False
         self._now: int | None = None
         self.xid: str | None = None
         self.rings = False
@@ -86,6 +88,7 @@ class PostgresTx:
     def query(self, name: str, /, **params: Any) -> Rows:
         statement = self._book.statements[name]
         self.rings |= name in RINGS
+        self._opened |= name == "open_ready"
         params.setdefault("now", self._given)
         return self._send((statement.sql, bound(statement, params), None), returns=statement.returns)
 
@@ -132,6 +135,13 @@ class PostgresTx:
             return rows
         now: dict[int | None, int] = dict(self.query("expiries", keys=sorted(old)))
         return [r._replace(lease_expires_at=now.get(r.lease)) if r.lease in old else r for r in rows]
+
+    def lock_flows(self, keys: list[int]) -> list[FlowRow]:
+        found = list(map(FlowRow._make, self.query("lock_flows", keys=keys)))
+        if found:
+            self._now = max(self._now or 0, found[-1].seen_at)
+        points.hit("flows_locked")
+        return found
 
     def pick(self, queue: int, kinds: list[int] | None, limit: int) -> Rows:
         if kinds is None:
@@ -190,7 +200,7 @@ class PostgresTx:
     def insert_tasks(self, tasks: Columns, ready: Columns, events: Columns) -> None:
         self.witness = self.witness or of_submit(tasks)
         if len(tasks["key"]) < COPY_FROM:
-            self.batch("insert_task", tasks)
+            self.batch("insert_member" if "stage" in tasks else "insert_task", tasks)
             self.batch("insert_ready", ready)
             self.batch("insert_event", events)
             return
@@ -255,11 +265,15 @@ class PostgresTx:
             if expected is not None:
                 moved = cursor.fetchall()[0][0]
                 if moved != expected:
-                    raise GuardFailed(f"moved {moved} of {expected} tasks: {sql[:60]}")
+                    raise GuardFailed(f"moved {moved} of {expected}: {sql[:60]}")
         return cursors[-1].fetchall() if last is not None and returns else []
 
     def lower_marks(self) -> None:
         """What entered a queue before its mark makes the next claim look from the start."""
+        if self._opened:
+            # Which queues a whole stage went to is not known here.
+            for mark in list(self._store.low_water.values()):
+                mark.reset()
         for ready in self._entered:
             for queue, rank, key in in_rows(ready, ("queue", "rank", "key")):
                 low = self._store.low_water.get(queue)

@@ -24,6 +24,7 @@ import orjson
 from onetray import points
 from onetray.clock import Clock, SystemClock
 from onetray.errors import GuardFailed, StoreError, Unavailable
+from onetray.flowmodel import FlowRow
 from onetray.machine import Transition
 from onetray.model import Row
 from onetray.store.base import RINGS, Columns, Rows, Store, in_rows
@@ -84,7 +85,7 @@ class SqliteTx:
         self._connection.execute(move.update.sql, given)
         moved, wanted = self._connection.changes(), len(columns["key"])
         if moved != wanted:
-            raise GuardFailed(f"{move.name} moved {moved} of {wanted} tasks")
+            raise GuardFailed(f"{move.name} moved {moved} of {wanted}")
         points.hit("updated")
         self._connection.execute(move.events.sql, given)
         points.hit("moved")
@@ -93,6 +94,11 @@ class SqliteTx:
         # BEGIN IMMEDIATE holds the only lock there is.
         rows = list(map(Row._make, self.query("lock_tasks", keys=keys)))
         points.hit("locked")
+        return rows
+
+    def lock_flows(self, keys: list[int]) -> list[FlowRow]:
+        rows = list(map(FlowRow._make, self.query("lock_flows", keys=keys)))
+        points.hit("flows_locked")
         return rows
 
     def pick(self, queue: int, kinds: list[int] | None, limit: int) -> Rows:
@@ -105,7 +111,7 @@ class SqliteTx:
         return
 
     def insert_tasks(self, tasks: Columns, ready: Columns, events: Columns) -> None:
-        self.batch("insert_task", tasks)
+        self.batch("insert_member" if "stage" in tasks else "insert_task", tasks)
         self.batch("insert_ready", ready)
         self.batch("insert_event", events)
 

@@ -23,40 +23,48 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from onetray.lifecycle import HELD, MACHINES, TASK
+from onetray.lifecycle import HELD, MACHINES, OPEN, PAUSED, TASK
 from onetray.machine import BadLifecycle, Machine, Transition
 
 SQLITE, POSTGRES = "sqlite", "postgres"
 
 TYPES = {
     "bigint": "key job lease created_at updated_at run_at at began retry_of ts entity expires_at length successor "
-    "last_lease_expires_at",
+    "last_lease_expires_at stage context spawned_by needs task current deadline_at compensates compensation opened_to "
+    "opened_at due_at deciding carried_from parent",
     "integer": "ns queue kind policy version fence priority attempts max_attempts spared given_back rank part cursor "
-    "attempt",
+    "attempt unmet control met ord sealed takes_more gate total open blocked waiting_input succeeded partly failed "
+    "dead_lettered cancelled redriven stages stages_open partial skipped ignored chained amends",
     "uuid": "id",
 }
 """The types of batch columns on PostgreSQL; whatever is not named is text."""
 TYPE_OF = {column: type_ for type_, columns in TYPES.items() for column in columns.split()}
-# One name, two meanings: an idempotency key is text, every other key a number.
-TEXT_KEYS = {"take_key", "keys_taken"}
+# One name, two meanings: an idempotency key is text, every other key a number; a dead letter's stage is a word.
+TEXT = {("take_key", "key"), ("keys_taken", "key"), ("insert_dead_letter", "stage")}
 
 WORDS = {
     SQLITE: {
         "greatest": "max",
         "clock": ":now",
         "for_update": "",
+        "for_no_key_update": "",
+        "lease_tasks": "json_each(l.tasks) AS j",
         "for_update_of_task": "",
         "skip_locked": "",
         "skip_locked_t": "",
+        "skip_locked_f": "",
         "skip_locked_due": "",
     },
     POSTGRES: {
         "greatest": "greatest",
         "clock": "coalesce(:now::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)",
         "for_update": "FOR UPDATE",
+        "for_no_key_update": "FOR NO KEY UPDATE",
+        "lease_tasks": "unnest(CAST(string_to_array(btrim(l.tasks, '[]'), ',') AS bigint[])) AS j(value)",
         "for_update_of_task": "FOR NO KEY UPDATE OF task",
         "skip_locked": "FOR UPDATE OF r, t SKIP LOCKED",
         "skip_locked_t": "FOR UPDATE OF t SKIP LOCKED",
+        "skip_locked_f": "FOR UPDATE OF f SKIP LOCKED",
         "skip_locked_due": "FOR UPDATE SKIP LOCKED",
     },
 }
@@ -103,7 +111,7 @@ class Book:
 
     dialect: str
     statements: dict[str, Statement]
-    moves: dict[tuple[str, ...], Move]
+    moves: dict[str, Move]
 
     def statement(self, name: str, columns: Mapping[str, Any]) -> Statement:
         """The statement for a batch whose columns are given as these are: a list, or one value for all rows."""
@@ -117,21 +125,45 @@ def _once(columns: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(column for column, values in columns.items() if not isinstance(values, list))
 
 
+_STATES = {
+    f"{machine.entity}.{word}": states
+    for machine in MACHINES.values()
+    for word, states in (
+        ("states", machine.states),
+        ("terminal", tuple(s for s in machine.states if s in machine.terminal)),
+        ("unended", machine.open_states),
+        ("first", tuple(t.target for t in machine.transitions if t.creates)),
+    )
+} | {"task.held": HELD, "task.paused": PAUSED, "task.unheld": tuple(s for s in OPEN if s not in HELD)}
+"""The lists of states that a statement or a constraint may name, as `{entity.list}`."""
+
+
 @cache
 def book(dialect: str) -> Book:
     statements = {name: _statement(name, dialect) for name in _bodies("name")}
     moves = {}
     for names in _bodies("move"):
-        hops = tuple(TASK.by_name[name] for name in names.split(", "))
-        moves[tuple(h.name for h in hops)] = _move(hops, dialect)
-    every_transition_has_a_statement(TASK, moves)
+        hops = tuple(_transition(name) for name in names.split(", "))
+        moves[names] = _move(hops, dialect)
+    for machine in MACHINES.values():
+        every_transition_has_a_statement(machine, moves)
     return Book(dialect, statements, moves)
 
 
-def every_transition_has_a_statement(machine: Machine, moves: dict[tuple[str, ...], Move]) -> None:
+def every_transition_has_a_statement(machine: Machine, moves: Mapping[str, Move]) -> None:
     for t in machine.transitions:
-        if not t.creates and (t.name,) not in moves:
+        if not t.creates and title(t) not in moves:
             raise BadLifecycle(f"{machine.entity}: {t.name!r} has no statement in store/sql/move.sql")
+
+
+def title(t: Transition) -> str:
+    """What a transition's statement is called: a task's by its bare name."""
+    return t.name if t.entity == TASK.entity else f"{t.entity}.{t.name}"
+
+
+def _transition(title: str) -> Transition:
+    entity, _, name = title.rpartition(".")
+    return MACHINES[entity or TASK.entity].by_name[name]
 
 
 def _sections() -> Iterator[tuple[str, str, str]]:
@@ -170,10 +202,12 @@ def _with_parameters(name: str, body: str, dialect: str, once: frozenset[str]) -
 def _render(name: str, body: str, dialect: str, columns: tuple[str, ...] | None = None) -> Statement:
     if columns is None:
         columns = tuple(dict.fromkeys(_BATCH.findall(body)))
-    lists = tuple(m.group(1) for m in _IN.finditer(body))
+    lists = tuple(dict.fromkeys(m.group(1) for m in _IN.finditer(body)))
     returns = body.upper().startswith("SELECT") or "RETURNING" in body.upper()
     for word, text in WORDS[dialect].items():
         body = body.replace("{" + word + "}", text)
+    for word, states in _STATES.items():
+        body = body.replace("{" + word + "}", quoted(states))
     if dialect == SQLITE and "{using_batch}" in body:
         return _by_row(Statement(name, body, columns, returns, lists, by_row=True))
     batch = _json_each(columns) if dialect == SQLITE else _unnest(name, columns)
@@ -209,7 +243,7 @@ def _unnest(name: str, columns: tuple[str, ...]) -> str:
 
 
 def _type(name: str, column: str) -> str:
-    return "text" if column == "key" and name in TEXT_KEYS else TYPE_OF.get(column, "text")
+    return "text" if (name, column) in TEXT else TYPE_OF.get(column, "text")
 
 
 def quoted(states: tuple[str, ...] | frozenset[str]) -> str:
@@ -218,12 +252,13 @@ def quoted(states: tuple[str, ...] | frozenset[str]) -> str:
 
 @cache
 def _move(hops: tuple[Transition, ...], dialect: str, once: frozenset[str] = frozenset()) -> Move:
-    name = ", ".join(h.name for h in hops)
+    name = ", ".join(title(h) for h in hops)
     update, row = (_with_parameters(name, text, dialect, once) for text in (_update(hops), _event_row(hops)))
     columns = tuple(dict.fromkeys(_BATCH.findall(f"{update} {row}")))
     moved = f"WITH moved({EVENT_COLUMNS}, began) AS"
     if dialect == SQLITE:
-        rows = f"SELECT {row} {{from_batch}} CROSS JOIN onetray.task ON task.key = b.key"
+        table = hops[0].entity
+        rows = f"SELECT {row} {{from_batch}} CROSS JOIN onetray.{table} ON {table}.key = b.key"
         events = f"{moved} ({rows}) {_write_events(hops, '')}"
         return Move(name, _render(name, update, dialect, columns), _render(name, events, dialect, columns))
     order = "ORDER BY entity, hop"
@@ -233,31 +268,34 @@ def _move(hops: tuple[Transition, ...], dialect: str, once: frozenset[str] = fro
 
 def _update(hops: tuple[Transition, ...]) -> str:
     """Add to the UPDATE what the table says: the guard, the new state."""
-    body = _bodies("move")[", ".join(h.name for h in hops)]
+    body = _bodies("move")[", ".join(title(h) for h in hops)]
     first, last = hops[0], hops[-1]
-    guard = f"task.key = b.key AND task.version = b.version AND task.state IN ({quoted(first.sources)})"
-    guard += " AND task.state = b.was" if len(first.sources) > 1 else ""
-    guard += " AND task.fence = b.fence" if first.fenced else ""
+    t = first.entity
+    guard = f"{t}.key = b.key AND {t}.version = b.version AND {t}.state IN ({quoted(first.sources)})"
+    guard += f" AND {t}.state = b.was" if len(first.sources) > 1 else ""
+    guard += f" AND {t}.fence = b.fence" if first.fenced else ""
     freed = "owner = NULL, lease = NULL"
     for word, text in (
-        ("moved", f"state = '{last.target}', version = task.version + {len(hops)}, updated_at = {{last}}"),
-        ("ended", f"finished_at = {{last}}, {freed}"),
+        ("moved", f"state = '{last.target}', version = {t}.version + {len(hops)}, updated_at = {{last}}"),
+        ("ended", f"finished_at = {{last}}, {freed}" if t == TASK.entity else "finished_at = {last}"),
         ("reopened", f"fence = task.fence + 1, run_at = b.run_at, {freed}"),
         ("freed", freed),
-        ("last", "{greatest}(b.at, task.updated_at)"),
+        ("last", f"{{greatest}}(b.at, {t}.updated_at)"),
     ):
         body = body.replace("{" + word + "}", text)
     return f"{body} {{from_batch}} WHERE {guard}"
 
 
 def _event_row(hops: tuple[Transition, ...]) -> str:
-    """The columns of the last hop's event, from the task as the move left it, and when it was started."""
+    """The columns of the last hop's event, from the row as the move left it, and when it was started."""
     last = hops[-1]
+    t = last.entity
     was = "b.was" if len(last.sources) > 1 else quoted(last.sources)
+    tries = "task.fence, task.attempts" if t == TASK.entity else "0, 0"
     return (
-        "task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, "
-        f"'{last.event}', {was}, '{last.target}', b.actor, task.correlation_id, b.cause, "
-        "coalesce(b.trace, task.trace), b.detail, task.started_at"
+        f"{t}.key, {t}.job, {t}.updated_at, {t}.ns, {t}.version, {tries}, "
+        f"'{last.event}', {was}, '{last.target}', b.actor, {t}.correlation_id, b.cause, "
+        f"coalesce(b.trace, {t}.trace), b.detail, {t}.started_at"
     )
 
 
@@ -279,15 +317,8 @@ def _write_events(hops: tuple[Transition, ...], order: str) -> str:
 def migration(dialect: str, number: int) -> str:
     """A migration's text, with the states of the lifecycle in its CHECK constraints."""
     text = files("onetray.store").joinpath("migrations", dialect, f"{number:04d}.sql").read_text()
-    for machine in MACHINES.values():
-        first = tuple(t.target for t in machine.transitions if t.creates)
-        for word, states in (
-            ("states", machine.states),
-            ("terminal", tuple(s for s in machine.states if s in machine.terminal)),
-            ("held", HELD),
-            ("first", first),
-        ):
-            text = text.replace("{" + f"{machine.entity}.{word}" + "}", quoted(states))
+    for word, states in _STATES.items():
+        text = text.replace("{" + word + "}", quoted(states))
     return text
 
 

@@ -19,6 +19,8 @@ _STATUS = "SELECT pg_xact_status(%s::xid8)"
 _XMIN = "xmin::text = (%(xid)s::numeric %% 4294967296)::text"
 # Ids are made here and never twice; keys of new tasks come from a sequence, which a crash may set back too.
 _TASK = "SELECT 1 FROM onetray.task WHERE id = %(id)s::uuid"
+_FLOW = "SELECT 1 FROM onetray.flow WHERE id = %(id)s::uuid"
+_STAGE = "SELECT 1 FROM onetray.stage WHERE id = %(id)s::uuid"
 _MOVE = f"SELECT 1 FROM onetray.event WHERE entity = %(entity)s AND version = %(version)s AND {_XMIN}"
 _NOTE = f"SELECT 1 FROM onetray.event WHERE entity = %(entity)s AND version IS NULL AND {_XMIN} LIMIT 1"
 _LINE = f"SELECT 1 FROM onetray.log WHERE task = %(task)s AND cursor = %(cursor)s AND {_XMIN}"
@@ -42,8 +44,10 @@ def of_move(columns: Columns) -> Witness:
 
 
 def of_batch(statement: str, columns: Columns) -> Witness | None:
-    """Notes and lines are witnesses. What writes neither may be done again without harm."""
-    if statement == "insert_note":
+    """New flows and stages, notes and lines are witnesses. What writes neither may be done again without harm."""
+    if statement in ("insert_flow", "insert_stage"):
+        return Witness(_FLOW if statement == "insert_flow" else _STAGE, {"id": columns["id"][0]})
+    if statement in ("insert_note", "insert_flow_note"):
         return Witness(_NOTE, {"entity": columns["key"][0]})
     if statement == "insert_log":
         return Witness(_LINE, {"task": columns["key"][0], "cursor": columns["cursor"][0]})

@@ -22,6 +22,8 @@ RULES = {
     3: "transition events are as many as the version, contiguous",
     4: "each event starts where the one before ended, by a declared transition, by somebody who may",
     5: "no event leaves a terminal state; one terminal event for each terminal task",
+    6: "a stage that has ended has nothing waiting in it; counters are the real counts; stages open in their order",
+    7: "a flow's state is the roll-up of its stages and its own marks",
     8: "created, started and finished in this order; finished exactly when terminal",
     9: "no claim before run_at, after a cancel, or between pause and resume",
     10: "one job and one body hash for each idempotency key",

@@ -2,7 +2,8 @@
 
 -- pass: counts
 -- Not a pass over violations: how much there was to look at.
-SELECT (SELECT count(*) FROM onetray.task) AS tasks, (SELECT count(*) FROM onetray.event) AS events,
+SELECT (SELECT count(*) FROM onetray.task) AS tasks, (SELECT count(*) FROM onetray.flow) AS flows,
+    (SELECT count(*) FROM onetray.stage) AS stages, (SELECT count(*) FROM onetray.event) AS events,
     (SELECT count(*) FROM onetray.ready) AS ready, (SELECT count(*) FROM onetray.due) AS due,
     (SELECT count(*) FROM onetray.lease) AS leases, (SELECT count(*) FROM onetray.idempotency) AS idempotency_keys,
     (SELECT count(*) FROM onetray.dead_letter) AS dead_letters
@@ -10,10 +11,10 @@ SELECT (SELECT count(*) FROM onetray.task) AS tasks, (SELECT count(*) FROM onetr
 -- pass: keys
 -- check: 10 key_of_job: an idempotency key names a job that is there, of its own kind
 -- check: 10 body_hash: an idempotency key keeps the hash of its body
-SELECT i.job AS task, i.kind, i.key, i.body_hash AS hash, t.kind AS row_kind,
-    t.key IS NULL OR t.kind <> i.kind AS key_of_job,
+SELECT i.job AS task, i.kind, i.key, i.body_hash AS hash, coalesce(t.kind, f.kind) AS row_kind,
+    coalesce(t.kind, f.kind) IS DISTINCT FROM i.kind AS key_of_job,
     length(i.body_hash) <> 64 AS body_hash
-FROM onetray.idempotency AS i LEFT JOIN onetray.task AS t ON t.key = i.job
+FROM onetray.idempotency AS i LEFT JOIN onetray.task AS t ON t.key = i.job LEFT JOIN onetray.flow AS f ON f.key = i.job
 
 -- pass: letters
 -- check: 11 letter_of_dead: a dead letter is about a task that was dead-lettered

@@ -18,7 +18,8 @@ from functools import cache
 from importlib.resources import files
 
 from onetray.engine.janitor import KNOWN
-from onetray.lifecycle import HELD, OPEN, PAUSED, TASK
+from onetray.flowmodel import LAST_KEY
+from onetray.lifecycle import FLOW, HELD, MACHINES, OPEN, PAUSED, STAGE, TASK
 from onetray.model import DEAD_STAGES, MAX_SPARED, REASON_CODES
 from onetray.store.sqltext import POSTGRES, SQLITE
 
@@ -91,7 +92,8 @@ def _transitions(_: str) -> str:
     """A row for each way through the table: type, from, to, who may, and by how much it raises the fence."""
     return ", ".join(
         f"('{t.event}', '{source}', '{t.target}', '{_actors(t.by)}', {int(t.reopens)})"
-        for t in TASK.transitions
+        for machine in MACHINES.values()
+        for t in machine.transitions
         for source in t.sources or ("",)
     )
 
@@ -100,17 +102,46 @@ def _actors(kinds: Iterable[str]) -> str:
     return f",{','.join(f'{kind}:' for kind in sorted(kinds))},"
 
 
+def _held_back(_: str) -> str:
+    """Whether its flow f and its stage s keep a member t from being claimed."""
+    created, waiting, pending, running, paused = (
+        f"'{s}'"
+        for s in (STAGE.add.target, STAGE.wait.target, STAGE.open.target, STAGE.start.target, FLOW.pause.target)
+    )
+    return (
+        f"(t.stage IS NOT NULL AND (f.state IN ({created}, {paused}) OR f.ending IS NOT NULL OR s.ending IS NOT NULL "
+        f"OR CASE WHEN t.control = 1 THEN s.deciding IS DISTINCT FROM t.key OR s.state NOT IN ({created}, {waiting}) "
+        f"ELSE t.unmet > 0 OR s.state NOT IN ({pending}, {running}) OR t.key > coalesce(s.opened_to, 0) END))"
+    )
+
+
+def _event(name: str) -> str:
+    """The type of a transition's event: a task's by its bare name, another's by `entity.name`."""
+    entity, _, bare = name.rpartition(".")
+    return f"'{MACHINES[entity or TASK.entity].by_name[bare].event}'"
+
+
 SHARED: Words = {
     "states": _list(TASK.states),
     "terminal": _list(sorted(TASK.terminal)),
+    "ends": _list(sorted(TASK.terminal | STAGE.terminal | FLOW.terminal)),
+    "stage_states": _list(STAGE.states),
+    "stage_terminal": _list(sorted(STAGE.terminal)),
+    "stage_state": _one_of(STAGE.states),
+    "flow_states": _list(FLOW.states),
+    "flow_terminal": _list(sorted(FLOW.terminal)),
+    "flow_state": _one_of(FLOW.states),
+    "of_task": lambda type_: f"substr({type_}, 1, 5) = 'task.'",
+    "held_back": _held_back,
+    "last_member": lambda _: str(LAST_KEY),
     "held": _list(HELD),
     "paused": _list(PAUSED),
     "open": _list(OPEN),
     "state": _one_of(TASK.states),
     "rank": _rank,
     "transitions": _transitions,
-    "events": _list(t.event for t in TASK.transitions),
-    "event": lambda name: f"'{TASK.by_name[name].event}'",
+    "events": _list(t.event for machine in MACHINES.values() for t in machine.transitions),
+    "event": _event,
     "due": _one_of(KNOWN),
     "due_words": _list(KNOWN),
     "reason_codes": _list(REASON_CODES),

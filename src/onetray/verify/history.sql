@@ -18,16 +18,17 @@
 WITH lawful(type, was, state, actors, reopens) AS (VALUES {transitions})
 SELECT e.entity AS task, e.id AS event, e.version, e.ts, e.type, e.was, e.state, e.fence, e.attempts,
     e.actor AS caused_by, p.state AS prev_state, p.fence AS prev_fence, p.attempts AS prev_attempts, p.ts AS prev_ts,
-    t.created_at AS row_created_at, t.run_at AS row_run_at, t.fence AS row_fence,
-    CASE WHEN e.version = 1 THEN e.fence <> 1 ELSE e.fence <> p.fence + l.reopens END AS fence_steps,
-    (e.fence, {rank:e.state}) < (p.fence, {rank:p.state}) AS never_back,
+    coalesce(t.created_at, s.created_at, f.created_at) AS row_created_at, t.run_at AS row_run_at, t.fence AS row_fence,
+    CASE WHEN NOT {of_task:e.type} THEN e.fence <> 0 WHEN e.version = 1 THEN e.fence <> 1
+        ELSE e.fence <> p.fence + l.reopens END AS fence_steps,
+    {of_task:e.type} AND (e.fence, {rank:e.state}) < (p.fence, {rank:p.state}) AS never_back,
     e.version <> 1 AND p.version IS NULL AS contiguous,
     e.version = 1 AND e.was IS NOT NULL OR p.version IS NOT NULL AND e.was IS DISTINCT FROM p.state AS follows,
     l.type IS NULL AS declared,
     {position}(l.actors, ',' || substr(e.actor, 1, {position}(e.actor, ':')) || ',') = 0 AS actor,
-    p.state IN ({terminal}) AS after_end,
+    p.state IN ({ends}) AS after_end,
     e.ts < p.ts AS time_back,
-    e.version = 1 AND e.ts <> t.created_at AS created_at,
+    e.version = 1 AND e.ts <> coalesce(t.created_at, s.created_at, f.created_at) AS created_at,
     -- The run_at that was in force is on the row for the row's fence. For earlier ones see the passes below.
     e.type = {event:claim} AND e.fence = t.fence AND e.ts < t.run_at AS claimed_early,
     e.id <= p.id AS id_order,
@@ -37,7 +38,8 @@ SELECT e.entity AS task, e.id AS event, e.version, e.ts, e.type, e.was, e.state,
         WHEN e.type = {event:expire} THEN e.attempts NOT IN (p.attempts, p.attempts - 1)
         ELSE e.attempts <> p.attempts END AS attempts_step
 FROM onetray.event AS e LEFT JOIN onetray.event AS p ON p.entity = e.entity AND p.version = e.version - 1
-    LEFT JOIN onetray.task AS t ON t.key = e.entity
+    LEFT JOIN onetray.task AS t ON t.key = e.entity LEFT JOIN onetray.stage AS s ON s.key = e.entity
+    LEFT JOIN onetray.flow AS f ON f.key = e.entity
     LEFT JOIN lawful AS l ON l.type = e.type AND l.was = coalesce(e.was, '') AND l.state = e.state
 WHERE e.version IS NOT NULL
 
@@ -70,19 +72,60 @@ SELECT t.key AS task, CAST(t.id AS text) AS id, h.events, h.ends, h.last_started
 FROM history AS h JOIN onetray.task AS t ON t.key = h.entity
     LEFT JOIN onetray.event AS l ON l.entity = t.key AND l.version = t.version
 
+-- pass: histories_of_parents
+-- check: 3 version_of_parent: a stage or flow has as many events as its version, and the last one has that version
+-- check: 4 state_of_parent: its state is the last event's
+-- check: 5 one_end_of_parent: a terminal one has exactly one terminal event, an open one has none
+-- check: 8 finished_parent: it was finished at the time of its terminal event
+-- check: 16 updated_parent: it was updated at the time of its last event
+-- check: 16 started_parent: it was started at the time of its first start
+WITH parent AS (
+    SELECT s.key, CAST(s.id AS text) AS id, s.state, s.version, s.started_at, s.finished_at, s.updated_at FROM onetray.stage AS s
+    UNION ALL SELECT f.key, CAST(f.id AS text), f.state, f.version, f.started_at, f.finished_at, f.updated_at
+    FROM onetray.flow AS f
+),
+history AS (
+    SELECT e.entity, count(*) AS events, sum(CASE WHEN e.state IN ({ends}) THEN 1 ELSE 0 END) AS ends,
+        min(CASE WHEN e.type IN ({event:stage.start}, {event:flow.start}) THEN e.ts END) AS first_started
+    FROM onetray.event AS e JOIN parent ON parent.key = e.entity WHERE e.version IS NOT NULL GROUP BY e.entity
+)
+SELECT p.key AS parent, p.id, h.events, h.ends, h.first_started, l.id AS last_event, l.ts, l.state,
+    p.version AS row_version, p.state AS row_state, p.started_at AS row_started_at, p.finished_at AS row_finished_at,
+    p.updated_at AS row_updated_at,
+    h.events <> p.version OR l.id IS NULL AS version_of_parent,
+    l.id IS NOT NULL AND l.state IS DISTINCT FROM p.state AS state_of_parent,
+    h.ends <> CASE WHEN p.state IN ({ends}) THEN 1 ELSE 0 END AS one_end_of_parent,
+    l.id IS NOT NULL AND CASE WHEN l.state IN ({ends}) THEN l.ts END IS DISTINCT FROM p.finished_at AS finished_parent,
+    l.ts <> p.updated_at AS updated_parent,
+    h.first_started IS DISTINCT FROM p.started_at AS started_parent
+FROM history AS h JOIN parent AS p ON p.key = h.entity
+    LEFT JOIN onetray.event AS l ON l.entity = p.key AND l.version = p.version
+
 -- pass: events
 -- check: 13 unknown_entity: no event is about something that is not there
 -- check: 13 belongs: an event has its task's job, namespace and correlation id
 -- check: 3 shape: a transition has a version and a state, a note has neither and no transition's type
 -- check: 2 note_fence: no note names a fence that its task has not reached
 SELECT e.entity AS task, e.id AS event, e.version, e.type, e.state, e.fence, e.job, e.ns, e.correlation_id,
-    t.job AS row_job, t.ns AS row_ns, t.correlation_id AS row_correlation_id, t.fence AS row_fence,
-    t.key IS NULL AS unknown_entity,
-    t.key IS NOT NULL AND (e.job <> t.job OR e.ns <> t.ns OR e.correlation_id IS DISTINCT FROM t.correlation_id)
-        AS belongs,
+    coalesce(t.job, s.job, f.job) AS row_job, coalesce(t.ns, s.ns, f.ns) AS row_ns,
+    coalesce(t.correlation_id, s.correlation_id, f.correlation_id) AS row_correlation_id, t.fence AS row_fence,
+    t.key IS NULL AND s.key IS NULL AND f.key IS NULL AS unknown_entity,
+    e.job <> coalesce(t.job, s.job, f.job) OR e.ns <> coalesce(t.ns, s.ns, f.ns)
+        OR coalesce(t.key, s.key, f.key) IS NOT NULL
+        AND e.correlation_id IS DISTINCT FROM coalesce(t.correlation_id, s.correlation_id, f.correlation_id) AS belongs,
     (e.version IS NULL) <> (e.state IS NULL) OR e.version IS NULL AND e.type IN ({events}) AS shape,
     e.version IS NULL AND e.fence > t.fence AS note_fence
 FROM onetray.event AS e LEFT JOIN onetray.task AS t ON t.key = e.entity
+    LEFT JOIN onetray.stage AS s ON s.key = e.entity LEFT JOIN onetray.flow AS f ON f.key = e.entity
+
+-- pass: unrecorded_parents
+-- check: 3 unrecorded_parent: every stage and flow has events
+SELECT p.key AS parent, p.id, p.state, true AS unrecorded_parent
+FROM (
+    SELECT s.key, CAST(s.id AS text) AS id, s.state FROM onetray.stage AS s
+    UNION ALL SELECT f.key, CAST(f.id AS text), f.state FROM onetray.flow AS f
+) AS p
+WHERE NOT EXISTS (SELECT 1 FROM onetray.event AS e WHERE e.entity = p.key AND e.version IS NOT NULL)
 
 -- pass: unrecorded
 -- check: 3 unrecorded: every task has events

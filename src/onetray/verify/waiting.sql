@@ -11,8 +11,10 @@ FROM onetray.ready AS r LEFT JOIN onetray.task AS t ON t.key = r.task
 -- pass: queued
 -- check: 15 stuck: a queued task has its ready row, or a due row that will give it one at its run_at
 -- check: 15 ready_early: a task that waits for its run_at has no ready row yet
+-- check: 9 held_back: a task that its flow or its stage holds back has no ready row
 SELECT t.key AS task, CAST(t.id AS text) AS id, t.state, t.fence, t.run_at, t.updated_at, d.fence AS due_fence,
-    r.task IS NULL AND d.fence IS DISTINCT FROM t.fence AS stuck,
+    r.task IS NULL AND d.fence IS DISTINCT FROM t.fence AND NOT {held_back} AS stuck,
+    r.task IS NOT NULL AND {held_back} AS held_back,
     -- Whoever promotes a task takes its due row: with both there, and run_at after the last time that anybody
     -- decided about it, it was made claimable too soon. No clock is asked: it may have been set back since.
     r.task IS NOT NULL AND d.fence = t.fence AND t.run_at > t.updated_at AND NOT EXISTS (
@@ -21,6 +23,7 @@ SELECT t.key AS task, CAST(t.id AS text) AS id, t.state, t.fence, t.run_at, t.up
 FROM onetray.task AS t
     LEFT JOIN onetray.ready AS r ON r.queue = t.queue AND r.rank = -t.priority AND r.task = t.key
     LEFT JOIN onetray.due AS d ON d.at = t.run_at AND d.task = t.key AND d.what = {due:run}
+    LEFT JOIN onetray.stage AS s ON s.key = t.stage LEFT JOIN onetray.flow AS f ON f.key = s.job
 WHERE t.state = {state:queued}
 
 -- pass: timers
@@ -40,7 +43,8 @@ needed AS (
     UNION ALL SELECT t.key, {due:timeout}, t.fence FROM onetray.task AS t JOIN timed ON timed.key = t.policy
     WHERE timed.timeout AND t.state = {state:running}
     UNION ALL SELECT t.key, {due:queue_ttl}, t.fence FROM onetray.task AS t JOIN timed ON timed.key = t.policy
-    WHERE timed.queue_ttl AND t.state = {state:queued}
+        LEFT JOIN onetray.stage AS s ON s.key = t.stage LEFT JOIN onetray.flow AS f ON f.key = s.job
+    WHERE timed.queue_ttl AND t.state = {state:queued} AND NOT {held_back}
     UNION ALL SELECT t.key, {due:deadline}, 0 FROM onetray.task AS t JOIN timed ON timed.key = t.policy
     WHERE timed.deadline AND t.state IN ({open})
 )

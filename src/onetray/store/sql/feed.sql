@@ -31,10 +31,13 @@ SELECT coalesce(max(id), 0) FROM onetray.event
 SELECT {event_columns} FROM onetray.event AS e {event_joins}
 
 -- word: event_columns
-e.id, CASE WHEN e.job = e.entity THEN CAST(t.id AS text)
-        ELSE (SELECT CAST(j.id AS text) FROM onetray.task AS j WHERE j.key = e.job) END,
-    CAST(t.id AS text), e.type, e.ts, e.actor, coalesce(e.correlation_id, CAST(t.id AS text)), e.cause, e.trace, e.payload, e.version, e.was, e.state,
-    e.fence, e.attempts, n.name
+e.id, CASE WHEN e.job = t.key THEN CAST(t.id AS text)
+        ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.job) END,
+    CASE WHEN t.key IS NOT NULL THEN CAST(t.id AS text) ELSE coalesce(
+        (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.entity),
+        (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = e.entity)) END,
+    e.type, e.ts, e.actor, coalesce(e.correlation_id, CAST(t.id AS text)), e.cause, e.trace, e.payload, e.version, e.was,
+    e.state, e.fence, e.attempts, n.name
 
 -- word: event_joins
-JOIN onetray.task AS t ON t.key = e.entity JOIN onetray.namespace AS n ON n.key = e.ns
+LEFT JOIN onetray.task AS t ON t.key = e.entity JOIN onetray.namespace AS n ON n.key = e.ns

@@ -21,6 +21,48 @@ WHERE t.key > :after AND t.created_at <= :before AND t.finished_at IS NOT NULL A
     AND t.key <> (SELECT e.job FROM onetray.event AS e ORDER BY e.id DESC LIMIT 1)
 ORDER BY t.key LIMIT :limit {skip_locked_t}
 
+-- name: prunable_flows
+-- Whole flows. While a task of one still runs, as it may under a strict stage that has failed, the flow stays.
+SELECT f.key FROM onetray.flow AS f
+WHERE f.key > :after AND f.created_at <= :before AND f.finished_at IS NOT NULL AND f.finished_at <= :before
+    AND (CAST(:ns AS integer) IS NULL OR f.ns = :ns)
+    AND NOT EXISTS (SELECT 1 FROM onetray.idempotency AS i WHERE i.job = f.key AND i.expires_at > :now)
+    AND NOT EXISTS (SELECT 1 FROM onetray.stage AS s WHERE s.job = f.key AND s.open > 0)
+    AND NOT EXISTS (SELECT 1 FROM onetray.flow AS c WHERE c.key = f.compensation AND c.finished_at IS NULL)
+    AND f.key <> (SELECT e.job FROM onetray.event AS e ORDER BY e.id DESC LIMIT 1)
+ORDER BY f.key LIMIT :limit {skip_locked_f}
+
+-- name: prune_flow_idempotency
+DELETE FROM onetray.idempotency WHERE job {in:keys:bigint}
+
+-- name: prune_flow_dead_letters
+DELETE FROM onetray.dead_letter WHERE task IN ({members})
+
+-- name: prune_flow_logs
+DELETE FROM onetray.log WHERE task IN ({members})
+
+-- name: prune_flow_dependencies
+DELETE FROM onetray.dependency WHERE task IN ({members})
+
+-- name: prune_flow_contexts
+DELETE FROM onetray.context WHERE job {in:keys:bigint}
+
+-- name: prune_flow_events
+DELETE FROM onetray.event WHERE entity IN ({members})
+    OR entity IN (SELECT s.key FROM onetray.stage AS s WHERE s.job {in:keys:bigint}) OR entity {in:keys:bigint}
+
+-- name: prune_flow_tasks
+DELETE FROM onetray.task WHERE key IN ({members})
+
+-- name: prune_flow_stages
+DELETE FROM onetray.stage WHERE job {in:keys:bigint}
+
+-- name: prune_flow_flows
+DELETE FROM onetray.flow WHERE key {in:keys:bigint}
+
+-- word: members
+SELECT t.key FROM onetray.stage AS s JOIN onetray.task AS t ON t.stage = s.key WHERE s.job {in:keys:bigint}
+
 -- name: prune_idempotency
 DELETE FROM onetray.idempotency WHERE job {in:keys:bigint}
 

@@ -9,8 +9,10 @@ ON CONFLICT (kind, key) DO UPDATE SET job = excluded.job, body_hash = excluded.b
 WHERE idempotency.expires_at <= :now
 
 -- name: keys_taken
-SELECT i.kind, i.key, i.job, i.body_hash, CAST(t.id AS text), t.state, t.fence, t.version
-FROM onetray.idempotency AS i JOIN onetray.task AS t ON t.key = i.job {join_batch} i.kind = b.kind AND i.key = b.key
+SELECT i.kind, i.key, i.job, i.body_hash, coalesce(CAST(t.id AS text), CAST(f.id AS text)), coalesce(t.state, f.state),
+    coalesce(t.fence, 0), coalesce(t.version, f.version)
+FROM onetray.idempotency AS i LEFT JOIN onetray.task AS t ON t.key = i.job
+    LEFT JOIN onetray.flow AS f ON f.key = i.job {join_batch} i.kind = b.kind AND i.key = b.key
 
 -- name: insert_dead_letter
 INSERT INTO onetray.dead_letter (task, ns, created_at, reason_code, stage, last_error, attempts, last_owner,

@@ -13,7 +13,7 @@ UPDATE onetray.lease SET request_key = NULL WHERE key {in:keys:bigint}
 -- name: claimed_again
 -- The tasks that a repeated claim still holds.
 SELECT t.key, CAST(t.id AS text), t.kind, t.policy, t.fence, t.attempts, t.payload, t.input, t.correlation_id,
-    t.trace, t.lease, t.state, t.queue
+    t.trace, t.lease, t.state, t.queue, t.job
 FROM onetray.task AS t WHERE t.key {in:keys:bigint} ORDER BY t.key
 
 -- name: lock_leases

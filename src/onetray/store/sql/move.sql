@@ -1,6 +1,6 @@
--- One UPDATE for each transition: it says what changes besides the state. The guard (key, version, state, fence),
+-- One UPDATE for each transition (a task's by its bare name): it says what changes besides the state. The guard (key, version, state, fence),
 -- the new state and the event are added from the lifecycle's table when this file is loaded.
--- b is the batch, one row for each task; {last} is the time of the move, never before the one before.
+-- b is the batch, one row for each that moves; {last} is the time of the move, never before the one before.
 
 -- move: claim
 UPDATE onetray.task SET {moved}, attempts = task.attempts + 1, owner = b.worker, lease = b.lease
@@ -45,3 +45,70 @@ UPDATE onetray.task SET {moved}, {ended}, held_by = NULL, held_why = NULL, error
 
 -- move: dead_letter
 UPDATE onetray.task SET {moved}, {ended}, error = b.error
+
+-- move: stage.open
+UPDATE onetray.stage SET {moved}
+
+-- move: stage.wait
+UPDATE onetray.stage SET {moved}, approval = b.approval
+
+-- move: stage.approve
+UPDATE onetray.stage SET {moved}, answer = b.answer
+
+-- move: stage.start
+-- An approved stage that had begun before begins no second time.
+UPDATE onetray.stage SET {moved}, started_at = coalesce(stage.started_at, {last})
+
+-- move: stage.succeed
+UPDATE onetray.stage SET {moved}, {ended}, result = b.result
+
+-- move: stage.end_partly
+UPDATE onetray.stage SET {moved}, {ended}, result = b.result
+
+-- move: stage.fail
+UPDATE onetray.stage SET {moved}, {ended}, result = b.result, error = b.error
+
+-- move: stage.reject
+UPDATE onetray.stage SET {moved}, {ended}, error = b.error
+
+-- move: stage.skip
+UPDATE onetray.stage SET {moved}, {ended}
+
+-- move: stage.carry_over
+UPDATE onetray.stage SET {moved}, {ended}
+
+-- move: stage.cancel
+UPDATE onetray.stage SET {moved}, {ended}, result = b.result
+
+-- move: flow.open
+UPDATE onetray.flow SET {moved}
+
+-- move: flow.start
+UPDATE onetray.flow SET {moved}, started_at = coalesce(flow.started_at, {last})
+
+-- move: flow.wait
+UPDATE onetray.flow SET {moved}
+
+-- move: flow.proceed
+UPDATE onetray.flow SET {moved}
+
+-- move: flow.pause
+UPDATE onetray.flow SET {moved}
+
+-- move: flow.resume
+UPDATE onetray.flow SET {moved}
+
+-- move: flow.succeed
+UPDATE onetray.flow SET {moved}, {ended}
+
+-- move: flow.end_partly
+UPDATE onetray.flow SET {moved}, {ended}
+
+-- move: flow.fail
+UPDATE onetray.flow SET {moved}, {ended}, error = b.error
+
+-- move: flow.time_out
+UPDATE onetray.flow SET {moved}, {ended}, error = b.error
+
+-- move: flow.cancel
+UPDATE onetray.flow SET {moved}, {ended}

@@ -1,12 +1,13 @@
 -- name: keys_of
-SELECT CAST(id AS text), key FROM onetray.task WHERE id {in:ids:uuid}
+SELECT CAST(id AS text), key, job FROM onetray.task WHERE id {in:ids:uuid}
 
 -- name: lock_tasks
 -- Sorted, so that two batches can never wait for each other. The clock is read after the locks are held.
 SELECT l.*, {clock} FROM (
     SELECT task.key, task.ns, task.state, task.version, task.fence, task.owner, task.lease,
         lease.expires_at AS lease_expires_at, task.attempts, task.max_attempts, task.spared,
-        task.queue, task.kind, task.policy, task.priority, task.run_at, task.cancel_at
+        task.queue, task.kind, task.policy, task.priority, task.run_at, task.cancel_at, task.job, task.stage,
+        task.unmet, task.control
     FROM onetray.task LEFT JOIN onetray.lease ON lease.key = task.lease
     WHERE task.key {in:keys:bigint}
     ORDER BY task.key {for_update_of_task}
@@ -14,7 +15,7 @@ SELECT l.*, {clock} FROM (
 
 -- name: claim_any
 SELECT r.rank, t.key, CAST(t.id AS text), t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
-    t.correlation_id, t.trace, {clock}
+    t.correlation_id, t.trace, t.job, {clock}
 FROM onetray.ready AS r JOIN onetray.task AS t ON t.key = r.task
 WHERE r.queue = :queue AND (r.rank, r.task) >= (:rank, :task)
     AND EXISTS (SELECT 1 FROM onetray.queue AS q WHERE q.key = :queue AND q.paused_at IS NULL)
@@ -22,7 +23,7 @@ ORDER BY r.queue, r.rank, r.task LIMIT :limit {skip_locked}
 
 -- name: claim_kind
 SELECT r.rank, t.key, CAST(t.id AS text), t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
-    t.correlation_id, t.trace, {clock}
+    t.correlation_id, t.trace, t.job, {clock}
 FROM onetray.ready AS r JOIN onetray.task AS t ON t.key = r.task
 WHERE r.queue = :queue AND r.kind = :kind
     AND EXISTS (SELECT 1 FROM onetray.queue AS q WHERE q.key = :queue AND q.paused_at IS NULL)
@@ -46,6 +47,15 @@ INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, 
     cause, trace, payload)
 SELECT b.entity, b.job, b.ts, b.ns, b.version, b.fence, b.attempts, b.type, b.was, b.state, b.actor,
     b.correlation_id, b.cause, b.trace, b.payload {from_batch}
+
+-- name: insert_member
+-- A task of a flow's stage.
+INSERT INTO onetray.task (key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts,
+    spared, created_at, updated_at, run_at, state, retry_of, correlation_id, trace, payload, stage, name, unmet, control,
+    context, spawned_by)
+SELECT b.key, b.id, b.job, b.ns, b.queue, b.kind, b.policy, b.version, b.fence, b.priority, b.attempts,
+    b.max_attempts, b.spared, b.created_at, b.updated_at, b.run_at, b.state, b.retry_of, b.correlation_id, b.trace,
+    b.payload, b.stage, b.name, b.unmet, b.control, b.context, b.spawned_by {from_batch}
 
 -- name: insert_note
 -- A note has no version and changes nothing; job and correlation come from the task.
@@ -91,11 +101,14 @@ SELECT task FROM onetray.ready WHERE queue = :queue AND rank = :rank AND task = 
 {select_task} WHERE n.name = :namespace AND t.key < :before ORDER BY t.key DESC LIMIT :limit
 
 -- word: select_task
-SELECT t.key, CAST(t.id AS text), (SELECT CAST(j.id AS text) FROM onetray.task AS j WHERE j.key = t.job), n.name,
+SELECT t.key, CAST(t.id AS text), CASE WHEN t.job = t.key THEN CAST(t.id AS text)
+        ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = t.job) END, n.name,
     q.name, k.name, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at, t.updated_at,
     t.run_at, t.started_at, t.finished_at, t.owner, t.lease, l.expires_at, t.cancel_at, t.held_by, t.held_why,
     (SELECT CAST(o.id AS text) FROM onetray.task AS o WHERE o.key = t.retry_of),
-    coalesce(t.correlation_id, CAST(t.id AS text)), t.trace, t.payload, t.input, t.result, t.error, p.body
+    coalesce(t.correlation_id, CAST(t.id AS text)), t.trace, t.payload, t.input, t.result, t.error, p.body,
+    (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage), t.name, t.unmet, t.control,
+    (SELECT CAST(c.id AS text) FROM onetray.context AS c WHERE c.key = t.context)
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
     JOIN onetray.kind AS k ON k.key = t.kind JOIN onetray.policy AS p ON p.key = t.policy
     LEFT JOIN onetray.lease AS l ON l.key = t.lease

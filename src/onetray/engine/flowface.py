@@ -1,0 +1,207 @@
+"""The engine's verbs and reads for flows: what `Engine` offers besides those for tasks.
+
+Owns nothing but their names: every verb is a command, every read a named query.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields as dataclass_fields
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import orjson
+
+from onetray import flowcommands as f
+from onetray.errors import NotFound
+from onetray.fields import choice, task_id
+from onetray.flowmodel import Approval, Context, Counts, Flow, Placed, Progress, Stage, StageSpec, TaskSpec
+from onetray.lifecycle import FLOW
+from onetray.machine import ACTORS, USER
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from onetray.commands import Command
+    from onetray.model import Event, Task
+    from onetray.store.base import Rows, Store
+
+T = TypeVar("T")
+
+
+class FlowVerbs:
+    """The part of the engine that is about flows and stages."""
+
+    store: Store
+
+    if TYPE_CHECKING:
+
+        def call(self, command: Command) -> Any: ...
+
+        def _read(self, name: str, **params: Any) -> Rows: ...
+
+    def submit_flow(self, name: str, stages: Sequence[StageSpec] = (), **fields: Any) -> Placed:
+        """Submit a flow, whole or to be grown."""
+        return _placed(self.call(f.SubmitFlow(name=name, stages=list(stages), **fields)))
+
+    def add_stage(self, flow: str, stage: StageSpec, **fields: Any) -> Placed:
+        return _placed(self.call(f.AddStage(flow, stage=stage, **fields)))
+
+    def add_tasks(self, stage: str, tasks: Sequence[TaskSpec], **fields: Any) -> Placed:
+        return _placed(self.call(f.AddTasks(stage, tasks=list(tasks), **fields)))
+
+    def open_flow(self, flow: str, **fields: Any) -> Placed:
+        return _placed(self.call(f.OpenFlow(flow, **fields)))
+
+    def pause_flow(self, flow: str, **fields: Any) -> Placed:
+        return _placed(self.call(f.PauseFlow(flow, **fields)))
+
+    def resume_flow(self, flow: str, **fields: Any) -> Placed:
+        return _placed(self.call(f.ResumeFlow(flow, **fields)))
+
+    def cancel_flow(self, flow: str, **fields: Any) -> Placed:
+        return _placed(self.call(f.CancelFlow(flow, **fields)))
+
+    def seal_flow(self, flow: str, **fields: Any) -> Placed:
+        return _placed(self.call(f.SealFlow(flow, **fields)))
+
+    def retry_flow(self, flow: str, **fields: Any) -> Placed:
+        return _placed(self.call(f.RetryFlow(flow, **fields)))
+
+    def seal_stage(self, stage: str, **fields: Any) -> Placed:
+        return _placed(self.call(f.SealStage(stage, **fields)))
+
+    def wait_stage(self, stage: str, approval: Approval | None = None, **fields: Any) -> Placed:
+        return _placed(self.call(f.WaitStage(stage, approval=approval, **fields)))
+
+    def approve_stage(self, stage: str, **fields: Any) -> Placed:
+        return _placed(self.call(f.ApproveStage(stage, **fields)))
+
+    def reject_stage(self, stage: str, **fields: Any) -> Placed:
+        return _placed(self.call(f.RejectStage(stage, **fields)))
+
+    def skip_stage(self, stage: str, **fields: Any) -> Placed:
+        return _placed(self.call(f.SkipStage(stage, **fields)))
+
+    def append_context(self, flow: str, payload: Any, **fields: Any) -> str:
+        """Append a context to a flow; answers its id."""
+        return str(self.call(f.AppendContext(flow, payload=payload, **fields)))
+
+    # Reads.
+
+    def flow(self, flow: str, *, namespace: str = "default", actor: str = USER) -> Flow:
+        choice(actor, "actor", ACTORS)
+        rows = self._read("flow_by_id", id=task_id(flow, "flow"), namespace=namespace)
+        if not rows:
+            raise NotFound(f"there is no flow {flow}", flow=flow)
+        return _flow(rows[0], actor)
+
+    def flows(self, *, namespace: str = "default", limit: int = 100, before: int = 2**62) -> list[Flow]:
+        """The newest flows first; `before` a key pages on."""
+        return [_flow(r, USER) for r in self._read("flows_newest", namespace=namespace, limit=limit, before=before)]
+
+    def stage(self, stage: str, *, namespace: str = "default", actor: str = USER) -> Stage:
+        choice(actor, "actor", ACTORS)
+        rows = self._read("stage_by_id", id=task_id(stage, "stage"), namespace=namespace)
+        if not rows:
+            raise NotFound(f"there is no stage {stage}", stage=stage)
+        return self._stages(rows, actor)[0]
+
+    def stages(self, flow: str, *, namespace: str = "default") -> list[Stage]:
+        """A flow's stages, in their order."""
+        rows = self._read("stages_of", id=task_id(flow, "flow"), namespace=namespace)
+        if not rows:
+            self.flow(flow, namespace=namespace)
+        return self._stages(rows, USER)
+
+    def _stages(self, rows: Rows, actor: str) -> list[Stage]:
+        held: dict[int, int] = {}
+        open_ = [r[0] for r in rows if r[18]]
+        if open_:
+            held = dict(self.store.read("held_in_stages", stages=open_))
+        return [_stage(r, held.get(r[0], 0), actor) for r in rows]
+
+    def progress(self, flow: str, *, namespace: str = "default") -> Progress:
+        """How far a flow is: from its counters, however many tasks it has."""
+        root = self.flow(flow, namespace=namespace)
+        stages = tuple(self.stages(flow, namespace=namespace))
+        share = sum(s.percentage for s in stages)
+        percentage = 100 if root.state in FLOW.terminal else share // len(stages) if stages else 0
+        counts = Counts(**{c.name: sum(getattr(s.counts, c.name) for s in stages) for c in dataclass_fields(Counts)})
+        return Progress(root.state, percentage, root.current_stage, counts, stages)
+
+    def stage_tasks(self, stage: str, *, namespace: str = "default", after: int = 0, limit: int = 100) -> list[Task]:
+        """A stage's tasks, in their order; `after` a key pages on."""
+        from onetray.engine import _task
+
+        key = self.stage(stage, namespace=namespace).key
+        return [_task(r, USER) for r in self._read("tasks_of_stage", stage=key, after=after, limit=limit)]
+
+    def stage_results(self, stage: str, *, namespace: str = "default", after: int = 0, limit: int = 1000) -> Rows:
+        """The results of a stage's tasks, in pages: (key, id, name, state, result) each."""
+        key = self.stage(stage, namespace=namespace).key
+        found = self._read("results_of_stage", stage=key, after=after, limit=limit)
+        return [(*r[:4], _json(r[4])) for r in found]
+
+    def inputs(self, task: str, *, namespace: str = "default") -> dict[str, Any]:
+        """What a task of a flow may build on: what the stages before it gave, and the tasks that it depends on."""
+        rows = self._read("place_of_task", id=task_id(task), namespace=namespace)
+        if not rows:
+            raise NotFound(f"there is no task {task} in a flow", task=task)
+        key, job, ord_ = rows[0]
+        before = self.store.read("results_before", job=job, ord=ord_)
+        needed = self.store.read("results_needed", task=key)
+        return {
+            "stages": {name: _json(result) for name, result in before},
+            "tasks": {name or id_: _json(result) for id_, name, result in needed},
+        }
+
+    def flow_events(self, flow: str, *, namespace: str = "default", after: int = 0, limit: int = 1000) -> list[Event]:
+        """Everything that happened to a flow, its stages and its tasks, in order."""
+        from onetray.feed import event_of
+
+        key = self.flow(flow, namespace=namespace).key
+        return [event_of(r) for r in self._read("events_of_job", key=key, after=after, limit=limit)]
+
+    def contexts(self, flow: str, *, namespace: str = "default", after: int = 0, limit: int = 100) -> list[Context]:
+        rows = self._read("contexts_of_flow", id=task_id(flow, "flow"), namespace=namespace, after=after, limit=limit)
+        if not rows:
+            self.flow(flow, namespace=namespace)
+        return [_context(r) for r in rows]
+
+    def context(self, flow: str, *, namespace: str = "default") -> Context | None:
+        """The current context of a flow, if it has any."""
+        rows = self._read("current_context", id=task_id(flow, "flow"), namespace=namespace)
+        if not rows:
+            self.flow(flow, namespace=namespace)
+        return _context(rows[0]) if rows else None
+
+
+def _placed(value: Any) -> Placed:
+    assert isinstance(value, Placed)
+    return value
+
+
+def _json(text: str | None) -> Any:
+    return None if text is None else orjson.loads(text)
+
+
+def made(entity: type[T], fields: list[Any]) -> T:
+    """An entity from a row whose columns stand in its fields' order."""
+    return entity(*fields)
+
+
+def _flow(r: tuple[Any, ...], actor: str) -> Flow:
+    return made(Flow, [*r[:28], *(_json(t) for t in r[28:31]), actor])
+
+
+def _stage(r: tuple[Any, ...], held: int, actor: str) -> Stage:
+    total, open_, blocked, waiting, succeeded, partly, failed, dead, cancelled, redriven = r[17:27]
+    # Counted a moment later than the rest: never more than there are.
+    held = min(held, open_ - blocked - waiting)
+    queued = open_ - blocked - waiting - held
+    counts = Counts(total, queued, held, blocked, waiting, succeeded, partly, failed, dead, cancelled, redriven)
+    told = [_json(t) for t in r[27:34]]
+    return made(Stage, [*r[:10], bool(r[10]), *r[11:17], counts, *told, r[34], actor])
+
+
+def _context(r: tuple[Any, ...]) -> Context:
+    return made(Context, [*r[:7], _json(r[7]), r[8]])

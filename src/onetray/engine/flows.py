@@ -1,0 +1,365 @@
+"""What may be done to a flow or a stage: grow it, open, pause, resume, cancel, seal, approve, reject, skip, wait.
+
+Owns what each leads to from each state. All of it happens under the flow's lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+from uuid_utils import uuid7
+
+from onetray.engine import course
+from onetray.engine.again import retry_flow
+from onetray.engine.cascade import close
+from onetray.engine.members import (
+    Drafts,
+    Member,
+    add_members,
+    add_stages,
+    known_members,
+    resolve,
+    write_context,
+    write_flow,
+)
+from onetray.engine.moves import actor
+from onetray.engine.scope import Scope
+from onetray.engine.submit import take_keys
+from onetray.errors import Conflict, IllegalTransition, NameTaken, NotFound, OnetrayError
+from onetray.flowcommands import (
+    AddStage,
+    AddTasks,
+    Answer,
+    AppendContext,
+    ApproveStage,
+    CancelFlow,
+    FlowCommand,
+    OpenFlow,
+    PauseFlow,
+    RejectStage,
+    ResumeFlow,
+    SealFlow,
+    SealStage,
+    SkipStage,
+    SubmitFlow,
+    WaitStage,
+)
+from onetray.flowmodel import FlowRow, Placed, StageRow
+from onetray.forms import fill_in
+from onetray.lifecycle import CANCELLED, CREATED, FAILED, FLOW, FLOW_PAUSED, PENDING, RUNNING, SKIPPED, STAGE, WAITING
+from onetray.machine import SYSTEM, Machine, Transition
+from onetray.model import Verdict
+from onetray.rollup import SEALED
+
+
+def by(command: FlowCommand | SubmitFlow) -> str:
+    return actor(command.actor, command.actor_name)
+
+
+def must(machine: Machine, transition: Transition, row: FlowRow | StageRow, command: FlowCommand) -> None:
+    """Refuse what the table does not allow this actor from this state."""
+    if row.state in transition.sources and command.actor in transition.by:
+        return
+    allowed = machine.actions(row.state, command.actor)
+    raise IllegalTransition(
+        f"a {machine.entity} that is {row.state} cannot {transition.name}, when a {command.actor} asks; "
+        f"allowed now: {', '.join(allowed) or 'nothing'}",
+        **{"from": row.state, "attempted": transition.name, "allowed": list(allowed)},
+    )
+
+
+def must_be_open(machine: Machine, row: FlowRow | StageRow, verb: str, who: str) -> None:
+    ending = row.ending is not None
+    if row.state in machine.terminal or ending:
+        state = f"{row.state}, and is being ended" if ending and row.state not in machine.terminal else row.state
+        raise IllegalTransition(
+            f"a {machine.entity} that is {state} cannot {verb}",
+            **{"from": row.state, "attempted": verb, "allowed": list(machine.actions(row.state, who))},
+        )
+
+
+def placed(
+    scope: Scope, row: FlowRow | StageRow, command: FlowCommand, repeated: bool = False, **added: Any
+) -> Verdict:
+    """Where it stands once everything is settled."""
+    course.settle(scope)
+    if isinstance(row, FlowRow):
+        now = scope.family.flows[row.key]
+        return Verdict(Placed(now.id, FLOW.entity, now.state, now.version, command.actor, repeated, **added))
+    stage = scope.family.stages[row.key]
+    return Verdict(Placed(stage.id, STAGE.entity, stage.state, stage.version, command.actor, repeated, **added))
+
+
+def submit_flows(scope: Scope, work: list[tuple[int, SubmitFlow]], drafts: Drafts) -> None:
+    for i, command, draft in take_keys(scope, [(i, c, drafts.flows[i]) for i, c in work]):
+        flow, stages, specs = write_flow(scope, draft)
+        if command.start:
+            course.open_flow(scope.family, flow, by(command), command.cause)
+        course.settle(scope)
+        now = scope.family.flows[flow.key]
+        scope.answer(i, Verdict(Placed(
+            now.id, FLOW.entity, now.state, now.version, command.actor, False, tuple(s.id for s in stages),
+            tuple(s.id for s in specs),
+        )))  # fmt: skip
+
+
+def carry_out(
+    scope: Scope, i: int, command: FlowCommand, flow: FlowRow, stage: StageRow | None, drafts: Drafts
+) -> None:
+    """One command about a flow or a stage, and all that follows from it."""
+    try:
+        verdict = HANDLERS[command.verb](scope, command, flow, stage, drafts, i)
+    except OnetrayError as e:
+        verdict = Verdict(error=e)
+    scope.answer(i, verdict)
+
+
+def _add_stage(scope: Scope, c: AddStage, flow: FlowRow, _: object, drafts: Drafts, i: int) -> Verdict:
+    must_be_open(FLOW, flow, "take a stage", c.actor)
+    draft = drafts.stages[i]
+    if scope.tx.query("stage_by_name", job=flow.key, name=draft.name):
+        raise NameTaken(f"the flow has a stage called {draft.name!r} already", name=draft.name)
+    alone = not flow.stages_open
+    check_members(scope, flow, flow.stages + 1, draft.tasks)
+    (stage,) = add_stages(scope, flow, [draft], by(c), c.cause)
+    specs = add_members(scope, flow, [(stage, member) for member in draft.tasks])
+    if alone and flow.state != CREATED:
+        course.advance(scope.family, scope.family.flows[flow.key], 0)
+    return placed(scope, stage, c, tasks=tuple(s.id for s in specs), stages=(stage.id,))
+
+
+def _add_tasks(scope: Scope, c: AddTasks, flow: FlowRow, stage: StageRow, drafts: Drafts, i: int) -> Verdict:
+    must_be_open(FLOW, flow, "take tasks", c.actor)
+    must_take(stage, c.actor)
+    spawned_by = _member(scope, flow, c.spawned_by) if c.spawned_by is not None else None
+    members = drafts.tasks[i]
+    for spec, _ in members:
+        spec.spawned_by, spec.trace = spawned_by, c.trace
+    check_members(scope, flow, stage.ord, members)
+    specs = add_members(scope, flow, [(stage, member) for member in members])
+    return placed(scope, stage, c, tasks=tuple(s.id for s in specs))
+
+
+def must_take(stage: StageRow, who: str) -> None:
+    must_be_open(STAGE, stage, "take tasks", who)
+    begun = stage.state == RUNNING or stage.started_at is not None
+    if begun and not stage.takes_more:
+        raise IllegalTransition(
+            f"the stage {stage.name!r} is running and takes no more tasks",
+            **{"from": stage.state, "attempted": "take tasks", "allowed": list(STAGE.actions(stage.state, who))},
+        )
+
+
+def check_members(scope: Scope, flow: FlowRow, ord_: int, members: list[Member]) -> None:
+    """Refuse bad names and dependencies before anything is written."""
+    resolve([(ord_, member) for member in members], known_members(scope, flow, members))
+
+
+def _member(scope: Scope, flow: FlowRow, id_: str) -> int:
+    for _, key, job in scope.tx.query("keys_of", ids=[id_]):
+        if job == flow.key:
+            return int(key)
+    raise NotFound(f"there is no task {id_} in this flow", task=id_)
+
+
+def _open(scope: Scope, c: OpenFlow, flow: FlowRow, _: object, *__: Any) -> Verdict:
+    must_be_open(FLOW, flow, "open", c.actor)
+    if flow.state != CREATED:
+        return placed(scope, flow, c, repeated=True)
+    must(FLOW, FLOW.open, flow, c)
+    course.open_flow(scope.family, flow, by(c), c.cause, c.trace)
+    return placed(scope, flow, c)
+
+
+def _pause(scope: Scope, c: PauseFlow, flow: FlowRow, _: object, *__: Any) -> Verdict:
+    if flow.state == FLOW_PAUSED:
+        return placed(scope, flow, c, repeated=True)
+    must_be_open(FLOW, flow, "pause", c.actor)
+    must(FLOW, FLOW.pause, flow, c)
+    scope.family.move_flow(FLOW.pause, flow, by(c), cause=c.cause, trace=c.trace)
+    stage = scope.family.current(flow)
+    if stage is not None:
+        close(scope.family, stage)
+    return placed(scope, flow, c)
+
+
+def _resume(scope: Scope, c: ResumeFlow, flow: FlowRow, _: object, *__: Any) -> Verdict:
+    must(FLOW, FLOW.resume, flow, c)
+    must_be_open(FLOW, flow, "resume", c.actor)
+    flow = scope.family.move_flow(FLOW.resume, flow, by(c), cause=c.cause, trace=c.trace)
+    scope.family.flows_touched.add(flow.key)
+    course.resume_here(scope.family, flow)
+    return placed(scope, flow, c)
+
+
+def _cancel(scope: Scope, c: CancelFlow, flow: FlowRow, _: object, *__: Any) -> Verdict:
+    must(FLOW, FLOW.cancel, flow, c)
+    how = "hard" if c.hard else "soft"
+    if flow.ending is not None and (flow.ending_how == "hard" or how == "soft"):
+        return placed(scope, flow, c, repeated=True)
+    why = c.cause or f"the flow was cancelled by {by(c)}"
+    scope.family.note_flow(flow.key, "flow.cancel_requested", by(c), cause=c.cause, trace=c.trace, hard=c.hard)
+    course.end_flow_early(scope.family, flow, CANCELLED, how, why, by(c))
+    return placed(scope, flow, c)
+
+
+def _seal_flow(scope: Scope, c: SealFlow, flow: FlowRow, _: object, *__: Any) -> Verdict:
+    """No more stages come, and none of its stages waits for more tasks."""
+    must_be_open(FLOW, flow, "be sealed", c.actor)
+    family = scope.family
+    scope.family.change_flow(flow, sealed=SEALED)
+    scope.family.note_flow(flow.key, "flow.sealed", by(c), cause=c.cause, trace=c.trace)
+    for stage in family.remember(scope.tx.query("unended_stages", job=flow.key)):
+        if stage.state not in STAGE.terminal:
+            family.touch(family.change(stage, sealed=SEALED))
+    family.flows_touched.add(flow.key)
+    return placed(scope, flow, c)
+
+
+def _seal_stage(scope: Scope, c: SealStage, flow: FlowRow, stage: StageRow, *__: Any) -> Verdict:
+    must_be_open(STAGE, stage, "be sealed", c.actor)
+    scope.family.touch(scope.family.change(stage, sealed=SEALED))
+    scope.family.note_flow(flow.key, "stage.sealed", by(c), cause=c.cause, trace=c.trace, stage=stage.id)
+    return placed(scope, stage, c)
+
+
+def _wait(scope: Scope, c: WaitStage, flow: FlowRow, stage: StageRow, *__: Any) -> Verdict:
+    must_be_open(STAGE, stage, "wait", c.actor)
+    if stage.state == WAITING:
+        return placed(scope, stage, c, repeated=True)
+    must(STAGE, STAGE.wait, stage, c)
+    approval = None
+    if c.approval is not None:
+        approval = orjson.dumps(c.approval).decode()
+    course.wait_here(scope.family, stage, by(c), approval, c.cause, c.trace)
+    return placed(scope, stage, c)
+
+
+def _has_its_turn(flow: FlowRow, stage: StageRow) -> None:
+    if flow.current != stage.key or flow.state == CREATED:
+        raise Conflict(f"it is not the turn of stage {stage.name!r}: the stage before it has not ended", stage=stage.id)
+    if stage.deciding is not None:
+        raise Conflict(f"the condition of stage {stage.name!r} is being decided: ask again", stage=stage.id)
+
+
+def _answer(scope: Scope, stage: StageRow, c: Answer, verdict: str, given: Any = None) -> str:
+    """Keep who answered, when, what with."""
+    body = {"by": by(c), "at": scope.tx.now, "verdict": verdict, "note": c.note, "input": given}
+    text = orjson.dumps(body).decode()
+    scope.tx.batch("set_answer", {"key": [stage.key], "answer": [text]})
+    return text
+
+
+def _approve(scope: Scope, c: ApproveStage, flow: FlowRow, stage: StageRow, *__: Any) -> Verdict:
+    family = scope.family
+    if stage.state in (PENDING, RUNNING) and stage.ending is None:
+        return placed(scope, stage, c, repeated=True)
+    must_be_open(STAGE, stage, "approve", c.actor)
+    must(STAGE, STAGE.approve, stage, c)
+    _has_its_turn(flow, stage)
+    approval = scope.tx.query("specs_of_stage", key=stage.key)[0][2]
+    form = orjson.loads(approval).get("form") if approval else None
+    if form is not None and c.actor != SYSTEM:
+        fill_in(form, c.input)
+    answer = _answer(scope, stage, c, "approved", c.input)
+    stage = family.move_stage(
+        STAGE.approve, stage, by(c), cause=c.cause or c.note, trace=c.trace, detail=answer, answer=answer
+    )
+    stage = family.change(stage, due_at=None)
+    if stage.started_at is not None:
+        family.move_stage(STAGE.start, stage)
+    course.let_go(family, stage)
+    return placed(scope, stage, c)
+
+
+def _end_waiting(
+    scope: Scope, c: Answer, flow: FlowRow, stage: StageRow, transition: Transition, target: str, verdict: str
+) -> Verdict:
+    """Reject a stage, or skip it: its tasks are cancelled."""
+    must_be_open(STAGE, stage, transition.name, c.actor)
+    must(STAGE, transition, stage, c)
+    if transition is STAGE.reject:
+        _has_its_turn(flow, stage)
+    _answer(scope, stage, c, verdict)
+    why = f"{verdict} by {by(c)}" + (f": {c.note}" if c.note else "")
+    scope.family.last_words[stage.key] = transition, by(c), c.cause or c.note or why
+    course.wind_down(scope.family, scope.family.change(stage, due_at=None), target, why)
+    return placed(scope, stage, c)
+
+
+def _reject(scope: Scope, c: RejectStage, flow: FlowRow, stage: StageRow, *__: Any) -> Verdict:
+    return _end_waiting(scope, c, flow, stage, STAGE.reject, FAILED, "rejected")
+
+
+def _skip(scope: Scope, c: SkipStage, flow: FlowRow, stage: StageRow, *__: Any) -> Verdict:
+    return _end_waiting(scope, c, flow, stage, STAGE.skip, SKIPPED, "skipped")
+
+
+def _append_context(scope: Scope, c: AppendContext, flow: FlowRow, _: object, *__: Any) -> Verdict:
+    must_be_open(FLOW, flow, "take a context", c.actor)
+    task = _member(scope, flow, c.task) if c.task is not None else None
+    parent = flow.context
+    if c.parent is not None:
+        found = scope.tx.query("context_in_flow", id=c.parent, job=flow.key)
+        if not found:
+            raise NotFound(f"the flow has no context {c.parent}", context=c.parent)
+        parent = found[0][0]
+    return Verdict(append(scope, flow, c.payload_json, c.scope, task, parent, c.label))
+
+
+def append(
+    scope: Scope, flow: FlowRow, payload: str, within: str, task: int | None, parent: int | None, label: str | None
+) -> str:
+    """Append a context; in the scope of the run it becomes the current one."""
+    key = scope.tx.new_keys(1)[0]
+    id_ = write_context(scope, flow, key, payload, within, task, parent, label, str(uuid7()))
+    if within == "run":
+        scope.family.change_flow(flow, context=key)
+    course.settle(scope)
+    return id_
+
+
+def time_out(scope: Scope, flow: FlowRow) -> None:
+    """The flow's own deadline has passed: what is open is cancelled, and it fails."""
+    if flow.state in FLOW.terminal or (flow.ending == FAILED):
+        return
+    course.end_flow_early(scope.family, flow, FAILED, "hard", "timed out or was orphaned (deadline)", "system:janitor")
+
+
+def approval_is_due(scope: Scope, flow: FlowRow, stage: StageRow, at: int) -> None:
+    """Nobody has answered in time: the approval's own outcome follows."""
+    if stage.state != WAITING or stage.due_at != at or stage.ending is not None or flow.ending is not None:
+        return
+    approval = orjson.loads(scope.tx.query("specs_of_stage", key=stage.key)[0][2])
+    outcome = approval.get("on_deadline") or "reject"
+    note = f"nobody answered in {approval['deadline_s']:g} s"
+    who = {"flow": stage.id, "actor": SYSTEM, "actor_name": "janitor", "note": note}
+    match outcome:
+        case "approve":
+            _approve(scope, ApproveStage(**who), flow, stage)
+        case "skip":
+            _skip(scope, SkipStage(**who), flow, stage)
+        case "cancel":
+            course.end_flow_early(scope.family, flow, CANCELLED, "soft", note, "system:janitor")
+        case _:
+            _reject(scope, RejectStage(**who), flow, stage)
+
+
+HANDLERS: dict[str, Callable[..., Verdict]] = {
+    "add_stage": _add_stage,
+    "add_tasks": _add_tasks,
+    "open_flow": _open,
+    "pause_flow": _pause,
+    "resume_flow": _resume,
+    "cancel_flow": _cancel,
+    "seal_flow": _seal_flow,
+    "retry_flow": retry_flow,
+    "append_context": _append_context,
+    "seal_stage": _seal_stage,
+    "wait_stage": _wait,
+    "approve_stage": _approve,
+    "reject_stage": _reject,
+    "skip_stage": _skip,
+}

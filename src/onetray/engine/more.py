@@ -1,0 +1,114 @@
+"""What a member of a flow says besides its result: partial, metrics, tasks for later stages, the next context.
+
+Owns what these lead to. They are written in the same transaction as the success: once, as the success is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from onetray.engine.members import add_members, known_members, resolve, write_context
+from onetray.engine.moves import told
+from onetray.errors import IllegalTransition, InvalidInput, NotFound, OnetrayError
+from onetray.flowmodel import More, StageRow
+from onetray.lifecycle import STAGE, SUCCEEDED
+from onetray.model import Row, Verdict
+
+if TYPE_CHECKING:
+    from onetray.commands import Succeed
+    from onetray.engine.scope import Scope
+
+
+def detail(more: More) -> str | None:
+    """What the event of the success tells."""
+    if not (more.partial or more.errors is not None or more.metrics is not None):
+        return None
+    return told(partial=more.partial or None, errors=more.errors, metrics=more.metrics)
+
+
+def refused(scope: Scope, i: int, command: Succeed, row: Row) -> Verdict | None:
+    """Why the success cannot be accepted with what it says, or None."""
+    assert command.more is not None
+    if row.stage is None:
+        error = InvalidInput("more is for tasks of a flow, and this one is not of any", field="more")
+        return Verdict(error=error)
+    try:
+        members = _members(scope, i, row)
+        known = known_members(scope, scope.family.flows[row.job], [member for _, member in members])
+        resolve([(stage.ord, member) for stage, member in members], known)
+    except OnetrayError as e:
+        return Verdict(error=e)
+    return None
+
+
+def _members(scope: Scope, i: int, row: Row) -> list[tuple[StageRow, Any]]:
+    """The tasks that it spawns, each with its stage, which has to be open to them."""
+    wanted = scope.drafts.spawned.get(i, {}) if scope.drafts is not None else {}
+    return [(_stage(scope, row, name), member) for name, members in wanted.items() for member in members]
+
+
+def _stage(scope: Scope, row: Row, name: str) -> StageRow:
+    found = scope.family.remember(scope.tx.query("stage_by_name", job=row.job, name=name))
+    if not found:
+        raise NotFound(f"the flow has no stage {name!r}", stage=name)
+    (stage,) = found
+    own = scope.family.stage(row.stage or 0)
+    flow = scope.family.flows[row.job]
+    closed = stage.state in STAGE.terminal or stage.ending is not None or flow.ending is not None
+    if closed or (stage.started_at is not None and not stage.takes_more) or stage.ord < own.ord:
+        raise IllegalTransition(
+            f"the stage {name!r} is {stage.state} and takes no tasks from this one",
+            **{"from": stage.state, "attempted": "take tasks", "allowed": []},
+        )
+    return stage
+
+
+def count(scope: Scope, work: list[tuple[int, Succeed, Row]]) -> None:
+    """Count accepted successes, and do what they say besides."""
+    plain = []
+    for i, command, row in work:
+        if row.stage is None:
+            continue
+        if command.more is not None:
+            _more(scope, i, command, row)
+        elif row.control:
+            scope.family.moved(row, SUCCEEDED, command.result_json)
+        else:
+            plain.append(row)
+    if plain:
+        scope.family.succeeded(plain)
+
+
+def _more(scope: Scope, i: int, command: Succeed, row: Row) -> None:
+    family, more = scope.family, command.more
+    assert more is not None
+    assert row.stage is not None
+    flow = family.flows[row.job]
+    members = _members(scope, i, row)
+    for _, (spec, _) in members:
+        spec.spawned_by = row.key
+    add_members(scope, flow, members)
+    if more.context is not None:
+        key = scope.tx.new_keys(1)[0]
+        payload = orjson.dumps(more.context).decode()
+        write_context(scope, flow, key, payload, "run", row.key, flow.context, more.context_label)
+        family.change_flow(family.flows[row.job], context=key)
+    family.moved(row, SUCCEEDED, command.result_json, partly=more.partial, started=True)
+    if more.metrics:
+        stage = family.stage(row.stage)
+        family.change(stage, metrics=_added(stage.metrics, more.metrics))
+
+
+def _added(metrics: str | None, new: dict[str, Any]) -> str:
+    """Numbers add up; of other values the last one counts."""
+    merged = orjson.loads(metrics) if metrics else {}
+    for name, value in new.items():
+        both = _is_number(value) and _is_number(merged.get(name))
+        merged[name] = merged[name] + value if both else value
+    return orjson.dumps(merged).decode()
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

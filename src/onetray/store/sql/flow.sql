@@ -1,0 +1,281 @@
+-- Flows and stages. Whoever changes anything of a flow, its stages or the tasks of its stages holds the flow's lock:
+-- only a claim does not, and it waits for nobody.
+
+-- name: flows_of_ids
+SELECT CAST(id AS text), key, key FROM onetray.flow WHERE id {in:ids:uuid}
+
+-- name: flows_of_stages
+SELECT CAST(id AS text), key, job FROM onetray.stage WHERE id {in:ids:uuid}
+
+-- name: flows_of_tasks
+-- The flows that these tasks belong to. A task never changes its flow, so this may be asked before the lock.
+SELECT DISTINCT job FROM onetray.task WHERE key {in:keys:bigint} AND job <> key
+
+-- name: lock_flows
+SELECT l.*, {clock} FROM (
+    SELECT flow.key, flow.ns, flow.kind, CAST(flow.id AS text), flow.state, flow.version, flow.roll_up, flow.sealed,
+        flow.started_at, flow.current, flow.ending, flow.ending_how, flow.ending_why, flow.ending_by, flow.stages,
+        flow.stages_open, flow.succeeded, flow.partial, flow.failed, flow.cancelled, flow.skipped, flow.ignored,
+        flow.chained, flow.amends, flow.context, flow.compensates, flow.correlation_id, flow.trace
+    FROM onetray.flow WHERE flow.key {in:keys:bigint} ORDER BY flow.key {for_no_key_update}
+) AS l
+
+-- name: stages_by_key
+{select_stage_row} WHERE s.key {in:keys:bigint}
+
+-- name: stages_of_flow
+{select_stage_row} WHERE s.job = :job ORDER BY s.ord
+
+-- name: unended_stages
+{select_stage_row} WHERE s.job = :job AND s.state IN ({stage.unended}) ORDER BY s.ord
+
+-- name: next_stage
+{select_stage_row} WHERE s.job = :job AND s.ord > :ord AND s.state IN ({stage.unended}) ORDER BY s.ord LIMIT 1
+
+-- name: any_started
+SELECT 1 FROM onetray.stage AS s WHERE s.job = :job AND s.started_at IS NOT NULL LIMIT 1
+
+-- name: stage_by_name
+{select_stage_row} WHERE s.job = :job AND s.name = :name
+
+-- word: select_stage_row
+SELECT s.key, s.job, s.ns, s.ord, CAST(s.id AS text), s.name, s.state, s.version, s.on_failure, s.sealed, s.takes_more,
+    s.gate, s.started_at, s.opened_to, s.opened_at, s.due_at, s.ending, s.ending_why, s.deciding,
+    CASE WHEN s.condition IS NULL THEN 0 ELSE 1 END, s.total, s.open, s.blocked, s.waiting_input, s.succeeded, s.partly,
+    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.collect, s.metrics
+FROM onetray.stage AS s
+
+-- name: insert_flow
+INSERT INTO onetray.flow (key, job, ns, kind, version, sealed, created_at, updated_at, deadline_at, stages,
+    stages_open, succeeded, partial, failed, cancelled, skipped, ignored, chained, amends, state, roll_up, context,
+    retry_of, compensates, id, correlation_id, trace, data, metadata)
+SELECT b.key, b.key, b.ns, b.kind, 1, b.sealed, b.at, b.at, b.deadline_at, b.stages, b.stages, 0, 0, 0, 0, 0, 0, b.chained,
+    b.amends, b.state, b.roll_up, b.context, b.retry_of, b.compensates, b.id, b.correlation_id, b.trace, b.data,
+    b.metadata {from_batch}
+
+-- name: insert_stage
+INSERT INTO onetray.stage (key, job, ns, ord, version, sealed, takes_more, gate, created_at, updated_at, carried_from,
+    total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, state, name,
+    on_failure, collect, condition, compensate, approval, id, correlation_id, trace, data, metadata, result, metrics)
+SELECT b.key, b.job, b.ns, b.ord, 1, b.sealed, b.takes_more, b.gate, b.at, b.at, b.carried_from, b.total, b.total, 0, 0, 0, 0,
+    0, 0, 0, 0, b.state, b.name, b.on_failure, b.collect, b.condition, b.compensate, b.approval, b.id, b.correlation_id,
+    b.trace, b.data, b.metadata, b.result, b.metrics {from_batch}
+
+-- name: save_stage
+-- Everything of a stage that is not its state.
+UPDATE onetray.stage SET sealed = b.sealed, opened_to = b.opened_to, opened_at = b.opened_at, due_at = b.due_at,
+    ending = b.ending,
+    ending_why = b.ending_why, deciding = b.deciding, total = b.total, open = b.open, blocked = b.blocked,
+    waiting_input = b.waiting_input, succeeded = b.succeeded, partly = b.partly, failed = b.failed,
+    dead_lettered = b.dead_lettered, cancelled = b.cancelled, redriven = b.redriven, metrics = b.metrics
+{from_batch} WHERE stage.key = b.key
+
+-- name: set_answer
+UPDATE onetray.stage SET answer = b.answer {from_batch} WHERE stage.key = b.key
+
+-- name: save_flow
+UPDATE onetray.flow SET sealed = b.sealed, current = b.current, ending = b.ending, ending_how = b.ending_how,
+    ending_why = b.ending_why, ending_by = b.ending_by, stages = b.stages, stages_open = b.stages_open,
+    succeeded = b.succeeded, partial = b.partial, failed = b.failed, cancelled = b.cancelled, skipped = b.skipped,
+    ignored = b.ignored, chained = b.chained, amends = b.amends, context = b.context
+{from_batch} WHERE flow.key = b.key
+
+-- name: set_compensation
+UPDATE onetray.flow SET compensation = b.compensation {from_batch} WHERE flow.key = b.key
+
+-- name: insert_flow_note
+INSERT INTO onetray.event (entity, job, ts, ns, fence, attempts, type, actor, correlation_id, cause, trace, payload)
+SELECT flow.key, flow.job, {greatest}(b.at, flow.updated_at), flow.ns, 0, 0, b.type, b.actor, flow.correlation_id,
+    b.cause, coalesce(b.trace, flow.trace), b.payload
+FROM onetray.flow {join_batch} flow.key = b.key
+
+-- name: next_to_open
+-- How far a step of opening a stage gets: tasks in the order of their keys.
+SELECT count(*), max(n.key) FROM (
+    SELECT t.key FROM onetray.task AS t WHERE t.stage = :stage AND t.key > :after ORDER BY t.stage, t.key LIMIT :limit
+) AS n
+
+-- name: open_ready
+-- Let go the tasks of a stage that nothing else holds back.
+INSERT INTO onetray.ready (queue, rank, task, kind)
+SELECT t.queue, -t.priority, t.key, t.kind FROM onetray.task AS t
+WHERE t.stage = :stage AND t.key > :after AND t.key <= :upto AND t.state IN ({task.first}) AND t.unmet = 0
+    AND t.control = 0 AND t.run_at <= :at
+ON CONFLICT DO NOTHING
+
+-- name: open_due
+INSERT INTO onetray.due (at, task, what, fence)
+SELECT t.run_at, t.key, :what, t.fence FROM onetray.task AS t
+WHERE t.stage = :stage AND t.key > :after AND t.key <= :upto AND t.state IN ({task.first}) AND t.unmet = 0
+    AND t.control = 0 AND t.run_at > :at
+ON CONFLICT (at, task, what) DO UPDATE SET fence = excluded.fence
+
+-- name: policies_of_stage
+SELECT DISTINCT t.policy FROM onetray.task AS t
+WHERE t.stage = :stage AND t.key > :after AND t.key <= :upto AND t.state IN ({task.first})
+
+-- name: open_ttl
+INSERT INTO onetray.due (at, task, what, fence)
+SELECT {greatest}(t.run_at, :at) + :ttl, t.key, :what, t.fence FROM onetray.task AS t
+WHERE t.stage = :stage AND t.key > :after AND t.key <= :upto AND t.state IN ({task.first}) AND t.unmet = 0
+    AND t.control = 0 AND t.policy = :policy
+ON CONFLICT (at, task, what) DO UPDATE SET fence = excluded.fence
+
+-- name: queued_of_stage
+-- Those that may have a ready row, to take it from them.
+SELECT t.key, t.queue, -t.priority FROM onetray.task AS t
+WHERE t.stage = :stage AND t.key > :after AND t.state IN ({task.first}) AND t.unmet = 0 ORDER BY t.stage, t.key
+LIMIT :limit
+
+-- name: unheld_tasks
+-- Open tasks of a stage that no worker has, to be cancelled.
+SELECT t.key FROM onetray.task AS t
+WHERE t.stage = :stage AND t.state IN ({task.unheld}) ORDER BY t.stage, t.key LIMIT :limit
+
+-- name: unended_tasks
+SELECT t.key FROM onetray.task AS t
+WHERE t.stage = :stage AND t.state IN ({task.unended}) ORDER BY t.stage, t.key LIMIT :limit
+
+-- name: unasked_tasks
+-- Open tasks of a stage, but those whose workers have been asked to stop.
+SELECT t.key FROM onetray.task AS t
+WHERE t.stage = :stage AND t.state IN ({task.unended}) AND t.cancel_at IS NULL ORDER BY t.stage, t.key LIMIT :limit
+
+-- name: dependents
+SELECT d.needs, d.task, CAST(t.id AS text) FROM onetray.dependency AS d JOIN onetray.task AS t ON t.key = d.needs
+WHERE d.needs {in:keys:bigint} ORDER BY d.task
+
+-- name: meet
+UPDATE onetray.task SET unmet = task.unmet - b.met {from_batch} WHERE task.key = b.key
+
+-- name: insert_dependency
+INSERT INTO onetray.dependency (needs, task) SELECT b.needs, b.task {from_batch} WHERE true ON CONFLICT DO NOTHING
+
+-- name: members_named
+-- Tasks of a flow by their names or ids: what a new one may depend on.
+SELECT t.key, t.name, CAST(t.id AS text), t.state, s.ord FROM onetray.task AS t JOIN onetray.stage AS s ON s.key = t.stage
+WHERE t.job = :job AND t.name {in:names:text}
+UNION SELECT t.key, t.name, CAST(t.id AS text), t.state, s.ord FROM onetray.task AS t
+    JOIN onetray.stage AS s ON s.key = t.stage
+WHERE t.id {in:ids:uuid} AND t.job = :job
+
+-- name: results_of_stage
+-- In the order of the tasks' keys.
+SELECT t.key, CAST(t.id AS text), t.name, t.state, t.result FROM onetray.task AS t
+WHERE t.stage = :stage AND t.key > :after AND t.control = 0 ORDER BY t.stage, t.key LIMIT :limit
+
+-- name: results_before
+-- What the stages before one have given.
+SELECT s.name, s.result FROM onetray.stage AS s
+WHERE s.job = :job AND s.ord < :ord AND s.state IN ({stage.terminal}) ORDER BY s.ord
+
+-- name: results_needed
+SELECT CAST(t.id AS text), t.name, t.result FROM onetray.dependency AS d JOIN onetray.task AS t ON t.key = d.needs
+WHERE d.task = :task ORDER BY t.key
+
+-- name: specs_of_stage
+SELECT condition, compensate, approval, data, metadata, result FROM onetray.stage WHERE key = :key
+
+-- name: data_of_flow
+SELECT data, metadata FROM onetray.flow WHERE key = :key
+
+-- name: to_compensate
+-- The stages that have something to undo, the last one first.
+SELECT s.key, CAST(s.id AS text), s.name, s.compensate, s.result FROM onetray.stage AS s
+WHERE s.job = :job AND s.compensate IS NOT NULL AND (s.succeeded > 0 OR s.carried_from IS NOT NULL) ORDER BY s.ord DESC
+
+-- name: successor_in_stage
+SELECT t.key FROM onetray.task AS t WHERE t.stage = :stage AND t.retry_of = :key
+
+-- name: members_to_copy
+-- The tasks of a stage that a retry runs again: not those whose predecessor or spawner is run again itself.
+SELECT t.key, t.queue, t.kind, t.policy, t.priority, t.max_attempts, t.trace, t.payload, t.name
+FROM onetray.task AS t
+WHERE t.stage = :stage AND t.control = 0 AND t.key > :after
+    AND NOT EXISTS (SELECT 1 FROM onetray.task AS o WHERE o.key = t.retry_of AND o.stage = t.stage)
+    AND NOT EXISTS (SELECT 1 FROM onetray.task AS p JOIN onetray.stage AS ps ON ps.key = p.stage
+        WHERE p.key = t.spawned_by AND ps.ord >= :ord)
+ORDER BY t.stage, t.key LIMIT :limit
+
+-- name: needs_of
+SELECT d.task, d.needs FROM onetray.dependency AS d WHERE d.task {in:keys:bigint} ORDER BY d.task, d.needs
+
+-- name: stages_to_copy
+SELECT s.key, s.ord, s.name, s.state, s.on_failure, s.sealed, s.takes_more, s.gate, s.collect, s.condition, s.compensate,
+    s.approval, s.data, s.metadata, s.result, s.metrics, s.succeeded
+FROM onetray.stage AS s WHERE s.job = :job ORDER BY s.ord
+
+-- name: flow_to_copy
+SELECT f.ns, f.kind, f.roll_up, f.sealed, f.correlation_id, f.trace, f.data, f.metadata, c.payload,
+    f.deadline_at - f.created_at, f.compensates
+FROM onetray.flow AS f LEFT JOIN onetray.context AS c ON c.key = f.context WHERE f.key = :key
+
+-- name: insert_context
+INSERT INTO onetray.context (key, job, ns, task, parent, created_at, scope, label, id, payload)
+SELECT b.key, b.job, b.ns, b.task, b.parent, b.at, b.scope, b.label, b.id, b.payload {from_batch}
+
+-- name: context_in_flow
+SELECT key FROM onetray.context WHERE id = :id AND job = :job
+
+-- name: contexts_of_flow
+{select_context} WHERE f.id = :id AND n.name = :namespace AND c.key > :after ORDER BY c.key LIMIT :limit
+
+-- name: current_context
+{select_context} WHERE f.id = :id AND n.name = :namespace AND c.key = f.context
+
+-- word: select_context
+SELECT c.key, CAST(c.id AS text), CAST(f.id AS text), CAST(t.id AS text), c.scope, CAST(p.id AS text), c.label,
+    c.payload, c.created_at
+FROM onetray.context AS c JOIN onetray.flow AS f ON f.key = c.job JOIN onetray.namespace AS n ON n.key = c.ns
+    LEFT JOIN onetray.task AS t ON t.key = c.task LEFT JOIN onetray.context AS p ON p.key = c.parent
+
+-- name: flow_by_id
+{select_flow} WHERE f.id = :id AND n.name = :namespace
+
+-- name: flows_newest
+{select_flow} WHERE n.name = :namespace AND f.key < :before ORDER BY f.key DESC LIMIT :limit
+
+-- word: select_flow
+SELECT f.key, CAST(f.id AS text), n.name, k.name, f.state, f.version, f.roll_up, f.sealed, f.created_at, f.updated_at,
+    f.started_at, f.finished_at, f.deadline_at, f.ending, s.name, f.stages, f.stages_open, f.succeeded, f.partial,
+    f.failed, f.cancelled, f.skipped, f.ignored, CAST(o.id AS text), CAST(c.id AS text), CAST(u.id AS text),
+    f.correlation_id, f.trace, f.data, f.metadata, f.error
+FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns JOIN onetray.kind AS k ON k.key = f.kind
+    LEFT JOIN onetray.stage AS s ON s.key = f.current LEFT JOIN onetray.flow AS o ON o.key = f.retry_of
+    LEFT JOIN onetray.flow AS c ON c.key = f.compensates LEFT JOIN onetray.flow AS u ON u.key = f.compensation
+
+-- name: stage_by_id
+{select_stage} WHERE s.id = :id AND n.name = :namespace
+
+-- name: stages_of
+{select_stage} WHERE f.id = :id AND n.name = :namespace ORDER BY s.ord
+
+-- word: select_stage
+SELECT s.key, CAST(s.id AS text), CAST(f.id AS text), n.name, s.ord, s.name, s.state, s.version, s.on_failure, s.sealed,
+    s.takes_more, s.created_at, s.updated_at, s.started_at, s.finished_at, s.due_at, s.ending, s.total, s.open,
+    s.blocked, s.waiting_input, s.succeeded, s.partly, s.failed, s.dead_lettered, s.cancelled, s.redriven, s.data,
+    s.metadata, s.result, s.metrics, s.error, s.approval, s.answer, CAST(w.id AS text)
+FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job JOIN onetray.namespace AS n ON n.key = s.ns
+    LEFT JOIN onetray.stage AS w ON w.key = s.carried_from
+
+-- name: held_in_stages
+-- How many tasks of each stage a worker has now. By the leases, not the tasks: few are held, however many there are.
+SELECT t.stage, count(*) FROM onetray.lease AS l, {lease_tasks} JOIN onetray.task AS t ON t.key = j.value
+WHERE t.lease = l.key AND t.control = 0 AND t.stage {in:stages:bigint} GROUP BY t.stage
+
+-- name: tasks_of_stage
+{select_task} WHERE t.stage = :stage AND t.key > :after ORDER BY t.stage, t.key LIMIT :limit
+
+-- name: tasks_of_flow
+{select_task} JOIN onetray.stage AS s ON s.key = t.stage
+WHERE s.job = :job AND (s.ord, t.key) > (:ord, :after) ORDER BY s.ord, t.key LIMIT :limit
+
+-- name: place_of_task
+SELECT t.key, t.job, s.ord FROM onetray.task AS t JOIN onetray.stage AS s ON s.key = t.stage
+    JOIN onetray.namespace AS n ON n.key = t.ns
+WHERE t.id = :id AND n.name = :namespace
+
+-- name: events_of_job
+-- The flow's own events are found by entity, those of its members by job. + 0: not by a walk through the whole log.
+{select_event} WHERE (e.job = :key AND e.job <> e.entity OR e.entity = :key) AND e.id + 0 > :after
+ORDER BY e.id + 0 LIMIT :limit

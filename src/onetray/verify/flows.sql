@@ -1,0 +1,163 @@
+-- What must hold for flows, their stages and their members.
+
+-- pass: members
+-- check: 6 member_of: a task of a flow belongs to a stage of that flow, in its namespace
+-- check: 6 left_behind: a stage that has ended has no task that waits to be claimed or resumed
+-- check: 6 unmet: a queued task waits for exactly those of its dependencies that have not succeeded
+SELECT t.key AS task, CAST(t.id AS text) AS id, t.state, t.job, t.stage, s.job AS stage_job, s.state AS stage_state,
+    t.unmet AS row_unmet, d.unmet AS counted,
+    s.key IS NULL OR s.job <> t.job OR s.ns <> t.ns OR f.key IS NULL AS member_of,
+    s.state IN ({stage_terminal}) AND t.state IN ({state:queued}, {paused}) AS left_behind,
+    t.state = {state:queued} AND t.unmet <> coalesce(d.unmet, 0) AS unmet
+FROM onetray.task AS t LEFT JOIN onetray.stage AS s ON s.key = t.stage LEFT JOIN onetray.flow AS f ON f.key = t.job
+    LEFT JOIN (
+        SELECT d.task, sum(CASE WHEN n.state = {state:succeeded} THEN 0 ELSE 1 END) AS unmet
+        FROM onetray.dependency AS d LEFT JOIN onetray.task AS n ON n.key = d.needs GROUP BY d.task
+    ) AS d ON d.task = t.key
+WHERE t.stage IS NOT NULL OR t.job <> t.key
+
+-- pass: stages
+-- check: 6 stage_counts: a stage's counters are the numbers of its tasks
+-- check: 6 stage_of_flow: a stage belongs to a flow, in its namespace
+-- check: 6 done_yet_open: a stage whose tasks have all ended ends, unless it waits for somebody or for more
+-- check: 7 stage_decided: a stage ended as the policy of its flow says
+WITH redone AS (
+    SELECT DISTINCT o.key FROM onetray.task AS n JOIN onetray.task AS o ON o.key = n.retry_of AND o.stage = n.stage
+),
+counted AS (
+    SELECT t.stage, count(*) AS total, sum(CASE WHEN t.state IN ({open}) THEN 1 ELSE 0 END) AS open,
+        sum(CASE WHEN t.state = {state:blocked} THEN 1 ELSE 0 END) AS blocked,
+        sum(CASE WHEN t.state = {state:waiting_input} THEN 1 ELSE 0 END) AS waiting_input,
+        sum(CASE WHEN t.state = {state:succeeded} AND r.key IS NULL THEN 1 ELSE 0 END) AS succeeded,
+        sum(CASE WHEN t.state = {state:failed} AND r.key IS NULL THEN 1 ELSE 0 END) AS failed,
+        sum(CASE WHEN t.state = {state:dead_lettered} AND r.key IS NULL THEN 1 ELSE 0 END) AS dead_lettered,
+        sum(CASE WHEN t.state = {state:cancelled} AND r.key IS NULL THEN 1 ELSE 0 END) AS cancelled,
+        sum(CASE WHEN r.key IS NOT NULL THEN 1 ELSE 0 END) AS redriven
+    FROM onetray.task AS t LEFT JOIN redone AS r ON r.key = t.key
+    WHERE t.stage IS NOT NULL AND t.control = 0 GROUP BY t.stage
+)
+SELECT s.key AS stage, CAST(s.id AS text) AS id, s.name, s.state, s.total, s.open, s.blocked, s.waiting_input, s.succeeded,
+    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.sealed, s.ending, f.roll_up,
+    s.total <> coalesce(c.total, 0) OR s.open <> coalesce(c.open, 0) OR s.blocked <> coalesce(c.blocked, 0)
+        OR s.waiting_input <> coalesce(c.waiting_input, 0) OR s.succeeded <> coalesce(c.succeeded, 0)
+        OR s.failed <> coalesce(c.failed, 0) OR s.dead_lettered <> coalesce(c.dead_lettered, 0)
+        OR s.cancelled <> coalesce(c.cancelled, 0) OR s.redriven <> coalesce(c.redriven, 0) AS stage_counts,
+    f.key IS NULL OR f.ns <> s.ns AS stage_of_flow,
+    s.state IN ({stage_state:pending}, {stage_state:running}) AND s.open = 0 AND (s.sealed = 2 OR s.sealed = 1 AND s.total > 0)
+        AS done_yet_open,
+    s.carried_from IS NULL AND s.ending IS NULL AND (
+        s.state = {stage_state:succeeded} AND (s.failed + s.dead_lettered > 0 AND f.roll_up <> 'strict' OR s.partly > 0)
+        OR s.state = {stage_state:partial} AND s.succeeded = 0
+        OR s.state = {stage_state:failed} AND s.failed + s.dead_lettered = 0) AS stage_decided
+FROM onetray.stage AS s LEFT JOIN onetray.flow AS f ON f.key = s.job LEFT JOIN counted AS c ON c.stage = s.key
+
+-- pass: flows
+-- check: 7 flow_counts: a flow's counters are the numbers of its stages
+-- check: 6 stage_orders: a flow's stages are numbered from 1 without a gap
+-- check: 7 current: a flow that has been opened stands at the first of its stages that has not ended
+-- check: 7 flow_state: a flow's state is the roll-up of its stages and its own marks
+-- check: 7 flow_end: a flow ended as its policy says
+WITH counted AS (
+    SELECT s.job, count(*) AS stages, max(s.ord) AS last_ord, min(s.ord) AS first_ord,
+        sum(CASE WHEN s.state IN ({stage_terminal}) THEN 0 ELSE 1 END) AS open,
+        min(CASE WHEN s.state IN ({stage_terminal}) THEN NULL ELSE s.ord END) AS first_open,
+        sum(CASE WHEN s.state = {stage_state:succeeded} THEN 1 ELSE 0 END) AS succeeded,
+        sum(CASE WHEN s.state = {stage_state:partial} THEN 1 ELSE 0 END) AS partial,
+        sum(CASE WHEN s.state = {stage_state:skipped} THEN 1 ELSE 0 END) AS skipped,
+        sum(CASE WHEN s.state = {stage_state:failed} AND s.on_failure <> 'ignore' THEN 1 ELSE 0 END) AS failed,
+        sum(CASE WHEN s.state = {stage_state:cancelled} AND s.on_failure <> 'ignore' THEN 1 ELSE 0 END) AS cancelled,
+        sum(CASE WHEN s.state IN ({stage_state:failed}, {stage_state:cancelled}) AND s.on_failure = 'ignore'
+            THEN 1 ELSE 0 END) AS ignored
+    FROM onetray.stage AS s GROUP BY s.job
+)
+SELECT f.key AS flow, CAST(f.id AS text) AS id, f.state, f.roll_up, f.sealed, f.ending, f.stages, f.stages_open, f.succeeded,
+    f.partial, f.failed, f.cancelled, f.skipped, f.ignored, f.started_at, k.ord AS current_ord, k.state AS current_state,
+    c.first_open,
+    f.stages <> coalesce(c.stages, 0) OR f.stages_open <> coalesce(c.open, 0)
+        OR f.succeeded <> coalesce(c.succeeded, 0) OR f.partial <> coalesce(c.partial, 0)
+        OR f.failed <> coalesce(c.failed, 0) OR f.cancelled <> coalesce(c.cancelled, 0)
+        OR f.skipped <> coalesce(c.skipped, 0) OR f.ignored <> coalesce(c.ignored, 0) AS flow_counts,
+    c.first_ord <> 1 OR c.last_ord <> c.stages AS stage_orders,
+    f.state <> {flow_state:created} AND f.state NOT IN ({flow_terminal}) AND f.ending IS NULL AND c.first_open IS NOT NULL
+        AND k.ord IS DISTINCT FROM c.first_open AS current,
+    f.state NOT IN ({flow_terminal}, {flow_state:created}, {flow_state:paused}) AND f.ending IS NULL AND (
+        f.stages_open = 0 AND (f.sealed = 2 OR f.sealed = 1 AND f.stages > 0)
+        OR (f.state = {flow_state:waiting}) <> coalesce(k.state = {stage_state:waiting}
+            OR k.state NOT IN ({stage_terminal}) AND k.open > 0 AND k.open = k.blocked + k.waiting_input, false)
+        OR f.state = {flow_state:pending} AND coalesce(k.started_at, f.started_at) IS NOT NULL
+        OR f.state = {flow_state:running} AND f.started_at IS NULL) AS flow_state,
+    f.state IN ({flow_terminal}) AND (f.stages_open > 0 OR f.ending IS NULL AND f.state <> CASE
+        WHEN f.failed > 0 AND f.roll_up = 'mixed' AND f.succeeded + f.partial > 0 THEN {flow_state:partial}
+        WHEN f.failed > 0 THEN {flow_state:failed}
+        WHEN f.cancelled > 0 AND f.roll_up = 'mixed' AND f.succeeded + f.partial > 0 THEN {flow_state:partial}
+        WHEN f.cancelled > 0 THEN {flow_state:cancelled}
+        WHEN f.partial > 0 THEN {flow_state:partial} ELSE {flow_state:succeeded} END) AS flow_end
+FROM onetray.flow AS f LEFT JOIN counted AS c ON c.job = f.key LEFT JOIN onetray.stage AS k ON k.key = f.current
+
+-- pass: turns
+-- check: 6 in_order: a stage opens only after the one before it has ended in a way that its policy accepts
+SELECT s.key AS stage, s.ord, s.name, s.state, p.name AS before, p.state AS before_state, p.on_failure,
+    s.opened_at, p.finished_at, true AS in_order
+FROM onetray.stage AS s JOIN onetray.stage AS p ON p.job = s.job AND p.ord = s.ord - 1
+WHERE s.opened_at IS NOT NULL AND (p.finished_at IS NULL OR p.finished_at > s.opened_at
+    OR p.state IN ({stage_state:failed}, {stage_state:cancelled}) AND p.on_failure = 'stop')
+
+-- pass: claims_in_turn
+-- check: 6 claimed_early_in_flow: no member is claimed before its stage was opened or approved
+SELECT c.entity AS task, c.id AS event, t.stage, s.name, true AS claimed_early_in_flow
+FROM onetray.event AS c JOIN onetray.task AS t ON t.key = c.entity JOIN onetray.stage AS s ON s.key = t.stage
+WHERE c.type = {event:claim} AND t.control = 0 AND NOT EXISTS (
+    SELECT 1 FROM onetray.event AS o WHERE o.entity = s.key AND o.version > 0
+        AND o.type IN ({event:stage.open}, {event:stage.approve}) AND o.id < c.id)
+
+-- pass: claims_while_held
+-- check: 9 claimed_while_paused: no member is claimed between its flow's pause and its resume
+-- check: 9 claimed_while_waiting: no member is claimed while its stage waits to be approved
+-- check: 9 claimed_after_flow_cancel: no member is claimed after its flow's cancel was requested
+WITH stops AS (
+    SELECT p.entity, p.id, p.type, (
+        SELECT min(r.id) FROM onetray.event AS r WHERE r.entity = p.entity AND r.version > p.version
+            AND r.type IN ({event:flow.resume}, {event:stage.approve})) AS until
+    FROM onetray.event AS p WHERE p.type IN ({event:flow.pause}, {event:stage.wait}) AND p.version IS NOT NULL
+    UNION ALL SELECT n.entity, n.id, n.type, CAST(NULL AS bigint) FROM onetray.event AS n
+    WHERE n.type = 'flow.cancel_requested' AND n.version IS NULL
+)
+SELECT c.entity AS task, c.id AS event, t.job, t.stage, stops.id AS stopped, stops.until,
+    stops.type = {event:flow.pause} AS claimed_while_paused,
+    stops.type = {event:stage.wait} AND t.control = 0 AS claimed_while_waiting,
+    stops.type = 'flow.cancel_requested' AS claimed_after_flow_cancel
+FROM stops JOIN onetray.stage AS s ON s.job = stops.entity OR s.key = stops.entity
+    JOIN onetray.task AS t ON t.stage = s.key
+    JOIN onetray.event AS c ON c.entity = t.key AND c.version > 0 AND c.type = {event:claim}
+WHERE c.id > stops.id AND c.id < coalesce(stops.until, c.id + 1)
+
+-- pass: flow_timers
+-- check: 15 flow_deadline_timer: an open flow with a deadline has a due row for it
+-- check: 15 approval_timer: a stage that waits to be approved until some time has a due row for it
+-- check: 15 cascade_timer: a stage that is being ended has nothing left to cancel, or a due row that goes on with it
+-- check: 15 opening_timer: an open stage has all its tasks let go, or a due row that goes on with it
+SELECT n.entity, n.what, n.what = {due:flow_deadline} AS flow_deadline_timer, n.what = {due:approval} AS approval_timer,
+    n.what = {due:cascade} AS cascade_timer, n.what = {due:open_stage} AS opening_timer
+FROM (
+    SELECT f.key AS entity, {due:flow_deadline} AS what, f.deadline_at AS at FROM onetray.flow AS f
+    WHERE f.deadline_at IS NOT NULL AND f.state NOT IN ({flow_terminal}) AND coalesce(f.ending, '') <> {flow_state:failed}
+    UNION ALL SELECT s.key, {due:approval}, s.due_at FROM onetray.stage AS s
+    WHERE s.due_at IS NOT NULL AND s.state = {stage_state:waiting} AND s.ending IS NULL
+    UNION ALL SELECT DISTINCT s.job, {due:cascade}, CAST(NULL AS bigint) FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job
+    WHERE s.ending IS NOT NULL AND s.state NOT IN ({stage_terminal}) AND (coalesce(f.ending_how, '') <> 'soft'
+        OR EXISTS (SELECT 1 FROM onetray.task AS t WHERE t.stage = s.key AND t.state IN ({open}) AND t.cancel_at IS NULL)
+        OR s.open = 0)
+    UNION ALL SELECT s.key, {due:open_stage}, CAST(NULL AS bigint) FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job
+    WHERE s.state IN ({stage_state:pending}, {stage_state:running}) AND s.opened_to < {last_member} AND s.ending IS NULL
+        AND f.state NOT IN ({flow_terminal}, {flow_state:paused}) AND f.ending IS NULL
+) AS n
+WHERE NOT EXISTS (SELECT 1 FROM onetray.due AS d WHERE d.task = n.entity AND d.what = n.what AND (n.at IS NULL OR d.at = n.at))
+
+-- pass: links
+-- check: 12 context_there: a flow's current context is there, and its own
+-- check: 12 compensation_linked: a flow and the one that compensates it name each other
+SELECT f.key AS flow, CAST(f.id AS text) AS id, f.context, f.compensates, f.compensation,
+    f.context IS NOT NULL AND c.key IS NULL AS context_there,
+    f.compensation IS NOT NULL AND u.key IS NOT NULL AND u.compensates IS DISTINCT FROM f.key AS compensation_linked
+FROM onetray.flow AS f LEFT JOIN onetray.context AS c ON c.key = f.context AND c.job = f.key
+    LEFT JOIN onetray.flow AS u ON u.key = f.compensation

@@ -1,7 +1,8 @@
 """Say why a task is not running: what stands in its way, who holds it, when that ends.
 
 Owns the reasons. They come from the same rows that a claim goes by, read in one statement: the list is empty exactly
-when a claim of the task's queue would hand it out now. Changes nothing.
+when a claim of the task's queue would hand it out now. Changes nothing. What a stage or a flow waits for is said by
+explain_flow.py.
 """
 
 from __future__ import annotations
@@ -13,10 +14,23 @@ import orjson
 
 from onetray.clock import SECOND
 from onetray.errors import NotFound
+from onetray.explain_flow import explain_parent, stage_waits
 from onetray.fields import task_id as checked_id
-from onetray.lifecycle import HELD, PAUSED, QUEUED, TASK
+from onetray.lifecycle import (
+    CREATED,
+    FLOW,
+    FLOW_PAUSED,
+    HELD,
+    PAUSED,
+    PENDING,
+    QUEUED,
+    RUNNING,
+    SUCCEEDED,
+    TASK,
+    WAITING,
+)
 from onetray.model import Blocker, Policy
-from onetray.store.base import Store
+from onetray.store.base import Rows, Store
 
 RUN, RESCHEDULED, CANCEL_ASKED = "run", "task.rescheduled", "task.cancel_requested"
 FAILED_ATTEMPT = (TASK.retry.event, TASK.expire.event)
@@ -45,6 +59,24 @@ class _Facts(NamedTuple):
     came_by: str | None
     rescheduled: bool
     asked: str | None
+    key: int
+    control: int
+    unmet: int
+    flow_state: str | None
+    flow_ending: str | None
+    flow_ending_why: str | None
+    stage: str | None
+    stage_ord: int | None
+    stage_state: str | None
+    stage_ending: str | None
+    opened_to: int | None
+    deciding: int | None
+    approval: str | None
+    stage_due_at: int | None
+    current: str | None
+    current_ord: int | None
+    current_state: str | None
+    flow_paused_by: str | None
     now: int
 
     @property
@@ -55,11 +87,17 @@ class _Facts(NamedTuple):
 def explain(store: Store, task_id: str, namespace: str = "default") -> list[Blocker]:
     """Every reason why this task cannot be claimed now, the one nearest to the task first. None: it can."""
     rows = store.read(
-        "explain", id=checked_id(task_id), namespace=namespace, run=RUN, rescheduled=RESCHEDULED, asked=CANCEL_ASKED
-    )
+        "explain", id=checked_id(task_id), namespace=namespace, run=RUN, rescheduled=RESCHEDULED, asked=CANCEL_ASKED,
+        flow_paused=FLOW.pause.event,
+    )  # fmt: skip
     if not rows:
-        raise NotFound(f"there is no task {task_id}", task=task_id)
-    return list(_blockers(_Facts._make(rows[0])))
+        found = explain_parent(store, checked_id(task_id), namespace)
+        if found is None:
+            raise NotFound(f"there is no task, stage or flow {task_id}", task=task_id)
+        return found
+    facts = _Facts._make(rows[0])
+    needs = store.read("unmet_of", task=facts.key, met=SUCCEEDED, limit=20) if facts.unmet else []
+    return list(_blockers(facts, needs))
 
 
 def position(store: Store, task_id: str, namespace: str = "default", most: int = 1000) -> int | None:
@@ -68,7 +106,7 @@ def position(store: Store, task_id: str, namespace: str = "default", most: int =
     return int(rows[0][0]) if rows else None
 
 
-def _blockers(f: _Facts) -> Iterator[Blocker]:
+def _blockers(f: _Facts, needs: Rows) -> Iterator[Blocker]:
     if f.state in TASK.terminal:
         yield Blocker(f.state, f"it is over: the task is {f.state}", facts={"finished_at": f.finished_at})
         return
@@ -80,7 +118,10 @@ def _blockers(f: _Facts) -> Iterator[Blocker]:
     if f.state in PAUSED:
         yield _paused(f)
     elif not f.ready:
-        yield _not_ready(f)
+        held = list(_held_back(f, needs))
+        yield from held
+        if not held or f.run_at > f.now:
+            yield _not_ready(f, bool(held))
     if f.paused_at is not None:
         yield Blocker(
             "queue_paused",
@@ -88,6 +129,42 @@ def _blockers(f: _Facts) -> Iterator[Blocker]:
             held_by=f.paused_by,
             facts={"queue": f.queue, "since": f.paused_at},
         )
+
+
+def _held_back(f: _Facts, needs: Rows) -> Iterator[Blocker]:
+    """What its flow or its stage keeps it from."""
+    if f.stage is None:
+        return
+    if f.flow_state == CREATED:
+        yield Blocker("flow_not_opened", "its flow was submitted to be opened later: open it", held_by="the submitter")
+    if f.flow_state == FLOW_PAUSED:
+        yield Blocker("flow_paused", f"its flow is paused by {f.flow_paused_by}: resume it", held_by=f.flow_paused_by)
+    if f.flow_ending is not None or f.stage_ending is not None:
+        why = f.flow_ending_why or f"its stage is about to be {f.stage_ending}"
+        yield Blocker("being_ended", f"{why}; the janitor will cancel it", held_by="janitor")
+    elif f.stage_state == CREATED and not f.control:
+        yield _stage_not_open(f)
+    elif f.stage_state == WAITING and not f.control:
+        yield stage_waits(f.stage, f.approval, f.stage_due_at)
+    if f.unmet:
+        names = ", ".join(f"{name or id_} ({state})" for id_, name, state in needs)
+        facts = {"dependencies": [{"id": i, "name": n, "state": s} for i, n, s in needs], "unmet": f.unmet}
+        yield Blocker("dependency", f"it depends on {f.unmet} tasks that have not succeeded: {names}", facts=facts)
+    elif f.stage_state in (PENDING, RUNNING) and f.key > (f.opened_to or 0) and f.flow_state != FLOW_PAUSED:
+        yield Blocker(
+            "stage_opening", "its stage is opened in steps, and the janitor has not come to it", held_by="janitor"
+        )
+
+
+def _stage_not_open(f: _Facts) -> Blocker:
+    if f.deciding is not None:
+        return Blocker("condition", f"the condition of stage {f.stage!r} is being decided by a control task")
+    at = f"stage {f.current_ord}, {f.current!r}, is {f.current_state}" if f.current else "none has begun"
+    return Blocker(
+        "stage_not_open",
+        f"its stage {f.stage_ord}, {f.stage!r}, opens when those before it have ended: {at}",
+        facts={"stage": f.stage, "order": f.stage_ord, "current": f.current, "current_state": f.current_state},
+    )
 
 
 def _held(f: _Facts) -> Blocker:
@@ -124,10 +201,10 @@ def _paused(f: _Facts) -> Blocker:
     return Blocker(f.state, message, held_by=f.held_by, ends_at=ends_at, facts=facts)
 
 
-def _not_ready(f: _Facts) -> Blocker:
+def _not_ready(f: _Facts, held: bool) -> Blocker:
     assert f.state == QUEUED
     facts = {"run_at": f.run_at, "attempts": f.attempts, "max_attempts": f.max_attempts}
-    if not f.due:
+    if not f.due and not held:
         return Blocker("held", "it is queued but neither ready nor due: run `onetray verify`", facts=facts)
     if f.run_at <= f.now:
         message = "its time has come, and the janitor has not made it claimable yet"

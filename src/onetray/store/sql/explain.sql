@@ -12,10 +12,40 @@ SELECT t.state, t.fence, t.attempts, t.max_attempts, t.run_at, t.created_at, t.f
         AND e.fence = t.fence),
     (SELECT e.payload FROM onetray.event AS e WHERE e.entity = t.key AND e.version IS NULL AND e.type = :asked
         AND e.fence = t.fence ORDER BY e.id DESC LIMIT 1),
+    t.key, t.control, t.unmet, f.state, f.ending, f.ending_why, s.name, s.ord, s.state, s.ending, s.opened_to, s.deciding,
+    s.approval, s.due_at, c.name, c.ord, c.state,
+    CASE WHEN f.state IS NULL THEN NULL ELSE (SELECT e.actor FROM onetray.event AS e WHERE e.entity = f.key
+        AND e.type = :flow_paused ORDER BY e.id DESC LIMIT 1) END,
     {clock}
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
     JOIN onetray.policy AS p ON p.key = t.policy LEFT JOIN onetray.lease AS l ON l.key = t.lease
+    LEFT JOIN onetray.stage AS s ON s.key = t.stage LEFT JOIN onetray.flow AS f ON f.key = s.job
+    LEFT JOIN onetray.stage AS c ON c.key = f.current
 WHERE t.id = :id AND n.name = :namespace
+
+-- name: explain_flow
+SELECT f.key, f.state, f.ending, f.ending_why, f.stages, f.stages_open, f.finished_at, CAST(c.id AS text), n.name
+FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns LEFT JOIN onetray.stage AS c ON c.key = f.current
+WHERE f.id = :id AND n.name = :namespace
+
+-- name: explain_stage
+SELECT s.key, s.name, s.ord, s.state, s.ending, s.ending_why, s.total, s.open, s.blocked + s.waiting_input,
+    CAST(t.id AS text), s.approval, s.due_at, s.finished_at, c.name, c.state, CASE WHEN c.key = s.key THEN 1 ELSE 0 END
+FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job JOIN onetray.namespace AS n ON n.key = s.ns
+    LEFT JOIN onetray.stage AS c ON c.key = f.current LEFT JOIN onetray.task AS t ON t.key = s.deciding
+WHERE s.id = :id AND n.name = :namespace
+
+-- name: unmet_of
+-- What a task still waits for.
+SELECT CAST(t.id AS text), t.name, t.state FROM onetray.dependency AS d JOIN onetray.task AS t ON t.key = d.needs
+WHERE d.task = :task AND t.state <> :met ORDER BY t.key LIMIT :limit
+
+-- name: paused_in_stage
+SELECT CAST(t.id AS text), t.name, t.state, t.held_by, t.held_why FROM onetray.task AS t
+WHERE t.stage = :stage AND t.state IN ({task.paused}) ORDER BY t.stage, t.key LIMIT :limit
+
+-- name: paused_by
+SELECT e.actor, e.ts FROM onetray.event AS e WHERE e.entity = :flow AND e.type = :type ORDER BY e.id DESC LIMIT 1
 
 -- name: position
 -- How many tasks a claim would take before this one. Counted up to a bound: a long queue is not walked to its end.

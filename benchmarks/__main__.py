@@ -77,6 +77,33 @@ def growth(as_json: bool, stores: tuple[str, ...], idle: int, rounds: int) -> No
     click.echo("\n" + "\n".join(f"{k}: {v}" for k, v in machine.items()))
 
 
+@bench.command()
+@as_json
+@store_option
+@click.option("--size", default=100_000, type=click.IntRange(1_000), help="Tasks in the large stage.")
+@click.option("--most", default=1.5, help="Exit with 1 when a finished task of the large stage costs more than this.")
+@click.pass_context
+def flows(ctx: click.Context, as_json: bool, stores: tuple[str, ...], size: int, most: float) -> None:
+    """The cost of a finished task in a stage of 1,000 and in a large one. `growth` is their ratio."""
+    from benchmarks.flows import flows as measure
+
+    found: dict[str, dict[str, float]] = {}
+    with Host(stores) as host:
+        for store in stores:
+            click.echo(f"{store}, a stage of {size:,} tasks beside stages of 1,000", err=True)
+            found[store] = measure(host, store, size)
+        machine = host.machine()
+    if as_json:
+        growth = {store: figures["growth"] for store, figures in found.items()}
+        click.echo(json.dumps({"growth": growth, "flows": found, "machine": machine}))
+    else:
+        for store, figures in found.items():
+            click.echo(f"{store:>10}" + "".join(f"{name:>16} {value:>8,}" for name, value in figures.items()))
+        click.echo("\n" + "\n".join(f"{k}: {v}" for k, v in machine.items()))
+    if any(figures["growth"] > most for figures in found.values()):
+        ctx.exit(1)
+
+
 def _show(result: dict[str, Any], as_json: bool) -> None:
     """The same figures, for a program or for a reader."""
     if as_json:

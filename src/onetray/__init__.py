@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from onetray.engine import Engine
     from onetray.errors import (
         Conflict,
+        DependencyCycle,
         GuardFailed,
         IllegalTransition,
         InvalidInput,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         LeaseLost,
         MigrationNeeded,
         MissingExtra,
+        NameTaken,
         NotFound,
         OnetrayError,
         OutcomeUnknown,
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
         UnknownVerb,
         ValidationError,
     )
+    from onetray.flowmodel import Approval, Context, Counts, Flow, More, Placed, Progress, Stage, StageSpec, TaskSpec
     from onetray.model import Assignment, DeadLetter, Event, LogLine, Policy, Receipt, Task, Verdict
 
 __version__ = "0.1.0"
@@ -48,20 +51,26 @@ _HOME = {
     "onetray.clock": "SystemClock VirtualClock",
     "onetray.config": "EngineConfig Limits",
     "onetray.engine": "Engine",
-    "onetray.errors": "Conflict GuardFailed IllegalTransition InvalidInput KeyReused LeaseConflictError LeaseLost "
-    "MigrationNeeded MissingExtra NotFound OnetrayError OutcomeUnknown PermanentError StoreError TaskError TooLarge "
-    "TransientError Unavailable UnknownVerb ValidationError",
+    "onetray.errors": "Conflict DependencyCycle GuardFailed IllegalTransition InvalidInput KeyReused "
+    "LeaseConflictError LeaseLost MigrationNeeded MissingExtra NameTaken NotFound OnetrayError OutcomeUnknown "
+    "PermanentError StoreError TaskError TooLarge TransientError Unavailable UnknownVerb ValidationError",
+    "onetray.flowmodel": "Approval Context Counts Flow More Placed Progress Stage StageSpec TaskSpec",
     "onetray.model": "Assignment DeadLetter Event LogLine Policy Receipt Task Verdict",
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
 
 __all__ = [
+    "Approval",
     "Assignment",
     "Conflict",
+    "Context",
+    "Counts",
     "DeadLetter",
+    "DependencyCycle",
     "Engine",
     "EngineConfig",
     "Event",
+    "Flow",
     "GuardFailed",
     "IllegalTransition",
     "InvalidInput",
@@ -72,16 +81,23 @@ __all__ = [
     "LogLine",
     "MigrationNeeded",
     "MissingExtra",
+    "More",
+    "NameTaken",
     "NotFound",
     "OnetrayError",
     "OutcomeUnknown",
     "PermanentError",
+    "Placed",
     "Policy",
+    "Progress",
     "Receipt",
+    "Stage",
+    "StageSpec",
     "StoreError",
     "SystemClock",
     "Task",
     "TaskError",
+    "TaskSpec",
     "TooLarge",
     "TransientError",
     "Unavailable",

@@ -31,7 +31,7 @@ def test_the_kept_database_holds_what_was_shown(played: tuple[str, Path]) -> Non
     with engine_on(f"sqlite:///{path}") as engine:
         ended = {t.kind: t for t in reversed(engine.tasks())}
         states = [t.state for t in engine.tasks()]
-    assert sorted(states) == ["cancelled", "dead_lettered", *["succeeded"] * 5]
+    assert sorted(states) == ["cancelled", "dead_lettered", *["succeeded"] * 9]
     assert ended["sync"].retry_of is not None
     assert ended["import"].attempts == 2
     assert f"{ended['import'].version}  task.succeeded" in text

@@ -25,7 +25,10 @@ WAY_OUT_COLUMNS = ("open state", "way out", "")
 @click.option("--mermaid", is_flag=True, help="Print a Mermaid state diagram.")
 @click.option("--table", is_flag=True, help="Print Markdown tables.")
 def lifecycle(entity: str, as_json: bool, mermaid: bool, table: bool) -> None:
-    """Print the lifecycle of ENTITY (task): its transitions, who may make them, and each open state's way out."""
+    """Print the lifecycle of ENTITY (task, stage or flow).
+
+    It lists the transitions, who may make them, and each open state's way out.
+    """
     if as_json + mermaid + table > 1:
         raise click.UsageError("--json, --mermaid and --table exclude each other: give one")
     machine = _machine(entity)

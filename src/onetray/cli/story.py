@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from onetray import Assignment, Engine, LeaseLost, Policy, Receipt
+from onetray import Approval, Assignment, Engine, LeaseLost, Policy, Receipt, StageSpec, TaskSpec
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,7 +22,7 @@ COLOURS = {"succeeded": "green", "cancelled": "yellow", "failed": "red", "dead_l
 
 def tell(engine: Engine, out: Console) -> None:
     """Play all scenes, then show one job's log."""
-    out.print("Six scenes on a fresh SQLite file. Each line: the state the engine answered, and who did what.")
+    out.print("Seven scenes on a fresh SQLite file. Each line: the state the engine answered, and who did what.")
     story = Story(engine, out)
     janitor = engine.janitor(every_s=0.1)
     janitor.start()
@@ -33,6 +33,7 @@ def tell(engine: Engine, out: Console) -> None:
         vanished = story.a_worker_that_vanishes()
         story.a_job_that_is_cancelled()
         story.a_dead_letter_that_is_redriven()
+        story.a_flow_with_an_approval()
         story.the_log_of(vanished)
     finally:
         janitor.stop()
@@ -112,6 +113,31 @@ class Story:
         )
         job = self.claimed("sync", worker="w1")
         self.said(engine.succeed(job), "worker:w1 reports success")
+
+    def a_flow_with_an_approval(self) -> None:
+        self.scene(
+            "A flow of three stages: two tasks side by side, somebody who approves, one task that builds on them"
+        )
+        engine = self.engine
+        flow = engine.submit_flow(
+            "report",
+            [
+                StageSpec("fetch", [TaskSpec("fetch", {"shop": shop}) for shop in ("north", "south")]),
+                StageSpec("check", [TaskSpec("check")], approval=Approval(owner="ann", reason="looks at the figures")),
+                StageSpec("send", [TaskSpec("send")]),
+            ],
+        )
+        self.line(flow.state, "user:anonymous submits a flow with the stages fetch, check and send")
+        for sold in (3, 4):
+            self.said(engine.succeed(self.claimed("fetch", worker="w1"), sold), f"worker:w1 reports {sold} sold")
+        self.line(engine.flow(flow.id).state, engine.explain(flow.id)[0].message)
+        approved = engine.approve_stage(flow.stages[1], actor_name="ann", note="looks right")
+        self.line(approved.state, "user:ann approves the stage")
+        self.said(engine.succeed(self.claimed("check", worker="w2")), "worker:w2 reports success")
+        job = self.claimed("send", worker="w2")
+        total = sum(engine.inputs(job.id)["stages"]["fetch"])
+        self.said(engine.succeed(job, total), f"worker:w2 sends the total of what the first stage gave: {total}")
+        self.line(engine.flow(flow.id).state, f"the flow, {engine.progress(flow.id).percentage} % done")
 
     def the_log_of(self, task_id: str) -> None:
         self.scene("The log of the job whose worker vanished: one event for each transition")

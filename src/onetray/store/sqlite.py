@@ -281,6 +281,8 @@ class SqliteStore(Store):
 
     def migrate(self) -> list[int]:
         applied = []
+        # Refuses what is another program's: nothing is added to it.
+        self.version()
         with self._writing:
             for number in migrations(SQLITE):
                 try:

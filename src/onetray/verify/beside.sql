@@ -2,11 +2,11 @@
 
 -- pass: counts
 -- Not a pass over violations: how much there was to look at.
-SELECT (SELECT count(*) FROM onetray.task) AS tasks, (SELECT count(*) FROM onetray.flow) AS flows,
-    (SELECT count(*) FROM onetray.stage) AS stages, (SELECT count(*) FROM onetray.event) AS events,
+SELECT (SELECT count(*) FROM onetray.task) AS tasks, (SELECT count(*) FROM onetray.event) AS events,
     (SELECT count(*) FROM onetray.ready) AS ready, (SELECT count(*) FROM onetray.due) AS due,
     (SELECT count(*) FROM onetray.lease) AS leases, (SELECT count(*) FROM onetray.idempotency) AS idempotency_keys,
-    (SELECT count(*) FROM onetray.dead_letter) AS dead_letters
+    (SELECT count(*) FROM onetray.dead_letter) AS dead_letters, (SELECT count(*) FROM onetray.flow) AS flows,
+    (SELECT count(*) FROM onetray.stage) AS stages
 
 -- pass: keys
 -- check: 10 key_of_job: an idempotency key names a job that is there, of its own kind

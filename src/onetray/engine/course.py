@@ -233,6 +233,8 @@ def collected(family: Family, stage: StageRow) -> str | None:
     limits = family.scope.limits
     if stage.collect == "none" or not stage.succeeded or stage.total > limits.collected:
         return None
+    if family.scope.tx.query("size_of_results", stage=stage.key)[0][0] > limits.result_bytes:
+        return None
     rows = family.scope.tx.query("results_of_stage", stage=stage.key, after=0, limit=limits.collected)
     found = [result for *_, state, result in rows if state == SUCCEEDED]
     text = (found[-1] or "null") if stage.collect == "one" else f"[{','.join(r or 'null' for r in found)}]"

@@ -26,6 +26,8 @@ def bury(
     cause: str | None = None,
 ) -> Row:
     """Move a task to the dead letters after a command, and have its letter written."""
+    if row.stage is not None and reason == "exhausted_retries" and scope.family.flows[row.job].compensates is not None:
+        reason = "compensation_failed"
     moves.letters.append(Letter(row, reason, stage, error_json))
     moved = moves.add(
         TASK.dead_letter,

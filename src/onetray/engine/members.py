@@ -362,13 +362,13 @@ def control_task(family: Family, flow: FlowRow, stage: StageRow) -> None:
     family.write_moves()
     control = orjson.loads(tx.query("specs_of_stage", key=stage.key)[0][0])
     config = tx.query("data_of_flow", key=flow.key)[0][0]
-    found = tx.query("results_before", job=flow.key, ord=stage.ord)
-    results = ",".join(f"{_json(name)}:{result or 'null'}" for name, result in found)
+    # What is too large to be handed on is read by whoever decides.
+    results = "null"
+    if tx.query("size_before", job=flow.key, ord=stage.ord)[0][0] <= scope.limits.payload_bytes:
+        found = tx.query("results_before", job=flow.key, ord=stage.ord)
+        results = "{" + ",".join(f"{_json(name)}:{result or 'null'}" for name, result in found) + "}"
     asked = _json(control["payload"])
-    body = f'{{"stage":{_json(stage.name)},"config":{config},"results":{{{results}}},"payload":{asked}}}'
-    if len(body.encode()) > 2 * scope.limits.payload_bytes:
-        # Too large to hand on: whoever decides reads them one by one.
-        body = f'{{"stage":{_json(stage.name)},"config":{config},"results":null,"payload":{asked}}}'
+    body = f'{{"stage":{_json(stage.name)},"config":{config},"results":{results},"payload":{asked}}}'
     spec = Spec(
         control["ns"], control["queue"], control["kind"], control["policy"], control["max_attempts"],
         control["priority"], None, body, ENGINE, flow.correlation_id, flow.trace, "condition", job=flow.key,

@@ -164,6 +164,12 @@ WHERE t.id {in:ids:uuid} AND t.job = :job
 SELECT t.key, CAST(t.id AS text), t.name, t.state, t.result FROM onetray.task AS t
 WHERE t.stage = :stage AND t.key > :after AND t.control = 0 ORDER BY t.stage, t.key LIMIT :limit
 
+-- name: size_of_results
+SELECT coalesce(sum(length(t.result)), 0) FROM onetray.task AS t WHERE t.stage = :stage AND t.control = 0
+
+-- name: size_before
+SELECT coalesce(sum(length(s.result)), 0) FROM onetray.stage AS s WHERE s.job = :job AND s.ord < :ord
+
 -- name: results_before
 -- What the stages before one have given.
 SELECT s.name, s.result FROM onetray.stage AS s

@@ -127,6 +127,13 @@ def redrive_member(scope: Scope, c: Redrive, row: Row) -> Verdict:
         *_, copies = _again(scope, flow, stage.name, by, c.cause or "redrive", c.trace)
         course.settle(scope)
         new = copies.get(row.key)
+    elif row.state == SUCCEEDED:
+        return Verdict(
+            error=IllegalTransition(
+                "it has succeeded, and its flow goes on: there is nothing to run again",
+                **{"from": row.state, "attempted": "redrive", "allowed": []},
+            )
+        )
     elif stage.state in STAGE.terminal or stage.ending is not None or flow.ending is not None or row.control:
         return Verdict(
             error=IllegalTransition(

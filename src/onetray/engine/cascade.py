@@ -61,14 +61,20 @@ def ask_to_stop(family: Family, moves: Moves, row: Row, flow: FlowRow, stage: St
     family.scope.rows[row.key] = row._replace(cancel_at=now)
 
 
-def close(family: Family, stage: StageRow) -> None:
-    """Let nothing more of a stage be claimed. Waits for claims that are being made, and finds their rows gone."""
+def close(family: Family, stage: StageRow, *, control: bool = True) -> None:
+    """Let nothing more of a stage be claimed, its control task included or not.
+
+    Waits for claims that are being made, and finds their rows gone.
+    """
     tx, after = family.scope.tx, 0
     while True:
-        found = tx.query("queued_of_stage", stage=stage.key, after=after, limit=PAGE)
+        found = tx.query("queued_of_stage", stage=stage.key, after=after, most=int(control), limit=PAGE)
         if found:
             columns = {"key": [r[0] for r in found], "queue": [r[1] for r in found], "rank": [r[2] for r in found]}
             tx.batch("delete_ready", columns)
+            timed = [r for r in found if r[4]]
+            if timed:
+                tx.batch("delete_due", {"at": [r[3] for r in timed], "key": [r[0] for r in timed], "what": RUN})
             after = found[-1][0]
         if len(found) < PAGE:
             return

@@ -133,7 +133,7 @@ def _take_answers(family: Family) -> None:
         elif not answer:
             family.last_words[stage.key] = STAGE.skip, ENGINE, "its condition is not met"
             wind_down(family, stage, SKIPPED, "its condition is not met")
-        elif stage.state == CREATED:
+        else:
             turn(family, stage, answer=answer)
 
 
@@ -323,8 +323,9 @@ def wait_here(
     flow = family.flows[stage.job]
     stage = ask(family, stage, by, approval, cause, trace)
     if flow.current == stage.key:
-        close(family, stage)
-        _set_deadline(family, stage)
+        close(family, stage, control=False)
+        if stage.deciding is None:
+            _set_deadline(family, stage)
     family.touch(stage)
     return family.stages[stage.key]
 

@@ -240,8 +240,6 @@ def _wait(scope: Scope, c: WaitStage, flow: FlowRow, stage: StageRow, *__: Any) 
 def _has_its_turn(flow: FlowRow, stage: StageRow) -> None:
     if flow.current != stage.key or flow.state == CREATED:
         raise Conflict(f"it is not the turn of stage {stage.name!r}: the stage before it has not ended", stage=stage.id)
-    if stage.deciding is not None:
-        raise Conflict(f"the condition of stage {stage.name!r} is being decided: ask again", stage=stage.id)
 
 
 def _answer(scope: Scope, stage: StageRow, c: Answer, verdict: str, given: Any = None) -> str:
@@ -259,6 +257,8 @@ def _approve(scope: Scope, c: ApproveStage, flow: FlowRow, stage: StageRow, *__:
     must_be_open(STAGE, stage, "approve", c.actor)
     must(STAGE, STAGE.approve, stage, c)
     _has_its_turn(flow, stage)
+    if stage.deciding is not None:
+        raise Conflict(f"the condition of stage {stage.name!r} is being decided: ask again", stage=stage.id)
     approval = scope.tx.query("specs_of_stage", key=stage.key)[0][2]
     form = orjson.loads(approval).get("form") if approval else None
     if form is not None and c.actor != SYSTEM:

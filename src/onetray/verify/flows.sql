@@ -61,6 +61,7 @@ WITH counted AS (
     SELECT s.job, count(*) AS stages, max(s.ord) AS last_ord, min(s.ord) AS first_ord,
         sum(CASE WHEN s.state IN ({stage_terminal}) THEN 0 ELSE 1 END) AS open,
         min(CASE WHEN s.state IN ({stage_terminal}) THEN NULL ELSE s.ord END) AS first_open,
+        sum(CASE WHEN s.state NOT IN ({stage_terminal}) AND s.ending IS NOT NULL THEN 1 ELSE 0 END) AS being_ended,
         sum(CASE WHEN s.state = {stage_state:succeeded} THEN 1 ELSE 0 END) AS succeeded,
         sum(CASE WHEN s.state = {stage_state:partial} THEN 1 ELSE 0 END) AS partial,
         sum(CASE WHEN s.state = {stage_state:skipped} THEN 1 ELSE 0 END) AS skipped,
@@ -79,7 +80,7 @@ SELECT f.key AS flow, CAST(f.id AS text) AS id, f.state, f.roll_up, f.sealed, f.
         OR f.skipped <> coalesce(c.skipped, 0) OR f.ignored <> coalesce(c.ignored, 0) AS flow_counts,
     c.first_ord <> 1 OR c.last_ord <> c.stages AS stage_orders,
     f.state <> {flow_state:created} AND f.state NOT IN ({flow_terminal}) AND f.ending IS NULL AND c.first_open IS NOT NULL
-        AND k.ord IS DISTINCT FROM c.first_open AS current,
+        AND c.being_ended = 0 AND k.ord IS DISTINCT FROM c.first_open AS current,
     f.state NOT IN ({flow_terminal}, {flow_state:created}, {flow_state:paused}) AND f.ending IS NULL AND (
         f.stages_open = 0 AND (f.sealed = 2 OR f.sealed = 1 AND f.stages > 0)
         OR (f.state = {flow_state:waiting}) <> coalesce(k.state = {stage_state:waiting}

@@ -122,10 +122,10 @@ WHERE t.stage = :stage AND t.key > :after AND t.key <= :upto AND t.state IN ({ta
 ON CONFLICT (at, task, what) DO UPDATE SET fence = excluded.fence
 
 -- name: queued_of_stage
--- Those that may have a ready row, to take it from them.
-SELECT t.key, t.queue, -t.priority FROM onetray.task AS t
-WHERE t.stage = :stage AND t.key > :after AND t.state IN ({task.first}) AND t.unmet = 0 ORDER BY t.stage, t.key
-LIMIT :limit
+-- Those that may have a ready row, or a due row that would give them one, to take it from them.
+SELECT t.key, t.queue, -t.priority, t.run_at, CASE WHEN t.run_at > t.created_at THEN 1 ELSE 0 END FROM onetray.task AS t
+WHERE t.stage = :stage AND t.key > :after AND t.state IN ({task.first}) AND t.unmet = 0 AND t.control <= :most
+ORDER BY t.stage, t.key LIMIT :limit
 
 -- name: unheld_tasks
 -- Open tasks of a stage that no worker has, to be cancelled.
@@ -154,10 +154,10 @@ INSERT INTO onetray.dependency (needs, task) SELECT b.needs, b.task {from_batch}
 -- name: members_named
 -- Tasks of a flow by their names or ids: what a new one may depend on.
 SELECT t.key, t.name, CAST(t.id AS text), t.state, s.ord FROM onetray.task AS t JOIN onetray.stage AS s ON s.key = t.stage
-WHERE t.job = :job AND t.name {in:names:text}
+WHERE t.job = :job AND t.name {in:names:text} AND t.control = 0
 UNION SELECT t.key, t.name, CAST(t.id AS text), t.state, s.ord FROM onetray.task AS t
     JOIN onetray.stage AS s ON s.key = t.stage
-WHERE t.id {in:ids:uuid} AND t.job = :job
+WHERE t.id {in:ids:uuid} AND t.job = :job AND t.control = 0
 
 -- name: results_of_stage
 -- In the order of the tasks' keys.

@@ -55,6 +55,8 @@ class FlowCounts(Protocol):
     @property
     def cancelled(self) -> int: ...
     @property
+    def ignored(self) -> int: ...
+    @property
     def sealed(self) -> int: ...
 
 
@@ -96,7 +98,8 @@ def flow_is_done(flow: FlowCounts) -> bool:
 def flow_outcome(policy: str, flow: FlowCounts, cancelling: bool = False) -> str:
     """How a flow ends whose stages have all ended. Skipped and ignored ones do not spoil it."""
     some = flow.succeeded + flow.partial > 0
-    if cancelling and (flow.cancelled or not flow_is_done(flow)):
+    # One that was cancelled counts as ignored where its stage says so.
+    if cancelling and (flow.cancelled or flow.ignored or not flow_is_done(flow)):
         return CANCELLED
     if flow.failed:
         return PARTIAL if policy == MIXED and some else FAILED

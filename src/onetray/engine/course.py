@@ -370,7 +370,9 @@ def _decide_flow(family: Family, flow: FlowRow) -> None:
     if flow.state in FLOW.terminal:
         return
     cancelling = flow.ending == CANCELLED
-    if flow.ending is not None and not flow.stages_open:
+    if flow.ending is not None and flow.state == CREATED and not flow.stages_open:
+        _end_flow(family, flow, flow.ending)
+    elif flow.ending is not None and not flow.stages_open:
         _end_flow(family, flow, FAILED if flow.ending == FAILED else flow_outcome(flow.roll_up, flow, cancelling))
     elif flow.ending is None and flow.state != CREATED and flow_is_done(flow):
         _end_flow(family, flow, flow_outcome(flow.roll_up, flow))

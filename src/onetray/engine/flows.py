@@ -27,7 +27,7 @@ from onetray.engine.members import (
 from onetray.engine.moves import actor
 from onetray.engine.scope import Scope
 from onetray.engine.submit import take_keys
-from onetray.errors import Conflict, IllegalTransition, NameTaken, NotFound, OnetrayError
+from onetray.errors import Conflict, IllegalTransition, InvalidInput, NameTaken, NotFound
 from onetray.flowcommands import (
     AddStage,
     AddTasks,
@@ -111,7 +111,8 @@ def carry_out(
     """One command about a flow or a stage, and all that follows from it."""
     try:
         verdict = HANDLERS[command.verb](scope, command, flow, stage, drafts, i)
-    except OnetrayError as e:
+    except (Conflict, NotFound, InvalidInput) as e:
+        # Refused before anything was written. Whatever else goes wrong ends the transaction.
         verdict = Verdict(error=e)
     scope.answer(i, verdict)
 

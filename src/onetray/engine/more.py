@@ -11,7 +11,7 @@ import orjson
 
 from onetray.engine.members import add_members, known_members, resolve, write_context
 from onetray.engine.moves import told
-from onetray.errors import IllegalTransition, InvalidInput, NotFound, OnetrayError
+from onetray.errors import Conflict, IllegalTransition, InvalidInput, NotFound
 from onetray.flowmodel import More, StageRow
 from onetray.lifecycle import STAGE, SUCCEEDED
 from onetray.model import Row, Verdict
@@ -38,7 +38,7 @@ def refused(scope: Scope, i: int, command: Succeed, row: Row) -> Verdict | None:
         members = _members(scope, i, row)
         known = known_members(scope, scope.family.flows[row.job], [member for _, member in members])
         resolve([(stage.ord, member) for stage, member in members], known)
-    except OnetrayError as e:
+    except (Conflict, NotFound, InvalidInput) as e:
         return Verdict(error=e)
     return None
 

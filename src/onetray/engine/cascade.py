@@ -72,9 +72,6 @@ def close(family: Family, stage: StageRow, *, control: bool = True) -> None:
         if found:
             columns = {"key": [r[0] for r in found], "queue": [r[1] for r in found], "rank": [r[2] for r in found]}
             tx.batch("delete_ready", columns)
-            timed = [r for r in found if r[4]]
-            if timed:
-                tx.batch("delete_due", {"at": [r[3] for r in timed], "key": [r[0] for r in timed], "what": RUN})
             after = found[-1][0]
         if len(found) < PAGE:
             return

@@ -122,8 +122,8 @@ WHERE t.stage = :stage AND t.key > :after AND t.key <= :upto AND t.state IN ({ta
 ON CONFLICT (at, task, what) DO UPDATE SET fence = excluded.fence
 
 -- name: queued_of_stage
--- Those that may have a ready row, or a due row that would give them one, to take it from them.
-SELECT t.key, t.queue, -t.priority, t.run_at, CASE WHEN t.run_at > t.created_at THEN 1 ELSE 0 END FROM onetray.task AS t
+-- Those that may have a ready row, to take it from them. Due rows stay: a janitor may hold them, and wait for the flow.
+SELECT t.key, t.queue, -t.priority FROM onetray.task AS t
 WHERE t.stage = :stage AND t.key > :after AND t.state IN ({task.first}) AND t.unmet = 0 AND t.control <= :most
 ORDER BY t.stage, t.key LIMIT :limit
 

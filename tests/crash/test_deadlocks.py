@@ -13,6 +13,7 @@ from onetray import points
 from onetray.clock import VirtualClock
 from onetray.commands import Beat, SetPriority
 from onetray.config import EngineConfig
+from onetray.flowmodel import StageSpec, TaskSpec
 from onetray.model import Policy
 from tests.support import fleet
 from tests.support.audit import audit, deadlocks
@@ -221,3 +222,26 @@ def test_a_janitor_that_waited_for_a_reschedule_leaves_the_task_to_its_new_due_r
         must_verify(engine)
         assert sweeper.do_due() == 1
         assert len(sweeper.claim(worker="w")) == 1
+
+
+def test_a_resume_and_a_janitor_that_want_the_same_due_row_do_not_deadlock(
+    pg_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The janitor held the due row and wanted the flow; the resume held the flow and wrote the due row again."""
+    clock = VirtualClock()
+    later = VirtualClock(clock.now() + 6_000_000)  # The task is due for the janitor and not yet for the resume.
+    with engine_on(pg_url, clock, config=ONE) as engine, engine_on(pg_url, later) as sweeper:
+        flow = engine.submit_flow("f", [StageSpec("one", [TaskSpec("mail", delay_s=5)])])
+        engine.pause_flow(flow.id)
+        sweeper.store.names.refresh()
+        swept: list[threading.Thread] = []
+
+        def sweep() -> None:
+            swept.append(started("sweep", sweeper.do_due))
+            fleet.wait_until(lambda: somebody_waits(pg_url))
+
+        with stop_once_at("flows_locked", COMMITTER, sweep, monkeypatch):
+            engine.resume_flow(flow.id)
+            swept[0].join(30)
+        assert len(sweeper.claim(worker="w")) == 1
+    assert deadlocks(pg_url) == 0

@@ -104,10 +104,12 @@ WHERE t.stage = :stage AND t.key > :after AND t.key <= :upto AND t.state IN ({ta
 ON CONFLICT DO NOTHING
 
 -- name: open_due
+-- A row that is there is left alone: a janitor may hold it, and wait for the flow.
 INSERT INTO onetray.due (at, task, what, fence)
 SELECT t.run_at, t.key, :what, t.fence FROM onetray.task AS t
 WHERE t.stage = :stage AND t.key > :after AND t.key <= :upto AND t.state IN ({task.first}) AND t.unmet = 0
-    AND t.control = 0 AND t.run_at > :at
+    AND t.control = 0 AND t.run_at > :at AND NOT EXISTS (SELECT 1 FROM onetray.due AS d
+        WHERE d.at = t.run_at AND d.task = t.key AND d.what = :what AND d.fence = t.fence)
 ON CONFLICT (at, task, what) DO UPDATE SET fence = excluded.fence
 
 -- name: policies_of_stage

@@ -245,3 +245,26 @@ def test_a_resume_and_a_janitor_that_want_the_same_due_row_do_not_deadlock(
             swept[0].join(30)
         assert len(sweeper.claim(worker="w")) == 1
     assert deadlocks(pg_url) == 0
+
+
+def test_a_claim_that_a_cancel_of_the_flow_waited_for_comes_before_it_in_the_log(
+    pg_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cancel was noted before it waited for the claim, so that the log told of a claim after the cancel."""
+    clock = VirtualClock()
+    with engine_on(pg_url, clock, config=ONE) as engine, engine_on(pg_url, clock) as other:
+        flow = engine.submit_flow("f", [StageSpec("one", [TaskSpec("mail")])])
+        other.store.names.refresh()
+        cancel: list[threading.Thread] = []
+
+        def interfere() -> None:
+            cancel.append(started("cancel", lambda: other.cancel_flow(flow.id, hard=True)))
+            fleet.wait_until(lambda: somebody_waits(pg_url))
+
+        with stop_once_at("moving", COMMITTER, interfere, monkeypatch):
+            engine.claim(worker="w")
+        cancel[0].join(30)
+        assert engine.flow(flow.id).state == "cancelled"
+        types = [event.type for event in engine.flow_events(flow.id)]
+        assert types.index("task.claimed") < types.index("flow.cancel_requested")
+    assert deadlocks(pg_url) == 0

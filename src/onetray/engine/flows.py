@@ -201,6 +201,10 @@ def _cancel(scope: Scope, c: CancelFlow, flow: FlowRow, _: object, *__: Any) -> 
     if flow.ending is not None and (flow.ending_how == "hard" or how == "soft"):
         return placed(scope, flow, c, repeated=True)
     why = c.cause or f"the flow was cancelled by {by(c)}"
+    stage = scope.family.current(flow)
+    if stage is not None:
+        # Before the note: a claim that is being made comes before the cancel in the log too.
+        close(scope.family, stage)
     scope.family.note_flow(flow.key, "flow.cancel_requested", by(c), cause=c.cause, trace=c.trace, hard=c.hard)
     course.end_flow_early(scope.family, flow, CANCELLED, how, why, by(c))
     return placed(scope, flow, c)

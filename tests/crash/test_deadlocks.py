@@ -13,14 +13,24 @@ from onetray import points
 from onetray.clock import VirtualClock
 from onetray.commands import Beat, SetPriority
 from onetray.config import EngineConfig
+from onetray.flowcommands import CancelFlow, PauseFlow
 from onetray.flowmodel import StageSpec, TaskSpec
 from onetray.model import Policy
 from tests.support import fleet
 from tests.support.audit import audit, deadlocks
 from tests.support.engines import engine_on, must_verify
-from tests.support.rivals import prepare, rival
+from tests.support.rivals import prepare, prepare_flows, rival
 
 ROUND_S = 3.0
+MARKS = {
+    "claim": "task.claimed",
+    "report": "task.started",
+    "expire": "task.lease_expired",
+    "cancel_flow": "flow.cancelled",
+    "pause_flow": "flow.resumed",
+    "touch_flows": "task.priority_set",
+}
+"""The events by which a rival is seen to have done something."""
 ONE, COMMITTER = EngineConfig(committers=1), "onetray-committer-0"
 
 
@@ -39,6 +49,27 @@ def test_rivals_for_the_same_tasks_never_deadlock(rivals: tuple[str, ...], pg_ur
         assert all(rounds > 0 for _, rounds in done), done
         found = audit(engine.store)
         assert not found.faults, found.faults
+    assert deadlocks(pg_url) == 0
+
+
+@pytest.mark.parametrize(
+    "rivals",
+    [
+        ("claim", "cancel_flow", "claim", "cancel_flow"),
+        ("pause_flow", "claim", "report", "pause_flow", "expire"),
+        ("touch_flows", "touch_flows", "report", "pause_flow", "expire"),
+        ("expire", "cancel_flow", "claim", "expire", "cancel_flow"),
+    ],
+    ids="-".join,
+)
+def test_rivals_for_the_same_flows_never_deadlock(rivals: tuple[str, ...], pg_url: str) -> None:
+    with engine_on(pg_url) as engine:
+        prepare_flows(engine)
+        plans = [(pg_url, what, n, ROUND_S) for n, what in enumerate(rivals)]
+        done = fleet.run_all(rival, plans, 60, prepared=True)
+        assert all(rounds > 0 for _, rounds in done), done
+        seen = {type_ for (type_,) in engine.store.read_sql("SELECT DISTINCT type FROM onetray.event")}
+        assert {MARKS[what] for what in rivals} <= seen
     assert deadlocks(pg_url) == 0
 
 
@@ -140,6 +171,23 @@ def test_beats_for_the_same_leases_in_opposite_order_do_not_deadlock(pg_url: str
             rude.rollback()
         for call in calls:
             call.join(30)
+    assert deadlocks(pg_url) == 0
+
+
+def test_batches_about_the_same_two_flows_in_opposite_order_do_not_deadlock(pg_url: str) -> None:
+    with engine_on(pg_url) as engine:
+        one, two = (engine.submit_flow("f", [StageSpec("one", [TaskSpec("mail")] * 2)]) for _ in range(2))
+        with psycopg.connect(pg_url) as rude:
+            rude.execute("SELECT 1 FROM onetray.flow ORDER BY key LIMIT 1 FOR UPDATE")
+            calls = [started("one", engine.run, [PauseFlow(one.id), SetPriority(task=two.tasks[0], priority=1)])]
+            fleet.wait_until(lambda: waiting(pg_url) == 1)
+            calls += [started("two", engine.run, [CancelFlow(two.id), SetPriority(task=one.tasks[0], priority=1)])]
+            fleet.wait_until(lambda: waiting(pg_url) == 2)
+            rude.rollback()
+        for call in calls:
+            call.join(30)
+        assert [engine.flow(flow.id).state for flow in (one, two)] == ["paused", "cancelled"]
+        assert engine.task(one.tasks[0]).priority == 1
     assert deadlocks(pg_url) == 0
 
 

@@ -1,4 +1,4 @@
-"""Pairs of processes that name the same tasks in ways that would deadlock without one order of locks."""
+"""Pairs of processes that name the same tasks or flows in ways that would deadlock without one order of locks."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from typing import Any
 from onetray.commands import Beat, Cancel, Claim, Command, Fail, Release, Reschedule, SetPriority, Start, Submit
 from onetray.config import EngineConfig
 from onetray.engine import Engine
+from onetray.flowcommands import AddTasks, CancelFlow, PauseFlow, ResumeFlow, SubmitFlow
+from onetray.flowmodel import StageSpec, TaskSpec
 from onetray.model import Policy
 
 TASKS = 60
+FLOWS, MEMBERS = 6, 10
 POLICY = Policy(max_attempts=1000, backoff_base_s=0.001, backoff_max_s=0.005, lease_s=0.05, cancel_grace_s=0.005)
 Round = Callable[[Engine, random.Random], None]
 
@@ -21,6 +24,17 @@ def prepare(engine: Engine) -> None:
     engine.configure("rival", POLICY)
     for verdict in engine.run([Submit(kind="rival", payload=n) for n in range(TASKS)]):
         verdict.unwrap()
+
+
+def prepare_flows(engine: Engine) -> None:
+    engine.configure("rival", POLICY)
+    for verdict in engine.run([_flow() for _ in range(FLOWS)]):
+        verdict.unwrap()
+
+
+def _flow() -> SubmitFlow:
+    """It goes on for as long as somebody wants something of it."""
+    return SubmitFlow(name="f", stages=[StageSpec("a", [TaskSpec("rival")] * MEMBERS, sealed=False)], roll_up="drain")
 
 
 def rival(url: str, what: str, number: int, seconds: float) -> list[Any]:
@@ -86,6 +100,42 @@ def _beat_for_others(engine: Engine, chance: random.Random) -> None:
     _run(engine, [Beat(task=k, lease_s=0.05) for k in _some(chance)])
 
 
+def _open_flows(engine: Engine, chance: random.Random) -> list[tuple[str, str]]:
+    """Flows that have not ended, each with its stage, in any order."""
+    found = engine.store.read_sql(
+        "SELECT CAST(f.id AS text), CAST(s.id AS text) FROM onetray.flow AS f JOIN onetray.stage AS s ON s.job = f.key "
+        "WHERE f.finished_at IS NULL"
+    )
+    chance.shuffle(found)
+    return [(flow, stage) for flow, stage in found]
+
+
+def _cancel_flows(engine: Engine, chance: random.Random) -> None:
+    """Cancel two, and see to it that there are enough."""
+    flows = _open_flows(engine, chance)
+    commands: list[Command] = [CancelFlow(flow, hard=chance.random() < 0.5) for flow, _ in flows[:2]]
+    _run(engine, commands + [_flow() for _ in range(FLOWS - len(flows) + 2)])
+
+
+def _pause_flows(engine: Engine, chance: random.Random) -> None:
+    flows = [flow for flow, _ in _open_flows(engine, chance)[:3]]
+    _run(engine, [PauseFlow(flow) for flow in flows])
+    chance.shuffle(flows)
+    _run(engine, [ResumeFlow(flow) for flow in flows])
+
+
+def _touch_two_flows(engine: Engine, chance: random.Random) -> None:
+    """One batch about the tasks of one flow and the stage of another, in any order."""
+    commands: list[Command] = [
+        AddTasks(stage, tasks=[TaskSpec("rival", delay_s=chance.choice((0.0, 0.005)))])
+        for _, stage in _open_flows(engine, chance)[:2]
+    ]
+    newest = engine.store.read_sql("SELECT max(key) FROM onetray.task")[0][0]
+    commands += [SetPriority(task=newest - chance.randint(0, 60), priority=chance.randint(-3, 3)) for _ in range(5)]
+    chance.shuffle(commands)
+    _run(engine, commands)
+
+
 ROUNDS: dict[str, Round] = {
     "set_priority": _set_priorities,
     "cancel": _cancel_and_submit,
@@ -94,4 +144,7 @@ ROUNDS: dict[str, Round] = {
     "expire": _expire,
     "put_off": _put_off,
     "beat": _beat_for_others,
+    "cancel_flow": _cancel_flows,
+    "pause_flow": _pause_flows,
+    "touch_flows": _touch_two_flows,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import psycopg
@@ -13,6 +13,7 @@ from onetray import points
 from onetray.clock import VirtualClock
 from onetray.commands import Beat, SetPriority
 from onetray.config import EngineConfig
+from onetray.engine import Engine
 from onetray.flowcommands import CancelFlow, PauseFlow
 from onetray.flowmodel import StageSpec, TaskSpec
 from onetray.model import Policy
@@ -272,15 +273,26 @@ def test_a_janitor_that_waited_for_a_reschedule_leaves_the_task_to_its_new_due_r
         assert len(sweeper.claim(worker="w")) == 1
 
 
+def _a_delayed_task(engine: Engine) -> str:
+    return engine.submit_flow("f", [StageSpec("one", [TaskSpec("mail", delay_s=5)])]).id
+
+
+def _a_condition_that_is_tried_again(engine: Engine) -> str:
+    flow = engine.submit_flow("f", [StageSpec("one", [TaskSpec("mail")], when=TaskSpec("mail"))])
+    engine.fail(engine.claim(worker="w")[0], "not now", retry_after_s=5)
+    return flow.id
+
+
+@pytest.mark.parametrize("submit", [_a_delayed_task, _a_condition_that_is_tried_again])
 def test_a_resume_and_a_janitor_that_want_the_same_due_row_do_not_deadlock(
-    pg_url: str, monkeypatch: pytest.MonkeyPatch
+    submit: Callable[[Engine], str], pg_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The janitor held the due row and wanted the flow; the resume held the flow and wrote the due row again."""
     clock = VirtualClock()
     later = VirtualClock(clock.now() + 6_000_000)  # The task is due for the janitor and not yet for the resume.
     with engine_on(pg_url, clock, config=ONE) as engine, engine_on(pg_url, later) as sweeper:
-        flow = engine.submit_flow("f", [StageSpec("one", [TaskSpec("mail", delay_s=5)])])
-        engine.pause_flow(flow.id)
+        flow = submit(engine)
+        engine.pause_flow(flow)
         sweeper.store.names.refresh()
         swept: list[threading.Thread] = []
 
@@ -289,7 +301,7 @@ def test_a_resume_and_a_janitor_that_want_the_same_due_row_do_not_deadlock(
             fleet.wait_until(lambda: somebody_waits(pg_url))
 
         with stop_once_at("flows_locked", COMMITTER, sweep, monkeypatch):
-            engine.resume_flow(flow.id)
+            engine.resume_flow(flow)
             swept[0].join(30)
         assert len(sweeper.claim(worker="w")) == 1
     assert deadlocks(pg_url) == 0

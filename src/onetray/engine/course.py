@@ -16,7 +16,7 @@ from onetray.engine.amends import compensate, note_outcome
 from onetray.engine.cascade import STEP, cancel_some, close, release
 from onetray.engine.family import ENGINE, Family
 from onetray.engine.members import control_task
-from onetray.engine.moves import APPROVAL, CASCADE, Moves, told
+from onetray.engine.moves import APPROVAL, CASCADE, RUN, Moves, told
 from onetray.flowmodel import FlowRow, StageRow
 from onetray.lifecycle import (
     CANCELLED,
@@ -357,9 +357,11 @@ def resume_here(family: Family, flow: FlowRow) -> None:
 
 
 def _requeue(family: Family, key: int) -> None:
-    moves = Moves(family.scope)
-    for row in family.scope.tx.lock([key]):
-        if row.state == QUEUED and not family.holds_back(row):
+    moves, tx = Moves(family.scope), family.scope.tx
+    for row in tx.lock([key]):
+        # A due row that is there is left alone: a janitor may hold it, and wait for the flow.
+        timed = row.run_at > tx.now and tx.query("due_there", at=row.run_at, key=key, what=RUN, fence=row.fence)
+        if row.state == QUEUED and not timed and not family.holds_back(row):
             moves.enter_queue(row)
     moves.flush()
 

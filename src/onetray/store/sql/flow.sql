@@ -112,6 +112,9 @@ WHERE t.stage = :stage AND t.key > :after AND t.key <= :upto AND t.state IN ({ta
         WHERE d.at = t.run_at AND d.task = t.key AND d.what = :what AND d.fence = t.fence)
 ON CONFLICT (at, task, what) DO UPDATE SET fence = excluded.fence
 
+-- name: due_there
+SELECT 1 FROM onetray.due AS d WHERE d.at = :at AND d.task = :key AND d.what = :what AND d.fence = :fence
+
 -- name: policies_of_stage
 SELECT DISTINCT t.policy FROM onetray.task AS t
 WHERE t.stage = :stage AND t.key > :after AND t.key <= :upto AND t.state IN ({task.first})

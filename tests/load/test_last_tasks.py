@@ -1,0 +1,39 @@
+"""The last tasks of a stage end at the same moment: the stage ends once, and the next one gets its turn."""
+
+from __future__ import annotations
+
+from tests.support.siblings import ACTS, RACES, STAGES, Outcome, run_races
+
+# `./go soak flows` has two thousand stages for each race.
+RACING, MIXED = 60, 16
+
+
+def race(url: str, races: tuple[str, ...], stages: int) -> Outcome:
+    outcome = run_races(url, races, stages, limit_s=60)
+    assert not outcome.faults, (str(outcome), outcome.faults[:20])
+    return outcome
+
+
+def test_eight_siblings_that_report_at_once_end_their_stage_and_open_the_next(pg_url: str) -> None:
+    outcome = race(pg_url, ("plain",), RACING)
+    assert outcome.states["stages"]["plain"] == {"succeeded": RACING}
+    assert outcome.states["flows"]["plain"] == {"succeeded": RACING // STAGES}
+    assert outcome.refused == 0
+
+
+def test_dependencies_that_end_at_once_let_their_dependent_go(pg_url: str) -> None:
+    outcome = race(pg_url, ("depend",), RACING)
+    assert outcome.states["stages"]["depend"] == {"succeeded": RACING}
+    assert outcome.refused == 0
+
+
+def test_no_stage_is_stuck_whatever_happens_to_its_flow_while_its_last_tasks_end(pg_url: str) -> None:
+    outcome = race(pg_url, RACES, MIXED)
+    assert all(outcome.acts[name] > 0 for name in ACTS), outcome.acts
+    ended = outcome.states["stages"]
+    assert ended["cancel_soft"]["cancelled"] > 0
+    assert ended["cancel_hard"]["cancelled"] > 0
+    assert ended["fail_strict"]["failed"] > 0
+    assert ended["fail_drain"]["failed"] > 0
+    for calm in ("plain", "depend", "add_tasks", "pause"):
+        assert ended[calm] == {"succeeded": MIXED}

@@ -340,7 +340,9 @@ def resolve(
                     f"a task of stage {own} needs {name!r} of stage {ord_}, which opens only after it",
                     cycle=[spec.name or "the task", name, spec.name or "the task"],
                 )
-            needs.setdefault(spec.key, []).append((key, state == SUCCEEDED))
+            # A task may be named twice, by its name and by its id.
+            if all(key != other for other, _ in needs.setdefault(spec.key, [])):
+                needs[spec.key].append((key, state == SUCCEEDED))
             if state in TASK.terminal and state != SUCCEEDED:
                 hopeless[spec.key] = name
     return needs, hopeless

@@ -185,7 +185,7 @@ SELECT CAST(t.id AS text), t.name, t.result FROM onetray.dependency AS d JOIN on
 WHERE d.task = :task ORDER BY t.key
 
 -- name: specs_of_stage
-SELECT condition, compensate, approval, data, metadata, result FROM onetray.stage WHERE key = :key
+SELECT condition, compensate, approval, data, metadata, result, answer FROM onetray.stage WHERE key = :key
 
 -- name: data_of_flow
 SELECT data, metadata FROM onetray.flow WHERE key = :key
@@ -200,7 +200,7 @@ SELECT t.key FROM onetray.task AS t WHERE t.stage = :stage AND t.retry_of = :key
 
 -- name: members_to_copy
 -- The tasks of a stage that a retry runs again: not those whose predecessor or spawner is run again itself.
-SELECT t.key, t.queue, t.kind, t.policy, t.priority, t.max_attempts, t.trace, t.payload, t.name
+SELECT t.key, t.queue, t.kind, t.policy, t.priority, t.max_attempts, t.trace, t.payload, t.name, t.spawned_by
 FROM onetray.task AS t
 WHERE t.stage = :stage AND t.control = 0 AND t.key > :after
     AND NOT EXISTS (SELECT 1 FROM onetray.task AS o WHERE o.key = t.retry_of AND o.stage = t.stage)
@@ -213,8 +213,15 @@ SELECT d.task, d.needs FROM onetray.dependency AS d WHERE d.task {in:keys:bigint
 
 -- name: stages_to_copy
 SELECT s.key, s.ord, s.name, s.state, s.on_failure, s.sealed, s.takes_more, s.gate, s.collect, s.condition, s.compensate,
-    s.approval, s.data, s.metadata, s.result, s.metrics, s.succeeded
+    s.approval, s.data, s.metadata, s.result, s.metrics, s.succeeded, s.carried_from
 FROM onetray.stage AS s WHERE s.job = :job ORDER BY s.ord
+
+-- name: stage_carried_from
+-- Where a stage that was carried over comes from: its tasks are there, and what was asked before it was opened.
+SELECT s.key, s.carried_from, s.gate, s.condition, s.compensate FROM onetray.stage AS s WHERE s.key = :key
+
+-- name: predecessor_in_stage
+SELECT o.key FROM onetray.task AS t JOIN onetray.task AS o ON o.key = t.retry_of AND o.stage = t.stage WHERE t.key = :key
 
 -- name: flow_to_copy
 SELECT f.ns, f.kind, f.roll_up, f.sealed, f.correlation_id, f.trace, f.data, f.metadata, c.payload,

@@ -12,7 +12,7 @@ from onetray.engine import course
 from onetray.engine.members import FlowDraft, StageDraft, write_flow
 from onetray.engine.moves import actor
 from onetray.engine.submit import Spec, write_tasks
-from onetray.errors import IllegalTransition, NotFound
+from onetray.errors import Conflict, IllegalTransition, NotFound
 from onetray.flowcommands import RetryFlow
 from onetray.flowmodel import FlowRow, Placed, StageRow
 from onetray.lifecycle import CANCELLED, DEAD_LETTERED, FAILED, FLOW, PARTIAL, SKIPPED, STAGE, SUCCEEDED
@@ -32,9 +32,9 @@ def retry_flow(scope: Scope, c: RetryFlow, flow: FlowRow, *_: Any) -> Verdict:
             f"a flow that is {flow.state} has not ended: cancel it, or wait for its end, then retry it",
             **{"from": flow.state, "attempted": "retry", "allowed": list(FLOW.actions(flow.state, c.actor))},
         )
-    again = _again(scope, flow, c.from_stage, actor(c.actor, c.actor_name), c.cause, c.trace)
-    new, stages, specs = again[:3]
-    course.settle(scope)
+    by = actor(c.actor, c.actor_name)
+    draft = _again(scope, flow, c.from_stage, by, c.cause, c.trace)[0]
+    new, stages, specs = _submit(scope, draft, by, c.cause, c.trace)
     now = scope.family.flows[new.key]
     return Verdict(Placed(
         now.id, FLOW.entity, now.state, now.version, c.actor, False, tuple(s.id for s in stages),
@@ -44,8 +44,8 @@ def retry_flow(scope: Scope, c: RetryFlow, flow: FlowRow, *_: Any) -> Verdict:
 
 def _again(
     scope: Scope, flow: FlowRow, from_stage: str | None, by: str, cause: str | None, trace: str | None
-) -> tuple[FlowRow, list[StageRow], list[Spec], dict[int, Spec]]:
-    """Write and open the new flow. Also answers which new task stands for which old one."""
+) -> tuple[FlowDraft, dict[int, Spec]]:
+    """What the new flow is made from, and which new task stands for which old one. Nothing is written yet."""
     tx = scope.tx
     ((ns, kind, roll_up, sealed, correlation, old_trace, data, metadata, context, deadline_us, compensates),) = (
         tx.query("flow_to_copy", key=flow.key)
@@ -58,18 +58,40 @@ def _again(
     )  # fmt: skip
     copies: dict[int, Spec] = {}
     for key, ord_, name, state, on_failure, sealed_, takes_more, gate, collect, *rest in found:
-        control, compensate, approval, data_, metadata_, result, metrics, _ = rest
+        control, compensate, approval, data_, metadata_, result, metrics, succeeded, carried_from = rest
+        if ord_ >= start and carried_from is not None:
+            key, gate, control, compensate = _origin(scope, name, carried_from)
         stage = StageDraft(
             name, on_failure, sealed_, takes_more, gate, collect, control, compensate, approval, data_, metadata_
         )
         if ord_ < start:
             _carry_over(stage, key, state, result, metrics)
+            if state not in (SUCCEEDED, PARTIAL) and not succeeded:
+                stage.compensate = None  # It has done nothing that could be undone.
         else:
             stage.tasks = _copied(scope, flow, key, start, copies, by)
         draft.stages.append(stage)
+    return draft, copies
+
+
+def _submit(
+    scope: Scope, draft: FlowDraft, by: str, cause: str | None, trace: str | None
+) -> tuple[FlowRow, list[StageRow], list[Spec]]:
     new, stages, specs = write_flow(scope, draft)
     course.open_flow(scope.family, new, by, cause, trace)
-    return new, stages, specs, copies
+    course.settle(scope)
+    return new, stages, specs
+
+
+def _origin(scope: Scope, name: str, carried_from: int) -> tuple[int, int, str | None, str | None]:
+    """The stage in which the tasks of one that was carried over have run: key, gate, condition, compensation."""
+    before: int | None = carried_from
+    while before is not None:
+        found = scope.tx.query("stage_carried_from", key=before)
+        if not found:
+            raise Conflict(f"stage {name!r} was carried over, and the flow in which it ran was pruned: submit it anew")
+        key, before, gate, control, compensate = found[0]
+    return key, gate, control, compensate
 
 
 def _start_at(stages: list[tuple[Any, ...]], from_stage: str | None) -> int:
@@ -99,10 +121,11 @@ def _copied(
     after, keys = 0, []
     while True:
         page = scope.tx.query("members_to_copy", stage=stage, ord=start, after=after, limit=PAGE)
-        for key, queue, kind, policy, priority, most, trace, payload, name in page:
+        for key, queue, kind, policy, priority, most, trace, payload, name, spawned_by in page:
             copies[key] = Spec(
-                flow.ns, queue, kind, policy, most, priority, None, payload, by, None, trace, "retry", key, name=name
-            )
+                flow.ns, queue, kind, policy, most, priority, None, payload, by, None, trace, "retry", key, name=name,
+                spawned_by=spawned_by,
+            )  # fmt: skip
             keys.append(key)
         if len(page) < PAGE:
             break
@@ -123,31 +146,36 @@ def redrive_member(scope: Scope, c: Redrive, row: Row) -> Verdict:
     before = _successor(scope, row)
     if before is not None:
         return Verdict(before._replace(actor=c.actor))
+    if row.control:
+        return _no(row, f"it decides about stage {stage.name!r}: retry the flow from that stage once it has ended")
     if flow.state in FLOW.terminal:
-        *_, copies = _again(scope, flow, stage.name, by, c.cause or "redrive", c.trace)
-        course.settle(scope)
-        new = copies.get(row.key)
+        draft, copies = _again(scope, flow, stage.name, by, c.cause or "redrive", c.trace)
+        found = copies.get(_first(scope, row))
+        if found is None:
+            return _no(row, "the task that spawned it would spawn it again: redrive that one")
+        new = found
+        _submit(scope, draft, by, c.cause or "redrive", c.trace)
     elif row.state == SUCCEEDED:
-        return Verdict(
-            error=IllegalTransition(
-                "it has succeeded, and its flow goes on: there is nothing to run again",
-                **{"from": row.state, "attempted": "redrive", "allowed": []},
-            )
-        )
-    elif stage.state in STAGE.terminal or stage.ending is not None or flow.ending is not None or row.control:
-        return Verdict(
-            error=IllegalTransition(
-                f"its stage {stage.name!r} is over and its flow is not: retry the flow once it has ended",
-                **{"from": row.state, "attempted": "redrive", "allowed": []},
-            )
-        )
+        return _no(row, "it has succeeded, and its flow goes on: there is nothing to run again")
+    elif stage.state in STAGE.terminal or stage.ending is not None or flow.ending is not None:
+        return _no(row, f"its stage {stage.name!r} is over and its flow is not: retry the flow once it has ended")
     else:
         new = _succeed_in_stage(scope, c, row, stage, flow, by)
-    if new is None:
-        return Verdict(error=NotFound("the task is run again by the one that spawned it", task=row.key))
     if row.state == DEAD_LETTERED:
         tx.batch("set_successor", {"key": [row.key], "successor": [new.key]})
     return Verdict(Receipt(new.id, "queued", 1, 1, c.actor))
+
+
+def _no(row: Row, why: str) -> Verdict:
+    return Verdict(error=IllegalTransition(why, **{"from": row.state, "attempted": "redrive", "allowed": []}))
+
+
+def _first(scope: Scope, row: Row) -> int:
+    """The task that this one was made in place of, in the same stage: that is the one which is copied."""
+    key = row.key
+    while found := scope.tx.query("predecessor_in_stage", key=key):
+        key = int(found[0][0])
+    return key
 
 
 def _successor(scope: Scope, row: Row) -> Receipt | None:
@@ -168,10 +196,8 @@ def _succeed_in_stage(scope: Scope, c: Redrive, row: Row, stage: StageRow, flow:
         row.ns, queue, kind, policy, most, priority, tx.now + int(c.delay_s * SECOND), payload, by, flow.correlation_id,
         c.trace or trace, c.cause or "redrive", row.key, job=flow.key, stage=stage.key, context=flow.context,
     )  # fmt: skip
-    family.change(
-        stage, total=stage.total + 1, open=stage.open + 1, redriven=stage.redriven + 1,
-        **{row.state: getattr(stage, row.state) - 1},
-    )  # fmt: skip
+    counts = {row.state: getattr(stage, row.state) - 1}
+    family.change(stage, total=stage.total + 1, open=stage.open + 1, redriven=stage.redriven + 1, **counts)
     family.touch(family.stages[stage.key])
     family.write_moves()
     write_tasks(scope, [spec])

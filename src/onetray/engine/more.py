@@ -5,6 +5,7 @@ Owns what these lead to. They are written in the same transaction as the success
 
 from __future__ import annotations
 
+from sys import float_info
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -106,8 +107,16 @@ def _added(metrics: str | None, new: dict[str, Any]) -> str:
     merged = orjson.loads(metrics) if metrics else {}
     for name, value in new.items():
         both = _is_number(value) and _is_number(merged.get(name))
-        merged[name] = merged[name] + value if both else value
+        merged[name] = _sum(merged[name], value) if both else value
     return orjson.dumps(merged).decode()
+
+
+def _sum(a: float, b: float) -> float:
+    """As JSON can keep it: what outgrows a whole number goes on as a fraction, up to the largest there is."""
+    total = a + b
+    if isinstance(total, int) and -(2**63) <= total < 2**64:
+        return total
+    return max(-float_info.max, min(float_info.max, float(total)))
 
 
 def _is_number(value: object) -> bool:

@@ -55,8 +55,6 @@ class FlowCounts(Protocol):
     @property
     def cancelled(self) -> int: ...
     @property
-    def ignored(self) -> int: ...
-    @property
     def sealed(self) -> int: ...
 
 
@@ -98,8 +96,7 @@ def flow_is_done(flow: FlowCounts) -> bool:
 def flow_outcome(policy: str, flow: FlowCounts, cancelling: bool = False) -> str:
     """How a flow ends whose stages have all ended. Skipped and ignored ones do not spoil it."""
     some = flow.succeeded + flow.partial > 0
-    # One that was cancelled counts as ignored where its stage says so.
-    if cancelling and (flow.cancelled or flow.ignored or not flow_is_done(flow)):
+    if cancelling and (flow.cancelled or not flow_is_done(flow)):
         return CANCELLED
     if flow.failed:
         return PARTIAL if policy == MIXED and some else FAILED

@@ -7,8 +7,10 @@ import pytest
 from onetray.clock import VirtualClock
 from onetray.engine import Engine, cascade, course
 from onetray.errors import Conflict, IllegalTransition, InvalidInput
+from onetray.flowcommands import CancelFlow, RejectStage
 from onetray.flowmodel import Approval, Placed, StageSpec, TaskSpec
-from onetray.model import Assignment
+from onetray.model import Assignment, Policy
+from tests.support.engines import must_verify
 
 
 def run_all(engine: Engine, *failing: str) -> int:
@@ -41,6 +43,69 @@ def one(engine: Engine) -> Assignment:
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(course, "STEP", 2)
     monkeypatch.setattr(cascade, "OPENED_AT_ONCE", 2)
+
+
+def test_a_stage_that_is_held_while_its_condition_is_decided_can_still_be_decided(engine: Engine) -> None:
+    flow = engine.submit_flow("f", [StageSpec("a", [TaskSpec("x")], when=TaskSpec("ask"))])
+    engine.wait_stage(flow.stages[0])
+    must_verify(engine)
+    engine.succeed(one(engine), True)
+    assert states(engine, flow) == ["waiting"]
+    engine.approve_stage(flow.stages[0])
+    assert run_all(engine) == 1
+    assert state(engine, flow) == "succeeded"
+
+
+def test_the_time_to_approve_begins_when_the_condition_is_decided(engine: Engine, clock: VirtualClock) -> None:
+    spec = StageSpec("b", [TaskSpec("x")], when=TaskSpec("ask"))
+    flow = engine.submit_flow("f", [StageSpec("a", [TaskSpec("x")]), spec])
+    engine.wait_stage(flow.stages[1], Approval(deadline_s=60, on_deadline="reject"))
+    engine.succeed(one(engine))
+    clock.advance(50)
+    engine.succeed(one(engine), True)
+    clock.advance(50)
+    engine.sweep()
+    assert states(engine, flow) == ["succeeded", "waiting"]
+    clock.advance(11)
+    engine.sweep()
+    assert states(engine, flow) == ["succeeded", "failed"]
+
+
+@pytest.mark.parametrize("outcome", ["approve", "reject", "skip", "cancel"])
+def test_a_condition_that_takes_longer_than_the_approval_stops_no_janitor(
+    engine: Engine, clock: VirtualClock, outcome: str
+) -> None:
+    flow = engine.submit_flow("f", [StageSpec("a", [TaskSpec("x")], when=TaskSpec("ask", policy=Policy(lease_s=900)))])
+    control = one(engine)
+    engine.wait_stage(flow.stages[0], Approval(deadline_s=60, on_deadline=outcome))
+    clock.advance(61)
+    engine.sweep()
+    assert states(engine, flow) == ["waiting"]
+    engine.succeed(control, True)
+    clock.advance(61)
+    engine.sweep()
+    run_all(engine)
+    ended = {"approve": "succeeded", "reject": "failed", "skip": "succeeded", "cancel": "cancelled"}
+    assert state(engine, flow) == ended[outcome]
+
+
+def test_a_later_stage_that_waits_fails_only_when_its_turn_comes(engine: Engine, clock: VirtualClock) -> None:
+    late = TaskSpec("x", policy=Policy(deadline_s=60))
+    flow = engine.submit_flow(
+        "f",
+        [
+            StageSpec("a", [TaskSpec("x", policy=Policy(lease_s=900))]),
+            StageSpec("b", [late], start_as_waiting=True),
+            StageSpec("c", [TaskSpec("x")]),
+        ],
+    )
+    first = one(engine)
+    clock.advance(61)
+    engine.sweep()
+    must_verify(engine)
+    engine.succeed(first)
+    assert states(engine, flow) == ["succeeded", "failed", "skipped"]
+    assert state(engine, flow) == "failed"
 
 
 def test_a_dependency_that_is_named_twice_is_met_once(engine: Engine) -> None:
@@ -89,6 +154,20 @@ def test_a_successor_that_failed_too_is_redriven_with_its_flow(engine: Engine) -
     assert engine.redrive(second.id).id == new.id
     assert len(engine.flows()) == 2
     assert run_all(engine) == 2
+
+
+def test_cancelling_a_flow_that_ignores_failures_cancels_it(engine: Engine) -> None:
+    flow = engine.submit_flow("f", [StageSpec("a", [TaskSpec("x")], on_failure="ignore")])
+    engine.cancel_flow(flow.id, hard=True)
+    assert states(engine, flow) == ["cancelled"]
+    assert state(engine, flow) == "cancelled"
+
+
+def test_a_flow_whose_stages_were_all_skipped_before_it_was_opened_can_be_cancelled(engine: Engine) -> None:
+    flow = engine.submit_flow("f", [StageSpec("a", [TaskSpec("x")])], start=False)
+    engine.skip_stage(flow.stages[0])
+    engine.cancel_flow(flow.id)
+    assert state(engine, flow) == "cancelled"
 
 
 def test_a_retry_of_a_retry_runs_a_carried_over_stage_again(engine: Engine) -> None:
@@ -154,4 +233,52 @@ def test_metrics_that_outgrow_a_whole_number_go_on_as_a_fraction(engine: Engine)
     for task in engine.claim(worker="w", limit=2):
         engine.succeed(task, metrics={"n": 2**63, "f": 1e308})
     assert engine.stage(flow.stages[0]).metrics["n"] == pytest.approx(2.0**64)
+    assert state(engine, flow) == "succeeded"
+
+
+def test_no_stage_is_added_behind_one_that_has_stopped_the_flow(engine: Engine, small_steps: None) -> None:
+    stages = [StageSpec("a", [TaskSpec("bad")]), StageSpec("b", [TaskSpec("x") for _ in range(7)])]
+    flow = engine.submit_flow("f", stages)
+    engine.fail(one(engine), "no", retryable=False)
+    assert states(engine, flow) == ["failed", "created"]
+    must_verify(engine)
+    with pytest.raises(IllegalTransition):
+        engine.add_stage(flow.id, StageSpec("c", [TaskSpec("x")]))
+    while engine.sweep():
+        must_verify(engine)
+    assert states(engine, flow) == ["failed", "skipped"]
+    assert state(engine, flow) == "failed"
+
+
+def test_a_rejection_that_takes_many_steps_is_told_as_one(engine: Engine, small_steps: None) -> None:
+    flow = engine.submit_flow("f", [StageSpec("a", [TaskSpec("x") for _ in range(7)], approval=Approval())])
+    engine.reject_stage(flow.stages[0], note="too dear", actor_name="ann")
+    assert states(engine, flow) == ["waiting"]
+    while engine.sweep():
+        must_verify(engine)
+    (told,) = [e for e in engine.flow_events(flow.id) if e.state == "failed" and e.type.startswith("stage.")]
+    assert (told.type, told.actor, told.cause) == ("stage.rejected", "user:ann", "too dear")
+
+
+def test_a_rejected_stage_whose_flow_is_cancelled_meanwhile_is_cancelled(engine: Engine, small_steps: None) -> None:
+    flow = engine.submit_flow("f", [StageSpec("a", [TaskSpec("x") for _ in range(7)], approval=Approval())])
+    reject, cancel = engine.run([RejectStage(flow.stages[0]), CancelFlow(flow.id)])
+    assert reject.ok
+    assert cancel.ok
+    while engine.sweep():
+        must_verify(engine)
+    assert states(engine, flow) == ["cancelled"]
+    assert state(engine, flow) == "cancelled"
+
+
+def test_a_clock_that_is_set_back_does_not_put_stages_out_of_order(engine: Engine, clock: VirtualClock) -> None:
+    flow = engine.submit_flow("f", [StageSpec("a", [TaskSpec("x")]), StageSpec("b", [TaskSpec("x")])])
+    first = one(engine)
+    engine.start(first)
+    clock.advance(-10)
+    engine.succeed(first)
+    must_verify(engine)
+    clock.advance(10)
+    engine.sweep()
+    assert run_all(engine) == 1
     assert state(engine, flow) == "succeeded"

@@ -58,6 +58,7 @@ _ENDS = {
     SKIPPED: STAGE.skip,
 }
 _FLOW_ENDS = {SUCCEEDED: FLOW.succeed, PARTIAL: FLOW.end_partly, FAILED: FLOW.fail, CANCELLED: FLOW.cancel}
+_ANSWERS = {"rejected": STAGE.reject, "skipped": STAGE.skip}
 _WITH_RESULT = (STAGE.succeed, STAGE.end_partly, STAGE.fail, STAGE.cancel)
 
 
@@ -144,7 +145,9 @@ def _decide(family: Family, key: int, budget: list[int]) -> None:
         return
     if key in family.started and stage.state == PENDING:
         stage = _start(family, stage)
-    if stage.ending is None and stage.state != CREATED and fails_at_once(flow.roll_up, stage):
+    # One that waits for its turn fails in its turn: what comes after it is stopped then.
+    has_turn = stage.state != CREATED and flow.current == stage.key
+    if stage.ending is None and has_turn and fails_at_once(flow.roll_up, stage):
         stage = family.change(stage, ending=FAILED, ending_why="a task failed for good")
     if stage.ending is not None:
         _end_early(family, stage, budget)
@@ -189,7 +192,7 @@ def _end_early(family: Family, stage: StageRow, budget: list[int]) -> None:
 def _end(family: Family, stage: StageRow, outcome: str) -> None:
     """End a stage, count it, and give the next one its turn."""
     flow = family.flows[stage.job]
-    transition, by, cause = family.last_words.pop(stage.key, (_ENDS[outcome], ENGINE, None))
+    transition, by, cause = _last_words(family, stage, outcome)
     if stage.state not in transition.sources:
         for hop in STAGE.path(transition, stage.state)[:-1]:
             assert hop is STAGE.start
@@ -198,7 +201,8 @@ def _end(family: Family, stage: StageRow, outcome: str) -> None:
     why = cause or stage.ending_why
     family.move_stage(transition, stage, by, cause=why, detail=_decision(flow, stage, outcome, why), **columns)
     flow = family.flows[stage.job]
-    count = counts_as(outcome, stage.on_failure)
+    # What is ignored is a stage's own failure, not that its flow was cancelled.
+    count = outcome if stage.ending == outcome == CANCELLED else counts_as(outcome, stage.on_failure)
     flow = family.change_flow(flow, stages_open=flow.stages_open - 1, **{count: getattr(flow, count) + 1})
     family.flows_touched.add(flow.key)
     if flow.ending is not None or flow.current != stage.key:
@@ -207,6 +211,17 @@ def _end(family: Family, stage: StageRow, outcome: str) -> None:
         advance(family, flow, stage.ord)
     else:
         _stop(family, flow, stage, outcome)
+
+
+def _last_words(family: Family, stage: StageRow, outcome: str) -> tuple[Transition, str, str | None]:
+    """How a stage's end is told. Somebody may have said it in an earlier step: their answer is kept."""
+    words = family.last_words.pop(stage.key, None)
+    if words is None and stage.state in (CREATED, WAITING) and outcome in (FAILED, SKIPPED) and stage.total:
+        kept = family.scope.tx.query("specs_of_stage", key=stage.key)[0][6]
+        answer = orjson.loads(kept) if kept else {}
+        if answer.get("verdict") in _ANSWERS:
+            words = _ANSWERS[answer["verdict"]], answer["by"], answer["note"]
+    return words if words is not None and words[0].target == outcome else (_ENDS[outcome], ENGINE, None)
 
 
 def _decision(flow: FlowRow, stage: StageRow, outcome: str, why: str | None) -> str:
@@ -372,10 +387,10 @@ def _decide_flow(family: Family, flow: FlowRow) -> None:
     if flow.state in FLOW.terminal:
         return
     cancelling = flow.ending == CANCELLED
-    if flow.ending is not None and flow.state == CREATED and not flow.stages_open:
-        _end_flow(family, flow, flow.ending)
-    elif flow.ending is not None and not flow.stages_open:
-        _end_flow(family, flow, FAILED if flow.ending == FAILED else flow_outcome(flow.roll_up, flow, cancelling))
+    if flow.ending is not None and not flow.stages_open:
+        outcome = FAILED if flow.ending == FAILED else flow_outcome(flow.roll_up, flow, cancelling)
+        # One that was never opened has not succeeded, even if nothing was left of it to cancel.
+        _end_flow(family, flow, CANCELLED if cancelling and flow.state == CREATED else outcome)
     elif flow.ending is None and flow.state != CREATED and flow_is_done(flow):
         _end_flow(family, flow, flow_outcome(flow.roll_up, flow))
     else:

@@ -51,7 +51,7 @@ from onetray.forms import fill_in
 from onetray.lifecycle import CANCELLED, CREATED, FAILED, FLOW, FLOW_PAUSED, PENDING, RUNNING, SKIPPED, STAGE, WAITING
 from onetray.machine import SYSTEM, Machine, Transition
 from onetray.model import Verdict
-from onetray.rollup import SEALED
+from onetray.rollup import SEALED, goes_on
 
 
 def by(command: FlowCommand | SubmitFlow) -> str:
@@ -119,6 +119,7 @@ def carry_out(
 
 def _add_stage(scope: Scope, c: AddStage, flow: FlowRow, _: object, drafts: Drafts, i: int) -> Verdict:
     must_be_open(FLOW, flow, "take a stage", c.actor)
+    _must_go_on(scope, flow, c.actor)
     draft = drafts.stages[i]
     if scope.tx.query("stage_by_name", job=flow.key, name=draft.name):
         raise NameTaken(f"the flow has a stage called {draft.name!r} already", name=draft.name)
@@ -129,6 +130,16 @@ def _add_stage(scope: Scope, c: AddStage, flow: FlowRow, _: object, drafts: Draf
     if alone and flow.state != CREATED:
         course.advance(scope.family, scope.family.flows[flow.key], 0)
     return placed(scope, stage, c, tasks=tuple(s.id for s in specs), stages=(stage.id,))
+
+
+def _must_go_on(scope: Scope, flow: FlowRow, who: str) -> None:
+    """Refuse more for a flow that a stage has stopped, while what came after that is still being skipped."""
+    stage = scope.family.current(flow)
+    if stage is not None and stage.state in STAGE.terminal and not goes_on(stage.state, stage.on_failure):
+        raise IllegalTransition(
+            f"the stage {stage.name!r} is {stage.state}, and the flow ends with it: it cannot take a stage",
+            **{"from": flow.state, "attempted": "take a stage", "allowed": list(FLOW.actions(flow.state, who))},
+        )
 
 
 def _add_tasks(scope: Scope, c: AddTasks, flow: FlowRow, stage: StageRow, drafts: Drafts, i: int) -> Verdict:

@@ -1,6 +1,8 @@
 """Ways to damage a database, and the checks that each of them breaks.
 
-`@name` stands for the key of the task of that name in tests/support/mix.py. Every check must be broken by one.
+`@name` stands for the key of the task of that name in tests/support/mix.py, or of the first task of the flow of that
+name in tests/support/flowmix.py; `$name` for the key of the flow, `$name.2` for that of its second stage. Every check
+must be broken by one.
 """
 
 from typing import NamedTuple
@@ -50,7 +52,22 @@ def sql(what: str, text: str, *breaks: str) -> Damage:
     return Damage(what, text, set(breaks))
 
 
-DAMAGES = [
+def flow(name: str, change: str, *breaks: str) -> Damage:
+    return Damage(f"flow {name}: {change}", f"UPDATE onetray.flow SET {change} WHERE key = ${name}", set(breaks))
+
+
+def stage(name: str, ord_: int, change: str, *breaks: str) -> Damage:
+    sql = f"UPDATE onetray.stage SET {change} WHERE key = ${name}.{ord_}"
+    return Damage(f"stage {name}.{ord_}: {change}", sql, set(breaks))
+
+
+def told_last(what: str, type_: str, entity: str, *breaks: str) -> Damage:
+    """Put an event at the end of the log. It must be the last one of its entity."""
+    sql = f"UPDATE onetray.event SET id = {LAST} WHERE entity = {entity} AND type = '{type_}'"
+    return Damage(what, sql, set(breaks))
+
+
+TASK_DAMAGES = [
     task("assigned", "owner = NULL, lease = NULL", "1 held"),
     task("queued", "owner = 'x', lease = (SELECT min(key) FROM onetray.lease)",
         "1 held", "1 lease_of_owner", "1 lease_lists"),
@@ -166,3 +183,74 @@ DAMAGES = [
     sql("attempts in steps of two", "UPDATE onetray.event SET attempts = 2 WHERE entity = @done AND version > 1; "
         "UPDATE onetray.task SET attempts = 2 WHERE key = @done", "16 attempts_step"),
 ]  # fmt: skip
+
+FLOW_DAMAGES = [
+    task("done", f"stage = {NOBODY}", "6 member_of"),
+    stage("going", 3, "state = 'skipped'",
+        "4 state_of_parent", "5 one_end_of_parent", "6 left_behind", "7 flow_counts"),
+    sql("dependency met too late", "UPDATE onetray.task SET unmet = 2 WHERE unmet = 1", "6 unmet"),
+    sql("dependency met too soon", "UPDATE onetray.task SET unmet = 0 WHERE unmet = 1", "6 unmet", "15 stuck"),
+    stage("going", 2, "total = total + 1, cancelled = cancelled + 1", "6 stage_counts"),
+    stage("gate", 1, "blocked = 1", "6 stage_counts"),
+    stage("whole", 1, "ns = 99", "6 stage_of_flow", "6 member_of", "13 belongs"),
+    stage("grows", 1, "sealed = 2", "6 done_yet_open"),
+    stage("whole", 1, "partly = 1", "7 stage_decided"),
+    flow("whole", "stages = stages + 1, skipped = skipped + 1", "7 flow_counts"),
+    flow("stopping", "cancelled = 1, stages_open = 0", "7 flow_counts"),
+    stage("whole", 2, "ord = 5", "6 stage_orders"),
+    flow("going", "current = $going.1", "7 current"),
+    flow("grown", "sealed = 2", "7 flow_state"),
+    flow("never", "ending = NULL", "7 flow_end"),
+    told_last("opened before the one before ended", "stage.succeeded", "$going.1", "6 in_order"),
+    stage("whole", 1, "state = 'failed'", "4 state_of_parent", "6 in_order", "7 flow_counts", "7 stage_decided"),
+    told_last("claimed before its stage opened", "stage.opened", "$early.1", "6 claimed_early_in_flow"),
+    told_last("claimed after the pause", "task.claimed", "@paused", "9 claimed_while_paused"),
+    told_last("claimed after the wait", "task.claimed", "@gate", "9 claimed_while_waiting"),
+    told_last("claimed after the flow's cancel", "task.claimed", "@stopping", "9 claimed_after_flow_cancel",
+        "9 claimed_after_cancel"),
+    sql("no flow_deadline timer", "DELETE FROM onetray.due WHERE what = 'flow_deadline'", "15 flow_deadline_timer"),
+    sql("no approval timer", "DELETE FROM onetray.due WHERE what = 'approval'", "15 approval_timer"),
+    sql("approval timer at another time", "UPDATE onetray.due SET at = at + 1 WHERE what = 'approval'",
+        "15 approval_timer"),
+    stage("going", 3, "ending = 'skipped'", "15 cascade_timer"),
+    stage("early", 1, "opened_to = 0", "15 opening_timer"),
+    sql("ready before its turn", "INSERT INTO onetray.ready (queue, rank, task, kind) "
+        "SELECT queue, -priority, key, kind FROM onetray.task WHERE stage = $going.3", "9 held_back"),
+    sql("ready while its flow is paused", "INSERT INTO onetray.ready (queue, rank, task, kind) "
+        "SELECT queue, -priority, key, kind FROM onetray.task WHERE stage = $paused.1 AND state = 'queued'",
+        "9 held_back"),
+    sql("not ready in its turn", "DELETE FROM onetray.ready WHERE task IN "
+        "(SELECT key FROM onetray.task WHERE stage = $going.2)", "15 stuck"),
+    flow("whole", f"context = {NOBODY}", "12 context_there"),
+    sql("context of another namespace", "UPDATE onetray.context SET ns = 99", "12 context_known"),
+    sql("context of nobody", f"UPDATE onetray.context SET job = {NOBODY}", "12 context_known", "12 context_there"),
+    sql("compensates nothing", "UPDATE onetray.flow SET compensates = NULL", "12 compensation_linked"),
+    sql("dependency of single tasks", "INSERT INTO onetray.dependency (needs, task) VALUES (@done, @quick)",
+        "12 dependency_known"),
+    sql("dependency on nobody", f"INSERT INTO onetray.dependency (needs, task) VALUES ({NOBODY}, @whole)",
+        "12 dependency_known"),
+    stage("whole", 2, "version = 9", "3 version_of_parent"),
+    sql("lost event of a stage", "DELETE FROM onetray.event WHERE entity = $whole.1 AND version = 1",
+        "3 contiguous", "3 version_of_parent"),
+    sql("no events of a flow", "DELETE FROM onetray.event WHERE entity = $never AND version IS NOT NULL",
+        "3 unrecorded_parent"),
+    sql("no events of a stage", "DELETE FROM onetray.event WHERE entity = $going.3", "3 unrecorded_parent"),
+    stage("going", 3, "state = 'waiting'", "4 state_of_parent"),
+    flow("never", "state = 'failed'", "4 state_of_parent"),
+    sql("flow ended twice", f"""INSERT INTO onetray.event (id, entity, job, ts, ns, version, fence, attempts, type, was,
+        state, actor, correlation_id) SELECT {LAST}, key, job, updated_at, ns, version + 1, 0, 0, 'flow.cancelled',
+        state, state, 'user:ann', correlation_id FROM onetray.flow WHERE key = $never;
+        UPDATE onetray.flow SET version = version + 1 WHERE key = $never""",
+        "4 declared", "5 after_end", "5 one_end_of_parent"),
+    stage("whole", 1, "finished_at = finished_at + 1", "8 finished_parent"),
+    flow("whole", "updated_at = updated_at + 1", "16 updated_parent"),
+    stage("whole", 1, "started_at = NULL", "16 started_parent"),
+    flow("whole", "created_at = created_at - 1", "8 created_at"),
+    sql("fence of a stage", "UPDATE onetray.event SET fence = 1 WHERE entity = $whole.1 AND version = 1",
+        "2 fence_steps"),
+    sql("started by a user", "UPDATE onetray.event SET actor = 'user:ann' WHERE entity = $whole AND version = 3",
+        "4 actor"),
+    sql("key of a flow of another kind", "UPDATE onetray.flow SET kind = kind + 1 WHERE key = $whole", "10 key_of_job"),
+]  # fmt: skip
+
+DAMAGES = TASK_DAMAGES + FLOW_DAMAGES

@@ -26,8 +26,11 @@ from onetray.verify.checks import passes
 from tests.contract.damages import DAMAGES, Damage
 from tests.support.cluster import Server
 from tests.support.engines import engine_on
+from tests.support.flowmix import fill_flows
 from tests.support.mix import fill
 
+TASKS = 24 + 25
+"""Single ones, and members of flows."""
 _CHECKS = """
 SELECT conrelid::regclass::text, conname FROM pg_constraint
 WHERE contype = 'c' AND connamespace = 'onetray'::regnamespace
@@ -38,6 +41,7 @@ def _made(url: str) -> str:
     clock = VirtualClock()
     with engine_on(url, clock) as engine:
         fill(engine, clock)
+        fill_flows(engine)
     return url
 
 
@@ -114,6 +118,10 @@ def _spoil_postgres(database: psycopg.Connection[Any], sql: str) -> None:
 
 
 def _with_keys(sql: str) -> str:
+    """Put in the keys of the tasks, stages and flows that are called by name."""
+    flow = r"SELECT min(key) FROM onetray.flow WHERE correlation_id = '\1'"
+    sql = re.sub(r"\$(\w+)\.(\d+)", rf"(SELECT key FROM onetray.stage WHERE ord = \2 AND job = ({flow}))", sql)
+    sql = re.sub(r"\$(\w+)", rf"({flow})", sql)
     return re.sub(r"@(\w+)", r"(SELECT min(key) FROM onetray.task WHERE correlation_id = '\1')", sql)
 
 
@@ -130,8 +138,9 @@ def test_a_sound_database_has_no_violations(url: str) -> None:
     found = verified(url)
     assert found.violations == []
     assert found.ok
-    assert found.checked["tasks"] == 24
+    assert found.checked["tasks"] == TASKS
     assert found.checked["events"] > 60
+    assert (found.checked["flows"], found.checked["stages"]) == (12, 17)
     assert found.as_dict()["violations"] == []
 
 
@@ -207,7 +216,7 @@ def test_a_sample_of_the_rows_is_given_with_their_number(url: str) -> None:
         found = verify(store, sample=3)
     assert broken(found) == {"16 updated_at"}
     assert [len(v.rows) for v in found.violations] == [3]
-    assert [v.total for v in found.violations] == [24]
+    assert [v.total for v in found.violations] == [TASKS]
     keys = [row["task"] for row in found.violations[0].rows]
     assert keys == sorted(keys)
 

@@ -36,7 +36,7 @@ counted AS (
     FROM onetray.task AS t LEFT JOIN redone AS r ON r.key = t.key
     WHERE t.stage IS NOT NULL AND t.control = 0 GROUP BY t.stage
 )
-SELECT s.key AS stage, CAST(s.id AS text) AS id, s.name, s.state, s.total, s.open, s.blocked, s.waiting_input, s.succeeded,
+SELECT s.key AS stage, CAST(s.id AS text) AS id, s.name, s.state, s.total AS tasks, s.open, s.blocked, s.waiting_input, s.succeeded,
     s.failed, s.dead_lettered, s.cancelled, s.redriven, s.sealed, s.ending, f.roll_up,
     s.total <> coalesce(c.total, 0) OR s.open <> coalesce(c.open, 0) OR s.blocked <> coalesce(c.blocked, 0)
         OR s.waiting_input <> coalesce(c.waiting_input, 0) OR s.succeeded <> coalesce(c.succeeded, 0)

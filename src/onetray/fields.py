@@ -58,13 +58,13 @@ def seconds(value: object, field: str, least: float = 0.0) -> float:
     return value
 
 
-def check_when(delay_s: object, run_at: object) -> None:
+def check_when(delay_s: object, run_at: object, where: str = "") -> None:
     if delay_s is not None:
-        seconds(delay_s, "delay_s")
+        seconds(delay_s, f"{where}delay_s")
         if run_at is not None:
-            raise InvalidInput("give delay_s or run_at, not both", field="delay_s")
+            raise InvalidInput(f"give {where}delay_s or {where}run_at, not both", field=f"{where}delay_s")
     if run_at is not None:
-        whole(run_at, "run_at", 0, FAR_US)
+        whole(run_at, f"{where}run_at", 0, FAR_US)
 
 
 def choice(value: object, field: str, among: tuple[str, ...]) -> str:

@@ -35,7 +35,7 @@ def check_task(spec: object, limits: Limits, where: str) -> TaskSpec:
     text(spec.kind, f"{where}.kind", limits.name_chars)
     text(spec.queue, f"{where}.queue", limits.name_chars)
     whole(spec.priority, f"{where}.priority", -_INT32, _INT32)
-    check_when(spec.delay_s, spec.run_at)
+    check_when(spec.delay_s, spec.run_at, f"{where}.")
     if spec.max_attempts is not None:
         whole(spec.max_attempts, f"{where}.max_attempts", 1, 1_000_000)
     if spec.policy is not None and not isinstance(spec.policy, Policy):
@@ -60,9 +60,9 @@ def check_tasks(specs: object, limits: Limits, where: str, least: int = 0) -> tu
     return tasks
 
 
-def check_stage(spec: object, limits: Limits) -> StageSpec:
+def check_stage(spec: object, limits: Limits, where: str = "stage") -> StageSpec:
     if not isinstance(spec, StageSpec):
-        raise InvalidInput(f"stages must be StageSpecs, not {type(spec).__name__}", field="stages")
+        raise InvalidInput(f"{where} must be a StageSpec, not {type(spec).__name__}", field=where)
     text(spec.name, "stage.name", limits.name_chars)
     choice(spec.on_failure, "stage.on_failure", ON_FAILURE)
     choice(spec.collect, "stage.collect", COLLECT)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,52 +11,29 @@ import pytest
 from onetray import commands as c
 from onetray.engine import Engine
 from onetray.errors import InvalidInput, NotFound, TooLarge, UnknownVerb
+from onetray.flowcommands import FLOW_VERBS
 from onetray.model import RawJson
+from tests.contract.bad_flows import FLOW_FIELDS, FLOW_GOOD, MORE_VALUES
+from tests.contract.bad_values import (
+    JSON,
+    LONG,
+    MB2,
+    NAN,
+    NUL,
+    SECONDS,
+    SURROGATE,
+    SWITCH,
+    TASK,
+    TEXT,
+    TRACE,
+    WHOLE,
+    WORDS,
+    label,
+)
 from tests.support.tasks import UNKNOWN_ID, in_state, written
 
-NUL, SURROGATE, LONG = "a\0b", "a\ud800b", "x" * 30_000
-NAN, INF, HUGE = float("nan"), float("inf"), 10**5000
-TEXT = (5, b"bytes", ["a"], NUL, SURROGATE, LONG, "")
-WORDS = (5, b"bytes", ["a"], NUL, SURROGATE, LONG)
-WHOLE = ("5", 1.5, True, [1], HUGE, -HUGE, NAN)
-SECONDS = ("5", True, [1], HUGE, -1, -HUGE, NAN, INF, -INF, 1e300)
-SWITCH = (1, 0, "yes", [True])
-TRACE = (5, "", "not a trace", NUL, "00-" + "A" * 32 + "-" + "b" * 16 + "-01")
-MB2 = "x" * 2_000_000
-JSON = (
-    NAN,
-    [INF],
-    {"a": {"b": (-INF,)}},
-    object(),
-    {1, 2},
-    b"bytes",
-    1j,
-    timedelta(1),
-    {1: 2},
-    HUGE,
-    NUL,
-    {NUL: 1},
-    [{"a": [NUL]}],
-    SURROGATE,
-    {SURROGATE: 1},
-    MB2,
-    RawJson(b""),
-    RawJson(b"{"),
-    RawJson(b"{'a': 1}"),
-    RawJson(b"[1,]"),
-    RawJson(b"NaN"),
-    RawJson(b"\xff"),
-    RawJson(b'"\\ud800"'),
-    RawJson(b'"\\u0000"'),
-    RawJson(b'{"a\\u0000": 1}'),
-    RawJson(b'"\0"'),
-    RawJson(b'"' + MB2.encode() + b'"'),
-    RawJson(b"[" * 100_000),
-)
-TASK = (None, "", "abc", 0, -1, True, 1.5, [UNKNOWN_ID], 2**63, HUGE, UNKNOWN_ID + "0", UNKNOWN_ID[:-1] + "g", NUL)
-
 OF_TASKS: dict[str, tuple[Any, ...]] = {"task": TASK, "namespace": TEXT}
-OF_REPORTS = {**OF_TASKS, "fence": (*WHOLE, 0, -1, 2**31), "worker": TEXT, "trace": TRACE}
+OF_REPORTS = {**OF_TASKS, "fence": (*WHOLE, 0, -1, 2**31), "worker": TEXT, "trace": TRACE, "flow": (*WHOLE, -1, 2**63)}
 OF_CONTROLS = {**OF_TASKS, "actor_name": TEXT, "cause": TEXT, "trace": TRACE}
 OF_SYSTEM = {**OF_CONTROLS, "fence": (*WHOLE, 0, -1, 2**31)}
 
@@ -90,7 +66,7 @@ FIELDS: dict[str, dict[str, tuple[Any, ...]]] = {
     },
     "start": OF_REPORTS,
     "beat": {**OF_REPORTS, "lease_s": (*SECONDS, 0)},
-    "succeed": {**OF_REPORTS, "result": JSON, "ran_s": SECONDS},
+    "succeed": {**OF_REPORTS, "result": JSON, "ran_s": SECONDS, "more": MORE_VALUES},
     "fail": {
         **OF_REPORTS,
         "message": (None, *WORDS),
@@ -128,6 +104,7 @@ FIELDS: dict[str, dict[str, tuple[Any, ...]]] = {
         "message": (None, *WORDS),
         "stage": (None, "nowhere", 5),
     },
+    **FLOW_FIELDS,
 }
 GOOD: dict[str, dict[str, Any]] = {
     "submit": {"kind": "mail"},
@@ -138,13 +115,15 @@ GOOD: dict[str, dict[str, Any]] = {
     "set_priority": {"priority": 5},
     "reschedule": {"delay_s": 5},
     "dead_letter": {"reason_code": "timeout"},
+    **FLOW_GOOD,
 }
-INTERNAL = {"payload_json", "result_json", "error_json", "input_json", "stored"}
+VERBS: dict[str, type[c.Command]] = {**c.VERBS, **FLOW_VERBS}
+INTERNAL = {"payload_json", "result_json", "error_json", "input_json", "data_json", "stored"}
 
 
 def test_every_field_of_every_command_is_in_the_table() -> None:
-    assert set(FIELDS) == set(c.VERBS)
-    for verb, kind in c.VERBS.items():
+    assert set(FIELDS) == set(VERBS)
+    for verb, kind in VERBS.items():
         names = {f.name for f in dataclasses.fields(kind)} - INTERNAL
         assert names == set(FIELDS[verb]), verb
 
@@ -161,20 +140,26 @@ def test_a_command_refuses_by_the_name_of_the_field(verb: str, field: str) -> No
         command = made(verb, field, value)
         with pytest.raises(InvalidInput) as refused:
             command.check(Limits())
-        assert refused.value.field.split(".")[0] == field, label(value)
+        assert named(verb, refused.value.field) == field, label(value)
+
+
+def named(verb: str, field: str) -> str:
+    """The command's field that an error is about: what a stage or an approval has is named below it."""
+    first = field.split(".")[0]
+    of_stage = verb in FLOW_FIELDS and getattr(VERBS[verb], "of_stage", False)
+    return "flow" if of_stage and first == "stage" else first
 
 
 def made(verb: str, field: str, value: object) -> c.Command:
     fields = {**GOOD.get(verb, {}), field: value}
     if (verb, field) == ("reschedule", "run_at"):
         del fields["delay_s"]
-    if "task" in FIELDS[verb]:
-        fields.setdefault("task", UNKNOWN_ID)
-    return c.VERBS[verb](**fields)
-
-
-def label(value: object) -> str:
-    return "huge" if isinstance(value, int) and abs(value) > 2**80 else repr(value)[:60]
+    for id_ in ("task", "flow"):
+        if id_ in FIELDS[verb] and not (
+            (verb, id_) == ("append_context", "task") or (id_ == "flow" and verb in c.VERBS)
+        ):
+            fields.setdefault(id_, UNKNOWN_ID)
+    return VERBS[verb](**fields)
 
 
 @pytest.mark.parametrize("verb", FIELDS)

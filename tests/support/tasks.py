@@ -23,6 +23,7 @@ TABLES = (
     "namespace", "queue", "kind", "policy", "task", "ready", "lease", "due", "event", "idempotency", "dead_letter",
     "log",
 )  # fmt: skip
+FLOW_TABLES = ("flow", "stage", "dependency", "context")
 UNKNOWN_ID = "01890a5d-ac96-774b-bcce-b302099a8057"
 
 
@@ -81,7 +82,7 @@ def in_state(engine: Engine, state: str, **fields: Any) -> Made:
 
 def written(engine: Engine) -> dict[str, list[Any]]:
     """Every row of every table."""
-    return {t: sorted(engine.store.read_sql(f"SELECT * FROM onetray.{t}"), key=repr) for t in TABLES}
+    return {t: sorted(engine.store.read_sql(f"SELECT * FROM onetray.{t}"), key=repr) for t in (*TABLES, *FLOW_TABLES)}
 
 
 def counts(engine: Engine) -> dict[str, int]:

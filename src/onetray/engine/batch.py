@@ -109,7 +109,7 @@ def _about(scope: Scope, about: About, drafts: Drafts, trusting: bool) -> None:
         scope.rows = {row.key: row for row in rows}
         if flow_keys or any(row.stage is not None for row in rows):
             _must_be_locked(scope, rows)
-    if not places:
+    if len(tasks) == len(about):
         _tasks(scope, tasks, keys)
         return
     scope.keeps_all = True

@@ -93,16 +93,23 @@ def placed(
 
 
 def submit_flows(scope: Scope, work: list[tuple[int, SubmitFlow]], drafts: Drafts) -> None:
+    new: dict[str, FlowRow] = {}
     for i, command, draft in take_keys(scope, [(i, c, drafts.flows[i]) for i, c in work]):
         flow, stages, specs = write_flow(scope, draft)
         if command.start:
             course.open_flow(scope.family, flow, by(command), command.cause)
         course.settle(scope)
-        now = scope.family.flows[flow.key]
+        now = new[flow.id] = scope.family.flows[flow.key]
         scope.answer(i, Verdict(Placed(
             now.id, FLOW.entity, now.state, now.version, command.actor, False, tuple(s.id for s in stages),
             tuple(s.id for s in specs),
         )))  # fmt: skip
+    for i, _ in work:
+        said = scope.verdicts[i].value
+        # A second submit under the same key was answered before the first had got anywhere.
+        if isinstance(said, Placed) and said.repeated and said.id in new:
+            now = new[said.id]
+            scope.answer(i, Verdict(said._replace(state=now.state, version=now.version)))
 
 
 def carry_out(

@@ -65,7 +65,9 @@ class SubmitFlow(Command):
         flag(self.start, "start")
         if self.deadline_s is not None:
             seconds(self.deadline_s, "deadline_s")
-        self.stages = tuple(check_stage(s, limits, "stages") for s in listed(self.stages, "stages", 0, limits.stages))
+        size = [0]
+        stages = listed(self.stages, "stages", 0, limits.stages)
+        self.stages = tuple(check_stage(s, limits, "stages", size) for s in stages)
         names = [s.name for s in self.stages]
         for name in names:
             if names.count(name) > 1:

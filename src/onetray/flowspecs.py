@@ -46,21 +46,24 @@ def check_task(spec: object, limits: Limits, where: str) -> TaskSpec:
     return spec
 
 
-def check_tasks(specs: object, limits: Limits, where: str, least: int = 0) -> tuple[TaskSpec, ...]:
+def check_tasks(
+    specs: object, limits: Limits, where: str, least: int = 0, size: list[int] | None = None
+) -> tuple[TaskSpec, ...]:
+    """`size` has the bytes of the payloads that the command has brought before these."""
     tasks = tuple(check_task(spec, limits, where) for spec in listed(specs, where, least, limits.batch))
-    payloads = 0
+    size = [0] if size is None else size
     for spec in tasks:
-        payloads += len(json_text(spec.payload, f"{where}.payload", limits.payload_bytes))
-    if payloads > limits.flow_bytes:
+        size[0] += len(json_text(spec.payload, f"{where}.payload", limits.payload_bytes))
+    if size[0] > limits.flow_bytes:
         raise TooLarge(
-            f"the payloads have {payloads} bytes; one command takes {limits.flow_bytes}. Add tasks in several",
+            f"the payloads have {size[0]} bytes; one command takes {limits.flow_bytes}. Add tasks in several",
             field=where,
             limit=limits.flow_bytes,
         )
     return tasks
 
 
-def check_stage(spec: object, limits: Limits, where: str = "stage") -> StageSpec:
+def check_stage(spec: object, limits: Limits, where: str = "stage", size: list[int] | None = None) -> StageSpec:
     if not isinstance(spec, StageSpec):
         raise InvalidInput(f"{where} must be a StageSpec, not {type(spec).__name__}", field=where)
     text(spec.name, "stage.name", limits.name_chars)
@@ -70,7 +73,7 @@ def check_stage(spec: object, limits: Limits, where: str = "stage") -> StageSpec
     flag(spec.takes_more, "stage.takes_more")
     if spec.sealed is not None:
         flag(spec.sealed, "stage.sealed")
-    spec.tasks = check_tasks(spec.tasks, limits, "stage.tasks")
+    spec.tasks = check_tasks(spec.tasks, limits, "stage.tasks", size=size)
     for name in ("when", "compensate"):
         control = getattr(spec, name)
         if control is not None:
@@ -167,8 +170,9 @@ def check_more(more: object, limits: Limits) -> More:
             raise InvalidInput("metrics must be a dict with names as keys", field="metrics")
     if not isinstance(more.spawn, dict):
         raise InvalidInput("spawn must be a dict: the tasks for each stage, by its name", field="spawn")
+    size = [0]
     more.spawn = {
-        text(stage, "spawn", limits.name_chars): check_tasks(tasks, limits, "spawn")
+        text(stage, "spawn", limits.name_chars): check_tasks(tasks, limits, "spawn", size=size)
         for stage, tasks in more.spawn.items()
     }
     check_names([(1, [task for tasks in more.spawn.values() for task in tasks])])

@@ -111,6 +111,11 @@ def json_text(value: object, field: str, most: int) -> str:
     return raw.decode()
 
 
+def as_json(value: object) -> str:
+    """The text of a JSON value that was checked."""
+    return bytes(value).decode() if isinstance(value, RawJson) else orjson.dumps(value).decode()
+
+
 def _has_nan(value: object) -> bool:
     if isinstance(value, float):
         return not math.isfinite(value)

@@ -14,6 +14,7 @@ from onetray.commands import Command
 from onetray.config import Limits
 from onetray.errors import InvalidInput, TooLarge
 from onetray.fields import (
+    as_json,
     check_actor,
     choice,
     flag,
@@ -29,6 +30,7 @@ from onetray.fields import (
 from onetray.flowmodel import SCOPES, Approval, StageSpec, TaskSpec
 from onetray.flowspecs import check_approval, check_names, check_stage, check_tasks
 from onetray.machine import USER
+from onetray.model import RawJson
 from onetray.rollup import ROLL_UPS, STRICT
 
 
@@ -96,12 +98,16 @@ class SubmitFlow(Command):
                 s.name,
                 s.on_failure,
                 s.sealed,
-                s.data,
-                [[t.kind, t.queue, t.payload, t.name, t.depends_on] for t in s.tasks],
+                _any_json(s.data),
+                [[t.kind, t.queue, _any_json(t.payload), t.name, t.depends_on] for t in s.tasks],
             ]
             for s in self.stages
         ]
-        return orjson.loads(orjson.dumps([self.roll_up, self.data, stages]))
+        return orjson.loads(orjson.dumps([self.roll_up, orjson.Fragment(self.data_json), stages]))
+
+
+def _any_json(value: object) -> orjson.Fragment:
+    return orjson.Fragment(as_json(value))
 
 
 @dataclass(slots=True)
@@ -268,6 +274,8 @@ class ApproveStage(Answer):
     def check(self, limits: Limits) -> None:
         Answer.check(self, limits)
         optional_json(self.input, "input", limits.payload_bytes)
+        if isinstance(self.input, RawJson):
+            self.input = orjson.loads(bytes(self.input))
 
 
 @dataclass(slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from onetray.commands import Command, Succeed
 from onetray.engine.moves import FLOW_DEADLINE, Moves, actor, told
 from onetray.engine.submit import Numbers, Spec, number, numbers_of, write_tasks
 from onetray.errors import DependencyCycle, InvalidInput, NameTaken
-from onetray.fields import id_or_none
+from onetray.fields import as_json, id_or_none
 from onetray.flowcommands import AddStage, AddTasks, SubmitFlow
 from onetray.flowmodel import FlowRow, StageRow, StageSpec, TaskSpec
 from onetray.lifecycle import CREATED, FLOW, STAGE, SUCCEEDED, TASK
@@ -123,7 +123,7 @@ class Drafts:
         return [
             (
                 Spec(
-                    *self._numbers(t, namespace), t.priority, t.run_at, _json(t.payload), by, None, None, cause, None,
+                    *self._numbers(t, namespace), t.priority, t.run_at, as_json(t.payload), by, None, None, cause, None,
                     t.delay_s, name=t.name,
                 ),
                 t.depends_on,
@@ -134,18 +134,19 @@ class Drafts:
     def _control(self, spec: TaskSpec | None, namespace: str) -> str | None:
         if spec is None:
             return None
-        return _json({**self._numbers(spec, namespace)._asdict(), "priority": spec.priority, "payload": spec.payload})
+        payload = orjson.Fragment(as_json(spec.payload))
+        return as_json({**self._numbers(spec, namespace)._asdict(), "priority": spec.priority, "payload": payload})
 
     def stage(self, spec: StageSpec, namespace: str, by: str, by_default: int) -> StageDraft:
         sealed = by_default if spec.sealed is None else SEALED if spec.sealed else OPEN_ENDED
         approval = None
         if spec.approval is not None:
-            approval = _json(spec.approval)
+            approval = as_json(spec.approval)
         return StageDraft(
             spec.name, spec.on_failure, sealed, int(spec.takes_more),
             int(spec.start_as_waiting or approval is not None), spec.collect,
             self._control(spec.when, namespace), self._control(spec.compensate, namespace), approval,
-            _json(spec.data), None if spec.metadata is None else _json(spec.metadata),
+            as_json(spec.data), None if spec.metadata is None else as_json(spec.metadata),
             self.members(spec.tasks, namespace, by, None),
         )  # fmt: skip
 
@@ -157,15 +158,11 @@ class Drafts:
         stages_end = WHEN_DONE if c.sealed is False else SEALED
         return FlowDraft(
             ns, kind, policy, c.roll_up, WHEN_DONE if c.sealed is None else SEALED if c.sealed else OPEN_ENDED,
-            c.data_json, None if c.metadata is None else _json(c.metadata), by, c.correlation_id, c.trace, c.cause,
+            c.data_json, None if c.metadata is None else as_json(c.metadata), by, c.correlation_id, c.trace, c.cause,
             None if c.deadline_s is None else int(c.deadline_s * 1_000_000),
-            None if c.context is None else _json(c.context),
+            None if c.context is None else as_json(c.context),
             stages=[self.stage(s, c.namespace, by, stages_end) for s in c.stages],
         )  # fmt: skip
-
-
-def _json(value: object) -> str:
-    return orjson.dumps(value).decode()
 
 
 def write_flow(scope: Scope, draft: FlowDraft) -> tuple[FlowRow, list[StageRow], list[Spec]]:
@@ -368,9 +365,9 @@ def control_task(family: Family, flow: FlowRow, stage: StageRow) -> None:
     results = "null"
     if tx.query("size_before", job=flow.key, ord=stage.ord)[0][0] <= scope.limits.payload_bytes:
         found = tx.query("results_before", job=flow.key, ord=stage.ord)
-        results = "{" + ",".join(f"{_json(name)}:{result or 'null'}" for name, result in found) + "}"
-    asked = _json(control["payload"])
-    body = f'{{"stage":{_json(stage.name)},"config":{config},"results":{results},"payload":{asked}}}'
+        results = "{" + ",".join(f"{as_json(name)}:{result or 'null'}" for name, result in found) + "}"
+    asked = as_json(control["payload"])
+    body = f'{{"stage":{as_json(stage.name)},"config":{config},"results":{results},"payload":{asked}}}'
     spec = Spec(
         control["ns"], control["queue"], control["kind"], control["policy"], control["max_attempts"],
         control["priority"], None, body, ENGINE, flow.correlation_id, flow.trace, "condition", job=flow.key,

@@ -13,6 +13,7 @@ import orjson
 from onetray.engine.members import add_members, known_members, resolve, write_context
 from onetray.engine.moves import told
 from onetray.errors import Conflict, IllegalTransition, InvalidInput, NotFound
+from onetray.fields import as_json
 from onetray.flowmodel import More, StageRow
 from onetray.lifecycle import STAGE, SUCCEEDED
 from onetray.model import Row, Verdict
@@ -26,7 +27,8 @@ def detail(more: More) -> str | None:
     """What the event of the success tells."""
     if not (more.partial or more.errors is not None or more.metrics is not None):
         return None
-    return told(partial=more.partial or None, errors=more.errors, metrics=more.metrics)
+    errors = None if more.errors is None else orjson.Fragment(as_json(more.errors))
+    return told(partial=more.partial or None, errors=errors, metrics=more.metrics)
 
 
 def refused(scope: Scope, i: int, command: Succeed, row: Row) -> Verdict | None:
@@ -93,7 +95,7 @@ def _more(scope: Scope, i: int, command: Succeed, row: Row) -> None:
     add_members(scope, flow, members)
     if more.context is not None:
         key = scope.tx.new_keys(1)[0]
-        payload = orjson.dumps(more.context).decode()
+        payload = as_json(more.context)
         write_context(scope, flow, key, payload, "run", row.key, flow.context, more.context_label)
         family.change_flow(family.flows[row.job], context=key)
     family.moved(row, SUCCEEDED, command.result_json, partly=more.partial, started=True)

@@ -37,6 +37,8 @@ def fill_in(form: dict[str, Any], answer: object) -> None:
         wrong = best_match(validator.iter_errors(answer))
     except Unresolvable as e:
         raise InvalidInput(f"the form refers to something outside of it: {e}"[:300], field="approval.form") from None
+    except RecursionError:
+        raise InvalidInput("the form refers to itself without an end", field="approval.form") from None
     if wrong is not None:
         at = "/".join(map(str, wrong.absolute_path))
         raise InvalidInput(f"input{'/' + at if at else ''}: {wrong.message}"[:300], field="input")

@@ -273,7 +273,7 @@ def add_members(scope: Scope, flow: FlowRow, members: list[tuple[StageRow, Membe
     for stage, (spec, _) in members:
         spec.job, spec.stage, spec.context = flow.key, stage.key, flow.context
         spec.correlation_id, spec.trace = flow.correlation_id, spec.trace or flow.trace
-        spec.unmet = sum(1 for _, met in needs.get(spec.key, ()) if not met)
+        spec.unmet = sum(1 for met in needs.get(spec.key, {}).values() if not met)
     counts: dict[int, int] = {}
     for stage, _ in members:
         counts[stage.key] = counts.get(stage.key, 0) + 1
@@ -283,7 +283,7 @@ def add_members(scope: Scope, flow: FlowRow, members: list[tuple[StageRow, Membe
         family.touch(now_is)
     family.write_moves()
     write_tasks(scope, specs)
-    pairs = [(other, task) for task, others in needs.items() for other, _ in others]
+    pairs = [(other, task) for task, others in needs.items() for other in others]
     if pairs:
         tx.batch("insert_dependency", {"needs": [a for a, _ in pairs], "task": [b for _, b in pairs]})
         family.change_flow(flow, chained=1)
@@ -315,13 +315,11 @@ def known_members(scope: Scope, flow: FlowRow, members: list[Member]) -> Known:
     return known
 
 
-def resolve(
-    members: list[tuple[int, Member]], known: Known
-) -> tuple[dict[int, list[tuple[int, bool]]], dict[int, str]]:
+def resolve(members: list[tuple[int, Member]], known: Known) -> tuple[dict[int, dict[int, bool]], dict[int, str]]:
     """What each new task needs, and whether it is met; and those that can never run, with what they needed."""
     new = {spec.name: (spec, ord_) for ord_, (spec, _) in members if spec.name is not None}
     new |= {spec.id: (spec, ord_) for ord_, (spec, _) in members}
-    needs: dict[int, list[tuple[int, bool]]] = {}
+    needs: dict[int, dict[int, bool]] = {}
     hopeless: dict[int, str] = {}
     for own, (spec, wanted) in members:
         for name in wanted:
@@ -337,9 +335,8 @@ def resolve(
                     f"a task of stage {own} needs {name!r} of stage {ord_}, which opens only after it",
                     cycle=[spec.name or "the task", name, spec.name or "the task"],
                 )
-            # A task may be named twice, by its name and by its id.
-            if all(key != other for other, _ in needs.setdefault(spec.key, [])):
-                needs[spec.key].append((key, state == SUCCEEDED))
+            # By key: one task may be named twice, by its name and by its id.
+            needs.setdefault(spec.key, {})[key] = state == SUCCEEDED
             if state in TASK.terminal and state != SUCCEEDED:
                 hopeless[spec.key] = name
     return needs, hopeless

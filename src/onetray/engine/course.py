@@ -80,6 +80,7 @@ def settle(scope: Scope) -> None:
             for key in sorted(flows):
                 _decide_flow(family, family.flows[key])
     family.started.clear()
+    family.succeeding.clear()
     family.save()
 
 

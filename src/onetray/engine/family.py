@@ -76,6 +76,8 @@ class Family:
         self.flows_touched: set[int] = set()
         self.ended: list[tuple[Row, str]] = []
         """Tasks that have ended, and how: others may depend on them."""
+        self.succeeding: set[int] = set()
+        """Tasks whose success is written, and whose dependents have not been told of it yet."""
         self.answers: list[tuple[Row, str, str | None]] = []
         """Control tasks that have ended, how, and their results."""
         self.last_words: dict[int, tuple[Transition, str, str | None]] = {}

@@ -19,7 +19,7 @@ from onetray.errors import DependencyCycle, InvalidInput, NameTaken
 from onetray.fields import as_json, id_or_none
 from onetray.flowcommands import AddStage, AddTasks, SubmitFlow
 from onetray.flowmodel import FlowRow, StageRow, StageSpec, TaskSpec
-from onetray.lifecycle import CREATED, FLOW, STAGE, SUCCEEDED, TASK
+from onetray.lifecycle import CREATED, FLOW, RUNNING, STAGE, SUCCEEDED, TASK
 from onetray.rollup import OPEN_ENDED, SEALED, WHEN_DONE
 
 if TYPE_CHECKING:
@@ -309,6 +309,9 @@ def known_members(scope: Scope, flow: FlowRow, members: list[Member]) -> Known:
     ):
         if name in own:
             raise NameTaken(f"the flow has a task called {name!r} already", name=name)
+        if key in scope.family.succeeding:
+            # Its dependents are still to be told: a new one is told with them, and must not count it twice.
+            state = RUNNING
         known[id_] = key, state, ord_
         if name is not None:
             known[name] = key, state, ord_

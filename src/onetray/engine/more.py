@@ -71,6 +71,7 @@ def _stage(scope: Scope, row: Row, name: str) -> StageRow:
 def count(scope: Scope, work: list[tuple[int, Succeed, Row]]) -> None:
     """Count accepted successes, and do what they say besides."""
     plain = []
+    scope.family.succeeding |= {row.key for _, _, row in work if row.stage is not None}
     for i, command, row in work:
         if row.stage is None:
             continue

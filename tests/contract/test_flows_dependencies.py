@@ -181,6 +181,14 @@ def test_a_dependency_that_the_flow_does_not_have_is_named(engine: Engine) -> No
     assert written(engine) == before
 
 
+def test_nothing_can_depend_on_the_task_that_decides_a_condition(engine: Engine) -> None:
+    flow = engine.submit_flow("f", [StageSpec("a", [TaskSpec("f")], when=TaskSpec("f"))])
+    control = take(engine)
+    with pytest.raises(InvalidInput) as refused:
+        engine.add_tasks(flow.stages[0], [TaskSpec("f", depends_on=(control.id,))])
+    assert refused.value.field == "depends_on"
+
+
 def test_a_new_task_may_name_what_it_needs_by_its_id(engine: Engine) -> None:
     flow = engine.submit_flow("f", [StageSpec("a", [TaskSpec("one")])])
     engine.add_tasks(flow.stages[0], [TaskSpec("two", depends_on=(flow.tasks[0].upper(),))])

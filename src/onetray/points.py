@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 POINTS = ("begun", "locked", "moving", "updated", "moved", "claimed", "committing", "committed")
+FLOW_POINTS = ("flows_locked", "cascading", "settled")
+"""Those that only what concerns a flow comes to."""
 
 hook: Callable[[str], None] | None = None
 

@@ -92,6 +92,59 @@ def kill(minutes: float, workers: int, seed: int, store: str) -> None:
     on_each(store, attempt)
 
 
+@soak.command()
+@click.option("--race", "races", multiple=True, help="Only this race; may be given several times.")
+@click.option("--stages", type=click.IntRange(2), default=2_000, show_default=True, help="Stages for each race.")
+@click.option("--mixed", is_flag=True, help="All races at once, in one database.")
+@click.option("--limit-s", type=float, default=1800.0, show_default=True, help="When to give up a race.")
+@click.option("--seed", type=int, default=1, show_default=True, help="What the claimers draw their lots from.")
+def flows(races: tuple[str, ...], stages: int, mixed: bool, limit_s: float, seed: int) -> None:
+    """Let the eight siblings of each stage report at once, on PostgreSQL, while their flows are cancelled, paused,
+    failed, grown and expire: no stage may be stuck, and PostgreSQL may have no deadlock to break."""
+    from tests.support.siblings import RACES, run_races
+
+    unknown = set(races) - set(RACES)
+    if unknown:
+        raise click.BadParameter(f"{', '.join(sorted(unknown))}; there are: {', '.join(RACES)}", param_hint="--race")
+    broken = 0
+    chosen = races or RACES
+    for together in [chosen] if mixed else [(race,) for race in chosen]:
+        with fresh("postgres") as url:
+            outcome = run_races(url, together, stages, seed=seed, limit_s=limit_s)
+        click.echo(f"{', '.join(together)}: {outcome}")
+        for fault in outcome.faults[:20]:
+            click.echo(f"  {fault}")
+        broken += len(outcome.faults)
+    click.echo(f"flows: {'FAILED, ' + str(broken) + ' faults' if broken else 'ok'}")
+    if broken:
+        sys.exit(1)
+
+
+@soak.command(name="kill-flows")
+@click.option("--case", "cases", multiple=True, help="Only this case; may be given several times.")
+@store_option
+def kill_flows(cases: tuple[str, ...], store: str) -> None:
+    """Kill a process each time that a cascade of a flow comes to a named point; all of it is there, or nothing."""
+    from onetray.clock import VirtualClock
+    from tests.support.cascades import CASES, kill_in
+    from tests.support.engines import engine_on
+
+    unknown = set(cases) - set(CASES)
+    if unknown:
+        raise click.BadParameter(f"{', '.join(sorted(unknown))}; there are: {', '.join(CASES)}", param_hint="--case")
+
+    for case in cases or CASES:
+
+        def attempt(url: str, case: str = case) -> list[str]:
+            clock = VirtualClock()
+            with engine_on(url, clock) as engine:
+                killed = kill_in(engine, clock, url, case, every=True)
+            click.echo(f"{case}: {killed.kills} processes killed")
+            return killed.faults
+
+        on_each(store, attempt)
+
+
 @soak.command(name="property")
 @click.argument("pytest_args", nargs=-1)
 def property_(pytest_args: tuple[str, ...]) -> None:

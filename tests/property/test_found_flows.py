@@ -62,7 +62,9 @@ def test_a_flow_takes_no_stage_while_it_is_being_stopped(engine: Engine) -> None
     assert states(engine, flow.id) == ["failed", "failed", "skipped"]
 
 
-def test_a_task_whose_time_came_while_its_flow_was_paused_is_no_longer_due(engine: Engine, clock: VirtualClock) -> None:
+def test_a_task_whose_time_came_while_its_flow_was_paused_is_claimable_when_it_is_resumed(
+    engine: Engine, clock: VirtualClock
+) -> None:
     flow = engine.submit_flow("f", [StageSpec("a", [TaskSpec("x", delay_s=10)])])
     engine.pause_flow(flow.id)
     clock.advance(20)
@@ -71,7 +73,7 @@ def test_a_task_whose_time_came_while_its_flow_was_paused_is_no_longer_due(engin
     assert [a.id for a in engine.claim(worker="w")] == list(flow.tasks)
 
 
-def test_a_condition_whose_time_came_while_its_flow_was_paused_is_no_longer_due(
+def test_a_condition_whose_time_came_while_its_flow_was_paused_is_claimable_when_it_is_resumed(
     engine: Engine, clock: VirtualClock
 ) -> None:
     flow = engine.submit_flow("f", [StageSpec("a", [TaskSpec("x")], when=TaskSpec("when", policy=PLAIN))])

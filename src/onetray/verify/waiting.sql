@@ -17,8 +17,9 @@ SELECT t.key AS task, CAST(t.id AS text) AS id, t.state, t.fence, t.run_at, t.up
     r.task IS NOT NULL AND {held_back} AS held_back,
     -- Whoever promotes a task takes its due row: with both there, and run_at after the last time that anybody
     -- decided about it, it was made claimable too soon. No clock is asked: it may have been set back since.
-    -- A member may also be let go by its stage, and leave its due row behind.
+    -- A member may also be let go by its stage or its flow, and leave its due row behind.
     r.task IS NOT NULL AND d.fence = t.fence AND t.run_at > t.updated_at AND t.run_at > coalesce(s.opened_at, 0)
+        AND t.run_at > coalesce(f.updated_at, 0)
         AND NOT EXISTS (
         SELECT 1 FROM onetray.event AS n WHERE n.entity = t.key AND n.version IS NULL AND n.fence = t.fence
             AND n.type = 'task.rescheduled' AND n.ts >= t.run_at) AS ready_early

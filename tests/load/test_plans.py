@@ -14,13 +14,16 @@ from typing import Any
 
 import pytest
 
+from onetray.engine.family import _SAVED_FLOW, _SAVED_STAGE
 from onetray.engine.janitor import KNOWN
-from onetray.lifecycle import TASK
+from onetray.engine.moves import RUN
+from onetray.lifecycle import MACHINES, TASK
+from onetray.machine import Transition
 from onetray.store import open_store
 from onetray.store.base import Store
 from onetray.store.sqltext import TYPE_OF, Statement, book
 from tests.support.cluster import Server
-from tests.support.crowds import FAR, fill
+from tests.support.crowds import BIG, FAR, FLOWS, IN_FLOW, fill, first_flow
 from tests.support.plans import Cost, Steps, on_postgres, on_sqlite
 
 IDLE = int(os.environ.get("ONETRAY_PLAN_TASKS", "300000"))
@@ -28,7 +31,11 @@ EVENTS = 200_000
 LIMITS = [1, 10, 100, 500]
 CLAIMS = ("claim_any", "claim_kind", "heads_of_kind")
 START = {"rank": -(2**31), "task": 0}
-READS = {"task_by_id", "events_of_task", "events_after", "end_of_window", "last_event_id", "logs_of"}
+READS = {
+    "task_by_id", "events_of_task", "events_after", "end_of_window", "last_event_id", "logs_of", "flow_by_id",
+    "stage_by_id", "stages_of", "tasks_of_stage", "results_of_stage", "place_of_task", "results_before",
+    "results_needed", "held_in_stages", "events_of_job", "contexts_of_flow", "current_context",
+}  # fmt: skip
 """What the engine runs outside of any transaction, under the planner's own settings."""
 MOVES = sorted(book("sqlite").moves)
 
@@ -51,6 +58,19 @@ class Crowd:
     def ids(self, limit: int) -> list[str]:
         first = self.before - IDLE
         return [f"00000000-0000-7000-8000-{key - first:012d}" for key in self.keys(limit)]
+
+    def id_of(self, key: int) -> str:
+        return f"00000000-0000-7000-8000-{key - self.before + IDLE:012d}"
+
+    def flows(self, limit: int) -> list[int]:
+        """Flows of two stages, which are open."""
+        first = first_flow(self.before)
+        return [first + 3 * IN_FLOW * i for i in range(limit)]
+
+    @property
+    def big(self) -> int:
+        """The stage of the large flow."""
+        return first_flow(self.before) + FLOWS * IN_FLOW + 1
 
 
 def crowd_in(store: Store, before: int) -> Crowd:
@@ -117,7 +137,64 @@ def params_of(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
         "keys_taken": {"kind": [kind] * limit, "key": [f"key-{k - crowd.before + IDLE}" for k in keys]},
         "last_cursor": {"keys": keys},
     }  # fmt: skip
+    return every[name] if name in every else of_flows(name, crowd, limit)
+
+
+def of_flows(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
+    flows = crowd.flows(limit)
+    stages, members = [key + 1 for key in flows], [key + 4 for key in flows]
+    flow, id_ = flows[0], crowd.id_of(flows[0])
+    middle = crowd.big + BIG // 2
+    page = {"stage": crowd.big, "after": middle, "limit": limit}
+    span = {"stage": crowd.big, "after": middle, "upto": middle + limit, "at": FAR}
+    ours = {"id": id_, "namespace": "default"}
+    every: dict[str, dict[str, Any]] = {
+        "lock_flows": {"keys": flows},
+        "flows_of_ids": {"ids": [crowd.id_of(key) for key in flows]},
+        "flows_of_stages": {"ids": [crowd.id_of(key) for key in stages]},
+        "flows_of_tasks": {"keys": members},
+        "stages_by_key": {"keys": stages},
+        "unended_stages": {"job": flow},
+        "next_stage": {"job": flow, "ord": 0},
+        "stage_by_name": {"job": flow, "name": "stage 2"},
+        "any_started": {"job": flow},
+        "save_stage": {"key": stages, **{c: [_column(c)] * limit for c in _SAVED_STAGE if c != "key"}},
+        "save_flow": {"key": flows, **{c: [_column(c)] * limit for c in _SAVED_FLOW if c != "key"}},
+        "next_to_open": page, "unheld_tasks": page, "unended_tasks": page, "unasked_tasks": page,
+        "queued_of_stage": {**page, "most": 1},
+        "open_ready": span,
+        "open_due": {**span, "at": 0, "what": RUN},
+        "policies_of_stage": span,
+        "dependents": {"keys": [key - 1 for key in members]},
+        "meet": {"key": members, "met": [1] * limit},
+        "needs_of": {"keys": members},
+        "members_named": {"job": flow, "names": ["task 10"], "ids": [crowd.id_of(members[0])]},
+        "members_to_copy": {**page, "ord": 1},
+        "successor_in_stage": {"stage": stages[0], "key": members[0]},
+        "predecessor_in_stage": {"key": members[0]},
+        "stages_to_copy": {"job": flow},
+        "to_compensate": {"job": flow},
+        "held_in_stages": {"stages": [crowd.big]},
+        "prunable_flows": {"before": FAR, "after": 0, "ns": None, "now": 0, "limit": limit},
+        "members_of_stages": {"keys": stages}, "stage_keys_of_flows": {"keys": flows},
+        "prune_flows": {"keys": flows}, "prune_contexts": {"keys": flows}, "prune_idempotency": {"keys": flows},
+        "prune_stages": {"keys": stages}, "prune_tasks": {"keys": members}, "prune_events": {"keys": members},
+        "prune_dependencies": {"keys": members}, "prune_logs": {"keys": members},
+        "prune_dead_letters": {"keys": members},
+        "flow_by_id": ours, "stages_of": ours, "current_context": ours,
+        "contexts_of_flow": {**ours, "after": 0, "limit": limit},
+        "stage_by_id": {"id": crowd.id_of(stages[0]), "namespace": "default"},
+        "place_of_task": {"id": crowd.id_of(members[0]), "namespace": "default"},
+        "tasks_of_stage": page, "results_of_stage": page,
+        "results_before": {"job": flow, "ord": 2},
+        "results_needed": {"task": members[0]},
+        "events_of_job": {"key": flow, "after": 0, "limit": limit},
+    }  # fmt: skip
     return every[name]
+
+
+def _column(name: str) -> Any:
+    return 0 if TYPE_OF.get(name) in ("bigint", "integer") else "x"
 
 
 OTHERS = (
@@ -125,6 +202,21 @@ OTHERS = (
     "keys_of", "task_by_id", "logs_of", "events_of_task", "events_after", "end_of_window", "last_event_id",
     "outcomes_of_attempt", "prunable_jobs", "keys_taken", "last_cursor",
 )  # fmt: skip
+FOR_FLOWS = (
+    "lock_flows", "flows_of_ids", "flows_of_stages", "flows_of_tasks", "stages_by_key", "unended_stages", "next_stage",
+    "stage_by_name", "any_started", "save_stage", "save_flow", "next_to_open", "unheld_tasks",
+    "unended_tasks", "unasked_tasks", "queued_of_stage", "open_ready", "open_due", "policies_of_stage", "dependents",
+    "meet", "needs_of", "members_named", "members_to_copy", "successor_in_stage", "predecessor_in_stage",
+    "stages_to_copy", "to_compensate", "held_in_stages", "prunable_flows", "members_of_stages", "stage_keys_of_flows",
+    "prune_flows", "prune_contexts", "prune_idempotency", "prune_stages",
+    "prune_tasks", "prune_events", "prune_dependencies", "prune_logs", "prune_dead_letters",
+    "flow_by_id", "stage_by_id", "stages_of", "tasks_of_stage", "results_of_stage", "place_of_task",
+    "results_before", "results_needed", "events_of_job", "contexts_of_flow", "current_context",
+)  # fmt: skip
+OF_A_STAGE = {"tasks_of_stage", "results_of_stage"}
+"""Outside of a transaction PostgreSQL may read a stage to its end and sort it, for a large page of it."""
+FEW = {"held_in_stages": {"lease", "l", "j"}}
+"""What may be read from end to end: there are as many leases as claims, however many tasks there are."""
 
 
 def statement_of(crowd: Crowd, name: str, params: dict[str, Any]) -> Statement:
@@ -166,14 +258,31 @@ def test_a_statement_on_postgres_reads_what_it_is_asked_for(pg: Crowd, name: str
     assert cost.buffers <= 20 * limit + 60, cost
 
 
+@pytest.mark.parametrize("generic", [False, True], ids=["custom", "generic"])
 @pytest.mark.parametrize("limit", LIMITS)
-@pytest.mark.parametrize("hops", MOVES, ids=", ".join)
-def test_a_move_on_postgres_finds_its_tasks_by_key(pg: Crowd, hops: tuple[str, ...], limit: int) -> None:
-    for params, generic in product(move_params(pg, hops, limit), (False, True)):
-        move = pg.store.book.move(tuple(TASK.by_name[h] for h in hops), params)
+@pytest.mark.parametrize("name", FOR_FLOWS)
+def test_a_statement_for_flows_on_postgres_reads_what_it_is_asked_for(
+    pg: Crowd, name: str, limit: int, generic: bool
+) -> None:
+    cost = cost_of(pg, name, limit, generic)
+    few = FEW.get(name, set())
+    assert not cost.whole - {"queue", "namespace", "kind", "policy"} - few, cost
+    if not few:
+        # A flow has two stages and four tasks, and of three flows one can be pruned.
+        whole_stage = 2 * BIG if name in OF_A_STAGE else 0
+        assert cost.rows <= 8 * limit + 200 + whole_stage, cost
+        assert cost.buffers <= 40 * limit + 100 + whole_stage, cost
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("title", MOVES)
+def test_a_move_on_postgres_finds_its_rows_by_key(pg: Crowd, title: str, limit: int) -> None:
+    hops = hops_of(title)
+    for params, generic in product(move_params(pg, title, limit), (False, True)):
+        move = pg.store.book.move(hops, params)
         cost = on_postgres(pg.store, move.update, params, generic=generic)
         assert not cost.whole, cost
-        assert "task_pkey" in cost.through, cost
+        assert f"{hops[0].entity}_pkey" in cost.through, cost
         assert cost.rows <= limit, cost
         assert cost.buffers <= 40 * limit + 60, cost
 
@@ -189,7 +298,7 @@ def test_a_claim_on_sqlite_searches_and_never_scans_or_sorts(lite: Crowd, name: 
 
 
 # It takes the last row of a walk from the end.
-ONE_FROM_THE_END = {"prunable_jobs": {"e"}}
+ONE_FROM_THE_END = {"prunable_jobs": {"e"}, "prunable_flows": {"e"}}
 
 
 @pytest.mark.parametrize("limit", LIMITS)
@@ -203,10 +312,23 @@ def test_a_statement_on_sqlite_takes_steps_for_what_it_is_asked_for(lite: Crowd,
 
 
 @pytest.mark.parametrize("limit", LIMITS)
-@pytest.mark.parametrize("hops", MOVES, ids=", ".join)
-def test_a_move_on_sqlite_finds_its_tasks_by_key(lite: Crowd, hops: tuple[str, ...], limit: int) -> None:
-    for params in move_params(lite, hops, limit):
-        move = lite.store.book.move(tuple(TASK.by_name[h] for h in hops), params)
+@pytest.mark.parametrize("name", FOR_FLOWS)
+def test_a_statement_for_flows_on_sqlite_takes_steps_for_what_it_is_asked_for(
+    lite: Crowd, name: str, limit: int
+) -> None:
+    found = steps_of(lite, name, limit)
+    few = FEW.get(name, set())
+    assert not found.whole() - ONE_FROM_THE_END.get(name, set()) - few, found
+    if not few:
+        assert found.full_scan_steps <= 4 * limit + 4, found
+        assert found.steps <= 1000 * limit + 1000, found
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("title", MOVES)
+def test_a_move_on_sqlite_finds_its_rows_by_key(lite: Crowd, title: str, limit: int) -> None:
+    for params in move_params(lite, title, limit):
+        move = lite.store.book.move(hops_of(title), params)
         for statement in (move.update, move.events):
             if statement is move.events:
                 # Without the update before it, it would write an event a second time: the plan is enough.
@@ -216,13 +338,22 @@ def test_a_move_on_sqlite_finds_its_tasks_by_key(lite: Crowd, hops: tuple[str, .
             assert found.steps <= 400 * limit + 300, found
 
 
-def move_params(crowd: Crowd, hops: tuple[str, ...], limit: int) -> list[dict[str, Any]]:
+def hops_of(title: str) -> tuple[Transition, ...]:
+    """The transitions of a move by its title: `start, succeed` of a task, `stage.open`."""
+    parts = [name.rpartition(".") for name in title.split(", ")]
+    return tuple(MACHINES[entity or TASK.entity].by_name[name] for entity, _, name in parts)
+
+
+def move_params(crowd: Crowd, title: str, limit: int) -> list[dict[str, Any]]:
     """A batch with one value for all where the engine may give one, and one with a list for each column."""
-    every = book("sqlite").moves[hops].update.columns
-    was = TASK.by_name[hops[0]].sources[0]
+    every = book("sqlite").moves[title].update.columns
+    first = hops_of(title)[0]
+    was = first.sources[0]
     one = {c: was if c == "was" else 1 if TYPE_OF.get(c) in ("bigint", "integer") else "x" for c in every}
     lists: dict[str, Any] = {c: [value] * limit for c, value in one.items()}
-    keyed = {"key": crowd.keys(limit), "version": [1] * limit}
+    keys = {"task": crowd.keys, "flow": crowd.flows, "stage": lambda n: [key + 1 for key in crowd.flows(n)]}
+    # Flows and stages are looked up and not moved: events that are rolled back stay in the way at the log's end.
+    keyed = {"key": keys[first.entity](limit), "version": [1 if first.entity == TASK.entity else 2] * limit}
     return [{**one, **keyed}, {**lists, **keyed}]
 
 

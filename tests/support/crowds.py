@@ -11,7 +11,7 @@ import psycopg
 
 from onetray.engine import Engine
 from onetray.engine.moves import RUN
-from onetray.lifecycle import BLOCKED, QUEUED, SUCCEEDED, TASK
+from onetray.lifecycle import BLOCKED, CREATED, FLOW, QUEUED, STAGE, SUCCEEDED, TASK
 from onetray.store import open_store
 from onetray.store.sqlite import SqliteStore
 
@@ -19,6 +19,12 @@ FAR = 2**60
 """A time that does not come."""
 CLAIMABLE = 1_000
 LEASES = 50_000
+FLOWS = 30_000
+"""Flows of two stages with two tasks each, of which the second depends on the first."""
+IN_FLOW = 7
+"""The keys of such a flow: its own, then those of its stages, then those of its tasks."""
+BIG = 10_000
+"""The tasks of the one stage of a last, large flow."""
 
 _SERIES = {
     "postgres": "(SELECT generate_series({first}, {last}) AS i) AS n",
@@ -60,6 +66,48 @@ SELECT :first + n.i, 1, 0, 1, 'info', 'a line' FROM {series}"""
 _LEASES = f"""INSERT INTO onetray.lease (key, ns, worker, expires_at, length, tasks, part)
 SELECT n.i, 1, 'w', CASE WHEN n.i % 50 = 0 THEN n.i ELSE {FAR} END, 60000000, '[]', 0 FROM {{series}}"""
 
+_FLOW_COLUMNS = (
+    "key, job, ns, kind, version, sealed, created_at, updated_at, stages, stages_open, succeeded, partial, failed, "
+    "cancelled, skipped, ignored, chained, amends, roll_up, data, state, finished_at, current, id, correlation_id"
+)
+_STAGE_COLUMNS = (
+    "key, job, ns, ord, version, sealed, takes_more, gate, created_at, updated_at, total, open, blocked, "
+    "waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, on_failure, collect, data, state, "
+    "finished_at, name, id, correlation_id"
+)
+_KEY = f"(:flows + n.i * {IN_FLOW})"
+_ENDED = "CASE n.i % 3 WHEN 2 THEN {ended} ELSE {open} END"
+_FLOW_ROWS = f"""INSERT INTO onetray.flow ({_FLOW_COLUMNS})
+SELECT {_KEY}, {_KEY}, t.ns, t.kind, 1, 1, t.created_at, t.created_at, 2, {_ENDED.format(ended=0, open=2)},
+    {_ENDED.format(ended=2, open=0)}, 0, 0, 0, 0, 0, 1, 0, 'drain', '{{{{}}}}',
+    {_ENDED.format(ended=f"'{SUCCEEDED}'", open=f"'{CREATED}'")}, {_ENDED.format(ended="t.created_at", open="NULL")},
+    {_KEY} + 1, {{id}}, 'flow'
+FROM onetray.task AS t CROSS JOIN {{series}} WHERE t.key = :first"""
+_STAGE_ROWS = f"""INSERT INTO onetray.stage ({_STAGE_COLUMNS})
+SELECT f.key + o.ord, f.key, f.ns, o.ord, 1, 1, 1, 0, f.created_at, f.created_at, 2, f.stages_open, 0, 0,
+    f.succeeded, 0, 0, 0, 0, 0, 'stop', 'list', '{{{{}}}}', f.state, f.finished_at, 'stage ' || o.ord, {{id}}, 'flow'
+FROM onetray.flow AS f CROSS JOIN (SELECT 1 AS ord UNION ALL SELECT 2) AS o WHERE f.key < :big OR o.ord = 1"""
+_MEMBERS = f"""INSERT INTO onetray.task ({_COLUMNS}, stage, name, unmet)
+SELECT s.job + 1 + 2 * s.ord + m.i, s.job, t.ns, t.queue, t.kind, t.policy, 1, 1, 0, 0, t.max_attempts, 0, t.created_at,
+    t.created_at, t.run_at, CASE WHEN s.finished_at IS NULL THEN '{QUEUED}' ELSE '{SUCCEEDED}' END, s.finished_at, NULL,
+    NULL, {{id}}, t.payload, s.key, 'task ' || s.ord || m.i, CASE WHEN s.finished_at IS NULL THEN m.i ELSE 0 END
+FROM onetray.stage AS s CROSS JOIN (SELECT 0 AS i UNION ALL SELECT 1) AS m JOIN onetray.task AS t ON t.key = :first
+WHERE s.key < :big"""
+_BIG_STAGE = f"""INSERT INTO onetray.task ({_COLUMNS}, stage)
+SELECT :big + 1 + n.i, :big, {_SAME.format(priority=0)}, t.run_at, '{QUEUED}', NULL, NULL, NULL, {{id}}, t.payload,
+    :big + 1
+FROM onetray.task AS t CROSS JOIN {{series}} WHERE t.key = :first"""
+_DEPENDENCIES = """INSERT INTO onetray.dependency (needs, task)
+SELECT t.key - 1, t.key FROM onetray.task AS t WHERE t.stage IS NOT NULL AND t.name IN ('task 11', 'task 21')"""
+_CONTEXTS = """INSERT INTO onetray.context (key, job, ns, created_at, scope, id, payload)
+SELECT f.key, f.key, f.ns, f.created_at, 'run', f.id, '1' FROM onetray.flow AS f"""
+_PARENT_EVENTS = f"""INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, state, actor)
+SELECT f.key, f.key, f.created_at, f.ns, 1, 0, 0, '{FLOW.submit.event}', '{CREATED}', 'user:ann' FROM onetray.flow AS f
+UNION ALL SELECT s.key, s.job, s.created_at, s.ns, 1, 0, 0, '{STAGE.add.event}', '{CREATED}', 'user:ann'
+FROM onetray.stage AS s
+UNION ALL SELECT t.key, t.job, t.created_at, t.ns, 1, 1, 0, '{TASK.submit.event}', '{QUEUED}', 'user:ann'
+FROM onetray.task AS t WHERE t.stage IS NOT NULL"""
+
 
 def fill(url: str, idle: int, events: int = 0) -> int:
     """Make `idle` tasks that cannot be claimed, then CLAIMABLE that can. Returns the key before the claimable ones."""
@@ -69,15 +117,31 @@ def fill(url: str, idle: int, events: int = 0) -> int:
     parts += [(_KEYS, idle + 1, last), (_LOGS, idle + 1, last)]
     if idle:
         parts = [(_IDLE, 1, idle), (_DUE, 1, idle), (_EVENTS, 1, min(events, idle)), (_LEASES, 1, LEASES), *parts]
+    flows = first + last
+    big = flows + (FLOWS + 1) * IN_FLOW
+    ids = {}
+    if idle:
+        ids = {_FLOW_ROWS: _KEY, _STAGE_ROWS: "(f.key + o.ord)", _MEMBERS: "(s.job + 1 + 2 * s.ord + m.i)"}
+        ids |= {_BIG_STAGE: "(:big + 1 + n.i)"}
+        parts += [(_FLOW_ROWS, 1, FLOWS + 1), (_STAGE_ROWS, 1, 1), (_MEMBERS, 1, 1), (_BIG_STAGE, 1, BIG)]
+        parts += [(_DEPENDENCIES, 1, 1), (_CONTEXTS, 1, 1), (_PARENT_EVENTS, 1, 1)]
     dialect = "sqlite" if url.startswith("sqlite:") else "postgres"
     texts = [
         part.replace("{series}", _SERIES[dialect].format(first=a, last=b))
-        .replace("{id}", _ID[dialect].format(i="n.i"))
+        .replace("{id}", _ID[dialect].format(i=f"({ids[part]} - {first})" if part in ids else "n.i"))
+        .replace("{{}}", "{}")
         .replace(":first", str(first))
+        .replace(":flows", str(flows))
+        .replace(":big", str(big))
         for part, a, b in parts
     ]
-    (_run_sqlite if dialect == "sqlite" else _run_postgres)(url, texts, first + last)
+    (_run_sqlite if dialect == "sqlite" else _run_postgres)(url, texts, big + BIG + 1)
     return first + idle
+
+
+def first_flow(before: int) -> int:
+    """The key of the first flow in a crowd that was filled up to this key."""
+    return before + CLAIMABLE - 1 + IN_FLOW
 
 
 def _first_task(url: str) -> int:
@@ -91,7 +155,9 @@ def _first_task(url: str) -> int:
 def _run_postgres(url: str, texts: list[str], last: int) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("SET synchronous_commit = off")
-        for table in ("task", "ready", "event", "due", "lease", "idempotency", "log"):
+        for table in (
+            "task", "ready", "event", "due", "lease", "idempotency", "log", "flow", "stage", "dependency", "context",
+        ):  # fmt: skip
             # Statistics come when the test wants them.
             connection.execute(f"ALTER TABLE onetray.{table} SET (autovacuum_enabled = false)".encode())
         for text in texts:

@@ -90,7 +90,7 @@ def _follow_dependencies(family: Family) -> None:
     while family.ended:
         ended, family.ended = family.ended, []
         how = {row.key: state for row, state in ended if family.flows[row.job].chained}
-        found = tx.query("dependents", keys=sorted(how)) if how else []
+        found = sorted(tx.query("dependents", keys=sorted(how)), key=lambda d: d[1]) if how else []
         if not found:
             continue
         rows = {row.key: row for row in tx.lock(sorted({task for _, task, _ in found}))}

@@ -236,7 +236,8 @@ def _apply(scope: Scope, commands: list[SystemCommand]) -> list[int]:
     return [row.key for i, _, row in work if scope.verdicts[i].ok]
 
 
-_OF_FLOWS = ("idempotency", "dead_letters", "logs", "dependencies", "contexts", "events", "tasks", "stages", "flows")
+_OF_TASKS = ("dead_letters", "logs", "events", "tasks")
+_AT_ONCE = 10_000
 
 
 def prune(store: Store, older_than_s: float, ns: int | None = None, limit: int = BATCH, after: int = 0) -> list[int]:
@@ -246,15 +247,24 @@ def prune(store: Store, older_than_s: float, ns: int | None = None, limit: int =
         found = tx.query("prunable_jobs", before=before, after=after, ns=ns, limit=limit, now=tx.now)
         keys = [key for (key,) in found]
         if keys:
-            for table in ("idempotency", "dead_letters", "logs", "events", "tasks"):
-                tx.query(f"prune_{table}", keys=keys)
+            _remove(tx, keys, "idempotency", *_OF_TASKS)
         flows = [
             key for (key,) in tx.query("prunable_flows", before=before, after=after, ns=ns, limit=limit, now=tx.now)
         ]
         if flows:
-            for table in _OF_FLOWS:
-                tx.query(f"prune_flow_{table}", keys=flows)
+            stages = [key for (key,) in tx.query("stage_keys_of_flows", keys=flows)]
+            members = [key for (key,) in tx.query("members_of_stages", keys=stages)]
+            _remove(tx, members, "dependencies", *_OF_TASKS)
+            _remove(tx, stages, "events", "stages")
+            _remove(tx, flows, "idempotency", "contexts", "events", "flows")
         return keys + flows
+
+
+def _remove(tx: Tx, keys: list[int], *tables: str) -> None:
+    """Remove these entities, or what belongs to them, from each table."""
+    for i in range(0, len(keys), _AT_ONCE):
+        for table in tables:
+            tx.query(f"prune_{table}", keys=keys[i : i + _AT_ONCE])
 
 
 class Janitor:

@@ -10,6 +10,7 @@ The files hold one text for both. What differs is filled in here:
     {from_batch} {using_batch} {join_batch}    where the batch is brought in. SQLite knows no DELETE … USING: such a
                      statement is run there once for each row
     {clock} {greatest} {for_update…} {skip_locked…}
+    {all_in_stage} {after_in_stage} {in_span}    the tasks t of a stage: all, after a key, between two
 
 States are named by the lifecycle alone: no statement holds one.
 """
@@ -49,6 +50,9 @@ WORDS = {
         "for_update": "",
         "for_no_key_update": "",
         "lease_tasks": "json_each(l.tasks) AS j",
+        "all_in_stage": "t.stage = :stage",
+        "after_in_stage": "t.stage = :stage AND t.key > :after",
+        "in_span": "t.stage = :stage AND t.key > :after AND t.key <= :upto",
         "for_update_of_task": "",
         "skip_locked": "",
         "skip_locked_t": "",
@@ -61,6 +65,12 @@ WORDS = {
         "for_update": "FOR UPDATE",
         "for_no_key_update": "FOR NO KEY UPDATE",
         "lease_tasks": "unnest(CAST(string_to_array(btrim(l.tasks, '[]'), ',') AS bigint[])) AS j(value)",
+        # Told that there is one stage, the planner knows that its tasks are in the order of their keys, and may walk
+        # through the keys of all tasks there are to find those of the stage.
+        "all_in_stage": "t.stage >= :stage AND t.stage <= :stage",
+        "after_in_stage": "(t.stage, t.key) > (:stage, :after) AND t.stage <= :stage",
+        "in_span": "(t.stage, t.key) > (:stage, :after) AND (t.stage, t.key) <= (:stage, :upto) "
+        "AND t.stage IS NOT NULL",
         "for_update_of_task": "FOR NO KEY UPDATE OF task",
         "skip_locked": "FOR UPDATE OF r, t SKIP LOCKED",
         "skip_locked_t": "FOR UPDATE OF t SKIP LOCKED",

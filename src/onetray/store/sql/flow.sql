@@ -92,14 +92,14 @@ FROM onetray.flow {join_batch} flow.key = b.key
 -- name: next_to_open
 -- How far a step of opening a stage gets: tasks in the order of their keys.
 SELECT count(*), max(n.key) FROM (
-    SELECT t.key FROM onetray.task AS t WHERE t.stage = :stage AND t.key > :after ORDER BY t.stage, t.key LIMIT :limit
+    SELECT t.key FROM onetray.task AS t WHERE {after_in_stage} ORDER BY t.stage, t.key LIMIT :limit
 ) AS n
 
 -- name: open_ready
 -- Let go the tasks of a stage that nothing else holds back.
 INSERT INTO onetray.ready (queue, rank, task, kind)
 SELECT t.queue, -t.priority, t.key, t.kind FROM onetray.task AS t
-WHERE t.stage = :stage AND t.key > :after AND t.key <= :upto AND t.state IN ({task.first}) AND t.unmet = 0
+WHERE {in_span} AND t.state IN ({task.first}) AND t.unmet = 0
     AND t.control = 0 AND t.run_at <= :at
 ON CONFLICT DO NOTHING
 
@@ -107,7 +107,7 @@ ON CONFLICT DO NOTHING
 -- A row that is there is left alone: a janitor may hold it, and wait for the flow.
 INSERT INTO onetray.due (at, task, what, fence)
 SELECT t.run_at, t.key, :what, t.fence FROM onetray.task AS t
-WHERE t.stage = :stage AND t.key > :after AND t.key <= :upto AND t.state IN ({task.first}) AND t.unmet = 0
+WHERE {in_span} AND t.state IN ({task.first}) AND t.unmet = 0
     AND t.control = 0 AND t.run_at > :at AND NOT EXISTS (SELECT 1 FROM onetray.due AS d
         WHERE d.at = t.run_at AND d.task = t.key AND d.what = :what AND d.fence = t.fence)
 ON CONFLICT (at, task, what) DO UPDATE SET fence = excluded.fence
@@ -117,38 +117,38 @@ SELECT 1 FROM onetray.due AS d WHERE d.at = :at AND d.task = :key AND d.what = :
 
 -- name: policies_of_stage
 SELECT DISTINCT t.policy FROM onetray.task AS t
-WHERE t.stage = :stage AND t.key > :after AND t.key <= :upto AND t.state IN ({task.first})
+WHERE {in_span} AND t.state IN ({task.first})
 
 -- name: open_ttl
 INSERT INTO onetray.due (at, task, what, fence)
 SELECT {greatest}(t.run_at, :at) + :ttl, t.key, :what, t.fence FROM onetray.task AS t
-WHERE t.stage = :stage AND t.key > :after AND t.key <= :upto AND t.state IN ({task.first}) AND t.unmet = 0
+WHERE {in_span} AND t.state IN ({task.first}) AND t.unmet = 0
     AND t.control = 0 AND t.policy = :policy
 ON CONFLICT (at, task, what) DO UPDATE SET fence = excluded.fence
 
 -- name: queued_of_stage
 -- Those that may have a ready row, to take it from them. Due rows stay: a janitor may hold them, and wait for the flow.
 SELECT t.key, t.queue, -t.priority FROM onetray.task AS t
-WHERE t.stage = :stage AND t.key > :after AND t.state IN ({task.first}) AND t.unmet = 0 AND t.control <= :most
+WHERE {after_in_stage} AND t.state IN ({task.first}) AND t.unmet = 0 AND t.control <= :most
 ORDER BY t.stage, t.key LIMIT :limit
 
 -- name: unheld_tasks
 -- Open tasks of a stage that no worker has, to be cancelled.
 SELECT t.key FROM onetray.task AS t
-WHERE t.stage = :stage AND t.state IN ({task.unheld}) ORDER BY t.stage, t.key LIMIT :limit
+WHERE {all_in_stage} AND t.state IN ({task.unheld}) ORDER BY t.stage, t.key LIMIT :limit
 
 -- name: unended_tasks
 SELECT t.key FROM onetray.task AS t
-WHERE t.stage = :stage AND t.state IN ({task.unended}) ORDER BY t.stage, t.key LIMIT :limit
+WHERE {all_in_stage} AND t.state IN ({task.unended}) ORDER BY t.stage, t.key LIMIT :limit
 
 -- name: unasked_tasks
 -- Open tasks of a stage, but those whose workers have been asked to stop.
 SELECT t.key FROM onetray.task AS t
-WHERE t.stage = :stage AND t.state IN ({task.unended}) AND t.cancel_at IS NULL ORDER BY t.stage, t.key LIMIT :limit
+WHERE {all_in_stage} AND t.state IN ({task.unended}) AND t.cancel_at IS NULL ORDER BY t.stage, t.key LIMIT :limit
 
 -- name: dependents
 SELECT d.needs, d.task, CAST(t.id AS text) FROM onetray.dependency AS d JOIN onetray.task AS t ON t.key = d.needs
-WHERE d.needs {in:keys:bigint} ORDER BY d.task
+WHERE d.needs {in:keys:bigint}
 
 -- name: meet
 UPDATE onetray.task SET unmet = task.unmet - b.met {from_batch} WHERE task.key = b.key
@@ -167,7 +167,7 @@ WHERE t.id {in:ids:uuid} AND t.job = :job AND t.control = 0
 -- name: results_of_stage
 -- In the order of the tasks' keys.
 SELECT t.key, CAST(t.id AS text), t.name, t.state, t.result FROM onetray.task AS t
-WHERE t.stage = :stage AND t.key > :after AND t.control = 0 ORDER BY t.stage, t.key LIMIT :limit
+WHERE {after_in_stage} AND t.control = 0 ORDER BY t.stage, t.key LIMIT :limit
 
 -- name: size_of_results
 SELECT coalesce(sum(length(t.result)), 0) FROM onetray.task AS t WHERE t.stage = :stage AND t.control = 0
@@ -202,7 +202,7 @@ SELECT t.key FROM onetray.task AS t WHERE t.stage = :stage AND t.retry_of = :key
 -- The tasks of a stage that a retry runs again: not those whose predecessor or spawner is run again itself.
 SELECT t.key, t.queue, t.kind, t.policy, t.priority, t.max_attempts, t.trace, t.payload, t.name, t.spawned_by
 FROM onetray.task AS t
-WHERE t.stage = :stage AND t.control = 0 AND t.key > :after
+WHERE {after_in_stage} AND t.control = 0
     AND NOT EXISTS (SELECT 1 FROM onetray.task AS o WHERE o.key = t.retry_of AND o.stage = t.stage)
     AND NOT EXISTS (SELECT 1 FROM onetray.task AS p JOIN onetray.stage AS ps ON ps.key = p.stage
         WHERE p.key = t.spawned_by AND ps.ord >= :ord)
@@ -278,11 +278,12 @@ FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job JOIN onetray.nam
 
 -- name: held_in_stages
 -- How many tasks of each stage a worker has now. By the leases, not the tasks: few are held, however many there are.
-SELECT t.stage, count(*) FROM onetray.lease AS l, {lease_tasks} JOIN onetray.task AS t ON t.key = j.value
-WHERE t.lease = l.key AND t.control = 0 AND t.stage {in:stages:bigint} GROUP BY t.stage
+-- SQLite keeps the order of a CROSS JOIN; PostgreSQL may go by the tasks where that is less.
+SELECT t.stage, count(*) FROM onetray.lease AS l CROSS JOIN {lease_tasks} CROSS JOIN onetray.task AS t
+WHERE t.key = j.value AND t.lease = l.key AND t.control = 0 AND t.stage {in:stages:bigint} GROUP BY t.stage
 
 -- name: tasks_of_stage
-{select_task} WHERE t.stage = :stage AND t.key > :after ORDER BY t.stage, t.key LIMIT :limit
+{select_task} WHERE {after_in_stage} ORDER BY t.stage, t.key LIMIT :limit
 
 -- name: tasks_of_flow
 {select_task} JOIN onetray.stage AS s ON s.key = t.stage

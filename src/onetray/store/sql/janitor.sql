@@ -32,36 +32,23 @@ WHERE f.key > :after AND f.created_at <= :before AND f.finished_at IS NOT NULL A
     AND f.key <> (SELECT e.job FROM onetray.event AS e ORDER BY e.id DESC LIMIT 1)
 ORDER BY f.key LIMIT :limit {skip_locked_f}
 
--- name: prune_flow_idempotency
-DELETE FROM onetray.idempotency WHERE job {in:keys:bigint}
+-- name: stage_keys_of_flows
+SELECT key FROM onetray.stage WHERE job {in:keys:bigint}
 
--- name: prune_flow_dead_letters
-DELETE FROM onetray.dead_letter WHERE task IN ({members})
+-- name: members_of_stages
+SELECT key FROM onetray.task WHERE stage {in:keys:bigint}
 
--- name: prune_flow_logs
-DELETE FROM onetray.log WHERE task IN ({members})
+-- name: prune_dependencies
+DELETE FROM onetray.dependency WHERE task {in:keys:bigint}
 
--- name: prune_flow_dependencies
-DELETE FROM onetray.dependency WHERE task IN ({members})
-
--- name: prune_flow_contexts
+-- name: prune_contexts
 DELETE FROM onetray.context WHERE job {in:keys:bigint}
 
--- name: prune_flow_events
-DELETE FROM onetray.event WHERE entity IN ({members})
-    OR entity IN (SELECT s.key FROM onetray.stage AS s WHERE s.job {in:keys:bigint}) OR entity {in:keys:bigint}
+-- name: prune_stages
+DELETE FROM onetray.stage WHERE key {in:keys:bigint}
 
--- name: prune_flow_tasks
-DELETE FROM onetray.task WHERE key IN ({members})
-
--- name: prune_flow_stages
-DELETE FROM onetray.stage WHERE job {in:keys:bigint}
-
--- name: prune_flow_flows
+-- name: prune_flows
 DELETE FROM onetray.flow WHERE key {in:keys:bigint}
-
--- word: members
-SELECT t.key FROM onetray.stage AS s JOIN onetray.task AS t ON t.stage = s.key WHERE s.job {in:keys:bigint}
 
 -- name: prune_idempotency
 DELETE FROM onetray.idempotency WHERE job {in:keys:bigint}

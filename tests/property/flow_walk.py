@@ -1,6 +1,6 @@
 """Walks through flows: made from numbers that hypothesis draws, so that what fails shrinks to a short walk.
 
-Owns what a walk may do, and to whom. What has to hold is in flow_twins.py and flow_model.py.
+Owns what a walk may do, and to whom. What has to hold is in flow_twins.py.
 """
 
 from __future__ import annotations

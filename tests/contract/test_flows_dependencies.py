@@ -137,11 +137,12 @@ def test_a_dependency_that_is_tried_again_keeps_its_dependents_waiting(engine: E
 def test_a_cycle_is_refused_by_the_names_of_its_tasks(engine: Engine, tasks: list[TaskSpec], cycle: set[str]) -> None:
     flow = engine.submit_flow("f", [StageSpec("a", [TaskSpec("f")])], sealed=False)
     before = written(engine)
-    for add in (
+    adds: list[Callable[[], object]] = [
         lambda: engine.submit_flow("f", [StageSpec("x", tasks)]),
         lambda: engine.add_stage(flow.id, StageSpec("x", tasks)),
         lambda: engine.add_tasks(flow.stages[0], tasks),
-    ):
+    ]
+    for add in adds:
         with pytest.raises(DependencyCycle) as refused:
             add()
         assert set(refused.value.cycle) == cycle
@@ -169,13 +170,14 @@ def test_a_dependency_that_the_flow_does_not_have_is_named(engine: Engine) -> No
     other = engine.submit_flow("f", [StageSpec("a", [TaskSpec("f", name="elsewhere")])])
     single = engine.submit("f").id or ""
     before = written(engine)
+    adds: list[Callable[[TaskSpec], object]] = [
+        lambda spec: engine.add_tasks(flow.stages[0], [spec]),
+        lambda spec: engine.add_stage(flow.id, StageSpec("b", [spec])),
+    ]
     for needed in ("nobody", "elsewhere", other.tasks[0], single, UNKNOWN_ID):
-        for add in (
-            lambda needed=needed: engine.add_tasks(flow.stages[0], [TaskSpec("f", depends_on=(needed,))]),
-            lambda needed=needed: engine.add_stage(flow.id, StageSpec("b", [TaskSpec("f", depends_on=(needed,))])),
-        ):
+        for add in adds:
             with pytest.raises(InvalidInput) as refused:
-                add()
+                add(TaskSpec("f", depends_on=(needed,)))
             assert refused.value.field == "depends_on"
             assert needed in str(refused.value)
     assert written(engine) == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -174,10 +175,11 @@ def test_names_are_taken_once_in_a_flow(engine: Engine) -> None:
     with pytest.raises(NameTaken) as refused:
         engine.add_stage(flow.id, StageSpec("a"))
     assert refused.value.name == "a"
-    for add in (
+    adds: list[Callable[[], object]] = [
         lambda: engine.add_tasks(flow.stages[0], [TaskSpec("x", name="one")]),
         lambda: engine.add_stage(flow.id, StageSpec("b", [TaskSpec("x", name="one")])),
-    ):
+    ]
+    for add in adds:
         with pytest.raises(NameTaken) as refused:
             add()
         assert refused.value.name == "one"

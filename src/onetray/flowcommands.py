@@ -95,19 +95,18 @@ class SubmitFlow(Command):
         """What a second submit under the same key must say again."""
         stages = [
             [
-                s.name,
-                s.on_failure,
-                s.sealed,
-                _any_json(s.data),
-                [[t.kind, t.queue, _any_json(t.payload), t.name, t.depends_on] for t in s.tasks],
+                s.name, s.on_failure, s.start_as_waiting, s.takes_more, s.sealed, s.collect, s.approval,
+                orjson.Fragment(as_json(s.data)),
+                *([_body(t) for t in some if t] for some in (s.tasks, [s.when], [s.compensate])),
             ]
             for s in self.stages
-        ]
-        return orjson.loads(orjson.dumps([self.roll_up, orjson.Fragment(self.data_json), stages]))
+        ]  # fmt: skip
+        flow = [self.roll_up, self.sealed, self.start, self.deadline_s, orjson.Fragment(self.data_json)]
+        return orjson.loads(orjson.dumps([flow, stages]))
 
 
-def _any_json(value: object) -> orjson.Fragment:
-    return orjson.Fragment(as_json(value))
+def _body(t: TaskSpec) -> list[object]:
+    return [t.kind, t.queue, t.priority, t.max_attempts, orjson.Fragment(as_json(t.payload)), t.name, t.depends_on]
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ import pytest
 
 from onetray.clock import VirtualClock
 from onetray.engine import Engine, cascade, course
-from onetray.errors import Conflict, IllegalTransition, InvalidInput
+from onetray.errors import Conflict, IllegalTransition, InvalidInput, KeyReused
 from onetray.flowcommands import CancelFlow, RejectStage
 from onetray.flowmodel import Approval, Placed, StageSpec, TaskSpec
 from onetray.model import Assignment, Policy
@@ -221,7 +221,7 @@ def test_a_stage_that_was_skipped_is_not_undone_when_its_retry_fails(engine: Eng
     flow = engine.submit_flow("f", stages)
     engine.skip_stage(flow.stages[1])
     run_all(engine, "bad")
-    again = engine.retry_flow(flow.id)
+    again = engine.retry_flow(flow.id, from_stage="c")
     run_all(engine, "bad")
     undoing = engine.flow(again.id).compensation
     assert undoing is not None
@@ -282,3 +282,56 @@ def test_a_clock_that_is_set_back_does_not_put_stages_out_of_order(engine: Engin
     engine.sweep()
     assert run_all(engine) == 1
     assert state(engine, flow) == "succeeded"
+
+
+def test_a_retry_of_a_compensated_flow_does_again_what_was_undone(engine: Engine) -> None:
+    stages = [
+        StageSpec("plain", [TaskSpec("x")]),
+        StageSpec("paid", [TaskSpec("pay")], compensate=TaskSpec("pay_back")),
+        StageSpec("sent", [TaskSpec("send")]),
+    ]
+    flow = engine.submit_flow("order", stages)
+    engine.succeed(engine.claim(worker="w")[0])
+    engine.succeed(engine.claim(worker="w")[0])
+    engine.fail(engine.claim(worker="w")[0], "no", retryable=False)
+    engine.succeed(engine.claim(worker="w")[0])
+    again = engine.retry_flow(flow.id)
+    assert [s.state for s in engine.stages(again.id)] == ["succeeded", "pending", "created"]
+    assert [a.kind for a in engine.claim(worker="w", limit=9)] == ["pay"]
+
+
+def test_a_success_after_a_soft_cancel_counts_and_spawns_nothing(engine: Engine) -> None:
+    flow = engine.submit_flow("f", [StageSpec("a", [TaskSpec("x")]), StageSpec("b")])
+    (held,) = engine.claim(worker="w")
+    engine.cancel_flow(flow.id)
+    assert engine.succeed(held, 1, spawn={"b": [TaskSpec("y")]}).state == "succeeded"
+    assert [s.state for s in engine.stages(flow.id)] == ["succeeded", "cancelled"]
+    assert engine.flow(flow.id).state == "cancelled"
+    assert engine.progress(flow.id).counts.total == 1
+
+
+def test_a_stage_of_a_cancelled_flow_names_who_cancelled_it(engine: Engine) -> None:
+    flow = engine.submit_flow("f", [StageSpec("a", [TaskSpec("x")])])
+    engine.cancel_flow(flow.id, actor_name="ann")
+    actors = {e.type: e.actor for e in engine.flow_events(flow.id) if e.type.endswith(".cancelled")}
+    assert actors == dict.fromkeys(("task.cancelled", "stage.cancelled", "flow.cancelled"), "user:ann")
+
+
+def test_another_approval_under_the_same_key_is_another_body(engine: Engine) -> None:
+    gate = StageSpec("a", [TaskSpec("x")], approval=Approval(owner="ann"))
+    engine.submit_flow("f", [gate], idempotency_key="k")
+    assert engine.submit_flow("f", [gate], idempotency_key="k").repeated
+    with pytest.raises(KeyReused):
+        engine.submit_flow("f", [StageSpec("a", [TaskSpec("x")])], idempotency_key="k")
+
+
+def test_cascades_of_one_sweep_share_one_step(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onetray.engine.course.STEP", 3)
+    flows = [engine.submit_flow("f", [StageSpec("a", [TaskSpec("x") for _ in range(5)])]) for _ in range(3)]
+    engine.run([CancelFlow(flow.id, hard=True) for flow in flows])
+    left = [engine.progress(flow.id).counts.queued for flow in flows]
+    assert sum(left) == 12
+    assert engine.claim(worker="w", limit=20) == []
+    while engine.sweep():
+        pass
+    assert [engine.flow(flow.id).state for flow in flows] == ["cancelled"] * 3

@@ -47,11 +47,12 @@ def _again(
 ) -> tuple[FlowDraft, dict[int, Spec]]:
     """What the new flow is made from, and which new task stands for which old one. Nothing is written yet."""
     tx = scope.tx
-    ((ns, kind, roll_up, sealed, correlation, old_trace, data, metadata, context, deadline_us, compensates),) = (
-        tx.query("flow_to_copy", key=flow.key)
+    ((ns, kind, roll_up, sealed, correlation, old_trace, data, metadata, context, deadline_us, *linked),) = tx.query(
+        "flow_to_copy", key=flow.key
     )
+    compensates, compensation = linked
     found = tx.query("stages_to_copy", job=flow.key)
-    start = _start_at(found, from_stage)
+    start = _start_at(found, from_stage, undone=compensation is not None)
     draft = FlowDraft(
         ns, kind, 0, roll_up, sealed, data, metadata, by, correlation, trace or old_trace, cause or "retry",
         deadline_us, context, flow.key, compensates,
@@ -94,13 +95,19 @@ def _origin(scope: Scope, name: str, carried_from: int) -> tuple[int, int, str |
     return key, gate, control, compensate
 
 
-def _start_at(stages: list[tuple[Any, ...]], from_stage: str | None) -> int:
-    """The place of the stage that is run again first: the one named, or the first that spoiled the flow."""
+def _start_at(stages: list[tuple[Any, ...]], from_stage: str | None, undone: bool) -> int:
+    """The place of the stage that is run again first: the one named, or the first that spoiled the flow.
+
+    What has been compensated has to be done again: there is nothing of it to carry over.
+    """
     if from_stage is not None:
         for _, ord_, name, *_ in stages:
             if name == from_stage:
                 return int(ord_)
         raise NotFound(f"the flow has no stage {from_stage!r}", stage=from_stage)
+    for _, ord_, _, state, _, _, _, _, _, _, compensate, *_ in stages if undone else ():
+        if compensate is not None and state in (SUCCEEDED, PARTIAL):
+            return int(ord_)
     for spoiled in ((FAILED, CANCELLED), (PARTIAL,), (SKIPPED,)):
         for _, ord_, _, state, on_failure, *_ in stages:
             if state in spoiled and on_failure != IGNORE:

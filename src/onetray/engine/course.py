@@ -67,7 +67,7 @@ def settle(scope: Scope) -> None:
     family = scope.family
     if not (family.flows or family.touched):
         return
-    budget = [STEP]
+    budget = family.budget = family.budget or [STEP]
     while family.touched or family.ended or family.answers or family.flows_touched:
         _follow_dependencies(family)
         _take_answers(family)
@@ -222,7 +222,11 @@ def _last_words(family: Family, stage: StageRow, outcome: str) -> tuple[Transiti
         answer = orjson.loads(kept) if kept else {}
         if answer.get("verdict") in _ANSWERS:
             words = _ANSWERS[answer["verdict"]], answer["by"], answer["note"]
-    return words if words is not None and words[0].target == outcome else (_ENDS[outcome], ENGINE, None)
+    if words is not None and words[0].target == outcome:
+        return words
+    flow = family.flows[stage.job]
+    by = flow.ending_by if outcome == flow.ending == CANCELLED else None
+    return _ENDS[outcome], by or ENGINE, None
 
 
 def _decision(flow: FlowRow, stage: StageRow, outcome: str, why: str | None) -> str:
@@ -318,11 +322,10 @@ def ask(
     )  # fmt: skip
 
 
-def _set_deadline(family: Family, stage: StageRow, approval: str | None = None) -> None:
+def _set_deadline(family: Family, stage: StageRow) -> None:
     """Its time to be approved in begins when it gets its turn."""
-    if approval is None:
-        family.write_moves()
-        approval = family.scope.tx.query("specs_of_stage", key=stage.key)[0][2]
+    family.write_moves()
+    approval = family.scope.tx.query("specs_of_stage", key=stage.key)[0][2]
     deadline_s = orjson.loads(approval).get("deadline_s") if approval else None
     if deadline_s is not None:
         due_at = family.scope.tx.now + int(deadline_s * SECOND)
@@ -468,10 +471,3 @@ def end_flow_early(family: Family, flow: FlowRow, ending: str, how: str, why: st
         if stage.state not in STAGE.terminal:
             target = SKIPPED if ending == FAILED and stage.state == CREATED else ending
             wind_down(family, stage, target, why or f"the flow is {ending}")
-
-
-def count_new(family: Family, stage: StageRow, new: int) -> StageRow:
-    stage = family.stages[stage.key]
-    stage = family.change(stage, total=stage.total + new, open=stage.open + new)
-    family.touch(stage)
-    return stage

@@ -82,6 +82,8 @@ class Family:
         """Control tasks that have ended, how, and their results."""
         self.last_words: dict[int, tuple[Transition, str, str | None]] = {}
         """How a stage that is being ended is to end: the transition, by whom, and why."""
+        self.budget: list[int] = []
+        """How many tasks this transaction may still cancel because of what became of their flows."""
         self._dirty_stages: set[int] = set()
         self._dirty_flows: set[int] = set()
         self._waves: list[dict[Transition, dict[str, list[Any]]]] = []

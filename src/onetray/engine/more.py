@@ -49,6 +49,9 @@ def refused(scope: Scope, i: int, command: Succeed, row: Row) -> Verdict | None:
 def _members(scope: Scope, i: int, row: Row) -> list[tuple[StageRow, Any]]:
     """The tasks that it spawns, each with its stage, which has to be open to them."""
     wanted = scope.drafts.spawned.get(i, {}) if scope.drafts is not None else {}
+    if scope.family.doomed(row):
+        # The success counts, and nothing follows from it: its stage is over, or its flow about to be.
+        return []
     return [(_stage(scope, row, name), member) for name, members in wanted.items() for member in members]
 
 
@@ -102,7 +105,9 @@ def _more(scope: Scope, i: int, command: Succeed, row: Row) -> None:
     family.moved(row, SUCCEEDED, command.result_json, partly=more.partial, started=True)
     if more.metrics:
         stage = family.stage(row.stage)
-        family.change(stage, metrics=_added(stage.metrics, more.metrics))
+        metrics = _added(stage.metrics, more.metrics)
+        if len(metrics) <= scope.limits.result_bytes:
+            family.change(stage, metrics=metrics)
 
 
 def _added(metrics: str | None, new: dict[str, Any]) -> str:

@@ -225,7 +225,7 @@ SELECT o.key FROM onetray.task AS t JOIN onetray.task AS o ON o.key = t.retry_of
 
 -- name: flow_to_copy
 SELECT f.ns, f.kind, f.roll_up, f.sealed, f.correlation_id, f.trace, f.data, f.metadata, c.payload,
-    f.deadline_at - f.created_at, f.compensates
+    f.deadline_at - f.created_at, f.compensates, f.compensation
 FROM onetray.flow AS f LEFT JOIN onetray.context AS c ON c.key = f.context WHERE f.key = :key
 
 -- name: insert_context

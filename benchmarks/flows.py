@@ -6,6 +6,7 @@ batches of 100, in turns: a thousand tasks of the large one, then a whole small 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from statistics import median
@@ -23,12 +24,16 @@ BATCH, SLICE = 100, 1_000
 
 
 def flows(host: Host, store: str, size: int) -> dict[str, float]:
-    """Microseconds for each finished task in a small stage and in one of `size` tasks, and beside single tasks."""
+    """Microseconds for each finished task in a small stage and in one of `size` tasks, and beside single tasks.
+
+    `progress_growth` is what asking for the progress costs with `size` tasks, as a multiple of that with a thousand.
+    """
     small: list[Took] = []
     large: list[Took] = []
     single: list[Took] = []
     with host.database(store) as url, _engine(url) as engine:
         big = _flow(engine, "large", size)
+        look = _look(engine, big), _look(engine, _flow(engine, "beside", SLICE))
         for n in range(size // SLICE):
             large.append(_drain(host, store, engine, "large"))
             # As often as is needed for a steady median; the two take turns, so that other work hits both.
@@ -46,7 +51,18 @@ def flows(host: Host, store: str, size: int) -> dict[str, float]:
         **{f"us_{name}": round(us, 1) for name, us in cost.items()},
         "growth": round(cost["large"] / cost["small"], 3),
         "beside_single": round(cost["small"] / cost["single"], 3),
+        "progress_growth": round(look[0] / look[1], 3),
     }
+
+
+def _look(engine: Engine, flow: str) -> float:
+    """Seconds that it takes to ask how far a flow is."""
+    took = []
+    for _ in range(20):
+        began = time.perf_counter()
+        engine.progress(flow)
+        took.append(time.perf_counter() - began)
+    return median(took)
 
 
 def _us(took: list[Took]) -> float:

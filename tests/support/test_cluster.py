@@ -114,7 +114,9 @@ def test_nothing_is_left_after_a_stop_that_follows_a_kill() -> None:
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_the_server_ends_when_its_owner_is_killed(how: signal.Signals) -> None:
+    # A run in the background is started with SIGINT ignored, and its children inherit that.
     program = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
         "from tests.support.cluster import Cluster; import time; cluster = Cluster.start(); "
         "print(cluster.pid, cluster.directory, flush=True); time.sleep(600)"
     )

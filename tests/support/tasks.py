@@ -94,8 +94,9 @@ def written_about(engine: Engine, id_: str) -> tuple[Any, ...]:
     """Every row that belongs to one task, and how many rows there are in all."""
     key = engine.task(id_).key
     names = {"task": "key", "event": "entity", "dead_letter": "task", "log": "task", "ready": "task", "due": "task"}
+    # Sorted: the plan, and with it the order, may change from one read to the next.
     rows = {
-        table: engine.store.read_sql(f"SELECT * FROM onetray.{table} WHERE {column} = :key", key=key)
+        table: sorted(engine.store.read_sql(f"SELECT * FROM onetray.{table} WHERE {column} = :key", key=key), key=repr)
         for table, column in names.items()
     }
     lease = engine.store.read_sql(

@@ -1,11 +1,13 @@
 """Read the verifier's .sql files: passes over the database, and the checks that each of them makes.
 
     -- pass: name
+    -- where: flows
     -- check: rule name: what should hold
     SELECT …
 
 A pass is one SELECT. It has a true-or-false column for each of its checks, true where the check is broken; its
-other columns are the facts that are shown. Many checks share a pass because the log is long. What is written in
+other columns are the facts that are shown. `where` names what there must be for it to find anything: most databases
+hold no flows. Many checks share a pass because the log is long. What is written in
 braces is filled in here, from the lifecycle and in the words of one database. No statement names a state.
 """
 
@@ -26,6 +28,7 @@ from onetray.store.sqltext import POSTGRES, SQLITE
 COUNTS = "counts"
 
 _PASS = re.compile(r"^-- pass: (\w+)$", re.MULTILINE)
+_WHERE = re.compile(r"^-- where: (\w+)$", re.MULTILINE)
 _CHECK = re.compile(r"^-- check: (\d+) (\w+): (.+)$", re.MULTILINE)
 _WORD = re.compile(r"\{(\w+)(?::([\w.]+))?\}")
 
@@ -44,6 +47,8 @@ class Pass:
     name: str
     sql: str
     checks: tuple[Check, ...]
+    where: tuple[str, ...] = ()
+    """It can find something only where there is at least one of these, by their names among the counts."""
 
     def asking(self, sample: int) -> str:
         """Ask for some broken rows of each check, and their number. The pass itself runs once."""
@@ -67,7 +72,8 @@ def _read(text: str, words: Words) -> Iterable[Pass]:
     for name, body in zip(parts[1::2], parts[2::2], strict=True):
         checks = tuple(Check(int(rule), check, says) for rule, check, says in _CHECK.findall(body))
         sql = "\n".join(line for line in body.splitlines() if not line.lstrip().startswith("--"))
-        yield Pass(name, _WORD.sub(lambda m: words[m[1]](m[2] or ""), sql).strip(), checks)
+        where = tuple(_WHERE.findall(body))
+        yield Pass(name, _WORD.sub(lambda m: words[m[1]](m[2] or ""), sql).strip(), checks, where)
 
 
 Words = dict[str, Callable[[str], str]]

@@ -17,6 +17,8 @@ FROM onetray.task AS t LEFT JOIN onetray.stage AS s ON s.key = t.stage LEFT JOIN
 WHERE t.stage IS NOT NULL OR t.job <> t.key
 
 -- pass: stages
+-- where: flows
+-- where: stages
 -- check: 6 stage_counts: a stage's counters are the numbers of its tasks
 -- check: 6 stage_of_flow: a stage belongs to a flow, in its namespace
 -- check: 6 done_yet_open: a stage whose tasks have all ended ends, unless it waits for somebody or for more
@@ -52,6 +54,8 @@ SELECT s.key AS stage, CAST(s.id AS text) AS id, s.name, s.state, s.total AS tas
 FROM onetray.stage AS s LEFT JOIN onetray.flow AS f ON f.key = s.job LEFT JOIN counted AS c ON c.stage = s.key
 
 -- pass: flows
+-- where: flows
+-- where: stages
 -- check: 7 flow_counts: a flow's counters are the numbers of its stages
 -- check: 6 stage_orders: a flow's stages are numbered from 1 without a gap
 -- check: 7 current: a flow that has been opened stands at the first of its stages that has not ended
@@ -97,6 +101,8 @@ SELECT f.key AS flow, CAST(f.id AS text) AS id, f.state, f.roll_up, f.sealed, f.
 FROM onetray.flow AS f LEFT JOIN counted AS c ON c.job = f.key LEFT JOIN onetray.stage AS k ON k.key = f.current
 
 -- pass: turns
+-- where: flows
+-- where: stages
 -- check: 6 in_order: a stage opens only after the one before it has ended in a way that its policy accepts
 SELECT s.key AS stage, s.ord, s.name, s.state, p.name AS before, p.state AS before_state, p.on_failure,
     true AS in_order
@@ -108,6 +114,8 @@ WHERE s.opened_at IS NOT NULL AND (p.state NOT IN ({stage_terminal})
         WHERE o.entity = s.key AND o.version > 0 AND o.type IN ({event:stage.open}, {event:stage.approve}) AND o.id < e.id))
 
 -- pass: claims_in_turn
+-- where: flows
+-- where: stages
 -- check: 6 claimed_early_in_flow: no member is claimed before its stage was opened or approved
 SELECT c.entity AS task, c.id AS event, t.stage, s.name, true AS claimed_early_in_flow
 FROM onetray.event AS c JOIN onetray.task AS t ON t.key = c.entity JOIN onetray.stage AS s ON s.key = t.stage
@@ -116,6 +124,8 @@ WHERE c.type = {event:claim} AND t.control = 0 AND NOT EXISTS (
         AND o.type IN ({event:stage.open}, {event:stage.approve}) AND o.id < c.id)
 
 -- pass: claims_while_held
+-- where: flows
+-- where: stages
 -- check: 9 claimed_while_paused: no member is claimed between its flow's pause and its resume
 -- check: 9 claimed_while_waiting: no member is claimed while its stage waits to be approved
 -- check: 9 claimed_after_flow_cancel: no member is claimed after its flow's cancel was requested
@@ -137,6 +147,8 @@ FROM stops JOIN onetray.stage AS s ON s.job = stops.entity OR s.key = stops.enti
 WHERE c.id > stops.id AND c.id < coalesce(stops.until, c.id + 1)
 
 -- pass: flow_timers
+-- where: flows
+-- where: stages
 -- check: 15 flow_deadline_timer: an open flow with a deadline has a due row for it
 -- check: 15 approval_timer: a stage that waits to be approved until some time has a due row for it
 -- check: 15 cascade_timer: a stage that is being ended has nothing left to cancel, or a due row that goes on with it
@@ -159,6 +171,8 @@ FROM (
 WHERE NOT EXISTS (SELECT 1 FROM onetray.due AS d WHERE d.task = n.entity AND d.what = n.what AND (n.at IS NULL OR d.at = n.at))
 
 -- pass: links
+-- where: flows
+-- where: stages
 -- check: 12 context_there: a flow's current context is there, and its own
 -- check: 12 compensation_linked: a flow and the one that compensates it name each other
 SELECT f.key AS flow, CAST(f.id AS text) AS id, f.context, f.compensates, f.compensation,

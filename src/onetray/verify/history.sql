@@ -73,6 +73,8 @@ FROM history AS h JOIN onetray.task AS t ON t.key = h.entity
     LEFT JOIN onetray.event AS l ON l.entity = t.key AND l.version = t.version
 
 -- pass: histories_of_parents
+-- where: flows
+-- where: stages
 -- check: 3 version_of_parent: a stage or flow has as many events as its version, and the last one has that version
 -- check: 4 state_of_parent: its state is the last event's
 -- check: 5 one_end_of_parent: a terminal one has exactly one terminal event, an open one has none
@@ -119,6 +121,8 @@ FROM onetray.event AS e LEFT JOIN onetray.task AS t ON t.key = e.entity
     LEFT JOIN onetray.stage AS s ON s.key = e.entity LEFT JOIN onetray.flow AS f ON f.key = e.entity
 
 -- pass: unrecorded_parents
+-- where: flows
+-- where: stages
 -- check: 3 unrecorded_parent: every stage and flow has events
 SELECT p.key AS parent, p.id, p.state, true AS unrecorded_parent
 FROM (

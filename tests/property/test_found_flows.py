@@ -139,6 +139,8 @@ def test_a_stage_that_is_still_being_skipped_is_counted_as_what_it_ends_as(engin
     flow = engine.submit_flow("f", [StageSpec("a", [TaskSpec("x")]), later])
     with small_steps(3):
         engine.run([SkipStage(flow.stages[1]), CancelFlow(flow.id)])
+    while engine.sweep():
+        pass
     found = engine.flow(flow.id)
     assert states(engine, flow.id) == ["cancelled", "cancelled", "cancelled"]
     assert (found.cancelled, found.skipped) == (2, 0)

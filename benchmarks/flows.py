@@ -33,7 +33,8 @@ def flows(host: Host, store: str, size: int) -> dict[str, float]:
     single: list[Took] = []
     with host.database(store) as url, _engine(url) as engine:
         big = _flow(engine, "large", size)
-        look = _look(engine, big), _look(engine, _flow(engine, "beside", SLICE))
+        beside = _flow(engine, "beside", SLICE)
+        looks = [(_look(engine, big), _look(engine, beside)) for _ in range(40)]
         for n in range(size // SLICE):
             large.append(_drain(host, store, engine, "large"))
             # As often as is needed for a steady median; the two take turns, so that other work hits both.
@@ -51,18 +52,15 @@ def flows(host: Host, store: str, size: int) -> dict[str, float]:
         **{f"us_{name}": round(us, 1) for name, us in cost.items()},
         "growth": round(cost["large"] / cost["small"], 3),
         "beside_single": round(cost["small"] / cost["single"], 3),
-        "progress_growth": round(look[0] / look[1], 3),
+        "progress_growth": round(median(a for a, _ in looks) / median(b for _, b in looks), 3),
     }
 
 
 def _look(engine: Engine, flow: str) -> float:
     """Seconds that it takes to ask how far a flow is."""
-    took = []
-    for _ in range(20):
-        began = time.perf_counter()
-        engine.progress(flow)
-        took.append(time.perf_counter() - began)
-    return median(took)
+    began = time.perf_counter()
+    engine.progress(flow)
+    return time.perf_counter() - began
 
 
 def _us(took: list[Took]) -> float:

@@ -277,10 +277,13 @@ FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job JOIN onetray.nam
     LEFT JOIN onetray.stage AS w ON w.key = s.carried_from
 
 -- name: held_in_stages
--- How many tasks of each stage a worker has now. By the leases, not the tasks: few are held, however many there are.
--- SQLite keeps the order of a CROSS JOIN; PostgreSQL may go by the tasks where that is less.
-SELECT t.stage, count(*) FROM onetray.lease AS l CROSS JOIN {lease_tasks} CROSS JOIN onetray.task AS t
-WHERE t.key = j.value AND t.lease = l.key AND t.control = 0 AND t.stage {in:stages:bigint} GROUP BY t.stage
+-- How many tasks of each stage a worker has now. By the leases, not the tasks: few are held, however many there are. A
+-- subquery for each: of a join PostgreSQL would read all tasks of the stage first.
+SELECT h.stage, count(*) FROM (
+    SELECT (SELECT t.stage FROM onetray.task AS t WHERE t.key = j.value AND t.lease = l.key AND t.control = 0) AS stage
+    FROM onetray.lease AS l CROSS JOIN {lease_tasks}
+) AS h
+WHERE h.stage {in:stages:bigint} GROUP BY h.stage
 
 -- name: tasks_of_stage
 {select_task} WHERE {after_in_stage} ORDER BY t.stage, t.key LIMIT :limit

@@ -14,6 +14,7 @@ import orjson
 from onetray.clock import SECOND
 from onetray.engine.amends import compensate, note_outcome
 from onetray.engine.cascade import STEP, cancel_some, close, release
+from onetray.engine.endings import decision, facts_of_end, last_words
 from onetray.engine.family import ENGINE, Family
 from onetray.engine.members import control_task
 from onetray.engine.moves import APPROVAL, CASCADE, RUN, Moves, told
@@ -34,7 +35,6 @@ from onetray.lifecycle import (
     TASK,
     WAITING,
 )
-from onetray.machine import Transition
 from onetray.rollup import (
     SEALED,
     counts_as,
@@ -50,16 +50,7 @@ if TYPE_CHECKING:
     from onetray.engine.scope import Scope
 
 DEPENDENCY_FAILED = "dependency_failed"
-_ENDS = {
-    SUCCEEDED: STAGE.succeed,
-    PARTIAL: STAGE.end_partly,
-    FAILED: STAGE.fail,
-    CANCELLED: STAGE.cancel,
-    SKIPPED: STAGE.skip,
-}
 _FLOW_ENDS = {SUCCEEDED: FLOW.succeed, PARTIAL: FLOW.end_partly, FAILED: FLOW.fail, CANCELLED: FLOW.cancel}
-_ANSWERS = {"rejected": STAGE.reject, "skipped": STAGE.skip}
-_WITH_RESULT = (STAGE.succeed, STAGE.end_partly, STAGE.fail, STAGE.cancel)
 
 
 def settle(scope: Scope) -> None:
@@ -193,14 +184,14 @@ def _end_early(family: Family, stage: StageRow, budget: list[int]) -> None:
 def _end(family: Family, stage: StageRow, outcome: str) -> None:
     """End a stage, count it, and give the next one its turn."""
     flow = family.flows[stage.job]
-    transition, by, cause = _last_words(family, stage, outcome)
+    transition, by, cause = last_words(family, stage, outcome)
     if stage.state not in transition.sources:
         for hop in STAGE.path(transition, stage.state)[:-1]:
             assert hop is STAGE.start
             stage = _start(family, stage)
-    columns = _facts_of_end(family, stage, transition)
+    columns = facts_of_end(family, stage, transition)
     why = cause or stage.ending_why
-    family.move_stage(transition, stage, by, cause=why, detail=_decision(flow, stage, outcome, why), **columns)
+    family.move_stage(transition, stage, by, cause=why, detail=decision(flow, stage, outcome, why), **columns)
     flow = family.flows[stage.job]
     # What is ignored is a stage's own failure, not that its flow was cancelled.
     count = outcome if stage.ending == outcome == CANCELLED else counts_as(outcome, stage.on_failure)
@@ -212,53 +203,6 @@ def _end(family: Family, stage: StageRow, outcome: str) -> None:
         advance(family, flow, stage.ord)
     else:
         _stop(family, flow, stage, outcome)
-
-
-def _last_words(family: Family, stage: StageRow, outcome: str) -> tuple[Transition, str, str | None]:
-    """How a stage's end is told. Somebody may have said it in an earlier step: their answer is kept."""
-    words = family.last_words.pop(stage.key, None)
-    if words is None and stage.state in (CREATED, WAITING) and outcome in (FAILED, SKIPPED) and stage.total:
-        kept = family.scope.tx.query("specs_of_stage", key=stage.key)[0][6]
-        answer = orjson.loads(kept) if kept else {}
-        if answer.get("verdict") in _ANSWERS:
-            words = _ANSWERS[answer["verdict"]], answer["by"], answer["note"]
-    if words is not None and words[0].target == outcome:
-        return words
-    flow = family.flows[stage.job]
-    by = flow.ending_by if outcome == flow.ending == CANCELLED else None
-    return _ENDS[outcome], by or ENGINE, None
-
-
-def _decision(flow: FlowRow, stage: StageRow, outcome: str, why: str | None) -> str:
-    """The policy's decision, as the event tells it."""
-    return told(
-        policy=flow.roll_up, on_failure=stage.on_failure, outcome=outcome, total=stage.total, open=stage.open,
-        succeeded=stage.succeeded, partly=stage.partly, failed=stage.failed, dead_lettered=stage.dead_lettered,
-        cancelled=stage.cancelled, redriven=stage.redriven, why=why,
-    )  # fmt: skip
-
-
-def _facts_of_end(family: Family, stage: StageRow, transition: Transition) -> dict[str, Any]:
-    columns: dict[str, Any] = {}
-    if transition in _WITH_RESULT:
-        columns["result"] = collected(family, stage)
-    if transition in (STAGE.fail, STAGE.reject):
-        message = stage.ending_why or f"{stage.failed + stage.dead_lettered} of {stage.total} tasks failed"
-        columns["error"] = told(stage=stage.name, message=message)
-    return columns
-
-
-def collected(family: Family, stage: StageRow) -> str | None:
-    """A stage's own result: its tasks' results, in their order. None when there are too many, or they are too large."""
-    limits = family.scope.limits
-    if stage.collect == "none" or not stage.succeeded or stage.total > limits.collected:
-        return None
-    if family.scope.tx.query("size_of_results", stage=stage.key)[0][0] > limits.result_bytes:
-        return None
-    rows = family.scope.tx.query("results_of_stage", stage=stage.key, after=0, limit=limits.collected)
-    found = [result for *_, state, result in rows if state == SUCCEEDED]
-    text = (found[-1] or "null") if stage.collect == "one" else f"[{','.join(r or 'null' for r in found)}]"
-    return text if len(text.encode()) <= limits.result_bytes else None
 
 
 def _stop(family: Family, flow: FlowRow, stage: StageRow, outcome: str) -> None:

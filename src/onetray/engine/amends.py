@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from onetray.engine.members import ENGINE, FlowDraft, StageDraft, write_flow
+from onetray.engine.members import FlowDraft, StageDraft, write_flow
+from onetray.engine.moves import ENGINE
 from onetray.engine.submit import Spec
 from onetray.flowmodel import FlowRow
 from onetray.lifecycle import SUCCEEDED

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from onetray.clock import SECOND
-from onetray.engine.moves import CANCEL, OPEN_STAGE, QUEUE_TTL, RUN, Moves, told
+from onetray.engine.moves import CANCEL, ENGINE, OPEN_STAGE, QUEUE_TTL, RUN, Moves, told
 from onetray.flowmodel import LAST_KEY, FlowRow, StageRow
 from onetray.lifecycle import HELD, TASK
 from onetray.model import Row
@@ -42,9 +42,7 @@ def cancel_some(family: Family, flow: FlowRow, stage: StageRow, budget: list[int
             continue
         detail = told(owner=row.owner, lease_expires_at=row.lease_expires_at) if row.owner else None
         why = stage.ending_why
-        family.scope.rows[row.key] = moves.add(
-            TASK.cancel, row, flow.ending_by or "system:engine", cause=why, detail=detail
-        )
+        family.scope.rows[row.key] = moves.add(TASK.cancel, row, flow.ending_by or ENGINE, cause=why, detail=detail)
     moves.flush()
     return len(keys) == len(some)
 
@@ -55,7 +53,7 @@ def ask_to_stop(family: Family, moves: Moves, row: Row, flow: FlowRow, stage: St
     moves.put("set_cancel_at", key=row.key, at=now)
     moves.due(now + int(grace_s * SECOND), row.key, CANCEL, row.fence)
     moves.note(
-        row, "task.cancel_requested", flow.ending_by or "system:engine", cause=stage.ending_why, trace=None,
+        row, "task.cancel_requested", flow.ending_by or ENGINE, cause=stage.ending_why, trace=None,
         payload=told(grace_s=grace_s),
     )  # fmt: skip
     family.scope.rows[row.key] = row._replace(cancel_at=now)

@@ -15,9 +15,9 @@ from onetray.clock import SECOND
 from onetray.engine.amends import compensate, note_outcome
 from onetray.engine.cascade import STEP, cancel_some, close, release
 from onetray.engine.endings import decision, facts_of_end, last_words
-from onetray.engine.family import ENGINE, Family
-from onetray.engine.members import control_task
-from onetray.engine.moves import APPROVAL, CASCADE, RUN, Moves, told
+from onetray.engine.family import Family
+from onetray.engine.members import DEPENDENCY_FAILED, control_task
+from onetray.engine.moves import APPROVAL, CASCADE, ENGINE, RUN, Moves, told
 from onetray.flowmodel import FlowRow, StageRow
 from onetray.lifecycle import (
     CANCELLED,
@@ -49,7 +49,6 @@ from onetray.rollup import (
 if TYPE_CHECKING:
     from onetray.engine.scope import Scope
 
-DEPENDENCY_FAILED = "dependency_failed"
 _FLOW_ENDS = {SUCCEEDED: FLOW.succeed, PARTIAL: FLOW.end_partly, FAILED: FLOW.fail, CANCELLED: FLOW.cancel}
 
 

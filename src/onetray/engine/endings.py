@@ -9,8 +9,8 @@ from typing import Any
 
 import orjson
 
-from onetray.engine.family import ENGINE, Family
-from onetray.engine.moves import told
+from onetray.engine.family import Family
+from onetray.engine.moves import ENGINE, told
 from onetray.flowmodel import FlowRow, StageRow
 from onetray.lifecycle import CANCELLED, CREATED, FAILED, PARTIAL, SKIPPED, STAGE, SUCCEEDED, WAITING
 from onetray.machine import Transition

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import orjson
 
 from onetray import points
+from onetray.engine.moves import ENGINE
 from onetray.flowmodel import FlowRow, StageRow
 from onetray.lifecycle import (
     BLOCKED,
@@ -34,7 +35,6 @@ from onetray.model import Row
 if TYPE_CHECKING:
     from onetray.engine.scope import Scope
 
-ENGINE = "system:engine"
 _COUNTED = {BLOCKED, WAITING_INPUT, SUCCEEDED, FAILED, DEAD_LETTERED, CANCELLED}
 """The states of a task that its stage has a counter of, by the same name."""
 _SAVED_STAGE = (

@@ -13,7 +13,7 @@ import orjson
 from uuid_utils import uuid7
 
 from onetray.commands import Command, Succeed
-from onetray.engine.moves import FLOW_DEADLINE, Moves, actor, told
+from onetray.engine.moves import ENGINE, FLOW_DEADLINE, Moves, actor, told
 from onetray.engine.submit import Numbers, Spec, number, numbers_of, write_tasks
 from onetray.errors import DependencyCycle, InvalidInput, NameTaken
 from onetray.fields import as_json, id_or_none
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from onetray.engine.scope import Scope
     from onetray.store.names import Names
 
-ENGINE = "system:engine"
 DEPENDENCY_FAILED = "dependency_failed"
 
 

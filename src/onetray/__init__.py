@@ -42,8 +42,9 @@ if TYPE_CHECKING:
         UnknownVerb,
         ValidationError,
     )
+    from onetray.fleet import Breaker, Worker, WorkerBeat
     from onetray.flowmodel import Approval, Context, Counts, Flow, More, Placed, Progress, Stage, StageSpec, TaskSpec
-    from onetray.model import Assignment, DeadLetter, Event, LogLine, Policy, Receipt, Task, Verdict
+    from onetray.model import Assignment, DeadLetter, Event, LogLine, Policy, Receipt, Task, TaskProgress, Verdict
 
 __version__ = "0.1.0"
 
@@ -54,14 +55,16 @@ _HOME = {
     "onetray.errors": "Conflict DependencyCycle GuardFailed IllegalTransition InvalidInput KeyReused "
     "LeaseConflictError LeaseLost MigrationNeeded MissingExtra NameTaken NotFound OnetrayError OutcomeUnknown "
     "PermanentError StoreError TaskError TooLarge TransientError Unavailable UnknownVerb ValidationError",
+    "onetray.fleet": "Breaker Worker WorkerBeat",
     "onetray.flowmodel": "Approval Context Counts Flow More Placed Progress Stage StageSpec TaskSpec",
-    "onetray.model": "Assignment DeadLetter Event LogLine Policy Receipt Task Verdict",
+    "onetray.model": "Assignment DeadLetter Event LogLine Policy Receipt Task TaskProgress Verdict",
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
 
 __all__ = [
     "Approval",
     "Assignment",
+    "Breaker",
     "Conflict",
     "Context",
     "Counts",
@@ -97,6 +100,7 @@ __all__ = [
     "SystemClock",
     "Task",
     "TaskError",
+    "TaskProgress",
     "TaskSpec",
     "TooLarge",
     "TransientError",
@@ -105,6 +109,8 @@ __all__ = [
     "ValidationError",
     "Verdict",
     "VirtualClock",
+    "Worker",
+    "WorkerBeat",
     "__version__",
 ]
 

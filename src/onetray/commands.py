@@ -15,6 +15,7 @@ from onetray.config import Limits
 from onetray.errors import InvalidInput
 from onetray.fields import (
     FAR_US,
+    amount,
     check_actor,
     check_when,
     choice,
@@ -289,6 +290,36 @@ class Log(Report):
 
 
 @dataclass(slots=True, kw_only=True)
+class Progress(Report):
+    """Say how far the task is: the last word of its holder is kept."""
+
+    verb: ClassVar[str] = "progress"
+    done: float
+    total: float | None = None
+    message: str | None = None
+
+    def check(self, limits: Limits) -> None:
+        Report.check(self, limits)
+        amount(self.done, "done")
+        if self.total is not None:
+            amount(self.total, "total")
+        optional_text(self.message, "message", limits.reason_chars)
+
+
+@dataclass(slots=True, kw_only=True)
+class Checkpoint(Report):
+    """Keep something for the next attempt: the last one is found by it."""
+
+    verb: ClassVar[str] = "checkpoint"
+    body: Any
+    body_json: str = ""
+
+    def check(self, limits: Limits) -> None:
+        Report.check(self, limits)
+        self.body_json = json_text(self.body, "body", limits.result_bytes)
+
+
+@dataclass(slots=True, kw_only=True)
 class Control(TaskCommand):
     """A command by somebody who does not hold the task."""
 
@@ -453,7 +484,7 @@ def run_at_us(now: int, run_at: int | None, delay_s: float | None) -> int:
 VERBS: dict[str, type[Command]] = {
     c.verb: c
     for c in (
-        Submit, Claim, Start, Beat, Succeed, Fail, Release, Pause, Log, Resume, Cancel, Redrive,
+        Submit, Claim, Start, Beat, Succeed, Fail, Release, Pause, Log, Progress, Checkpoint, Resume, Cancel, Redrive,
         SetPriority, Reschedule, Expire, TimeOut, Promote, EndCancel, DeadLetterIt,
     )
 }  # fmt: skip

@@ -18,6 +18,8 @@ from onetray.model import RawJson
 
 FAR_US = 2**62
 """Past any time that is meant."""
+MOST = 1e15
+"""What an amount is at most: a float can count up to it without leaving a number out."""
 MOST_ROWS = 10_000
 """What one read gives, or one step of the janitor takes, at most."""
 _ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
@@ -55,6 +57,12 @@ def whole(value: object, field: str, least: int, most: int) -> int:
 def seconds(value: object, field: str, least: float = 0.0) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not least <= value <= 4e9:
         raise InvalidInput(f"{field} must be seconds, {least} or more, not {shown(value)}", field=field)
+    return value
+
+
+def amount(value: object, field: str) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= MOST:
+        raise InvalidInput(f"{field} must be a number from 0 to {MOST:g}, not {shown(value)}", field=field)
     return value
 
 

@@ -57,6 +57,10 @@ class Policy:
     record_heartbeats: bool = False
     durable_start: bool = False
     idempotency_ttl_s: float = 86_400.0
+    breaker_failures: int | None = None
+    """So many failed attempts of the kind, within the window, open its breaker; None: they are not counted."""
+    breaker_window_s: float = 60.0
+    breaker_open_s: float = 30.0
 
     def __post_init__(self) -> None:
         for name in ("retry_on", "no_retry_on"):
@@ -110,7 +114,9 @@ def _check_policy(p: Policy) -> None:
             refuse(name, "seconds, 0 or more, at most ten years")
     if not _is_number(p.backoff_factor) or not 1 <= p.backoff_factor <= 1000:
         refuse("backoff_factor", "a number from 1 to 1,000")
-    for name in ("lease_s", "heartbeat_s", "idempotency_ttl_s"):
+    if p.breaker_failures is not None and (type(p.breaker_failures) is not int or not 1 <= p.breaker_failures <= 1000):
+        refuse("breaker_failures", "None, or a whole number from 1 to 1,000")
+    for name in ("lease_s", "heartbeat_s", "idempotency_ttl_s", "breaker_window_s", "breaker_open_s"):
         if not _is_number(getattr(p, name)) or not _SHORTEST_S <= getattr(p, name) <= _TEN_YEARS_S:
             refuse(name, "seconds, 0.001 or more, at most ten years")
     for name in ("timeout_s", "queue_ttl_s", "deadline_s"):
@@ -254,6 +260,17 @@ class LogLine:
     level: str
     line: str
     data: Any
+
+
+@dataclass(frozen=True, slots=True)
+class TaskProgress:
+    """How far a task has last said that it is."""
+
+    at: int
+    attempt: int
+    done: float
+    total: float | None
+    message: str | None
 
 
 @dataclass(slots=True)

@@ -14,6 +14,7 @@ TEXT: tuple[Any, ...] = (5, b"bytes", ["a"], NUL, SURROGATE, LONG, "")
 WORDS: tuple[Any, ...] = (5, b"bytes", ["a"], NUL, SURROGATE, LONG)
 WHOLE: tuple[Any, ...] = ("5", 1.5, True, [1], HUGE, -HUGE, NAN)
 SECONDS: tuple[Any, ...] = ("5", True, [1], HUGE, -1, -HUGE, NAN, INF, -INF, 1e300)
+AMOUNTS: tuple[Any, ...] = ("5", True, [1], -1, -HUGE, NAN, INF, -INF, 1e300, HUGE)
 SWITCH: tuple[Any, ...] = (1, 0, "yes", [True])
 TRACE: tuple[Any, ...] = (5, "", "not a trace", NUL, "00-" + "A" * 32 + "-" + "b" * 16 + "-01")
 MB2 = "x" * 2_000_000

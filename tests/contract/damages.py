@@ -149,6 +149,10 @@ TASK_DAMAGES = [
         "12 due_known"),
     sql("due too early", "INSERT INTO onetray.due (at, task, what, fence) VALUES (1, @queued, 'run', 9)",
         "12 due_fence"),
+    sql("progress of nobody", f"INSERT INTO onetray.progress (task, at, attempt, done) VALUES ({NOBODY}, 1, 1, 1)",
+        "12 progress_known"),
+    sql("checkpoint of nobody", "INSERT INTO onetray.checkpoint (task, at, attempt, body) "
+        f"VALUES ({NOBODY}, 1, 1, '1')", "12 checkpoint_known"),
     lease("done", f"tasks = '[{NOBODY}]'", "12 lease_known"),
     lease("done", "tasks = '{\"a\":1}'", "12 lease_readable"),
     sql("event of nobody", MOVE.format(id=LAST, entity=NOBODY, version=1, type="task.submitted", was="NULL",

@@ -11,10 +11,12 @@ import pytest
 from onetray import commands as c
 from onetray.engine import Engine
 from onetray.errors import InvalidInput, NotFound, TooLarge, UnknownVerb
+from onetray.fleet import WorkerBeat
 from onetray.flowcommands import FLOW_VERBS
 from onetray.model import RawJson
 from tests.contract.bad_flows import FLOW_FIELDS, FLOW_GOOD, MORE_VALUES
 from tests.contract.bad_values import (
+    AMOUNTS,
     JSON,
     LONG,
     MB2,
@@ -89,6 +91,8 @@ FIELDS: dict[str, dict[str, tuple[Any, ...]]] = {
         **OF_REPORTS,
         "lines": (None, 5, "text", (), [5], [NUL], [SURROGATE], [LONG], [("info", "a")], ["x"] * 10_001),
     },
+    "progress": {**OF_REPORTS, "done": (None, *AMOUNTS), "total": AMOUNTS, "message": TEXT},
+    "checkpoint": {**OF_REPORTS, "body": JSON},
     "resume": {**OF_CONTROLS, "input": JSON},
     "cancel": {**OF_CONTROLS, "hard": (None, *SWITCH), "grace_s": SECONDS},
     "redrive": {**OF_CONTROLS, "delay_s": (None, *SECONDS)},
@@ -112,13 +116,15 @@ GOOD: dict[str, dict[str, Any]] = {
     "fail": {"message": "no"},
     "pause": {"owner": "ann", "reason": "sign"},
     "log": {"lines": ("a line",)},
+    "progress": {"done": 1},
+    "checkpoint": {"body": 1},
     "set_priority": {"priority": 5},
     "reschedule": {"delay_s": 5},
     "dead_letter": {"reason_code": "timeout"},
     **FLOW_GOOD,
 }
 VERBS: dict[str, type[c.Command]] = {**c.VERBS, **FLOW_VERBS}
-INTERNAL = {"payload_json", "result_json", "error_json", "input_json", "data_json", "stored"}
+INTERNAL = {"payload_json", "result_json", "error_json", "input_json", "data_json", "body_json", "stored"}
 
 
 def test_every_field_of_every_command_is_in_the_table() -> None:
@@ -262,6 +268,8 @@ READS: dict[str, Callable[[Engine, str, dict[str, Any]], object]] = {
     "events": lambda e, id_, f: e.events(id_, **f),
     "logs": lambda e, id_, f: e.logs(id_, **f),
     "dead_letters": lambda e, id_, f: e.dead_letters(id_, **f),
+    "progress": lambda e, id_, f: e.progress_of(id_, **f),
+    "checkpoint": lambda e, id_, f: e.last_checkpoint(id_, **f),
 }
 
 
@@ -273,7 +281,7 @@ def test_a_read_refuses_by_the_name_of_the_field(engine: Engine, read: str) -> N
             READS[read](engine, task, {})  # type: ignore[arg-type]
         assert refused.value.field == "task"
     fields: dict[str, tuple[Any, ...]] = {"namespace": TEXT}
-    if read != "task":
+    if read in ("events", "logs", "dead_letters"):
         fields["limit"] = (-1, "5", 2**70, None)
     for field, values in fields.items():
         for value in values:
@@ -282,7 +290,7 @@ def test_a_read_refuses_by_the_name_of_the_field(engine: Engine, read: str) -> N
             assert refused.value.field == field
 
 
-@pytest.mark.parametrize("read", ["task", "events", "logs"])
+@pytest.mark.parametrize("read", ["task", "events", "logs", "progress", "checkpoint"])
 def test_a_read_of_an_unknown_task_says_so(engine: Engine, read: str) -> None:
     made_ = in_state(engine, "succeeded")
     for id_, fields in ((UNKNOWN_ID, {}), (made_.id, {"namespace": "other"})):
@@ -298,6 +306,7 @@ def test_a_search_by_correlation_refuses_what_cannot_be_one(engine: Engine) -> N
         assert refused.value.field == "correlation_id"
 
 
+BEAT = WorkerBeat(name="w", host="h", pid=1, version="1")
 STEPS: dict[str, tuple[str, Callable[[Engine, str], object]]] = {
     "explain, namespace": ("namespace", lambda e, id_: e.explain(id_, namespace=NUL)),
     "explain, no text": ("namespace", lambda e, id_: e.explain(id_, namespace=5)),  # type: ignore[arg-type]
@@ -314,6 +323,12 @@ STEPS: dict[str, tuple[str, Callable[[Engine, str], object]]] = {
     "expire_leases, now": ("now", lambda e, id_: e.expire_leases(now="soon")),  # type: ignore[arg-type]
     "do_due, limit": ("limit", lambda e, id_: e.do_due(limit=None)),  # type: ignore[arg-type]
     "pause_queue, by": ("by", lambda e, id_: e.pause_queue("default", by=NUL)),
+    "worker_beat, no beat": ("beat", lambda e, id_: e.worker_beat({"name": "w"})),  # type: ignore[arg-type]
+    "worker_beat, namespace": ("namespace", lambda e, id_: e.worker_beat(BEAT, namespace=NUL)),
+    "worker_leave, name": ("name", lambda e, id_: e.worker_leave("")),
+    "worker_leave, namespace": ("namespace", lambda e, id_: e.worker_leave("w", namespace=NUL)),
+    "workers, namespace": ("namespace", lambda e, id_: e.workers(namespace=NUL)),
+    "workers, limit": ("limit", lambda e, id_: e.workers(limit=10_001)),
     "run, commands": ("commands", lambda e, id_: e.run(c.Submit(kind="mail"))),  # type: ignore[arg-type]
 }
 

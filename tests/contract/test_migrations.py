@@ -36,8 +36,8 @@ def test_tasks_from_before_there_were_flows_run_beside_flows(empty_url: str, mon
     store = open_store(empty_url, migrate=False)
     with pytest.raises(MigrationNeeded, match="onetray migrate"):
         store.check_version()
-    assert store.migrate() == [2]
-    assert store.version() == 2
+    assert store.migrate() == [2, 3]
+    assert store.version() == 3
     with Engine(store) as engine:
         flow = engine.submit_flow("f", [StageSpec("a", [TaskSpec("mail", 3)])])
         for task in engine.claim(worker="w", limit=10):

@@ -74,6 +74,7 @@ def test_a_policy_survives_the_database(engine: Engine) -> None:
         max_attempts=4, backoff_base_s=1.5, backoff_factor=3, backoff_max_s=9, jitter=False, retry_on=("A", "b.C"),
         no_retry_on=("D",), lease_s=33, heartbeat_s=20, timeout_s=5, queue_ttl_s=6, deadline_s=7, cancel_grace_s=0,
         on_exhaustion="fail", record_heartbeats=True, durable_start=True, idempotency_ttl_s=8,
+        breaker_failures=3, breaker_window_s=2.5, breaker_open_s=4,
     )  # fmt: skip
     engine.configure("mail", policy)
     id_ = submit(engine)
@@ -105,9 +106,14 @@ BAD: list[tuple[str, Any]] = [
         for v in (-1, "1", None, True, float("nan"), float("inf"), 10**5000)
     ],
     *[("backoff_factor", v) for v in (0.5, 1001, "2", None, float("nan"))],
-    *[(n, v) for n in ("lease_s", "idempotency_ttl_s") for v in (0, -1, "1", None, True, float("inf"), 10**12)],
+    *[
+        (n, v)
+        for n in ("lease_s", "idempotency_ttl_s", "breaker_window_s", "breaker_open_s")
+        for v in (0, -1, "1", None, True, float("inf"), 10**12)
+    ],
     *[("heartbeat_s", v) for v in (0, -1, "1", True, float("inf"))],
     *[(n, v) for n in ("timeout_s", "queue_ttl_s", "deadline_s") for v in (0, -1, "1", True, float("nan"), 10**12)],
+    *[("breaker_failures", v) for v in (0, -1, 1001, 1.5, True, "3", float("nan"), 10**5000)],
     *[("on_exhaustion", v) for v in ("explode", None, 3, ["fail"])],
     *[(name, v) for name in ("jitter", "record_heartbeats", "durable_start") for v in (1, None, "yes")],
     *[

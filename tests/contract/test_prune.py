@@ -59,6 +59,8 @@ def test_nothing_of_a_pruned_job_is_left_in_any_table(engine: Engine, clock: Vir
     submit(engine, policy=policy, idempotency_key="k")
     held = running(engine)
     engine.log(held, "a line")
+    engine.say_progress(held, 1)
+    engine.checkpoint(held, 1)
     engine.beat(held)
     engine.cancel(held.id)
     engine.fail(held, "stopped")
@@ -74,6 +76,7 @@ def test_nothing_of_a_pruned_job_is_left_in_any_table(engine: Engine, clock: Vir
     assert names["kind"] == 2
     assert left == {
         "task": 2, "ready": 0, "lease": 0, "due": 2, "event": 2, "idempotency": 0, "dead_letter": 0, "log": 0,
+        "progress": 0, "checkpoint": 0,
     }  # fmt: skip
 
 

@@ -36,6 +36,8 @@ TABLE: dict[str, tuple[str, ...]] = {
     "block":          (_X,          "blocked",   "blocked",   AGAIN,     _X,          _X,       _X,       _X,     _X),
     "wait_for_input": (_X,     "waiting_input", "waiting_input", _X,     AGAIN,       _X,       _X,       _X,     _X),
     "log":            (_X,          SAME,        SAME,        _X,        _X,          _X,       _X,       _X,     _X),
+    "progress":       (_X,          SAME,        SAME,        _X,        _X,          _X,       _X,       _X,     _X),
+    "checkpoint":     (_X,          SAME,        SAME,        _X,        _X,          _X,       _X,       _X,     _X),
     "resume":         (_X,          _X,          _X,          "queued",  "queued",    _X,       _X,       _X,     _X),
     "cancel_soft":    ("cancelled", SAME,        SAME,        "cancelled", "cancelled", _X,     _X,       _X,     _X),
     "cancel_hard":    ("cancelled", "cancelled", "cancelled", "cancelled", "cancelled", _X,     _X,       _X,     _X),
@@ -109,6 +111,8 @@ REPORTS: dict[str, Callable[[dict[str, Any]], c.Command]] = {
     "block": lambda t: c.Pause(state="blocked", owner="ann", reason="why", **t),
     "wait_for_input": lambda t: c.Pause(state="waiting_input", owner="ann", reason="why", **t),
     "log": lambda t: c.Log(lines=("a line",), **t),
+    "progress": lambda t: c.Progress(done=1, **t),
+    "checkpoint": lambda t: c.Checkpoint(body=1, **t),
 }
 CONTROLS: dict[str, Callable[[str], c.Command]] = {
     "resume": lambda task: c.Resume(task),

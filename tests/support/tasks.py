@@ -21,9 +21,9 @@ from onetray.model import Assignment, Event, Task
 STATES = (QUEUED, ASSIGNED, RUNNING, BLOCKED, WAITING_INPUT, SUCCEEDED, FAILED, CANCELLED, DEAD_LETTERED)
 TABLES = (
     "namespace", "queue", "kind", "policy", "task", "ready", "lease", "due", "event", "idempotency", "dead_letter",
-    "log",
+    "log", "progress", "checkpoint",
 )  # fmt: skip
-FLOW_TABLES = ("flow", "stage", "dependency", "context")
+OTHER_TABLES = ("flow", "stage", "dependency", "context", "worker", "breaker")
 UNKNOWN_ID = "01890a5d-ac96-774b-bcce-b302099a8057"
 
 
@@ -82,7 +82,7 @@ def in_state(engine: Engine, state: str, **fields: Any) -> Made:
 
 def written(engine: Engine) -> dict[str, list[Any]]:
     """Every row of every table."""
-    return {t: sorted(engine.store.read_sql(f"SELECT * FROM onetray.{t}"), key=repr) for t in (*TABLES, *FLOW_TABLES)}
+    return {t: sorted(engine.store.read_sql(f"SELECT * FROM onetray.{t}"), key=repr) for t in (*TABLES, *OTHER_TABLES)}
 
 
 def counts(engine: Engine) -> dict[str, int]:
@@ -94,6 +94,7 @@ def written_about(engine: Engine, id_: str) -> tuple[Any, ...]:
     """Every row that belongs to one task, and how many rows there are in all."""
     key = engine.task(id_).key
     names = {"task": "key", "event": "entity", "dead_letter": "task", "log": "task", "ready": "task", "due": "task"}
+    names |= {"progress": "task", "checkpoint": "task"}
     # Sorted: the plan, and with it the order, may change from one read to the next.
     rows = {
         table: sorted(engine.store.read_sql(f"SELECT * FROM onetray.{table} WHERE {column} = :key", key=key), key=repr)

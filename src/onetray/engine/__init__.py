@@ -18,6 +18,7 @@ from onetray.clock import SECOND, Clock
 from onetray.config import EngineConfig
 from onetray.engine import janitor
 from onetray.engine.batch import carry_out
+from onetray.engine.besideface import BesideVerbs, receipt, ticket_of
 from onetray.engine.committer import Committer
 from onetray.engine.flowface import FlowVerbs, made
 from onetray.engine.moves import RESCHEDULED
@@ -39,7 +40,7 @@ _MORE = tuple(field.name for field in dataclass_fields(More))
 _VERBS = {**c.VERBS, **FLOW_VERBS}
 
 
-class Engine(FlowVerbs):
+class Engine(FlowVerbs, BesideVerbs):
     """One database, one set of verbs. Safe to use from any thread."""
 
     def __init__(
@@ -127,53 +128,53 @@ class Engine(FlowVerbs):
     # The verbs, one call each. Many at once: `run`.
 
     def submit(self, kind: str, payload: Any = None, **fields: Any) -> Receipt:
-        return _receipt(self.call(c.Submit(kind=kind, payload=payload, **fields)))
+        return receipt(self.call(c.Submit(kind=kind, payload=payload, **fields)))
 
     def claim(self, queue: str = "default", *, worker: str, limit: int = 1, **fields: Any) -> list[Assignment]:
         claimed: list[Assignment] = self.call(c.Claim(queue=queue, worker=worker, limit=limit, **fields))
         return claimed
 
     def start(self, task: Assignment | int | str, **fields: Any) -> Receipt:
-        return _receipt(self.call(c.Start(**_ticket(task, fields))), task)
+        return receipt(self.call(c.Start(**ticket_of(task, fields))), task)
 
     def beat(self, task: Assignment | int | str, **fields: Any) -> Any:
-        return self.call(c.Beat(**_ticket(task, fields)))
+        return self.call(c.Beat(**ticket_of(task, fields)))
 
     def succeed(self, task: Assignment | int | str, result: Any = None, **fields: Any) -> Receipt:
         more = {name: fields.pop(name) for name in _MORE if name in fields}
         if more:
             fields["more"] = More(**more)
-        return _receipt(self.call(c.Succeed(result=result, **_ticket(task, fields))), task)
+        return receipt(self.call(c.Succeed(result=result, **ticket_of(task, fields))), task)
 
     def fail(self, task: Assignment | int | str, message: str, **fields: Any) -> Receipt:
-        return _receipt(self.call(c.Fail(message=message, **_ticket(task, fields))), task)
+        return receipt(self.call(c.Fail(message=message, **ticket_of(task, fields))), task)
 
     def release(self, task: Assignment | int | str, **fields: Any) -> Receipt:
-        return _receipt(self.call(c.Release(**_ticket(task, fields))), task)
+        return receipt(self.call(c.Release(**ticket_of(task, fields))), task)
 
     def pause(self, task: Assignment | int | str, *, owner: str, reason: str, **fields: Any) -> Receipt:
-        return _receipt(self.call(c.Pause(owner=owner, reason=reason, **_ticket(task, fields))), task)
+        return receipt(self.call(c.Pause(owner=owner, reason=reason, **ticket_of(task, fields))), task)
 
     def log(self, task: Assignment | int | str, *lines: Any, **fields: Any) -> int:
-        return int(self.call(c.Log(lines=lines, **_ticket(task, fields))))
+        return int(self.call(c.Log(lines=lines, **ticket_of(task, fields))))
 
     def resume(self, task: int | str, **fields: Any) -> Receipt:
-        return _receipt(self.call(c.Resume(task=task, **fields)), task)
+        return receipt(self.call(c.Resume(task=task, **fields)), task)
 
     def cancel(self, task: int | str, **fields: Any) -> Receipt:
-        return _receipt(self.call(c.Cancel(task=task, **fields)), task)
+        return receipt(self.call(c.Cancel(task=task, **fields)), task)
 
     def redrive(self, task: int | str, **fields: Any) -> Receipt:
-        return _receipt(self.call(c.Redrive(task=task, **fields)))
+        return receipt(self.call(c.Redrive(task=task, **fields)))
 
     def set_priority(self, task: int | str, priority: int, **fields: Any) -> Receipt:
-        return _receipt(self.call(c.SetPriority(task=task, priority=priority, **fields)), task)
+        return receipt(self.call(c.SetPriority(task=task, priority=priority, **fields)), task)
 
     def reschedule(self, task: int | str, **fields: Any) -> Receipt:
-        return _receipt(self.call(c.Reschedule(task=task, **fields)), task)
+        return receipt(self.call(c.Reschedule(task=task, **fields)), task)
 
     def dead_letter(self, task: int | str, reason_code: str, message: str = "", **fields: Any) -> Receipt:
-        return _receipt(self.call(c.DeadLetterIt(task=task, reason_code=reason_code, message=message, **fields)), task)
+        return receipt(self.call(c.DeadLetterIt(task=task, reason_code=reason_code, message=message, **fields)), task)
 
     # Kinds and queues.
 
@@ -344,18 +345,6 @@ def _check(command: object, limits: Any) -> None:
     if not isinstance(command, c.Command) or not command.verb:
         raise UnknownVerb(f"{type(command).__name__} is no command", field="verb")
     command.check(limits)
-
-
-def _ticket(task: Assignment | int | str, fields: dict[str, Any]) -> dict[str, Any]:
-    return {**(c.ticket(task) if isinstance(task, Assignment) else {"task": task}), **fields}
-
-
-def _receipt(value: Any, task: Assignment | int | str | None = None) -> Receipt:
-    """The receipt of one call. It names the task, where the caller did so by its id or by what it claimed."""
-    assert isinstance(value, Receipt)
-    if value.id is not None or task is None or isinstance(task, int):
-        return value
-    return value._replace(id=task.id if isinstance(task, Assignment) else task.lower())
 
 
 def _json(text: str | None) -> Any:

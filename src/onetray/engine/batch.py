@@ -14,7 +14,7 @@ from typing import Any
 
 from onetray.commands import Claim, Command, Report, Submit, TaskCommand
 from onetray.config import Limits
-from onetray.engine import controls, flows, reports, system
+from onetray.engine import controls, flows, kept, reports, system
 from onetray.engine.claim import claim
 from onetray.engine.course import settle
 from onetray.engine.members import Drafts, intern_flows
@@ -33,6 +33,8 @@ HANDLERS: dict[str, Callable[[Scope, list[tuple[int, Any, Row]]], None]] = {
     "release": reports.release,
     "pause": reports.pause,
     "log": reports.log,
+    "progress": kept.progress,
+    "checkpoint": kept.checkpoint,
     "resume": controls.resume,
     "cancel": controls.cancel,
     "redrive": controls.redrive,

@@ -236,7 +236,7 @@ def _apply(scope: Scope, commands: list[SystemCommand]) -> list[int]:
     return [row.key for i, _, row in work if scope.verdicts[i].ok]
 
 
-_OF_TASKS = ("dead_letters", "logs", "events", "tasks")
+_OF_TASKS = ("dead_letters", "logs", "progress", "checkpoints", "events", "tasks")
 _AT_ONCE = 10_000
 
 

@@ -33,7 +33,16 @@ def in_rows(columns: Columns, order: Iterable[str]) -> Iterator[tuple[Any, ...]]
 
 
 RINGS = frozenset(
-    {"insert_event", "insert_note", "insert_ready", "promote_ready", "pause_queue", "open_ready", "insert_flow_note"}
+    {
+        "insert_event",
+        "insert_note",
+        "insert_ready",
+        "promote_ready",
+        "pause_queue",
+        "open_ready",
+        "insert_flow_note",
+        "set_progress",
+    }
 )
 """Statements that somebody may be waiting for. Moves and new tasks are such, too."""
 

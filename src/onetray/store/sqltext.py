@@ -36,6 +36,7 @@ TYPES = {
     "integer": "ns queue kind policy version fence priority attempts max_attempts spared given_back rank part cursor "
     "attempt unmet control met ord sealed takes_more gate total open blocked waiting_input succeeded partly failed "
     "dead_lettered cancelled redriven stages stages_open partial skipped ignored chained amends",
+    "double precision": "done out_of",
     "uuid": "id",
 }
 """The types of batch columns on PostgreSQL; whatever is not named is text."""

@@ -1,4 +1,4 @@
--- What lies beside the tasks: idempotency keys, dead letters, logs, due rows, leases.
+-- What lies beside the tasks: idempotency keys, dead letters, logs, progress, checkpoints, due rows, leases.
 
 -- pass: counts
 -- Not a pass over violations: how much there was to look at.
@@ -55,6 +55,16 @@ SELECT l.task, l.lines, true AS log_known
 FROM (SELECT task, count(*) AS lines FROM onetray.log GROUP BY task) AS l
     LEFT JOIN onetray.task AS t ON t.key = l.task
 WHERE t.key IS NULL
+
+-- pass: kept
+-- check: 12 progress_known: progress is that of a task that is there
+SELECT p.task, p.at, p.attempt, true AS progress_known
+FROM onetray.progress AS p LEFT JOIN onetray.task AS t ON t.key = p.task WHERE t.key IS NULL
+
+-- pass: checkpoints
+-- check: 12 checkpoint_known: a checkpoint is that of a task that is there
+SELECT c.task, c.at, c.attempt, true AS checkpoint_known
+FROM onetray.checkpoint AS c LEFT JOIN onetray.task AS t ON t.key = c.task WHERE t.key IS NULL
 
 -- pass: due
 -- check: 12 due_known: a due row is about a task that is or was there, and about something known

@@ -17,6 +17,7 @@ from onetray.fields import (
     FAR_US,
     amount,
     check_actor,
+    check_labels,
     check_when,
     choice,
     json_text,
@@ -63,6 +64,9 @@ class Submit(Command):
     max_attempts: int | None = None
     policy: Policy | None = None
     idempotency_key: str | None = None
+    unique_key: str | None = None
+    """While a job of this kind with this key has not ended, that job is the answer, and nothing is submitted."""
+    labels: dict[str, str] | None = None
     correlation_id: str | None = None
     trace: str | None = None
     cause: str | None = None
@@ -84,6 +88,10 @@ class Submit(Command):
             raise InvalidInput("policy must be a Policy", field="policy")
         if self.idempotency_key is not None:
             text(self.idempotency_key, "idempotency_key", limits.key_chars)
+        if self.unique_key is not None:
+            text(self.unique_key, "unique_key", limits.key_chars)
+        if self.labels is not None:
+            self.labels = check_labels(self.labels, limits)
         if self.correlation_id is not None:
             text(self.correlation_id, "correlation_id", limits.key_chars)
         trace_text(self.trace)

@@ -17,6 +17,7 @@ class Limits:
     payload_bytes: int = 1_000_000
     result_bytes: int = 1_000_000
     batch: int = 10_000
+    labels: int = 20
     stages: int = 1_000
     """Stages that one flow is submitted with. More can be added."""
     flow_bytes: int = 50_000_000

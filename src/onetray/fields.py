@@ -140,6 +140,26 @@ def optional_json(value: object, field: str, most: int) -> str | None:
     return None if value is None else json_text(value, field, most)
 
 
+def check_labels(value: object, limits: Limits) -> dict[str, str] | None:
+    """Labels by name: few, short, printable. A copy: what is written later is what was checked."""
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise InvalidInput(f"labels must be a dict of text by name, not {shown(value)}", field="labels")
+    if len(value) > limits.labels:
+        raise TooLarge(
+            f"a job has at most {limits.labels} labels, not {len(value)}", field="labels", limit=limits.labels
+        )
+    return {_printable(name, "labels", limits): _printable(text_, "labels", limits) for name, text_ in value.items()}
+
+
+def _printable(value: object, field: str, limits: Limits) -> str:
+    told = text(value, field, limits.name_chars)
+    if not told.isprintable():
+        raise InvalidInput(f"{field} must be printable, without line breaks: {shown(told)} is not", field=field)
+    return told
+
+
 def trace_text(value: object) -> str | None:
     if value is None:
         return None

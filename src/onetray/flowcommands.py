@@ -16,6 +16,7 @@ from onetray.errors import InvalidInput, TooLarge
 from onetray.fields import (
     as_json,
     check_actor,
+    check_labels,
     choice,
     flag,
     json_text,
@@ -51,6 +52,9 @@ class SubmitFlow(Command):
     context: Any = None
     namespace: str = "default"
     idempotency_key: str | None = None
+    unique_key: str | None = None
+    """While a flow of this name with this key has not ended, that flow is the answer, and nothing is submitted."""
+    labels: dict[str, str] | None = None
     correlation_id: str | None = None
     trace: str | None = None
     cause: str | None = None
@@ -83,6 +87,8 @@ class SubmitFlow(Command):
             )
         check_names([(ord_, stage.tasks) for ord_, stage in enumerate(self.stages, 1)], whole=True)
         optional_text(self.idempotency_key, "idempotency_key", limits.key_chars)
+        optional_text(self.unique_key, "unique_key", limits.key_chars)
+        self.labels = check_labels(self.labels, limits)
         optional_text(self.correlation_id, "correlation_id", limits.key_chars)
         trace_text(self.trace)
         check_actor(self.actor, self.actor_name, self.cause, limits)

@@ -284,6 +284,7 @@ class Flow:
     data: Any
     metadata: Any
     error: Any
+    labels: dict[str, str] = field(default_factory=dict)
     actor: str = USER
 
     @property

@@ -206,6 +206,8 @@ class Task:
     unmet: int = 0
     control: bool = False
     context_id: str | None = None
+    labels: dict[str, str] = field(default_factory=dict)
+    """Its job's: those of its flow, if it is a member of one."""
     actor: str = USER
 
     @property

@@ -8,6 +8,7 @@ from onetray.flowmodel import Approval, More, StageSpec, TaskSpec
 from tests.contract.bad_values import (
     HUGE,
     JSON,
+    LABELS,
     LONG,
     MB2,
     NAN,
@@ -51,6 +52,8 @@ FLOW_FIELDS: dict[str, dict[str, tuple[Any, ...]]] = {
         "context": JSON,
         "namespace": (None, *TEXT),
         "idempotency_key": TEXT,
+        "unique_key": TEXT,
+        "labels": LABELS,
         "correlation_id": TEXT,
         "trace": TRACE,
         "cause": TEXT,

@@ -15,6 +15,11 @@ WORDS: tuple[Any, ...] = (5, b"bytes", ["a"], NUL, SURROGATE, LONG)
 WHOLE: tuple[Any, ...] = ("5", 1.5, True, [1], HUGE, -HUGE, NAN)
 SECONDS: tuple[Any, ...] = ("5", True, [1], HUGE, -1, -HUGE, NAN, INF, -INF, 1e300)
 AMOUNTS: tuple[Any, ...] = ("5", True, [1], -1, -HUGE, NAN, INF, -INF, 1e300, HUGE)
+LABELS: tuple[Any, ...] = (
+    5, "team=a", [("team", "a")], {5: "a"}, {"team": 5}, {"team": None}, {"": "a"}, {"team": ""}, {"team": "a\nb"},
+    {"a\tb": "c"}, {"team": NUL}, {"team": SURROGATE}, {"team": "x" * 201}, {"x" * 201: "a"},
+    {str(n): "a" for n in range(21)},
+)  # fmt: skip
 SWITCH: tuple[Any, ...] = (1, 0, "yes", [True])
 TRACE: tuple[Any, ...] = (5, "", "not a trace", NUL, "00-" + "A" * 32 + "-" + "b" * 16 + "-01")
 MB2 = "x" * 2_000_000

@@ -121,6 +121,11 @@ TASK_DAMAGES = [
     sql("key of nobody", f"UPDATE onetray.idempotency SET job = {NOBODY}", "10 key_of_job"),
     sql("key of another kind", "UPDATE onetray.idempotency SET kind = kind + 1", "10 key_of_job"),
     sql("no body hash", "UPDATE onetray.idempotency SET body_hash = ''", "10 body_hash"),
+    sql("unique key of nobody", f"UPDATE onetray.unique_key SET job = {NOBODY} WHERE job = @quick", "12 unique_known"),
+    sql("unique key of another kind", "UPDATE onetray.unique_key SET kind = kind + 1 WHERE job = @quick",
+        "12 unique_known"),
+    sql("label of nobody", f"UPDATE onetray.label SET job = {NOBODY} WHERE job = @quick", "12 label_known"),
+    sql("label of another namespace", "UPDATE onetray.label SET ns = 99 WHERE job = @quick", "12 label_known"),
     sql("letter of the living", """INSERT INTO onetray.dead_letter (task, ns, created_at, reason_code, stage,
         last_error, attempts, correlation_id, payload_hash) SELECT @cancelled, ns, created_at, reason_code, stage,
         last_error, attempts, 'cancelled', payload_hash FROM onetray.dead_letter WHERE task = @unclaimed;
@@ -254,7 +259,9 @@ FLOW_DAMAGES = [
         "2 fence_steps"),
     sql("started by a user", "UPDATE onetray.event SET actor = 'user:ann' WHERE entity = $whole AND version = 3",
         "4 actor"),
-    sql("key of a flow of another kind", "UPDATE onetray.flow SET kind = kind + 1 WHERE key = $whole", "10 key_of_job"),
+    sql("keys of a flow of another kind", "UPDATE onetray.flow SET kind = kind + 1 WHERE key = $whole", "10 key_of_job",
+        "12 unique_known"),
+    sql("label of a member", "UPDATE onetray.label SET job = @whole WHERE job = $whole", "12 label_known"),
 ]  # fmt: skip
 
 DAMAGES = TASK_DAMAGES + FLOW_DAMAGES

@@ -18,6 +18,7 @@ from tests.contract.bad_flows import FLOW_FIELDS, FLOW_GOOD, MORE_VALUES
 from tests.contract.bad_values import (
     AMOUNTS,
     JSON,
+    LABELS,
     LONG,
     MB2,
     NAN,
@@ -51,6 +52,8 @@ FIELDS: dict[str, dict[str, tuple[Any, ...]]] = {
         "max_attempts": (*WHOLE, 0, -1, 10**7),
         "policy": (5, {"max_attempts": 3}, "default"),
         "idempotency_key": TEXT,
+        "unique_key": TEXT,
+        "labels": LABELS,
         "correlation_id": TEXT,
         "trace": TRACE,
         "cause": TEXT,

@@ -56,7 +56,7 @@ def test_age_counts_from_the_end_of_a_job(engine: Engine, clock: VirtualClock) -
 def test_nothing_of_a_pruned_job_is_left_in_any_table(engine: Engine, clock: VirtualClock) -> None:
     policy = Policy(deadline_s=300, queue_ttl_s=100, timeout_s=50, record_heartbeats=True, idempotency_ttl_s=10)
     newer(engine)
-    submit(engine, policy=policy, idempotency_key="k")
+    submit(engine, policy=policy, idempotency_key="k", unique_key="u", labels={"team": "a"})
     held = running(engine)
     engine.log(held, "a line")
     engine.say_progress(held, 1)
@@ -77,6 +77,7 @@ def test_nothing_of_a_pruned_job_is_left_in_any_table(engine: Engine, clock: Vir
     assert left == {
         "task": 2, "ready": 0, "lease": 0, "due": 2, "event": 2, "idempotency": 0, "dead_letter": 0, "log": 0,
         "progress": 0, "checkpoint": 0,
+        "label": 0, "unique_key": 0,
     }  # fmt: skip
 
 

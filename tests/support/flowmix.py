@@ -18,7 +18,8 @@ def fill_flows(engine: Engine) -> None:
 
 
 def _ended(engine: Engine) -> None:
-    whole = _submit(engine, "whole", [_stage("a", 2), _stage("b", 1)], context={"n": 1}, idempotency_key="once")
+    fields = {"context": {"n": 1}, "idempotency_key": "once", "unique_key": "one", "labels": {"team": "a"}}
+    whole = _submit(engine, "whole", [_stage("a", 2), _stage("b", 1)], **fields)
     for _ in whole.tasks:
         engine.succeed(_claim(engine, "whole"))
     _submit(engine, "undone", [_stage("a", 1, compensate=_task("undoing")), _stage("b", 1), _stage("c", 1)])

@@ -353,7 +353,9 @@ def _json(text: str | None) -> Any:
 
 def _task(r: tuple[Any, ...], actor: str) -> Task:
     told = [_json(text) for text in r[26:30]]
-    return made(Task, [*r[:26], *told, Policy.from_body(r[30]), *r[31:34], bool(r[34]), r[35], actor])
+    return made(
+        Task, [*r[:26], *told, Policy.from_body(r[30]), *r[31:34], bool(r[34]), r[35], _json(r[36]) or {}, actor]
+    )
 
 
 __all__ = ["Engine", "command_of", "event_of"]

@@ -157,6 +157,7 @@ def _redrive(scope: Scope, command: Redrive, row: Row) -> Verdict:
         cause=command.cause or "redrive",
     )  # fmt: skip
     (receipt,) = write_tasks(scope, [spec])
+    tx.query("copy_labels", to=spec.key, of=row.key)
     if row.state == DEAD_LETTERED:
         tx.batch("set_successor", {"key": [row.key], "successor": [spec.key]})
     return Verdict(receipt._replace(actor=command.actor))

@@ -190,7 +190,7 @@ def made(entity: type[T], fields: list[Any]) -> T:
 
 
 def _flow(r: tuple[Any, ...], actor: str) -> Flow:
-    return made(Flow, [*r[:28], *(_json(t) for t in r[28:31]), actor])
+    return made(Flow, [*r[:28], *(_json(t) for t in r[28:31]), _json(r[31]) or {}, actor])
 
 
 def _stage(r: tuple[Any, ...], held: int, actor: str) -> Stage:

@@ -14,6 +14,7 @@ from uuid_utils import uuid7
 from onetray.engine import course
 from onetray.engine.again import retry_flow
 from onetray.engine.cascade import close
+from onetray.engine.keys import take_keys
 from onetray.engine.members import (
     Drafts,
     Member,
@@ -26,7 +27,6 @@ from onetray.engine.members import (
 )
 from onetray.engine.moves import actor
 from onetray.engine.scope import Scope
-from onetray.engine.submit import take_keys
 from onetray.errors import Conflict, IllegalTransition, InvalidInput, NameTaken, NotFound
 from onetray.flowcommands import (
     AddStage,

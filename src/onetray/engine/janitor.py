@@ -236,6 +236,9 @@ def _apply(scope: Scope, commands: list[SystemCommand]) -> list[int]:
     return [row.key for i, _, row in work if scope.verdicts[i].ok]
 
 
+# Idempotency keys twice: in the order in which submits lock the keys, and again for what a submit that held the unique
+# key meanwhile has led to the job.
+_OF_JOBS = ("idempotency", "unique_keys", "idempotency", "labels")
 _OF_TASKS = ("dead_letters", "logs", "progress", "checkpoints", "events", "tasks")
 _AT_ONCE = 10_000
 
@@ -247,7 +250,7 @@ def prune(store: Store, older_than_s: float, ns: int | None = None, limit: int =
         found = tx.query("prunable_jobs", before=before, after=after, ns=ns, limit=limit, now=tx.now)
         keys = [key for (key,) in found]
         if keys:
-            _remove(tx, keys, "idempotency", *_OF_TASKS)
+            _remove(tx, keys, *_OF_JOBS, *_OF_TASKS)
         flows = [
             key for (key,) in tx.query("prunable_flows", before=before, after=after, ns=ns, limit=limit, now=tx.now)
         ]
@@ -256,7 +259,7 @@ def prune(store: Store, older_than_s: float, ns: int | None = None, limit: int =
             members = [key for (key,) in tx.query("members_of_stages", keys=stages)]
             _remove(tx, members, "dependencies", *_OF_TASKS)
             _remove(tx, stages, "events", "stages")
-            _remove(tx, flows, "idempotency", "contexts", "events", "flows")
+            _remove(tx, flows, *_OF_JOBS, "contexts", "events", "flows")
         return keys + flows
 
 

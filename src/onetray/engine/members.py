@@ -13,8 +13,9 @@ import orjson
 from uuid_utils import uuid7
 
 from onetray.commands import Command, Succeed
+from onetray.engine.keys import number
 from onetray.engine.moves import ENGINE, FLOW_DEADLINE, Moves, actor, told
-from onetray.engine.submit import Numbers, Spec, number, numbers_of, write_tasks
+from onetray.engine.submit import Numbers, Spec, numbers_of, write_labels, write_tasks
 from onetray.errors import DependencyCycle, InvalidInput, NameTaken
 from onetray.fields import as_json, id_or_none
 from onetray.flowcommands import AddStage, AddTasks, SubmitFlow
@@ -76,6 +77,7 @@ class FlowDraft:
     context: str | None = None
     retry_of: int | None = None
     compensates: int | None = None
+    labels: dict[str, str] | None = None
     stages: list[StageDraft] = field(default_factory=list)
     key: int = 0
     id: str = field(default_factory=lambda: str(uuid7()))
@@ -159,7 +161,7 @@ class Drafts:
             ns, kind, policy, c.roll_up, WHEN_DONE if c.sealed is None else SEALED if c.sealed else OPEN_ENDED,
             c.data_json, None if c.metadata is None else as_json(c.metadata), by, c.correlation_id, c.trace, c.cause,
             None if c.deadline_s is None else int(c.deadline_s * 1_000_000),
-            None if c.context is None else as_json(c.context),
+            None if c.context is None else as_json(c.context), labels=c.labels,
             stages=[self.stage(s, c.namespace, by, stages_end) for s in c.stages],
         )  # fmt: skip
 
@@ -185,6 +187,11 @@ def write_flow(scope: Scope, draft: FlowDraft) -> tuple[FlowRow, list[StageRow],
         "data": [draft.data], "metadata": [draft.metadata],
     })  # fmt: skip
     scope.family.flows[flow.key] = flow
+    if draft.labels:
+        write_labels(tx, [(draft, draft.labels)])
+    like = draft.retry_of or draft.compensates
+    if like is not None:
+        tx.query("copy_labels", to=flow.key, of=like)
     _write_events(scope, [(flow.key, flow.key)], flow, FLOW.submit.event, draft.actor, draft.cause)
     if context is not None:
         write_context(scope, flow, context, str(draft.context), "run", None, None, None)

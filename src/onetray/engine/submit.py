@@ -1,26 +1,24 @@
-"""Put tasks into their queues, many at once, once for each idempotency key.
+"""Put tasks into their queues, many at once.
 
-Owns how a task begins: its row, its ready or due row, its first event.
+Owns how a task begins: its row, its ready or due row, its first event, its labels. Whether it begins at all, under the
+key that it was given, is decided in keys.py.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
-import orjson
 from uuid_utils import uuid7
 
 from onetray.clock import SECOND
 from onetray.commands import Command, Submit, run_at_us
+from onetray.engine.keys import number, take_keys
 from onetray.engine.moves import DEADLINE, QUEUE_TTL, RUN, Moves, actor
 from onetray.engine.scope import Scope
-from onetray.errors import KeyReused
-from onetray.flowcommands import SubmitFlow
-from onetray.flowmodel import Placed, TaskSpec
-from onetray.lifecycle import FLOW, PENDING, QUEUED, TASK
+from onetray.flowmodel import TaskSpec
+from onetray.lifecycle import QUEUED, TASK
 from onetray.model import Receipt, Verdict
 from onetray.store.base import Tx
 from onetray.store.names import Names
@@ -100,6 +98,22 @@ def submit(scope: Scope, work: list[tuple[int, Submit, Spec]]) -> None:
     fresh = take_keys(scope, work)
     for (i, c, _), receipt in zip(fresh, write_tasks(scope, [spec for _, _, spec in fresh]), strict=True):
         scope.verdicts[i] = Verdict(receipt if c.actor == receipt.actor else receipt._replace(actor=c.actor))
+    write_labels(scope.tx, [(spec, c.labels) for _, c, spec in fresh if c.labels])
+
+
+def write_labels(tx: Tx, labelled: Sequence[tuple[Labelled, dict[str, str]]]) -> None:
+    """Write the labels of new jobs. Most have none, and cost nothing."""
+    rows = [(job.key, name, value, job.ns) for job, labels in labelled for name, value in labels.items()]
+    if rows:
+        columns = zip(("job", "name", "value", "ns"), map(list, zip(*rows, strict=True)), strict=True)
+        tx.batch("insert_label", dict(columns))
+
+
+class Labelled(Protocol):
+    """A job that is about to exist: a single task, or a flow."""
+
+    key: int
+    ns: int
 
 
 def write_tasks(scope: Scope, specs: list[Spec]) -> list[Receipt]:
@@ -154,27 +168,6 @@ def _only(columns: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: columns[name] for name in names}
 
 
-class Keyed(Protocol):
-    """Something that is about to exist: a task, or a flow."""
-
-    kind: int
-    policy: int
-    key: int
-    id: str
-
-
-K = TypeVar("K", bound=Keyed)
-C = TypeVar("C", Submit, SubmitFlow)
-
-
-def number(tx: Tx, specs: Sequence[Keyed]) -> None:
-    """Give a key to those that have none yet."""
-    new = [s for s in specs if not s.key]
-    if new:
-        for spec, key in zip(new, tx.new_keys(len(new)), strict=True):
-            spec.key = key
-
-
 def _note_due(tx: Tx, moves: Moves, specs: list[Spec], now: int) -> None:
     """Say when each task may run, and note what the janitor has to do about it."""
     policies = {key: tx.names.policy(key) for key in {s.policy for s in specs}}
@@ -188,76 +181,3 @@ def _note_due(tx: Tx, moves: Moves, specs: list[Spec], now: int) -> None:
             moves.due(max(spec.run_at, now) + int(policy.queue_ttl_s * SECOND), spec.key, QUEUE_TTL, 1)
         if policy.deadline_s is not None:
             moves.due(now + int(policy.deadline_s * SECOND), spec.key, DEADLINE, 0)
-
-
-def body_hash(command: Submit | SubmitFlow) -> str:
-    """The same for the same body, whatever the order of its keys."""
-    return hashlib.sha256(orjson.dumps(command.body, option=orjson.OPT_SORT_KEYS)).hexdigest()
-
-
-def take_keys(scope: Scope, work: list[tuple[int, C, K]]) -> list[tuple[int, C, K]]:
-    """Answer those whose idempotency key is taken; return the rest, which now own their keys."""
-    keyed = [w for w in work if w[1].idempotency_key is not None]
-    if not keyed:
-        return work
-    # All in the order they came in: the keys are also the order in the queue.
-    number(scope.tx, [spec for _, _, spec in work])
-    firsts: dict[tuple[int, str], tuple[int, C, K]] = {}
-    for w in keyed:
-        firsts.setdefault((w[2].kind, str(w[1].idempotency_key)), w)
-    _insert_keys(scope, firsts)
-    batch = {"kind": [k for k, _ in firsts], "key": [key for _, key in firsts]}
-    mine = {w[2].key for w in firsts.values()}
-    taken = {(r[0], r[1]): r[2:] for r in scope.tx.batch("keys_taken", batch) if r[2] not in mine}
-    fresh = []
-    for w in work:
-        i, command, spec = w
-        if command.idempotency_key is None:
-            fresh.append(w)
-            continue
-        key = (spec.kind, command.idempotency_key)
-        if key in taken:
-            scope.answer(i, _replay(command, *taken[key][1:]))
-        elif firsts[key] is w:
-            fresh.append(w)
-        else:
-            first = firsts[key]
-            scope.answer(i, _replay(command, body_hash(first[1]), first[2].id, _first_state(command), 1, 1))
-    return fresh
-
-
-def _first_state(command: Submit | SubmitFlow) -> str:
-    return QUEUED if isinstance(command, Submit) else PENDING
-
-
-def _insert_keys(scope: Scope, firsts: dict[tuple[int, str], tuple[int, C, K]]) -> None:
-    """Claim the keys in sorted order, so that two batches cannot wait for each other."""
-    tx = scope.tx
-    ordered = sorted(firsts)
-    tx.batch(
-        "take_key",
-        {
-            "kind": [kind for kind, _ in ordered],
-            "key": [key for _, key in ordered],
-            "job": [firsts[at][2].key for at in ordered],
-            "body_hash": [body_hash(firsts[at][1]) for at in ordered],
-            "expires_at": [
-                tx.now + int(tx.names.policy(firsts[at][2].policy).idempotency_ttl_s * SECOND) for at in ordered
-            ],
-        },
-        now=tx.now,
-    )
-
-
-def _replay(command: Submit | SubmitFlow, hashed: str, id_: str, state: str, fence: int, version: int) -> Verdict:
-    if hashed != body_hash(command):
-        return Verdict(
-            error=KeyReused(
-                f"the idempotency key {command.idempotency_key!r} was used with another body",
-                idempotency_key=command.idempotency_key,
-                task=id_,
-            )
-        )
-    if isinstance(command, SubmitFlow):
-        return Verdict(Placed(id_, FLOW.entity, state, version, command.actor, repeated=True))
-    return Verdict(Receipt(id_, state, fence, version, command.actor, repeated=True))

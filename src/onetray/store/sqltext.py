@@ -9,7 +9,7 @@ The files hold one text for both. What differs is filled in here:
     {in:x:type}      membership in a list that is passed as one parameter
     {from_batch} {using_batch} {join_batch}    where the batch is brought in. SQLite knows no DELETE … USING: such a
                      statement is run there once for each row
-    {clock} {greatest} {for_update…} {skip_locked…}
+    {clock} {greatest} {json_object} {for_update…} {skip_locked…}
     {all_in_stage} {after_in_stage} {in_span}    the tasks t of a stage: all, after a key, between two
 
 States are named by the lifecycle alone: no statement holds one.
@@ -41,13 +41,18 @@ TYPES = {
 }
 """The types of batch columns on PostgreSQL; whatever is not named is text."""
 TYPE_OF = {column: type_ for type_, columns in TYPES.items() for column in columns.split()}
-# One name, two meanings: an idempotency key is text, every other key a number; a dead letter's stage is a word.
-TEXT = {("take_key", "key"), ("keys_taken", "key"), ("insert_dead_letter", "stage")}
+# One name, two meanings: the key that a submit was given is text, every other key a number; a dead letter's stage is
+# a word.
+TEXT = {
+    ("insert_dead_letter", "stage"),
+    *((name, "key") for name in ("take_key", "keys_taken", "point_key", "lock_unique", "unique_held", "take_unique")),
+}
 
 WORDS = {
     SQLITE: {
         "greatest": "max",
         "clock": ":now",
+        "json_object": "json_group_object",
         "for_update": "",
         "for_no_key_update": "",
         "lease_tasks": "json_each(l.tasks) AS j",
@@ -62,6 +67,7 @@ WORDS = {
     },
     POSTGRES: {
         "greatest": "greatest",
+        "json_object": "json_object_agg",
         "clock": "coalesce(:now::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)",
         "for_update": "FOR UPDATE",
         "for_no_key_update": "FOR NO KEY UPDATE",

@@ -1,4 +1,4 @@
--- What lies beside the tasks: idempotency keys, dead letters, logs, progress, checkpoints, due rows, leases.
+-- What lies beside the tasks: idempotency keys, unique keys, labels, dead letters, logs, progress, checkpoints, due rows, leases.
 
 -- pass: counts
 -- Not a pass over violations: how much there was to look at.
@@ -15,6 +15,19 @@ SELECT i.job AS task, i.kind, i.key, i.body_hash AS hash, coalesce(t.kind, f.kin
     coalesce(t.kind, f.kind) IS DISTINCT FROM i.kind AS key_of_job,
     length(i.body_hash) <> 64 AS body_hash
 FROM onetray.idempotency AS i LEFT JOIN onetray.task AS t ON t.key = i.job LEFT JOIN onetray.flow AS f ON f.key = i.job
+
+-- pass: unique_keys
+-- check: 12 unique_known: a unique key names a job that is there, of its own kind
+SELECT u.job AS task, u.kind, u.key, coalesce(t.kind, f.kind) AS row_kind, true AS unique_known
+FROM onetray.unique_key AS u LEFT JOIN onetray.task AS t ON t.key = u.job LEFT JOIN onetray.flow AS f ON f.key = u.job
+WHERE coalesce(t.kind, f.kind) IS DISTINCT FROM u.kind
+
+-- pass: labels
+-- check: 12 label_known: a label is of a job that is there, in its namespace
+SELECT a.job AS task, a.name, a.value, a.ns, true AS label_known
+FROM onetray.label AS a LEFT JOIN onetray.task AS t ON t.key = a.job AND t.job = t.key
+    LEFT JOIN onetray.flow AS f ON f.key = a.job
+WHERE coalesce(t.ns, f.ns) IS DISTINCT FROM a.ns
 
 -- pass: letters
 -- check: 11 letter_of_dead: a dead letter is about a task that was dead-lettered

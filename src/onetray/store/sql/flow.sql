@@ -257,7 +257,8 @@ FROM onetray.context AS c JOIN onetray.flow AS f ON f.key = c.job JOIN onetray.n
 SELECT f.key, CAST(f.id AS text), n.name, k.name, f.state, f.version, f.roll_up, f.sealed, f.created_at, f.updated_at,
     f.started_at, f.finished_at, f.deadline_at, f.ending, s.name, f.stages, f.stages_open, f.succeeded, f.partial,
     f.failed, f.cancelled, f.skipped, f.ignored, CAST(o.id AS text), CAST(c.id AS text), CAST(u.id AS text),
-    f.correlation_id, f.trace, f.data, f.metadata, f.error
+    f.correlation_id, f.trace, f.data, f.metadata, f.error,
+    (SELECT CAST({json_object}(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = f.key)
 FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns JOIN onetray.kind AS k ON k.key = f.kind
     LEFT JOIN onetray.stage AS s ON s.key = f.current LEFT JOIN onetray.flow AS o ON o.key = f.retry_of
     LEFT JOIN onetray.flow AS c ON c.key = f.compensates LEFT JOIN onetray.flow AS u ON u.key = f.compensation

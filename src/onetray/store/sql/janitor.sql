@@ -53,6 +53,12 @@ DELETE FROM onetray.flow WHERE key {in:keys:bigint}
 -- name: prune_idempotency
 DELETE FROM onetray.idempotency WHERE job {in:keys:bigint}
 
+-- name: prune_unique_keys
+DELETE FROM onetray.unique_key WHERE job {in:keys:bigint}
+
+-- name: prune_labels
+DELETE FROM onetray.label WHERE job {in:keys:bigint}
+
 -- name: prune_dead_letters
 DELETE FROM onetray.dead_letter WHERE task {in:keys:bigint}
 

@@ -1,4 +1,4 @@
--- What lies beside the tasks: idempotency keys, dead letters, logs, queues, kinds.
+-- What lies beside the tasks: idempotency keys, unique keys, labels, dead letters, logs, queues, kinds.
 
 -- name: take_key
 -- A key whose time is over is taken over by the new job; a living one stays as it is.
@@ -10,9 +10,37 @@ WHERE idempotency.expires_at <= :now
 
 -- name: keys_taken
 SELECT i.kind, i.key, i.job, i.body_hash, coalesce(CAST(t.id AS text), CAST(f.id AS text)), coalesce(t.state, f.state),
-    coalesce(t.fence, 0), coalesce(t.version, f.version)
+    coalesce(t.fence, 0), coalesce(t.version, f.version), CASE WHEN t.key IS NULL THEN 0 ELSE 1 END
 FROM onetray.idempotency AS i LEFT JOIN onetray.task AS t ON t.key = i.job
     LEFT JOIN onetray.flow AS f ON f.key = i.job {join_batch} i.kind = b.kind AND i.key = b.key
+
+-- name: point_key
+-- A submit that was answered by its unique key made no job of its own: its idempotency key leads to the one it was told.
+UPDATE onetray.idempotency SET job = b.job {from_batch} WHERE idempotency.kind = b.kind AND idempotency.key = b.key
+
+-- name: lock_unique
+-- Takes the keys that are free, and locks those that are not, without changing them. Who holds them is asked by the next
+-- statement: this one does not see the job of whoever it has waited for.
+INSERT INTO onetray.unique_key (kind, key, job) SELECT b.kind, b.key, b.job {from_batch} WHERE true
+ON CONFLICT (kind, key) DO UPDATE SET job = excluded.job WHERE false
+
+-- name: unique_held
+SELECT u.kind, u.key, u.job, coalesce(t.finished_at, f.finished_at), coalesce(CAST(t.id AS text), CAST(f.id AS text)),
+    coalesce(t.state, f.state), coalesce(t.fence, 0), coalesce(t.version, f.version),
+    CASE WHEN t.key IS NULL THEN 0 ELSE 1 END
+FROM onetray.unique_key AS u LEFT JOIN onetray.task AS t ON t.key = u.job
+    LEFT JOIN onetray.flow AS f ON f.key = u.job {join_batch} u.kind = b.kind AND u.key = b.key
+
+-- name: take_unique
+-- Under the lock: from a job that has ended, or is gone.
+UPDATE onetray.unique_key SET job = b.job {from_batch} WHERE unique_key.kind = b.kind AND unique_key.key = b.key
+
+-- name: insert_label
+INSERT INTO onetray.label (job, name, value, ns) SELECT b.job, b.name, b.value, b.ns {from_batch}
+
+-- name: copy_labels
+INSERT INTO onetray.label (job, name, value, ns)
+SELECT :to, name, value, ns FROM onetray.label WHERE job = :of
 
 -- name: insert_dead_letter
 INSERT INTO onetray.dead_letter (task, ns, created_at, reason_code, stage, last_error, attempts, last_owner,

@@ -108,7 +108,8 @@ SELECT t.key, CAST(t.id AS text), CASE WHEN t.job = t.key THEN CAST(t.id AS text
     (SELECT CAST(o.id AS text) FROM onetray.task AS o WHERE o.key = t.retry_of),
     coalesce(t.correlation_id, CAST(t.id AS text)), t.trace, t.payload, t.input, t.result, t.error, p.body,
     (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage), t.name, t.unmet, t.control,
-    (SELECT CAST(c.id AS text) FROM onetray.context AS c WHERE c.key = t.context)
+    (SELECT CAST(c.id AS text) FROM onetray.context AS c WHERE c.key = t.context),
+    (SELECT CAST({json_object}(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
     JOIN onetray.kind AS k ON k.key = t.kind JOIN onetray.policy AS p ON p.key = t.policy
     LEFT JOIN onetray.lease AS l ON l.key = t.lease

@@ -15,8 +15,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from onetray.app import Onetray
+    from onetray.client.aio import AsyncJob
+    from onetray.client.job import Job
     from onetray.clock import SystemClock, VirtualClock
     from onetray.config import EngineConfig, Limits
+    from onetray.context import TaskContext, ctx
     from onetray.engine import Engine
     from onetray.errors import (
         Conflict,
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
         GuardFailed,
         IllegalTransition,
         InvalidInput,
+        JobFailed,
         KeyReused,
         LeaseConflictError,
         LeaseLost,
@@ -31,10 +36,12 @@ if TYPE_CHECKING:
         MissingExtra,
         NameTaken,
         NotFound,
+        NotYet,
         OnetrayError,
         OutcomeUnknown,
         PermanentError,
         StoreError,
+        TaskCancelled,
         TaskError,
         TooLarge,
         TransientError,
@@ -42,28 +49,36 @@ if TYPE_CHECKING:
         UnknownVerb,
         ValidationError,
     )
-    from onetray.fleet import Breaker, Worker, WorkerBeat
+    from onetray.fleet import Breaker, WorkerBeat, WorkerInfo
     from onetray.flowmodel import Approval, Context, Counts, Flow, More, Placed, Progress, Stage, StageSpec, TaskSpec
     from onetray.model import Assignment, DeadLetter, Event, LogLine, Policy, Receipt, Task, TaskProgress, Verdict
+    from onetray.worker import Worker
 
 __version__ = "0.1.0"
 
 _HOME = {
+    "onetray.app": "Onetray",
+    "onetray.client.aio": "AsyncJob",
+    "onetray.client.job": "Job",
     "onetray.clock": "SystemClock VirtualClock",
     "onetray.config": "EngineConfig Limits",
+    "onetray.context": "TaskContext ctx",
     "onetray.engine": "Engine",
-    "onetray.errors": "Conflict DependencyCycle GuardFailed IllegalTransition InvalidInput KeyReused "
-    "LeaseConflictError LeaseLost MigrationNeeded MissingExtra NameTaken NotFound OnetrayError OutcomeUnknown "
-    "PermanentError StoreError TaskError TooLarge TransientError Unavailable UnknownVerb ValidationError",
-    "onetray.fleet": "Breaker Worker WorkerBeat",
+    "onetray.errors": "Conflict DependencyCycle GuardFailed IllegalTransition InvalidInput JobFailed "
+    "KeyReused LeaseConflictError LeaseLost MigrationNeeded MissingExtra NameTaken NotFound NotYet OnetrayError "
+    "OutcomeUnknown PermanentError StoreError TaskCancelled TaskError TooLarge TransientError Unavailable "
+    "UnknownVerb ValidationError",
+    "onetray.fleet": "Breaker WorkerBeat WorkerInfo",
     "onetray.flowmodel": "Approval Context Counts Flow More Placed Progress Stage StageSpec TaskSpec",
     "onetray.model": "Assignment DeadLetter Event LogLine Policy Receipt Task TaskProgress Verdict",
+    "onetray.worker": "Worker",
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
 
 __all__ = [
     "Approval",
     "Assignment",
+    "AsyncJob",
     "Breaker",
     "Conflict",
     "Context",
@@ -77,6 +92,8 @@ __all__ = [
     "GuardFailed",
     "IllegalTransition",
     "InvalidInput",
+    "Job",
+    "JobFailed",
     "KeyReused",
     "LeaseConflictError",
     "LeaseLost",
@@ -87,6 +104,8 @@ __all__ = [
     "More",
     "NameTaken",
     "NotFound",
+    "NotYet",
+    "Onetray",
     "OnetrayError",
     "OutcomeUnknown",
     "PermanentError",
@@ -99,6 +118,8 @@ __all__ = [
     "StoreError",
     "SystemClock",
     "Task",
+    "TaskCancelled",
+    "TaskContext",
     "TaskError",
     "TaskProgress",
     "TaskSpec",
@@ -111,7 +132,9 @@ __all__ = [
     "VirtualClock",
     "Worker",
     "WorkerBeat",
+    "WorkerInfo",
     "__version__",
+    "ctx",
 ]
 
 

@@ -16,6 +16,8 @@
     ├── StoreError            the database refused the set-up: the message says what to do
     │   ├── MigrationNeeded   the schema is older or newer than this code
     │   └── MissingExtra      a part that is not installed
+    ├── JobFailed             a job whose result was asked for has ended in another way
+    ├── NotYet                a job has not ended in the time that was given
     └── GuardFailed           a guarded UPDATE moved fewer rows than were decided: a bug, rolled back
 
 The class is the cause, the attributes are the facts, the message is the next step.
@@ -24,6 +26,10 @@ Handlers raise the classes of the second tree to say how a failure is to be trea
 
     TransientError            try again        PermanentError    never try again
     ValidationError           never try again  LeaseConflictError  the task is somebody else's
+
+Two are raised into handlers and are to be let through. `except Exception` does not catch them:
+
+    TaskCancelled             the handler should stop    WaitForInput    the task is given up until somebody resumes it
 """
 
 from __future__ import annotations
@@ -149,6 +155,18 @@ class MissingExtra(StoreError):
     code = "missing_extra"
 
 
+class JobFailed(OnetrayError):
+    """The job has ended without a result: see `state` and `error`."""
+
+    code, status = "job_failed", 409
+
+
+class NotYet(OnetrayError):
+    """The job has not ended yet. Wait longer, or ask `explain` why."""
+
+    code, status = "not_yet", 408
+
+
 class GuardFailed(OnetrayError):
     """A guarded write moved fewer rows than were decided. The batch was rolled back."""
 
@@ -156,9 +174,13 @@ class GuardFailed(OnetrayError):
 
 
 class TaskError(Exception):
-    """What a handler raises to say how its failure is to be treated."""
+    """What a handler raises to say how its failure is to be treated, and how long to wait before the next attempt."""
 
     retryable: ClassVar[bool] = True
+
+    def __init__(self, *args: object, retry_after_s: float | None = None) -> None:
+        super().__init__(*args)
+        self.retry_after_s = retry_after_s
 
 
 class TransientError(TaskError):
@@ -177,3 +199,15 @@ class ValidationError(PermanentError):
 
 class LeaseConflictError(TransientError):
     """Somebody else holds what the handler needs."""
+
+
+class TaskCancelled(BaseException):
+    """The handler should stop: a cancel was asked for, the lease is lost, or the worker stops."""
+
+
+class WaitForInput(BaseException):
+    """The handler gives its task up until somebody resumes it with an input."""
+
+    def __init__(self, owner: str, reason: str) -> None:
+        super().__init__(owner, reason)
+        self.owner, self.reason = owner, reason

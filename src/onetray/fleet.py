@@ -38,7 +38,7 @@ class WorkerBeat:
 
 
 @dataclass(frozen=True, slots=True)
-class Worker:
+class WorkerInfo:
     """A worker as it last described itself."""
 
     name: str

@@ -11,7 +11,7 @@ import pytest
 from onetray.clock import SECOND, VirtualClock
 from onetray.engine import Engine
 from onetray.errors import InvalidInput
-from onetray.fleet import Worker, WorkerBeat
+from onetray.fleet import WorkerBeat, WorkerInfo
 from tests.support.engines import engine_on
 from tests.support.tasks import written
 
@@ -30,7 +30,7 @@ def test_a_worker_is_listed_as_it_describes_itself(engine: Engine, clock: Virtua
     engine.worker_beat(BEAT)
     now = clock.now()
     assert engine.workers() == [
-        Worker(
+        WorkerInfo(
             "w1", "blue", 7, "1.0", now, now, now + 30 * SECOND, 8, 2, 5, ("mail", "scan"), ("send",), "running", True
         )
     ]

@@ -35,6 +35,7 @@ COMMANDS = {
     "lifecycle": "onetray.cli.lifecycle",
     "migrate": "onetray.cli.database",
     "verify": "onetray.cli.database",
+    "worker": "onetray.cli.worker",
 }
 """Where each command lives: a function of the same name."""
 

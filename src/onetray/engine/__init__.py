@@ -7,7 +7,7 @@ Owns the public face of the core: commands in, verdicts out, reads beside. Every
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields as dataclass_fields
 from typing import Any
 
@@ -186,6 +186,20 @@ class Engine(FlowVerbs, BesideVerbs):
         if not isinstance(policy, Policy):
             raise InvalidInput("policy must be a Policy", field="policy")
         names.configure(names.intern_namespace(namespace), kind, policy)
+
+    def declare(self, policies: Mapping[str, Policy], *, namespace: str = "default") -> None:
+        """Give many kinds their policies. Only what differs is written."""
+        self.store.names.refresh()
+        for kind, policy in policies.items():
+            if self.policy_of(kind, namespace=namespace) != policy:
+                self.configure(kind, policy, namespace=namespace)
+
+    def policy_of(self, kind: str, *, namespace: str = "default") -> Policy | None:
+        """The policy that the next tasks of a kind get; None for a kind that is not known."""
+        names = self.store.names
+        ns = names.namespace(text(namespace, "namespace", self.config.limits.name_chars))
+        key = None if ns is None else names.kind(ns, text(kind, "kind", self.config.limits.name_chars))
+        return None if key is None else names.policy(names.policy_of_kind(key, self.config.names_ttl_s))
 
     def pause_queue(self, queue: str, *, by: str = "anonymous", namespace: str = "default") -> None:
         """Let nothing more be claimed from a queue. What runs goes on."""

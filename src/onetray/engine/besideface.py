@@ -13,7 +13,7 @@ from onetray import commands as c
 from onetray.clock import SECOND
 from onetray.engine.flowface import made
 from onetray.fields import task_id, text
-from onetray.fleet import Worker, WorkerBeat, check_beat
+from onetray.fleet import WorkerBeat, WorkerInfo, check_beat
 from onetray.model import Assignment, Receipt, TaskProgress
 
 if TYPE_CHECKING:
@@ -89,11 +89,11 @@ class BesideVerbs:
             with self.store.transaction() as tx:
                 tx.query("worker_leave", ns=ns, name=name)
 
-    def workers(self, *, namespace: str = "default", limit: int = 1000) -> list[Worker]:
+    def workers(self, *, namespace: str = "default", limit: int = 1000) -> list[WorkerInfo]:
         """The workers that have said something lately, the newest first."""
         rows = self._read("workers", namespace=namespace, limit=limit)
         return [
-            made(Worker, [*r[:10], *(tuple(orjson.loads(names)) for names in r[10:12]), r[12], r[6] > r[13]])
+            made(WorkerInfo, [*r[:10], *(tuple(orjson.loads(names)) for names in r[10:12]), r[12], r[6] > r[13]])
             for r in rows
         ]
 

@@ -1,0 +1,190 @@
+"""Onetray: the app. Where tasks are declared, and the database that they go to.
+
+    app = Onetray("sqlite:///jobs.db")
+
+    @app.task(retries=3)
+    def send_mail(to: str) -> None: ...
+
+    send_mail.submit(to="ann@example.org")
+
+Owns the registry and the engine's opening. What runs the tasks is in worker/.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+
+from onetray.client.job import Job, find
+from onetray.declared import Task, declare
+from onetray.engine import Engine
+from onetray.errors import InvalidInput, StoreError
+
+if TYPE_CHECKING:
+    from onetray.clock import Clock
+    from onetray.commands import Command
+    from onetray.config import EngineConfig
+    from onetray.flow import FlowDefinition
+    from onetray.worker import Worker
+
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Onetray:
+    """A set of declared tasks and flows, and one database. Opened when it is first needed."""
+
+    def __init__(
+        self,
+        database: str | None = None,
+        *,
+        namespace: str = "default",
+        config: EngineConfig | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.database = database or os.environ.get("ONETRAY_DATABASE") or "sqlite:///onetray.db"
+        self.namespace, self._config, self._clock = namespace, config, clock
+        self.tasks: dict[str, Task[Any, Any]] = {}
+        self.flows: dict[str, FlowDefinition[Any]] = {}
+        self.lifespan_of: Callable[[], Any] | None = None
+        self.hooks: dict[str, list[Callable[..., Any]]] = {"before": [], "after": [], "on_error": []}
+        self._engine: Engine | None = None
+        self._opening = threading.Lock()
+        self._opened_in = 0
+
+    # Declaring.
+
+    @overload
+    def task(self, function: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    @overload
+    def task(
+        self, /, *, kind: str = ..., queue: str = ..., isolation: str = ..., retries: int = ..., **policy: Any
+    ) -> _Declare: ...
+    def task(self, function: Any = None, /, **rules: Any) -> Any:
+        """Declare a function as a task: `@app.task`, or with rules `@app.task(queue="mail", retries=3, timeout_s=60)`.
+
+        The rules are `kind`, `queue`, `isolation`, `retries`, and every field of Policy.
+        """
+        if function is not None:
+            return self.register(declare(self, function))
+        return lambda function: self.register(declare(self, function, **rules))
+
+    def register(self, task: Task[P, R]) -> Task[P, R]:
+        known = self.tasks.get(task.kind)
+        if known is not None and known.function is not task.function:
+            raise InvalidInput(f"there are two tasks of the kind {task.kind!r}: give one of them kind=", field="kind")
+        self.tasks[task.kind] = task
+        return task
+
+    def flow(self, name: str, *, config: type[Any] | None = None, **rules: Any) -> FlowDefinition[Any]:
+        """Declare a flow: see flow.py."""
+        from onetray.flow import FlowDefinition
+
+        if name in self.flows:
+            raise InvalidInput(f"there are two flows of the name {name!r}", field="name")
+        self.flows[name] = new = FlowDefinition(self, name, config, **rules)
+        return new
+
+    def lifespan(self, function: F) -> F:
+        """Declare a generator, async or not, that yields what handlers find in `ctx.resources`. Each worker runs it."""
+        if self.lifespan_of is not None:
+            raise InvalidInput("there is a lifespan already: an app has one", field="lifespan")
+        self.lifespan_of = function
+        return function
+
+    def before(self, function: F) -> F:
+        """Declare a function, async or not, that is called with ctx before each task. If it raises, the task fails."""
+        self.hooks["before"].append(function)
+        return function
+
+    def after(self, function: F) -> F:
+        """Declare a function that is called with ctx and the result after each success."""
+        self.hooks["after"].append(function)
+        return function
+
+    def on_error(self, function: F) -> F:
+        """Declare a function that is called with ctx and the exception after each failed attempt."""
+        self.hooks["on_error"].append(function)
+        return function
+
+    # The database.
+
+    @property
+    def engine(self) -> Engine:
+        """The engine: opened on first use, once for each process."""
+        if self._engine is None or self._opened_in != os.getpid():
+            with self._opening:
+                if self._engine is not None and self._opened_in != os.getpid():
+                    raise StoreError("this app was opened before a fork: open it in each process, or spawn instead")
+                if self._engine is None:
+                    self._engine = Engine.open(self.database, clock=self._clock, config=self._config)
+                    self._opened_in = os.getpid()
+        return self._engine
+
+    def use(self, engine: Engine | None) -> Engine | None:
+        """Put another engine in place, for tests; answers the one before."""
+        old, self._engine, self._opened_in = self._engine, engine, os.getpid()
+        return old
+
+    def close(self) -> None:
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
+
+    def __enter__(self) -> Onetray:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Jobs.
+
+    def job(self, id: str) -> Job[Any]:
+        """A job by its id, whoever submitted it."""
+        return find(self, id)
+
+    def submit(self, task: str | Task[Any, R], /, payload: dict[str, Any] | None = None, **options: Any) -> Job[Any]:
+        """Submit a task by its kind, or by itself, with its arguments as a dict and options beside them."""
+        known = self.tasks.get(task) if isinstance(task, str) else task
+        if known is None:
+            raise InvalidInput(f"there is no task {task!r}; there are: {', '.join(sorted(self.tasks))}", field="task")
+        return known.options(**options).submit(**(payload or {}))
+
+    def submit_all(self, commands: Sequence[Command], connection: Any, task: Task[Any, R]) -> list[Job[R]]:
+        """Send commands that submit; the jobs they made, or the first refusal."""
+        engine, made = self.engine, []
+        for start in range(0, len(commands), engine.config.limits.batch):
+            some = commands[start : start + engine.config.limits.batch]
+            made += engine.run(some) if connection is None else engine.run(some, connection=connection)
+        return [self._job(verdict.unwrap(), task) for verdict in made]
+
+    async def submit_all_on(self, connection: Any, commands: Sequence[Command], task: Task[Any, R]) -> list[Job[R]]:
+        """The same inside the transaction of an async psycopg connection."""
+        from onetray.store.borrowed import engine_submit_on
+
+        verdicts = await engine_submit_on(self.engine, connection, commands)
+        return [self._job(verdict.unwrap(), task) for verdict in verdicts]
+
+    def _job(self, receipt: Any, task: Task[Any, R]) -> Job[R]:
+        return Job(self, receipt.id, "task", task.signature.result, receipt.repeated)
+
+    def worker(self, **settings: Any) -> Worker:
+        """A worker for this app, to be run here: `app.worker(concurrency=10).run()`."""
+        from onetray.worker import Worker
+
+        return Worker(self, **settings)
+
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class _Declare(Protocol):
+        @overload
+        def __call__(self, function: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
+        @overload
+        def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...

@@ -1,0 +1,176 @@
+"""The same client with `await`: tasks, jobs and waiting for `async` programs.
+
+Owns the hop to a thread for each call, and one thread for all that wait. What a call does is in job.py and declared.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
+
+from onetray.client.job import Job
+from onetray.errors import NotYet
+from onetray.lifecycle import FLOW, TASK
+
+if TYPE_CHECKING:
+    from onetray.declared import Task
+    from onetray.flowmodel import Flow, Progress
+    from onetray.model import Blocker, Event, LogLine
+    from onetray.model import Task as TaskView
+    from onetray.wake import Wake
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class AsyncTask(Generic[P, R]):
+    """A task whose submits are awaited."""
+
+    def __init__(self, task: Task[P, R]) -> None:
+        self._task = task
+
+    async def submit(self, *args: P.args, **kwargs: P.kwargs) -> AsyncJob[R]:
+        return (await self._send([self._task.command(args, kwargs)]))[0]
+
+    async def submit_many(self, calls: Iterable[Mapping[str, Any]]) -> list[AsyncJob[R]]:
+        return await self._send([self._task.command((), call) for call in calls])
+
+    async def _send(self, commands: list[Any]) -> list[AsyncJob[R]]:
+        task, connection = self._task, self._task.given.get("connection")
+        if connection is None:
+            jobs = await asyncio.to_thread(task.app.submit_all, commands, None, task)
+        else:
+            jobs = await task.app.submit_all_on(connection, commands, task)
+        return [AsyncJob(job) for job in jobs]
+
+
+class AsyncJob(Generic[R]):
+    """A job whose questions are awaited: the same names as Job's."""
+
+    def __init__(self, job: Job[R]) -> None:
+        self.job, self.id, self.repeated = job, job.id, job.repeated
+
+    def __repr__(self) -> str:
+        return repr(self.job)
+
+    async def state(self) -> str:
+        return (await self.view()).state
+
+    async def view(self) -> TaskView | Flow:
+        return await asyncio.to_thread(self.job.view)
+
+    async def wait(self, timeout_s: float | None = None) -> str:
+        machine, bell = FLOW if self.job.entity == "flow" else TASK, bell_of(self.job.app.engine.wake)
+        until = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            seen = bell.generation
+            state = await self.state()
+            if state in machine.terminal:
+                return state
+            left = bell.poll_s if until is None else min(bell.poll_s, until - time.monotonic())
+            if left <= 0:
+                raise NotYet(f"job {self.id} is still {state} after {timeout_s} s", job=self.id, timeout_s=timeout_s)
+            await bell.wait(seen, left)
+
+    async def result(self, timeout_s: float | None = None) -> R:
+        await self.wait(timeout_s)
+        return await asyncio.to_thread(self.job.outcome)
+
+    async def results(self) -> dict[str, Any]:
+        return await asyncio.to_thread(self.job.results)
+
+    async def progress(self) -> Progress:
+        return await asyncio.to_thread(self.job.progress)
+
+    def events(self, *, follow: bool = False) -> AsyncIterator[Event]:
+        return _each(self.job.events(follow=follow))
+
+    def logs(self, *, follow: bool = False) -> AsyncIterator[LogLine]:
+        return _each(self.job.logs(follow=follow))
+
+    async def explain(self) -> list[Blocker]:
+        return await asyncio.to_thread(self.job.explain)
+
+    async def cancel(self, *, hard: bool = False, by: str = "anonymous") -> str:
+        return await asyncio.to_thread(self.job.cancel, hard=hard, by=by)
+
+    async def retry(self, *, by: str = "anonymous") -> AsyncJob[R]:
+        return AsyncJob(await asyncio.to_thread(self.job.retry, by=by))
+
+
+async def _each(source: Iterator[T]) -> AsyncIterator[T]:
+    """An iterator that may wait, taken from in a thread."""
+    end: Any = object()
+    while (item := await asyncio.to_thread(next, source, end)) is not end:
+        yield item
+
+
+class Bell:
+    """One thread that waits for the wake-up, for all coroutines that do."""
+
+    def __init__(self, wake: Wake) -> None:
+        self._wake = wake
+        self._waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def generation(self) -> int:
+        return self._wake.generation
+
+    @property
+    def poll_s(self) -> float:
+        return self._wake.poll_s
+
+    async def wait(self, seen: int, timeout_s: float) -> None:
+        rung = asyncio.Event()
+        place = (asyncio.get_running_loop(), rung)
+        with self._changed:
+            self._waiting.add(place)
+            self._changed.notify()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="onetray-bell", daemon=True)
+                contextvars.Context().run(self._thread.start)
+        try:
+            # What was written before this coroutine stood in line is not told again.
+            if self._wake.generation == seen:
+                await asyncio.wait_for(rung.wait(), timeout_s)
+        except TimeoutError:
+            pass
+        finally:
+            with self._changed:
+                self._waiting.discard(place)
+
+    def _run(self) -> None:
+        seen = self._wake.generation
+        while not self._wake.closed:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting, timeout=1.0)
+            now = self._wake.wait(seen, 0.5) if self._waiting else seen
+            if now != seen:
+                seen = now
+                with self._changed:
+                    ringing, self._waiting = self._waiting, set()
+                for loop, rung in ringing:
+                    _ring(loop, rung.set)
+
+
+def _ring(loop: asyncio.AbstractEventLoop, ring: Callable[[], None]) -> None:
+    try:
+        loop.call_soon_threadsafe(ring)
+    except RuntimeError:
+        return  # The loop was closed: nobody waits on it any more.
+
+
+_bells: WeakKeyDictionary[Wake, Bell] = WeakKeyDictionary()
+
+
+def bell_of(wake: Wake) -> Bell:
+    """The bell of an engine's wake-up: one for all."""
+    return _bells.setdefault(wake, Bell(wake))

@@ -1,0 +1,252 @@
+"""`ctx`: what a handler knows about its task and may say while it runs.
+
+Owns the face that handlers see. What stands behind it (a worker, a child process, a test) is a Desk. It is found by a
+contextvar, so nothing has to be passed around:
+
+    from onetray import ctx
+
+    @app.task
+    def send_mail(to: str) -> None:
+        ctx.log("sending", to=to)
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Generator
+from contextvars import ContextVar
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+from onetray.errors import OnetrayError, TaskCancelled, WaitForInput
+
+if TYPE_CHECKING:
+    from onetray.client.job import Job
+    from onetray.model import Assignment
+
+logger = logging.getLogger("onetray.task")
+LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
+
+
+class Desk(Protocol):
+    """Where what a handler says goes to."""
+
+    resources: Any
+
+    def log(self, level: str, line: str, data: dict[str, Any] | None) -> None: ...
+
+    def progress(self, done: float, total: float | None, message: str | None) -> None: ...
+
+    def checkpoint(self, body: Any) -> Awaitable[None]: ...
+
+    def last_checkpoint(self) -> Any: ...
+
+    def inputs(self) -> dict[str, Any]: ...
+
+    def config(self) -> Any: ...
+
+    def answer(self) -> Any: ...
+
+    def results_of(self, stage: str) -> list[Any]: ...
+
+    def heartbeat(self) -> None: ...
+
+    def asked_to_stop(self) -> str | None: ...
+
+    def created_at(self) -> int: ...
+
+    def say(self, **more: Any) -> None: ...
+
+
+class Saved:
+    """The answer to a checkpoint that is durable already: there is nothing to wait for."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        return
+        yield
+
+
+class TaskContext:
+    """One attempt of one task, as its handler sees it."""
+
+    def __init__(self, assignment: Assignment, desk: Desk) -> None:
+        self._assignment, self._desk = assignment, desk
+        self._began = datetime.now(UTC)
+        self._children: Counter[str] = Counter()
+
+    @property
+    def id(self) -> str:
+        return self._assignment.id
+
+    @property
+    def kind(self) -> str:
+        return self._assignment.kind
+
+    @property
+    def queue(self) -> str:
+        return self._assignment.queue
+
+    @property
+    def worker(self) -> str:
+        return self._assignment.worker
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first."""
+        return self._assignment.attempt
+
+    @property
+    def fence(self) -> int:
+        """Rises with every attempt: what is written elsewhere with an older one is out of date."""
+        return self._assignment.fence
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same on every attempt: hand it to whatever must not happen twice."""
+        return self._assignment.idempotency_key
+
+    @property
+    def correlation_id(self) -> str:
+        return self._assignment.correlation_id
+
+    @property
+    def trace(self) -> str | None:
+        return self._assignment.trace
+
+    @property
+    def input(self) -> Any:
+        """What whoever resumed it has given, after `wait_for_input`."""
+        return self._assignment.input
+
+    @property
+    def payload(self) -> Any:
+        """The arguments, as JSON values."""
+        return self._assignment.payload
+
+    @property
+    def resources(self) -> Any:
+        """What the app's lifespan has yielded."""
+        return self._desk.resources
+
+    @property
+    def deadline(self) -> datetime | None:
+        """When this attempt is timed out, or the whole task: whichever comes first."""
+        policy, times = self._assignment.policy, []
+        if policy.timeout_s is not None:
+            times.append(self._began + timedelta(seconds=policy.timeout_s))
+        if policy.deadline_s is not None:
+            created = datetime.fromtimestamp(self._desk.created_at() / 1e6, UTC)
+            times.append(created + timedelta(seconds=policy.deadline_s))
+        return min(times, default=None)
+
+    def log(self, message: str, *, level: str = "info", **data: Any) -> None:
+        """Write a line into the job's log, and to the standard logger `onetray.task`."""
+        number = LEVELS.get(level)
+        if number is None:
+            raise ValueError(f"level must be one of {', '.join(LEVELS)}, not {level!r}")
+        said = "".join(f" {name}={value!r}" for name, value in data.items())
+        logger.log(number, "%s %s: %s%s", self.kind, self.id, message, said, extra={"task": self.id, "data": data})
+        self._desk.log(level, message, data or None)
+
+    def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
+        """Say how far it is. The last word counts; it is written soon, with others."""
+        self._desk.progress(done, total, message)
+
+    def checkpoint(self, body: Any) -> Awaitable[None]:
+        """Keep something for the next attempt. Durable when this returns; in an async handler, when it was awaited."""
+        return self._desk.checkpoint(body)
+
+    @property
+    def last_checkpoint(self) -> Any:
+        """What this attempt or an earlier one has kept last; None when there is nothing."""
+        return self._desk.last_checkpoint()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether it should stop: a cancel was asked for, its lease is lost, or its worker stops."""
+        return self._desk.asked_to_stop() is not None
+
+    def check_cancelled(self) -> None:
+        """Raise TaskCancelled if it should stop. Call it often in a handler that is not async."""
+        why = self._desk.asked_to_stop()
+        if why is not None:
+            raise TaskCancelled(why)
+
+    def heartbeat(self) -> None:
+        """Have the lease renewed now, and stop if it is lost. The worker renews it by itself, too."""
+        self._desk.heartbeat()
+        self.check_cancelled()
+
+    def submit(self, task: Any, *args: Any, **kwargs: Any) -> Job[Any]:
+        """Submit a child: it carries this task's correlation and trace. A second attempt submits it no second time."""
+        job: Job[Any] = task.submit(*args, **kwargs)
+        return job
+
+    def wait_for_input(self, owner: str = "anybody", reason: str = "waits for input") -> Any:
+        """Give the task up until somebody resumes it with an input. The handler then starts again, and gets it here."""
+        if self._assignment.input_json is not None:
+            return self._assignment.input
+        raise WaitForInput(owner, reason)
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """In a flow: what the stages before gave (`stages`), and the tasks that this one depends on (`tasks`)."""
+        return self._desk.inputs()
+
+    def results_of(self, stage: str) -> list[Any]:
+        """In a flow: the results of all tasks of an earlier stage that succeeded, however many there are."""
+        return self._desk.results_of(stage)
+
+    @property
+    def flow_config(self) -> Any:
+        """In a flow: what it was submitted with, as JSON values."""
+        return self._desk.config()
+
+    @property
+    def approval(self) -> Any:
+        """In a flow: what was said by who approved this task's stage."""
+        return self._desk.answer()
+
+    def say(self, *, partial: bool = False, errors: Any = None, metrics: dict[str, Any] | None = None) -> None:
+        """Say more about the success of a flow's task: that it has errors, and what it measured."""
+        self._desk.say(partial=partial, errors=errors, metrics=metrics)
+
+    def child_key(self, body: str) -> str:
+        """A key for a child: the same for the same child of another attempt."""
+        self._children[body] += 1
+        return f"{self.id}/{body}/{self._children[body]}"
+
+
+current: ContextVar[TaskContext | None] = ContextVar("onetray.ctx", default=None)
+
+
+class _Ctx:
+    """The context of the task that runs here."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        found = current.get()
+        if found is None:
+            raise NoTask(f"ctx.{name} was asked for where no task runs: use it in a handler, or in onetray.testing")
+        return getattr(found, name)
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise AttributeError("ctx cannot be changed")
+
+    def __repr__(self) -> str:
+        found = current.get()
+        return "<ctx: no task runs here>" if found is None else f"<ctx of {found.kind} {found.id}>"
+
+
+class NoTask(OnetrayError):
+    """There is no task here: ctx is for handlers."""
+
+    code = "no_task"
+
+
+if TYPE_CHECKING:
+    ctx: TaskContext
+else:
+    ctx = _Ctx()

@@ -1,0 +1,104 @@
+"""A news pipeline: ingest, classify, neutralize, brief, summary; evaluation and optimization if the config says so.
+
+    onetray worker --app onetray.examples.news_pipeline:app     # in one terminal
+    python -m onetray.examples.news_pipeline                    # in another
+
+Kill the worker at any moment and start it again: the pipeline goes on at the first stage that has not ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from pydantic import BaseModel, Field
+
+from onetray import Onetray, PermanentError, ctx
+
+FEEDS = {
+    "harbour": ["Shock as ferry is late again", "Town votes on new bridge", "Herring prices steady"],
+    "valley": ["Outrage over school roof", "Rain expected until Friday", "Choir wins stunning prize"],
+}
+LOUD = {"shock": "surprise", "outrage": "dispute", "stunning": "good"}
+
+
+class NewsConfig(BaseModel, extra="forbid"):
+    feeds: list[str] = Field(default_factory=lambda: sorted(FEEDS), min_length=1)
+    evaluate: bool = False
+    optimize: bool = False
+    pace_s: float = Field(default=0.05, ge=0)
+    """How long the pretended work of one article takes."""
+
+
+class Article(BaseModel):
+    feed: str
+    title: str
+    topic: str = "unknown"
+
+
+app = Onetray()
+news = app.flow("news", config=NewsConfig, roll_up="mixed")
+
+
+@news.stage(each=lambda config: config.feeds, retries=3, timeout_s=60)
+async def ingest(item: str, config: NewsConfig) -> list[Article]:
+    if item not in FEEDS:
+        raise PermanentError(f"there is no feed {item!r}")
+    await asyncio.sleep(config.pace_s)
+    return [Article(feed=item, title=title) for title in FEEDS[item]]
+
+
+@news.stage
+def gather(ingest: list[list[Article]]) -> list[Article]:
+    return [article for feed in ingest for article in feed]
+
+
+@news.stage(each=gather, on_failure="continue", retries=2)
+async def classify(item: Article, config: NewsConfig) -> Article:
+    await asyncio.sleep(config.pace_s)
+    places = {"bridge": "politics", "school": "politics", "rain": "weather", "choir": "culture", "prices": "economy"}
+    topic = next((topic for word, topic in places.items() if word in item.title.lower()), "news")
+    return item.model_copy(update={"topic": topic})
+
+
+@news.stage(each=classify, on_failure="continue", retries=2)
+async def neutralize(item: Article, config: NewsConfig) -> Article:
+    ctx.check_cancelled()
+    await asyncio.sleep(config.pace_s)
+    words = [LOUD.get(word.lower(), word) for word in item.title.split()]
+    if words != item.title.split():
+        ctx.log("made plainer", before=item.title)
+    return item.model_copy(update={"title": " ".join(words)})
+
+
+@news.stage
+def brief(neutralize: list[Article]) -> dict[str, list[str]]:
+    topics: dict[str, list[str]] = {}
+    for article in neutralize:
+        topics.setdefault(article.topic, []).append(article.title)
+    return topics
+
+
+@news.stage
+def summary(brief: dict[str, list[str]]) -> str:
+    return "; ".join(f"{topic}: {len(titles)}" for topic, titles in sorted(brief.items()))
+
+
+@news.stage(when=lambda config: config.evaluate, on_failure="ignore")
+def evaluation(neutralize: list[Article]) -> float:
+    """The share of titles without a loud word."""
+    plain = [a for a in neutralize if not any(word in a.title.lower() for word in LOUD)]
+    return len(plain) / len(neutralize)
+
+
+@news.stage(when=lambda config, evaluation: config.optimize and evaluation is not None, approve="editor")
+def optimization(evaluation: float) -> str:
+    return "nothing to improve" if evaluation == 1.0 else f"{1 - evaluation:.0%} of the titles are still loud"
+
+
+if __name__ == "__main__":
+    job = news.submit(NewsConfig(evaluate="--evaluate" in sys.argv, pace_s=0.5), unique_key="news")
+    print(f"job {job.id}{' (it was running already)' if job.repeated else ''}")
+    for stage in (event for event in job.events(follow=True) if event.type.startswith("stage.")):
+        print(stage.type)
+    print(job.outcome()["summary"])

@@ -1,0 +1,128 @@
+"""What a function takes and gives: arguments into JSON at a submit, back into values at a run, results the same way.
+
+Owns the types of one function, as pydantic sees them. pydantic is loaded when the first argument is checked, not
+when a task is declared.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any, NotRequired, get_type_hints
+
+from onetray.errors import InvalidInput
+
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+class Signature:
+    """The types of one function's arguments and result."""
+
+    def __init__(self, function: Callable[..., Any], name: str, types: Mapping[str, Any] | None = None) -> None:
+        self.function, self.name, self._types = function, name, types or {}
+        self.parameters = inspect.signature(function).parameters
+        for parameter in self.parameters.values():
+            if parameter.kind in (*_VARIADIC, inspect.Parameter.POSITIONAL_ONLY):
+                raise InvalidInput(
+                    f"{name}: {parameter} cannot be kept as JSON by its name: declare each argument by itself",
+                    field=parameter.name,
+                )
+
+    def payload(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], some: bool = False) -> dict[str, Any]:
+        """Check the arguments of a call, or with `some` only those that are given; as JSON values, by their names."""
+        given = dict(kwargs)
+        if args:
+            names = list(self.parameters)
+            if len(args) > len(names):
+                raise InvalidInput(f"{self.name} takes {len(names)} arguments, not {len(args)}", field="payload")
+            for name, value in zip(names, args, strict=False):
+                if name in given:
+                    raise InvalidInput(f"{self.name}: {name} is given twice", field=name)
+                given[name] = value
+        adapter = self._some if some else self._arguments
+        return dict(adapter.dump_python(self._checked(given, adapter), mode="json", warnings="error"))
+
+    def arguments(self, payload: Any) -> dict[str, Any]:
+        """What the function is called with, from the JSON that was submitted."""
+        if payload is None:
+            payload = {}
+        if not isinstance(payload, dict):
+            raise InvalidInput(f"{self.name}: the payload must be an object, by the names of its arguments")
+        return dict(self._checked(payload, self._arguments))
+
+    def kept(self, result: Any) -> Any:
+        """A result as JSON values, checked against the function's return type."""
+        adapter = self._result
+        try:
+            return adapter.dump_python(adapter.validate_python(result), mode="json", warnings="error")
+        except Exception as e:
+            raise InvalidInput(f"{self.name} gave a result that is not what it says: {told(e)}", field="result") from e
+
+    def result(self, kept: Any) -> Any:
+        """A result as the function gave it, from the JSON that was kept."""
+        return self._result.validate_python(kept)
+
+    def _checked(self, given: Mapping[str, Any], adapter: Any) -> Any:
+        try:
+            return adapter.validate_python(given)
+        except Exception as e:
+            takes = ", ".join(str(p) for p in self.parameters.values()) or "no arguments"
+            raise InvalidInput(f"{self.name}: {told(e)}. It takes {takes}", field=_first(e)) from e
+
+    @cached_property
+    def _hints(self) -> dict[str, Any]:
+        try:
+            return get_type_hints(self.function, include_extras=True)
+        except NameError as e:
+            raise InvalidInput(f"{self.name}: a type cannot be found where it is declared: {e}", field="types") from e
+
+    @cached_property
+    def _arguments(self) -> Any:
+        """The arguments as one object. Those with a default may be left out: the function fills them in."""
+        return self._object({name for name, p in self.parameters.items() if p.default is not p.empty})
+
+    @cached_property
+    def _some(self) -> Any:
+        """The same when any of them may be left out: the rest is found when the function is called."""
+        return self._object(set(self.parameters))
+
+    def _object(self, optional: set[str]) -> Any:
+        from pydantic import ConfigDict, with_config
+        from typing_extensions import TypedDict
+
+        types = {name: self._types.get(name, Any) for name in self.parameters} | self._hints
+        fields: dict[str, Any] = {}
+        for name in self.parameters:
+            fields[name] = NotRequired[types[name]] if name in optional else types[name]
+        # From typing_extensions: pydantic needs it before Python 3.12.
+        shape = TypedDict("Arguments", fields)  # type: ignore[misc]
+        return self._adapter(with_config(ConfigDict(extra="forbid"))(shape))
+
+    @cached_property
+    def _result(self) -> Any:
+        return self._adapter(self._hints.get("return", Any))
+
+    def _adapter(self, shape: Any) -> Any:
+        from pydantic import PydanticUserError, TypeAdapter
+
+        try:
+            return TypeAdapter(shape)
+        except PydanticUserError as e:
+            first = str(e).splitlines()[0].partition(". Set ")[0]
+            raise InvalidInput(f"{self.name} has a type that cannot be kept as JSON: {first}", field="types") from e
+
+
+def told(error: Exception) -> str:
+    """What is wrong, in a line: each field and why."""
+    details = getattr(error, "errors", None)
+    if not callable(details):
+        return str(error)
+    found = details(include_url=False, include_context=False, include_input=False)
+    return "; ".join(f"{'.'.join(map(str, d['loc']))}: {d['msg']}" if d["loc"] else str(d["msg"]) for d in found)
+
+
+def _first(error: Exception) -> str:
+    details = getattr(error, "errors", None)
+    found = details(include_url=False, include_context=False, include_input=False) if callable(details) else []
+    return str(found[0]["loc"][0]) if found and found[0]["loc"] else "payload"

@@ -1,0 +1,261 @@
+"""The worker: claims tasks, runs their handlers, reports how they ended.
+
+Owns how the parts stand together, and the order in which they stop:
+
+    claimer ─▶ floor (loop, threads, children) ─▶ outbox ─▶ engine
+       ▲                    ▲
+     wake-up              pulse: heartbeats, cancels, lost leases, a blocked loop
+
+Each part has threads of its own, so that none can hold up another: a blocked loop loses no lease, a database that
+is away stops no handler.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from uuid_utils import uuid4
+
+from onetray import __version__
+from onetray.commands import Claim, Fail, Release, Report, Start, Succeed
+from onetray.errors import InvalidInput, OnetrayError
+from onetray.fleet import WorkerBeat
+from onetray.model import Assignment, Verdict
+from onetray.worker.children import Children
+from onetray.worker.claimer import Claimer, Source
+from onetray.worker.floor import Floor
+from onetray.worker.held import Held
+from onetray.worker.outbox import Outbox
+from onetray.worker.pulse import REGISTER_S, Pulse
+from onetray.worker.run import LOST, STOPPING, Run
+
+if TYPE_CHECKING:
+    from onetray.app import Onetray
+
+logger = logging.getLogger("onetray.worker")
+
+CANCEL_S = 2.0
+"""How long a handler that was told to stop is waited for before its task is given back without it."""
+
+
+@dataclass(frozen=True)
+class WorkerConfig:
+    """How a worker works. Defaults stand here and nowhere else."""
+
+    concurrency: int = 10
+    queues: tuple[str, ...] = ("default",)
+    """Queues to claim from; `name:5` holds at most five tasks of it at once."""
+    name: str = ""
+    drain_s: float = 30.0
+    """How long running handlers may go on after a stop was asked for."""
+    janitor: bool = True
+    """Whether it also looks after time: expired leases, retries, deadlines. One process at least has to."""
+
+
+class Worker:
+    """Runs the tasks of one app in this process."""
+
+    def __init__(self, app: Onetray, *, path: str | None = None, **settings: Any) -> None:
+        self.app, self.config = app, _config(settings)
+        self.name = self.config.name or f"{socket.gethostname()}-{os.getpid()}-{str(uuid4())[:8]}"
+        self.sources = tuple(_source(text) for text in self.config.queues)
+        self.held = Held()
+        self._children = Children(path)
+        self._state = "running"
+        self._stop = threading.Event()
+        self._hurry = threading.Event()
+        self._closed = threading.Event()
+        self._closing = threading.Lock()
+
+    def start(self) -> None:
+        """Start claiming. Returns at once; `stop` ends it."""
+        engine = self.app.engine
+        if not self.app.tasks:
+            raise InvalidInput("the app has no tasks: declare one with @app.task", field="app")
+        engine.declare({task.kind: task.policy for task in self.app.tasks.values()}, namespace=self.app.namespace)
+        self.outbox = Outbox(engine, self._answered)
+        self.floor = Floor(self.app, self.config.concurrency, self._children, self._ended)
+        self._pulse = Pulse(engine, self.held, self.floor, self.outbox, self._lose, self._register)
+        self._claimer = Claimer(engine, self.floor, self.held, self._claim, self.sources, self._take)
+        self._janitor = engine.janitor() if self.config.janitor else None
+        self.floor.open()
+        self._register()
+        self.outbox.start()
+        self._pulse.start()
+        if self._janitor is not None:
+            self._janitor.start()
+        self._claimer.start()
+        logger.info("worker %s takes tasks from %s", self.name, ", ".join(self.config.queues))
+
+    def run(self) -> None:
+        """Work until a stop is asked for, by a signal or from another thread."""
+        self.start()
+        try:
+            while not self._stop.wait(1.0):
+                pass
+        finally:
+            self.stop()
+
+    def ask_to_stop(self) -> None:
+        """Stop gracefully; asked a second time, at once. Safe in a signal handler."""
+        (self._hurry if self._stop.is_set() else self._stop).set()
+
+    def stop(self, *, hurry: bool = False) -> None:
+        """Stop claiming, let handlers end, give back the rest unharmed, and report all of it."""
+        if hurry:
+            self._hurry.set()
+        self._stop.set()
+        with self._closing:
+            if not self._closed.is_set():
+                self._shut_down()
+                self._closed.set()
+
+    def _shut_down(self) -> None:
+        until = time.monotonic() + self.config.drain_s
+        self._state = "stopping"
+        self._claimer.stop()
+        self._claimer.join(1.0)
+        self._give_back(self.floor.take_back(), "its worker stops")
+        self._quietly(self._register)
+        while not self._hurry.is_set() and not self.floor.wait_until_idle(min(until, time.monotonic() + 0.2)):
+            if time.monotonic() >= until:
+                break
+        self._stop_handlers()
+        self._claimer.join(5.0)
+        self._give_back(self.floor.take_back(), "its worker stops")
+        if not self.outbox.close(1.0 if self._hurry.is_set() else max(5.0, self.config.drain_s)):
+            logger.error("some reports were not answered: their leases will run out")
+        self._pulse.stop()
+        if self._janitor is not None:
+            self._janitor.stop()
+        self._children.close()
+        self.floor.close()
+        self._quietly(lambda: self.app.engine.worker_leave(self.name, namespace=self.app.namespace))
+        logger.info("worker %s has stopped", self.name)
+
+    def _stop_handlers(self) -> None:
+        """Tell what still runs to stop; give back what does not, so that another worker may have it at once."""
+        if not self.floor.running:
+            return
+        for run in list(self.floor.running):
+            run.ask_to_stop(STOPPING)
+        if not self.floor.wait_until_idle(time.monotonic() + (0.2 if self._hurry.is_set() else CANCEL_S)):
+            left = list(self.floor.running)
+            logger.warning("given back while the handler still runs: %s", ", ".join(map(repr, left)))
+            for run in left:
+                run.stop = LOST
+            self._give_back(left, "its worker stops, its handler did not")
+
+    def _give_back(self, runs: list[Run], reason: str) -> None:
+        for run in runs:
+            self.outbox.put(run, Release(reason=reason, **run.ticket()))
+
+    # What the parts tell each other.
+
+    def _claim(self, queue: str, limit: int, request_key: str) -> Claim:
+        return Claim(
+            queue=queue, worker=self.name, limit=limit, request_key=request_key, kinds=tuple(self.app.tasks),
+            namespace=self.app.namespace,
+        )  # fmt: skip
+
+    def _take(self, claimed: list[Assignment], asked_at: float, repeated: bool) -> None:
+        runs = [Run(a, self.app.tasks[a.kind], self.outbox, self.app.engine) for a in claimed]
+        self.held.take(runs, asked_at, repeated)
+        if self._state == "stopping":
+            self._give_back(runs, "its worker stops")
+            return
+        self.floor.admit(runs)
+
+    def _ended(self, run: Run, report: Report | None) -> None:
+        if run.stop == LOST:
+            logger.warning("%r has ended, and nobody wants to know: %s", run, LOST)
+            self.held.drop(run)
+        elif report is not None:
+            self.outbox.put(run, report)
+
+    def _lose(self, run: Run, why: str) -> None:
+        if run.stop != LOST:
+            logger.warning("%r is not ours any more: %s. Its handler is told to stop, its report is dropped", run, why)
+            run.ask_to_stop(LOST)
+        if run.began is None:
+            self.held.drop(run)
+
+    def _answered(self, run: Run, command: Report, verdict: Verdict) -> None:
+        error = verdict.error
+        if isinstance(command, Succeed | Fail) or command.verb in ("release", "pause"):
+            if isinstance(error, InvalidInput) and not _is_refusal(command):
+                # What the handler gave cannot be kept: say so, instead of leaving the task to its lease.
+                self.outbox.put(run, _unkept(run, error))
+                return
+            self.held.drop(run)
+        if error is None:
+            return
+        if isinstance(command, Start):
+            self._lose(run, str(error))
+        else:
+            logger.warning("%s of %r was refused: %s", command.verb, run, error)
+
+    def _register(self) -> None:
+        ttl_s = 4 * REGISTER_S
+        self.app.engine.worker_beat(
+            WorkerBeat(
+                name=self.name, host=socket.gethostname(), pid=os.getpid(), version=__version__,
+                queues=self.config.queues, kinds=tuple(self.app.tasks),
+                concurrency=self.config.concurrency, running=len(self.floor.running), claimed=len(self.held),
+                state=self._state, ttl_s=ttl_s,
+            ),
+            namespace=self.app.namespace,
+        )  # fmt: skip
+
+    def _quietly(self, step: Callable[[], object]) -> None:
+        """Do what is only told to operators: a database that is away must not hold up the stop."""
+        try:
+            step()
+        except OnetrayError as e:
+            logger.warning("operators could not be told: %s", e)
+
+    def __enter__(self) -> Worker:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def _is_refusal(command: Report) -> bool:
+    return isinstance(command, Fail) and command.error_class == "InvalidOutcome"
+
+
+def _unkept(run: Run, error: InvalidInput) -> Fail:
+    message = f"what the handler gave could not be kept: {error}"[:2_000]
+    return Fail(error_class="InvalidOutcome", message=message, retryable=False, stage="output", **run.ticket())
+
+
+def _config(settings: dict[str, Any]) -> WorkerConfig:
+    known = WorkerConfig.__dataclass_fields__
+    for name in settings:
+        if name not in known:
+            raise InvalidInput(f"a worker has no setting {name!r}; it has: {', '.join(known)}", field=name)
+    queues = settings.get("queues", WorkerConfig.queues)
+    config = WorkerConfig(**{**settings, "queues": tuple(queues.split(",") if isinstance(queues, str) else queues)})
+    if not isinstance(config.concurrency, int) or not 1 <= config.concurrency <= 10_000:
+        raise InvalidInput("concurrency must be a whole number from 1 to 10,000", field="concurrency")
+    if not 0 <= config.drain_s <= 86_400:
+        raise InvalidInput("drain_s must be seconds, from 0 to a day", field="drain_s")
+    if not config.queues:
+        raise InvalidInput("a worker needs a queue to claim from", field="queues")
+    return config
+
+
+def _source(text: str) -> Source:
+    queue, colon, most = text.strip().partition(":")
+    if not queue or (colon and (not most.isdecimal() or int(most) < 1)):
+        raise InvalidInput(f"{text!r}: write a queue's name, or name:5 for at most five of it at once", field="queues")
+    return Source(queue, int(most) if most else None)

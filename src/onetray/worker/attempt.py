@@ -1,0 +1,141 @@
+"""Call a handler and say how it ended: one report for each way.
+
+Owns what a return value, an exception, a cancel or a wait for input leads to. Written once for handlers on the loop,
+in threads and in child processes: `how` is how a function is called there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import traceback
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from onetray.commands import Fail, Pause, Release, Report, Succeed
+from onetray.context import TaskContext, current
+from onetray.errors import InvalidInput, TaskCancelled, TaskError, WaitForInput
+from onetray.flowmodel import More
+from onetray.lifecycle import WAITING_INPUT
+
+if TYPE_CHECKING:
+    from onetray.app import Onetray
+    from onetray.declared import Task
+
+logger = logging.getLogger("onetray.worker")
+
+Call = Callable[..., Awaitable[Any]]
+TEXT_CHARS = 16_000
+
+
+class BadArguments(Exception):
+    """The payload does not fit the function: nothing was called."""
+
+
+class BadResult(Exception):
+    """The function gave what it does not say that it gives, or what cannot be kept as JSON."""
+
+
+async def attempt(
+    app: Onetray, task: Task[Any, Any], ctx: TaskContext, how: Call, fields: dict[str, Any], more: dict[str, Any]
+) -> Report | None:
+    """Run one attempt. Answers the report, or None when there is nothing to report any more."""
+    token = current.set(ctx)
+    try:
+        result = await _perform(app, task, ctx, how)
+        return Succeed(result=result, more=_more(task, ctx, result, more), **fields)
+    except WaitForInput as e:
+        return Pause(state=WAITING_INPUT, owner=e.owner, reason=e.reason, **fields)
+    except (asyncio.CancelledError, TaskCancelled) as e:
+        if ctx.cancelled:
+            return Release(reason=str(e) or "stopped", **fields)
+        return failure(e, fields)
+    except BaseException as e:
+        await _tell_error(app, ctx, how, e)
+        return failure(e, fields)
+    finally:
+        current.reset(token)
+
+
+async def _perform(app: Onetray, task: Task[Any, Any], ctx: TaskContext, how: Call) -> Any:
+    try:
+        arguments = task.binding.arguments(ctx) if task.binding else task.signature.arguments(ctx.payload)
+    except InvalidInput as e:
+        raise BadArguments(str(e)) from e
+    for hook in app.hooks["before"]:
+        await how(hook, ctx)
+    given = await how(task.function, **arguments)
+    try:
+        result = task.signature.kept(given)
+    except InvalidInput as e:
+        raise BadResult(str(e)) from e
+    for hook in app.hooks["after"]:
+        try:
+            await how(hook, ctx, result)
+        except Exception:
+            # The work is done: to fail now would have it done again.
+            logger.exception("a hook after %s %s failed", ctx.kind, ctx.id)
+    return result
+
+
+def _more(task: Task[Any, Any], ctx: TaskContext, result: Any, said: dict[str, Any]) -> More | None:
+    spawn = task.binding.spawn(ctx, result) if task.binding else None
+    if not spawn and not said:
+        return None
+    return More(spawn=spawn or {}, **said)
+
+
+async def _tell_error(app: Onetray, ctx: TaskContext, how: Call, error: BaseException) -> None:
+    for hook in app.hooks["on_error"]:
+        try:
+            await how(hook, ctx, error)
+        except Exception:
+            logger.exception("a hook on the error of %s %s failed", ctx.kind, ctx.id)
+
+
+def failure(error: BaseException, fields: dict[str, Any]) -> Fail:
+    """The report of an attempt that failed."""
+    if isinstance(error, BadArguments):
+        return Fail(
+            error_class="ValidationError",
+            message=_clean(str(error)),
+            reason_code="validation_failed",
+            stage="input",
+            **fields,
+        )
+    if isinstance(error, BadResult):
+        return Fail(
+            error_class="ValidationError", message=_clean(str(error)), retryable=False, stage="output", **fields
+        )
+    said = error if isinstance(error, TaskError) else None
+    trace = "".join(traceback.format_exception(error))
+    return Fail(
+        error_class=type(error).__name__,
+        message=_clean(str(error)),
+        retryable=False if said is not None and not said.retryable else None,
+        retry_after_s=said.retry_after_s if said is not None else None,
+        detail={"traceback": _clean(trace[-TEXT_CHARS:])},
+        **fields,
+    )
+
+
+def _clean(text: str) -> str:
+    """Somebody else's text, as a database takes it."""
+    return text[:TEXT_CHARS].replace("\0", "\\0").encode("utf-8", "replace").decode()
+
+
+async def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a function on the loop; await it if it is async."""
+    given = function(*args, **kwargs)
+    return await given if inspect.isawaitable(given) else given
+
+
+def drive(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine that waits for nothing, without a loop."""
+    try:
+        coroutine.send(None)
+    except StopIteration as e:
+        return e.value
+    coroutine.close()
+    raise RuntimeError("a handler in a thread waited for something that is not there")

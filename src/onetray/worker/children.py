@@ -1,0 +1,181 @@
+"""Run handlers in child processes: one task in each at a time, killed when it has to stop.
+
+Owns the children. They are spawned, never forked, kept for the next task, and spoken to in lines of JSON over a pair of
+pipes of their own: what a handler prints goes where the worker's output goes. A child that dies fails its attempt.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from typing import IO, TYPE_CHECKING, Any
+
+import orjson
+
+from onetray.commands import Fail, Pause, Release, Report, Succeed
+from onetray.flowmodel import More, TaskSpec
+from onetray.lifecycle import WAITING_INPUT
+
+if TYPE_CHECKING:
+    from onetray.worker.run import Run
+
+logger = logging.getLogger("onetray.worker")
+
+ASKED = ("last_checkpoint", "inputs", "config", "answer", "results_of", "created_at", "checkpoint")
+"""What a child may ask its parent for."""
+
+
+class Child:
+    """One process that runs handlers of one app."""
+
+    def __init__(self, app_path: str) -> None:
+        to_child, from_parent = os.pipe()
+        to_parent, from_child = os.pipe()
+        # By the descriptors' numbers: not inherited by anything that the handler itself starts.
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "onetray.worker.child", app_path, str(to_child), str(from_child)],
+            pass_fds=(to_child, from_child),
+            stdin=subprocess.DEVNULL,
+            # Out of reach of the terminal's Ctrl-C, and ended together with whatever the handler has started.
+            start_new_session=True,
+        )
+        os.close(to_child)
+        os.close(from_child)
+        self._out: IO[bytes] = os.fdopen(from_parent, "wb", buffering=0)
+        self._in: IO[bytes] = os.fdopen(to_parent, "rb")
+
+    def send(self, message: dict[str, Any]) -> None:
+        self._out.write(orjson.dumps(message) + b"\n")
+
+    def receive(self) -> dict[str, Any] | None:
+        """The next message; None when the child has died."""
+        line = self._in.readline()
+        return orjson.loads(line) if line.endswith(b"\n") else None
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+
+    def end(self) -> str:
+        """Wait for its end, and say how it died."""
+        self.kill()
+        code = self.process.wait()
+        self._out.close()
+        self._in.close()
+        if code < 0:
+            return f"killed by {signal.Signals(-code).name}"
+        return f"exit code {code}"
+
+
+class Children:
+    def __init__(self, app_path: str | None) -> None:
+        self._app_path = app_path
+        self._lock = threading.Lock()
+        self._idle: list[Child] = []
+        self._all: set[Child] = set()
+
+    def attempt(self, run: Run) -> Report | None:
+        """Run one attempt in a child, and say how it ended."""
+        if self._app_path is None:
+            message = "isolation='process' needs to know where the app is: onetray worker --app module:app"
+            return Fail(error_class="ConfigurationError", message=message, retryable=False, **run.ticket())
+        child = self._take()
+        run.interrupt = child.kill
+        if run.stop is not None:
+            child.kill()
+        run.begin()
+        try:
+            child.send({"run": _told(run)})
+            report = self._converse(child, run)
+        except (BrokenPipeError, ConnectionError):
+            report = None
+        run.interrupt = None
+        if report is not None:
+            self._give_back(child)
+            return report
+        return self._died(child, run)
+
+    def _converse(self, child: Child, run: Run) -> Report | None:
+        while (message := child.receive()) is not None:
+            if "log" in message:
+                run.log(*message["log"])
+            elif "progress" in message:
+                run.progress(*message["progress"])
+            elif "ask" in message:
+                child.send(_answer(run, message["ask"], message["args"]))
+            elif "end" in message:
+                return _report(message["end"], run)
+        return None
+
+    def _died(self, child: Child, run: Run) -> Report:
+        how = child.end()
+        with self._lock:
+            self._all.discard(child)
+        if run.stop is not None:
+            return Release(reason=f"{run.stop}; its process was ended", **run.ticket())
+        message = f"the process that ran it died: {how}"
+        logger.error("%r: %s", run, message)
+        return Fail(error_class="ProcessDied", message=message, **run.ticket())
+
+    def _take(self) -> Child:
+        with self._lock:
+            while self._idle:
+                child = self._idle.pop()
+                if child.process.poll() is None:
+                    return child
+                self._all.discard(child)
+        assert self._app_path is not None
+        child = Child(self._app_path)
+        with self._lock:
+            self._all.add(child)
+        return child
+
+    def _give_back(self, child: Child) -> None:
+        with self._lock:
+            self._idle.append(child)
+
+    def close(self) -> None:
+        with self._lock:
+            children, self._all, self._idle = self._all, set(), []
+        for child in children:
+            child.end()
+
+
+def _told(run: Run) -> dict[str, Any]:
+    a = run.assignment
+    return {
+        "key": a.key, "id": a.id, "kind": a.kind, "queue": a.queue, "namespace": a.namespace, "worker": a.worker,
+        "fence": a.fence, "attempt": a.attempt, "lease": a.lease, "lease_expires_at": a.lease_expires_at,
+        "payload_json": a.payload_json, "input_json": a.input_json, "correlation_id": a.correlation_id,
+        "trace": a.trace, "policy": a.policy.body, "lease_s": a.lease_s, "state": a.state, "flow": a.flow,
+    }  # fmt: skip
+
+
+def _answer(run: Run, name: str, args: list[Any]) -> dict[str, Any]:
+    try:
+        if name not in ASKED:
+            raise ValueError(f"a child may not ask for {name}")
+        value = getattr(run, name)(*args)
+        return {"answer": None if name == "checkpoint" else value}
+    except Exception as e:
+        return {"error": f"{type(e).__name__}: {e}"}
+
+
+def _report(end: dict[str, Any], run: Run) -> Report:
+    """The report that a child has written out, by the name of its verb."""
+    verb, fields = end["verb"], {**end["fields"], **run.ticket()}
+    if verb == "succeed":
+        more = fields.pop("more")
+        if more is not None:
+            more["spawn"] = {stage: [TaskSpec(**spec) for spec in specs] for stage, specs in more["spawn"].items()}
+            more = More(**more)
+        return Succeed(more=more, **fields)
+    if verb == "pause":
+        return Pause(state=WAITING_INPUT, **fields)
+    return Fail(**fields) if verb == "fail" else Release(**fields)

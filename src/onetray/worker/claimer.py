@@ -1,0 +1,140 @@
+"""Claim work: as much as can be begun, and a little ahead when tasks are short.
+
+Owns the thread that claims. How far ahead follows from how fast tasks were finished lately: a worker with slow tasks
+takes nothing that another could begin at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from uuid_utils import uuid4
+
+from onetray.commands import Claim
+from onetray.errors import Unavailable
+from onetray.model import Assignment
+
+if TYPE_CHECKING:
+    from onetray.engine import Engine
+    from onetray.worker.floor import Floor
+    from onetray.worker.held import Held
+
+logger = logging.getLogger("onetray.worker")
+
+AHEAD_S = 0.1
+"""How much work is held ahead, in time."""
+MOST_AHEAD = 1_000
+AT_ONCE = 500
+LONGEST_WAIT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A queue to claim from, and how many of its tasks may be held at once."""
+
+    queue: str
+    most: int | None = None
+
+
+class Claimer:
+    def __init__(
+        self,
+        engine: Engine,
+        floor: Floor,
+        held: Held,
+        claim_of: Callable[[str, int, str], Claim],
+        sources: tuple[Source, ...],
+        take: Callable[[list[Assignment], float, bool], None],
+    ) -> None:
+        self._engine, self._floor, self._held, self._take = engine, floor, held, take
+        self._claim_of, self._sources = claim_of, sources
+        self._turn = 0
+        self._stopping = False
+        self._rate, self._counted, self._looked_at = 0.0, 0, time.monotonic()
+        self._thread = threading.Thread(target=self._work, name="onetray-claimer", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping = True
+        self._engine.wake.heard()
+        with self._floor.changed:
+            self._floor.changed.notify_all()
+
+    def join(self, timeout_s: float) -> None:
+        self._thread.join(timeout_s)
+
+    def _work(self) -> None:
+        while not self._stopping:
+            wake = self._engine.wake
+            seen, room = wake.generation, self._room()
+            if room <= 0:
+                with self._floor.changed:
+                    if self._room() <= 0 and not self._stopping:
+                        self._floor.changed.wait(0.5)
+                continue
+            try:
+                got = self._claim(room)
+            except Exception:
+                logger.exception("claiming failed")
+                time.sleep(1.0)
+                continue
+            if got < room and not self._stopping:
+                # Nothing more is there: whoever writes something rings.
+                wake.wait(seen, wake.poll_s)
+
+    def _room(self) -> int:
+        """How many tasks to ask for now. None while enough are waiting for a place."""
+        floor = self._floor
+        running, waiting = len(floor.running), len(floor.waiting)
+        ahead = self._ahead()
+        if running >= floor.concurrency and waiting > ahead // 2:
+            return 0
+        return min(AT_ONCE, floor.concurrency + ahead - running - waiting)
+
+    def _ahead(self) -> int:
+        now, finished = time.monotonic(), self._floor.finished
+        passed = now - self._looked_at
+        if passed >= 0.02:
+            fresh = (finished - self._counted) / passed
+            self._rate += (fresh - self._rate) * min(1.0, passed / 0.1)
+            self._looked_at, self._counted = now, finished
+        return min(MOST_AHEAD, int(self._rate * AHEAD_S))
+
+    def _claim(self, room: int) -> int:
+        """Ask every queue in turn, beginning with another one each time."""
+        got = 0
+        first, self._turn = self._turn, (self._turn + 1) % len(self._sources)
+        for i in range(len(self._sources)):
+            source = self._sources[(first + i) % len(self._sources)]
+            limit = room - got
+            if source.most is not None:
+                limit = min(limit, source.most - self._held.of_queue(source.queue))
+            if limit > 0 and not self._stopping:
+                got += self._claim_from(source.queue, limit)
+        return got
+
+    def _claim_from(self, queue: str, limit: int) -> int:
+        command = self._claim_of(queue, limit, str(uuid4()))
+        wait, repeated = 0.05, False
+        while True:
+            asked_at = time.monotonic()
+            try:
+                claimed: list[Assignment] = self._engine.call(command)
+            except Unavailable as e:
+                if self._stopping:
+                    return 0
+                # The same claim again, by its key: what the lost answer told of is not left to its lease.
+                logger.warning("claiming waits for the database: %s", e)
+                time.sleep(wait)
+                wait, repeated = min(2 * wait, LONGEST_WAIT_S), True
+                continue
+            if claimed:
+                self._take(claimed, asked_at, repeated)
+            return len(claimed)

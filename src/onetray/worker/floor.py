@@ -1,0 +1,201 @@
+"""Where handlers run: on the event loop, in threads, in child processes; no more at once than there are places.
+
+Owns the places and the loop. What is claimed ahead waits here in its order; whoever ends lets the next one begin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from onetray.commands import Report
+from onetray.declared import ASYNC, PROCESS
+from onetray.worker.attempt import attempt, call, drive, failure
+from onetray.worker.run import LOST
+
+if TYPE_CHECKING:
+    from onetray.app import Onetray
+    from onetray.worker.children import Children
+    from onetray.worker.run import Run
+
+logger = logging.getLogger("onetray.worker")
+
+Ended = Callable[["Run", Report | None], None]
+
+
+class Floor:
+    def __init__(self, app: Onetray, concurrency: int, children: Children, ended: Ended) -> None:
+        self._app, self.concurrency, self._children, self._ended = app, concurrency, children, ended
+        self._lock = threading.Lock()
+        self.waiting: deque[Run] = deque()
+        self.running: set[Run] = set()
+        self.finished = 0
+        self.changed = threading.Condition()
+        """Told when a place has become free."""
+        self.resources: Any = None
+        self.loop = asyncio.new_event_loop()
+        self._loop_thread = threading.Thread(target=self._run_loop, name="onetray-loop", daemon=True)
+        self._threads: list[threading.Thread] = []
+        self._idle = 0
+        self._for_threads: queue.SimpleQueue[Run | None] = queue.SimpleQueue()
+        self._lifespan = contextlib.AsyncExitStack()
+        self._handles: set[asyncio.Task[None]] = set()
+
+    def open(self) -> None:
+        """Start the loop, and what the app's lifespan brings."""
+        self._loop_thread.start()
+        if self._app.lifespan_of is not None:
+            self.resources = self.on_loop(enter(self._lifespan, self._app.lifespan_of))
+
+    def on_loop(self, coroutine: Any) -> Any:
+        """Run a coroutine on the loop, from another thread, and wait for it."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
+
+    def close(self, patience_s: float = 5.0) -> None:
+        """End the lifespan and the loop. Threads whose handlers do not stop are left: they are daemons."""
+        for _ in self._threads:
+            self._for_threads.put(None)
+        ending = asyncio.run_coroutine_threadsafe(self._lifespan.aclose(), self.loop)
+        try:
+            ending.result(patience_s)
+        except Exception:
+            logger.exception("the lifespan did not end well")
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._loop_thread.join(patience_s)
+
+    def _run_loop(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+    @property
+    def loop_ident(self) -> int:
+        return self._loop_thread.ident or 0
+
+    def admit(self, runs: Iterable[Run]) -> None:
+        """Take in what was claimed. It begins as soon as there is a place."""
+        with self._lock:
+            self.waiting.extend(runs)
+        self._fill()
+
+    def take_back(self) -> list[Run]:
+        """Everything that has not begun; it will not."""
+        with self._lock:
+            waiting, self.waiting = list(self.waiting), deque()
+        return waiting
+
+    def _fill(self) -> None:
+        on_loop: list[Run] = []
+        with self._lock:
+            while self.waiting and len(self.running) < self.concurrency:
+                run = self.waiting.popleft()
+                if run.stop == LOST:
+                    continue
+                self.running.add(run)
+                run.resources = self.resources
+                if run.task.isolation == ASYNC:
+                    on_loop.append(run)
+                else:
+                    self._to_thread(run)
+        if on_loop:
+            self._call_on_loop(self._begin, on_loop)
+
+    def _call_on_loop(self, function: Callable[..., Any], *args: Any) -> None:
+        if threading.current_thread() is self._loop_thread:
+            function(*args)
+            return
+        with contextlib.suppress(RuntimeError):  # The loop is closed: nothing begins any more.
+            self.loop.call_soon_threadsafe(function, *args)
+
+    def _done(self, run: Run, report: Report | None) -> None:
+        run.over = True
+        with self._lock:
+            self.running.discard(run)
+            self.finished += 1
+        self._ended(run, report)
+        self._fill()
+        with self.changed:
+            self.changed.notify()
+
+    # On the loop.
+
+    def _begin(self, runs: list[Run]) -> None:
+        for run in runs:
+            handle = self.loop.create_task(self._on_loop(run))
+            self._handles.add(handle)
+            handle.add_done_callback(self._handles.discard)
+            run.interrupt = lambda handle=handle: self._call_on_loop(handle.cancel)  # type: ignore[misc]
+
+    async def _on_loop(self, run: Run) -> None:
+        try:
+            if run.assignment.policy.durable_start and not await asyncio.to_thread(run.start_durably):
+                self._done(run, None)
+                return
+            run.begin()
+            report = await attempt(self._app, run.task, run.ctx, call, run.ticket(), run.more)
+        except BaseException as e:
+            # A cancel that came before the first step, or a bug here: the task must not stay without a report.
+            report = failure(e, run.ticket())
+        self._done(run, report)
+
+    # In threads.
+
+    def _to_thread(self, run: Run) -> None:
+        """Hand it to a thread: an idle one, or a new one. There are never more than places."""
+        if self._idle > 0:
+            self._idle -= 1
+        else:
+            thread = threading.Thread(target=self._thread, name=f"onetray-handler-{len(self._threads)}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        self._for_threads.put(run)
+
+    def _thread(self) -> None:
+        while True:
+            run = self._for_threads.get()
+            if run is None:
+                return
+            try:
+                report = self._in_thread(run)
+            except BaseException as e:
+                report = failure(e, run.ticket())
+            with self._lock:
+                self._idle += 1
+            self._done(run, report)
+
+    def _in_thread(self, run: Run) -> Report | None:
+        if run.assignment.policy.durable_start and not run.start_durably():
+            return None
+        if run.task.isolation == PROCESS:
+            return self._children.attempt(run)
+        run.begin()
+        return drive(attempt(self._app, run.task, run.ctx, self._call_here, run.ticket(), run.more))  # type: ignore[no-any-return]
+
+    async def _call_here(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a function in this thread. One that is async runs on the loop, and is waited for here."""
+        given = function(*args, **kwargs)
+        return self.on_loop(given) if inspect.isawaitable(given) else given
+
+    def wait_until_idle(self, until: float) -> bool:
+        """Wait for all that runs. Answers whether it ended in time."""
+        with self.changed:
+            while self.running or self.waiting:
+                left = until - time.monotonic()
+                if left <= 0:
+                    return False
+                self.changed.wait(min(left, 0.1))
+        return True
+
+
+async def enter(stack: contextlib.AsyncExitStack, lifespan: Callable[[], Any]) -> Any:
+    """Enter a lifespan: a generator function, async or not."""
+    if inspect.isasyncgenfunction(lifespan):
+        return await stack.enter_async_context(contextlib.asynccontextmanager(lifespan)())
+    return stack.enter_context(contextlib.contextmanager(lifespan)())

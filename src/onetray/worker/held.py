@@ -1,0 +1,76 @@
+"""What this worker holds: its runs, their leases, and until when each is sure.
+
+Owns the worker's own reckoning of time: a lease is counted from before it was asked for, so it never seems longer
+here than in the database.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from onetray.worker.run import Run
+
+
+@dataclass(eq=False, slots=True)
+class Lease:
+    """One claim, with those of its tasks that are still held."""
+
+    key: int
+    length_s: float
+    sure_until: float
+    beat_at: float
+    runs: set[Run] = field(default_factory=set)
+
+
+class Held:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._leases: dict[int, Lease] = {}
+        self._queues: Counter[str] = Counter()
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def take(self, runs: Iterable[Run], asked_at: float, repeated: bool) -> None:
+        """Note what a claim gave that was asked for then. The lease of a repeated one may be older: it is renewed."""
+        with self._lock:
+            for run in runs:
+                a = run.assignment
+                lease = self._leases.get(a.lease)
+                if lease is None:
+                    lease = Lease(
+                        a.lease, a.lease_s, asked_at + a.lease_s, asked_at + (0 if repeated else a.lease_s / 3)
+                    )
+                    self._leases[a.lease] = lease
+                lease.runs.add(run)
+                self._queues[a.queue] += 1
+                self._count += 1
+
+    def drop(self, run: Run) -> None:
+        """It was reported, or is not ours any more."""
+        with self._lock:
+            lease = self._leases.get(run.assignment.lease)
+            if lease is None or run not in lease.runs:
+                return
+            lease.runs.discard(run)
+            self._queues[run.assignment.queue] -= 1
+            self._count -= 1
+            if not lease.runs:
+                del self._leases[lease.key]
+
+    def of_queue(self, queue: str) -> int:
+        return self._queues[queue]
+
+    def runs(self) -> list[Run]:
+        with self._lock:
+            return [run for lease in self._leases.values() for run in lease.runs]
+
+    def leases(self) -> list[tuple[Lease, list[Run]]]:
+        with self._lock:
+            return [(lease, list(lease.runs)) for lease in self._leases.values()]

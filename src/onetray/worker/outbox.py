@@ -1,0 +1,150 @@
+"""Send what was done: reports in batches, soon, and again until they are answered.
+
+Owns the thread that reports. A start is sent only for what lasts: a handler that ends sooner has it recorded together
+with its outcome. Reports that could not be sent are kept and repeated; the engine knows a repeated one.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from onetray.commands import Fail, Report, Start, Succeed
+from onetray.errors import Unavailable
+from onetray.model import Verdict
+
+if TYPE_CHECKING:
+    from onetray.engine import Engine
+    from onetray.worker.run import Run
+
+logger = logging.getLogger("onetray.worker")
+
+START_AFTER_S = 0.05
+"""A handler that runs for longer has its start sent by itself."""
+AT_ONCE = 500
+LONGEST_WAIT_S = 2.0
+
+
+class Letter(NamedTuple):
+    run: Run
+    command: Report
+    told: Callable[[Verdict], None] | None
+
+
+class Outbox:
+    def __init__(self, engine: Engine, answered: Callable[[Run, Report, Verdict], None]) -> None:
+        self._engine, self._answered = engine, answered
+        self._letters: deque[Letter] = deque()
+        self._saying: dict[int, Run] = {}
+        self._starts: deque[tuple[float, Run]] = deque()
+        self._ready = threading.Condition()
+        self._closing = self._given_up = False
+        self._sending = False
+        self.beats_wanted: set[Run] = set()
+        self._thread = threading.Thread(target=self._work, name="onetray-outbox", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def put(self, run: Run, command: Report, told: Callable[[Verdict], None] | None = None) -> None:
+        """Have a report sent."""
+        with self._ready:
+            self._letters.append(Letter(run, command, told))
+            self._ready.notify()
+
+    def began(self, run: Run) -> None:
+        """Its start is sent if it lasts."""
+        with self._ready:
+            self._starts.append((time.monotonic() + START_AFTER_S, run))
+            if len(self._starts) == 1:
+                self._ready.notify()
+
+    def say(self, run: Run) -> None:
+        """Its log or its progress has something new."""
+        with self._ready:
+            self._saying[id(run)] = run
+            self._ready.notify()
+
+    def wants_a_beat(self, run: Run) -> None:
+        self.beats_wanted.add(run)
+
+    def close(self, patience_s: float) -> bool:
+        """Send what is left, for so long. Answers whether all of it was answered."""
+        with self._ready:
+            self._closing = True
+            self._ready.notify()
+        self._thread.join(patience_s)
+        self._given_up = True
+        return not self._thread.is_alive()
+
+    def _work(self) -> None:
+        while True:
+            batch = self._next()
+            if not batch:
+                return
+            try:
+                self._send(batch)
+            except Exception:
+                logger.exception("%d reports could not be sent; their leases will run out", len(batch))
+
+    def _next(self) -> list[Letter]:
+        with self._ready:
+            while True:
+                batch = self._gather()
+                if batch or self._closing:
+                    return batch
+                self._ready.wait(max(0.0, self._starts[0][0] - time.monotonic()) if self._starts else None)
+
+    def _gather(self) -> list[Letter]:
+        """What has to be sent now: starts that are due, then what handlers said, then how they ended."""
+        now, batch = time.monotonic(), []
+        while self._starts and (self._starts[0][0] <= now or self._starts[0][1].over):
+            run = self._starts.popleft()[1]
+            if not run.over and not run.start_sent and run.stop is None:
+                run.start_sent = True
+                batch.append(Letter(run, Start(**run.ticket()), None))
+        saying, self._saying = self._saying, {}
+        for run in saying.values():
+            batch += [Letter(run, command, None) for command in run.to_say()]
+            if run.has_more_to_say:
+                self._saying[id(run)] = run
+        while self._letters and len(batch) < AT_ONCE:
+            letter = self._letters.popleft()
+            if id(letter.run) in self._saying:
+                # A flood of lines: its end is told after the last of them.
+                self._letters.appendleft(letter)
+                break
+            if isinstance(letter.command, Succeed | Fail) and letter.run.began is not None:
+                letter.command.ran_s = now - letter.run.began
+            batch.append(letter)
+        return batch
+
+    def _send(self, batch: list[Letter]) -> None:
+        wait, away = 0.05, False
+        while batch:
+            verdicts = self._engine.run([letter.command for letter in batch])
+            again: list[Letter] = []
+            for letter, verdict in zip(batch, verdicts, strict=True):
+                if isinstance(verdict.error, Unavailable) and not self._given_up:
+                    again.append(letter)
+                else:
+                    self._tell(letter, verdict)
+            if again and not away:
+                away = True
+                logger.warning("%d reports wait for the database: %s", len(again), verdicts[-1].error)
+            elif away and not again:
+                logger.info("the database is back: reports that waited were sent")
+            batch = again
+            if batch:
+                time.sleep(wait)
+                wait = min(2 * wait, LONGEST_WAIT_S)
+
+    def _tell(self, letter: Letter, verdict: Verdict) -> None:
+        if letter.told is not None:
+            letter.told(verdict)
+        else:
+            self._answered(letter.run, letter.command, verdict)

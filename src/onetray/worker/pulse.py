@@ -1,0 +1,153 @@
+"""Keep what is held: renew leases, hear of cancels, notice what was lost, and say that this worker is alive.
+
+Owns two threads. One talks to the database. The other only looks at the clock: it drops what is not sure to be ours
+any more, also while the database does not answer, and it tells when the event loop is blocked.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from onetray.commands import Beat
+from onetray.errors import Conflict, NotFound, Unavailable
+from onetray.lifecycle import HELD
+from onetray.worker.run import CANCEL, LOST
+
+if TYPE_CHECKING:
+    from onetray.engine import Engine
+    from onetray.worker.floor import Floor
+    from onetray.worker.held import Held, Lease
+    from onetray.worker.outbox import Outbox
+    from onetray.worker.run import Run
+
+logger = logging.getLogger("onetray.worker")
+
+LOOK_S = 0.4
+"""How often held tasks are looked at: a cancel reaches its handler within a second."""
+REGISTER_S = 5.0
+BLOCKED_S = 1.0
+
+
+class Pulse:
+    def __init__(
+        self, engine: Engine, held: Held, floor: Floor, outbox: Outbox, lose: Callable[[Run, str], None],
+        register: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self._engine, self._held, self._floor, self._outbox = engine, held, floor, outbox
+        self._lose, self._register = lose, register
+        self._stopping = threading.Event()
+        self._registered_at = float("-inf")
+        self._pinged_at: float | None = None
+        self._told_blocked = False
+        self._threads = [
+            threading.Thread(target=self._loop, args=(self._beat,), name="onetray-heartbeat", daemon=True),
+            threading.Thread(target=self._loop, args=(self._watch,), name="onetray-watch", daemon=True),
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join(2.0)
+
+    def _loop(self, step: Callable[[], None]) -> None:
+        while not self._stopping.wait(LOOK_S):
+            try:
+                step()
+            except Unavailable as e:
+                logger.warning("heartbeats wait for the database: %s", e)
+            except Exception:
+                logger.exception("a heartbeat failed")
+
+    # With the database.
+
+    def _beat(self) -> None:
+        now = time.monotonic()
+        wanted = self._outbox.beats_wanted
+        if wanted:
+            self._outbox.beats_wanted = set()
+        due = [
+            (lease, runs)
+            for lease, runs in self._held.leases()
+            if runs and (now >= lease.beat_at or not wanted.isdisjoint(runs))
+        ]
+        if due:
+            self._renew(due, now)
+        self._look()
+        if now - self._registered_at >= REGISTER_S:
+            self._registered_at = now
+            self._register()
+
+    def _renew(self, due: list[tuple[Lease, list[Run]]], now: float) -> None:
+        """One heartbeat for each claim, all in one call. Each is sent in the name of one task of it."""
+        speakers = [runs[0] for _, runs in due]
+        verdicts = self._engine.run([Beat(**run.ticket()) for run in speakers])
+        for (lease, runs), speaker, verdict in zip(due, speakers, verdicts, strict=True):
+            if verdict.error is None:
+                lease.sure_until, lease.beat_at = now + lease.length_s, now + lease.length_s / 3
+                gone = set(verdict.value.lost)
+                for run in runs:
+                    if run.assignment.id in gone:
+                        self._lose(run, "the engine has given it to somebody else or ended it")
+            elif isinstance(verdict.error, Unavailable):
+                logger.warning("%d leases wait for the database: %s", len(due), verdict.error)
+                return
+            elif isinstance(verdict.error, Conflict | NotFound) and not speaker.over:
+                self._lose(speaker, str(verdict.error))
+
+    def _look(self) -> None:
+        """See which of the tasks should stop, and which are not ours any more."""
+        runs = {run.assignment.key: run for run in self._held.runs() if not run.over}
+        if not runs:
+            return
+        found = {row[0]: row for row in self._engine.store.read("held_tasks", keys=sorted(runs))}
+        for key, run in runs.items():
+            row = found.get(key)
+            if row is None or row[2] != run.assignment.lease or row[4] not in HELD:
+                if not run.over:
+                    self._lose(run, "it was taken back, cancelled or timed out")
+            elif row[3] is not None and run.stop is None:
+                logger.info("a cancel of %r was asked for", run)
+                run.ask_to_stop(CANCEL)
+
+    # With the clock alone.
+
+    def _watch(self) -> None:
+        now = time.monotonic()
+        for lease, runs in self._held.leases():
+            if now > lease.sure_until:
+                for run in runs:
+                    if run.stop != LOST and not run.over:
+                        self._lose(run, f"no heartbeat got through for {lease.length_s:g} s")
+        self._watch_loop(now)
+
+    def _watch_loop(self, now: float) -> None:
+        if self._pinged_at is None:
+            self._pinged_at, self._told_blocked = now, False
+            self._floor.loop.call_soon_threadsafe(self._pong)
+        elif now - self._pinged_at > BLOCKED_S and not self._told_blocked:
+            self._told_blocked = True
+            names = ", ".join(repr(run) for run in list(self._floor.running) if run.task.isolation == "async")
+            logger.warning(
+                "the event loop is blocked, by one of: %s. Do blocking work in a task that is not async. It is at:\n%s",
+                names or "no task of ours", self._where(),
+            )  # fmt: skip
+
+    def _pong(self) -> None:
+        assert self._pinged_at is not None
+        if self._told_blocked:
+            logger.warning("the event loop was blocked for %.1f s", time.monotonic() - self._pinged_at)
+        self._pinged_at = None
+
+    def _where(self) -> str:
+        frame = sys._current_frames().get(self._floor.loop_ident)
+        return "".join(traceback.format_stack(frame)[-6:]) if frame is not None else "(no frame)"

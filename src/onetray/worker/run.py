@@ -1,0 +1,168 @@
+"""One attempt of one task in this worker: what it is, what was said about it, whether it should stop.
+
+Owns its own state. It is the Desk behind `ctx`: what a handler says is kept here until the outbox sends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from onetray.commands import Checkpoint, Log, Progress, Report, Start, ticket
+from onetray.context import Saved, TaskContext
+from onetray.errors import Conflict
+from onetray.lifecycle import SUCCEEDED
+
+if TYPE_CHECKING:
+    from onetray.declared import Task
+    from onetray.engine import Engine
+    from onetray.model import Assignment, Verdict
+    from onetray.worker.outbox import Outbox
+
+logger = logging.getLogger("onetray.worker")
+
+CANCEL, LOST, STOPPING = "a cancel was asked for", "its lease is lost", "its worker stops"
+MOST_LINES = 1_000
+
+
+class Run:
+    """An attempt that this worker holds."""
+
+    def __init__(self, assignment: Assignment, task: Task[Any, Any], outbox: Outbox, engine: Engine) -> None:
+        self.assignment, self.task = assignment, task
+        self._outbox, self._engine = outbox, engine
+        self.resources: Any = None
+        self.began: float | None = None
+        self.start_sent = False
+        self.over = False
+        """Whether its handler has ended."""
+        self.stop: str | None = None
+        self.interrupt: Callable[[], None] | None = None
+        """Stops the handler from outside, where that can be done."""
+        self.more: dict[str, Any] = {}
+        self._lines: list[tuple[str, str, Any]] = []
+        self._progress: tuple[float, float | None, str | None] | None = None
+        self.ctx = TaskContext(assignment, self)
+
+    def __repr__(self) -> str:
+        return f"{self.assignment.kind} {self.assignment.id} (attempt {self.assignment.attempt})"
+
+    def begin(self) -> None:
+        self.began = time.monotonic()
+        self._outbox.began(self)
+
+    def start_durably(self) -> bool:
+        """Have its start written before its handler begins. Answers whether the task is still ours."""
+        try:
+            self._engine.call(Start(**self.ticket()))
+        except Conflict as e:
+            logger.warning("%r does not begin: %s", self, e)
+            self.stop = LOST
+            return False
+        self.start_sent = True
+        return True
+
+    def ask_to_stop(self, why: str) -> None:
+        """Tell the handler to stop. What was said first stays, unless the task is lost altogether."""
+        if self.stop is None or why == LOST:
+            self.stop = why
+            if self.interrupt is not None and not self.over:
+                self.interrupt()
+
+    def ticket(self) -> dict[str, Any]:
+        return ticket(self.assignment)
+
+    def to_say(self) -> list[Report]:
+        """What its handler has said since the last time, as commands."""
+        said: list[Report] = []
+        lines, self._lines = self._lines[:MOST_LINES], self._lines[MOST_LINES:]
+        if lines:
+            said.append(Log(lines=tuple(lines), **self.ticket()))
+        progress, self._progress = self._progress, None
+        if progress is not None:
+            done, total, message = progress
+            said.append(Progress(done=done, total=total, message=message, **self.ticket()))
+        return said
+
+    @property
+    def has_more_to_say(self) -> bool:
+        return bool(self._lines)
+
+    # The desk: what the handler's ctx does.
+
+    def log(self, level: str, line: str, data: dict[str, Any] | None) -> None:
+        self._lines.append((level, line, data))
+        self._outbox.say(self)
+
+    def progress(self, done: float, total: float | None, message: str | None) -> None:
+        self._progress = (done, total, message)
+        self._outbox.say(self)
+
+    def checkpoint(self, body: Any) -> Awaitable[None]:
+        command = Checkpoint(body=body, **self.ticket())
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            self._engine.call(command)
+            return Saved()
+        saved: asyncio.Future[None] = loop.create_future()
+
+        def told(verdict: Verdict) -> None:
+            loop.call_soon_threadsafe(_settle, saved, verdict)
+
+        self._outbox.put(self, command, told)
+        return saved
+
+    def last_checkpoint(self) -> Any:
+        return self._engine.last_checkpoint(self.assignment.id, namespace=self.assignment.namespace)
+
+    def inputs(self) -> dict[str, Any]:
+        return self._engine.inputs(self.assignment.id, namespace=self.assignment.namespace)
+
+    def config(self) -> Any:
+        """What its flow was submitted with."""
+        namespace = self.assignment.namespace
+        task = self._engine.task(self.assignment.id, namespace=namespace)
+        return self._engine.flow(task.job_id, namespace=namespace).data
+
+    def answer(self) -> Any:
+        """What somebody said who approved its stage."""
+        namespace = self.assignment.namespace
+        stage = self._engine.task(self.assignment.id, namespace=namespace).stage_id
+        return None if stage is None else self._engine.stage(stage, namespace=namespace).answer
+
+    def results_of(self, stage: str) -> list[Any]:
+        engine, namespace = self._engine, self.assignment.namespace
+        flow = engine.task(self.assignment.id, namespace=namespace).job_id
+        ids = [s.id for s in engine.stages(flow, namespace=namespace) if s.name == stage]
+        found: list[Any] = []
+        for id_ in ids:
+            after = 0
+            while page := engine.stage_results(id_, namespace=namespace, after=after):
+                found += [result for *_, state, result in page if state == SUCCEEDED]
+                after = page[-1][0]
+        return found
+
+    def created_at(self) -> int:
+        return self._engine.task(self.assignment.id, namespace=self.assignment.namespace).created_at
+
+    def heartbeat(self) -> None:
+        self._outbox.wants_a_beat(self)
+
+    def asked_to_stop(self) -> str | None:
+        return self.stop
+
+    def say(self, **more: Any) -> None:
+        self.more.update(more)
+
+
+def _settle(saved: asyncio.Future[None], verdict: Verdict) -> None:
+    if saved.done():
+        return
+    if verdict.error is not None:
+        saved.set_exception(verdict.error)
+    else:
+        saved.set_result(None)

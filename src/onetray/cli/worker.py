@@ -25,7 +25,7 @@ from onetray.cli import BadInput
 @click.option("--processes", metavar="P", type=click.IntRange(1, 256), default=1, show_default=True,
               help="Worker processes. One that dies is started again.")  # fmt: skip
 @click.option("--name", metavar="NAME", help="What this worker is called. Otherwise by its host and process.")
-@click.option("--drain", "drain_s", metavar="SECONDS", type=click.FloatRange(0, 86_400), default=30.0, show_default=True,
+@click.option("--drain", "drain_s", metavar="SECONDS", type=click.FloatRange(0), default=30.0, show_default=True,
               help="How long handlers may go on after a stop was asked for.")  # fmt: skip
 @click.option(
     "--log-level", type=click.Choice(("debug", "info", "warning", "error")), default="info", show_default=True

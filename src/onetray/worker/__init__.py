@@ -26,6 +26,7 @@ from uuid_utils import uuid4
 from onetray import __version__
 from onetray.commands import Claim, Fail, Release, Report, Start, Succeed
 from onetray.errors import InvalidInput, OnetrayError
+from onetray.fields import seconds, whole
 from onetray.fleet import WorkerBeat
 from onetray.model import Assignment, Verdict
 from onetray.worker.children import Children
@@ -69,9 +70,9 @@ class Worker:
         self.held = Held()
         self._children = Children(path)
         self._state = "running"
-        self._stop = threading.Event()
-        self._hurry = threading.Event()
-        self._closed = threading.Event()
+        self._asked = 0
+        """How often a stop was asked for. A plain number: a signal handler must wait for no lock."""
+        self._closed = False
         self._closing = threading.Lock()
 
     def start(self) -> None:
@@ -98,24 +99,26 @@ class Worker:
         """Work until a stop is asked for, by a signal or from another thread."""
         self.start()
         try:
-            while not self._stop.wait(1.0):
-                pass
+            while not self._asked:
+                time.sleep(0.05)
         finally:
             self.stop()
 
     def ask_to_stop(self) -> None:
         """Stop gracefully; asked a second time, at once. Safe in a signal handler."""
-        (self._hurry if self._stop.is_set() else self._stop).set()
+        self._asked += 1
+
+    @property
+    def _in_a_hurry(self) -> bool:
+        return self._asked > 1
 
     def stop(self, *, hurry: bool = False) -> None:
         """Stop claiming, let handlers end, give back the rest unharmed, and report all of it."""
-        if hurry:
-            self._hurry.set()
-        self._stop.set()
+        self._asked = max(self._asked, 2 if hurry else 1)
         with self._closing:
-            if not self._closed.is_set():
+            if not self._closed:
                 self._shut_down()
-                self._closed.set()
+                self._closed = True
 
     def _shut_down(self) -> None:
         until = time.monotonic() + self.config.drain_s
@@ -124,13 +127,13 @@ class Worker:
         self._claimer.join(1.0)
         self._give_back(self.floor.take_back(), "its worker stops")
         self._quietly(self._register)
-        while not self._hurry.is_set() and not self.floor.wait_until_idle(min(until, time.monotonic() + 0.2)):
+        while not self._in_a_hurry and not self.floor.wait_until_idle(min(until, time.monotonic() + 0.2)):
             if time.monotonic() >= until:
                 break
         self._stop_handlers()
         self._claimer.join(5.0)
         self._give_back(self.floor.take_back(), "its worker stops")
-        if not self.outbox.close(1.0 if self._hurry.is_set() else max(5.0, self.config.drain_s)):
+        if not self.outbox.close(1.0 if self._in_a_hurry else max(5.0, self.config.drain_s)):
             logger.error("some reports were not answered: their leases will run out")
         self._pulse.stop()
         if self._janitor is not None:
@@ -146,7 +149,7 @@ class Worker:
             return
         for run in list(self.floor.running):
             run.ask_to_stop(STOPPING)
-        if not self.floor.wait_until_idle(time.monotonic() + (0.2 if self._hurry.is_set() else CANCEL_S)):
+        if not self.floor.wait_until_idle(time.monotonic() + (0.2 if self._in_a_hurry else CANCEL_S)):
             left = list(self.floor.running)
             logger.warning("given back while the handler still runs: %s", ", ".join(map(repr, left)))
             for run in left:
@@ -245,10 +248,8 @@ def _config(settings: dict[str, Any]) -> WorkerConfig:
             raise InvalidInput(f"a worker has no setting {name!r}; it has: {', '.join(known)}", field=name)
     queues = settings.get("queues", WorkerConfig.queues)
     config = WorkerConfig(**{**settings, "queues": tuple(queues.split(",") if isinstance(queues, str) else queues)})
-    if not isinstance(config.concurrency, int) or not 1 <= config.concurrency <= 10_000:
-        raise InvalidInput("concurrency must be a whole number from 1 to 10,000", field="concurrency")
-    if not 0 <= config.drain_s <= 86_400:
-        raise InvalidInput("drain_s must be seconds, from 0 to a day", field="drain_s")
+    whole(config.concurrency, "concurrency", 1, 10_000)
+    seconds(config.drain_s, "drain_s")
     if not config.queues:
         raise InvalidInput("a worker needs a queue to claim from", field="queues")
     return config

@@ -7,12 +7,12 @@ ends with its parent.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
 import os
 import queue
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -23,12 +23,14 @@ from onetray.commands import Fail, Pause, Release, Report, Succeed
 from onetray.context import Saved, TaskContext
 from onetray.model import Assignment, Policy
 from onetray.worker.attempt import attempt, call, drive
-from onetray.worker.floor import enter
+from onetray.worker.lifespan import Lifespan
 from onetray.worker.locate import locate
 
 if TYPE_CHECKING:
     from onetray.app import Onetray
 
+PATIENCE_S = 5.0
+"""How long the lifespan may take to end."""
 FIELDS: dict[type[Report], tuple[str, ...]] = {
     Succeed: ("result",),
     Fail: ("message", "error_class", "retryable", "reason_code", "stage", "detail", "retry_after_s"),
@@ -45,13 +47,17 @@ class Pipes:
         self._in = os.fdopen(from_parent, "rb")
         self._out = os.fdopen(to_parent, "wb", buffering=0)
         self._writing = threading.Lock()
-        self.heard: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self.heard: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self.busy = False
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
         for line in self._in:
             self.heard.put(orjson.loads(line))
-        # The parent is gone: nobody wants the work any more.
+        # The parent is gone, or wants no more: what still runs here is nobody's.
+        self.heard.put(None)
+        if not self.busy:
+            time.sleep(PATIENCE_S)
         os._exit(1)
 
     def send(self, message: dict[str, Any]) -> None:
@@ -109,6 +115,8 @@ class ChildDesk:
         with self._asking:
             self._pipes.send({"ask": name, "args": list(args)})
             answer = self._pipes.heard.get()
+        if answer is None:
+            raise RuntimeError("the worker is gone")
         if "error" in answer:
             raise RuntimeError(answer["error"])
         return answer["answer"]
@@ -120,10 +128,8 @@ class Room:
     def __init__(self, app: Onetray, pipes: Pipes) -> None:
         self._app, self._pipes = app, pipes
         self._loop = asyncio.new_event_loop()
-        self._lifespan = contextlib.AsyncExitStack()
-        self._resources = None
-        if app.lifespan_of is not None:
-            self._resources = self._loop.run_until_complete(enter(self._lifespan, app.lifespan_of))
+        self._lifespan = Lifespan(app.lifespan_of)
+        self._resources = self._loop.run_until_complete(self._lifespan.begin())
 
     def attempt(self, told: dict[str, Any]) -> Report | None:
         desk, task = ChildDesk(self._pipes, self._resources), self._app.tasks[told["kind"]]
@@ -135,6 +141,9 @@ class Room:
         )  # fmt: skip
         return self._loop.run_until_complete(steps) if is_async else drive(steps)
 
+    def close(self) -> None:
+        self._loop.run_until_complete(self._lifespan.end())
+
     async def _call_here(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         given = function(*args, **kwargs)
         return self._loop.run_until_complete(given) if inspect.isawaitable(given) else given
@@ -143,8 +152,11 @@ class Room:
 def main(app_path: str, from_parent: int, to_parent: int) -> None:
     pipes = Pipes(from_parent, to_parent)
     room = Room(locate(app_path), pipes)
-    while True:
-        pipes.send({"end": _written(room.attempt(pipes.heard.get()["run"]))})
+    while (message := pipes.heard.get()) is not None:
+        pipes.busy = True
+        pipes.send({"end": _written(room.attempt(message["run"]))})
+        pipes.busy = False
+    room.close()
 
 
 def _written(report: Report | None) -> dict[str, Any]:

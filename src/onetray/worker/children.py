@@ -30,6 +30,9 @@ ASKED = ("last_checkpoint", "inputs", "config", "answer", "results_of", "created
 """What a child may ask its parent for."""
 
 
+LEAVE_S = 3.0
+
+
 class Child:
     """One process that runs handlers of one app."""
 
@@ -62,8 +65,15 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
 
-    def end(self) -> str:
-        """Wait for its end, and say how it died."""
+    def dismiss(self) -> None:
+        """Tell it that there is nothing more to do."""
+        self._out.close()
+
+    def end(self, patience_s: float = 0) -> str:
+        """Wait for its end, kill it when it takes too long, and say how it died."""
+        if patience_s:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(patience_s)
         self.kill()
         code = self.process.wait()
         self._out.close()
@@ -141,10 +151,13 @@ class Children:
             self._idle.append(child)
 
     def close(self) -> None:
+        """Let idle ones end their lifespans; kill the rest."""
         with self._lock:
-            children, self._all, self._idle = self._all, set(), []
+            children, idle, self._all, self._idle = self._all, self._idle, set(), []
+        for child in idle:
+            child.dismiss()
         for child in children:
-            child.end()
+            child.end(LEAVE_S if child in idle else 0)
 
 
 def _told(run: Run) -> dict[str, Any]:

@@ -14,12 +14,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from onetray.commands import Report
+from onetray.commands import Release, Report
 from onetray.declared import ASYNC, PROCESS
 from onetray.worker.attempt import attempt, call, drive, failure
-from onetray.worker.run import LOST
+from onetray.worker.lifespan import Lifespan
 
 if TYPE_CHECKING:
     from onetray.app import Onetray
@@ -46,14 +47,17 @@ class Floor:
         self._threads: list[threading.Thread] = []
         self._idle = 0
         self._for_threads: queue.SimpleQueue[Run | None] = queue.SimpleQueue()
-        self._lifespan = contextlib.AsyncExitStack()
-        self._handles: set[asyncio.Task[None]] = set()
+        self._lifespan = Lifespan(app.lifespan_of)
+        self._handles: dict[asyncio.Task[Report | None], Run] = {}
 
     def open(self) -> None:
         """Start the loop, and what the app's lifespan brings."""
         self._loop_thread.start()
-        if self._app.lifespan_of is not None:
-            self.resources = self.on_loop(enter(self._lifespan, self._app.lifespan_of))
+        try:
+            self.resources = self.on_loop(self._lifespan.begin())
+        except BaseException:
+            self._end_loop(1.0)
+            raise
 
     def on_loop(self, coroutine: Any) -> Any:
         """Run a coroutine on the loop, from another thread, and wait for it."""
@@ -63,13 +67,18 @@ class Floor:
         """End the lifespan and the loop. Threads whose handlers do not stop are left: they are daemons."""
         for _ in self._threads:
             self._for_threads.put(None)
-        ending = asyncio.run_coroutine_threadsafe(self._lifespan.aclose(), self.loop)
+        ending = asyncio.run_coroutine_threadsafe(self._lifespan.end(), self.loop)
         try:
             ending.result(patience_s)
         except Exception:
             logger.exception("the lifespan did not end well")
+        self._end_loop(patience_s)
+
+    def _end_loop(self, patience_s: float) -> None:
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._loop_thread.join(patience_s)
+        if not self._loop_thread.is_alive():
+            self.loop.close()
 
     def _run_loop(self) -> None:
         asyncio.set_event_loop(self.loop)
@@ -93,10 +102,12 @@ class Floor:
 
     def _fill(self) -> None:
         on_loop: list[Run] = []
+        stopped: list[Run] = []
         with self._lock:
             while self.waiting and len(self.running) < self.concurrency:
                 run = self.waiting.popleft()
-                if run.stop == LOST:
+                if run.stop is not None:
+                    stopped.append(run)
                     continue
                 self.running.add(run)
                 run.resources = self.resources
@@ -104,6 +115,9 @@ class Floor:
                     on_loop.append(run)
                 else:
                     self._to_thread(run)
+        for run in stopped:
+            run.over = True
+            self._ended(run, Release(reason=run.stop, **run.ticket()))
         if on_loop:
             self._call_on_loop(self._begin, on_loop)
 
@@ -129,20 +143,27 @@ class Floor:
     def _begin(self, runs: list[Run]) -> None:
         for run in runs:
             handle = self.loop.create_task(self._on_loop(run))
-            self._handles.add(handle)
-            handle.add_done_callback(self._handles.discard)
-            run.interrupt = lambda handle=handle: self._call_on_loop(handle.cancel)  # type: ignore[misc]
+            self._handles[handle] = run
+            handle.add_done_callback(self._off_loop)
+            run.interrupt = partial(self._call_on_loop, handle.cancel)
+            if run.stop is not None:
+                handle.cancel()
 
-    async def _on_loop(self, run: Run) -> None:
-        try:
-            if run.assignment.policy.durable_start and not await asyncio.to_thread(run.start_durably):
-                self._done(run, None)
-                return
-            run.begin()
-            report = await attempt(self._app, run.task, run.ctx, call, run.ticket(), run.more)
-        except BaseException as e:
-            # A cancel that came before the first step, or a bug here: the task must not stay without a report.
-            report = failure(e, run.ticket())
+    async def _on_loop(self, run: Run) -> Report | None:
+        if run.assignment.policy.durable_start and not await asyncio.to_thread(run.start_durably):
+            return None
+        run.begin()
+        return await attempt(self._app, run.task, run.ctx, call, run.ticket(), run.more)
+
+    def _off_loop(self, handle: asyncio.Task[Report | None]) -> None:
+        run = self._handles.pop(handle)
+        if handle.cancelled():
+            # Before its first step, or while its start was written: its handler was never called.
+            report: Report | None = Release(reason=run.stop or "cancelled", **run.ticket())
+        elif (error := handle.exception()) is not None:
+            report = failure(error, run.ticket())
+        else:
+            report = handle.result()
         self._done(run, report)
 
     # In threads.
@@ -192,10 +213,3 @@ class Floor:
                     return False
                 self.changed.wait(min(left, 0.1))
         return True
-
-
-async def enter(stack: contextlib.AsyncExitStack, lifespan: Callable[[], Any]) -> Any:
-    """Enter a lifespan: a generator function, async or not."""
-    if inspect.isasyncgenfunction(lifespan):
-        return await stack.enter_async_context(contextlib.asynccontextmanager(lifespan)())
-    return stack.enter_context(contextlib.contextmanager(lifespan)())

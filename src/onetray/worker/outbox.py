@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from onetray.commands import Fail, Report, Start, Succeed
-from onetray.errors import Unavailable
+from onetray.errors import Conflict, InvalidInput, NotFound, OnetrayError, Unavailable
 from onetray.model import Verdict
 
 if TYPE_CHECKING:
@@ -25,8 +25,12 @@ logger = logging.getLogger("onetray.worker")
 
 START_AFTER_S = 0.05
 """A handler that runs for longer has its start sent by itself."""
+SAY_AFTER_S = 0.1
+"""What a handler says while it runs waits for so long at most."""
 AT_ONCE = 500
 LONGEST_WAIT_S = 2.0
+TRIES = 5
+"""How often a report is sent that the database refuses for a reason of its own."""
 
 
 class Letter(NamedTuple):
@@ -40,10 +44,10 @@ class Outbox:
         self._engine, self._answered = engine, answered
         self._letters: deque[Letter] = deque()
         self._saying: dict[int, Run] = {}
+        self._say_at = 0.0
         self._starts: deque[tuple[float, Run]] = deque()
         self._ready = threading.Condition()
         self._closing = self._given_up = False
-        self._sending = False
         self.beats_wanted: set[Run] = set()
         self._thread = threading.Thread(target=self._work, name="onetray-outbox", daemon=True)
 
@@ -66,8 +70,10 @@ class Outbox:
     def say(self, run: Run) -> None:
         """Its log or its progress has something new."""
         with self._ready:
+            if not self._saying:
+                self._say_at = time.monotonic() + SAY_AFTER_S
+                self._ready.notify()
             self._saying[id(run)] = run
-            self._ready.notify()
 
     def wants_a_beat(self, run: Run) -> None:
         self.beats_wanted.add(run)
@@ -86,10 +92,7 @@ class Outbox:
             batch = self._next()
             if not batch:
                 return
-            try:
-                self._send(batch)
-            except Exception:
-                logger.exception("%d reports could not be sent; their leases will run out", len(batch))
+            self._send(batch)
 
     def _next(self) -> list[Letter]:
         with self._ready:
@@ -97,7 +100,13 @@ class Outbox:
                 batch = self._gather()
                 if batch or self._closing:
                     return batch
-                self._ready.wait(max(0.0, self._starts[0][0] - time.monotonic()) if self._starts else None)
+                self._ready.wait(self._until_next())
+
+    def _until_next(self) -> float | None:
+        times = [self._starts[0][0]] if self._starts else []
+        if self._saying:
+            times.append(self._say_at)
+        return max(0.0, min(times) - time.monotonic()) if times else None
 
     def _gather(self) -> list[Letter]:
         """What has to be sent now: starts that are due, then what handlers said, then how they ended."""
@@ -107,7 +116,9 @@ class Outbox:
             if not run.over and not run.start_sent and run.stop is None:
                 run.start_sent = True
                 batch.append(Letter(run, Start(**run.ticket()), None))
-        saying, self._saying = self._saying, {}
+        saying: dict[int, Run] = {}
+        if self._letters or self._closing or now >= self._say_at:
+            saying, self._saying = self._saying, saying
         for run in saying.values():
             batch += [Letter(run, command, None) for command in run.to_say()]
             if run.has_more_to_say:
@@ -124,27 +135,45 @@ class Outbox:
         return batch
 
     def _send(self, batch: list[Letter]) -> None:
-        wait, away = 0.05, False
+        """Send a batch until all of it is answered."""
+        wait, away, tries = 0.05, False, 0
         while batch:
-            verdicts = self._engine.run([letter.command for letter in batch])
+            verdicts = self._run(batch)
             again: list[Letter] = []
+            tries += 1
             for letter, verdict in zip(batch, verdicts, strict=True):
-                if isinstance(verdict.error, Unavailable) and not self._given_up:
+                if self._may_work_later(verdict.error, tries):
                     again.append(letter)
                 else:
                     self._tell(letter, verdict)
             if again and not away:
                 away = True
-                logger.warning("%d reports wait for the database: %s", len(again), verdicts[-1].error)
+                logger.warning("%d reports have to wait: %s", len(again), verdicts[-1].error)
             elif away and not again:
-                logger.info("the database is back: reports that waited were sent")
+                logger.info("the reports that had to wait were sent")
             batch = again
             if batch:
                 time.sleep(wait)
                 wait = min(2 * wait, LONGEST_WAIT_S)
 
+    def _run(self, batch: list[Letter]) -> list[Verdict]:
+        try:
+            return self._engine.run([letter.command for letter in batch])
+        except Exception as e:
+            logger.exception("%d reports broke the engine", len(batch))
+            return [Verdict(error=OnetrayError(f"the engine broke: {e!r}"))] * len(batch)
+
+    def _may_work_later(self, error: OnetrayError | None, tries: int) -> bool:
+        """Whether to send a report again: the database is away, or refused it for a reason that may pass."""
+        if error is None or self._given_up or isinstance(error, InvalidInput | Conflict | NotFound):
+            return False
+        return isinstance(error, Unavailable) or tries < TRIES
+
     def _tell(self, letter: Letter, verdict: Verdict) -> None:
-        if letter.told is not None:
-            letter.told(verdict)
-        else:
-            self._answered(letter.run, letter.command, verdict)
+        try:
+            if letter.told is not None:
+                letter.told(verdict)
+            else:
+                self._answered(letter.run, letter.command, verdict)
+        except Exception:
+            logger.exception("the answer to %s of %r could not be taken", letter.command.verb, letter.run)

@@ -89,7 +89,8 @@ class Pulse:
 
     def _renew(self, due: list[tuple[Lease, list[Run]]], now: float) -> None:
         """One heartbeat for each claim, all in one call. Each is sent in the name of one task of it."""
-        speakers = [runs[0] for _, runs in due]
+        # By one whose report is not under way: that would end before the heartbeat.
+        speakers = [next((run for run in runs if not run.over), runs[0]) for _, runs in due]
         verdicts = self._engine.run([Beat(**run.ticket()) for run in speakers])
         for (lease, runs), speaker, verdict in zip(due, speakers, verdicts, strict=True):
             if verdict.error is None:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import psycopg
+
 from onetray import points
 from onetray.clock import VirtualClock
 from onetray.commands import Fail, Start, Submit, Succeed
@@ -128,3 +130,11 @@ def _treat(engine: Engine, a: Assignment, number: int, told: Callable[..., None]
     else:
         engine.succeed(a, number)
         told("succeed", a.id, a.fence)
+
+
+def submits_and_dies(url: str, ledger_path: str) -> None:
+    """Submit inside a transaction of its own, note the answer, and die before the commit."""
+    with Engine.open(url) as engine, psycopg.connect(url) as connection:
+        receipt = engine.submit("mail", idempotency_key="k", connection=connection)
+        Ledger(ledger_path).write("submitted", receipt.id)
+        os.kill(os.getpid(), signal.SIGKILL)

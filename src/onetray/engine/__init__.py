@@ -21,6 +21,7 @@ from onetray.engine.batch import carry_out
 from onetray.engine.besideface import BesideVerbs, receipt, ticket_of
 from onetray.engine.committer import Committer
 from onetray.engine.flowface import FlowVerbs, made
+from onetray.engine.guest import must_be_submits, submit_within
 from onetray.engine.moves import RESCHEDULED
 from onetray.engine.scope import Scope
 from onetray.errors import InvalidInput, NotFound, OnetrayError, TooLarge, Unavailable, UnknownVerb, shown
@@ -93,8 +94,11 @@ class Engine(FlowVerbs, BesideVerbs):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def run(self, commands: Sequence[c.Command]) -> list[Verdict]:
-        """Carry out commands, in as few transactions as fit, and answer each in its place."""
+    def run(self, commands: Sequence[c.Command], *, connection: Any = None) -> list[Verdict]:
+        """Carry out commands, in as few transactions as fit, and answer each in its place.
+
+        With a psycopg connection of yours: inside its transaction. Then they may only be submits.
+        """
         limits = self.config.limits
         if not isinstance(commands, Sequence):
             raise InvalidInput(f"commands must be a list, not {type(commands).__name__}", field="commands")
@@ -102,6 +106,8 @@ class Engine(FlowVerbs, BesideVerbs):
             raise TooLarge(
                 f"a batch has at most {limits.batch} commands, not {len(commands)}", field="batch", limit=limits.batch
             )
+        if connection is not None:
+            must_be_submits(commands)
         refused: dict[int, Verdict] = {}
         for i, command in enumerate(commands):
             try:
@@ -109,17 +115,25 @@ class Engine(FlowVerbs, BesideVerbs):
             except OnetrayError as e:
                 refused[i] = Verdict(error=e)
         good = [c for i, c in enumerate(commands) if i not in refused] if refused else commands
-        chunk = self.config.chunk
-        verdicts: list[Verdict] = []
-        for start in range(0, len(good), chunk):
-            verdicts += self._committer.carry_out(good[start : start + chunk])
+        verdicts = self._commit(good) if connection is None else self._submit_within(connection, good)
         for i, verdict in refused.items():
             verdicts.insert(i, verdict)
         return verdicts
 
-    def call(self, command: c.Command) -> Any:
+    def _commit(self, commands: Sequence[c.Command]) -> list[Verdict]:
+        chunk = self.config.chunk
+        verdicts: list[Verdict] = []
+        for start in range(0, len(commands), chunk):
+            verdicts += self._committer.carry_out(commands[start : start + chunk])
+        return verdicts
+
+    def _submit_within(self, connection: object, commands: Sequence[c.Command]) -> list[Verdict]:
+        self._committer.must_not_have_forked()
+        return submit_within(self.store, connection, commands, self._chance, self.config)
+
+    def call(self, command: c.Command, *, connection: Any = None) -> Any:
         """Carry out one command: its value, or its error raised."""
-        return self.run([command])[0].unwrap()
+        return self.run([command], connection=connection)[0].unwrap()
 
     def do(self, verb: str, **fields: Any) -> Any:
         """Carry out a command by the name of its verb."""
@@ -127,8 +141,9 @@ class Engine(FlowVerbs, BesideVerbs):
 
     # The verbs, one call each. Many at once: `run`.
 
-    def submit(self, kind: str, payload: Any = None, **fields: Any) -> Receipt:
-        return receipt(self.call(c.Submit(kind=kind, payload=payload, **fields)))
+    def submit(self, kind: str, payload: Any = None, *, connection: Any = None, **fields: Any) -> Receipt:
+        """Submit a task. With a psycopg connection of yours: it exists exactly when your transaction commits."""
+        return receipt(self.call(c.Submit(kind=kind, payload=payload, **fields), connection=connection))
 
     def claim(self, queue: str = "default", *, worker: str, limit: int = 1, **fields: Any) -> list[Assignment]:
         claimed: list[Assignment] = self.call(c.Claim(queue=queue, worker=worker, limit=limit, **fields))

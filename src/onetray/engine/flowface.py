@@ -34,13 +34,15 @@ class FlowVerbs:
 
     if TYPE_CHECKING:
 
-        def call(self, command: Command) -> Any: ...
+        def call(self, command: Command, *, connection: Any = None) -> Any: ...
 
         def _read(self, name: str, **params: Any) -> Rows: ...
 
-    def submit_flow(self, name: str, stages: Sequence[StageSpec] = (), **fields: Any) -> Placed:
-        """Submit a flow, whole or to be grown."""
-        return _placed(self.call(f.SubmitFlow(name=name, stages=list(stages), **fields)))
+    def submit_flow(
+        self, name: str, stages: Sequence[StageSpec] = (), *, connection: Any = None, **fields: Any
+    ) -> Placed:
+        """Submit a flow, whole or to be grown. With a psycopg connection of yours: inside its transaction."""
+        return _placed(self.call(f.SubmitFlow(name=name, stages=list(stages), **fields), connection=connection))
 
     def add_stage(self, flow: str, stage: StageSpec, **fields: Any) -> Placed:
         return _placed(self.call(f.AddStage(flow, stage=stage, **fields)))

@@ -12,7 +12,7 @@ from itertools import repeat
 from typing import Any, Protocol
 
 from onetray.clock import Clock
-from onetray.errors import MigrationNeeded
+from onetray.errors import InvalidInput, MigrationNeeded
 from onetray.flowmodel import FlowRow
 from onetray.machine import Transition
 from onetray.model import Row
@@ -90,6 +90,14 @@ class Tx(Protocol):
     def new_leases(self, count: int) -> list[int]: ...
 
 
+class Guest(Protocol):
+    """A transaction of somebody else's, in which jobs may be submitted."""
+
+    def savepoint(self) -> AbstractContextManager[Tx]:
+        """A part of it that leaves nothing behind when it raises."""
+        ...
+
+
 class Snapshot(Protocol):
     """The database as it stood at one moment. Nothing can be changed through it."""
 
@@ -118,6 +126,10 @@ class Store(ABC):
 
     @abstractmethod
     def transaction(self) -> AbstractContextManager[Tx]: ...
+
+    def borrow(self, connection: object) -> Guest:
+        """The transaction that is open on a connection of the caller's."""
+        raise InvalidInput("a submit inside your own transaction needs PostgreSQL: leave it out", field="connection")
 
     @abstractmethod
     def read(self, name: str, /, **params: Any) -> Rows:

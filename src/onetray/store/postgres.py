@@ -28,6 +28,7 @@ try:
     from psycopg.rows import dict_row
     from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
+    from onetray.store.borrowed import PLACE, Borrowed, borrow
     from onetray.store.listen import CHANNEL, Listener
 except ImportError as e:  # pragma: no cover
     raise MissingExtra("PostgreSQL needs psycopg: pip install 'onetray[postgres]'") from e
@@ -64,7 +65,8 @@ class PostgresStore(Store):
         patience_s: float = 60.0,
         reset: Callable[[Connection[Any]], None] | None = None,
     ) -> None:
-        self.url, self._pooler, self.patience_s = url, pooler, patience_s
+        self.url, self.pooler, self.patience_s = url, pooler, patience_s
+        self._place: tuple[Any, ...] | None = None
         self.low_water: dict[int, LowWater] = {}
         self.lease_keys: deque[int] = deque()
         self._local = threading.local()
@@ -135,6 +137,15 @@ class PostgresStore(Store):
         points.hit("committed")
         if tx.rings:
             self.announce()
+
+    def borrow(self, connection: object) -> Borrowed:
+        return borrow(self, connection)
+
+    def place(self, again: bool = False) -> tuple[Any, ...]:
+        """Which database on which server this is. It may be another after a restart."""
+        if self._place is None or again:
+            self._place = self._fetch(PLACE, {})[0]
+        return self._place
 
     def _took_effect(self, xid: str, witness: Witness | None) -> bool:
         """Ask the database what became of a transaction whose COMMIT was not answered."""
@@ -241,7 +252,7 @@ class PostgresStore(Store):
             connection.execute(f"NOTIFY {CHANNEL}")
 
     def ear(self) -> Listener | None:
-        return None if self._pooler else Listener(self.url)
+        return None if self.pooler else Listener(self.url)
 
     def close(self) -> None:
         self._pool.close()

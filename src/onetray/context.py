@@ -156,6 +156,7 @@ class TaskContext:
 
     def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
         """Say how far it is. The last word counts; it is written soon, with others."""
+        number: Any
         for number in (done, 0 if total is None else total):
             if not isinstance(number, int | float) or not 0 <= number < math.inf:
                 raise ValueError(f"progress is told in numbers, 0 or more, not {number!r}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -127,6 +128,21 @@ def test_a_second_submit_of_a_key_waits_for_the_end_of_the_first(
     (receipt,) = said
     assert receipt.repeated == (receipt.id == first.id) == (ends == "commit")
     assert [t.id for t in engine.tasks()] == [receipt.id]
+
+
+def test_many_transactions_with_one_key_make_one_job(engine: Engine, url: str) -> None:
+    together = threading.Barrier(16)
+
+    def one(_: int) -> tuple[str | None, bool]:
+        with psycopg.connect(url) as own:
+            together.wait(30)
+            receipt = engine.submit("mail", unique_key="k", connection=own)
+        return receipt.id, receipt.repeated
+
+    with ThreadPoolExecutor(16) as pool:
+        said = list(pool.map(one, range(16)))
+    assert len({id_ for id_, _ in said}) == counts(engine)["task"] == 1
+    assert sum(not repeated for _, repeated in said) == 1
 
 
 def _waits_for(engine: Engine, who: Own, whom: Own) -> bool:
@@ -321,6 +337,23 @@ def test_a_transaction_that_may_only_read_is_refused_and_stays_usable(engine: En
 def test_a_connection_to_another_database_is_refused(engine: Engine, own: Own, pg_url: str) -> None:
     with psycopg.connect(pg_url) as elsewhere:
         refused(engine, elsewhere, "another database")
+
+
+def test_a_connection_in_a_pipeline_is_refused(engine: Engine, own: Own) -> None:
+    own.rollback()
+    with own.pipeline():
+        refused(engine, own, "pipeline")
+    engine.submit("mail", connection=own)
+
+
+def test_an_engine_that_was_closed_submits_nothing(engine: Engine, own: Own, url: str) -> None:
+    closed = Engine(PostgresStore(url))
+    closed.submit("mail")
+    closed.close()
+    with pytest.raises(Unavailable, match="closed"):
+        closed.submit("mail", connection=own)
+    own.commit()
+    assert counts(engine)["task"] == 1
 
 
 def test_a_closed_connection_is_refused(engine: Engine, own: Own) -> None:

@@ -111,6 +111,7 @@ def params_of(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
     """Parameters with which a statement finds `limit` rows, or all that it is asked for."""
     queue, kind = crowd.row
     keys = crowd.keys(limit)
+    taken = {"kind": [kind] * limit, "key": [f"key-{k - crowd.before + IDLE}" for k in keys]}
     every: dict[str, dict[str, Any]] = {
         "claim_any": {"queue": queue, "limit": limit, **START},
         "claim_kind": {"queue": queue, "kind": kind, "limit": limit},
@@ -134,7 +135,10 @@ def params_of(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
         "last_event_id": {},
         "outcomes_of_attempt": {"key": keys[0], "fence": 1},
         "prunable_jobs": {"before": FAR, "after": 0, "ns": None, "now": 0, "limit": limit},
-        "keys_taken": {"kind": [kind] * limit, "key": [f"key-{k - crowd.before + IDLE}" for k in keys]},
+        **dict.fromkeys(("keys_taken", "unique_held"), taken),
+        **{name: {**taken, "job": keys} for name in ("lock_unique", "take_unique", "point_key")},
+        **{name: {"keys": keys} for name in ("prune_unique_keys", "prune_labels")},
+        "copy_labels": {"to": 1, "of": keys[0]},
         "last_cursor": {"keys": keys},
     }  # fmt: skip
     return every[name] if name in every else of_flows(name, crowd, limit)
@@ -201,6 +205,7 @@ OTHERS = (
     "lock_tasks", "delete_ready", "take_ready", "renew_lease", "expired_leases", "due_now", "next_due", "next_expiry",
     "keys_of", "task_by_id", "logs_of", "events_of_task", "events_after", "end_of_window", "last_event_id",
     "outcomes_of_attempt", "prunable_jobs", "keys_taken", "last_cursor",
+    "lock_unique", "unique_held", "take_unique", "point_key", "prune_unique_keys", "prune_labels", "copy_labels",
 )  # fmt: skip
 FOR_FLOWS = (
     "lock_flows", "flows_of_ids", "flows_of_stages", "flows_of_tasks", "stages_by_key", "unended_stages", "next_stage",

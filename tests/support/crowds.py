@@ -61,6 +61,10 @@ FROM onetray.task AS t CROSS JOIN {{series}} WHERE t.key = :first"""
 _KEYS = f"""INSERT INTO onetray.idempotency (kind, key, job, body_hash, expires_at)
 SELECT t.kind, 'key-' || n.i, t.key + n.i, '', {FAR}
 FROM onetray.task AS t CROSS JOIN {{series}} WHERE t.key = :first"""
+_UNIQUE = """INSERT INTO onetray.unique_key (kind, key, job)
+SELECT t.kind, 'key-' || n.i, t.key + n.i FROM onetray.task AS t CROSS JOIN {series} WHERE t.key = :first"""
+_LABELS = """INSERT INTO onetray.label (job, name, value, ns)
+SELECT t.key + n.i, 'team', 'a', t.ns FROM onetray.task AS t CROSS JOIN {series} WHERE t.key = :first"""
 _LOGS = """INSERT INTO onetray.log (task, cursor, ts, attempt, level, line)
 SELECT :first + n.i, 1, 0, 1, 'info', 'a line' FROM {series}"""
 _LEASES = f"""INSERT INTO onetray.lease (key, ns, worker, expires_at, length, tasks, part)
@@ -114,7 +118,7 @@ def fill(url: str, idle: int, events: int = 0) -> int:
     first = _first_task(url)
     last = idle + CLAIMABLE - 1
     parts = [(_READY_TASKS, idle + 1, last), (_READY, idle + 1, last), (_EVENTS, idle + 1, last)]
-    parts += [(_KEYS, idle + 1, last), (_LOGS, idle + 1, last)]
+    parts += [(part, idle + 1, last) for part in (_KEYS, _UNIQUE, _LABELS, _LOGS)]
     if idle:
         parts = [(_IDLE, 1, idle), (_DUE, 1, idle), (_EVENTS, 1, min(events, idle)), (_LEASES, 1, LEASES), *parts]
     flows = first + last
@@ -157,6 +161,7 @@ def _run_postgres(url: str, texts: list[str], last: int) -> None:
         connection.execute("SET synchronous_commit = off")
         for table in (
             "task", "ready", "event", "due", "lease", "idempotency", "log", "flow", "stage", "dependency", "context",
+            "unique_key", "label",
         ):  # fmt: skip
             # Statistics come when the test wants them.
             connection.execute(f"ALTER TABLE onetray.{table} SET (autovacuum_enabled = false)".encode())

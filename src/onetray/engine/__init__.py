@@ -129,6 +129,8 @@ class Engine(FlowVerbs, BesideVerbs):
 
     def _submit_within(self, connection: object, commands: Sequence[c.Command]) -> list[Verdict]:
         self._committer.must_not_have_forked()
+        if self.wake.closed:
+            raise Unavailable("the engine is closed")
         return submit_within(self.store, connection, commands, self._chance, self.config)
 
     def call(self, command: c.Command, *, connection: Any = None) -> Any:

@@ -11,11 +11,12 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import psycopg
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
-from psycopg.pq import TransactionStatus
+from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
 from onetray.errors import GuardFailed, InvalidInput, StoreError, Unavailable
@@ -178,6 +179,8 @@ def borrow(store: PostgresStore, connection: object) -> Borrowed:
     status = lent.connection.info.transaction_status
     if status in _REFUSED:
         raise _refusal(_REFUSED[status])
+    if lent.connection.info.pipeline_status != PipelineStatus.OFF:
+        raise _refusal("it is in a pipeline, whose answers come later: leave that first")
     if status == TransactionStatus.IDLE and lent.connection.autocommit:
         raise _refusal("it commits each statement by itself: begin a transaction (`with connection.transaction():`)")
     try:
@@ -220,8 +223,10 @@ async def engine_submit_on(
     """Submit inside the transaction of an asynchronous connection. Its loop goes on meanwhile."""
     if not isinstance(connection, AsyncConnection):
         raise _refusal(f"it must be a psycopg.AsyncConnection, not {type(connection).__name__}")
-    lent = InLoop(connection, asyncio.get_running_loop())
-    work = asyncio.ensure_future(asyncio.to_thread(engine.run, commands, connection=lent))
+    loop = asyncio.get_running_loop()
+    lent = InLoop(connection, loop)
+    # A bare future and no task: a loop that ends cancels all its tasks, and would not wait for the thread.
+    work = loop.run_in_executor(None, partial(engine.run, commands, connection=lent))
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError:

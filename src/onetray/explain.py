@@ -77,6 +77,12 @@ class _Facts(NamedTuple):
     current_ord: int | None
     current_state: str | None
     flow_paused_by: str | None
+    kind: str
+    breaker_opened_at: int | None
+    breaker_until: int | None
+    breaker_probing: int | None
+    breaker_why: str | None
+    breaker_by: str | None
     now: int
 
     @property
@@ -129,6 +135,20 @@ def _blockers(f: _Facts, needs: Rows) -> Iterator[Blocker]:
             held_by=f.paused_by,
             facts={"queue": f.queue, "since": f.paused_at},
         )
+    if f.breaker_until is not None and f.now < f.breaker_until:
+        yield _breaker_open(f)
+
+
+def _breaker_open(f: _Facts) -> Blocker:
+    """When its time is over one task is let through to try: until then, or while that one is out, none."""
+    if f.breaker_probing:
+        message = (
+            f"one task of the kind {f.kind} is being tried, the others wait for what it says; before: {f.breaker_why}"
+        )
+    else:
+        message = f"the breaker of the kind {f.kind} is open: {f.breaker_why}"
+    facts = {"kind": f.kind, "since": f.breaker_opened_at, "probing": bool(f.breaker_probing), "why": f.breaker_why}
+    return Blocker("breaker_open", message, held_by=f.breaker_by, ends_at=f.breaker_until, facts=facts)
 
 
 def _held_back(f: _Facts, needs: Rows) -> Iterator[Blocker]:

@@ -158,6 +158,11 @@ TASK_DAMAGES = [
         "12 progress_known"),
     sql("checkpoint of nobody", "INSERT INTO onetray.checkpoint (task, at, attempt, body) "
         f"VALUES ({NOBODY}, 1, 1, '1')", "12 checkpoint_known"),
+    sql("breaker of nobody", f"INSERT INTO onetray.breaker (kind, recent) VALUES ({NOBODY}, '[]')", "12 breaker_known"),
+    sql("breaker that never ends", "INSERT INTO onetray.breaker (kind, recent, opened_at, why, opened_by) "
+        "SELECT min(key), '[]', 1, 'x', 'ann' FROM onetray.kind", "15 breaker_ends"),
+    sql("breaker that ends before it begins", "INSERT INTO onetray.breaker (kind, recent, opened_at, open_until, why, "
+        "opened_by) SELECT min(key), '[]', 2, 1, 'x', 'ann' FROM onetray.kind", "15 breaker_ends"),
     lease("done", f"tasks = '[{NOBODY}]'", "12 lease_known"),
     lease("done", "tasks = '{\"a\":1}'", "12 lease_readable"),
     sql("event of nobody", MOVE.format(id=LAST, entity=NOBODY, version=1, type="task.submitted", was="NULL",

@@ -332,6 +332,16 @@ STEPS: dict[str, tuple[str, Callable[[Engine, str], object]]] = {
     "worker_leave, namespace": ("namespace", lambda e, id_: e.worker_leave("w", namespace=NUL)),
     "workers, namespace": ("namespace", lambda e, id_: e.workers(namespace=NUL)),
     "workers, limit": ("limit", lambda e, id_: e.workers(limit=10_001)),
+    "open_breaker, kind": ("kind", lambda e, id_: e.open_breaker(NUL, for_s=1)),
+    "open_breaker, for_s": ("for_s", lambda e, id_: e.open_breaker("mail", for_s=0)),
+    "open_breaker, endless": ("for_s", lambda e, id_: e.open_breaker("mail", for_s=float("inf"))),
+    "open_breaker, by": ("by", lambda e, id_: e.open_breaker("mail", for_s=1, by="")),
+    "open_breaker, why": ("why", lambda e, id_: e.open_breaker("mail", for_s=1, why=LONG)),
+    "open_breaker, namespace": ("namespace", lambda e, id_: e.open_breaker("mail", for_s=1, namespace=NUL)),
+    "close_breaker, kind": ("kind", lambda e, id_: e.close_breaker("")),
+    "close_breaker, namespace": ("namespace", lambda e, id_: e.close_breaker("mail", namespace=NUL)),
+    "breakers, namespace": ("namespace", lambda e, id_: e.breakers(namespace=NUL)),
+    "breakers, limit": ("limit", lambda e, id_: e.breakers(limit=-1)),
     "run, commands": ("commands", lambda e, id_: e.run(c.Submit(kind="mail"))),  # type: ignore[arg-type]
 }
 

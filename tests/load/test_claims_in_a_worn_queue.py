@@ -87,7 +87,7 @@ def cost_from(engine: Engine, rank: int, task: int) -> Cost:
     store = engine.store
     assert isinstance(store, PostgresStore)
     (queue,) = store.low_water
-    params = {"queue": queue, "rank": rank, "task": task, "limit": 1}
+    params = {"queue": queue, "rank": rank, "task": task, "limit": 1, "past_breakers": 0}
     return on_postgres(store, store.book.statements["claim_any"], params, generic=False, warm=False)
 
 

@@ -113,8 +113,8 @@ def params_of(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
     keys = crowd.keys(limit)
     taken = {"kind": [kind] * limit, "key": [f"key-{k - crowd.before + IDLE}" for k in keys]}
     every: dict[str, dict[str, Any]] = {
-        "claim_any": {"queue": queue, "limit": limit, **START},
-        "claim_kind": {"queue": queue, "kind": kind, "limit": limit},
+        "claim_any": {"queue": queue, "limit": limit, "past_breakers": 0, **START},
+        "claim_kind": {"queue": queue, "kind": kind, "limit": limit, "past_breakers": 0},
         "heads_of_kind": {"queue": queue, "kind": kind, "limit": limit},
         "lock_tasks": {"keys": keys},
         "delete_ready": {"queue": [queue] * limit, "rank": crowd.ranks(limit), "key": keys},

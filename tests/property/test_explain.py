@@ -35,7 +35,7 @@ from tests.support.engines import engine_on
 PLAIN = Policy(jitter=False, backoff_base_s=10, lease_s=60)
 POLICIES = (
     PLAIN,
-    Policy(max_attempts=1, lease_s=20),
+    Policy(max_attempts=1, lease_s=20, breaker_failures=30, breaker_window_s=20, breaker_open_s=10),
     Policy(queue_ttl_s=30, lease_s=20, backoff_base_s=5),
     Policy(deadline_s=150, timeout_s=10, lease_s=20, on_exhaustion="fail"),
 )
@@ -176,6 +176,32 @@ def test_a_paused_queue_is_named_with_who_paused_it_and_since_when(engine: Engin
     assert engine.explain(task) == []
 
 
+def test_an_open_breaker_is_named_with_its_reason_and_its_end(engine: Engine, clock: VirtualClock) -> None:
+    task, later = submitted(engine), submitted(engine, delay_s=500)
+    engine.open_breaker("mail", for_s=60, by="ann", why="the server is down")
+    found = only(engine.explain(task))
+    assert (found.code, found.held_by, found.ends_at) == ("breaker_open", "ann", clock.now() + 60 * SECOND)
+    assert found.facts == {"kind": "mail", "since": clock.now(), "probing": False, "why": "the server is down"}
+    assert codes(engine.explain(later)) == ["delayed", "breaker_open"]
+    engine.close_breaker("mail")
+    assert engine.explain(task) == []
+
+
+def test_a_breaker_that_may_be_tried_blocks_nobody_and_one_that_is_being_tried_all_others(
+    engine: Engine, clock: VirtualClock
+) -> None:
+    tasks = [submitted(engine, PLAIN.with_(breaker_failures=1, breaker_open_s=7)) for _ in range(2)]
+    engine.open_breaker("mail", for_s=60)
+    clock.advance(60)
+    assert [engine.explain(t) for t in tasks] == [[], []]
+    assert [a.id for a in engine.claim(worker="wes", limit=9)] == tasks[:1]
+    found = only(engine.explain(tasks[1]))
+    assert (found.code, found.ends_at, found.facts["probing"]) == ("breaker_open", clock.now() + 7 * SECOND, True)
+    assert codes(engine.explain(tasks[0])) == ["assigned"]
+    clock.advance(7)
+    assert engine.explain(tasks[1]) == []
+
+
 def test_a_queued_task_that_is_neither_ready_nor_due_is_held(database_url: str, clock: VirtualClock) -> None:
     with ExitStack() as stack:
         engine = stack.enter_context(engine_on(database_url, clock))
@@ -233,6 +259,7 @@ def test_ten_thousand_tasks_are_explained_exactly_as_they_can_be_claimed(
     assert set(seen) == {
         "claimable", "assigned", "running", "cancel_requested", "blocked", "waiting_input", "succeeded", "failed",
         "cancelled", "dead_lettered", "delayed", "backing_off", "not_promoted", "queue_paused",
+        "breaker_open",
     }  # fmt: skip
     assert min(seen.values()) >= 10, seen
 
@@ -255,7 +282,14 @@ def wander(engine: Engine, clock: VirtualClock, chance: random.Random) -> list[s
         if chance.random() < 0.5:
             engine.do_due()
         (engine.pause_queue if chance.random() < 0.3 else engine.resume_queue)(chance.choice(QUEUES))
+        if chance.random() < 0.2:
+            engine.open_breaker(chance.choice(KINDS), for_s=chance.choice([0.5, 20]))
     engine.pause_queue(chance.choice(QUEUES), by="ann")
+    # None that may be tried: of such a kind every task might be the one, and a claim takes one.
+    for kind in KINDS:
+        engine.close_breaker(kind)
+    if chance.random() < 0.6:
+        engine.open_breaker(chance.choice(KINDS), for_s=60)
     return ids
 
 

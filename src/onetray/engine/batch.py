@@ -85,6 +85,7 @@ def within(
     about = [(i, c) for i, c in enumerate(commands) if isinstance(c, TaskCommand | FlowCommand)]
     if about:
         _about(scope, about, drafts, trusting)
+        scope.outcomes.write()
     new = [(i, c, spec) for i, spec in specs.items() if isinstance(c := commands[i], Submit)]
     if new:
         submit(scope, new)

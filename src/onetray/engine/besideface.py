@@ -1,4 +1,4 @@
-"""The engine's verbs and reads beside the lifecycle: progress, checkpoints, the registry of workers.
+"""The engine's verbs and reads beside the lifecycle: progress, checkpoints, the registry of workers, breakers.
 
 Owns nothing but their names, and the checks of what comes in past the committer.
 """
@@ -12,9 +12,10 @@ import orjson
 from onetray import commands as c
 from onetray.clock import SECOND
 from onetray.engine.flowface import made
-from onetray.fields import task_id, text
-from onetray.fleet import WorkerBeat, WorkerInfo, check_beat
-from onetray.model import Assignment, Receipt, TaskProgress
+from onetray.errors import NotFound
+from onetray.fields import seconds, task_id, text
+from onetray.fleet import Breaker, WorkerBeat, WorkerInfo, check_beat, state_of
+from onetray.model import Assignment, Policy, Receipt, TaskProgress
 
 if TYPE_CHECKING:
     from onetray.config import EngineConfig
@@ -96,6 +97,44 @@ class BesideVerbs:
             made(WorkerInfo, [*r[:10], *(tuple(orjson.loads(names)) for names in r[10:12]), r[12], r[6] > r[13]])
             for r in rows
         ]
+
+    def breakers(self, *, namespace: str = "default", limit: int = 1000) -> list[Breaker]:
+        """The breakers of all kinds that have failed, or were opened by hand, since they were first counted."""
+        return [_breaker(*r) for r in self._read("breakers", namespace=namespace, limit=limit)]
+
+    def open_breaker(
+        self, kind: str, *, for_s: float, by: str = "anonymous", why: str = "opened by hand", namespace: str = "default"
+    ) -> None:
+        """Let no task of a kind be claimed for a while. Then one is tried. What runs goes on."""
+        limits, names = self.config.limits, self.store.names
+        ns = names.intern_namespace(text(namespace, "namespace", limits.name_chars))
+        text(by, "by", limits.name_chars)
+        text(why, "why", limits.reason_chars)
+        seconds(for_s, "for_s", 0.001)
+        key = names.intern_kind(ns, text(kind, "kind", limits.name_chars))
+        with self.store.transaction() as tx:
+            until = tx.now + int(for_s * SECOND)
+            tx.query("open_breaker", kind=key, at=tx.now, until=until, by=by, why=why)
+
+    def close_breaker(self, kind: str, *, namespace: str = "default") -> None:
+        """Let tasks of a kind be claimed again, and forget the failures that were counted."""
+        limits, names = self.config.limits, self.store.names
+        text(kind, "kind", limits.name_chars)
+        ns = names.namespace(text(namespace, "namespace", limits.name_chars))
+        key = None if ns is None else names.kind(ns, kind)
+        if key is None:
+            raise NotFound(f"there is no kind {kind}", kind=kind)
+        with self.store.transaction() as tx:
+            tx.query("close_breakers", kinds=[key])
+
+
+def _breaker(
+    kind: str, recent: str, opened_at: int | None, until: int | None, probing: int, why: str | None, by: str | None,
+    policy: str, now: int,
+) -> Breaker:  # fmt: skip
+    since = now - int(Policy.from_body(policy).breaker_window_s * SECOND)
+    failures = sum(at >= since for at in orjson.loads(recent))
+    return Breaker(kind, state_of(until, probing, now), failures, opened_at, until, why, by)
 
 
 def _listed(names: tuple[str, ...]) -> str:

@@ -12,6 +12,7 @@ import orjson
 from onetray import points
 from onetray.clock import SECOND
 from onetray.commands import Claim
+from onetray.engine.breakers import pick_past_breakers
 from onetray.engine.moves import actor, once
 from onetray.engine.scope import Scope
 from onetray.lifecycle import ASSIGNED, HELD, TASK
@@ -39,7 +40,7 @@ def _claim(scope: Scope, command: Claim) -> list[Assignment]:
         kinds = [k for k in (names.kind(ns, name) for name in command.kinds) if k is not None]
         if not kinds:
             return []
-    picked = scope.tx.pick(queue, kinds, command.limit)
+    picked = scope.tx.pick(queue, kinds, command.limit) or pick_past_breakers(scope.tx, ns, queue, kinds, command.limit)
     return _assign(scope, command, ns, queue, picked) if picked else []
 
 

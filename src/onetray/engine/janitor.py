@@ -94,6 +94,7 @@ def _take_back(tx: Tx, scope_of: NewScope, before: int, leases: Rows, whole: boo
     taken = _expire(scope, before, [row for row in rows if row.lease in dead])
     if whole:
         tx.query("delete_leases", keys=sorted(dead))
+    scope.outcomes.write()
     return taken
 
 
@@ -178,6 +179,7 @@ def _deal_with(tx: Tx, scope_of: NewScope, due: Rows) -> None:
     for at, key, what, _ in due:
         if what not in OF_TASKS:
             _go_on(scope, at, key, what)
+    scope.outcomes.write()
 
 
 def _go_on(scope: Scope, at: int, key: int, what: str) -> None:

@@ -144,6 +144,7 @@ def succeed(scope: Scope, work: list[tuple[int, Succeed, Row]]) -> None:
     for state, those in held.items():
         if those:
             scope.tx.move(TASK.path(TASK.succeed, state), _succeeding(those, now))
+            scope.outcomes.succeeded([row for _, row in those])
     if scope.family.flows:
         more.count(scope, [(i, c, row) for i, c, row in work if verdicts[i].ok and not verdicts[i].value.repeated])
 
@@ -207,10 +208,11 @@ def _fail(scope: Scope, moves: Moves, command: Fail, row: Row) -> Verdict:
 
 def attempt_failed(scope: Scope, moves: Moves, row: Row, failure: Fail, reason: str) -> Row:
     """Open the next attempt, or end the task when none is left."""
-    policy = scope.policy(row)
-    if row.attempts < row.max_attempts:
-        if scope.doomed(row):
-            return cancelled_instead(scope, moves, failure, row)
+    policy, tries_left = scope.policy(row), row.attempts < row.max_attempts
+    if tries_left and scope.doomed(row):
+        return cancelled_instead(scope, moves, failure, row)
+    scope.outcomes.failed(row, failure.error_class)
+    if tries_left:
         wait = (
             backoff_us(policy, row.attempts, scope.chance)
             if failure.retry_after_s is None

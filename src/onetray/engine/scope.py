@@ -9,6 +9,7 @@ import random
 from typing import TYPE_CHECKING
 
 from onetray.config import Limits
+from onetray.engine.breakers import Outcomes
 from onetray.engine.family import Family
 from onetray.errors import NotFound
 from onetray.model import Policy, Row, Verdict
@@ -24,6 +25,7 @@ class Scope:
         self.chance = chance
         self.limits = limits
         self.family = Family(self)
+        self.outcomes = Outcomes(tx)
         self.drafts: Drafts | None = None
         """What the commands of the batch want to add to flows."""
         self.rows: dict[int, Row] = {}

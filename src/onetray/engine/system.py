@@ -51,9 +51,11 @@ def _expire(scope: Scope, moves: Moves, command: Expire, row: Row) -> Verdict:
         return accepted(
             command, bury(scope, moves, row, "infrastructure_failure", "fetch", error, after=command, by=by(command))
         )
-    if row.state == RUNNING and row.attempts >= row.max_attempts:
-        return accepted(command, _exhausted(scope, moves, command, row, error, "exhausted_retries"))
     never_started = row.state == ASSIGNED
+    if not never_started:
+        scope.outcomes.failed(row, "LeaseExpired")
+        if row.attempts >= row.max_attempts:
+            return accepted(command, _exhausted(scope, moves, command, row, error, "exhausted_retries"))
     wait = 0 if never_started else backoff_us(scope.policy(row), row.attempts, scope.chance)
     return accepted(command, _reopen(scope, moves, command, row, never_started, wait))
 
@@ -145,6 +147,7 @@ def _end_attempt(scope: Scope, moves: Moves, command: TimeOut, row: Row) -> Verd
     if scope.doomed(row):
         return accepted(command, _end(scope, moves, command, row, _why(row)))
     error = _timed_out(command)
+    scope.outcomes.failed(row, "Timeout")
     if row.attempts >= row.max_attempts:
         return accepted(command, _exhausted(scope, moves, command, row, error, "timeout"))
     wait = backoff_us(scope.policy(row), row.attempts, scope.chance)

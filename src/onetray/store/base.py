@@ -42,6 +42,8 @@ RINGS = frozenset(
         "open_ready",
         "insert_flow_note",
         "set_progress",
+        "close_breakers",
+        "open_breaker",
     }
 )
 """Statements that somebody may be waiting for. Moves and new tasks are such, too."""
@@ -75,8 +77,12 @@ class Tx(Protocol):
         """Lock flows in sorted order, before any of their tasks."""
         ...
 
-    def pick(self, queue: int, kinds: list[int] | None, limit: int) -> Rows:
-        """Lock claimable tasks, highest priority first, then oldest; skip what others have locked."""
+    def pick(self, queue: int, kinds: list[int] | None, limit: int, past_breakers: bool = False) -> Rows:
+        """Lock claimable tasks, highest priority first, then oldest; skip what others have locked.
+
+        Nothing is found while any breaker is open, unless the caller has taken out the kinds of those: so most
+        claims need not ask about breakers.
+        """
         ...
 
     def lock_request(self, ns: int, worker: str, request_key: str) -> None:

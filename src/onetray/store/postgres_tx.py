@@ -143,13 +143,13 @@ class PostgresTx:
         points.hit("flows_locked")
         return found
 
-    def pick(self, queue: int, kinds: list[int] | None, limit: int) -> Rows:
+    def pick(self, queue: int, kinds: list[int] | None, limit: int, past_breakers: bool = False) -> Rows:
         if kinds is None:
             found = self._pick_any(queue, limit)
         elif len(kinds) == 1:
-            found = self.query("claim_kind", queue=queue, kind=kinds[0], limit=limit)
+            found = self._pick_kind(queue, kinds[0], limit, past_breakers)
         else:
-            found = self._pick_kinds(queue, kinds, limit)
+            found = self._pick_kinds(queue, kinds, limit, past_breakers)
         if found:
             self._now = max(self.now, found[-1][-1])
         return found
@@ -159,7 +159,7 @@ class PostgresTx:
         # What this transaction itself has put before the mark counts too.
         self.lower_marks()
         if low.may_start_here():
-            found = self.query("claim_any", queue=queue, rank=low.rank, task=low.task, limit=limit)
+            found = self._claim_any(queue, low.rank, low.task, limit)
             # Short of the limit there may be something before the mark: a late commit, a requeue, a higher
             # priority. It is looked for at once unless looking was slow.
             if len(found) == limit or time.monotonic() - low.looked_at < low.rest_s():
@@ -172,13 +172,19 @@ class PostgresTx:
 
     def _pick_from_start(self, queue: int, limit: int, low: LowWater) -> Rows:
         began = time.monotonic()
-        found = self.query("claim_any", queue=queue, rank=_START[0], task=_START[1], limit=limit)
+        found = self._claim_any(queue, *_START, limit)
         low.looked_at = time.monotonic()
         low.cost_s = low.looked_at - began
         low.rank, low.task = (found[0][0], found[0][1]) if found else _START
         return found
 
-    def _pick_kinds(self, queue: int, kinds: list[int], limit: int) -> Rows:
+    def _claim_any(self, queue: int, rank: int, task: int, limit: int) -> Rows:
+        return self.query("claim_any", queue=queue, rank=rank, task=task, limit=limit, past_breakers=0)
+
+    def _pick_kind(self, queue: int, kind: int, limit: int, past_breakers: bool) -> Rows:
+        return self.query("claim_kind", queue=queue, kind=kind, limit=limit, past_breakers=int(past_breakers))
+
+    def _pick_kinds(self, queue: int, kinds: list[int], limit: int, past_breakers: bool) -> Rows:
         """Merge the kinds' heads without locking, then lock from each kind as many as it has in the merge."""
         heads = sorted(
             (rank, task, kind)
@@ -189,7 +195,7 @@ class PostgresTx:
         for kind in kinds:
             wanted = sum(1 for head in heads if head[2] == kind)
             if wanted:
-                found += self.query("claim_kind", queue=queue, kind=kind, limit=wanted)
+                found += self._pick_kind(queue, kind, wanted, past_breakers)
         return sorted(found)
 
     def lock_request(self, ns: int, worker: str, request_key: str) -> None:

@@ -101,10 +101,11 @@ class SqliteTx:
         points.hit("flows_locked")
         return rows
 
-    def pick(self, queue: int, kinds: list[int] | None, limit: int) -> Rows:
+    def pick(self, queue: int, kinds: list[int] | None, limit: int, past_breakers: bool = False) -> Rows:
+        given = {"queue": queue, "limit": limit, "past_breakers": int(past_breakers)}
         if kinds is None:
-            return self.query("claim_any", queue=queue, rank=-(2**31), task=0, limit=limit)
-        found = [self.query("claim_kind", queue=queue, kind=k, limit=limit) for k in kinds]
+            return self.query("claim_any", rank=-(2**31), task=0, **given)
+        found = [self.query("claim_kind", kind=k, **given) for k in kinds]
         return found[0] if len(found) == 1 else list(itertools.islice(merge(*found), limit))
 
     def lock_request(self, ns: int, worker: str, request_key: str) -> None:

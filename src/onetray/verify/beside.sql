@@ -1,4 +1,5 @@
--- What lies beside the tasks: idempotency keys, unique keys, labels, dead letters, logs, progress, checkpoints, due rows, leases.
+-- What lies beside the tasks: idempotency and unique keys, labels, dead letters, logs, progress, checkpoints, due rows,
+-- leases, breakers.
 
 -- pass: counts
 -- Not a pass over violations: how much there was to look at.
@@ -97,3 +98,13 @@ SELECT l.key AS lease, l.worker, l.tasks, NOT {key_list:l.tasks} AS lease_readab
 SELECT l.key AS lease, l.worker, j.value AS task, true AS lease_known
 FROM onetray.lease AS l, {keys_in:l.tasks}
 WHERE j.value > {last_key}
+
+-- pass: breakers
+-- check: 12 breaker_known: a breaker is that of a kind that is there
+-- check: 15 breaker_ends: a breaker that is open says since when, until when, why and by whom; a closed one nothing
+SELECT br.kind, br.opened_at, br.open_until, br.probing, br.why, br.opened_by, k.key IS NULL AS breaker_known,
+    CASE WHEN br.open_until IS NULL
+        THEN br.opened_at IS NOT NULL OR br.why IS NOT NULL OR br.opened_by IS NOT NULL OR br.probing <> 0
+        ELSE br.opened_at IS NULL OR br.why IS NULL OR br.opened_by IS NULL OR br.probing NOT IN (0, 1)
+            OR br.opened_at > br.open_until END AS breaker_ends
+FROM onetray.breaker AS br LEFT JOIN onetray.kind AS k ON k.key = br.kind

@@ -16,11 +16,12 @@ SELECT t.state, t.fence, t.attempts, t.max_attempts, t.run_at, t.created_at, t.f
     s.approval, s.due_at, c.name, c.ord, c.state,
     CASE WHEN f.state IS NULL THEN NULL ELSE (SELECT e.actor FROM onetray.event AS e WHERE e.entity = f.key
         AND e.type = :flow_paused ORDER BY e.id DESC LIMIT 1) END,
-    {clock}
+    k.name, br.opened_at, br.open_until, br.probing, br.why, br.opened_by, {clock}
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
     JOIN onetray.policy AS p ON p.key = t.policy LEFT JOIN onetray.lease AS l ON l.key = t.lease
     LEFT JOIN onetray.stage AS s ON s.key = t.stage LEFT JOIN onetray.flow AS f ON f.key = s.job
     LEFT JOIN onetray.stage AS c ON c.key = f.current
+    JOIN onetray.kind AS k ON k.key = t.kind LEFT JOIN onetray.breaker AS br ON br.kind = t.kind
 WHERE t.id = :id AND n.name = :namespace
 
 -- name: explain_flow

@@ -22,6 +22,7 @@ from onetray.engine.besideface import BesideVerbs, receipt, ticket_of
 from onetray.engine.committer import Committer
 from onetray.engine.flowface import FlowVerbs, made
 from onetray.engine.guest import must_be_submits, submit_within
+from onetray.engine.listing import Listings
 from onetray.engine.moves import RESCHEDULED
 from onetray.engine.scope import Scope
 from onetray.errors import InvalidInput, NotFound, OnetrayError, TooLarge, Unavailable, UnknownVerb, shown
@@ -41,7 +42,7 @@ _MORE = tuple(field.name for field in dataclass_fields(More))
 _VERBS = {**c.VERBS, **FLOW_VERBS}
 
 
-class Engine(FlowVerbs, BesideVerbs):
+class Engine(FlowVerbs, BesideVerbs, Listings):
     """One database, one set of verbs. Safe to use from any thread."""
 
     def __init__(

@@ -10,6 +10,7 @@ The files hold one text for both. What differs is filled in here:
     {from_batch} {using_batch} {join_batch}    where the batch is brought in. SQLite knows no DELETE … USING: such a
                      statement is run there once for each row
     {clock} {greatest} {json_object} {for_update…} {skip_locked…}
+    {letter_error}   what a dead letter says of its error, as JSON
     {all_in_stage} {after_in_stage} {in_span}    the tasks t of a stage: all, after a key, between two
 
 States are named by the lifecycle alone: no statement holds one.
@@ -56,6 +57,8 @@ WORDS = {
         "for_update": "",
         "for_no_key_update": "",
         "lease_tasks": "json_each(l.tasks) AS j",
+        "letter_text": "({letter_error} ->> 'class' || ': ' || ({letter_error} ->> 'message'))",
+        "letter_error": "d.last_error",
         "all_in_stage": "t.stage = :stage",
         "after_in_stage": "t.stage = :stage AND t.key > :after",
         "in_span": "t.stage = :stage AND t.key > :after AND t.key <= :upto",
@@ -72,6 +75,8 @@ WORDS = {
         "for_update": "FOR UPDATE",
         "for_no_key_update": "FOR NO KEY UPDATE",
         "lease_tasks": "unnest(CAST(string_to_array(btrim(l.tasks, '[]'), ',') AS bigint[])) AS j(value)",
+        "letter_text": "({letter_error} ->> 'class' || ': ' || ({letter_error} ->> 'message'))",
+        "letter_error": "CAST(d.last_error AS jsonb)",
         # Told that there is one stage, the planner knows that its tasks are in the order of their keys, and may walk
         # through the keys of all tasks there are to find those of the stage.
         "all_in_stage": "t.stage >= :stage AND t.stage <= :stage",

@@ -15,22 +15,28 @@ SELECT min(expires_at) FROM onetray.lease
 -- name: prunable_jobs
 -- By key, oldest first. The newest event stays: SQLite would hand out its number again.
 SELECT t.key FROM onetray.task AS t
-WHERE t.key > :after AND t.created_at <= :before AND t.finished_at IS NOT NULL AND t.finished_at <= :before
-    AND t.key = t.job AND (CAST(:ns AS integer) IS NULL OR t.ns = :ns)
-    AND NOT EXISTS (SELECT 1 FROM onetray.idempotency AS i WHERE i.job = t.key AND i.expires_at > :now)
-    AND t.key <> (SELECT e.job FROM onetray.event AS e ORDER BY e.id DESC LIMIT 1)
+WHERE t.key > :after AND {task_prunable}
 ORDER BY t.key LIMIT :limit {skip_locked_t}
 
 -- name: prunable_flows
 -- Whole flows. While a task of one still runs, as it may under a strict stage that has failed, the flow stays.
 SELECT f.key FROM onetray.flow AS f
-WHERE f.key > :after AND f.created_at <= :before AND f.finished_at IS NOT NULL AND f.finished_at <= :before
+WHERE f.key > :after AND {flow_prunable}
+ORDER BY f.key LIMIT :limit {skip_locked_f}
+
+-- word: task_prunable
+t.created_at <= :before AND t.finished_at IS NOT NULL AND t.finished_at <= :before
+    AND t.key = t.job AND (CAST(:ns AS integer) IS NULL OR t.ns = :ns)
+    AND NOT EXISTS (SELECT 1 FROM onetray.idempotency AS i WHERE i.job = t.key AND i.expires_at > :now)
+    AND t.key <> (SELECT e.job FROM onetray.event AS e ORDER BY e.id DESC LIMIT 1)
+
+-- word: flow_prunable
+f.created_at <= :before AND f.finished_at IS NOT NULL AND f.finished_at <= :before
     AND (CAST(:ns AS integer) IS NULL OR f.ns = :ns)
     AND NOT EXISTS (SELECT 1 FROM onetray.idempotency AS i WHERE i.job = f.key AND i.expires_at > :now)
     AND NOT EXISTS (SELECT 1 FROM onetray.stage AS s WHERE s.job = f.key AND s.open > 0)
     AND NOT EXISTS (SELECT 1 FROM onetray.flow AS c WHERE c.key = f.compensation AND c.finished_at IS NULL)
     AND f.key <> (SELECT e.job FROM onetray.event AS e ORDER BY e.id DESC LIMIT 1)
-ORDER BY f.key LIMIT :limit {skip_locked_f}
 
 -- name: stage_keys_of_flows
 SELECT key FROM onetray.stage WHERE job {in:keys:bigint}

@@ -1,0 +1,159 @@
+-- What people look through: lists, groups and numbers. Each gives few rows, however many it counts.
+
+-- name: newest_before
+-- The newest job at or below a key. A walk jumps from here over what was pruned.
+SELECT n.key, n.created_at FROM (
+    SELECT * FROM (SELECT t.key, t.created_at FROM onetray.task AS t WHERE t.key <= :upto ORDER BY t.key DESC LIMIT 1) AS a
+    UNION ALL
+    SELECT * FROM (SELECT f.key, f.created_at FROM onetray.flow AS f WHERE f.key <= :upto ORDER BY f.key DESC LIMIT 1) AS b
+) AS n ORDER BY n.key DESC LIMIT 1
+
+-- name: list_jobs
+-- Single tasks and flows between two keys: a walk through all jobs is made of short reads.
+SELECT * FROM (
+    {select_job_task} WHERE t.key > :after AND t.key <= :upto AND t.job = t.key AND {job_task_wanted}
+    ORDER BY t.key DESC LIMIT :limit
+) AS a
+UNION ALL SELECT * FROM (
+    {select_job_flow} WHERE f.key > :after AND f.key <= :upto AND {job_flow_wanted}
+    ORDER BY f.key DESC LIMIT :limit
+) AS b
+ORDER BY 1 DESC LIMIT :limit
+
+-- name: list_jobs_of_correlation
+-- By the first events, which have an index. A task that was given no correlation id goes by its own id.
+SELECT * FROM (
+    {select_job_task} WHERE t.key IN (
+        SELECT e.job FROM onetray.event AS e WHERE e.correlation_id = :correlation_id AND e.version = 1
+        UNION SELECT own.key FROM onetray.task AS own WHERE own.id = :id AND own.correlation_id IS NULL
+    ) AND t.key <= :upto AND t.job = t.key AND {job_task_wanted}
+    ORDER BY t.key DESC LIMIT :limit
+) AS a
+UNION ALL SELECT * FROM (
+    {select_job_flow} WHERE f.key IN (
+        SELECT e.job FROM onetray.event AS e WHERE e.correlation_id = :correlation_id AND e.version = 1
+    ) AND f.key <= :upto AND {job_flow_wanted}
+    ORDER BY f.key DESC LIMIT :limit
+) AS b
+ORDER BY 1 DESC LIMIT :limit
+
+-- word: select_job_task
+SELECT t.key AS key, 'task' AS entity, CAST(t.id AS text) AS id, n.name AS namespace, k.name AS kind, q.name AS queue,
+    t.state AS state, t.attempts AS attempts, t.max_attempts AS max_attempts, 0 AS stages, 0 AS stages_open,
+    t.created_at AS created_at, t.updated_at AS updated_at, t.started_at AS started_at, t.finished_at AS finished_at,
+    t.owner AS owner, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id
+FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.kind AS k ON k.key = t.kind
+    JOIN onetray.queue AS q ON q.key = t.queue
+
+-- word: select_job_flow
+SELECT f.key AS key, 'flow' AS entity, CAST(f.id AS text) AS id, n.name AS namespace, k.name AS kind,
+    CAST(NULL AS text) AS queue, f.state AS state, 0 AS attempts, 0 AS max_attempts, f.stages AS stages,
+    f.stages_open AS stages_open, f.created_at AS created_at, f.updated_at AS updated_at, f.started_at AS started_at,
+    f.finished_at AS finished_at, CAST(NULL AS text) AS owner, f.correlation_id AS correlation_id
+FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns JOIN onetray.kind AS k ON k.key = f.kind
+
+-- word: job_task_wanted
+n.name = :namespace AND t.created_at >= :since AND (CAST(:any_state AS integer) = 1 OR t.state {in:states:text})
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+
+-- word: job_flow_wanted
+n.name = :namespace AND f.created_at >= :since AND (CAST(:any_state AS integer) = 1 OR f.state {in:states:text})
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+
+-- name: key_of_job
+-- Where a page of jobs goes on.
+SELECT t.key FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns WHERE t.id = :id AND n.name = :namespace
+UNION ALL
+SELECT f.key FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns WHERE f.id = :id AND n.name = :namespace
+
+-- name: entity_of_id
+SELECT 'task', t.key FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns
+WHERE t.id = :id AND n.name = :namespace
+UNION ALL SELECT 'stage', s.key FROM onetray.stage AS s JOIN onetray.namespace AS n ON n.key = s.ns
+WHERE s.id = :id AND n.name = :namespace
+UNION ALL SELECT 'flow', f.key FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns
+WHERE f.id = :id AND n.name = :namespace
+
+-- name: ids_newest
+SELECT * FROM (
+    SELECT 'task', CAST(t.id AS text), k.name, t.state FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns
+        JOIN onetray.kind AS k ON k.key = t.kind
+    WHERE n.name = :namespace ORDER BY t.key DESC LIMIT :limit
+) AS a
+UNION ALL SELECT * FROM (
+    SELECT 'stage', CAST(s.id AS text), s.name, s.state FROM onetray.stage AS s
+        JOIN onetray.namespace AS n ON n.key = s.ns
+    WHERE n.name = :namespace ORDER BY s.key DESC LIMIT :limit
+) AS b
+UNION ALL SELECT * FROM (
+    SELECT 'flow', CAST(f.id AS text), k.name, f.state FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns
+        JOIN onetray.kind AS k ON k.key = f.kind
+    WHERE n.name = :namespace ORDER BY f.key DESC LIMIT :limit
+) AS c
+
+-- name: list_members
+-- The tasks of a flow, in the order of its stages.
+{select_member} WHERE s.job = :job AND (s.ord, t.key) > (:ord, :after)
+    AND (CAST(:any_state AS integer) = 1 OR t.state {in:states:text})
+ORDER BY s.ord, t.key LIMIT :limit
+
+-- name: list_members_of_stage
+{select_member} WHERE {after_in_stage} AND (CAST(:any_state AS integer) = 1 OR t.state {in:states:text})
+ORDER BY t.stage, t.key LIMIT :limit
+
+-- name: place_of_member
+SELECT s.ord, t.key FROM onetray.task AS t JOIN onetray.stage AS s ON s.key = t.stage WHERE t.id = :id AND t.job = :job
+
+-- word: select_member
+SELECT t.key, CAST(t.id AS text), s.name, t.name, k.name, q.name, t.state, t.attempts, t.max_attempts, t.created_at,
+    t.started_at, t.finished_at, t.owner, t.error
+FROM onetray.task AS t JOIN onetray.stage AS s ON s.key = t.stage JOIN onetray.kind AS k ON k.key = t.kind
+    JOIN onetray.queue AS q ON q.key = t.queue
+
+-- name: list_queues
+-- The oldest is the one with the lowest key. Held are those that a worker has, delayed those whose time will come.
+SELECT q.name, q.paused_at, q.paused_by, coalesce(r.ready, 0), coalesce(w.waiting, 0), coalesce(h.held, 0), o.run_at
+FROM onetray.queue AS q JOIN onetray.namespace AS n ON n.key = q.ns
+    LEFT JOIN (SELECT queue, count(*) AS ready, min(task) AS oldest FROM onetray.ready GROUP BY queue) AS r
+        ON r.queue = q.key
+    LEFT JOIN onetray.task AS o ON o.key = r.oldest
+    LEFT JOIN (
+        SELECT t.queue, count(*) AS waiting FROM onetray.due AS d JOIN onetray.task AS t ON t.key = d.task
+        WHERE d.what = :run AND d.fence = t.fence AND d.at = t.run_at AND t.state IN ({task.first})
+            AND NOT EXISTS (SELECT 1 FROM onetray.ready AS y
+                WHERE y.queue = t.queue AND y.rank = -t.priority AND y.task = t.key)
+        GROUP BY t.queue
+    ) AS w ON w.queue = q.key
+    LEFT JOIN (
+        SELECT t.queue, count(*) AS held FROM onetray.lease AS l CROSS JOIN {lease_tasks}
+            JOIN onetray.task AS t ON t.key = j.value AND t.lease = l.key
+        GROUP BY t.queue
+    ) AS h ON h.queue = q.key
+WHERE n.name = :namespace ORDER BY q.name LIMIT :limit
+
+-- name: dead_groups
+-- Letters that say the same: the beginning of a message is enough to know it by.
+SELECT k.name, d.reason_code, {letter_error} ->> 'class', substr({letter_error} ->> 'message', 1, CAST(:chars AS integer)),
+    count(*), min(d.created_at), max(d.created_at), count(d.successor)
+{from_letters} WHERE {letter_wanted}
+GROUP BY 1, 2, 3, 4 ORDER BY 5 DESC, 1, 2, 3, 4 LIMIT :limit
+
+-- name: list_letters
+SELECT d.task, CAST(t.id AS text), k.name, d.reason_code, {letter_error} ->> 'class', {letter_error} ->> 'message',
+    d.attempts, d.created_at,
+    (SELECT CAST(s.id AS text) FROM onetray.task AS s WHERE s.key = d.successor), CAST(f.id AS text), f.finished_at
+{from_letters} LEFT JOIN onetray.flow AS f ON f.key = t.job
+WHERE d.task > :after AND {letter_wanted} ORDER BY d.task LIMIT :limit
+
+-- word: from_letters
+FROM onetray.dead_letter AS d JOIN onetray.task AS t ON t.key = d.task JOIN onetray.kind AS k ON k.key = t.kind
+    JOIN onetray.namespace AS n ON n.key = d.ns
+
+-- word: letter_wanted
+n.name = :namespace AND (CAST(:redriven AS integer) = 1 OR d.successor IS NULL)
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:reason AS text) IS NULL OR d.reason_code = :reason)
+    AND (CAST(:error AS text) IS NULL OR replace({letter_text}, :error, '') <> {letter_text})
+
+-- name: count_prunable
+SELECT (SELECT count(*) FROM onetray.task AS t WHERE {task_prunable}),
+    (SELECT count(*) FROM onetray.flow AS f WHERE {flow_prunable})

@@ -1,0 +1,202 @@
+"""Lists: jobs, members of flows, queues, dead letters, and the parts of ids. They are the same on every database."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from onetray.clock import SECOND, VirtualClock
+from onetray.engine import Engine, listing
+from onetray.errors import InvalidInput, NotFound
+from onetray.flowmodel import StageSpec, TaskSpec
+from onetray.model import Policy
+from tests.support.flows import run_all
+from tests.support.tasks import UNKNOWN_ID, in_state, submit, take
+
+
+def flow_of(engine: Engine, name: str = "report", tasks: int = 2, **fields: Any) -> str:
+    stages = [StageSpec("fetch", [TaskSpec("fetch") for _ in range(tasks)]), StageSpec("send", [TaskSpec("send")])]
+    return engine.submit_flow(name, stages, **fields).id
+
+
+def ids(engine: Engine, **wanted: Any) -> list[str]:
+    return [job.id for job in engine.jobs(**wanted).jobs]
+
+
+def test_single_tasks_and_flows_are_one_list_newest_first(engine: Engine) -> None:
+    first = submit(engine)
+    flow = flow_of(engine)
+    last = submit(engine)
+    jobs = engine.jobs().jobs
+    assert [(j.entity, j.id) for j in jobs] == [("task", last), ("flow", flow), ("task", first)]
+    assert (jobs[1].kind, jobs[1].queue, jobs[1].stages, jobs[1].stages_open) == ("report", None, 2, 2)
+    assert (jobs[0].kind, jobs[0].queue, jobs[0].attempts, jobs[0].max_attempts) == ("mail", "default", 0, 3)
+
+
+def test_jobs_are_found_by_state_kind_queue_and_time(engine: Engine, clock: VirtualClock) -> None:
+    old = submit(engine)
+    clock.advance(7200)
+    done = in_state(engine, "succeeded", queue="fast").id
+    flow = flow_of(engine)
+    assert ids(engine, states=["succeeded"]) == [done]
+    assert ids(engine, states=["queued", "pending"]) == [flow, old]
+    assert ids(engine, kind="report") == [flow]
+    assert ids(engine, kind="mail") == [done, old]
+    assert ids(engine, queue="fast") == [done]
+    assert ids(engine, since=clock.now() - 3600 * SECOND) == [flow, done]
+    assert ids(engine, since=clock.now() + 1) == []
+    assert ids(engine, namespace="other") == []
+
+
+def test_jobs_are_found_by_their_correlation(engine: Engine) -> None:
+    alone = submit(engine)
+    task, flow = submit(engine, correlation_id="order-7"), flow_of(engine, correlation_id="order-7")
+    submit(engine, correlation_id="order-8")
+    assert ids(engine, correlation_id="order-7") == [flow, task]
+    assert ids(engine, correlation_id="order-7", kind="mail") == [task]
+    assert ids(engine, correlation_id=alone) == [alone]
+    page = engine.jobs(correlation_id="order-7", limit=1)
+    assert ids(engine, correlation_id="order-7", before=page.before) == [task]
+
+
+def test_pages_go_through_all_jobs_once(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [submit(engine) if i % 3 else flow_of(engine) for i in range(9)]
+    monkeypatch.setattr(listing, "SCAN", 4)
+    seen, before = [], None
+    while True:
+        page = engine.jobs(limit=2, before=before)
+        seen += [job.id for job in page.jobs]
+        before = page.before
+        if before is None:
+            break
+    assert seen == made[::-1]
+    monkeypatch.undo()
+    assert ids(engine, before=engine.job_key(made[1]), limit=5) == [made[0]]
+
+
+def test_a_walk_jumps_over_what_was_pruned(
+    engine: Engine, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = submit(engine, queue="later")
+    for _ in range(10):
+        in_state(engine, "succeeded")
+    submit(engine)
+    clock.advance(2 * 86_400)
+    assert engine.prunable(86_400) == (10, 0)
+    assert engine.prunable(86_400, namespace="other") == (0, 0)
+    assert len(engine.prune(86_400)) == 10
+    assert engine.prunable(86_400) == (0, 0)
+    monkeypatch.setattr(listing, "SCAN", 2)
+    first = engine.jobs(limit=5)
+    assert ids(engine, before=first.before) == [kept]
+
+
+def test_a_part_of_an_id_is_enough_when_only_one_has_it(engine: Engine) -> None:
+    task = submit(engine)
+    flow = flow_of(engine)
+    stage = engine.stages(flow)[0].id
+    assert engine.locate(task) == ("task", task)
+    assert engine.locate(flow[-8:]) == ("flow", flow)
+    assert engine.locate(stage[-8:].upper()) == ("stage", stage)
+    with pytest.raises(InvalidInput, match="could be any of"):
+        engine.locate(task[:6])
+    with pytest.raises(NotFound, match="whole id"):
+        engine.locate("ffffffff")
+    with pytest.raises(NotFound, match="no task"):
+        engine.locate(flow, among=("task",))
+    with pytest.raises(NotFound):
+        engine.locate(UNKNOWN_ID)
+    for bad in ("abc", "not-an-id", "'; drop"):
+        with pytest.raises(InvalidInput, match="is no id"):
+            engine.locate(bad)
+
+
+def test_members_of_a_flow_come_in_the_order_of_its_stages(engine: Engine) -> None:
+    flow = flow_of(engine, tasks=3)
+    fetch, send = (s.id for s in engine.stages(flow))
+    everyone = engine.members(flow)
+    assert [(m.stage, m.kind) for m in everyone] == [("fetch", "fetch")] * 3 + [("send", "send")]
+    assert engine.members(flow, limit=2) == everyone[:2]
+    assert engine.members(flow, after=everyone[1].id) == everyone[2:]
+    assert engine.members(flow, stage=fetch, after=everyone[0].id) == everyone[1:3]
+    assert engine.members(flow, stage=send) == everyone[3:]
+    engine.fail(take(engine), "no such shop", retryable=False)
+    (failed,) = engine.members(flow, states=["failed"])
+    assert (failed.id, failed.error["message"]) == (everyone[0].id, "no such shop")
+    with pytest.raises(NotFound):
+        engine.members(flow, after=UNKNOWN_ID)
+
+
+def test_a_queue_tells_what_is_ready_delayed_and_held(engine: Engine, clock: VirtualClock) -> None:
+    submitted_at = clock.now()
+    for _ in range(3):
+        submit(engine)
+    submit(engine, delay_s=60)
+    submit(engine, queue="fast")
+    take(engine)
+    engine.pause_queue("fast", by="ann")
+    clock.advance(5)
+    default, fast = engine.queues()
+    assert (default.name, default.ready, default.delayed, default.held) == ("default", 2, 1, 1)
+    assert (default.oldest_ready_at, default.paused_by) == (submitted_at, None)
+    assert (fast.name, fast.ready, fast.paused_by, fast.paused_at) == ("fast", 1, "ann", submitted_at)
+    assert engine.queues(namespace="other") == []
+
+
+def test_dead_letters_that_say_the_same_are_one_group(engine: Engine, clock: VirtualClock) -> None:
+    for kind, message in (("mail", "mailbox full"), ("mail", "mailbox full"), ("sync", "shop is closed")):
+        engine.configure(kind, Policy(max_attempts=1))
+        submit(engine, kind)
+        engine.fail(take(engine), message, error_class="HTTP 503")
+        clock.advance(1)
+    mail, sync = engine.dead_groups()
+    assert (mail.kind, mail.reason_code, mail.error_class) == ("mail", "exhausted_retries", "HTTP 503")
+    assert (mail.message, mail.count, mail.newest_at - mail.oldest_at) == ("mailbox full", 2, SECOND)
+    assert (sync.kind, sync.count) == ("sync", 1)
+    assert [g.kind for g in engine.dead_groups(kind="sync")] == ["sync"]
+    assert [g.kind for g in engine.dead_groups(error="503: shop")] == ["sync"]
+    assert engine.dead_groups(reason="parse_error") == engine.dead_groups(error="%") == []
+    lines = engine.dead_lines(kind="mail")
+    assert [(line.message, line.flow_id) for line in lines] == [("mailbox full", None)] * 2
+    assert engine.dead_lines(kind="mail", after=lines[0].key) == lines[1:]
+
+
+def test_what_was_redriven_is_left_out_unless_it_is_asked_for(engine: Engine) -> None:
+    letter = in_state(engine, "dead_lettered").id
+    new = engine.redrive(letter).id
+    assert engine.dead_groups() == engine.dead_lines() == []
+    assert [g.redriven for g in engine.dead_groups(redriven=True)] == [1]
+    assert [line.successor_id for line in engine.dead_lines(redriven=True)] == [new]
+
+
+def test_a_letter_of_a_flow_names_it_and_says_whether_it_ended(engine: Engine) -> None:
+    engine.configure("fetch", Policy(max_attempts=1))
+    flow = flow_of(engine, tasks=1, roll_up="drain")
+    engine.fail(take(engine), "no")
+    run_all(engine)
+    (line,) = engine.dead_lines()
+    assert (line.flow_id, line.flow_finished_at) == (flow, engine.flow(flow).finished_at)
+
+
+@pytest.mark.parametrize(
+    ("read", "wrong"),
+    [
+        ("jobs", {"limit": 0}),
+        ("jobs", {"limit": 10_001}),
+        ("jobs", {"states": ["done"]}),
+        ("jobs", {"before": -1}),
+        ("jobs", {"since": "yesterday"}),
+        ("jobs", {"kind": ""}),
+        ("jobs", {"correlation_id": "\0"}),
+        ("queues", {"limit": -1}),
+        ("dead_groups", {"reason": "bad luck"}),
+        ("dead_lines", {"error": "x" * 3_000}),
+        ("dead_lines", {"after": True}),
+        ("locate", {"part": "abcdef", "among": ["parcel"]}),
+        ("prunable", {"older_than_s": -1}),
+    ],
+)
+def test_a_wrong_filter_is_refused_by_its_name(shared_engine: Engine, read: str, wrong: dict[str, object]) -> None:
+    with pytest.raises(InvalidInput):
+        getattr(shared_engine, read)(**wrong)

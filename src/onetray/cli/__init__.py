@@ -16,21 +16,24 @@ from typing import Any
 import click
 
 from onetray import __version__
-from onetray.errors import InvalidInput, OnetrayError
+from onetray.errors import Conflict, InvalidInput, NotFound, OnetrayError
 
-OK, FOUND, USAGE, DATABASE = 0, 1, 2, 3
+OK, FOUND, USAGE, DATABASE, ABSENT, REFUSED = range(6)
 INTERRUPTED, READER_LEFT = 130, 141
 """What a shell reports for a program that SIGINT or SIGPIPE has ended."""
 
 EXIT_CODES = """\b
 Exit codes:
   0  all is well
-  1  a rule is broken, a migration is missing, or the demo failed
+  1  something was found: a broken rule, a missing migration, a failed check
   2  bad usage or bad input
   3  the database cannot be reached or is not set up
+  4  there is no such job, stage or task
+  5  refused: the lifecycle does not allow it now
 """
 
 COMMANDS = {
+    "config": "onetray.cli.config",
     "demo": "onetray.cli.demo",
     "lifecycle": "onetray.cli.lifecycle",
     "migrate": "onetray.cli.database",
@@ -112,6 +115,18 @@ class DatabaseUnusable(click.ClickException):
     exit_code = DATABASE
 
 
+class Absent(click.ClickException):
+    """There is nothing of this name or id."""
+
+    exit_code = ABSENT
+
+
+class Refused(click.ClickException):
+    """It was understood, and the lifecycle says no. The message says what is allowed."""
+
+    exit_code = REFUSED
+
+
 def _tell(error: click.ClickException) -> None:
     message = " ".join(error.format_message().split())
     if isinstance(error, click.UsageError) and error.ctx is not None:
@@ -126,6 +141,10 @@ def _known_errors() -> Iterator[None]:
         yield
     except InvalidInput as e:
         raise BadInput(str(e)) from e
+    except NotFound as e:
+        raise Absent(str(e)) from e
+    except Conflict as e:
+        raise Refused(_with_allowed(e)) from e
     except OnetrayError as e:
         raise DatabaseUnusable(str(e)) from e
     except Exception as e:
@@ -133,6 +152,12 @@ def _known_errors() -> Iterator[None]:
         if isinstance(e, tuple(driver.Error for driver in drivers)):
             raise DatabaseUnusable(f"the database cannot be used: {type(e).__name__}: {e}") from e
         raise
+
+
+def _with_allowed(e: Conflict) -> str:
+    """What was refused, and what is allowed, said once."""
+    allowed = e.facts.get("allowed")
+    return f"{e}; allowed now: {', '.join(allowed)}" if allowed and "allowed" not in str(e) else str(e)
 
 
 @contextmanager

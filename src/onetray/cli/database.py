@@ -1,45 +1,20 @@
 """`onetray verify` and `onetray migrate`: is the database sound, and is its schema the one this code needs.
 
-Owns how a database is named and opened from the command line. The rules are verify's, the migrations the store's.
+Owns how the answers are told. The rules are verify's, the migrations the store's.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib import import_module
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 import click
 
 from onetray.cli import FOUND, DatabaseUnusable
-from onetray.cli.output import console, json_option, print_json
+from onetray.cli.options import database_option, json_option, opened_store, shown
+from onetray.cli.output import console, print_json
 
 if TYPE_CHECKING:
-    from onetray.store.base import Store
     from onetray.verify import Findings
-
-SCHEMES = ("sqlite:///", "sqlite://:memory:", "postgresql://", "postgres://")
-
-
-def _database_url(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    if not value.startswith(SCHEMES):
-        raise click.BadParameter("write sqlite:///relative.db, sqlite:////absolute.db or postgresql://host/name")
-    return value
-
-
-database_option = click.option(
-    "--database",
-    metavar="URL",
-    envvar="ONETRAY_DATABASE",
-    default="sqlite:///onetray.db",
-    show_default=True,
-    show_envvar=True,
-    callback=_database_url,
-    help="sqlite:///relative.db, sqlite:////absolute.db or postgresql://host/name.",
-)
 
 
 @click.command()
@@ -57,7 +32,7 @@ def verify(ctx: click.Context, database: str, as_json: bool, rules: bool) -> Non
     if rules:
         print_rules(as_json)
         return
-    with opened(database, create=False) as store:
+    with opened_store(database, create=False) as store:
         findings = check(store)
     if as_json:
         print_json(findings.as_dict())
@@ -111,7 +86,7 @@ def migrate(ctx: click.Context, database: str, as_json: bool, only_check: bool) 
     """
     from onetray.store.sqltext import migrations
 
-    with opened(database, create=not only_check) as store:
+    with opened_store(database, create=not only_check) as store:
         have, known = store.version(), migrations(store.dialect)
         if have > known[-1]:
             raise DatabaseUnusable(f"the schema is at {have}, this onetray knows {known[-1]}: install a newer one")
@@ -137,43 +112,3 @@ def _told(where: str, version: int, applied: list[int], missing: list[int]) -> s
 
 def _numbers(numbers: list[int]) -> str:
     return ", ".join(f"{number:04d}" for number in numbers)
-
-
-@contextmanager
-def opened(url: str, *, create: bool) -> Iterator[Store]:
-    """The database as it stands: opening it migrates nothing."""
-    from onetray.errors import StoreError
-    from onetray.store import open_store
-
-    if url.startswith("postgres"):
-        _must_answer(url)
-    try:
-        store = open_store(url, create=create, migrate=False)
-    except StoreError as e:
-        hint = "check --database" if create else "check --database, or make it with `onetray migrate`"
-        raise DatabaseUnusable(f"{e}: {hint}") from e
-    try:
-        yield store
-    finally:
-        store.close()
-
-
-def _must_answer(url: str) -> None:
-    """Ask once, plainly: the pool would try for 15 seconds and not say why it failed."""
-    import_module("onetray.store.postgres")  # Names the extra when psycopg is missing.
-    import psycopg
-
-    # The pool's own warnings would stand beside the one line that says it all.
-    logging.getLogger("psycopg").addHandler(logging.NullHandler())
-    try:
-        psycopg.connect(url, connect_timeout=10).close()
-    except psycopg.Error as e:
-        raise DatabaseUnusable(f"check --database: PostgreSQL does not answer at {shown(url)}: {e}") from e
-
-
-def shown(url: str) -> str:
-    """The URL without its password and options."""
-    parts = urlsplit(url)
-    if not url.startswith("postgres"):
-        return url
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

@@ -5,9 +5,7 @@ Owns where the file lives and the exit code. What happens is in story.py.
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
-from urllib.parse import quote
 
 import click
 
@@ -37,6 +35,8 @@ def demo(ctx: click.Context, keep: Path | None) -> None:
     """
     if keep is not None and keep.exists():
         raise click.UsageError(f"{keep} exists: --keep needs a new file")
+    import tempfile
+
     with tempfile.TemporaryDirectory(prefix="onetray-demo-") as folder:
         clean = _run(keep or Path(folder) / "demo.db")
     click.echo(NEXT.rstrip())
@@ -45,6 +45,8 @@ def demo(ctx: click.Context, keep: Path | None) -> None:
 
 
 def _run(path: Path) -> bool:
+    from urllib.parse import quote
+
     from onetray.cli.database import print_findings
     from onetray.cli.story import tell
     from onetray.engine import Engine

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from onetray.cli.output import console, json_option, print_json
+from onetray.cli.options import json_option
+from onetray.cli.output import console, print_json
 
 if TYPE_CHECKING:
     from onetray.machine import Machine, Transition

@@ -1,0 +1,164 @@
+"""The options that commands share, and how a command gets to its engine.
+
+Owns where the database and the namespace come from: the option, else the settings. What only some commands need is
+loaded by them, so that help comes at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from onetray.cli import BadInput, DatabaseUnusable
+
+if TYPE_CHECKING:
+    from onetray.engine import Engine
+    from onetray.settings import Settings
+    from onetray.store.base import Store
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+SCHEMES = ("sqlite:///", "sqlite://:memory:", "postgresql://", "postgres://")
+MOST_LISTED = 10_000
+
+
+def _database_url(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
+    url = value if value is not None else _settings().database
+    if not url.startswith(SCHEMES):
+        raise click.BadParameter("write sqlite:///relative.db, sqlite:////absolute.db or postgresql://host/name")
+    return url
+
+
+def _namespace(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
+    return value if value is not None else _settings().namespace
+
+
+def _settings() -> Settings:
+    from onetray.errors import InvalidInput
+    from onetray.settings import load
+
+    try:
+        return load().settings
+    except InvalidInput as e:
+        raise click.UsageError(str(e)) from e
+
+
+database_option = click.option(
+    "--database",
+    metavar="URL",
+    envvar="ONETRAY_DATABASE",
+    show_envvar=True,
+    callback=_database_url,
+    help="sqlite:///relative.db, sqlite:////absolute.db or postgresql://host/name.",
+)
+namespace_option = click.option(
+    "--namespace",
+    metavar="NAME",
+    envvar="ONETRAY_NAMESPACE",
+    show_envvar=True,
+    callback=_namespace,
+    help="Where to look.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+limit_option = click.option(
+    "--limit", type=click.IntRange(1, MOST_LISTED), default=50, show_default=True, help="How many at most."
+)
+yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+
+
+def common(command: Command) -> Command:
+    """What every command about jobs takes: --database, --namespace, --json."""
+    return database_option(namespace_option(json_option(command)))
+
+
+def json_value(value: str) -> Any:
+    """JSON that stands on the command line."""
+    import json
+
+    try:
+        return json.loads(value)
+    except ValueError as e:
+        raise click.BadParameter(f"that is no JSON ({e}); text needs quotes of its own: '\"text\"'") from None
+
+
+@contextmanager
+def opened_store(url: str, *, create: bool) -> Iterator[Store]:
+    """The database as it stands: opening it migrates nothing."""
+    from onetray.errors import StoreError
+    from onetray.store import open_store
+
+    if url.startswith("postgres"):
+        must_answer(url)
+    try:
+        store = open_store(url, create=create, migrate=False)
+    except StoreError as e:
+        hint = "check --database" if create else "check --database, or make it with `onetray migrate`"
+        raise DatabaseUnusable(f"{e}: {hint}") from e
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+@contextmanager
+def opened(url: str) -> Iterator[Engine]:
+    """An engine on a database that is there and up to date."""
+    from onetray.engine import Engine
+
+    with opened_store(url, create=False) as store:
+        engine = Engine(store, config=_settings().engine)
+        try:
+            yield engine
+        finally:
+            engine.close()
+
+
+def must_answer(url: str) -> None:
+    """Ask once, plainly: the pool would try for 15 seconds and not say why it failed."""
+    import logging
+    from importlib import import_module
+
+    import_module("onetray.store.postgres")  # Names the extra when psycopg is missing.
+    import psycopg
+
+    # The pool's own warnings would stand beside the one line that says it all.
+    logging.getLogger("psycopg").addHandler(logging.NullHandler())
+    try:
+        psycopg.connect(url, connect_timeout=10).close()
+    except psycopg.Error as e:
+        raise DatabaseUnusable(f"check --database: PostgreSQL does not answer at {shown(url)}: {e}") from e
+
+
+def shown(url: str) -> str:
+    """The URL without its password and options."""
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(url)
+    if not url.startswith("postgres"):
+        return url
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def who() -> dict[str, str]:
+    """Who gives the command: what the log will say."""
+    import getpass
+
+    try:
+        name = getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        name = "anonymous"
+    return {"actor_name": name[:200] or "anonymous"}
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask before what cannot be undone. Where nobody can answer, --yes has to be given."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise BadInput(f"{question} There is no terminal to answer on: give --yes to go on")
+    if not click.confirm(question, err=True):
+        raise click.Abort

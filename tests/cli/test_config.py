@@ -1,0 +1,121 @@
+"""`onetray config`: settings, and where they come from."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from onetray.config import EngineConfig, Limits
+from onetray.errors import InvalidInput
+from onetray.settings import Settings, load
+from tests.cli.run import called, one_line, told
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory of its own, and no settings in the environment."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("ONETRAY_DATABASE", "ONETRAY_NAMESPACE", "ONETRAY_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def write(here: Path, text: str) -> None:
+    (here / "onetray.toml").write_text(text)
+
+
+def test_without_any_source_the_defaults_count() -> None:
+    loaded = load()
+    assert loaded.settings == Settings()
+    assert {s.source for s in loaded.origins} == {"default"}
+
+
+def test_every_field_is_a_setting() -> None:
+    names = {f.name for f in fields(Settings)} - {"engine"}
+    names |= {f"engine.{f.name}" for f in fields(EngineConfig)} - {"engine.limits"}
+    assert {s.name for s in load().origins} == names | {f"limits.{f.name}" for f in fields(Limits)}
+
+
+def test_an_argument_beats_the_environment_beats_the_file_beats_the_default(here: Path) -> None:
+    write(here, 'database = "sqlite:///file.db"\nnamespace = "file"\nconcurrency = 3\n[engine]\nchunk = 7')
+    environment = {"ONETRAY_DATABASE": "sqlite:///env.db", "ONETRAY_NAMESPACE": "env", "ONETRAY_LIMITS_BATCH": "9"}
+    settings = load({"database": "sqlite:///arg.db", "namespace": None}, environment).settings
+    assert (settings.database, settings.namespace, settings.concurrency) == ("sqlite:///arg.db", "env", 3)
+    assert (settings.engine.chunk, settings.engine.limits.batch, settings.drain_s) == (7, 9, 30.0)
+
+
+def test_each_value_is_printed_with_its_source(here: Path) -> None:
+    write(here, 'queues = ["mail", "slow"]\ndatabase = "postgresql://ann:secret@host/jobs"')
+    shown = told("config", ONETRAY_DRAIN_S="5")
+    assert shown["queues"] == {"value": ["mail", "slow"], "source": "file onetray.toml"}
+    assert shown["drain_s"] == {"value": 5.0, "source": "environment ONETRAY_DRAIN_S"}
+    assert shown["database"]["value"] == "postgresql://host/jobs"
+    text = called("config", "--namespace", "mine").stdout
+    assert "namespace" in text
+    assert "argument" in text
+    assert "secret" not in text
+
+
+def test_a_file_elsewhere_is_named_by_a_variable(here: Path) -> None:
+    (here / "other.toml").write_text('log_level = "debug"')
+    assert load(environment={"ONETRAY_CONFIG": "other.toml"}).settings.log_level == "debug"
+    with pytest.raises(InvalidInput, match="no such file"):
+        load(environment={"ONETRAY_CONFIG": "absent.toml"})
+
+
+@pytest.mark.parametrize(
+    ("text", "nearest"),
+    [
+        ('databse = "x"', "did you mean 'database'"),
+        ("[engine]\nchunks = 3", "did you mean 'engine.chunk'"),
+        ("[limits]\nbacth = 3", "did you mean 'limits.batch'"),
+        ("chunk = 3", "did you mean 'engine.chunk'"),
+        ("zzzzzz = 3", "there are: database, app"),
+    ],
+)
+def test_an_unknown_key_is_refused_with_the_nearest_known_one(here: Path, text: str, nearest: str) -> None:
+    write(here, text)
+    done = called("config")
+    assert (done.exit_code, one_line(done.stderr)) == (2, True)
+    assert nearest in done.stderr
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "concurrency = 0",
+        'concurrency = "3"',
+        "concurrency = true",
+        "drain_s = -1",
+        "drain_s = nan",
+        'log_level = "loud"',
+        'queues = "mail"',
+        "queues = []",
+        "queues = [1]",
+        'namespace = ""',
+        "[engine]\npooler = 1",
+        "[limits]\nbatch = 0",
+        "engine = 3",
+        "not toml",
+        'app = "\\u0000"',
+    ],
+)
+def test_a_wrong_value_is_refused_by_its_name(here: Path, text: str) -> None:
+    write(here, text)
+    with pytest.raises(InvalidInput, match=r"onetray\.toml"):
+        load()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("CONCURRENCY", "many"), ("ENGINE_POOLER", "maybe"), ("QUEUES", "a,,b"), ("DRAIN_S", "inf")]
+)
+def test_a_wrong_variable_is_refused_by_its_name(name: str, value: str) -> None:
+    with pytest.raises(InvalidInput, match=f"ONETRAY_{name}"):
+        load(environment={f"ONETRAY_{name}": value})
+
+
+@pytest.mark.parametrize(("word", "value"), [("true", True), ("0", False), ("Off", False)])
+def test_a_flag_is_read_from_a_word(word: str, value: bool) -> None:
+    assert load(environment={"ONETRAY_ENGINE_POOLER": word}).settings.engine.pooler is value

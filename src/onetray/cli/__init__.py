@@ -35,6 +35,7 @@ Exit codes:
 COMMANDS = {
     "config": "onetray.cli.config",
     "demo": "onetray.cli.demo",
+    "jobs": "onetray.cli.jobs",
     "lifecycle": "onetray.cli.lifecycle",
     "migrate": "onetray.cli.database",
     "verify": "onetray.cli.database",

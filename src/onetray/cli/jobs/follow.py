@@ -1,0 +1,106 @@
+"""`onetray jobs events` and `logs`: what happened, and with -f what happens until the job has ended.
+
+Owns the waiting: woken when something is written, and looking by itself in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from onetray.cli import Refused
+from onetray.cli.options import common, opened
+from onetray.cli.output import print_json_line
+from onetray.cli.tables import one_line
+from onetray.cli.words import clock
+
+if TYPE_CHECKING:
+    from onetray.engine import Engine
+    from onetray.listmodel import Located
+    from onetray.model import Event, LogLine
+
+PAGE = 500
+SECOND = 1_000_000
+
+follow_option = click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended.")
+
+
+@click.command(short_help="Print a job's history.")
+@click.argument("id")
+@follow_option
+@common
+def events(id: str, follow: bool, database: str, namespace: str, as_json: bool) -> None:
+    """Print what happened to a job, in order, one event to a line. Of a flow also what happened to its tasks."""
+    with opened(database) as engine:
+        found = engine.locate(id, among=("task", "flow"), namespace=namespace)
+        read = engine.events if found.entity == "task" else engine.flow_events
+        _print_all(
+            engine,
+            lambda after: read(found.id, namespace=namespace, after=after, limit=PAGE),
+            lambda e: e.id,
+            print_json_line if as_json else _event_line,
+            lambda: not follow or _ended(engine, found, namespace),
+        )
+
+
+@click.command(short_help="Print a task's log.")
+@click.argument("id")
+@follow_option
+@common
+def logs(id: str, follow: bool, database: str, namespace: str, as_json: bool) -> None:
+    """Print the lines that the handler of a task has logged."""
+    with opened(database) as engine:
+        found = engine.locate(id, among=("task", "flow"), namespace=namespace)
+        if found.entity == "flow":
+            raise Refused("a flow has no log, its tasks have: see `onetray tasks list`, then give the id of one")
+        _print_all(
+            engine,
+            lambda after: engine.logs(found.id, namespace=namespace, after=after, limit=PAGE),
+            lambda line: line.cursor,
+            print_json_line if as_json else _log_line,
+            lambda: not follow or _ended(engine, found, namespace),
+        )
+
+
+def _print_all(
+    engine: Engine,
+    read: Callable[[int], Sequence[Any]],
+    cursor: Callable[[Any], int],
+    show: Callable[[Any], None],
+    over: Callable[[], bool],
+) -> None:
+    after = 0
+    while True:
+        seen = engine.wake.generation
+        # Asked before reading: what was written up to the end is read.
+        last = over()
+        while page := read(after):
+            for one in page:
+                show(one)
+            after = cursor(page[-1])
+        if last:
+            return
+        engine.wake.wait(seen, engine.wake.poll_s)
+
+
+def _ended(engine: Engine, found: Located, namespace: str) -> bool:
+    from onetray.lifecycle import MACHINES
+
+    entity: Any = getattr(engine, found.entity)(found.id, namespace=namespace)
+    return entity.state in MACHINES[found.entity].terminal
+
+
+def _event_line(e: Event) -> None:
+    change = f"{e.was or '(new)'} → {e.state}" if e.state else "note"
+    cause = f"  {e.cause}" if e.cause else ""
+    click.echo(one_line(f"{_precise(e.ts)}  {e.type:<20} {change:<24} {e.actor:<20} {e.entity_id}{cause}"))
+
+
+def _log_line(line: LogLine) -> None:
+    click.echo(f"{_precise(line.ts)}  {line.attempt}  {line.level:<8}{one_line(line.line)}")
+
+
+def _precise(at: int) -> str:
+    return f"{clock(at)}.{at % SECOND // 1000:03d}"

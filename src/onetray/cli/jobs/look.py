@@ -1,0 +1,196 @@
+"""`onetray jobs list`, `show`, `tree`, `explain` and `actions`: what is there, and why it is not further.
+
+Owns how jobs are told. Changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from onetray.cli.options import common, limit_option, opened
+from onetray.cli.output import print_json
+from onetray.cli.show import flow_facts, print_stages, task_facts
+from onetray.cli.tables import one_line, print_facts, print_table
+from onetray.cli.words import age, count, moment
+
+if TYPE_CHECKING:
+    from onetray.engine import Engine
+    from onetray.flowmodel import Stage
+    from onetray.listmodel import Job
+
+JOB = ("task", "flow")
+ANY = ("task", "stage", "flow")
+SHOWN_TASKS = 20
+SECOND = 1_000_000
+
+
+@click.command("list", short_help="List jobs, newest first.")
+@click.option("--state", "states", multiple=True, help="Only jobs in this state. May be given more than once.")
+@click.option("--kind", help="Only this kind of task, or flows of this name.")
+@click.option("--queue", help="Only tasks of this queue. Flows have none.")
+@click.option("--correlation", metavar="ID", help="Only what belongs to this correlation id.")
+@click.option("--since", type=age, metavar="AGE", help="Only what was submitted since: 90s, 15m, 2h, 30d.")
+@click.option("--before", metavar="ID", help="Go on after this job: the last one of the page before.")
+@limit_option
+@common
+def list_(
+    states: tuple[str, ...],
+    kind: str | None,
+    queue: str | None,
+    correlation: str | None,
+    since: float | None,
+    before: str | None,
+    limit: int,
+    database: str,
+    namespace: str,
+    as_json: bool,
+) -> None:
+    """List jobs, single tasks and flows together, newest first."""
+    with opened(database) as engine:
+        now = engine.store.now()
+        wanted = {
+            "namespace": namespace, "states": states, "kind": kind, "queue": queue, "correlation_id": correlation,
+            "since": 0 if since is None else max(now - int(since * SECOND), 0),
+        }  # fmt: skip
+        start = None
+        if before is not None:
+            start = engine.job_key(engine.locate(before, among=JOB, namespace=namespace).id, namespace=namespace)
+        found, more = _pages(engine, wanted, start, limit)
+    next_ = found[-1].id if more and found else None
+    if as_json:
+        print_json({"jobs": found, "before": next_})
+        return
+    print_table(
+        ("id", "job", "state", "queue", "progress", "submitted"),
+        [(j.id, j.kind, j.state, j.queue, _progress(j), moment(j.created_at, now)) for j in found],
+    )
+    if next_:
+        click.echo(f"There may be more: --before {next_}", err=True)
+
+
+def _pages(engine: Engine, wanted: dict[str, Any], before: int | None, limit: int) -> tuple[list[Job], bool]:
+    found: list[Job] = []
+    while len(found) < limit:
+        page = engine.jobs(**wanted, before=before, limit=limit - len(found))
+        found += page.jobs
+        before = page.before
+        if before is None:
+            break
+    return found, before is not None
+
+
+def _progress(job: Job) -> str:
+    if job.entity == "flow":
+        return f"stage {job.stages - job.stages_open}/{job.stages}"
+    return f"try {job.attempts}/{job.max_attempts}"
+
+
+@click.command(short_help="Show one job.")
+@click.argument("id")
+@common
+def show(id: str, database: str, namespace: str, as_json: bool) -> None:
+    """Show all about one job: a task, or a flow with its stages."""
+    with opened(database) as engine:
+        found, now = engine.locate(id, among=JOB, namespace=namespace), engine.store.now()
+        if found.entity == "task":
+            task = engine.task(found.id, namespace=namespace)
+            print_json(task) if as_json else print_facts(task_facts(task, now))
+            return
+        flow = engine.flow(found.id, namespace=namespace)
+        progress = engine.progress(found.id, namespace=namespace)
+    if as_json:
+        print_json({"flow": flow, "progress": progress})
+        return
+    print_facts(flow_facts(flow, progress, now))
+    click.echo()
+    print_stages(list(progress.stages), now)
+
+
+@click.command(short_help="Show a flow as a tree.")
+@click.argument("id")
+@click.option(
+    "--tasks",
+    "most",
+    type=click.IntRange(0, 1_000),
+    default=SHOWN_TASKS,
+    show_default=True,
+    help="Of each stage, at most.",
+)
+@common
+def tree(id: str, most: int, database: str, namespace: str, as_json: bool) -> None:
+    """Show a flow, its stages and their tasks as a tree. Of large stages only the first tasks are shown."""
+    with opened(database) as engine:
+        found = engine.locate(id, among=JOB, namespace=namespace)
+        if found.entity == "task":
+            # A task belongs to a tree when it is a member of a flow.
+            found = engine.locate(engine.task(found.id, namespace=namespace).job_id, namespace=namespace)
+        if found.entity == "task":
+            raise click.UsageError(f"{found.id} is a single task and has no tree: see `onetray jobs show`")
+        flow = engine.flow(found.id, namespace=namespace)
+        stages = [(s, _tasks(engine, s, most)) for s in engine.stages(found.id, namespace=namespace)]
+    if as_json:
+        print_json({"flow": flow, "stages": [{"stage": s, "tasks": tasks} for s, tasks in stages]})
+        return
+    click.echo(f"{one_line(flow.name)}  {flow.state}  {flow.id}")
+    for i, (stage, tasks) in enumerate(stages):
+        for line in _branch(stage, tasks, last=i == len(stages) - 1):
+            click.echo(line)
+
+
+def _tasks(engine: Engine, stage: Stage, most: int) -> list[Any]:
+    if not most:
+        return []
+    return engine.members(stage.flow_id, stage=stage.id, limit=most, namespace=stage.namespace)
+
+
+def _branch(stage: Stage, tasks: list[Any], *, last: bool) -> Iterator[str]:
+    fork, name = "└─" if last else "├─", one_line(stage.name)
+    yield f"{fork} {stage.order}. {name}  {stage.state}  {stage.percentage} %  {stage.id}"
+    stem = "   " if last else "│  "
+    lines = [f"{one_line(t.name or t.kind)}  {t.state}  {t.id}" for t in tasks]
+    if stage.counts.total > len(tasks):
+        lines.append(f"and {stage.counts.total - len(tasks):,} more" if tasks else count(stage.counts.total, "task"))
+    for i, line in enumerate(lines):
+        yield f"{stem}{'└─' if i == len(lines) - 1 else '├─'} {line}"
+
+
+@click.command(short_help="Say why a job, stage or task is not further.")
+@click.argument("id")
+@common
+def explain(id: str, database: str, namespace: str, as_json: bool) -> None:
+    """Say why a job, a stage or a task is not running or has not ended: what, who holds it, when that ends."""
+    with opened(database) as engine:
+        found, now = engine.locate(id, among=ANY, namespace=namespace), engine.store.now()
+        reasons = engine.explain(found.id, namespace=namespace)
+        place = None
+        if found.entity == "task" and not reasons:
+            place = engine.position(found.id, namespace=namespace)
+    if as_json:
+        print_json({"entity": found.entity, "id": found.id, "reasons": reasons, "before_it": place})
+        return
+    for reason in reasons:
+        until = f"; that ends {moment(reason.ends_at, now)}" if reason.ends_at is not None else ""
+        click.echo(one_line(f"{reason.code}: {reason.message}{until}"))
+    if not reasons:
+        ahead = "" if place is None else f"; {count(place, 'task')} would be claimed before it"
+        click.echo(f"nothing stands in its way: the next worker that asks may have it{ahead}")
+
+
+@click.command(short_help="List what may be done to a job, stage or task.")
+@click.argument("id")
+@common
+def actions(id: str, database: str, namespace: str, as_json: bool) -> None:
+    """List the moves that the lifecycle allows a user now."""
+    with opened(database) as engine:
+        found = engine.locate(id, among=ANY, namespace=namespace)
+        entity: Any = getattr(engine, found.entity)(found.id, namespace=namespace)
+    if as_json:
+        print_json({"entity": found.entity, "id": found.id, "state": entity.state, "actions": list(entity.actions)})
+        return
+    for action in entity.actions:
+        click.echo(action)
+    if not entity.actions:
+        click.echo(f"none: the {found.entity} is {entity.state}", err=True)

@@ -1,0 +1,94 @@
+"""How one task, one flow and the stages of a flow are shown.
+
+Owns which facts are told, and in which order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from onetray.cli.tables import print_table
+from onetray.cli.words import moment
+
+if TYPE_CHECKING:
+    from onetray.flowmodel import Flow, Progress, Stage
+    from onetray.listmodel import Member
+    from onetray.model import Task
+
+Facts = list[tuple[str, Any]]
+
+
+def task_facts(t: Task, now: int) -> Facts:
+    in_flow = t.job_id != t.id
+    return [
+        ("task", t.id), ("kind", t.kind), ("name", t.name), ("state", t.state), ("queue", t.queue),
+        ("namespace", t.namespace), ("flow", t.job_id if in_flow else None), ("stage", t.stage_id),
+        ("attempts", f"{t.attempts} of {t.max_attempts}"), ("priority", t.priority or None), ("fence", t.fence),
+        ("submitted", moment(t.created_at, now)), ("runs", moment(t.run_at, now) if t.run_at > now else None),
+        ("started", moment(t.started_at, now)), ("finished", moment(t.finished_at, now)),
+        ("worker", t.owner), ("lease ends", moment(t.lease_expires_at, now)),
+        ("cancel asked", moment(t.cancel_requested_at, now)), ("held by", t.held_by), ("because", t.held_why),
+        ("retry of", t.retry_of), ("correlation", t.correlation_id if t.correlation_id != t.id else None),
+        ("trace", t.trace), ("payload", as_text(t.payload)), ("input", as_text(t.input)),
+        ("result", as_text(t.result)), ("error", as_text(t.error)), ("allowed", ", ".join(t.actions)),
+    ]  # fmt: skip
+
+
+def flow_facts(f: Flow, p: Progress, now: int) -> Facts:
+    c = p.counts
+    tasks = {
+        "queued": c.queued, "held": c.held, "blocked": c.blocked, "waiting for input": c.waiting_input,
+        "succeeded": c.succeeded, "failed": c.failed, "dead-lettered": c.dead_lettered, "cancelled": c.cancelled,
+    }  # fmt: skip
+    return [
+        ("flow", f.id), ("name", f.name), ("state", f.state), ("namespace", f.namespace),
+        ("progress", f"{p.percentage} %"), ("at stage", f.current_stage), ("tasks", _told(c.total, tasks)),
+        ("roll-up", f.roll_up), ("submitted", moment(f.created_at, now)),
+        ("started", moment(f.started_at, now)), ("finished", moment(f.finished_at, now)),
+        ("deadline", moment(f.deadline_at, now)), ("retry of", f.retry_of),
+        ("compensates", f.compensates), ("compensation", f.compensation),
+        ("correlation", f.correlation_id if f.correlation_id != f.id else None), ("trace", f.trace),
+        ("data", as_text(f.data)), ("metadata", as_text(f.metadata)), ("error", as_text(f.error)),
+        ("allowed", ", ".join(f.actions)),
+    ]  # fmt: skip
+
+
+def print_stages(stages: Sequence[Stage], now: int) -> None:
+    print_table(
+        ("stage", "name", "state", "done", "waits for", "id"),
+        [(s.order, s.name, s.state, f"{s.counts.done:,} of {s.counts.total:,}", _waits(s, now), s.id) for s in stages],
+    )
+
+
+def print_members(members: Sequence[Member], now: int) -> None:
+    print_table(
+        ("id", "stage", "task", "state", "attempts", "worker", "submitted", "error"),
+        [
+            (
+                m.id, m.stage, m.name or m.kind, m.state, f"{m.attempts} of {m.max_attempts}", m.owner,
+                moment(m.created_at, now), (m.error or {}).get("message"),
+            )
+            for m in members
+        ],
+    )  # fmt: skip
+
+
+def as_text(value: Any) -> str | None:
+    import json
+
+    return None if value is None else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _waits(s: Stage, now: int) -> str:
+    from onetray.lifecycle import WAITING
+
+    if s.state != WAITING:
+        return ""
+    asked = s.approval or {}
+    until = f", until {moment(s.due_at, now)}" if s.due_at is not None else ""
+    return f"{asked.get('owner') or 'anybody'}: {asked.get('reason') or 'waits for approval'}{until}"
+
+
+def _told(total: int, parts: dict[str, int]) -> str:
+    return ", ".join([f"{total:,}", *(f"{n:,} {name}" for name, n in parts.items() if n)])

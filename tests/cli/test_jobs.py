@@ -1,0 +1,228 @@
+"""`onetray jobs`: what is listed, shown and explained, and what may be done."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Place
+from tests.cli.run import called, one_line, onetray, told
+from tests.support.tasks import UNKNOWN_ID, in_state, submit, take
+
+
+def test_a_piped_list_has_one_line_for_each_job_and_no_colour(place: Place) -> None:
+    task, flow = submit(place.engine), place.flow()
+    done = onetray("jobs", "list", *place.at)
+    assert done.returncode == 0, done.stderr
+    head, first, second = done.stdout.splitlines()
+    assert head.split() == ["id", "job", "state", "queue", "progress", "submitted"]
+    assert first.startswith(f"{flow}  report  pending")
+    assert second.startswith(f"{task}  mail    queued")
+    assert re.search(r"try 0/3 +\d+ s ago, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d$", second)
+    assert "\x1b" not in done.stdout
+
+
+def test_a_narrow_terminal_shortens_everything_but_ids(place: Place) -> None:
+    task = submit(place.engine, "a-kind-with-a-name-that-goes-on-and-on")
+    done = called("jobs", "list", *place.at, COLUMNS="80")
+    head, line = done.stdout.splitlines()
+    assert line.startswith(task)
+    assert "…" in line
+    assert max(len(head), len(line)) <= 80
+    assert task in called("jobs", "list", *place.at, COLUMNS="20").stdout
+
+
+def test_a_name_cannot_break_its_line_or_talk_to_the_terminal(place: Place) -> None:
+    submit(place.engine, "two\nlines\x1b[31m")
+    lines = called("jobs", "list", *place.at).stdout.splitlines()
+    assert len(lines) == 2
+    assert "two lines [31m" in lines[1]
+
+
+def test_filters_leave_what_fits(place: Place) -> None:
+    first = submit(place.engine, correlation_id="order-7")
+    done = in_state(place.engine, "succeeded", queue="fast").id
+
+    def ids(*words: str) -> list[str]:
+        return [job["id"] for job in told("jobs", "list", *place.at, *words)["jobs"]]
+
+    assert ids("--state", "succeeded") == [done]
+    assert ids("--state", "succeeded", "--state", "queued") == [done, first]
+    assert ids("--queue", "fast") == [done]
+    assert ids("--kind", "nothing") == []
+    assert ids("--correlation", "order-7") == [first]
+    assert ids("--since", "2h") == [done, first]
+    assert ids("--namespace", "other") == []
+
+
+def test_pages_go_on_after_the_last_job_of_the_page_before(place: Place) -> None:
+    made = [submit(place.engine) for _ in range(3)]
+    page = told("jobs", "list", *place.at, "--limit", "2")
+    assert [job["id"] for job in page["jobs"]] == [made[2], made[1]]
+    assert page["before"] == made[1]
+    last = told("jobs", "list", *place.at, "--before", page["before"])
+    assert ([job["id"] for job in last["jobs"]], last["before"]) == ([made[0]], None)
+    assert f"--before {made[1]}" in called("jobs", "list", *place.at, "--limit", "2").stderr
+
+
+def test_times_are_utc_for_programs_and_payloads_stay_as_they_are(place: Place) -> None:
+    task = submit(place.engine, payload={"created_at": 5})
+    shown = told("jobs", "show", task, *place.at)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", shown["created_at"])
+    assert (shown["payload"], shown["state"], shown["actions"]) == ({"created_at": 5}, "queued", ["cancel"])
+
+
+def test_a_task_and_a_flow_are_shown_by_the_end_of_their_ids(place: Place) -> None:
+    task, flow = submit(place.engine, payload={"to": "ann"}), place.flow()
+    text = called("jobs", "show", task[-8:], *place.at).stdout
+    assert f"task       {task}" in text
+    assert '{"to": "ann"}' in text
+    text = called("jobs", "show", flow[-8:], *place.at).stdout
+    assert "allowed    pause, cancel" in text
+    assert "ann: looks at it" in text
+    assert told("jobs", "show", flow, *place.at)["progress"]["counts"]["total"] == 3
+
+
+def test_an_id_that_fits_several_names_them_all(place: Place) -> None:
+    made = [submit(place.engine) for _ in range(2)]
+    done = called("jobs", "show", made[0][:6], *place.at)
+    assert done.exit_code == 2
+    assert all(id_ in done.stderr for id_ in made)
+
+
+def test_what_is_not_there_is_exit_code_4(place: Place) -> None:
+    for words in (["jobs", "show", UNKNOWN_ID], ["jobs", "cancel", "abcdef01"]):
+        done = called(*words, *place.at)
+        assert (done.exit_code, done.stdout) == (4, "")
+        assert one_line(done.stderr)
+
+
+def test_a_tree_cuts_large_stages(place: Place) -> None:
+    flow = place.flow(tasks=30)
+    text = called("jobs", "tree", flow, *place.at, "--tasks", "5").stdout
+    assert text.splitlines()[0] == f"report  pending  {flow}"
+    assert len(re.findall("fetch  queued", text)) == 5
+    assert "│  └─ and 25 more" in text
+    assert "└─ 2. check  waiting" in text
+    assert [len(s["tasks"]) for s in told("jobs", "tree", flow, *place.at)["stages"]] == [20, 1]
+    member = told("jobs", "tree", flow, *place.at)["stages"][0]["tasks"][0]["id"]
+    assert called("jobs", "tree", member, *place.at, "--tasks", "5").stdout == text
+    assert "has no tree" in called("jobs", "tree", submit(place.engine), *place.at).stderr
+
+
+def test_an_explanation_says_who_holds_it_and_until_when(place: Place) -> None:
+    ready, later = submit(place.engine), submit(place.engine, delay_s=7200)
+    assert "nothing stands in its way" in called("jobs", "explain", ready, *place.at).stdout
+    assert re.search(r"delayed: .* ends in 119 min, \d{4}-", called("jobs", "explain", later, *place.at).stdout)
+    take(place.engine, worker="w7")
+    reasons = told("jobs", "explain", ready, *place.at)["reasons"]
+    assert [(r["code"], r["held_by"]) for r in reasons] == [("assigned", "w7")]
+    stage = place.engine.stages(place.flow())[1].id
+    assert "stage_not_open" in called("jobs", "explain", stage, *place.at).stdout
+
+
+def test_actions_are_what_the_lifecycle_allows(place: Place) -> None:
+    flow = place.flow()
+    assert called("jobs", "actions", flow, *place.at).stdout.split() == ["pause", "cancel"]
+    over = in_state(place.engine, "succeeded", queue="other").id
+    assert told("jobs", "actions", over, *place.at)["actions"] == []
+
+
+def test_who_cancels_and_why_stands_in_the_log(place: Place) -> None:
+    task = submit(place.engine)
+    done = called("jobs", "cancel", task, *place.at, "--reason", "not needed", LOGNAME="ann")
+    assert (done.exit_code, done.stdout) == (0, f"task {task} is cancelled\n")
+    event = place.engine.events(task)[-1]
+    assert (event.actor, event.cause) == ("user:ann", "not needed")
+
+
+def test_a_hard_cancel_revokes_the_lease(place: Place) -> None:
+    task = in_state(place.engine, "running").id
+    assert told("jobs", "cancel", task, *place.at)["state"] == "running"
+    assert told("jobs", "cancel", task, *place.at, "--hard")["state"] == "cancelled"
+
+
+def test_a_flow_is_cancelled_only_after_a_yes(place: Place) -> None:
+    flow = place.flow()
+    done = called("jobs", "cancel", flow, *place.at)
+    assert done.exit_code == 2
+    assert "3 open tasks" in done.stderr
+    assert "--yes" in done.stderr
+    assert place.engine.flow(flow).state == "pending"
+    assert told("jobs", "cancel", flow, *place.at, "--yes")["state"] == "cancelled"
+
+
+def test_a_flow_is_paused_and_resumed(place: Place) -> None:
+    flow = place.flow()
+    assert called("jobs", "pause", flow, *place.at).stdout == f"flow {flow} is paused; allowed now: resume, cancel\n"
+    assert told("jobs", "resume", flow, *place.at)["state"] == "pending"
+    assert "takes none" in called("jobs", "resume", flow, *place.at, "--input", "1").stderr
+
+
+def test_a_single_task_cannot_be_paused_and_it_is_said_what_can_be_done(place: Place) -> None:
+    done = called("jobs", "pause", submit(place.engine, queue="fast"), *place.at)
+    assert done.exit_code == 5
+    assert "onetray queues pause fast" in done.stderr
+
+
+def test_a_task_that_waits_is_given_its_input(place: Place) -> None:
+    task = in_state(place.engine, "waiting_input").id
+    done = called("jobs", "resume", task, *place.at, "--input", "{")
+    assert done.exit_code == 2
+    assert "no JSON" in done.stderr
+    assert told("jobs", "resume", task, *place.at, "--input", '{"size": 4}')["state"] == "queued"
+    assert place.engine.task(task).input == {"size": 4}
+
+
+def test_what_the_lifecycle_does_not_allow_is_exit_code_5_and_names_what_it_does(place: Place) -> None:
+    done = called("jobs", "resume", submit(place.engine), *place.at)
+    assert (done.exit_code, done.stdout) == (5, "")
+    assert one_line(done.stderr)
+    assert "cancel" in done.stderr
+
+
+def test_a_retry_is_a_new_job(place: Place) -> None:
+    task = in_state(place.engine, "failed").id
+    new = told("jobs", "retry", task, *place.at)["id"]
+    assert place.engine.task(new).retry_of == task
+    flow = place.flow()
+    assert called("jobs", "retry", flow, *place.at).exit_code == 5
+    place.engine.cancel_flow(flow)
+    again = told("jobs", "retry", flow, *place.at, "--from-stage", "fetch")["id"]
+    assert place.engine.flow(again).retry_of == flow
+    assert called("jobs", "retry", flow, *place.at, "--from-stage", "nope").exit_code == 4
+    assert called("jobs", "retry", task, *place.at, "--from-stage", "x").exit_code == 2
+
+
+@pytest.mark.parametrize("words", [["--since", "soon"], ["--limit", "0"], ["--state", "done"], ["--limit", "99999"]])
+def test_a_bad_filter_is_one_line(place: Place, words: list[str]) -> None:
+    done = called("jobs", "list", *place.at, *words)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert one_line(done.stderr)
+
+
+def test_no_database_is_one_line_and_makes_none(tmp_path: Path) -> None:
+    done = onetray("jobs", "list", cwd=tmp_path)
+    assert done.returncode == 3
+    assert one_line(done.stderr)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_events_and_logs_come_in_order_one_to_a_line(place: Place) -> None:
+    task = submit(place.engine)
+    job = take(place.engine)
+    place.engine.log(job, "first", "second\nline")
+    place.engine.succeed(job)
+    lines = called("jobs", "events", task, *place.at).stdout.splitlines()
+    assert [line.split()[2] for line in lines] == ["task.submitted", "task.claimed", "task.started", "task.succeeded"]
+    logged = called("jobs", "logs", task, *place.at).stdout.splitlines()
+    assert [line.split("info")[1].strip() for line in logged] == ["first", "second line"]
+    as_json = [json.loads(x) for x in called("jobs", "events", task, *place.at, "--json").stdout.splitlines()]
+    assert [e["version"] for e in as_json] == [1, 2, 3, 4]
+    flow = place.flow()
+    assert "stage.added" in called("jobs", "events", flow, *place.at).stdout
+    refused = called("jobs", "logs", flow, *place.at)
+    assert (refused.exit_code, "onetray tasks list" in refused.stderr) == (5, True)

@@ -38,6 +38,8 @@ COMMANDS = {
     "jobs": "onetray.cli.jobs",
     "lifecycle": "onetray.cli.lifecycle",
     "migrate": "onetray.cli.database",
+    "stages": "onetray.cli.stages",
+    "tasks": "onetray.cli.tasks",
     "verify": "onetray.cli.database",
     "worker": "onetray.cli.worker",
 }

@@ -1,0 +1,66 @@
+"""`onetray tasks`: the tasks of a flow or a stage, and one of them.
+
+Owns nothing but the commands: how a task is told is in show.py.
+"""
+
+from __future__ import annotations
+
+import click
+
+from onetray.cli.options import common, limit_option, opened
+from onetray.cli.output import print_json
+from onetray.cli.show import print_members, task_facts
+from onetray.cli.stages import stage_id
+from onetray.cli.tables import print_facts
+
+
+@click.group(short_help="See the tasks of a flow or a stage.")
+def tasks() -> None:
+    """See the tasks of a flow or a stage, and all about one."""
+
+
+@tasks.command("list", short_help="List the tasks of a flow or a stage.")
+@click.argument("parent", metavar="FLOW|STAGE")
+@click.option("--state", "states", multiple=True, help="Only tasks in this state. May be given more than once.")
+@click.option("--after", metavar="ID", help="Go on after this task: the last one of the page before.")
+@limit_option
+@common
+def list_(
+    parent: str,
+    states: tuple[str, ...],
+    after: str | None,
+    limit: int,
+    database: str,
+    namespace: str,
+    as_json: bool,
+) -> None:
+    """List the tasks of a flow, in the order of its stages, or those of one stage (its id, or FLOW/name)."""
+    with opened(database) as engine:
+        stage = None
+        if "/" in parent:
+            stage = stage_id(engine, parent, namespace)
+        else:
+            found = engine.locate(parent, among=("flow", "stage"), namespace=namespace)
+            stage = found.id if found.entity == "stage" else None
+        flow = found.id if stage is None else engine.stage(stage, namespace=namespace).flow_id
+        start = None if after is None else engine.locate(after, among=("task",), namespace=namespace).id
+        members = engine.members(flow, stage=stage, states=states, after=start, limit=limit, namespace=namespace)
+        now = engine.store.now()
+    next_ = members[-1].id if len(members) == limit else None
+    if as_json:
+        print_json({"tasks": members, "after": next_})
+        return
+    print_members(members, now)
+    if next_:
+        click.echo(f"There may be more: --after {next_}", err=True)
+
+
+@tasks.command(short_help="Show one task.")
+@click.argument("id")
+@common
+def show(id: str, database: str, namespace: str, as_json: bool) -> None:
+    """Show all about one task."""
+    with opened(database) as engine:
+        found, now = engine.locate(id, among=("task",), namespace=namespace), engine.store.now()
+        task = engine.task(found.id, namespace=namespace)
+    print_json(task) if as_json else print_facts(task_facts(task, now))

@@ -34,6 +34,7 @@ Exit codes:
 
 COMMANDS = {
     "config": "onetray.cli.config",
+    "dead": "onetray.cli.dead",
     "demo": "onetray.cli.demo",
     "jobs": "onetray.cli.jobs",
     "lifecycle": "onetray.cli.lifecycle",

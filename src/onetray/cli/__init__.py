@@ -39,6 +39,8 @@ COMMANDS = {
     "jobs": "onetray.cli.jobs",
     "lifecycle": "onetray.cli.lifecycle",
     "migrate": "onetray.cli.database",
+    "prune": "onetray.cli.prune",
+    "queues": "onetray.cli.queues",
     "stages": "onetray.cli.stages",
     "tasks": "onetray.cli.tasks",
     "verify": "onetray.cli.database",

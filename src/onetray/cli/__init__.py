@@ -36,6 +36,7 @@ COMMANDS = {
     "config": "onetray.cli.config",
     "dead": "onetray.cli.dead",
     "demo": "onetray.cli.demo",
+    "doctor": "onetray.cli.doctor",
     "jobs": "onetray.cli.jobs",
     "lifecycle": "onetray.cli.lifecycle",
     "migrate": "onetray.cli.database",

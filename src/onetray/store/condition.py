@@ -1,0 +1,52 @@
+"""What a database says of itself: which one it is, whether it keeps what it acknowledges, who stands in between.
+
+Owns these questions, which each database is asked in its own words. Changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from onetray.store.base import Store
+
+
+class ServerFacts(NamedTuple):
+    """A PostgreSQL server as a connection of ours meets it."""
+
+    version: int
+    """As the server counts: 150004 is 15.4."""
+    fsync: bool
+    synchronous_commit: str
+    standby: bool
+    behind_pooler: bool
+
+
+def sqlite_library() -> tuple[int, ...]:
+    """The version of the SQLite library that is used: not the one that Python brings along."""
+    import apsw
+
+    return tuple(int(part) for part in apsw.sqlite_lib_version().split("."))
+
+
+def server_facts(url: str) -> ServerFacts:
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True, connect_timeout=10, prepare_threshold=None) as connection:
+        row: Any = connection.execute(
+            "SELECT current_setting('server_version_num'), current_setting('fsync'),"
+            " current_setting('synchronous_commit'), pg_is_in_recovery(), pg_backend_pid()"
+        ).fetchone()
+        version, fsync, synchronous_commit, standby, pid = row
+        # A pooler answers with a process number of its own.
+        pooled = connection.info.backend_pid != pid
+    return ServerFacts(int(version), fsync == "on", synchronous_commit, standby, pooled)
+
+
+def free_bytes(store: Store) -> int | None:
+    """How much room is left beside a SQLite file; None for other databases."""
+    import shutil
+    from pathlib import Path
+
+    path = getattr(store, "path", None)
+    return shutil.disk_usage(Path(path).parent).free if path else None

@@ -33,6 +33,7 @@ Exit codes:
 """
 
 COMMANDS = {
+    "completion": "onetray.cli.completion",
     "config": "onetray.cli.config",
     "dead": "onetray.cli.dead",
     "demo": "onetray.cli.demo",

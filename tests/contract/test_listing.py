@@ -126,6 +126,8 @@ def test_members_of_a_flow_come_in_the_order_of_its_stages(engine: Engine) -> No
     assert (failed.id, failed.error["message"]) == (everyone[0].id, "no such shop")
     with pytest.raises(NotFound):
         engine.members(flow, after=UNKNOWN_ID)
+    with pytest.raises(NotFound):
+        engine.members(flow_of(engine), stage=fetch)
 
 
 def test_a_queue_tells_what_is_ready_delayed_and_held(engine: Engine, clock: VirtualClock) -> None:

@@ -20,7 +20,7 @@ from onetray.model import REASON_CODES
 
 if TYPE_CHECKING:
     from onetray.config import EngineConfig
-    from onetray.flowmodel import Flow, Stage
+    from onetray.flowmodel import Flow
     from onetray.store.base import Rows, Store
 
 SCAN = 100_000
@@ -48,8 +48,6 @@ class Listings:
         def _read(self, name: str, **params: Any) -> Rows: ...
 
         def flow(self, flow: str, *, namespace: str = "default") -> Flow: ...
-
-        def stage(self, stage: str, *, namespace: str = "default") -> Stage: ...
 
     def jobs(
         self,
@@ -152,8 +150,14 @@ class Listings:
         if stage is None:
             rows = self._read("list_members", job=job, ord=ord_, **wanted)
         else:
-            rows = self._read("list_members_of_stage", stage=self.stage(stage, namespace=namespace).key, **wanted)
+            rows = self._read("list_members_of_stage", stage=self._stage_key(stage, job, namespace), **wanted)
         return [made(Member, [*r[:13], _json(r[13])]) for r in rows]
+
+    def _stage_key(self, stage: str, job: int, namespace: str) -> int:
+        rows = self._read("key_of_stage", id=task_id(stage, "stage"), job=job, namespace=namespace)
+        if not rows:
+            raise NotFound(f"the flow has no stage {stage}", stage=stage)
+        return int(rows[0][0])
 
     def queues(self, *, namespace: str = "default", limit: int = 1_000) -> list[QueueDepth]:
         """Every queue of a namespace, with how many tasks are where."""

@@ -101,6 +101,10 @@ ORDER BY s.ord, t.key LIMIT :limit
 {select_member} WHERE {after_in_stage} AND (CAST(:any_state AS integer) = 1 OR t.state {in:states:text})
 ORDER BY t.stage, t.key LIMIT :limit
 
+-- name: key_of_stage
+SELECT s.key FROM onetray.stage AS s JOIN onetray.namespace AS n ON n.key = s.ns
+WHERE s.id = :id AND s.job = :job AND n.name = :namespace
+
 -- name: place_of_member
 SELECT s.ord, t.key FROM onetray.task AS t JOIN onetray.stage AS s ON s.key = t.stage WHERE t.id = :id AND t.job = :job
 

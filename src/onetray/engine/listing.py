@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from onetray.flowmodel import Flow
     from onetray.store.base import Rows, Store
 
-SCAN = 100_000
-"""Keys that one read walks through at most: when nearly nothing matches, it stays short."""
+SCAN = 20_000
+"""Keys that one read walks through at most. When nearly nothing matches it stays short, and so it does on a PostgreSQL
+without statistics, which reads the whole span and sorts it."""
 LATE_US = 3600 * SECOND
 """A job's key may be older than its time, by no more than this."""
 MESSAGE_CHARS = 80

@@ -16,6 +16,7 @@ from onetray.store.sqlite import SqliteStore
 from tests.cli.conftest import Place
 from tests.cli.run import called, onetray, told
 from tests.cli.test_verify import spoil
+from tests.cli.test_workers import beat
 from tests.support.engines import engine_on
 from tests.support.tasks import submit
 
@@ -26,15 +27,16 @@ def verdicts(found: dict[str, list[dict[str, str]]]) -> dict[str, str]:
 
 def test_a_sound_set_up_is_all_ok(database_url: str) -> None:
     with engine_on(database_url) as engine:
-        submit(engine)
+        engine.cancel(submit(engine))
     # The tests' own servers are set to be quick rather than safe: that is found, and nothing else.
     found = verdicts(json.loads(called("doctor", "--database", database_url, "--json").stdout))
     assert {v for name, v in found.items() if name != "durable"} == {"ok"}
-    assert {"python", "database", "schema", "clock", "janitor", "queues", "rules"} <= set(found)
+    assert {"python", "database", "schema", "clock", "janitor", "queues", "workers", "rules"} <= set(found)
 
 
 def test_each_line_has_a_verdict_and_what_is_not_ok_a_next_step(place: Place) -> None:
     submit(place.engine, queue="mail")
+    beat(place, "w1", queues=("mail",))
     place.engine.pause_queue("mail", by="ann")
     done = onetray("doctor", *place.at)
     assert done.returncode == 0, done.stderr

@@ -33,6 +33,7 @@ Exit codes:
 """
 
 COMMANDS = {
+    "breakers": "onetray.cli.breakers",
     "completion": "onetray.cli.completion",
     "config": "onetray.cli.config",
     "dead": "onetray.cli.dead",
@@ -44,9 +45,11 @@ COMMANDS = {
     "prune": "onetray.cli.prune",
     "queues": "onetray.cli.queues",
     "stages": "onetray.cli.stages",
+    "submit": "onetray.cli.submit",
     "tasks": "onetray.cli.tasks",
     "verify": "onetray.cli.database",
     "worker": "onetray.cli.worker",
+    "workers": "onetray.cli.workers",
 }
 """Where each command lives: a function of the same name."""
 

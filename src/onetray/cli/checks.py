@@ -163,6 +163,20 @@ def check_queues(engine: Engine, namespace: str) -> Iterator[Check]:
         yield Check("queues", OK, "none lies still")
 
 
+def check_workers(engine: Engine, namespace: str) -> Iterator[Check]:
+    """Whether somebody takes what is ready. A worker may be alive and listen elsewhere."""
+    waiting = [q.name for q in engine.queues(namespace=namespace) if q.ready]
+    alive = [w for w in engine.workers(namespace=namespace) if w.alive]
+    taken = {queue for w in alive for queue in w.queues}
+    lost = [name for name in waiting if name not in taken]
+    if waiting and not alive:
+        yield Check("workers", WARN, "no worker is alive, and tasks are ready", "run a worker")
+    elif lost:
+        yield Check("workers", WARN, f"no living worker takes from {', '.join(lost[:10])}", "run one for it")
+    else:
+        yield Check("workers", OK, f"{count(len(alive), 'worker')} alive")
+
+
 def check_rules(store: Store) -> Iterator[Check]:
     from onetray.verify import verify
 

@@ -80,6 +80,7 @@ def _inside(url: str, store: Store, namespace: str) -> Iterator[Check]:
     try:
         yield from checks.check_janitor(engine, namespace)
         yield from checks.check_queues(engine, namespace)
+        yield from checks.check_workers(engine, namespace)
         yield from checks.check_rules(store)
     finally:
         engine.close()

@@ -1,0 +1,58 @@
+"""`onetray workers` and `onetray breakers`: who works, and what is left alone."""
+
+from __future__ import annotations
+
+from onetray.clock import VirtualClock
+from onetray.engine import Engine
+from onetray.fleet import WorkerBeat
+from tests.cli.conftest import Place
+from tests.cli.run import called, told
+from tests.support.tasks import submit
+
+
+def beat(place: Place, name: str, **fields: object) -> None:
+    given = {"host": "h1", "pid": 7, "version": "0.1.0", "queues": ("mail",), "concurrency": 4, **fields}
+    place.engine.worker_beat(WorkerBeat(name=name, **given))  # type: ignore[arg-type]
+
+
+def test_workers_are_listed_with_what_they_do(place: Place) -> None:
+    beat(place, "w1", running=3)
+    head, line = called("workers", *place.at).stdout.splitlines()
+    assert head.split()[:3] == ["worker", "state", "running"]
+    assert line.startswith("w1      running  3 of 4   mail    all    h1    7")
+    assert [w["name"] for w in told("workers", *place.at)] == ["w1"]
+    assert told("workers", *place.at, "--namespace", "other") == []
+
+
+def test_a_worker_that_was_not_heard_of_in_time_is_silent(place: Place) -> None:
+    with Engine.open(place.url, clock=VirtualClock()) as long_ago:
+        beat(Place(place.url, long_ago), "gone")
+    assert called("workers", *place.at).stdout.splitlines()[1].split()[:2] == ["gone", "silent"]
+    assert told("workers", *place.at, "--alive") == []
+
+
+def test_a_breaker_is_opened_seen_and_closed_by_hand(place: Place) -> None:
+    submit(place.engine, "sync")
+    done = called("breakers", "open", "sync", "--for", "10m", "--reason", "the shop moves", *place.at, LOGNAME="ann")
+    assert (done.exit_code, done.stdout) == (0, "the breaker of sync is open\n"), done.stderr
+    assert place.engine.claim(worker="w") == []
+    line = called("breakers", "list", *place.at).stdout.splitlines()[1]
+    assert line.startswith("sync  open")
+    assert line.endswith("ann  the shop moves")
+    assert told("breakers", "close", "sync", *place.at) == {"kind": "sync", "state": "closed"}
+    assert len(place.engine.claim(worker="w")) == 1
+
+
+def test_how_long_a_breaker_stays_open_has_to_be_said(place: Place) -> None:
+    assert called("breakers", "open", "sync", *place.at).exit_code == 2
+    assert "no length of time" in called("breakers", "open", "sync", "--for", "ever", *place.at).stderr
+
+
+def test_the_doctor_names_a_queue_that_no_living_worker_takes(place: Place) -> None:
+    submit(place.engine, queue="slow")
+    assert "no worker is alive" in called("doctor", *place.at).stdout
+    beat(place, "w1")
+    assert "no living worker takes from slow" in called("doctor", *place.at).stdout
+    beat(place, "w2", queues=("slow",))
+    found = {c["name"]: c["verdict"] for c in told("doctor", *place.at)["checks"]}
+    assert found["workers"] == "ok"

@@ -105,11 +105,13 @@ def opened_store(url: str, *, create: bool) -> Iterator[Store]:
 
 
 @contextmanager
-def opened(url: str) -> Iterator[Engine]:
-    """An engine on a database that is there and up to date."""
+def opened(url: str, *, create: bool = False) -> Iterator[Engine]:
+    """An engine on a database that is there and up to date. With `create`, a SQLite file is made and migrated."""
     from onetray.engine import Engine
 
-    with opened_store(url, create=False) as store:
+    with opened_store(url, create=create) as store:
+        if create and store.dialect == "sqlite":
+            store.migrate()
         engine = Engine(store, config=_settings().engine)
         try:
             yield engine

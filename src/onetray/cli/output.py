@@ -92,3 +92,20 @@ def progress(words: str, total: int) -> Iterator[Callable[[int], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(words, total=total)
         yield lambda steps: bar.advance(task, steps)
+
+
+@contextmanager
+def bar(words: str) -> Iterator[Callable[[float, float | None, str], None]]:
+    """A bar on stderr for something that says itself how far it is; nothing where nobody looks."""
+    if not sys.stderr.isatty():
+        yield lambda done, total, message: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as drawn:
+        task = drawn.add_task(words, total=None)
+        yield lambda done, total, message: drawn.update(
+            task, completed=done, total=total, description=f"{words} {message}".strip()
+        )

@@ -5,6 +5,7 @@ Owns the signals and where the log goes. What a worker does is in worker/.
 
 from __future__ import annotations
 
+import json
 import logging
 import signal
 import sys
@@ -16,41 +17,50 @@ from onetray.cli import BadInput
 
 
 @click.command(short_help="Run the tasks of an app.")
-@click.option("--app", "path", metavar="MODULE:APP", envvar="ONETRAY_APP", show_envvar=True, help="Where the app is.")
+@click.option("--app", "path", metavar="MODULE:APP", help="Where the app is. Otherwise the setting app.")
 @click.option("--database", metavar="URL", help="Another database than the app's own.")
-@click.option("--concurrency", metavar="N", type=click.IntRange(1, 10_000), default=10, show_default=True,
-              help="Handlers that run at once in each process.")  # fmt: skip
-@click.option("--queues", metavar="A,B:5", default="default", show_default=True,
-              help="Queues to take tasks from; B:5 holds at most five tasks of B at once.")  # fmt: skip
-@click.option("--processes", metavar="P", type=click.IntRange(1, 256), default=1, show_default=True,
-              help="Worker processes. One that dies is started again.")  # fmt: skip
+@click.option("--concurrency", metavar="N", type=int, help="Handlers that run at once in each process.")
+@click.option("--queues", metavar="A,B:5", help="Queues to take tasks from; B:5 holds at most five tasks of B at once.")
+@click.option("--processes", metavar="P", type=int, help="Worker processes. One that dies is started again.")
 @click.option("--name", metavar="NAME", help="What this worker is called. Otherwise by its host and process.")
-@click.option("--drain", "drain_s", metavar="SECONDS", type=click.FloatRange(0), default=30.0, show_default=True,
-              help="How long handlers may go on after a stop was asked for.")  # fmt: skip
-@click.option(
-    "--log-level", type=click.Choice(("debug", "info", "warning", "error")), default="info", show_default=True
-)
+@click.option("--drain", "drain_s", metavar="SECONDS", type=float, help="How long handlers may go on after a stop.")
+@click.option("--log-level", metavar="LEVEL", help="debug, info, warning, error or critical.")
+@click.option("--json", "as_json", is_flag=True, help="Write the log as JSON, a line for each entry.")
 def worker(
-    path: str | None, database: str | None, concurrency: int, queues: str, processes: int, name: str | None,
-    drain_s: float, log_level: str,
-) -> None:  # fmt: skip
+    path: str | None, database: str | None, queues: str | None, name: str | None, as_json: bool, **given: Any
+) -> None:
     """Run the tasks of an app until SIGTERM or SIGINT. A second signal stops at once.
 
     A stop lets running handlers end, for --drain seconds; what is left is given back and costs no attempt.
+
+    What is not given comes from the settings: see `onetray config`.
     """
-    if path is None:
-        raise BadInput("say where the app is: --app module:app, or ONETRAY_APP")
-    _log(log_level)
-    if processes > 1:
-        _supervise(processes, drain_s)
+    from onetray.settings import load
+
+    arguments = {**given, "app": path, "queues": None if queues is None else queues.split(",")}
+    settings = load(arguments).settings
+    if settings.app is None:
+        raise BadInput("say where the app is: --app module:app, or the setting app")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Json() if as_json else logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+    logging.basicConfig(level=settings.log_level.upper(), handlers=[handler])
+    if settings.processes > 1:
+        _supervise(settings.processes, settings.drain_s)
         return
     from onetray.worker import Worker
     from onetray.worker.locate import locate
 
-    app = locate(path)
+    app = locate(settings.app)
     if database is not None:
         app.database = database
-    runner = Worker(app, path=path, concurrency=concurrency, queues=queues, name=name or "", drain_s=drain_s)
+    runner = Worker(
+        app,
+        path=settings.app,
+        name=name or "",
+        concurrency=settings.concurrency,
+        queues=settings.queues,
+        drain_s=settings.drain_s,
+    )
     _on_signals(runner.ask_to_stop)
     with app:
         runner.run()
@@ -66,12 +76,22 @@ def _supervise(processes: int, drain_s: float) -> None:
     supervisor.run()
 
 
+class _Json(logging.Formatter):
+    """One entry as a line of JSON, with what a handler has said beside its words."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        said = {
+            "ts": record.created,
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **({"task": record.task} if hasattr(record, "task") else {}),
+            **({"data": data} if (data := getattr(record, "data", None)) else {}),
+            **({"error": self.formatException(record.exc_info)} if record.exc_info else {}),
+        }
+        return json.dumps(said, default=str, ensure_ascii=False)
+
+
 def _on_signals(ask_to_stop: Any) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ask_to_stop())
-
-
-def _log(level: str) -> None:
-    logging.basicConfig(
-        level=level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s"
-    )

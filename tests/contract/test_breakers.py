@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from onetray import commands as c
@@ -224,6 +226,27 @@ def test_the_fleet_agrees(engine: Engine, database_url: str, clock: VirtualClock
         assert claimed(engine) == []
         engine.succeed(sent)
         assert len(claimed(second)) == 1
+
+
+def test_work_that_has_no_breaker_asks_nothing_about_any(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(5):
+        submit(engine, "scan")
+    asked: list[str] = []
+    with engine.store.transaction() as tx:
+        kind = type(tx)
+    for way in ("query", "batch"):
+        told = getattr(kind, way)
+
+        def note(self: object, name: str, /, *args: Any, told: Any = told, **params: Any) -> Any:
+            asked.append(name)
+            return told(self, name, *args, **params)
+
+        monkeypatch.setattr(kind, way, note)
+    held = engine.claim(worker="w", limit=5)
+    engine.run([c.Succeed(**c.ticket(a)) for a in held[:4]])
+    engine.fail(held[4], "no")
+    assert "claim_any" in asked
+    assert [name for name in asked if "breaker" in name] == []
 
 
 # Half open.

@@ -97,17 +97,23 @@ class Signature:
             fields[name] = NotRequired[types[name]] if name in optional else types[name]
         # From typing_extensions: pydantic needs it before Python 3.12.
         shape = TypedDict("Arguments", fields)  # type: ignore[misc]
-        return self._adapter(with_config(ConfigDict(extra="forbid"))(shape))
+        return self._adapter(with_config(ConfigDict(extra="forbid", ser_json_inf_nan="constants"))(shape))
 
     @cached_property
     def _result(self) -> Any:
         return self._adapter(self._hints.get("return", Any))
 
     def _adapter(self, shape: Any) -> Any:
-        from pydantic import PydanticUserError, TypeAdapter
+        from pydantic import ConfigDict, PydanticUserError, TypeAdapter
 
         try:
-            return TypeAdapter(shape)
+            try:
+                # NaN stays NaN, for the engine to refuse: as null it would be another value, without a word.
+                return TypeAdapter(shape, config=ConfigDict(ser_json_inf_nan="constants"))
+            except PydanticUserError as e:
+                if e.code != "type-adapter-config-unused":
+                    raise
+                return TypeAdapter(shape)
         except PydanticUserError as e:
             first = str(e).splitlines()[0].partition(". Set ")[0]
             raise InvalidInput(f"{self.name} has a type that cannot be kept as JSON: {first}", field="types") from e

@@ -91,10 +91,13 @@ def opened_store(url: str, *, create: bool) -> Iterator[Store]:
     from onetray.errors import StoreError
     from onetray.store import open_store
 
+    options: dict[str, Any] = {}
     if url.startswith("postgres"):
         must_answer(url)
+        config = _settings().engine
+        options = {"pooler": config.pooler, "patience_s": config.call_timeout_s}
     try:
-        store = open_store(url, create=create, migrate=False)
+        store = open_store(url, create=create, migrate=False, **options)
     except StoreError as e:
         hint = "check --database" if create else "check --database, or make it with `onetray migrate`"
         raise DatabaseUnusable(f"{e}: {hint}") from e

@@ -13,6 +13,7 @@ import click
 from onetray.cli import Refused
 from onetray.cli.options import common, opened
 from onetray.cli.output import print_json_line
+from onetray.cli.show import as_text
 from onetray.cli.tables import one_line
 from onetray.cli.words import clock
 
@@ -99,7 +100,8 @@ def _event_line(e: Event) -> None:
 
 
 def _log_line(line: LogLine) -> None:
-    click.echo(f"{_precise(line.ts)}  {line.attempt}  {line.level:<8}{one_line(line.line)}")
+    data = f"  {as_text(line.data)}" if line.data is not None else ""
+    click.echo(f"{_precise(line.ts)}  {line.attempt}  {line.level:<8}{one_line(line.line)}{data}")
 
 
 def _precise(at: int) -> str:

@@ -5,10 +5,11 @@ import shlex
 import subprocess
 import sys
 
+import click
 import pytest
 
 import onetray as package
-from onetray.cli import COMMANDS
+from onetray.cli import COMMANDS, SUMMARIES, main, summary
 from tests.cli.run import ONETRAY, every_command, one_line, onetray
 
 HEAVY = (
@@ -34,6 +35,11 @@ def test_help_of_every_command_loads_neither_the_engine_nor_a_driver() -> None:
     for words in ([], *every_command()):
         code += f"try: main({[*words, '--help']})\nexcept SystemExit: pass\n"
     assert not loaded_after(code).intersection(HEAVY)
+
+
+def test_the_help_says_of_each_command_what_the_command_says_of_itself() -> None:
+    for name, said in SUMMARIES.items():
+        assert said == summary(main, click.Context(main), name)
 
 
 def test_every_public_name_is_there() -> None:

@@ -53,6 +53,23 @@ COMMANDS = {
 }
 """Where each command lives: a function of the same name."""
 
+SUMMARIES = {
+    "completion": "Print a shell's completion script.",
+    "config": "Print each setting and where it came from.",
+    "dead": "See dead letters, and redrive them.",
+    "demo": "See the engine work.",
+    "doctor": "Look the set-up over, and say what to do.",
+    "jobs": "Look at jobs, cancel, pause, resume and retry them.",
+    "lifecycle": "Print a lifecycle as it is declared.",
+    "migrate": "Bring the database's schema up to date.",
+    "prune": "Remove old jobs for good.",
+    "queues": "See what waits in the queues; pause and resume them.",
+    "stages": "See the stages of a flow; approve, reject or skip one.",
+    "tasks": "See the tasks of a flow or a stage.",
+    "verify": "Check every rule on every row.",
+}
+"""What the help says of each, so that it comes at once: a command that has no line here is loaded for it."""
+
 
 class Cli(click.Group):
     """A group that loads its commands late and tells every error in one line."""
@@ -66,6 +83,11 @@ class Cli(click.Group):
         command = getattr(import_module(COMMANDS[cmd_name]), cmd_name)
         assert isinstance(command, click.Command)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = [(name, SUMMARIES.get(name) or summary(self, ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -93,6 +115,12 @@ class Cli(click.Group):
         if not standalone_mode:
             return run()
         sys.exit(_exit_code(run))
+
+
+def summary(group: click.Group, ctx: click.Context, name: str) -> str:
+    """What a command says of itself in one line."""
+    command = group.get_command(ctx, name)
+    return command.get_short_help_str(200) if command is not None else ""
 
 
 def _exit_code(run: Callable[[], Any]) -> int:

@@ -58,6 +58,14 @@ def test_filters_leave_what_fits(place: Place) -> None:
     assert ids("--namespace", "other") == []
 
 
+def test_jobs_are_found_by_their_labels(place: Place) -> None:
+    task = submit(place.engine, labels={"team": "a=b", "tier": "1"})
+    submit(place.engine)
+    found = told("jobs", "list", *place.at, "--label", "team=a=b", "--label", "tier=1")
+    assert [job["id"] for job in found["jobs"]] == [task]
+    assert "write NAME=VALUE" in called("jobs", "list", *place.at, "--label", "team").stderr
+
+
 def test_pages_go_on_after_the_last_job_of_the_page_before(place: Place) -> None:
     made = [submit(place.engine) for _ in range(3)]
     page = told("jobs", "list", *place.at, "--limit", "2")

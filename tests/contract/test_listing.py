@@ -60,6 +60,19 @@ def test_jobs_are_found_by_their_correlation(engine: Engine) -> None:
     assert ids(engine, correlation_id="order-7", before=page.before) == [task]
 
 
+def test_jobs_are_found_by_all_their_labels(engine: Engine) -> None:
+    both = submit(engine, labels={"team": "a", "tier": "1"})
+    flow = flow_of(engine, labels={"team": "a"})
+    submit(engine, labels={"team": "b", "a": "team"})
+    submit(engine, correlation_id="order-7")
+    assert ids(engine, labels={"team": "a"}) == [flow, both]
+    assert ids(engine, labels={"team": "a", "tier": "1"}) == ids(engine, labels={"tier": "1", "team": "a"}) == [both]
+    assert ids(engine, labels={"team": "a"}, kind="report") == [flow]
+    assert ids(engine, labels={"team": "a"}, correlation_id="order-7") == ids(engine, labels={"team": "c"}) == []
+    first = engine.jobs(labels={"team": "a"}, limit=1)
+    assert ids(engine, labels={"team": "a"}, before=first.before) == [both]
+
+
 def test_pages_go_through_all_jobs_once(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     made = [submit(engine) if i % 3 else flow_of(engine) for i in range(9)]
     monkeypatch.setattr(listing, "SCAN", 4)
@@ -190,6 +203,9 @@ def test_a_letter_of_a_flow_names_it_and_says_whether_it_ended(engine: Engine) -
         ("jobs", {"before": -1}),
         ("jobs", {"since": "yesterday"}),
         ("jobs", {"kind": ""}),
+        ("jobs", {"labels": ["team"]}),
+        ("jobs", {"labels": {"team": 5}}),
+        ("jobs", {"labels": {str(n): "a" for n in range(21)}}),
         ("jobs", {"correlation_id": "\0"}),
         ("queues", {"limit": -1}),
         ("dead_groups", {"reason": "bad luck"}),

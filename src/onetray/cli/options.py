@@ -85,6 +85,14 @@ def json_value(value: str) -> Any:
         raise click.BadParameter(f"that is no JSON ({e}); text needs quotes of its own: '\"text\"'") from None
 
 
+def label(value: str) -> tuple[str, str]:
+    """A label: its name and its value."""
+    name, equals, content = value.partition("=")
+    if not name or not equals or not content:
+        raise click.BadParameter(f"{value!r} is no label: write NAME=VALUE")
+    return name, content
+
+
 @contextmanager
 def opened_store(url: str, *, create: bool) -> Iterator[Store]:
     """The database as it stands: opening it migrates nothing."""

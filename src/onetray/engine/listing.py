@@ -6,7 +6,7 @@ Owns how a long walk is cut into short reads. Changes nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from onetray.clock import SECOND
@@ -33,6 +33,9 @@ MESSAGE_CHARS = 80
 NEWEST = 1_000
 """Among how many of each entity a part of an id is looked for."""
 PART_CHARS = 6
+MOST_LABELS = 20
+BETWEEN = "\x1f"
+"""Stands in no label: a name and a value with it in between are one text that means one pair."""
 ENTITIES = tuple(MACHINES)
 JOB_STATES = tuple(dict.fromkeys((*TASK.states, *FLOW.states)))
 _WHOLE_ID = re.compile(r"[\da-f]{8}-[\da-f]{4}-[\da-f]{4}-[\da-f]{4}-[\da-f]{12}")
@@ -58,6 +61,7 @@ class Listings:
         kind: str | None = None,
         queue: str | None = None,
         correlation_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
         since: int = 0,
         before: int | None = None,
         limit: int = 100,
@@ -69,10 +73,13 @@ class Listings:
         wanted = {
             **self._states(states, JOB_STATES), "namespace": namespace, "since": since, "limit": limit,
             "kind": optional_text(kind, "kind", self.config.limits.name_chars),
-            "queue": optional_text(queue, "queue", self.config.limits.name_chars),
+            "queue": optional_text(queue, "queue", self.config.limits.name_chars), **self._labels(labels or {}),
         }  # fmt: skip
         if correlation_id is not None:
             return self._correlated(correlation_id, upto, wanted)
+        if labels:
+            label, labelled = next(iter(labels.items()))
+            return _page(self._read("list_jobs_labelled", label=label, labelled=labelled, upto=upto, **wanted), limit)
         top = self._read("newest_before", upto=upto)
         if not top or top[0][1] < since - LATE_US:
             return JobPage([], None)
@@ -86,10 +93,8 @@ class Listings:
     def _correlated(self, correlation_id: str, upto: int, wanted: dict[str, Any]) -> JobPage:
         text(correlation_id, "correlation_id", self.config.limits.key_chars)
         id_ = correlation_id.lower() if _WHOLE_ID.fullmatch(correlation_id.lower()) else None
-        found = _jobs(
-            self._read("list_jobs_of_correlation", correlation_id=correlation_id, id=id_, upto=upto, **wanted)
-        )
-        return JobPage(found, found[-1].key if len(found) == wanted["limit"] else None)
+        rows = self._read("list_jobs_of_correlation", correlation_id=correlation_id, id=id_, upto=upto, **wanted)
+        return _page(rows, wanted["limit"])
 
     def job_key(self, job: str, *, namespace: str = "default") -> int:
         """The key of a job: what `jobs(before=…)` takes to go on after it."""
@@ -221,6 +226,15 @@ class Listings:
             "redriven": int(redriven),
         }
 
+    def _labels(self, labels: Mapping[str, str]) -> dict[str, Any]:
+        if not isinstance(labels, Mapping):
+            raise InvalidInput("labels must be names and values", field="labels")
+        listed(list(labels), "labels", 0, MOST_LABELS)
+        for part in (*labels, *labels.values()):
+            text(part, "labels", self.config.limits.name_chars)
+        pairs = [f"{name}{BETWEEN}{value}" for name, value in labels.items()]
+        return {"labels": pairs, "labels_wanted": len(pairs), "between": BETWEEN}
+
     def _states(self, states: Sequence[str], known: Sequence[str]) -> dict[str, Any]:
         for state in listed(states, "states", 0, len(known)):
             choice(state, "states", tuple(known))
@@ -229,3 +243,9 @@ class Listings:
 
 def _jobs(rows: Rows) -> list[Job]:
     return [Job(*r) for r in rows]
+
+
+def _page(rows: Rows, limit: int) -> JobPage:
+    """What an index has found: less than a full page is the end."""
+    found = _jobs(rows)
+    return JobPage(found, found[-1].key if len(found) == limit else None)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from onetray.cli.options import common, limit_option, opened
+from onetray.cli.options import common, label, limit_option, opened
 from onetray.cli.output import print_json
 from onetray.cli.show import flow_facts, print_stages, task_facts
 from onetray.cli.tables import one_line, print_facts, print_table
@@ -32,6 +32,9 @@ SECOND = 1_000_000
 @click.option("--kind", help="Only this kind of task, or flows of this name.")
 @click.option("--queue", help="Only tasks of this queue. Flows have none.")
 @click.option("--correlation", metavar="ID", help="Only what belongs to this correlation id.")
+@click.option(
+    "--label", "labels", metavar="NAME=VALUE", type=label, multiple=True, help="Only with it. May be repeated."
+)
 @click.option("--since", type=age, metavar="AGE", help="Only what was submitted since: 90s, 15m, 2h, 30d.")
 @click.option("--before", metavar="ID", help="Go on after this job: the last one of the page before.")
 @limit_option
@@ -41,6 +44,7 @@ def list_(
     kind: str | None,
     queue: str | None,
     correlation: str | None,
+    labels: tuple[tuple[str, str], ...],
     since: float | None,
     before: str | None,
     limit: int,
@@ -52,7 +56,8 @@ def list_(
     with opened(database) as engine:
         now = engine.store.now()
         wanted = {
-            "namespace": namespace, "states": states, "kind": kind, "queue": queue, "correlation_id": correlation,
+            "namespace": namespace, "labels": dict(labels), "states": states, "kind": kind,
+            "queue": queue, "correlation_id": correlation,
             "since": 0 if since is None else max(now - int(since * SECOND), 0),
         }  # fmt: skip
         start = None

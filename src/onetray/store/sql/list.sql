@@ -37,6 +37,24 @@ UNION ALL SELECT * FROM (
 ) AS b
 ORDER BY 1 DESC LIMIT :limit
 
+-- name: list_jobs_labelled
+-- By one label, which has an index; the others are looked at job by job.
+SELECT * FROM (
+    {select_job_task} WHERE t.key IN (
+        SELECT l.job FROM onetray.label AS l JOIN onetray.namespace AS m ON m.key = l.ns
+        WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled
+    ) AND t.key <= :upto AND t.job = t.key AND {job_task_wanted}
+    ORDER BY t.key DESC LIMIT :limit
+) AS a
+UNION ALL SELECT * FROM (
+    {select_job_flow} WHERE f.key IN (
+        SELECT l.job FROM onetray.label AS l JOIN onetray.namespace AS m ON m.key = l.ns
+        WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled
+    ) AND f.key <= :upto AND {job_flow_wanted}
+    ORDER BY f.key DESC LIMIT :limit
+) AS b
+ORDER BY 1 DESC LIMIT :limit
+
 -- word: select_job_task
 SELECT t.key AS key, 'task' AS entity, CAST(t.id AS text) AS id, n.name AS namespace, k.name AS kind, q.name AS queue,
     t.state AS state, t.attempts AS attempts, t.max_attempts AS max_attempts, 0 AS stages, 0 AS stages_open,
@@ -55,10 +73,14 @@ FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns JOIN onetray.
 -- word: job_task_wanted
 n.name = :namespace AND t.created_at >= :since AND (CAST(:any_state AS integer) = 1 OR t.state {in:states:text})
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
+        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value {in:labels:text}) = :labels_wanted)
 
 -- word: job_flow_wanted
 n.name = :namespace AND f.created_at >= :since AND (CAST(:any_state AS integer) = 1 OR f.state {in:states:text})
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
+        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value {in:labels:text}) = :labels_wanted)
 
 -- name: key_of_job
 -- Where a page of jobs goes on.

@@ -54,6 +54,7 @@ COMMANDS = {
 """Where each command lives: a function of the same name."""
 
 SUMMARIES = {
+    "breakers": "See circuit breakers, open and close them.",
     "completion": "Print a shell's completion script.",
     "config": "Print each setting and where it came from.",
     "dead": "See dead letters, and redrive them.",
@@ -65,8 +66,11 @@ SUMMARIES = {
     "prune": "Remove old jobs for good.",
     "queues": "See what waits in the queues; pause and resume them.",
     "stages": "See the stages of a flow; approve, reject or skip one.",
+    "submit": "Submit a task or a flow.",
     "tasks": "See the tasks of a flow or a stage.",
     "verify": "Check every rule on every row.",
+    "worker": "Run the tasks of an app.",
+    "workers": "List the workers.",
 }
 """What the help says of each, so that it comes at once: a command that has no line here is loaded for it."""
 

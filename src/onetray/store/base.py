@@ -42,6 +42,7 @@ RINGS = frozenset(
         "open_ready",
         "insert_flow_note",
         "set_progress",
+        "insert_log",
         "close_breakers",
         "open_breaker",
     }

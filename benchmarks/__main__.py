@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from benchmarks.host import STORES, Host
+from benchmarks.stage import SIDES
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -30,6 +31,10 @@ as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object 
 store_option = click.option(
     "--store", "stores", default="both", type=click.Choice([*STORES, "both"]), callback=_stores, help="Which database."
 )
+side_option = click.option(
+    "--side", "sides", multiple=True, type=click.Choice(list(SIDES)), callback=lambda *given: given[-1] or tuple(SIDES),
+    help="Only these; all by default.",
+)  # fmt: skip
 
 
 @bench.command()
@@ -102,6 +107,50 @@ def flows(ctx: click.Context, as_json: bool, stores: tuple[str, ...], size: int,
         click.echo("\n" + "\n".join(f"{k}: {v}" for k, v in machine.items()))
     if any(figures["growth"] > most for figures in found.values()):
         ctx.exit(1)
+
+
+@bench.command()
+@as_json
+@side_option
+@click.option("--submits", default=200, type=click.IntRange(1), help="Jobs for each side, in all rounds together.")
+@click.option("--rounds", default=5, type=click.IntRange(1), help="How often all take their turn.")
+def pickup(as_json: bool, sides: tuple[str, ...], submits: int, rounds: int) -> None:
+    """Milliseconds from a submit to the begin of its handler in an idle worker, beside the peers'."""
+    from benchmarks.pickup import pickup as measure
+
+    with Host(tuple({SIDES[name].store for name in sides})) as host:
+        click.echo(f"{', '.join(sides)}: {submits} submits each, {rounds} rounds", err=True)
+        found = measure(host, sides, submits, rounds)
+        machine = host.machine()
+    _show_sides({"pickup": found, "machine": machine}, as_json)
+
+
+@bench.command()
+@as_json
+@side_option
+@click.option("--seconds", default=10.0, type=click.FloatRange(1), help="How long each worker is watched.")
+def idle(as_json: bool, sides: tuple[str, ...], seconds: float) -> None:
+    """The CPU time of a worker that has nothing to do, in percent of one core."""
+    from benchmarks.idle import idle as measure
+
+    with Host(tuple({SIDES[name].store for name in sides})) as host:
+        click.echo(f"{', '.join(sides)}: {seconds:g} s each", err=True)
+        found = measure(host, sides, seconds)
+        machine = host.machine()
+    _show_sides({"idle": found, "machine": machine}, as_json)
+
+
+def _show_sides(result: dict[str, Any], as_json: bool) -> None:
+    """One line for each side. The peers have no figures that compare them with themselves."""
+    if as_json:
+        click.echo(json.dumps(result))
+        return
+    name, machine = next(iter(result)), result["machine"]
+    headings = list(dict.fromkeys(heading for figures in result[name].values() for heading in figures))
+    click.echo(f"{'':>20}" + "".join(f"{h:>18}" for h in headings))
+    for side, figures in result[name].items():
+        click.echo(f"{side:>20}" + "".join(f"{figures.get(h, ''):>18}" for h in headings))
+    click.echo("\n" + "\n".join(f"{k}: {v}" for k, v in machine.items()))
 
 
 def _show(result: dict[str, Any], as_json: bool) -> None:

@@ -65,6 +65,10 @@ class Host:
         """CPU seconds used by this process and, where /proc tells, by the server with all its processes."""
         return time.process_time() + (_server_cpu_s(server) if server and os.path.isdir("/proc/self") else 0.0)
 
+    def server_cpu_s(self) -> float:
+        """CPU seconds used by the PostgreSQL server so far; none where there is no server."""
+        return _server_cpu_s(self._cluster.pid) if self._cluster and self._cluster.pid else 0.0
+
     def machine(self) -> dict[str, Any]:
         return {
             "cores": os.cpu_count(),
@@ -80,6 +84,12 @@ class Host:
             return None
         with psycopg.connect(self._cluster.url) as connection:
             return str(connection.execute("SHOW server_version").fetchall()[0][0])
+
+
+def cpu_s(process: int) -> float:
+    """CPU seconds used by a process so far."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
 
 def _server_cpu_s(postmaster: int) -> float:

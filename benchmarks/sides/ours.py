@@ -1,0 +1,42 @@
+"""onetray: the worker in another process than the submits, or (role `both`) in the same one."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+from benchmarks.sides import began, submit_each
+from onetray.app import Onetray
+from onetray.store import open_store
+
+role, url = sys.argv[1:]
+app = Onetray(url)
+
+
+@app.task
+async def noop(number: int) -> None:
+    began(number)
+
+
+def submit() -> None:
+    submit_each(lambda number: noop.submit(number=number))
+
+
+def set_up() -> None:
+    store = open_store(url)
+    store.migrate()
+    store.close()
+
+
+with app:
+    if role == "set_up":
+        set_up()
+    elif role == "submit":
+        submit()
+    elif role == "both":
+        with app.worker():
+            submit()
+    else:
+        worker = app.worker()
+        signal.signal(signal.SIGTERM, lambda *_: worker.ask_to_stop())
+        worker.run()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import subprocess
 import sys
 import time
@@ -112,8 +111,6 @@ class Stage:
         for process in reversed(self._processes):
             assert process.stdin is not None
             process.stdin.close()
-            if process is self._processes[0] and len(self._processes) > 1:
-                process.send_signal(signal.SIGTERM)
             try:
                 process.wait(PATIENCE_S)
             except subprocess.TimeoutExpired:

@@ -1,8 +1,8 @@
 """The programs that are set side by side: each submits jobs or works on them, and says when.
 
 Owns what such a program is told and what it says. It runs as `python -m benchmarks.sides.NAME ROLE URL`, one process
-for each role: `set_up` ends by itself, `submit` when its input ends, `work` when it gets SIGTERM. Numbers come in, one
-on a line. A line goes out when a job is submitted (with the time just before the call) and when its handler begins.
+for each role: `set_up` ends by itself, `submit` and `work` when their input ends. Numbers come in, one on a line.
+A line goes out when a job is submitted (with the time just before the call) and when its handler begins.
 
 The peers run in an environment without onetray, so nothing here imports it.
 """
@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable
 
@@ -21,6 +23,16 @@ SUBMITTED, BEGAN = "submitted", "began"
 def began(number: int) -> None:
     """What a handler does, all of it."""
     _say(BEGAN, number, time.time_ns())
+
+
+def leave_with_the_input() -> None:
+    """Have a worker stopped as by an operator when its input ends, also when whoever started it was killed."""
+
+    def wait() -> None:
+        sys.stdin.read()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def submit_each(submit: Callable[[int], object]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 
-from benchmarks.sides import began, submit_each
+from benchmarks.sides import began, leave_with_the_input, submit_each
 from onetray.app import Onetray
 from onetray.store import open_store
 
@@ -39,4 +39,5 @@ with app:
     else:
         worker = app.worker()
         signal.signal(signal.SIGTERM, lambda *_: worker.ask_to_stop())
+        leave_with_the_input()
         worker.run()

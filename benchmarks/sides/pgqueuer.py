@@ -13,7 +13,7 @@ from pgqueuer.models import Job
 from pgqueuer.qm import QueueManager
 from pgqueuer.queries import Queries
 
-from benchmarks.sides import began, submit_each_async
+from benchmarks.sides import began, leave_with_the_input, submit_each_async
 
 role, url = sys.argv[1:]
 
@@ -36,6 +36,7 @@ async def work(manager: QueueManager) -> None:
         began(int(job.payload or b"0"))
 
     signal.signal(signal.SIGTERM, lambda *_: manager.shutdown.set())
+    leave_with_the_input()
     await manager.run(batch_size=10, dequeue_timeout=timedelta(seconds=30))
 
 

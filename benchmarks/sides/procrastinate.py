@@ -7,7 +7,7 @@ import sys
 import procrastinate
 import uvloop
 
-from benchmarks.sides import began, submit_each_async
+from benchmarks.sides import began, leave_with_the_input, submit_each_async
 
 role, url = sys.argv[1:]
 app = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=url, min_size=10, max_size=10))
@@ -25,6 +25,7 @@ async def main() -> None:
         elif role == "submit":
             await submit_each_async(lambda number: noop.defer_async(number=number))
         else:
+            leave_with_the_input()
             await app.run_worker_async(concurrency=10, listen_notify=True)
 
 

@@ -5,14 +5,20 @@ Owns no truth: whoever waits also looks for itself from time to time.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
 from typing import Protocol
 
+from onetray.store.doorbell import Bell, Button
+
 logger = logging.getLogger("onetray.wake")
 
 LOOK_S = 0.02
+"""How often to look at the file where no doorbell rings."""
+LOOK_ANYWAY_S = 0.05
+"""How often where one does: a process in a container of its own can write to the file and not be heard."""
 
 
 class Ear(Protocol):
@@ -31,20 +37,35 @@ class FileEar:
 
     hears = True
 
-    def __init__(self, changes: Callable[[], int]) -> None:
-        self._changes = changes
+    def __init__(self, path: str, changes: Callable[[], int]) -> None:
+        self._path, self._changes = path, changes
         self._stopping = threading.Event()
 
     def run(self, heard: Callable[[], None], wanted: threading.Event) -> None:
+        bell = self._bell()
         # Kept while nobody waits: what was written between a look at the data and the wait is heard, too.
         known: int | None = None
-        while not self._stopping.is_set():
-            wanted.wait()
-            now = self._look(known)
-            if now != known:
-                known = now
-                heard()
-            self._stopping.wait(LOOK_S)
+        try:
+            while not self._stopping.is_set():
+                wanted.wait()
+                now = self._look(known)
+                if now != known:
+                    known = now
+                    heard()
+                if bell is None:
+                    self._stopping.wait(LOOK_S)
+                else:
+                    bell.wait(LOOK_ANYWAY_S)
+        finally:
+            if bell is not None:
+                bell.close()
+
+    def _bell(self) -> Bell | None:
+        try:
+            return Bell(self._path)
+        except OSError as e:
+            logger.debug("there is no doorbell, the file is looked at more often: %s", e)
+            return None
 
     def _look(self, known: int | None) -> int | None:
         try:
@@ -56,3 +77,5 @@ class FileEar:
 
     def stop(self) -> None:
         self._stopping.set()
+        with contextlib.suppress(OSError), contextlib.closing(Button(self._path)) as button:
+            button.press()

@@ -28,6 +28,7 @@ from onetray.flowmodel import FlowRow
 from onetray.machine import Transition
 from onetray.model import Row
 from onetray.store.base import RINGS, Columns, Rows, Store, in_rows
+from onetray.store.doorbell import Button
 from onetray.store.ears import FileEar
 from onetray.store.filesystem import network_filesystem
 from onetray.store.names import Names
@@ -166,6 +167,7 @@ class SqliteStore(Store):
         self.time: Clock = clock or SystemClock()
         self.path = _path(url)
         self.memory = self.alone = self.path is None
+        self.tells = not self.alone
         if self.path is not None:
             _refuse_network(self.path)
             if not create and not os.path.exists(self.path):
@@ -175,6 +177,7 @@ class SqliteStore(Store):
         self._all: list[apsw.Connection] = []
         self._idle: list[apsw.Connection] = []
         self._watch: apsw.Connection | None = None
+        self._button: Button | None = None
         self._writing = threading.Lock()
         self._closed = False
         self._writer = self._connect()
@@ -310,7 +313,13 @@ class SqliteStore(Store):
         return self.upto()
 
     def ear(self) -> FileEar | None:
-        return None if self.memory else FileEar(self.changes)
+        return None if self.path is None else FileEar(self.path, self.changes)
+
+    def tell(self) -> None:
+        if self._button is None and self.path is not None:
+            self._button = Button(self.path)
+        if self._button is not None:
+            self._button.press()
 
     def changes(self) -> int:
         """A number that changes when another connection has written."""
@@ -323,6 +332,8 @@ class SqliteStore(Store):
         with self._writing:
             if not self._closed:
                 self._closed = True
+                if self._button is not None:
+                    self._button.close()
                 for connection in reversed(self._all):
                     _close(connection)
 

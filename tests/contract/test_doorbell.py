@@ -1,0 +1,91 @@
+"""The doorbell between processes that share a SQLite file: heard by all who listen, and not needed."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from onetray.engine import Engine
+from onetray.store.doorbell import Bell, Button
+from tests.support.engines import engine_on
+
+PATIENCE_S = 20
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    file = tmp_path / "jobs.db"
+    file.touch()
+    return str(file)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/jobs.db"
+
+
+@pytest.fixture
+def until_the_end() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def test_everybody_at_the_file_hears_the_bell(path: str, until_the_end: ExitStack) -> None:
+    bells = [until_the_end.enter_context(closing(Bell(path))) for _ in range(3)]
+    until_the_end.enter_context(closing(Button(path))).press()
+    assert [bell.wait(PATIENCE_S) for bell in bells] == [True, True, True]
+
+
+def test_a_file_has_one_bell_by_whatever_name(path: str, tmp_path: Path, until_the_end: ExitStack) -> None:
+    (tmp_path / "another.db").symlink_to(path)
+    bell = until_the_end.enter_context(closing(Bell(path)))
+    until_the_end.enter_context(closing(Button(str(tmp_path / "another.db")))).press()
+    assert bell.wait(PATIENCE_S)
+
+
+def test_a_bell_that_has_rung_often_is_heard_once(path: str, until_the_end: ExitStack) -> None:
+    bell = until_the_end.enter_context(closing(Bell(path)))
+    button = until_the_end.enter_context(closing(Button(path)))
+    for _ in range(10):
+        button.press()
+    assert bell.wait(PATIENCE_S)
+    assert not bell.wait(0.01)
+
+
+def hears(url: str) -> bool:
+    """Whether an engine that waits is woken by what another one commits to the same file."""
+    with engine_on(url) as engine, engine_on(url) as another:
+        seen = settled(engine)
+        another.submit("mail")
+        return engine.wake.wait(seen, PATIENCE_S) != seen
+
+
+def settled(engine: Engine) -> int:
+    """The generation once the listener has said hello."""
+    return engine.wake.wait(engine.wake.generation, PATIENCE_S)
+
+
+def test_a_commit_rings(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onetray.store.ears.LOOK_ANYWAY_S", 3600.0)
+    assert hears(url)
+
+
+def test_a_commit_that_does_not_ring_is_noticed(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As from a container of its own, where the file is shared and the network is not."""
+    monkeypatch.setattr("onetray.store.sqlite.Button.press", lambda button: None)
+    assert hears(url)
+
+
+def test_a_machine_without_a_loopback_interface_can_do_without(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = threading.Event()
+
+    def refuse(_: str) -> None:
+        asked.set()
+        raise OSError("no such device")
+
+    monkeypatch.setattr("onetray.store.ears.Bell", refuse)
+    monkeypatch.setattr("onetray.store.sqlite.Button", refuse)
+    assert hears(url)
+    assert asked.is_set()

@@ -199,9 +199,10 @@ class PostgresTx:
         return sorted(found)
 
     def lock_request(self, ns: int, worker: str, request_key: str) -> None:
-        # Until the end of the transaction, so that it is no state of the session.
+        # Until the end of the transaction, so that it is no state of the session. Sent with the query that follows,
+        # which still takes its snapshot after the lock is held.
         sql = "SELECT pg_advisory_xact_lock(hashtextextended(%(request)s, %(ns)s))"
-        self._send((sql, {"request": f"onetray {worker} {request_key}", "ns": ns}, None))
+        self._pending.append((sql, {"request": f"onetray {worker} {request_key}", "ns": ns}, None))
 
     def insert_tasks(self, tasks: Columns, ready: Columns, events: Columns) -> None:
         self.witness = self.witness or of_submit(tasks)

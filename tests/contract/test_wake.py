@@ -233,6 +233,17 @@ def test_many_commits_send_few_notifications(pg_url: str) -> None:
     assert 1 <= len(told) <= 2 + took / 0.01
 
 
+def test_the_first_commit_after_a_quiet_time_is_told_at_once(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onetray.wake.TELL_EVERY_S", 3600.0)
+    told = threading.Event()
+    with engine_on(database_url) as engine:
+        engine.store.tell = told.set  # type: ignore[method-assign]
+        engine.submit("mail")
+        assert told.wait(PATIENCE_S)
+
+
 def test_the_listener_comes_back_when_its_connection_is_lost(pg_url: str) -> None:
     with engine_on(pg_url) as engine:
         seen = settled(engine)

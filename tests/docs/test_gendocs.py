@@ -96,3 +96,22 @@ def test_a_command_that_fails_fails_the_check(root: Path, capsys: pytest.Capture
 
     assert gendocs.main(["--check"], root=root, run=refuse) == 1
     assert "'onetray lifecycle task --mermaid' failed" in capsys.readouterr().err
+
+
+def test_a_true_run_is_compared_without_its_numbers_and_its_order() -> None:
+    old = "  0.1 s  two workers start\n 12.9 s  taken over: 12 tasks\nevents   1405\n"
+    assert gendocs.same("demo", " 10.5 s  taken over: 9 tasks\n  0.2 s  two workers start\nevents    998\n", old)
+    assert not gendocs.same("demo", old + "  1.0 s  something new\n", old)
+    assert not gendocs.same("demo", old.replace("taken over", "lost"), old)
+
+
+def test_other_output_is_compared_to_the_letter() -> None:
+    assert not gendocs.same("config", "a 1\n", "a 2\n")
+
+
+def test_a_block_that_only_varies_keeps_its_run(root: Path) -> None:
+    page = "<!-- generated: demo -->\n```text\nevents 7\n```\n<!-- /generated -->\n"
+    (root / "README.md").write_text(page)
+    (root / "docs" / "adr" / "one.md").unlink()
+    assert gendocs.main([], root=root, run=lambda command: "events 8") == 0
+    assert (root / "README.md").read_text() == page

@@ -20,6 +20,8 @@ FEEDS = {
     "valley": ["Outrage over school roof", "Rain expected until Friday", "Choir wins stunning prize"],
 }
 LOUD = {"shock": "surprise", "outrage": "dispute", "stunning": "good"}
+LEASE_S = 3.0
+"""A worker that dies is not waited for longer: another one takes its tasks over."""
 
 
 class NewsConfig(BaseModel, extra="forbid"):
@@ -40,7 +42,7 @@ app = Onetray()
 news = app.flow("news", config=NewsConfig, roll_up="mixed")
 
 
-@news.stage(each=lambda config: config.feeds, retries=3, timeout_s=60)
+@news.stage(each=lambda config: config.feeds, retries=3, timeout_s=60, lease_s=LEASE_S)
 async def ingest(item: str, config: NewsConfig) -> list[Article]:
     if item not in FEEDS:
         raise PermanentError(f"there is no feed {item!r}")
@@ -53,7 +55,7 @@ def gather(ingest: list[list[Article]]) -> list[Article]:
     return [article for feed in ingest for article in feed]
 
 
-@news.stage(each=gather, on_failure="continue", retries=2)
+@news.stage(each=gather, on_failure="continue", retries=2, lease_s=LEASE_S)
 async def classify(item: Article, config: NewsConfig) -> Article:
     await asyncio.sleep(config.pace_s)
     places = {"bridge": "politics", "school": "politics", "rain": "weather", "choir": "culture", "prices": "economy"}
@@ -61,7 +63,7 @@ async def classify(item: Article, config: NewsConfig) -> Article:
     return item.model_copy(update={"topic": topic})
 
 
-@news.stage(each=classify, on_failure="continue", retries=2)
+@news.stage(each=classify, on_failure="continue", retries=2, lease_s=LEASE_S)
 async def neutralize(item: Article, config: NewsConfig) -> Article:
     ctx.check_cancelled()
     await asyncio.sleep(config.pace_s)

@@ -1,0 +1,85 @@
+"""What has happened so far, read from the event log and from nothing else.
+
+Owns the counting. Whatever the demo says at its end was counted here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from onetray.feed import Feed
+from onetray.lifecycle import HELD, TASK
+from onetray.model import Event
+
+WORKER = "worker:"
+REDRIVE = "redrive"
+
+
+@dataclass(slots=True)
+class Entry:
+    """A task, as the log tells of it."""
+
+    id: str
+    job_id: str
+    state: str
+    holder: str | None = None
+    lost_by: str | None = None
+    """Who held it when its lease ran out, until the next claim."""
+
+
+class Tally:
+    def __init__(self, feed: Feed) -> None:
+        self._feed, self._cursor = feed, 0
+        self.tasks: dict[str, Entry] = {}
+        self.types: Counter[str] = Counter()
+        self.jobs: set[str] = set()
+        self.done_by: Counter[str] = Counter()
+        self.taken_over = self.redriven = 0
+        self.latest: deque[Event] = deque(maxlen=8)
+
+    def read(self, tell: Callable[[Event], None]) -> None:
+        """Read on to the end of the log, and tell of each event."""
+        while True:
+            page = self._feed.read(self._cursor)
+            for event in page.events:
+                self._count(event)
+                tell(event)
+            if page.next_cursor == self._cursor:
+                return
+            self._cursor = page.next_cursor
+
+    def _count(self, e: Event) -> None:
+        self.types[e.type] += 1
+        self.jobs.add(e.job_id)
+        self.latest.append(e)
+        if e.type.startswith("task.") and e.state is not None:
+            self._move(self.tasks.setdefault(e.entity_id, Entry(e.entity_id, e.job_id, e.state)), e, e.state)
+
+    def _move(self, task: Entry, e: Event, state: str) -> None:
+        worker = e.actor.removeprefix(WORKER) if e.actor.startswith(WORKER) else None
+        if e.type == TASK.submit.event and (e.cause or "").startswith(REDRIVE):
+            self.redriven += 1
+        elif e.type == TASK.expire.event:
+            task.lost_by = task.holder
+        elif e.type == TASK.claim.event:
+            self.taken_over += task.lost_by is not None and task.lost_by != worker
+            task.lost_by = None
+        elif e.type == TASK.succeed.event and worker is not None:
+            self.done_by[worker] += 1
+        task.state = state
+        task.holder = None if state not in HELD else worker or task.holder
+
+    @property
+    def events(self) -> int:
+        return self.types.total()
+
+    def by_state(self) -> Counter[str]:
+        return Counter(task.state for task in self.tasks.values())
+
+    def held_by(self, worker: str) -> list[Entry]:
+        return [task for task in self.tasks.values() if task.holder == worker]
+
+    def still_open(self) -> list[Entry]:
+        return [task for task in self.tasks.values() if task.state not in TASK.terminal]

@@ -16,11 +16,11 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
 
-# CONTRIBUTING shows a fragment of a test, not a program.
+# CONTRIBUTING shows a fragment of a test; the tutorial's blocks build on each other and are run by test_tutorial.py.
 PROGRAMS = [
     pytest.param(block, id=f"{page.relative_to(ROOT)}-{number}")
     for page in PAGES
-    if page.name != "CONTRIBUTING.md"
+    if page.name not in ("CONTRIBUTING.md", "tutorial.md")
     for number, block in enumerate(PYTHON.findall(page.read_text()), 1)
 ]
 

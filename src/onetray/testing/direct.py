@@ -1,0 +1,82 @@
+"""What a handler says in a test, written at once: no thread gathers it, and nothing is sent late.
+
+Owns the stand-in for the worker's outbox, and how an attempt sees that it should stop.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from onetray.commands import Beat, Report, Start
+from onetray.errors import Conflict, InvalidInput, NotFound
+from onetray.lifecycle import HELD
+from onetray.worker import _is_refusal, _unkept
+from onetray.worker.outbox import Outbox
+from onetray.worker.run import CANCEL, LOST, Run
+
+if TYPE_CHECKING:
+    from onetray.declared import Task
+    from onetray.engine import Engine
+    from onetray.model import Assignment, Verdict
+
+logger = logging.getLogger("onetray.testing")
+
+
+class Direct(Outbox):
+    """An outbox that sends each thing as it comes."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine, _answered)
+
+    def put(self, run: Run, command: Report, told: Callable[[Verdict], None] | None = None) -> None:
+        verdict = self._engine.run([command])[0]
+        if isinstance(verdict.error, InvalidInput) and told is None and not _is_refusal(command):
+            # What the handler gave cannot be kept: the worker says so in the same way.
+            command = _unkept(run, verdict.error)
+            verdict = self._engine.run([command])[0]
+        (told or (lambda verdict: _answered(run, command, verdict)))(verdict)
+
+    def began(self, run: Run) -> None:
+        run.start_sent = True
+        _answered(run, *self._sent(Start(**run.ticket())))
+
+    def say(self, run: Run) -> None:
+        for command in run.to_say():
+            _answered(run, *self._sent(command))
+
+    def wants_a_beat(self, run: Run) -> None:
+        _answered(run, *self._sent(Beat(**run.ticket())))
+
+    def _sent(self, command: Report) -> tuple[Report, Verdict]:
+        return command, self._engine.run([command])[0]
+
+
+def _answered(run: Run, command: Report, verdict: Verdict) -> None:
+    if verdict.error is None:
+        return
+    logger.warning("%s of %r was refused: %s", command.verb, run, verdict.error)
+    if isinstance(verdict.error, Conflict | NotFound):
+        run.ask_to_stop(LOST)
+
+
+class DirectRun(Run):
+    """An attempt that looks into the database whenever it is asked whether it should stop."""
+
+    def __init__(self, assignment: Assignment, task: Task[Any, Any], engine: Engine) -> None:
+        super().__init__(assignment, task, Direct(engine), engine)
+
+    def end(self, report: Report | None) -> None:
+        """Report how it ended, unless nobody wants to know."""
+        self.over = True
+        if report is not None and self.stop != LOST:
+            self._outbox.put(self, report)
+
+    def asked_to_stop(self) -> str | None:
+        rows = self._engine.store.read("held_tasks", keys=[self.assignment.key])
+        if not rows or rows[0][2] != self.assignment.lease or rows[0][4] not in HELD:
+            self.ask_to_stop(LOST)
+        elif rows[0][3] is not None:
+            self.ask_to_stop(CANCEL)
+        return self.stop

@@ -1,0 +1,117 @@
+"""Inline: every submit runs its task at once, and what the task raises is raised by the submit.
+
+Owns what "at once" means: in the caller's thread, with one attempt, a delay passed on the virtual clock. All of it
+goes through the engine, so that events and results are there as ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from onetray.clock import SECOND
+from onetray.commands import Command, Fail, Redrive, Submit
+from onetray.engine import Engine
+from onetray.flowcommands import RetryFlow, SubmitFlow
+from onetray.lifecycle import DEAD_LETTERED, FAILED, HELD
+from onetray.testing.harness import Harness
+
+if TYPE_CHECKING:
+    from onetray.app import Onetray
+    from onetray.client.job import Job
+    from onetray.commands import Report
+    from onetray.model import Verdict
+    from onetray.testing.direct import DirectRun
+
+ANOTHERS_S = 60.0
+"""How long a task is waited for that another thread of the test runs."""
+
+
+@contextmanager
+def run_inline(app: Onetray, *, resources: Any = None) -> Iterator[Harness]:
+    """Run what is submitted at once, on an engine in memory: `with run_inline(app): …`. Gives the harness."""
+    with InlineHarness(app, resources=resources) as harness:
+        yield harness
+
+
+class InlineEngine(Engine):
+    """An engine that lets its harness run what was submitted before it answers."""
+
+    harness: InlineHarness
+
+    def run(self, commands: Sequence[Command], **how: Any) -> list[Verdict]:
+        verdicts = super().run(commands, **how)
+        new = [
+            verdict.value.id
+            for command, verdict in zip(commands, verdicts, strict=True)
+            if isinstance(command, Submit | SubmitFlow | Redrive | RetryFlow)
+            and verdict.error is None
+            and not verdict.value.repeated
+        ]
+        if new:
+            self.harness.run_now(new)
+        return verdicts
+
+
+class InlineHarness(Harness):
+    def __init__(self, app: Onetray, **how: Any) -> None:
+        super().__init__(app, **how)
+        self._raised: dict[int, BaseException] = {}
+        """What an attempt of a job has raised first, by the key of the task or the flow."""
+
+    def _engine(self) -> Engine:
+        engine = InlineEngine.open("sqlite://:memory:", clock=self.clock, seed=self._seed, config=self.app._config)
+        assert isinstance(engine, InlineEngine)
+        engine.harness = self
+        return engine
+
+    def run_now(self, ids: list[str]) -> None:
+        """Run these jobs, all of them; then raise what went wrong."""
+        jobs = [self.app.job(id_) for id_ in ids]
+        for job in jobs:
+            self._run_job(job)
+        wrong = [error for job in jobs if (error := self._wrong(job)) is not None]
+        if len(wrong) > 1:
+            raise BaseExceptionGroup(f"{len(wrong)} of {len(jobs)} jobs failed", wrong)
+        if wrong:
+            raise wrong[0]
+
+    def _run_job(self, job: Job[Any]) -> None:
+        kinds = self._kinds(job)
+        run_at = getattr(job.view(), "run_at", 0)
+        self.advance(max(0, run_at - self.clock.now()) / SECOND)
+        # A flow that has failed may have left something to undo.
+        while kinds and (job.entity == "flow" or not job.over) and (claimed := self._claim(kinds)) is not None:
+            self._run(claimed)
+            self.sweep()
+        for state in job.states(ANOTHERS_S):
+            if state not in HELD or job.entity == "flow":
+                return
+
+    def _kinds(self, job: Job[Any]) -> list[str]:
+        """What may run for a job. Nothing else does: it was not submitted here."""
+        view: Any = job.view()
+        if job.entity == "flow":
+            return [kind for kind in self.app.tasks if kind.startswith(f"{view.name}.")]
+        return [view.kind] if view.kind in self.app.tasks else []
+
+    def _wrong(self, job: Job[Any]) -> BaseException | None:
+        view = job.view()
+        if view.state not in (FAILED, DEAD_LETTERED):
+            return None
+        if view.key in self._raised:
+            return self._raised[view.key]
+        try:
+            job.outcome()
+        except Exception as e:
+            return e
+        return None
+
+    def _ended(self, run: DirectRun, report: Report | None, raised: BaseException | None) -> None:
+        if isinstance(report, Fail):
+            # The submitter is told now: there is nobody to try again for.
+            report.retryable = False
+            if raised is not None:
+                self._raised.setdefault(run.assignment.flow or run.assignment.key, raised)
+        super()._ended(run, report, raised)

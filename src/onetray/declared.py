@@ -16,8 +16,10 @@ import orjson
 
 from onetray.clock import SECOND
 from onetray.commands import Submit
+from onetray.config import Limits
 from onetray.context import TaskContext, current
 from onetray.errors import InvalidInput
+from onetray.fields import text
 from onetray.model import Policy
 from onetray.signature import Signature
 
@@ -155,9 +157,11 @@ def declare(
     **policy: Any,
 ) -> Task[Any, Any]:
     """Make a task of a function."""
-    name = kind or getattr(function, "__name__", "")
-    if not name or name == "<lambda>":
+    name = getattr(function, "__name__", "<lambda>") if kind is None else kind
+    if name == "<lambda>":
         raise InvalidInput("a task is a function with a name: give kind=", field="kind")
+    text(name, "kind", Limits().name_chars)
+    text(queue, "queue", Limits().name_chars)
     coroutine = inspect.iscoroutinefunction(function)
     isolation = isolation or (ASYNC if coroutine else THREAD)
     if isolation not in ISOLATION:

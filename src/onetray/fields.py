@@ -104,7 +104,7 @@ def json_text(value: object, field: str, most: int) -> str:
         else:
             raw = orjson.dumps(value)
             # orjson writes NaN as null, without a word.
-            if b"null" in raw and _has_nan(value):
+            if b"null" in raw and has_nan(value):
                 raise TypeError("NaN and Infinity are not numbers that JSON knows")
     except (orjson.JSONDecodeError, orjson.JSONEncodeError, TypeError, RecursionError) as e:
         raise InvalidInput(f"{field} is not valid JSON: {e}"[:300], field=field) from None
@@ -124,15 +124,15 @@ def as_json(value: object) -> str:
     return bytes(value).decode() if isinstance(value, RawJson) else orjson.dumps(value).decode()
 
 
-def _has_nan(value: object) -> bool:
+def has_nan(value: object) -> bool:
     if isinstance(value, float):
         return not math.isfinite(value)
     if isinstance(value, dict):
-        return any(_has_nan(v) for v in value.values())
+        return any(has_nan(v) for v in value.values())
     if isinstance(value, list | tuple):
-        return any(_has_nan(v) for v in value)
+        return any(has_nan(v) for v in value)
     if is_dataclass(value):
-        return any(_has_nan(getattr(value, f.name)) for f in fields(value))
+        return any(has_nan(getattr(value, f.name)) for f in fields(value))
     return False
 
 

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any, NotRequired, get_type_hints
 
 from onetray.errors import InvalidInput
+from onetray.fields import has_nan
 
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
@@ -41,7 +42,12 @@ class Signature:
                     raise InvalidInput(f"{self.name}: {name} is given twice", field=name)
                 given[name] = value
         adapter = self._some if some else self._arguments
-        return dict(adapter.dump_python(self._checked(given, adapter), mode="json", warnings="error"))
+        checked = self._checked(given, adapter)
+        try:
+            return dict(_as_json(checked, adapter))
+        except Exception as e:
+            # Without a type, or with one that says little, a value is looked at only here.
+            raise InvalidInput(f"{self.name}: an argument cannot be kept as JSON: {told(e)}", field="payload") from e
 
     def arguments(self, payload: Any) -> dict[str, Any]:
         """What the function is called with, from the JSON that was submitted."""
@@ -55,7 +61,7 @@ class Signature:
         """A result as JSON values, checked against the function's return type."""
         adapter = self._result
         try:
-            return adapter.dump_python(adapter.validate_python(result), mode="json", warnings="error")
+            return _as_json(adapter.validate_python(result), adapter)
         except Exception as e:
             raise InvalidInput(f"{self.name} gave a result that is not what it says: {told(e)}", field="result") from e
 
@@ -117,6 +123,13 @@ class Signature:
         except PydanticUserError as e:
             first = str(e).splitlines()[0].partition(". Set ")[0]
             raise InvalidInput(f"{self.name} has a type that cannot be kept as JSON: {first}", field="types") from e
+
+
+def _as_json(value: Any, adapter: Any) -> Any:
+    # pydantic, too, writes NaN as null, without a word.
+    if has_nan(value):
+        raise ValueError("NaN and Infinity are not numbers that JSON knows")
+    return adapter.dump_python(value, mode="json", warnings="error")
 
 
 def told(error: Exception) -> str:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from onetray.commands import Report
     from onetray.model import Assignment
 
+MEMORY = "sqlite://:memory:"
 WORKER = "harness"
 LIMIT = 10_000
 # What ends an attempt in a worker, too. Anything else that is no Exception is meant for the test: Ctrl-C, pytest.fail.
@@ -36,9 +37,12 @@ class Harness:
 
     engine: Engine
 
-    def __init__(self, app: Onetray, *, resources: Any = None, seed: int = 0) -> None:
-        """`resources` stand in for what the app's lifespan would yield; it is not entered then."""
-        self.app, self.clock = app, VirtualClock()
+    def __init__(self, app: Onetray, *, resources: Any = None, database: str = MEMORY, seed: int = 0) -> None:
+        """`resources` stand in for what the app's lifespan would yield; it is not entered then.
+
+        `database` is an empty one of your own, where the test is about that; PostgreSQL has to be migrated.
+        """
+        self.app, self.clock, self.database = app, VirtualClock(), database
         self._resources, self._seed = resources, seed
 
     def open(self) -> None:
@@ -136,7 +140,7 @@ class Harness:
     # How.
 
     def _engine(self) -> Engine:
-        return Engine.open("sqlite://:memory:", clock=self.clock, seed=self._seed, config=self.app._config)
+        return Engine.open(self.database, clock=self.clock, seed=self._seed, config=self.app._config)
 
     def _next(self) -> Assignment | None:
         """Claim what comes first, and see to what is due only when nothing does."""

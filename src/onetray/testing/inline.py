@@ -61,7 +61,7 @@ class InlineHarness(Harness):
         """What an attempt of a job has raised first, by the key of the task or the flow."""
 
     def _engine(self) -> Engine:
-        engine = InlineEngine.open("sqlite://:memory:", clock=self.clock, seed=self._seed, config=self.app._config)
+        engine = InlineEngine.open(self.database, clock=self.clock, seed=self._seed, config=self.app._config)
         assert isinstance(engine, InlineEngine)
         engine.harness = self
         return engine

@@ -1,0 +1,215 @@
+"""Arguments and results: typed values on both sides, JSON in between."""
+
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum
+from threading import Lock
+from typing import Any, Literal
+from uuid import UUID
+
+import pytest
+from pydantic import BaseModel, Field
+
+from onetray import InvalidInput, JobFailed, Onetray
+from onetray.testing import Harness
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Address(BaseModel):
+    street: str
+    number: int = Field(ge=1)
+
+
+@dataclass
+class Parcel:
+    to: Address
+    colours: list[Colour]
+    weight: Decimal | None = None
+
+
+NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
+HOME = Address(street="Quay", number=4)
+VALUES = [
+    pytest.param(int, 3, id="int"),
+    pytest.param(str, "zwölf\n", id="str"),
+    pytest.param(str | None, None, id="optional"),
+    pytest.param(bytes, b"raw", id="bytes"),
+    pytest.param(datetime, NOON, id="datetime"),
+    pytest.param(date, date(2024, 5, 1), id="date"),
+    pytest.param(timedelta, timedelta(minutes=1.5), id="timedelta"),
+    pytest.param(Decimal, Decimal("1.10"), id="decimal"),
+    pytest.param(UUID, UUID(int=7), id="uuid"),
+    pytest.param(Colour, Colour.BLUE, id="enum"),
+    pytest.param(Literal["a", "b"], "b", id="literal"),
+    pytest.param(tuple[int, str], (1, "x"), id="tuple"),
+    pytest.param(set[int], {1, 2}, id="set"),
+    pytest.param(Address, HOME, id="model"),
+    pytest.param(Parcel, Parcel(HOME, [Colour.RED], Decimal("2.5")), id="dataclass"),
+    pytest.param(dict[str, list[Address]], {"ann": [HOME]}, id="nested"),
+    pytest.param(Any, {"free": [1, None, "x"]}, id="any"),
+]
+
+
+@pytest.mark.parametrize(("type_", "value"), VALUES)
+def test_a_value_arrives_and_comes_back_as_it_was(app: Onetray, harness: Harness, type_: Any, value: Any) -> None:
+    seen = []
+
+    def same(x):
+        seen.append(x)
+        return x
+
+    same.__annotations__ = {"x": type_, "return": type_}
+    job = app.task(same).submit(x=value)
+    harness.drain()
+    back = job.result(0)
+    assert seen == [value] == [back]
+    assert type(seen[0]) is type(value) is type(back)
+
+
+def test_a_model_survives_every_database(app: Onetray, anywhere: Harness) -> None:
+    @app.task
+    def send(parcel: Parcel, at: datetime, *, note: str | None = None) -> Parcel:
+        assert (type(parcel), at, note) == (Parcel, NOON, None)
+        return parcel
+
+    job = send.submit(Parcel(HOME, [Colour.BLUE]), NOON)
+    anywhere.drain()
+    assert job.result(0) == Parcel(HOME, [Colour.BLUE])
+    assert app.job(job.id).result(0) == Parcel(HOME, [Colour.BLUE])
+
+
+def test_an_argument_may_be_left_out_that_has_a_default(app: Onetray, harness: Harness) -> None:
+    @app.task
+    def greet(name: str = "ann", *, loud: bool = False) -> str:
+        return name.upper() if loud else name
+
+    jobs = [greet.submit(), greet.submit("bob"), greet.submit(loud=True)]
+    harness.drain()
+    assert [job.result(0) for job in jobs] == ["ann", "bob", "ANN"]
+    assert [job.view().payload for job in jobs] == [{}, {"name": "bob"}, {"loud": True}]
+
+
+def test_a_function_without_types_takes_what_is_json(app: Onetray, harness: Harness) -> None:
+    @app.task
+    def anything(a, b=2):
+        return [a, b]
+
+    job = anything.submit({"x": [1]})
+    harness.drain()
+    assert job.result(0) == [{"x": [1]}, 2]
+
+
+BAD_CALLS = [
+    pytest.param((), {}, "street: Field required", id="missing"),
+    pytest.param(
+        (), {"street": "Quay", "number": 1, "town": "X"}, "town: Extra inputs are not permitted", id="unknown"
+    ),
+    pytest.param((), {"street": "Quay", "number": "many"}, "number: Input should be a valid integer", id="type"),
+    pytest.param(("Quay", 1, 2, 3), {}, "takes 3 arguments, not 4", id="overflow"),
+    pytest.param(("Quay",), {"street": "Lane", "number": 1}, "street is given twice", id="twice"),
+]
+
+
+@pytest.mark.parametrize(("args", "kwargs", "told"), BAD_CALLS)
+def test_a_bad_call_is_refused_before_anything_is_written(
+    app: Onetray, harness: Harness, args: Any, kwargs: Any, told: str
+) -> None:
+    @app.task
+    def find(street: str, number: int, limit: int = 1) -> None: ...
+
+    with pytest.raises(InvalidInput, match=told) as raised:
+        find.submit(*args, **kwargs)
+    assert "find" in str(raised.value)
+    assert harness.engine.tasks() == []
+
+
+def test_a_refusal_says_which_field_and_what_the_function_takes(app: Onetray, harness: Harness) -> None:
+    @app.task
+    def find(address: Address) -> None: ...
+
+    with pytest.raises(InvalidInput, match=r"address\.number: .*greater than or equal to 1.* It takes address:") as e:
+        find.submit(address={"street": "Quay", "number": 0})
+    assert e.value.field == "address"
+
+
+def test_a_value_of_no_known_type_is_refused(app: Onetray, harness: Harness) -> None:
+    @app.task
+    def free(x) -> None: ...
+
+    for value in (object(), Lock(), [float("nan")], 2**70, "\ud800", {1: {2: object()}}):
+        with pytest.raises(InvalidInput, match="JSON"):
+            free.submit(x=value)
+    assert harness.engine.tasks() == []
+
+
+def test_a_result_that_is_no_number_is_refused(app: Onetray, harness: Harness) -> None:
+    @app.task
+    def free():
+        return [float("inf")]
+
+    job = free.submit()
+    harness.drain()
+    with pytest.raises(JobFailed, match="NaN and Infinity"):
+        job.result(0)
+
+
+def test_a_type_that_cannot_be_json_is_named(app: Onetray, harness: Harness) -> None:
+    class Opaque: ...
+
+    @app.task
+    def take(x: Opaque) -> None: ...
+
+    with pytest.raises(InvalidInput, match=r"take has a type that cannot be kept as JSON.*Opaque"):
+        take.submit(x=Opaque())
+
+
+def test_a_type_that_cannot_be_found_is_named(app: Onetray, harness: Harness) -> None:
+    @app.task
+    def take(x: "Nowhere") -> None: ...  # noqa: F821
+
+    with pytest.raises(InvalidInput, match=r"take: a type cannot be found.*Nowhere"):
+        take.submit(x=1)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: lambda *args: None, lambda: lambda **kw: None, lambda: lambda x, /: None],
+    ids=["args", "kw", "pos"],
+)
+def test_a_parameter_without_a_name_of_its_own_is_refused(app: Onetray, make: Any) -> None:
+    with pytest.raises(InvalidInput, match="declare each argument by itself"):
+        app.task(kind="loose")(make())
+
+
+def test_a_result_that_is_not_what_the_function_says_fails_it_for_good(app: Onetray, harness: Harness) -> None:
+    @app.task(retries=5)
+    def count() -> int:
+        return "many"  # type: ignore[return-value]
+
+    job = count.submit()
+    assert harness.drain() == 1
+    with pytest.raises(JobFailed, match=r"count gave a result that is not what it says: .*valid integer"):
+        job.result(0)
+
+
+def test_a_payload_that_does_not_fit_any_more_is_set_aside(app: Onetray, harness: Harness) -> None:
+    @app.task
+    def send(to: str) -> None: ...
+
+    harness.engine.submit("send", {"whom": "ann"})
+    harness.engine.submit("send", [1, 2])
+    assert harness.drain() == 2
+    assert [letter.reason_code for letter in harness.engine.dead_letters()] == ["validation_failed"] * 2
+
+
+def test_called_as_a_function_a_task_just_runs(app: Onetray) -> None:
+    @app.task
+    def double(n: int) -> int:
+        return 2 * n
+
+    assert double(4) == 8

@@ -1,0 +1,134 @@
+"""What a submit may say besides the arguments."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from onetray import InvalidInput, KeyReused, Onetray, Task
+from onetray.clock import SECOND
+from onetray.declared import Options
+from onetray.testing import Harness
+
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+@pytest.fixture
+def send(app: Onetray):
+    @app.task
+    def send(to: str = "ann") -> str:
+        return to
+
+    return send
+
+
+def view(job) -> Task:
+    found = job.view()
+    assert isinstance(found, Task)
+    return found
+
+
+def test_each_option_reaches_the_task(send, anywhere: Harness) -> None:
+    job = send.options(
+        queue="mail", priority=7, max_attempts=9, labels={"team": "sales"}, correlation_id="order-1", trace=TRACE,
+        cause="a click", unique_key="u", idempotency_key="k",
+    ).submit()  # fmt: skip
+    task = view(job)
+    assert (task.queue, task.priority, task.max_attempts, task.labels) == ("mail", 7, 9, {"team": "sales"})
+    assert (task.correlation_id, task.trace) == ("order-1", TRACE)
+    [submitted] = job.events()
+    assert submitted.cause == "a click"
+
+
+def test_a_delay_holds_the_task(send, anywhere: Harness) -> None:
+    job = send.options(delay_s=60).submit()
+    assert anywhere.drain() == 0
+    assert job.explain()
+    anywhere.advance(60)
+    assert anywhere.drain() == 1
+
+
+def test_a_time_to_run_at_may_be_a_datetime_of_any_zone(send, harness: Harness) -> None:
+    now = datetime.fromtimestamp(harness.clock.now() / SECOND, UTC)
+    at = (now + timedelta(minutes=1)).astimezone()
+    assert view(send.options(run_at=at).submit()).run_at == harness.clock.now() + 60 * SECOND
+    assert view(send.options(run_at=harness.clock.now() + 5).submit()).run_at == harness.clock.now() + 5
+
+
+def test_a_time_without_a_zone_is_refused(send, harness: Harness) -> None:
+    with pytest.raises(InvalidInput, match="has no time zone"):
+        send.options(run_at=datetime(2030, 1, 1)).submit()
+
+
+def test_an_idempotency_key_makes_one_job(send, anywhere: Harness) -> None:
+    once = send.options(idempotency_key="k")
+    first, again = once.submit(to="ann"), once.submit(to="ann")
+    assert (first.id, first.repeated, again.repeated) == (again.id, False, True)
+    with pytest.raises(KeyReused):
+        once.submit(to="bob")
+
+
+def test_a_unique_key_makes_one_job_at_a_time(send, anywhere: Harness) -> None:
+    one = send.options(unique_key="u")
+    first, again = one.submit(to="ann"), one.submit(to="bob")
+    assert (first.id, again.repeated) == (again.id, True)
+    anywhere.drain()
+    assert not one.submit(to="bob").repeated
+
+
+def test_options_add_up_and_leave_the_task_as_it_was(send, harness: Harness) -> None:
+    assert view(send.options(priority=1).options(queue="q").options(priority=2).submit()).priority == 2
+    assert (view(send.submit()).priority, view(send.submit()).queue) == (0, "default")
+
+
+def test_an_unknown_option_is_refused_with_those_there_are(send, app: Onetray) -> None:
+    with pytest.raises(InvalidInput, match=r"no option 'prio'; there are: queue, priority"):
+        send.options(prio=1)
+    with pytest.raises(InvalidInput, match="no option 'prio'"):
+        app.submit("send", {}, prio=1)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("queue", ""), ("priority", "high"), ("delay_s", -1), ("run_at", "soon"), ("max_attempts", 0),
+        ("idempotency_key", ""), ("unique_key", 3), ("labels", {"a": 1}), ("correlation_id", "x" * 501),
+        ("trace", "nonsense"), ("cause", 4),
+    ],
+)  # fmt: skip
+def test_a_wrong_option_is_refused_and_named(send, harness: Harness, option: str, value: object) -> None:
+    with pytest.raises(InvalidInput, match=option) as raised:
+        send.options(**{option: value}).submit()
+    assert raised.value.field.startswith(option)
+    assert harness.engine.tasks() == []
+
+
+def test_every_option_is_tried_here() -> None:
+    tried = {"queue", "priority", "delay_s", "run_at", "max_attempts", "idempotency_key", "unique_key", "labels"}
+    assert set(Options.__annotations__) == tried | {"correlation_id", "trace", "cause", "connection"}
+
+
+# Many at once.
+
+
+@pytest.mark.parametrize("n", [0, 1, 3])
+def test_many_are_submitted_in_their_order(send, anywhere: Harness, n: int) -> None:
+    jobs = send.submit_many({"to": str(i)} for i in range(n))
+    assert anywhere.drain() == n
+    assert [job.result(0) for job in jobs] == [str(i) for i in range(n)]
+
+
+def test_more_than_one_batch_is_submitted(app: Onetray, harness: Harness) -> None:
+    @app.task
+    def small() -> None: ...
+
+    jobs = small.submit_many([{}] * 10_001)
+    assert len({job.id for job in jobs}) == 10_001
+    assert app.job(jobs[-1].id).state == "queued"
+
+
+def test_of_many_none_is_submitted_when_one_does_not_fit(send, harness: Harness) -> None:
+    with pytest.raises(InvalidInput, match="to: Input should be a valid string"):
+        send.submit_many([{"to": "ann"}, {"to": 3}])
+    with pytest.raises(InvalidInput, match="each call is a dict of arguments, not str"):
+        send.submit_many(["ann"])
+    assert harness.engine.tasks() == []

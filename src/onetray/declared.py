@@ -96,8 +96,7 @@ class Task(Generic[P, R]):
 
     def submit_many(self, calls: Iterable[Mapping[str, Any]]) -> list[Job[R]]:
         """Submit one task for each set of arguments, in as few transactions as fit. All are checked first."""
-        commands = [self.command((), _by_name(call)) for call in calls]
-        return self.app.submit_all(commands, self.given.get("connection"), self)
+        return self.app.submit_all(self.commands(calls), self.given.get("connection"), self)
 
     @property
     def aio(self) -> AsyncTask[P, R]:
@@ -106,6 +105,10 @@ class Task(Generic[P, R]):
 
         return AsyncTask(self)
 
+    def commands(self, calls: Iterable[Mapping[str, Any]]) -> list[Submit]:
+        """The commands that submit many calls of it."""
+        return [self.command((), _by_name(call)) for call in calls]
+
     def command(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Submit:
         """The command that submits a call of it."""
         payload = self.signature.payload(args, kwargs)
@@ -113,7 +116,7 @@ class Task(Generic[P, R]):
         run_at = fields.get("run_at")
         if isinstance(run_at, datetime):
             fields["run_at"] = _micros(run_at)
-        _inherit(fields, self.kind, payload)
+        inherit(fields, self.kind, payload)
         fields.setdefault("queue", self.queue)
         return Submit(kind=self.kind, payload=payload, policy=self.policy, namespace=self.app.namespace, **fields)
 
@@ -130,7 +133,7 @@ def _micros(at: datetime) -> int:
     return int(at.timestamp() * SECOND)
 
 
-def _inherit(fields: dict[str, Any], kind: str, payload: dict[str, Any]) -> None:
+def inherit(fields: dict[str, Any], kind: str, payload: Any) -> None:
     """A child carries its parent's correlation and trace, and is submitted once however often the parent is tried."""
     parent = current.get()
     if parent is None:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from onetray.client.job import Job
 from onetray.context import TaskContext
-from onetray.declared import Task, declare
+from onetray.declared import Task, declare, inherit
 from onetray.errors import InvalidInput
 from onetray.flowcommands import SubmitFlow
 from onetray.flowmodel import Approval, StageSpec, TaskSpec
@@ -194,6 +194,7 @@ class FlowDefinition(Generic[C]):
         value, kept = self.checked(config)
         stages = [stage.spec(value, kept) for stage in self.stages.values()]
         given = {"roll_up": self.roll_up, "namespace": self.app.namespace, **options}
+        inherit(given, self.name, kept)
         return SubmitFlow(name=self.name, stages=stages, data=kept, **given)
 
     def checked(self, config: Any) -> tuple[Any, Any]:

@@ -39,7 +39,7 @@ class AsyncTask(Generic[P, R]):
         return (await self._send([self._task.command(args, kwargs)]))[0]
 
     async def submit_many(self, calls: Iterable[Mapping[str, Any]]) -> list[AsyncJob[R]]:
-        return await self._send([self._task.command((), call) for call in calls])
+        return await self._send(self._task.commands(calls))
 
     async def _send(self, commands: list[Any]) -> list[AsyncJob[R]]:
         task, connection = self._task, self._task.given.get("connection")

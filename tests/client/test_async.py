@@ -1,0 +1,107 @@
+"""The client with `await`: the same names, and a loop that is never held up."""
+
+import asyncio
+import threading
+
+import pytest
+
+from onetray import Engine, InvalidInput, JobFailed, NotYet, Onetray, PermanentError
+from onetray.client.aio import bell_of
+from onetray.testing import Harness
+
+
+@pytest.fixture
+def double(app: Onetray):
+    @app.task
+    async def double(n: int) -> int:
+        if n < 0:
+            raise PermanentError("negative")
+        return 2 * n
+
+    return double
+
+
+def test_submit_and_result_are_awaited(app: Onetray, engine: Engine, double) -> None:
+    app.use(engine)
+
+    async def main() -> None:
+        job = await double.aio.submit(n=2)
+        assert await job.result(20) == 4
+        assert await job.state() == "succeeded"
+        assert [event.type async for event in job.events(follow=True)][-1] == "task.succeeded"
+        assert [line async for line in job.logs()] == []
+        assert await job.explain() is not None
+        many = await double.aio.submit_many([{"n": 3}, {"n": -1}])
+        assert await many[0].result(20) == 6
+        with pytest.raises(JobFailed, match="negative"):
+            await many[1].result(20)
+        assert await (await many[1].retry()).wait(20) == "failed"
+
+    with app.worker():
+        asyncio.run(main())
+
+
+def test_many_wait_at_once_on_one_loop(app: Onetray, engine: Engine, double) -> None:
+    app.use(engine)
+    n = 60
+
+    async def main() -> list[int]:
+        jobs = await double.aio.submit_many([{"n": i} for i in range(n)])
+        waiting = [asyncio.create_task(job.result(60)) for job in jobs]
+        await asyncio.sleep(0)
+        with app.worker():
+            return await asyncio.gather(*waiting)
+
+    assert asyncio.run(main()) == [2 * i for i in range(n)]
+    assert bell_of(engine.wake)._waiting == set()
+
+
+def test_a_waiter_that_is_cancelled_leaves_nothing_behind(app: Onetray, harness: Harness, double) -> None:
+    bell = bell_of(harness.engine.wake)
+
+    async def main() -> None:
+        job = await double.aio.submit(n=1)
+        waiting = asyncio.create_task(job.wait())
+        while not bell._waiting:
+            await asyncio.sleep(0.001)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert bell._waiting == set()
+        # What others wait for is not disturbed.
+        harness.drain()
+        assert await job.result(5) == 2
+
+    before = {t.name for t in threading.enumerate()}
+    asyncio.run(main())
+    assert {t.name for t in threading.enumerate()} - before <= {"onetray-bell", "onetray-listener"}
+
+
+def test_time_may_run_out(harness: Harness, double) -> None:
+    async def main() -> None:
+        job = await double.aio.submit(n=1)
+        with pytest.raises(NotYet, match="still queued after 0"):
+            await job.wait(0)
+        assert await job.cancel() == "cancelled"
+
+    asyncio.run(main())
+
+
+def test_a_bad_call_is_refused_at_the_await(harness: Harness, double) -> None:
+    async def main() -> None:
+        with pytest.raises(InvalidInput, match="valid integer"):
+            await double.aio.submit(n="two")
+        with pytest.raises(InvalidInput, match="each call is a dict"):
+            await double.aio.submit_many([1])
+
+    asyncio.run(main())
+    assert harness.engine.tasks() == []
+
+
+def test_options_hold_for_async_submits_too(harness: Harness, double) -> None:
+    async def main() -> None:
+        first = await double.options(idempotency_key="k").aio.submit(n=1)
+        again = await double.options(idempotency_key="k").aio.submit(n=1)
+        assert (first.id, again.repeated) == (again.id, True)
+
+    asyncio.run(main())

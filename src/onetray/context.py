@@ -20,16 +20,14 @@ from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-import orjson
-
 from onetray.errors import OnetrayError, TaskCancelled, WaitForInput
+from onetray.plain import clean, plain
 
 if TYPE_CHECKING:
     from onetray.client.job import Job
     from onetray.model import Assignment
 
 logger = logging.getLogger("onetray.task")
-LINE_CHARS = 10_000
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 
 
@@ -149,10 +147,10 @@ class TaskContext:
         number = LEVELS.get(level)
         if number is None:
             raise ValueError(f"level must be one of {', '.join(LEVELS)}, not {level!r}")
-        message = _clean(message)
+        message = clean(str(message))
         said = "".join(f" {name}={value!r}" for name, value in data.items())
         logger.log(number, "%s %s: %s%s", self.kind, self.id, message, said, extra={"task": self.id, "data": data})
-        self._desk.log(level, message, _plain(data) if data else None)
+        self._desk.log(level, message, plain(data) if data else None)
 
     def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
         """Say how far it is. The last word counts; it is written soon, with others."""
@@ -160,7 +158,7 @@ class TaskContext:
         for number in (done, 0 if total is None else total):
             if not isinstance(number, int | float) or not 0 <= number < math.inf:
                 raise ValueError(f"progress is told in numbers, 0 or more, not {number!r}")
-        self._desk.progress(done, total, None if message is None else _clean(message)[:1_000])
+        self._desk.progress(done, total, None if message is None else clean(str(message))[:1_000])
 
     def checkpoint(self, body: Any) -> Awaitable[None]:
         """Keep something for the next attempt. Durable when this returns; in an async handler, when it was awaited."""
@@ -225,19 +223,6 @@ class TaskContext:
         """A key for a child: the same for the same child of another attempt."""
         self._children[body] += 1
         return f"{self.id}/{body}/{self._children[body]}"
-
-
-def _clean(text: object) -> str:
-    """A line as the log takes it."""
-    return str(text)[:LINE_CHARS].replace("\0", "\\0").encode("utf-8", "replace").decode()
-
-
-def _plain(data: dict[str, Any]) -> Any:
-    """What stands beside a line, as JSON values. What is none is told as Python shows it."""
-    try:
-        return orjson.loads(orjson.dumps(data, default=repr, option=orjson.OPT_NON_STR_KEYS))
-    except (TypeError, ValueError):
-        return {name: _clean(repr(value)) for name, value in data.items()}
 
 
 current: ContextVar[TaskContext | None] = ContextVar("onetray.ctx", default=None)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from onetray.worker.attempt import attempt, call, drive
-from onetray.worker.floor import enter
+from onetray.worker.lifespan import Lifespan
 
 if TYPE_CHECKING:
     from onetray.app import Onetray
@@ -26,7 +26,7 @@ class Room:
     def __init__(self, app: Onetray, resources: Any = None) -> None:
         self._app, self._given = app, resources
         self._loop, self._free = asyncio.new_event_loop(), threading.Lock()
-        self._lifespan: contextlib.AsyncExitStack | None = None
+        self._lifespan: Lifespan | None = None
         self._resources: Any = None
 
     def attempt(self, run: Run) -> tuple[Report | None, BaseException | None]:
@@ -43,7 +43,7 @@ class Room:
         """End the lifespan and the loop."""
         try:
             if self._lifespan is not None:
-                self._wait(self._lifespan.aclose())
+                self._wait(self._lifespan.end())
         finally:
             self._loop.close()
 
@@ -52,9 +52,9 @@ class Room:
         if self._given is not None or self._app.lifespan_of is None:
             return self._given
         if self._lifespan is None:
-            stack = contextlib.AsyncExitStack()
-            self._resources = self._wait(enter(stack, self._app.lifespan_of))
-            self._lifespan = stack
+            lifespan = Lifespan(self._app.lifespan_of)
+            self._resources = self._wait(lifespan.begin())
+            self._lifespan = lifespan
         return self._resources
 
     def _attempt(self, run: Run, how: Callable[..., Any]) -> Coroutine[Any, Any, Report | None]:

@@ -25,7 +25,7 @@ from uuid_utils import uuid4
 
 from onetray import __version__
 from onetray.commands import Claim, Fail, Release, Report, Start, Succeed
-from onetray.errors import InvalidInput, OnetrayError
+from onetray.errors import Conflict, InvalidInput, NotFound, OnetrayError
 from onetray.fields import seconds, whole
 from onetray.fleet import WorkerBeat
 from onetray.model import Assignment, Verdict
@@ -158,6 +158,7 @@ class Worker:
 
     def _give_back(self, runs: list[Run], reason: str) -> None:
         for run in runs:
+            run.over = True
             self.outbox.put(run, Release(reason=reason, **run.ticket()))
 
     # What the parts tell each other.
@@ -200,7 +201,7 @@ class Worker:
             self.held.drop(run)
         if error is None:
             return
-        if isinstance(command, Start):
+        if isinstance(command, Start) and isinstance(error, Conflict | NotFound):
             self._lose(run, str(error))
         else:
             logger.warning("%s of %r was refused: %s", command.verb, run, error)

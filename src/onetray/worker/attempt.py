@@ -18,6 +18,7 @@ from onetray.context import TaskContext, current
 from onetray.errors import InvalidInput, TaskCancelled, TaskError, WaitForInput
 from onetray.flowmodel import More
 from onetray.lifecycle import WAITING_INPUT
+from onetray.plain import TEXT_CHARS, clean
 
 if TYPE_CHECKING:
     from onetray.app import Onetray
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("onetray.worker")
 
 Call = Callable[..., Awaitable[Any]]
-TEXT_CHARS = 16_000
+NAME_CHARS, REASON_CHARS = 200, 2_000
 
 
 class BadArguments(Exception):
@@ -49,7 +50,7 @@ async def attempt(
         return Pause(state=WAITING_INPUT, owner=e.owner, reason=e.reason, **fields)
     except (asyncio.CancelledError, TaskCancelled) as e:
         if ctx.cancelled:
-            return Release(reason=str(e) or "stopped", **fields)
+            return Release(reason=told(e)[:REASON_CHARS] or "stopped", **fields)
         return failure(e, fields)
     except BaseException as e:
         await _tell_error(app, ctx, how, e)
@@ -99,30 +100,31 @@ def failure(error: BaseException, fields: dict[str, Any]) -> Fail:
     if isinstance(error, BadArguments):
         return Fail(
             error_class="ValidationError",
-            message=_clean(str(error)),
+            message=told(error),
             reason_code="validation_failed",
             stage="input",
             **fields,
         )
     if isinstance(error, BadResult):
-        return Fail(
-            error_class="ValidationError", message=_clean(str(error)), retryable=False, stage="output", **fields
-        )
+        return Fail(error_class="ValidationError", message=told(error), retryable=False, stage="output", **fields)
     said = error if isinstance(error, TaskError) else None
     trace = "".join(traceback.format_exception(error))
     return Fail(
-        error_class=type(error).__name__,
-        message=_clean(str(error)),
+        error_class=type(error).__name__[:NAME_CHARS],
+        message=told(error),
         retryable=False if said is not None and not said.retryable else None,
         retry_after_s=said.retry_after_s if said is not None else None,
-        detail={"traceback": _clean(trace[-TEXT_CHARS:])},
+        detail={"traceback": clean(trace[-TEXT_CHARS:])},
         **fields,
     )
 
 
-def _clean(text: str) -> str:
-    """Somebody else's text, as a database takes it."""
-    return text[:TEXT_CHARS].replace("\0", "\\0").encode("utf-8", "replace").decode()
+def told(error: BaseException) -> str:
+    """What an exception says. One that cannot be printed must not leave its task without a report."""
+    try:
+        return clean(str(error))
+    except Exception:
+        return f"({type(error).__name__} cannot be printed)"
 
 
 async def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

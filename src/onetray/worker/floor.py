@@ -44,6 +44,7 @@ class Floor:
         self.resources: Any = None
         self.loop = asyncio.new_event_loop()
         self._loop_thread = threading.Thread(target=self._run_loop, name="onetray-loop", daemon=True)
+        self._closing = False
         self._threads: list[threading.Thread] = []
         self._idle = 0
         self._for_threads: queue.SimpleQueue[Run | None] = queue.SimpleQueue()
@@ -67,7 +68,7 @@ class Floor:
         """End the lifespan and the loop. Threads whose handlers do not stop are left: they are daemons."""
         for _ in self._threads:
             self._for_threads.put(None)
-        ending = asyncio.run_coroutine_threadsafe(self._lifespan.end(), self.loop)
+        ending = asyncio.run_coroutine_threadsafe(self._end_lifespan(), self.loop)
         try:
             ending.result(patience_s)
         except Exception:
@@ -75,14 +76,23 @@ class Floor:
         self._end_loop(patience_s)
 
     def _end_loop(self, patience_s: float) -> None:
+        self._closing = True
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._loop_thread.join(patience_s)
-        if not self._loop_thread.is_alive():
-            self.loop.close()
+
+    async def _end_lifespan(self) -> None:
+        await self._lifespan.end()
+        await self.loop.shutdown_default_executor()
 
     def _run_loop(self) -> None:
         asyncio.set_event_loop(self.loop)
-        self.loop.run_forever()
+        while not self._closing:
+            try:
+                self.loop.run_forever()
+            except BaseException as e:
+                # asyncio lets SystemExit and the like of any of its tasks end the loop: ours is not theirs to end.
+                logger.error("a task that a handler left on the loop raised %r; the event loop goes on", e)
+        self.loop.close()
 
     @property
     def loop_ident(self) -> int:
@@ -150,8 +160,8 @@ class Floor:
                 handle.cancel()
 
     async def _on_loop(self, run: Run) -> Report | None:
-        if run.assignment.policy.durable_start and not await asyncio.to_thread(run.start_durably):
-            return None
+        if not await self._may_begin(run):
+            return run.unbegun()
         run.begin()
         return await attempt(self._app, run.task, run.ctx, call, run.ticket(), run.more)
 
@@ -159,12 +169,17 @@ class Floor:
         run = self._handles.pop(handle)
         if handle.cancelled():
             # Before its first step, or while its start was written: its handler was never called.
-            report: Report | None = Release(reason=run.stop or "cancelled", **run.ticket())
+            report: Report | None = run.unbegun()
         elif (error := handle.exception()) is not None:
             report = failure(error, run.ticket())
         else:
             report = handle.result()
         self._done(run, report)
+
+    async def _may_begin(self, run: Run) -> bool:
+        if run.assignment.policy.durable_start:
+            return await asyncio.to_thread(run.may_begin)
+        return run.may_begin()
 
     # In threads.
 
@@ -192,8 +207,8 @@ class Floor:
             self._done(run, report)
 
     def _in_thread(self, run: Run) -> Report | None:
-        if run.assignment.policy.durable_start and not run.start_durably():
-            return None
+        if not run.may_begin():
+            return run.unbegun()
         if run.task.isolation == PROCESS:
             return self._children.attempt(run)
         run.begin()

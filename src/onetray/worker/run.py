@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from onetray.commands import Checkpoint, Log, Progress, Report, Start, ticket
+from onetray.commands import Checkpoint, Log, Progress, Release, Report, Start, ticket
 from onetray.context import Saved, TaskContext
-from onetray.errors import Conflict
+from onetray.errors import Conflict, NotFound, OnetrayError
 from onetray.lifecycle import SUCCEEDED
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("onetray.worker")
 
 CANCEL, LOST, STOPPING = "a cancel was asked for", "its lease is lost", "its worker stops"
+UNWRITTEN = "its start could not be written"
 MOST_LINES = 1_000
 
 
@@ -43,8 +45,9 @@ class Run:
         self.interrupt: Callable[[], None] | None = None
         """Stops the handler from outside, where that can be done."""
         self.more: dict[str, Any] = {}
-        self._lines: list[tuple[str, str, Any]] = []
-        self._progress: tuple[float, float | None, str | None] | None = None
+        # Deques: the handler adds at one end while the outbox takes from the other.
+        self._lines: deque[tuple[str, str, Any]] = deque()
+        self._progress: deque[tuple[float, float | None, str | None]] = deque(maxlen=1)
         self.ctx = TaskContext(assignment, self)
 
     def __repr__(self) -> str:
@@ -54,16 +57,27 @@ class Run:
         self.began = time.monotonic()
         self._outbox.began(self)
 
-    def start_durably(self) -> bool:
-        """Have its start written before its handler begins. Answers whether the task is still ours."""
+    def may_begin(self) -> bool:
+        """Whether its handler is to be called, with its start written before if the policy asks for that."""
+        if self.stop is None and self.assignment.policy.durable_start:
+            self._start_durably()
+        return self.stop is None
+
+    def _start_durably(self) -> None:
         try:
             self._engine.call(Start(**self.ticket()))
-        except Conflict as e:
+            self.start_sent = True
+        except (Conflict, NotFound) as e:
             logger.warning("%r does not begin: %s", self, e)
             self.stop = LOST
-            return False
-        self.start_sent = True
-        return True
+        except OnetrayError as e:
+            # Nothing was done yet: somebody else, or this worker later, begins it without loss.
+            logger.warning("%r does not begin, its start could not be written: %s", self, e)
+            self.stop = UNWRITTEN
+
+    def unbegun(self) -> Release:
+        """The report of a task that was told to stop before its handler was called."""
+        return Release(reason=self.stop, **self.ticket())
 
     def ask_to_stop(self, why: str) -> None:
         """Tell the handler to stop. What was said first stays, unless the task is lost altogether."""
@@ -78,12 +92,11 @@ class Run:
     def to_say(self) -> list[Report]:
         """What its handler has said since the last time, as commands."""
         said: list[Report] = []
-        lines, self._lines = self._lines[:MOST_LINES], self._lines[MOST_LINES:]
+        lines = [self._lines.popleft() for _ in range(min(len(self._lines), MOST_LINES))]
         if lines:
             said.append(Log(lines=tuple(lines), **self.ticket()))
-        progress, self._progress = self._progress, None
-        if progress is not None:
-            done, total, message = progress
+        if self._progress:
+            done, total, message = self._progress.pop()
             said.append(Progress(done=done, total=total, message=message, **self.ticket()))
         return said
 
@@ -98,7 +111,7 @@ class Run:
         self._outbox.say(self)
 
     def progress(self, done: float, total: float | None, message: str | None) -> None:
-        self._progress = (done, total, message)
+        self._progress.append((done, total, message))
         self._outbox.say(self)
 
     def checkpoint(self, body: Any) -> Awaitable[None]:

@@ -156,8 +156,10 @@ class TaskContext:
         """Say how far it is. The last word counts; it is written soon, with others."""
         number: Any
         for number in (done, 0 if total is None else total):
-            if not isinstance(number, int | float) or not 0 <= number < math.inf:
-                raise ValueError(f"progress is told in numbers, 0 or more, not {number!r}")
+            if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number < math.inf:
+                # What is only told on the side must not cost the work.
+                logger.warning("%s %s: progress is told in numbers, 0 or more, not %r", self.kind, self.id, number)
+                return
         self._desk.progress(done, total, None if message is None else clean(str(message))[:1_000])
 
     def checkpoint(self, body: Any) -> Awaitable[None]:

@@ -45,10 +45,11 @@ def worker(
     handler.setFormatter(_Json() if as_json else logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
     logging.basicConfig(level=settings.log_level.upper(), handlers=[handler])
     if settings.processes > 1:
-        _supervise(settings.processes, settings.drain_s)
+        _supervise(settings.processes, settings.drain_s, name)
         return
     from onetray.worker import Worker
     from onetray.worker.locate import locate
+    from onetray.worker.supervise import on_leash
 
     app = locate(settings.app)
     if database is not None:
@@ -62,16 +63,19 @@ def worker(
         drain_s=settings.drain_s,
     )
     _on_signals(runner.ask_to_stop)
+    on_leash(runner.ask_to_stop)
     with app:
         runner.run()
 
 
-def _supervise(processes: int, drain_s: float) -> None:
+def _supervise(processes: int, drain_s: float, name: str | None) -> None:
     from onetray.worker.supervise import Supervisor
 
-    # The same words, once more: the last --processes counts.
+    # The same words, once more: the last --processes counts, and the last --name.
     given = sys.argv[sys.argv.index("worker") + 1 :]
-    supervisor = Supervisor([sys.executable, "-m", "onetray", "worker", *given, "--processes", "1"], processes, drain_s)
+    command = [sys.executable, "-m", "onetray", "worker", *given, "--processes", "1"]
+    names = [["--name", f"{name}-{n + 1}"] if name else [] for n in range(processes)]
+    supervisor = Supervisor([command + name for name in names], drain_s)
     _on_signals(supervisor.ask_to_stop)
     supervisor.run()
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import os
+import queue
 import socket
 import threading
 import time
@@ -29,6 +30,7 @@ from onetray.errors import Conflict, InvalidInput, NotFound, OnetrayError
 from onetray.fields import seconds, whole
 from onetray.fleet import WorkerBeat
 from onetray.model import Assignment, Verdict
+from onetray.worker.attempt import INVALID, unkept
 from onetray.worker.children import Children
 from onetray.worker.claimer import Claimer, Source
 from onetray.worker.floor import Floor
@@ -68,10 +70,11 @@ class Worker:
         self.name = self.config.name or f"{socket.gethostname()}-{os.getpid()}-{str(uuid4())[:8]}"
         self.sources = tuple(_source(text) for text in self.config.queues)
         self.held = Held()
-        self._children = Children(path)
+        self._children = Children(path, app)
         self._state = "running"
-        self._asked = 0
-        """How often a stop was asked for. A plain number: a signal handler must wait for no lock."""
+        self._asked = self._hurry = False
+        # Its put takes no lock that the code which a signal has interrupted may hold: an Event's set does.
+        self._asks: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._closed = False
         self._closing = threading.Lock()
 
@@ -99,22 +102,18 @@ class Worker:
         """Work until a stop is asked for, by a signal or from another thread."""
         self.start()
         try:
-            while not self._asked:
-                time.sleep(0.05)
+            self._asks.get()
         finally:
             self.stop()
 
     def ask_to_stop(self) -> None:
         """Stop gracefully; asked a second time, at once. Safe in a signal handler."""
-        self._asked += 1
-
-    @property
-    def _in_a_hurry(self) -> bool:
-        return self._asked > 1
+        self._hurry, self._asked = self._asked, True
+        self._asks.put(None)
 
     def stop(self, *, hurry: bool = False) -> None:
         """Stop claiming, let handlers end, give back the rest unharmed, and report all of it."""
-        self._asked = max(self._asked, 2 if hurry else 1)
+        self._hurry, self._asked = self._hurry or hurry, True
         with self._closing:
             if not self._closed:
                 self._shut_down()
@@ -127,13 +126,13 @@ class Worker:
         self._claimer.join(1.0)
         self._give_back(self.floor.take_back(), "its worker stops")
         self._quietly(self._register)
-        while not self._in_a_hurry and not self.floor.wait_until_idle(min(until, time.monotonic() + 0.2)):
+        while not self._hurry and not self.floor.wait_until_idle(min(until, time.monotonic() + 0.2)):
             if time.monotonic() >= until:
                 break
         self._stop_handlers()
         self._claimer.join(5.0)
         self._give_back(self.floor.take_back(), "its worker stops")
-        if not self.outbox.close(1.0 if self._in_a_hurry else max(5.0, self.config.drain_s)):
+        if not self.outbox.close(1.0 if self._hurry else max(5.0, self.config.drain_s)):
             logger.error("some reports were not answered: their leases will run out")
         self._pulse.stop()
         if self._janitor is not None:
@@ -149,7 +148,7 @@ class Worker:
             return
         for run in list(self.floor.running):
             run.ask_to_stop(STOPPING)
-        if not self.floor.wait_until_idle(time.monotonic() + (0.2 if self._in_a_hurry else CANCEL_S)):
+        if not self.floor.wait_until_idle(time.monotonic() + (0.2 if self._hurry else CANCEL_S)):
             left = list(self.floor.running)
             logger.warning("given back while the handler still runs: %s", ", ".join(map(repr, left)))
             for run in left:
@@ -196,7 +195,7 @@ class Worker:
         if isinstance(command, Succeed | Fail) or command.verb in ("release", "pause"):
             if isinstance(error, InvalidInput) and not _is_refusal(command):
                 # What the handler gave cannot be kept: say so, instead of leaving the task to its lease.
-                self.outbox.put(run, _unkept(run, error))
+                self.outbox.put(run, unkept(error, run.ticket()))
                 return
             self.held.drop(run)
         if error is None:
@@ -234,12 +233,7 @@ class Worker:
 
 
 def _is_refusal(command: Report) -> bool:
-    return isinstance(command, Fail) and command.error_class == "InvalidOutcome"
-
-
-def _unkept(run: Run, error: InvalidInput) -> Fail:
-    message = f"what the handler gave could not be kept: {error}"[:2_000]
-    return Fail(error_class="InvalidOutcome", message=message, retryable=False, stage="output", **run.ticket())
+    return isinstance(command, Fail) and command.error_class == INVALID
 
 
 def _config(settings: dict[str, Any]) -> WorkerConfig:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("onetray.worker")
 
 Call = Callable[..., Awaitable[Any]]
+INVALID = "InvalidOutcome"
 NAME_CHARS, REASON_CHARS = 200, 2_000
 
 
@@ -117,6 +118,12 @@ def failure(error: BaseException, fields: dict[str, Any]) -> Fail:
         detail={"traceback": clean(trace[-TEXT_CHARS:])},
         **fields,
     )
+
+
+def unkept(error: InvalidInput, fields: dict[str, Any]) -> Fail:
+    """The report of an attempt whose outcome the engine does not take: it would not take it the next time either."""
+    message = f"what the handler gave could not be kept: {error}"[:REASON_CHARS]
+    return Fail(error_class=INVALID, message=clean(message), retryable=False, stage="output", **fields)
 
 
 def told(error: BaseException) -> str:

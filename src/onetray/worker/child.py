@@ -10,6 +10,7 @@ import asyncio
 import inspect
 import os
 import queue
+import signal
 import sys
 import threading
 import time
@@ -21,8 +22,10 @@ import orjson
 
 from onetray.commands import Fail, Pause, Release, Report, Succeed
 from onetray.context import Saved, TaskContext
+from onetray.errors import InvalidInput
+from onetray.fields import json_text
 from onetray.model import Assignment, Policy
-from onetray.worker.attempt import attempt, call, drive
+from onetray.worker.attempt import attempt, call, drive, unkept
 from onetray.worker.lifespan import Lifespan
 from onetray.worker.locate import locate
 
@@ -58,18 +61,20 @@ class Pipes:
         self.heard.put(None)
         if not self.busy:
             time.sleep(PATIENCE_S)
+        if os.getpgrp() == os.getpid():
+            os.killpg(0, signal.SIGKILL)  # And what its handlers have started.
         os._exit(1)
 
     def send(self, message: dict[str, Any]) -> None:
         with self._writing:
-            self._out.write(orjson.dumps(message, default=str) + b"\n")
+            self._out.write(orjson.dumps(message) + b"\n")
 
 
 class ChildDesk:
     """What stands behind ctx in a child: the parent."""
 
-    def __init__(self, pipes: Pipes, resources: Any) -> None:
-        self._pipes, self.resources = pipes, resources
+    def __init__(self, pipes: Pipes, resources: Any, most_bytes: int) -> None:
+        self._pipes, self.resources, self._most_bytes = pipes, resources, most_bytes
         self._asking = threading.Lock()
         self.more: dict[str, Any] = {}
 
@@ -83,7 +88,7 @@ class ChildDesk:
         self.more.update(more)
 
     def checkpoint(self, body: Any) -> Saved:
-        self._ask("checkpoint", body)
+        self._ask("checkpoint", orjson.Fragment(json_text(body, "body", self._most_bytes)))
         return Saved()
 
     def last_checkpoint(self) -> Any:
@@ -125,21 +130,28 @@ class ChildDesk:
 class Room:
     """Where handlers are called here: async ones on a loop, others outside of it: they may use one themselves."""
 
-    def __init__(self, app: Onetray, pipes: Pipes) -> None:
-        self._app, self._pipes = app, pipes
+    def __init__(self, app: Onetray, pipes: Pipes, most_bytes: int) -> None:
+        self._app, self._pipes, self._most_bytes = app, pipes, most_bytes
         self._loop = asyncio.new_event_loop()
         self._lifespan = Lifespan(app.lifespan_of)
         self._resources = self._loop.run_until_complete(self._lifespan.begin())
 
     def attempt(self, told: dict[str, Any]) -> Report | None:
-        desk, task = ChildDesk(self._pipes, self._resources), self._app.tasks[told["kind"]]
+        desk, task = ChildDesk(self._pipes, self._resources, self._most_bytes), self._app.tasks[told["kind"]]
         assignment = Assignment(**{**told, "policy": Policy.from_body(told["policy"])})
         is_async = inspect.iscoroutinefunction(task.function)
         steps = attempt(
             self._app, task, TaskContext(assignment, desk), call if is_async else self._call_here,
             {"task": assignment.key}, desk.more,
         )  # fmt: skip
-        return self._loop.run_until_complete(steps) if is_async else drive(steps)
+        report = self._loop.run_until_complete(steps) if is_async else drive(steps)
+        if isinstance(report, Succeed):
+            try:
+                # Checked here: what cannot be told to the parent must not look like a death.
+                json_text(report.result, "result", self._most_bytes)
+            except InvalidInput as e:
+                return unkept(e, {"task": assignment.key})
+        return report
 
     def close(self) -> None:
         self._loop.run_until_complete(self._lifespan.end())
@@ -151,7 +163,10 @@ class Room:
 
 def main(app_path: str, from_parent: int, to_parent: int) -> None:
     pipes = Pipes(from_parent, to_parent)
-    room = Room(locate(app_path), pipes)
+    hello, app = pipes.heard.get(), locate(app_path)
+    assert hello is not None
+    app.database = hello["database"]
+    room = Room(app, pipes, hello["result_bytes"])
     while (message := pipes.heard.get()) is not None:
         pipes.busy = True
         pipes.send({"end": _written(room.attempt(message["run"]))})

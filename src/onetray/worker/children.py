@@ -20,8 +20,10 @@ import orjson
 from onetray.commands import Fail, Pause, Release, Report, Succeed
 from onetray.flowmodel import More, TaskSpec
 from onetray.lifecycle import WAITING_INPUT
+from onetray.worker.exits import how_it_ended
 
 if TYPE_CHECKING:
+    from onetray.app import Onetray
     from onetray.worker.run import Run
 
 logger = logging.getLogger("onetray.worker")
@@ -36,7 +38,7 @@ LEAVE_S = 3.0
 class Child:
     """One process that runs handlers of one app."""
 
-    def __init__(self, app_path: str) -> None:
+    def __init__(self, app_path: str, hello: dict[str, Any]) -> None:
         to_child, from_parent = os.pipe()
         to_parent, from_child = os.pipe()
         # By the descriptors' numbers: not inherited by anything that the handler itself starts.
@@ -51,6 +53,8 @@ class Child:
         os.close(from_child)
         self._out: IO[bytes] = os.fdopen(from_parent, "wb", buffering=0)
         self._in: IO[bytes] = os.fdopen(to_parent, "rb")
+        with contextlib.suppress(BrokenPipeError):  # One that is dead already is noticed when it is given a task.
+            self.send(hello)
 
     def send(self, message: dict[str, Any]) -> None:
         self._out.write(orjson.dumps(message) + b"\n")
@@ -61,8 +65,9 @@ class Child:
         return orjson.loads(line) if line.endswith(b"\n") else None
 
     def kill(self) -> None:
-        if self.process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
+        """End it with all that its handler has started, also if it is dead itself: its id is ours until `end`."""
+        if self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, signal.SIGKILL)
 
     def dismiss(self) -> None:
@@ -78,14 +83,12 @@ class Child:
         code = self.process.wait()
         self._out.close()
         self._in.close()
-        if code < 0:
-            return f"killed by {signal.Signals(-code).name}"
-        return f"exit code {code}"
+        return how_it_ended(code)
 
 
 class Children:
-    def __init__(self, app_path: str | None) -> None:
-        self._app_path = app_path
+    def __init__(self, app_path: str | None, app: Onetray) -> None:
+        self._app_path, self._app = app_path, app
         self._lock = threading.Lock()
         self._idle: list[Child] = []
         self._all: set[Child] = set()
@@ -140,11 +143,16 @@ class Children:
                 if child.process.poll() is None:
                     return child
                 self._all.discard(child)
+                child.end()
         assert self._app_path is not None
-        child = Child(self._app_path)
+        child = Child(self._app_path, self._hello())
         with self._lock:
             self._all.add(child)
         return child
+
+    def _hello(self) -> dict[str, Any]:
+        """What a child cannot find by the app's path: it may have been changed here."""
+        return {"database": self._app.database, "result_bytes": self._app.engine.config.limits.result_bytes}
 
     def _give_back(self, child: Child) -> None:
         with self._lock:

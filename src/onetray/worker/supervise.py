@@ -6,10 +6,13 @@ Owns the processes, by their ids. Each is a whole worker: what one takes down wi
 from __future__ import annotations
 
 import logging
-import signal
+import os
 import subprocess
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+from onetray.worker.exits import how_it_ended
 
 logger = logging.getLogger("onetray.worker")
 
@@ -19,11 +22,15 @@ STEADY_S = 10.0
 GRACE_S = 10.0
 
 
+LEASH = "ONETRAY_LEASH"
+"""Tells a worker process the number of a pipe that closes when its supervisor is gone."""
+
+
 class Place:
     """One of the processes, whichever it is at the moment."""
 
-    def __init__(self, command: list[str]) -> None:
-        self._command = command
+    def __init__(self, command: list[str], leash: int) -> None:
+        self._command, self._leash = command, leash
         self.process: subprocess.Popen[bytes] | None = None
         self._started_at = 0.0
         self._wait_s = 0.5
@@ -36,20 +43,36 @@ class Place:
             code = self.process.poll()
             if code is None:
                 return
-            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-            self._wait_s = 0.5 if now - self._started_at > STEADY_S else min(2 * self._wait_s, LONGEST_WAIT_S)
-            self._next_at = now + self._wait_s
-            logger.error("worker process %d %s; the next one starts in %g s", self.process.pid, how, self._wait_s)
+            self._put_off(now, f"worker process {self.process.pid} has ended: {how_it_ended(code)}")
             self.process = None
         if now >= self._next_at:
             self._started_at = now
-            self.process = subprocess.Popen(self._command)
+            self._start(now)
+
+    def _start(self, now: float) -> None:
+        try:
+            self.process = subprocess.Popen(
+                self._command,
+                env={**os.environ, LEASH: str(self._leash)},
+                pass_fds=(self._leash,),
+                # Ctrl-C reaches the supervisor alone: told by both, a process would take it for a second signal.
+                start_new_session=True,
+            )
             logger.info("worker process %d has started", self.process.pid)
+        except OSError as e:
+            self._put_off(now, f"a worker process could not be started: {e}")
+
+    def _put_off(self, now: float, why: str) -> None:
+        self._wait_s = 0.5 if now - self._started_at > STEADY_S else min(2 * self._wait_s, LONGEST_WAIT_S)
+        self._next_at = now + self._wait_s
+        logger.error("%s; the next one starts in %g s", why, self._wait_s)
 
 
 class Supervisor:
-    def __init__(self, command: list[str], processes: int, drain_s: float) -> None:
-        self._places = [Place(command) for _ in range(processes)]
+    def __init__(self, commands: Sequence[list[str]], drain_s: float) -> None:
+        # Nothing is ever written to it: it closes when this process ends, however it ends.
+        leash, self._hand = os.pipe()
+        self._places = [Place(command, leash) for command in commands]
         self._drain_s = drain_s
         self._asked = 0
 
@@ -78,3 +101,17 @@ class Supervisor:
         for place in self._places:
             if place.process is not None and place.process.poll() is None:
                 what(place.process)
+
+
+def on_leash(ask_to_stop: Callable[[], None]) -> None:
+    """In a worker process: stop when the supervisor is gone, so that none is left behind that nobody knows of."""
+    number = os.environ.pop(LEASH, "")
+    if number:
+        threading.Thread(target=_follow, args=(int(number), ask_to_stop), name="onetray-leash", daemon=True).start()
+
+
+def _follow(leash: int, ask_to_stop: Callable[[], None]) -> None:
+    os.set_inheritable(leash, False)
+    os.read(leash, 1)
+    logger.error("the supervisor is gone: this worker stops")
+    ask_to_stop()

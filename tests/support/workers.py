@@ -1,0 +1,77 @@
+"""Real `onetray worker` processes for tests: started, watched by their log, signalled, killed; none is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import onetray
+from tests.support.fleet import wait_until
+
+APP = "tests.support.workload:app"
+ROOT = Path(__file__).parents[2]
+READY = "takes tasks from"
+
+
+class WorkerProcess:
+    """One `onetray worker`, whose log goes to a file."""
+
+    def __init__(self, url: str, log: Path, *options: str) -> None:
+        self.log_file = log
+        package = Path(onetray.__file__).parents[1]
+        path = os.pathsep.join([str(package), str(ROOT), os.environ.get("PYTHONPATH", "")])
+        with log.open("ab") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "onetray", "worker", "--app", APP, "--database", url, *options],
+                env={**os.environ, "PYTHONPATH": path}, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+            )  # fmt: skip
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def log(self) -> str:
+        return self.log_file.read_text(errors="replace")
+
+    def until_logged(self, words: str, times: int = 1, timeout_s: float = 30.0) -> None:
+        wait_until(lambda: self.log.count(words) >= times or self.process.poll() is not None, timeout_s)
+        assert self.log.count(words) >= times, self.log
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(10)
+
+    def end(self, timeout_s: float = 20.0) -> int:
+        """Wait for its end; answers its exit code."""
+        return self.process.wait(timeout_s)
+
+
+@contextmanager
+def workers(url: str, folder: Path, many: int = 1, *options: str) -> Iterator[list[WorkerProcess]]:
+    """Some workers that are ready. What still runs at the end is killed."""
+    started = [WorkerProcess(url, folder / f"worker-{n}.log", *options) for n in range(many)]
+    try:
+        for worker in started:
+            worker.until_logged(READY)
+        yield started
+    finally:
+        for worker in started:
+            worker.kill()
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process of this id runs: a zombie does not."""
+    try:
+        os.kill(pid, 0)
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (ProcessLookupError, FileNotFoundError):
+        return False

@@ -11,44 +11,8 @@ import pytest
 
 from onetray import Onetray
 from tests.support import workload
-from tests.support.engines import must_verify
-from tests.support.fleet import Ledger, wait_until
-from tests.support.workers import READY, WorkerProcess, is_alive, workers
-
-
-@pytest.fixture
-def app(tmp_path: Path) -> Iterator[Onetray]:
-    """The app of the worker processes, for this process: on SQLite, verified at the end."""
-    app = workload.app
-    app.database = f"sqlite:///{tmp_path / 'jobs.db'}"
-    app.engine.store.migrate()
-    yield app
-    try:
-        must_verify(app.engine)
-    finally:
-        app.close()
-
-
-class Traces:
-    """What handlers have written down, and the file that lets them end."""
-
-    def __init__(self, folder: Path) -> None:
-        self.ledger, self.until = str(folder / "ledger"), str(folder / "until")
-
-    @property
-    def asked(self) -> dict[str, str]:
-        return {"ledger": self.ledger, "until": self.until}
-
-    def rows(self, word: str = "began") -> list[list[int]]:
-        return [row for row in Ledger.read(self.ledger) if row[0] == word]
-
-    def let_go(self) -> None:
-        Path(self.until).touch()
-
-
-@pytest.fixture
-def traces(tmp_path: Path) -> Traces:
-    return Traces(tmp_path)
+from tests.support.fleet import wait_until
+from tests.support.workers import READY, Traces, WorkerProcess, is_alive, workers
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

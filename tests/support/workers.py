@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import onetray
-from tests.support.fleet import wait_until
+from tests.support.fleet import Ledger, wait_until
 
 APP = "tests.support.workload:app"
 ROOT = Path(__file__).parents[2]
@@ -66,6 +66,23 @@ def workers(url: str, folder: Path, many: int = 1, *options: str) -> Iterator[li
     finally:
         for worker in started:
             worker.kill()
+
+
+class Traces:
+    """What the handlers of workload.py have written down, and the file that lets them end."""
+
+    def __init__(self, folder: Path) -> None:
+        self.ledger, self.until = str(folder / "ledger"), str(folder / "until")
+
+    @property
+    def asked(self) -> dict[str, str]:
+        return {"ledger": self.ledger, "until": self.until}
+
+    def rows(self, word: str = "began") -> list[list[int]]:
+        return [row for row in Ledger.read(self.ledger) if row[0] == word]
+
+    def let_go(self) -> None:
+        Path(self.until).touch()
 
 
 def is_alive(pid: int) -> bool:

@@ -58,7 +58,7 @@ def alone(ledger: str, until: str) -> int:
     return ctx.attempt
 
 
-@app.task(isolation="process", retries=1, backoff_base_s=0.0)
+@app.task(isolation="process", backoff_base_s=0.0)
 def die(how: str) -> None:
     """End the process that runs this."""
     if how == "kill":

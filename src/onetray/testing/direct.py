@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from onetray.commands import Beat, Report, Start
 from onetray.errors import Conflict, InvalidInput, NotFound
 from onetray.lifecycle import HELD
-from onetray.worker import _is_refusal, _unkept
+from onetray.worker.attempt import says_unkept, unkept
 from onetray.worker.outbox import Outbox
 from onetray.worker.run import CANCEL, LOST, Run
 
@@ -32,9 +32,9 @@ class Direct(Outbox):
 
     def put(self, run: Run, command: Report, told: Callable[[Verdict], None] | None = None) -> None:
         verdict = self._engine.run([command])[0]
-        if isinstance(verdict.error, InvalidInput) and told is None and not _is_refusal(command):
+        if isinstance(verdict.error, InvalidInput) and told is None and not says_unkept(command):
             # What the handler gave cannot be kept: the worker says so in the same way.
-            command = _unkept(run, verdict.error)
+            command = unkept(verdict.error, run.ticket())
             verdict = self._engine.run([command])[0]
         (told or (lambda verdict: _answered(run, command, verdict)))(verdict)
 

@@ -30,7 +30,7 @@ from onetray.errors import Conflict, InvalidInput, NotFound, OnetrayError
 from onetray.fields import seconds, whole
 from onetray.fleet import WorkerBeat
 from onetray.model import Assignment, Verdict
-from onetray.worker.attempt import INVALID, unkept
+from onetray.worker.attempt import says_unkept, unkept
 from onetray.worker.children import Children
 from onetray.worker.claimer import Claimer, Source
 from onetray.worker.floor import Floor
@@ -193,7 +193,7 @@ class Worker:
     def _answered(self, run: Run, command: Report, verdict: Verdict) -> None:
         error = verdict.error
         if isinstance(command, Succeed | Fail) or command.verb in ("release", "pause"):
-            if isinstance(error, InvalidInput) and not _is_refusal(command):
+            if isinstance(error, InvalidInput) and not says_unkept(command):
                 # What the handler gave cannot be kept: say so, instead of leaving the task to its lease.
                 self.outbox.put(run, unkept(error, run.ticket()))
                 return
@@ -230,10 +230,6 @@ class Worker:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-
-def _is_refusal(command: Report) -> bool:
-    return isinstance(command, Fail) and command.error_class == INVALID
 
 
 def _config(settings: dict[str, Any]) -> WorkerConfig:

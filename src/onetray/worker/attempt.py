@@ -126,6 +126,11 @@ def unkept(error: InvalidInput, fields: dict[str, Any]) -> Fail:
     return Fail(error_class=INVALID, message=clean(message), retryable=False, stage="output", **fields)
 
 
+def says_unkept(command: Report) -> bool:
+    """Whether it is such a report itself: there is nothing left to say when that is not taken either."""
+    return isinstance(command, Fail) and command.error_class == INVALID
+
+
 def told(error: BaseException) -> str:
     """What an exception says. One that cannot be printed must not leave its task without a report."""
     try:

@@ -20,6 +20,8 @@ from onetray.cli.demo.tally import Tally
 from onetray.model import Event
 from tests.cli.run import ONETRAY, onetray
 from tests.support.engines import engine_on
+from tests.support.fleet import wait_until
+from tests.support.workers import is_alive
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +85,7 @@ def test_an_existing_file_is_not_touched(tmp_path: Path) -> None:
     assert path.read_text() == "mine"
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
 def test_a_signal_ends_the_demo_and_its_workers(number: signal.Signals, code: int, tmp_path: Path) -> None:
     (tmp_path / "scratch").mkdir()
     demo = subprocess.Popen(
@@ -99,8 +101,11 @@ def test_a_signal_ends_the_demo_and_its_workers(number: signal.Signals, code: in
     demo.send_signal(number)
     _, err = demo.communicate(timeout=30)
     assert (demo.returncode, "Traceback" in err) == (code, False)
-    assert not any(is_alive(worker) for worker in workers)
-    assert os.listdir(tmp_path / "scratch") == []
+    if number == signal.SIGKILL:
+        wait_until(lambda: not any(is_alive(worker) for worker in workers), 30)
+    else:
+        assert not any(is_alive(worker) for worker in workers)
+        assert os.listdir(tmp_path / "scratch") == []
 
 
 # A run in the background ignores SIGINT, and so would what it starts.
@@ -120,14 +125,6 @@ def pids_of_workers(path: Path) -> list[int]:
                 return [worker.pid for worker in workers]
             engine.wake.wait(seen, 0.5)
     raise TimeoutError("the demo's workers did not come")
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def test_what_is_stuck_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import onetray
+from onetray.worker.supervise import LEASH
 
 APP = "onetray.examples.parcels:app"
 NAMES = ("courier-1", "courier-2")
@@ -29,17 +30,20 @@ class Crew:
     def __init__(self, folder: Path, database: str) -> None:
         self._folder, self._database = folder, database
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        # Closes when this process ends, however it ends: then the workers stop by themselves.
+        self._leash, self._hand = os.pipe()
         self.killed: set[str] = set()
 
     def start(self) -> None:
         # The same onetray as this one, also where it is not installed but on PYTHONPATH.
         path = os.pathsep.join([str(Path(onetray.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+        env = {**os.environ, "PYTHONPATH": path, LEASH: str(self._leash)}
         for name in NAMES:
             with open(self._log_of(name), "wb") as log:
                 self._processes[name] = subprocess.Popen(
                     [sys.executable, "-m", "onetray", "worker", "--app", APP, "--database", self._database,
                      "--queues", QUEUES, "--name", name, "--drain", "3", "--log-level", "warning"],
-                    cwd=self._folder, env={**os.environ, "PYTHONPATH": path},
+                    cwd=self._folder, env=env, pass_fds=(self._leash,),
                     stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                     # Out of reach of the terminal's Ctrl-C: the demo ends them itself.
                     start_new_session=True,
@@ -91,3 +95,5 @@ class Crew:
             if process.poll() is None:
                 process.kill()
             process.wait()
+        os.close(self._leash)
+        os.close(self._hand)

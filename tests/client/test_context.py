@@ -1,0 +1,193 @@
+"""ctx: what a handler knows, keeps and asks for."""
+
+import logging
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from onetray import Engine, Onetray, OnetrayError, TaskError, TransientError, ctx
+from onetray.testing import Harness
+
+
+def test_outside_of_a_task_ctx_says_so() -> None:
+    with pytest.raises(OnetrayError, match=r"ctx\.attempt was asked for where no task runs") as raised:
+        _ = ctx.attempt
+    assert raised.value.code == "no_task"
+    assert repr(ctx) == "<ctx: no task runs here>"
+    with pytest.raises(AttributeError, match="cannot be changed"):
+        ctx.attempt = 2  # type: ignore[misc]
+
+
+def test_a_handler_knows_its_task(app: Onetray, anywhere: Harness) -> None:
+    seen = {}
+
+    @app.task(queue="mail", timeout_s=60)
+    def look(n: int) -> None:
+        names = "id kind queue worker attempt fence idempotency_key correlation_id trace input payload cancelled"
+        seen.update({name: getattr(ctx, name) for name in names.split()})
+        seen["deadline"], seen["repr"] = ctx.deadline, repr(ctx)
+
+    job = look.submit(n=3)
+    anywhere.drain()
+    left = seen.pop("deadline") - datetime.now(UTC)
+    assert timedelta(seconds=0) < left <= timedelta(seconds=60)
+    assert seen == {
+        "id": job.id, "kind": "look", "queue": "mail", "worker": "harness", "attempt": 1, "fence": 1,
+        "idempotency_key": job.id, "correlation_id": job.id, "trace": None, "input": None, "payload": {"n": 3},
+        "cancelled": False, "repr": f"<ctx of look {job.id}>",
+    }  # fmt: skip
+
+
+def test_the_idempotency_key_stays_and_the_fence_rises(app: Onetray, harness: Harness) -> None:
+    seen = []
+
+    @app.task(retries=2, backoff_base_s=0)
+    def look() -> None:
+        seen.append((ctx.idempotency_key, ctx.attempt, ctx.fence))
+        if ctx.attempt < 3:
+            raise TransientError("again")
+
+    job = look.submit()
+    harness.drain()
+    assert seen == [(job.id, 1, 1), (job.id, 2, 2), (job.id, 3, 3)]
+
+
+def test_a_handler_may_say_when_to_try_again(app: Onetray, harness: Harness) -> None:
+    @app.task(retries=1)
+    def busy() -> None:
+        if ctx.attempt == 1:
+            raise TransientError("busy", retry_after_s=120)
+
+    job = busy.submit()
+    harness.drain()
+    harness.advance(119)
+    assert harness.drain() == 0
+    harness.advance(1)
+    assert harness.drain() == 1
+    assert job.state == "succeeded"
+
+
+def test_every_error_of_a_handler_says_whether_it_is_tried_again() -> None:
+    assert {e.__name__: e.retryable for e in all_below(TaskError)} == {
+        "TransientError": True, "PermanentError": False, "ValidationError": False, "LeaseConflictError": True,
+    }  # fmt: skip
+
+
+def all_below(cls: type[TaskError]) -> set[type[TaskError]]:
+    return {e for sub in cls.__subclasses__() for e in (sub, *all_below(sub)) if e.__module__ == "onetray.errors"}
+
+
+def test_a_checkpoint_is_there_for_the_next_attempt(app: Onetray, anywhere: Harness) -> None:
+    seen = []
+
+    @app.task(retries=1, backoff_base_s=0)
+    def count() -> int:
+        seen.append(ctx.last_checkpoint)
+        for n in range(seen[-1] or 0, 4):
+            ctx.checkpoint(n + 1)
+            if n == 1:
+                raise RuntimeError("half way")
+        return int(ctx.last_checkpoint)
+
+    job = count.submit()
+    anywhere.drain()
+    assert (seen, job.result(0)) == ([None, 2], 4)
+
+
+def test_a_checkpoint_is_awaited_in_a_worker_too(app: Onetray, engine: Engine) -> None:
+    app.use(engine)
+
+    @app.task
+    async def careful() -> object:
+        await ctx.checkpoint({"at": 3})
+        return ctx.last_checkpoint
+
+    with app.worker():
+        assert careful.submit().result(20) == {"at": 3}
+
+
+def test_a_checkpoint_that_is_no_json_is_refused_in_the_handler(app: Onetray, harness: Harness) -> None:
+    @app.task
+    def careless() -> str:
+        try:
+            ctx.checkpoint(object())
+        except OnetrayError as e:
+            return e.code
+        return "kept"
+
+    job = careless.submit()
+    harness.drain()
+    assert job.result(0) == "invalid_input"
+
+
+def test_a_task_waits_for_input_and_goes_on_with_it(app: Onetray, anywhere: Harness) -> None:
+    ran = []
+
+    @app.task
+    def order() -> object:
+        ran.append(ctx.attempt)
+        return ctx.wait_for_input("ann", "which size?")
+
+    job = order.submit()
+    anywhere.drain()
+    anywhere.assert_state(job, "waiting_input")
+    [blocker] = job.explain()
+    assert (blocker.held_by, "which size?" in blocker.message) == ("ann", True)
+    assert anywhere.drain() == 0
+    anywhere.engine.resume(job.id, input={"size": 42}, actor_name="ann")
+    anywhere.drain()
+    # Waiting is no attempt.
+    assert (job.result(0), ran) == ({"size": 42}, [1, 1])
+
+
+def test_an_input_that_is_false_is_an_input(app: Onetray, harness: Harness) -> None:
+    @app.task
+    async def order() -> str:
+        return f"got {ctx.wait_for_input()}"
+
+    job = order.submit()
+    harness.drain()
+    harness.engine.resume(job.id, input=False)
+    harness.drain()
+    assert job.result(0) == "got False"
+
+
+def test_a_log_line_goes_to_the_standard_logger_as_well(
+    app: Onetray, harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    @app.task
+    def chatty() -> None:
+        ctx.log("sent", level="warning", to="ann")
+
+    with caplog.at_level(logging.INFO, "onetray.task"):
+        job = chatty.submit()
+        harness.drain()
+    [record] = [r for r in caplog.records if r.name == "onetray.task"]
+    assert (record.levelname, record.getMessage()) == ("WARNING", f"chatty {job.id}: sent to='ann'")
+
+
+def test_an_unknown_level_is_refused(app: Onetray, harness: Harness) -> None:
+    @app.task
+    def chatty() -> str:
+        with pytest.raises(ValueError, match="level must be one of debug, info"):
+            ctx.log("x", level="loud")
+        return "well"
+
+    job = chatty.submit()
+    harness.drain()
+    assert job.result(0) == "well"
+
+
+def test_progress_is_read_by_others(app: Onetray, engine: Engine) -> None:
+    app.use(engine)
+
+    @app.task
+    def work() -> None:
+        ctx.progress(1, 4)
+        ctx.progress(2, 4, "half")
+
+    with app.worker():
+        job = work.submit()
+        job.result(20)
+    said = engine.progress_of(job.id)
+    assert (said.done, said.total, said.message) == (2, 4, "half")

@@ -20,14 +20,14 @@ flow does is the engine's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from onetray.client.job import Job
 from onetray.context import TaskContext
 from onetray.declared import Task, declare, inherit
-from onetray.errors import InvalidInput
+from onetray.errors import InvalidInput, shown
 from onetray.flowcommands import SubmitFlow
 from onetray.flowmodel import Approval, StageSpec, TaskSpec
 from onetray.rollup import ON_FAILURE, STOP, STRICT
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from onetray.app import Onetray
 
 C = TypeVar("C")
+_OWN = ("name", "stages", "data", "data_json", "namespace")
+_OPTIONS = tuple(name for name in SubmitFlow.__dataclass_fields__ if name not in _OWN)
 CONFIG, ITEM, APPROVAL, RESULTS, RESULT = "config", "item", "approval", "results", "result"
 
 
@@ -80,11 +82,12 @@ class StageDefinition:
         if self.source is not None:
             return []
         items = self.each(config) if callable(self.each) else self.each
-        return [self.member(item) for item in items]
+        return self.members(items)
 
-    def member(self, item: Any) -> TaskSpec:
-        """The task for one of the items."""
-        return _spec(self.task, self.task.signature.payload((), {ITEM: item}, some=True))
+    def members(self, items: Any) -> list[TaskSpec]:
+        """A task for each of the items."""
+        payload = self.task.signature.payload
+        return [_spec(self.task, payload((), {ITEM: item}, some=True)) for item in _listed(self.name, items)]
 
 
 class FlowDefinition(Generic[C]):
@@ -130,6 +133,9 @@ class FlowDefinition(Generic[C]):
         if on_failure not in ON_FAILURE:
             raise InvalidInput(f"{name}: on_failure must be one of {', '.join(ON_FAILURE)}", field="on_failure")
         source = self._source(name, each)
+        if source is None and each is not None and not callable(each):
+            # Gone through once for each submit: an iterator would be empty at the second.
+            each = _listed(name, each)
         inner = {k: v for k, v in rules.items() if k == "queue"}
         stage = StageDefinition(
             name,
@@ -153,10 +159,6 @@ class FlowDefinition(Generic[C]):
             if self.stages.get(each.name) is not each:
                 raise InvalidInput(f"{name}: {each.name!r} is a stage of another flow", field="each")
             return each
-        if each is not None and not callable(each) and not isinstance(each, Iterable):
-            raise InvalidInput(
-                f"{name}: each must be an earlier stage, a list, or a function of the config", field="each"
-            )
         return None
 
     def _declare(
@@ -191,6 +193,9 @@ class FlowDefinition(Generic[C]):
     def command(self, config: Any, options: dict[str, Any]) -> SubmitFlow:
         if not self.stages:
             raise InvalidInput(f"flow {self.name} has no stages: declare one with @flow.stage", field="stages")
+        for name in options:
+            if name not in _OPTIONS:
+                raise InvalidInput(f"a flow has no option {name!r}; there are: {', '.join(_OPTIONS)}", field=name)
         value, kept = self.checked(config)
         stages = [stage.spec(value, kept) for stage in self.stages.values()]
         given = {"roll_up": self.roll_up, "namespace": self.app.namespace, **options}
@@ -241,7 +246,7 @@ class _Stage:
                 items = [result] if own.fanned_out else result
                 if not isinstance(items, list):
                     raise InvalidInput(f"{own.name} gave no list, and {stage.name} is fanned out over it", field="each")
-                spawn[stage.name] = [stage.member(item) for item in items]
+                spawn[stage.name] = stage.members(items)
         return {name: specs for name, specs in spawn.items() if specs}
 
 
@@ -277,3 +282,14 @@ class _Undo:
 
 def _spec(task: Task[Any, Any], payload: Any) -> TaskSpec:
     return TaskSpec(task.kind, payload, queue=task.queue, policy=task.policy)
+
+
+def _listed(stage: str, items: Any) -> list[Any]:
+    """What a stage is fanned out over. A text or a dict could be gone through, too, but is never meant so."""
+    if not isinstance(items, Iterable) or isinstance(items, str | bytes | Mapping):
+        raise InvalidInput(
+            f"{stage} is fanned out over a list, an earlier stage or a function of the config that gives one, "
+            f"not over {shown(items)}",
+            field="each",
+        )
+    return list(items)

@@ -82,7 +82,11 @@ async def _perform(app: Onetray, task: Task[Any, Any], ctx: TaskContext, how: Ca
 
 
 def _more(task: Task[Any, Any], ctx: TaskContext, result: Any, said: dict[str, Any]) -> More | None:
-    spawn = task.binding.spawn(ctx, result) if task.binding else None
+    try:
+        spawn = task.binding.spawn(ctx, result) if task.binding else None
+    except InvalidInput as e:
+        # The next stage cannot be made from it, and could not the next time.
+        raise BadResult(str(e)) from e
     if not spawn and not said:
         return None
     return More(spawn=spawn or {}, **said)

@@ -172,7 +172,7 @@ def test_a_handler_whose_lease_is_lost_is_stopped_and_its_report_dropped(
     # Its start is written before it begins: one that had not started would get its attempt back.
     @either_app.task(retries=3, durable_start=True)
     async def work() -> int:
-        if ctx.attempt == 2:
+        if ctx.fence == 2:
             return 2
         signals.begin()
         try:

@@ -87,7 +87,7 @@ class Worker:
         self.outbox = Outbox(engine, self._answered)
         self.floor = Floor(self.app, self.config.concurrency, self._children, self._ended)
         self._pulse = Pulse(engine, self.held, self.floor, self.outbox, self._lose, self._register)
-        self._claimer = Claimer(engine, self.floor, self.held, self._claim, self.sources, self._take)
+        self._claimer = Claimer(engine, self.floor, self.held, self._claim, self.sources, self._take, self._give_back)
         self._janitor = engine.janitor() if self.config.janitor else None
         self.floor.open()
         self._register()

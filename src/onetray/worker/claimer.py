@@ -23,11 +23,14 @@ if TYPE_CHECKING:
     from onetray.engine import Engine
     from onetray.worker.floor import Floor
     from onetray.worker.held import Held
+    from onetray.worker.run import Run
 
 logger = logging.getLogger("onetray.worker")
 
 AHEAD_S = 0.1
 """How much work is held ahead, in time."""
+TOO_LONG_S = 1.0
+"""What was claimed ahead and has waited for so long is given back: tasks have become slower, others may have room."""
 MOST_AHEAD = 1_000
 AT_ONCE = 500
 LONGEST_WAIT_S = 5.0
@@ -50,8 +53,10 @@ class Claimer:
         claim_of: Callable[[str, int, str], Claim],
         sources: tuple[Source, ...],
         take: Callable[[list[Assignment], float, bool], None],
+        give_back: Callable[[list[Run], str], None],
     ) -> None:
         self._engine, self._floor, self._held, self._take = engine, floor, held, take
+        self._give_back = give_back
         self._claim_of, self._sources = claim_of, sources
         self._turn = 0
         self._stopping = False
@@ -78,6 +83,9 @@ class Claimer:
                 with self._floor.changed:
                     if self._room() <= 0 and not self._stopping:
                         self._floor.changed.wait(0.5)
+                self._give_back(
+                    self._floor.take_back(time.monotonic() - TOO_LONG_S), "it waited for a place for too long"
+                )
                 continue
             try:
                 got = self._claim(room)

@@ -104,11 +104,12 @@ class Floor:
             self.waiting.extend(runs)
         self._fill()
 
-    def take_back(self) -> list[Run]:
-        """Everything that has not begun; it will not."""
+    def take_back(self, taken_before: float = float("inf")) -> list[Run]:
+        """What was taken before then and has not begun; it will not."""
         with self._lock:
-            waiting, self.waiting = list(self.waiting), deque()
-        return waiting
+            back = [run for run in self.waiting if run.taken_at < taken_before]
+            self.waiting = deque(run for run in self.waiting if run.taken_at >= taken_before)
+        return [run for run in back if run.stop != LOST]
 
     def _fill(self) -> None:
         on_loop: list[Run] = []

@@ -37,6 +37,7 @@ class Run:
         self.assignment, self.task = assignment, task
         self._outbox, self._engine = outbox, engine
         self.resources: Any = None
+        self.taken_at = time.monotonic()
         self.began: float | None = None
         self.start_sent = False
         self.over = False

@@ -1,0 +1,116 @@
+"""What a worker takes: from which queues, of which kinds, and how much ahead."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import Counter
+
+from onetray import Onetray, ctx
+from onetray.commands import Claim
+from tests.support.fleet import wait_until
+
+WAIT_S = 20.0
+
+
+def test_never_more_of_a_queue_are_held_than_it_allows(either_app: Onetray) -> None:
+    app, lock = either_app, threading.Lock()
+    now: Counter[str] = Counter()
+    most: Counter[str] = Counter()
+
+    async def note(queue: str) -> None:
+        with lock:
+            now[queue] += 1
+            most[queue] = max(most[queue], now[queue])
+        await asyncio.sleep(0.02)
+        with lock:
+            now[queue] -= 1
+
+    a = app.task(kind="a", queue="a")(note)
+    jobs = a.submit_many([{"queue": "a"}] * 30) + a.options(queue="b").submit_many([{"queue": "b"}] * 30)
+    held: list[int] = []
+    with app.worker(concurrency=20, queues="a,b:5") as worker:
+        wait_until(lambda: held.append(worker.held.of_queue("b")) or all(job.over for job in jobs), 40)
+    assert [job.state for job in jobs] == ["succeeded"] * 60
+    assert max(held) <= 5
+    assert most["b"] <= 5 < most["a"]
+
+
+def test_a_queue_that_is_paused_is_left_alone_until_it_is_resumed(either_app: Onetray) -> None:
+    @either_app.task(queue="mail")
+    def send() -> int:
+        return 1
+
+    either_app.engine.pause_queue("mail")
+    paused, other = send.submit(), send.options(queue="default").submit()
+    with either_app.worker(queues="mail,default"):
+        assert other.result(WAIT_S) == 1
+        assert paused.state == "queued"
+        either_app.engine.resume_queue("mail")
+        assert paused.result(WAIT_S) == 1
+
+
+def test_kinds_that_a_worker_does_not_know_are_left_for_another(either_app: Onetray) -> None:
+    @either_app.task
+    def known() -> int:
+        return 1
+
+    strange = either_app.engine.submit("strange")
+    job = known.submit()
+    with either_app.worker():
+        assert job.result(WAIT_S) == 1
+    assert strange.id is not None
+    view = either_app.engine.task(strange.id)
+    assert (view.state, view.version) == ("queued", 1)
+
+
+def test_two_workers_share_slow_tasks_also_after_many_short_ones(app: Onetray) -> None:
+    """A worker that has just finished many short tasks must not sit on slow ones that the other could begin."""
+    going, lock, gate = Counter[str](), threading.Lock(), threading.Event()
+
+    @app.task
+    async def short() -> None: ...
+
+    @app.task
+    def slow() -> str:
+        with lock:
+            going[ctx.worker] += 1
+        assert gate.wait(WAIT_S)
+        return ctx.worker
+
+    quick = short.submit_many([{}] * 400)
+    with app.worker(concurrency=5, name="one"):
+        wait_until(lambda: quick[-1].over, 40)
+        jobs = slow.submit_many([{}] * 10)
+        with app.worker(concurrency=5, name="two"):
+            wait_until(lambda: going["one"] == going["two"] == 5)
+            gate.set()
+            assert Counter(job.result(WAIT_S) for job in jobs) == {"one": 5, "two": 5}
+
+
+def test_a_worker_with_nothing_to_do_does_not_ask_all_the_time(either_app: Onetray) -> None:
+    """Its own writes ring its bell: an empty claim, a heartbeat or a full queue must not make it ask again at once."""
+    app, asked, gate = either_app, [0], threading.Event()
+
+    @app.task(queue="b", lease_s=0.9)
+    def hold() -> None:
+        assert gate.wait(WAIT_S)
+
+    run = app.engine.run
+
+    def counted(commands: list[Claim]) -> object:
+        asked[0] += sum(isinstance(c, Claim) for c in commands)
+        return run(commands)
+
+    app.engine.run = counted  # type: ignore[method-assign, assignment]
+    hold.submit_many([{}] * 3)
+    with app.worker(queues="a,b:2") as worker:
+        wait_until(lambda: len(worker.floor.running) == 2)
+        time.sleep(0.2)
+        before = asked[0]
+        time.sleep(1.0)
+        during = asked[0] - before
+        gate.set()
+        wait_until(lambda: worker.held.of_queue("b") == 0)
+    assert during < 30, f"{during} claims in a second"

@@ -1,0 +1,148 @@
+"""What happens to reports: one that breaks harms no other, and nothing piles up."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onetray import Onetray, ctx
+from onetray.commands import Start, Succeed
+from onetray.engine import batch
+from onetray.errors import StoreError
+from onetray.model import Verdict
+from tests.support.fleet import wait_until
+
+WAIT_S = 20.0
+
+
+def test_a_report_that_the_database_refuses_harms_no_other_and_its_task_is_tried_again(
+    either_app: Onetray, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    app, refused = either_app, _refuse(monkeypatch)
+
+    @app.task(lease_s=0.6, retries=3, backoff_base_s=0.0)
+    async def work(n: int) -> int:
+        return n
+
+    jobs = work.submit_many([{"n": n} for n in range(20)])
+    with app.worker(concurrency=20):
+        for job in jobs[1:]:
+            assert job.wait(WAIT_S) == "succeeded"
+        wait_until(lambda: "was refused" in caplog.text)
+        refused.clear()
+        assert jobs[0].wait(WAIT_S) == "succeeded"
+
+
+def _refuse(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """Let the transaction break whenever the outcome of one of these tasks is written. They are told by their keys."""
+    succeed, refused = batch.HANDLERS["succeed"], {1}
+
+    def breaking(scope: Any, work: list[tuple[int, Any, Any]]) -> None:
+        succeed(scope, work)
+        if any(row.key in refused for _, _, row in work):
+            raise RuntimeError("a trigger does not like this row")
+
+    monkeypatch.setitem(batch.HANDLERS, "succeed", breaking)
+    return refused
+
+
+def test_an_error_in_a_start_does_not_stop_the_handler(app: Onetray, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = threading.Event()
+
+    @app.task
+    def work() -> bool:
+        assert gate.wait(WAIT_S)
+        return ctx.cancelled
+
+    broken = _break(app, monkeypatch, Start, StoreError("the disk is full"))
+    job = work.submit()
+    with app.worker():
+        assert broken.wait(WAIT_S)
+        gate.set()
+        assert job.result(WAIT_S) is False
+
+
+def test_reports_that_cannot_even_be_sent_leave_their_tasks_to_their_leases(
+    app: Onetray, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    @app.task(lease_s=0.6)
+    def work() -> int:
+        return ctx.fence
+
+    broken = _break(app, monkeypatch, Succeed, None)
+    job = work.submit()
+    with app.worker() as worker:
+        assert broken.wait(WAIT_S)
+        wait_until(lambda: len(worker.held) == 0)
+        assert job.result(WAIT_S) == 2
+    assert "could not be sent" in caplog.text
+
+
+def _break(app: Onetray, monkeypatch: pytest.MonkeyPatch, verb: type, error: StoreError | None) -> threading.Event:
+    """The first command of this verb is answered with an error, or breaks the whole call. Tells when."""
+    run, broken = app.engine.run, threading.Event()
+
+    def once(commands: list[Any]) -> list[Any]:
+        if broken.is_set() or not any(isinstance(c, verb) for c in commands):
+            return run(commands)
+        broken.set()
+        if error is None:
+            raise MemoryError("no room")
+        verdicts = run([c for c in commands if not isinstance(c, verb)])
+        for i, command in enumerate(commands):
+            if isinstance(command, verb):
+                verdicts.insert(i, Verdict(error=error))
+        return verdicts
+
+    monkeypatch.setattr(app.engine, "run", once)
+    return broken
+
+
+def test_five_thousand_jobs_leave_nothing_behind_in_the_worker(app: Onetray) -> None:
+    @app.task
+    async def on_loop(n: int) -> None: ...
+
+    @app.task
+    def in_thread(n: int) -> None:
+        if n % 100 == 0:
+            ctx.log("a line")
+            ctx.progress(1)
+
+    for task in (on_loop, in_thread):
+        for start in range(0, 2_500, 500):
+            task.submit_many([{"n": n} for n in range(start, start + 500)])
+    with app.worker(concurrency=8) as worker:
+        wait_until(lambda: app.engine.store.read_sql(_LEFT)[0][0] == 0, 60)
+        wait_until(lambda: len(worker.held) == 0)
+        floor, outbox = worker.floor, worker.outbox
+        assert (floor.running, list(floor.waiting)) == (set(), [])
+        wait_until(lambda: not floor._handles)
+        assert (list(outbox._letters), outbox._saying, outbox.beats_wanted) == ([], {}, set())
+        wait_until(lambda: not outbox._starts)
+        assert (worker.held.leases(), +worker.held._queues) == ([], {})
+        assert len(floor._threads) <= 8
+    wait_until(lambda: not [t for t in threading.enumerate() if t.name.startswith(_ITS_THREADS)])
+    gc.collect()
+    assert [o for o in gc.get_objects() if type(o).__name__ == "Run"] == []
+
+
+_ITS_THREADS = tuple(f"onetray-{part}" for part in ("loop", "handler", "claimer", "outbox", "heartbeat", "watch"))
+_LEFT = "SELECT count(*) FROM onetray.task WHERE finished_at IS NULL"
+
+
+def test_a_worker_that_has_stopped_leaves_no_open_file(app: Onetray) -> None:
+    @app.task(durable_start=True)
+    async def work() -> None: ...
+
+    def once() -> int:
+        job = work.submit()
+        with app.worker():
+            assert job.wait(WAIT_S) == "succeeded"
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    first = once()
+    assert max(once() for _ in range(3)) <= first

@@ -22,7 +22,7 @@ class WorkerProcess:
     """One `onetray worker`, whose log goes to a file."""
 
     def __init__(self, url: str, log: Path, *options: str) -> None:
-        self.log_file = log
+        self.url, self.log_file = url, log
         package = Path(onetray.__file__).parents[1]
         path = os.pathsep.join([str(package), str(ROOT), os.environ.get("PYTHONPATH", "")])
         with log.open("ab") as out:

@@ -83,9 +83,7 @@ class Claimer:
                 with self._floor.changed:
                     if self._room() <= 0 and not self._stopping:
                         self._floor.changed.wait(0.5)
-                self._give_back(
-                    self._floor.take_back(time.monotonic() - TOO_LONG_S), "it waited for a place for too long"
-                )
+                self._give_back_old()
                 continue
             try:
                 got = self._claim(room)
@@ -96,6 +94,11 @@ class Claimer:
             if got < room and not self._stopping:
                 # Nothing more is there: whoever writes something rings.
                 wake.wait(seen, wake.poll_s)
+
+    def _give_back_old(self) -> None:
+        too_old = time.monotonic() - TOO_LONG_S
+        if self._floor.waits_since() < too_old:
+            self._give_back(self._floor.take_back(too_old), "it waited for a place for too long")
 
     def _room(self) -> int:
         """How many tasks to ask for now. None while enough are waiting for a place."""

@@ -21,6 +21,7 @@ from onetray.commands import Release, Report
 from onetray.declared import ASYNC, PROCESS
 from onetray.worker.attempt import attempt, call, drive, failure
 from onetray.worker.lifespan import Lifespan
+from onetray.worker.run import LOST
 
 if TYPE_CHECKING:
     from onetray.app import Onetray
@@ -103,6 +104,13 @@ class Floor:
         with self._lock:
             self.waiting.extend(runs)
         self._fill()
+
+    def waits_since(self) -> float:
+        """Since when the first of those waits that have not begun."""
+        try:
+            return self.waiting[0].taken_at
+        except IndexError:
+            return float("inf")
 
     def take_back(self, taken_before: float = float("inf")) -> list[Run]:
         """What was taken before then and has not begun; it will not."""

@@ -82,7 +82,7 @@ class Onetray:
         return task
 
     def flow(self, name: str, *, config: type[Any] | None = None, **rules: Any) -> FlowDefinition[Any]:
-        """Declare a flow: see flow.py."""
+        """Declare a flow: see flow.py. `roll_up` says how it ends; further rules are those of all its tasks."""
         from onetray.flow import FlowDefinition
 
         if name in self.flows:

@@ -93,8 +93,11 @@ class StageDefinition:
 class FlowDefinition(Generic[C]):
     """A flow that can be submitted: its stages, in their order, and the model of its config."""
 
-    def __init__(self, app: Onetray, name: str, config: type[C] | None = None, *, roll_up: str = STRICT) -> None:
+    def __init__(
+        self, app: Onetray, name: str, config: type[C] | None = None, *, roll_up: str = STRICT, **rules: Any
+    ) -> None:
         self.app, self.name, self.config_type, self.roll_up = app, name, config, roll_up
+        self._rules = rules
         self.stages: dict[str, StageDefinition] = {}
 
     def __repr__(self) -> str:
@@ -136,7 +139,8 @@ class FlowDefinition(Generic[C]):
         if source is None and each is not None and not callable(each):
             # Gone through once for each submit: an iterator would be empty at the second.
             each = _listed(name, each)
-        inner = {k: v for k, v in rules.items() if k == "queue"}
+        inner = {**self._rules, **{k: v for k, v in rules.items() if k == "queue"}}
+        rules = {**self._rules, **rules}
         stage = StageDefinition(
             name,
             self._declare(name, function, "", _Stage(self, name), {ITEM} if each is not None else set(), **rules),

@@ -39,10 +39,10 @@ class Article(BaseModel):
 
 
 app = Onetray()
-news = app.flow("news", config=NewsConfig, roll_up="mixed")
+news = app.flow("news", config=NewsConfig, roll_up="mixed", lease_s=LEASE_S)
 
 
-@news.stage(each=lambda config: config.feeds, retries=3, timeout_s=60, lease_s=LEASE_S)
+@news.stage(each=lambda config: config.feeds, retries=3, timeout_s=60)
 async def ingest(item: str, config: NewsConfig) -> list[Article]:
     if item not in FEEDS:
         raise PermanentError(f"there is no feed {item!r}")
@@ -55,7 +55,7 @@ def gather(ingest: list[list[Article]]) -> list[Article]:
     return [article for feed in ingest for article in feed]
 
 
-@news.stage(each=gather, on_failure="continue", retries=2, lease_s=LEASE_S)
+@news.stage(each=gather, on_failure="continue", retries=2)
 async def classify(item: Article, config: NewsConfig) -> Article:
     await asyncio.sleep(config.pace_s)
     places = {"bridge": "politics", "school": "politics", "rain": "weather", "choir": "culture", "prices": "economy"}
@@ -63,7 +63,7 @@ async def classify(item: Article, config: NewsConfig) -> Article:
     return item.model_copy(update={"topic": topic})
 
 
-@news.stage(each=classify, on_failure="continue", retries=2, lease_s=LEASE_S)
+@news.stage(each=classify, on_failure="continue", retries=2)
 async def neutralize(item: Article, config: NewsConfig) -> Article:
     ctx.check_cancelled()
     await asyncio.sleep(config.pace_s)

@@ -93,6 +93,50 @@ def kill(minutes: float, workers: int, seed: int, store: str) -> None:
 
 
 @soak.command()
+@click.option("--jobs", type=click.IntRange(1), default=200, show_default=True, help="Jobs to be done.")
+@click.option("--processes", type=click.IntRange(1, 100), default=4, show_default=True, help="Worker processes.")
+@click.option("--away-s", type=float, default=10.0, show_default=True, help="How long PostgreSQL is taken away.")
+@click.option("--seed", type=int, default=1, show_default=True, help="What decides who is killed.")
+@store_option
+def workers(jobs: int, processes: int, away_s: float, seed: int, store: str) -> None:
+    """Kill a worker process every second while they work; then take PostgreSQL away from one, killed and stopped."""
+    from onetray.store import open_store
+    from tests.support.cluster import Cluster
+    from tests.support.outage import take_away
+    from tests.support.slaughter import kill_workers
+
+    def migrated(url: str) -> str:
+        opened = open_store(url)
+        opened.migrate()
+        opened.close()
+        return url
+
+    def killed(url: str) -> list[str]:
+        with tempfile.TemporaryDirectory(prefix="onetray-soak-") as folder:
+            done = kill_workers(
+                migrated(url), Path(folder), jobs=jobs, processes=processes, seed=seed, limit_s=600, say=click.echo
+            )
+        click.echo(str(done))
+        return done.faults
+
+    on_each(store, killed)
+    if store == "sqlite":
+        return
+    faults: list[str] = []
+    with Cluster.start() as cluster:
+        for how in (Cluster.kill, Cluster.halt):
+            with tempfile.TemporaryDirectory(prefix="onetray-soak-") as folder, cluster.database() as url:
+                outage = take_away(cluster, migrated(url), Path(folder), away_s, how)
+            click.echo(f"{how.__name__}: {outage}")
+            faults += outage.faults
+    for fault in faults[:20]:
+        click.echo(f"  {fault}")
+    click.echo(f"outage: {'FAILED, ' + str(len(faults)) + ' faults' if faults else 'ok'}")
+    if faults:
+        sys.exit(1)
+
+
+@soak.command()
 @click.option("--race", "races", multiple=True, help="Only this race; may be given several times.")
 @click.option("--stages", type=click.IntRange(2), default=2_000, show_default=True, help="Stages for each race.")
 @click.option("--mixed", is_flag=True, help="All races at once, in one database.")

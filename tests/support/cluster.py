@@ -123,8 +123,12 @@ class Cluster(Server):
         """End the postmaster with SIGKILL. Its backends follow when they notice."""
         self._end_postmaster(signal.SIGKILL)
 
+    def halt(self) -> None:
+        """Stop the server in order, as for maintenance. `start_again` brings it back."""
+        self._end_postmaster(STOP_SIGNALS["fast"])
+
     def start_again(self) -> None:
-        """Start the server on its old port and data, after `kill`."""
+        """Start the server on its old port and data, after `kill` or `halt`."""
         give_up_at = time.monotonic() + PATIENCE_S
         while not self._try_to_start():
             # Backends of a killed postmaster hold its shared memory for a moment.

@@ -91,3 +91,11 @@ def speak() -> str:
     ctx.checkpoint({"at": 1})
     nap.submit(0)
     return str(ctx.last_checkpoint)
+
+
+@app.task
+async def linger(seconds: float, ledger: str) -> float:
+    """As nap, under a lease that outlasts an outage."""
+    await asyncio.sleep(seconds)
+    Ledger(ledger).write(ctx.id, ctx.fence)
+    return seconds

@@ -1,0 +1,35 @@
+"""PostgreSQL goes away while workers work, and comes back: they wait for it, lose nothing, and do nothing twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from onetray.store import open_store
+from tests.support.cluster import Cluster
+from tests.support.outage import take_away
+
+AWAY_S = 2.5
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster.start() as running:
+        yield running
+
+
+@pytest.mark.parametrize("how", [Cluster.kill, Cluster.halt], ids=["killed", "stopped"])
+def test_workers_outlast_a_database_that_goes_away(
+    cluster: Cluster, tmp_path: Path, how: Callable[[Cluster], None]
+) -> None:
+    with cluster.database() as url:
+        store = open_store(url)
+        store.migrate()
+        store.close()
+        seen = take_away(cluster, url, tmp_path, AWAY_S, how)
+    assert seen.faults == []
+    # A busy loop would use all of the time, and tell of each of its turns.
+    assert seen.cpu_s < AWAY_S / 2, seen
+    assert seen.lines < 40, seen

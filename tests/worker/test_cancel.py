@@ -116,7 +116,7 @@ def test_a_task_that_is_cancelled_while_it_waits_for_a_place_is_never_called(app
         job = late.submit(1)
         # Claimed ahead, as a worker with short tasks does it.
         (claimed,) = app.engine.call(worker._claim("default", 1, "k"))
-        worker._take([claimed], time.monotonic(), False)
+        worker._take([claimed], time.monotonic())
         job.cancel()
         wait_until(lambda: worker.floor.waiting[0].stop is not None)
         signals.go.set()
@@ -226,7 +226,7 @@ def test_a_durable_start_that_is_refused_begins_nothing(app: Onetray, signals: S
         assert signals.began.wait(WAIT_S)
         (claimed,) = app.engine.call(worker._claim("default", 1, "k"))
         job.cancel(hard=True)
-        worker._take([claimed], time.monotonic(), False)
+        worker._take([claimed], time.monotonic())
         signals.go.set()
         assert job.wait(WAIT_S) == "cancelled"
         wait_until(lambda: len(worker.held) == 0)

@@ -7,8 +7,11 @@ import threading
 import time
 from collections import Counter
 
+import pytest
+
 from onetray import Onetray, ctx
-from onetray.commands import Claim
+from onetray.commands import Claim, Command
+from onetray.model import Verdict
 from tests.support.fleet import wait_until
 
 WAIT_S = 20.0
@@ -114,3 +117,34 @@ def test_a_worker_with_nothing_to_do_does_not_ask_all_the_time(either_app: Onetr
         gate.set()
         wait_until(lambda: worker.held.of_queue("b") == 0)
     assert during < 30, f"{during} claims in a second"
+
+
+@pytest.mark.parametrize(("slow", "fence"), [("request", 1), ("answer", 2)])
+def test_a_claim_that_is_answered_late_is_confirmed_before_its_tasks_begin(
+    app: Onetray, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, slow: str, fence: int
+) -> None:
+    """A slow request leaves the whole lease; a slow answer may leave nothing of it. A worker cannot tell which."""
+    began: list[int] = []
+
+    @app.task(lease_s=0.5)
+    async def work() -> None:
+        began.append(ctx.fence)
+        await asyncio.sleep(0.6)
+
+    run, late = app.engine.run, [1]
+
+    def delayed(commands: list[Command]) -> list[Verdict]:
+        is_claim = isinstance(commands[0], Claim) and late.pop() if late else False
+        if is_claim and slow == "request":
+            time.sleep(0.7)
+        verdicts = run(commands)
+        if is_claim and slow == "answer":
+            time.sleep(0.7)
+        return verdicts
+
+    job = work.submit()
+    monkeypatch.setattr(app.engine, "run", delayed)
+    with app.worker():
+        assert job.wait(WAIT_S) == "succeeded"
+    assert began == [fence]
+    assert "not ours any more" not in caplog.text

@@ -168,9 +168,9 @@ class Worker:
             namespace=self.app.namespace,
         )  # fmt: skip
 
-    def _take(self, claimed: list[Assignment], asked_at: float, repeated: bool) -> None:
+    def _take(self, claimed: list[Assignment], asked_at: float) -> None:
         runs = [Run(a, self.app.tasks[a.kind], self.outbox, self.app.engine) for a in claimed]
-        self.held.take(runs, asked_at, repeated)
+        self.held.take(runs, asked_at)
         if self._state == "stopping":
             self._give_back(runs, "its worker stops")
             return

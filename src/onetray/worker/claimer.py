@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from uuid_utils import uuid4
 
-from onetray.commands import Claim
+from onetray.commands import Beat, Claim, ticket
 from onetray.errors import Unavailable
 from onetray.model import Assignment
 
@@ -52,7 +52,7 @@ class Claimer:
         held: Held,
         claim_of: Callable[[str, int, str], Claim],
         sources: tuple[Source, ...],
-        take: Callable[[list[Assignment], float, bool], None],
+        take: Callable[[list[Assignment], float], None],
         give_back: Callable[[list[Run], str], None],
     ) -> None:
         self._engine, self._floor, self._held, self._take = engine, floor, held, take
@@ -146,6 +146,21 @@ class Claimer:
                 time.sleep(wait)
                 wait, repeated = min(2 * wait, LONGEST_WAIT_S), True
                 continue
+            if claimed and (repeated or time.monotonic() - asked_at > claimed[0].lease_s / 4):
+                asked_at, claimed = self._confirmed(claimed)
             if claimed:
-                self._take(claimed, asked_at, repeated)
+                self._take(claimed, asked_at)
             return len(claimed)
+
+    def _confirmed(self, claimed: list[Assignment]) -> tuple[float, list[Assignment]]:
+        """Renew leases whose claim was answered late: what is left of them is not known here. Keeps what is ours."""
+        asked_at, speakers = time.monotonic(), {a.lease: a for a in claimed}
+        verdicts = self._engine.run([Beat(**ticket(a)) for a in speakers.values()])
+        over, lost = set(), set()
+        for lease, verdict in zip(speakers, verdicts, strict=True):
+            if verdict.error is not None:
+                logger.warning("a claim was answered too late, its tasks are left to their lease: %s", verdict.error)
+                over.add(lease)
+            else:
+                lost.update(verdict.value.lost)
+        return asked_at, [a for a in claimed if a.lease not in over and a.id not in lost]

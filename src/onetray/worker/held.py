@@ -37,16 +37,14 @@ class Held:
     def __len__(self) -> int:
         return self._count
 
-    def take(self, runs: Iterable[Run], asked_at: float, repeated: bool) -> None:
-        """Note what a claim gave that was asked for then. The lease of a repeated one may be older: it is renewed."""
+    def take(self, runs: Iterable[Run], asked_at: float) -> None:
+        """Note what a claim gave that was asked for then."""
         with self._lock:
             for run in runs:
                 a = run.assignment
                 lease = self._leases.get(a.lease)
                 if lease is None:
-                    lease = Lease(
-                        a.lease, a.lease_s, asked_at + a.lease_s, asked_at + (0 if repeated else a.lease_s / 3)
-                    )
+                    lease = Lease(a.lease, a.lease_s, asked_at + a.lease_s, asked_at + a.lease_s / 3)
                     self._leases[a.lease] = lease
                 lease.runs.add(run)
                 self._queues[a.queue] += 1

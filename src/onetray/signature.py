@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NotRequired, get_type_hints
 
 from onetray.errors import InvalidInput
@@ -79,7 +79,7 @@ class Signature:
     @cached_property
     def _hints(self) -> dict[str, Any]:
         try:
-            return get_type_hints(self.function, include_extras=True)
+            return get_type_hints(_written(self.function), include_extras=True)
         except NameError as e:
             raise InvalidInput(f"{self.name}: a type cannot be found where it is declared: {e}", field="types") from e
 
@@ -123,6 +123,13 @@ class Signature:
         except PydanticUserError as e:
             first = str(e).splitlines()[0].partition(". Set ")[0]
             raise InvalidInput(f"{self.name} has a type that cannot be kept as JSON: {first}", field="types") from e
+
+
+def _written(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function as it was written, with its types: behind a partial, or in the class of an object."""
+    while isinstance(function, partial):
+        function = function.func
+    return function if inspect.isroutine(function) else type(function).__call__
 
 
 def _as_json(value: Any, adapter: Any) -> Any:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
+from functools import partial
 from threading import Lock
 from typing import Any, Literal
 from uuid import UUID
@@ -205,6 +206,23 @@ def test_a_payload_that_does_not_fit_any_more_is_set_aside(app: Onetray, harness
     harness.engine.submit("send", [1, 2])
     assert harness.drain() == 2
     assert [letter.reason_code for letter in harness.engine.dead_letters()] == ["validation_failed"] * 2
+
+
+class Adder:
+    def __call__(self, n: int, by: int = 1) -> int:
+        return n + by
+
+
+@pytest.mark.parametrize(
+    "function", [Adder(), Adder().__call__, partial(Adder(), by=1)], ids=["object", "method", "partial"]
+)
+def test_whatever_can_be_called_has_its_types_found(app: Onetray, harness: Harness, function: Any) -> None:
+    add = app.task(kind="add")(function)
+    job = add.submit(n=1)
+    harness.drain()
+    assert job.result(0) == 2
+    with pytest.raises(InvalidInput, match="n: Input should be a valid integer"):
+        add.submit(n="one")
 
 
 def test_called_as_a_function_a_task_just_runs(app: Onetray) -> None:

@@ -1,11 +1,13 @@
 """The client with `await`: the same names, and a loop that is never held up."""
 
 import asyncio
+import gc
 import threading
+import weakref
 
 import pytest
 
-from onetray import Engine, InvalidInput, JobFailed, NotYet, Onetray, PermanentError
+from onetray import AsyncJob, Engine, InvalidInput, JobFailed, NotYet, Onetray, PermanentError
 from onetray.client.aio import bell_of
 from onetray.testing import Harness
 
@@ -75,6 +77,38 @@ def test_a_waiter_that_is_cancelled_leaves_nothing_behind(app: Onetray, harness:
     before = {t.name for t in threading.enumerate()}
     asyncio.run(main())
     assert {t.name for t in threading.enumerate()} - before <= {"onetray-bell", "onetray-listener"}
+
+
+@pytest.mark.timeout(30)
+def test_a_follower_that_is_cancelled_does_not_keep_its_program_from_ending(harness: Harness, double) -> None:
+    bell = bell_of(harness.engine.wake)
+
+    async def follow(job: AsyncJob[int]) -> None:
+        async for _ in job.events(follow=True):
+            pass
+
+    async def main() -> str:
+        job = await double.aio.submit(n=1)
+        following = asyncio.create_task(follow(job))
+        while not bell._waiting:
+            await asyncio.sleep(0.001)
+        following.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await following
+        return await job.state()
+
+    # This waits for the loop's threads, too.
+    assert asyncio.run(main()) == "queued"
+
+
+def test_an_engine_that_was_waited_for_is_forgotten(app: Onetray, double) -> None:
+    with Harness(app) as harness:
+        double.submit(n=1)
+        wake = weakref.ref(harness.engine.wake)
+        assert bell_of(harness.engine.wake) is bell_of(harness.engine.wake)
+    del harness
+    gc.collect()
+    assert wake() is None
 
 
 def test_time_may_run_out(harness: Harness, double) -> None:

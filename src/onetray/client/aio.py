@@ -9,9 +9,9 @@ import asyncio
 import contextvars
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from onetray.client.job import Job
 from onetray.errors import NotYet
@@ -89,10 +89,27 @@ class AsyncJob(Generic[R]):
         return await asyncio.to_thread(self.job.progress)
 
     def events(self, *, follow: bool = False) -> AsyncIterator[Event]:
-        return _each(self.job.events(follow=follow))
+        return self._pages(self.job.events_after, lambda event: event.id, follow)
 
     def logs(self, *, follow: bool = False) -> AsyncIterator[LogLine]:
-        return _each(self.job.logs(follow=follow))
+        return self._pages(self.job.logs_after, lambda line: line.cursor, follow)
+
+    async def _pages(
+        self, read: Callable[[int], list[T]], cursor_of: Callable[[T], int], follow: bool
+    ) -> AsyncIterator[T]:
+        """The same as Job's, but what waits is no thread: one that nobody waits for any more could not be ended."""
+        bell, after = bell_of(self.job.app.engine.wake), 0
+        while True:
+            seen, over = bell.generation, not follow or await asyncio.to_thread(lambda: self.job.over)
+            page = await asyncio.to_thread(read, after)
+            for item in page:
+                yield item
+            if page:
+                after = cursor_of(page[-1])
+            elif over or bell.closed:
+                return
+            else:
+                await bell.wait(seen, bell.poll_s)
 
     async def explain(self) -> list[Blocker]:
         return await asyncio.to_thread(self.job.explain)
@@ -104,25 +121,29 @@ class AsyncJob(Generic[R]):
         return AsyncJob(await asyncio.to_thread(self.job.retry, by=by))
 
 
-async def _each(source: Iterator[T]) -> AsyncIterator[T]:
-    """An iterator that may wait, taken from in a thread."""
-    end: Any = object()
-    while (item := await asyncio.to_thread(next, source, end)) is not end:
-        yield item
-
-
 class Bell:
     """One thread that waits for the wake-up, for all coroutines that do."""
 
     def __init__(self, wake: Wake) -> None:
-        self._wake = wake
+        # Weakly: it is kept for as long as the wake-up is, and must not be what keeps it.
+        self._of = ref(wake)
         self._waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
 
     @property
+    def _wake(self) -> Wake:
+        wake = self._of()
+        assert wake is not None
+        return wake
+
+    @property
     def generation(self) -> int:
         return self._wake.generation
+
+    @property
+    def closed(self) -> bool:
+        return self._wake.closed
 
     @property
     def poll_s(self) -> float:
@@ -148,11 +169,12 @@ class Bell:
                 self._waiting.discard(place)
 
     def _run(self) -> None:
-        seen = self._wake.generation
-        while not self._wake.closed:
+        wake = self._wake
+        seen = wake.generation
+        while not wake.closed:
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting, timeout=1.0)
-            now = self._wake.wait(seen, 0.5) if self._waiting else seen
+            now = wake.wait(seen, 0.5) if self._waiting else seen
             if now != seen:
                 seen = now
                 with self._changed:

@@ -101,16 +101,21 @@ class Job(Generic[R]):
 
     def events(self, *, follow: bool = False) -> Iterator[Event]:
         """What happened to it, in order; with `follow` until it has ended."""
+        return self._pages(self.events_after, lambda event: event.id, follow)
+
+    def events_after(self, cursor: int) -> list[Event]:
+        """A page of its events: those after one by its id."""
         engine, namespace = self.app.engine, self.app.namespace
         read = engine.flow_events if self.entity == "flow" else engine.events
-        return self._pages(lambda after: read(self.id, namespace=namespace, after=after), lambda e: e.id, follow)
+        return read(self.id, namespace=namespace, after=cursor)
 
     def logs(self, *, follow: bool = False) -> Iterator[LogLine]:
         """The lines that its handler has logged; with `follow` until it has ended."""
-        engine, namespace = self.app.engine, self.app.namespace
-        return self._pages(
-            lambda after: engine.logs(self.id, namespace=namespace, after=after), lambda line: line.cursor, follow
-        )
+        return self._pages(self.logs_after, lambda line: line.cursor, follow)
+
+    def logs_after(self, cursor: int) -> list[LogLine]:
+        """A page of its log: the lines after one by its cursor."""
+        return self.app.engine.logs(self.id, namespace=self.app.namespace, after=cursor)
 
     def _pages(self, read: Callable[[int], list[Any]], cursor_of: Callable[[Any], int], follow: bool) -> Iterator[Any]:
         wake, after = self.app.engine.wake, 0

@@ -141,14 +141,19 @@ class FlowDefinition(Generic[C]):
             each = _listed(name, each)
         inner = {**self._rules, **{k: v for k, v in rules.items() if k == "queue"}}
         rules = {**self._rules, **rules}
+        item = {ITEM} if each is not None else set()
         stage = StageDefinition(
             name,
-            self._declare(name, function, "", _Stage(self, name), {ITEM} if each is not None else set(), **rules),
+            self._declare(name, function, "", _Stage(self, name), {CONFIG, APPROVAL, *item, *self.stages}, **rules),
             source or each,
             source,
-            None if when is None else self._declare(name, when, ".when", _Condition(self), {RESULTS}, **inner),
+            None
+            if when is None
+            else self._declare(name, when, ".when", _Condition(self), {CONFIG, RESULTS, *self.stages}, **inner),
             Approval(owner=approve) if isinstance(approve, str) else approve,
-            None if compensate is None else self._declare(name, compensate, ".undo", _Undo(self), {RESULT}, **inner),
+            None
+            if compensate is None
+            else self._declare(name, compensate, ".undo", _Undo(self), {CONFIG, RESULT}, **inner),
             on_failure,
         )
         self.stages[name] = stage
@@ -166,15 +171,14 @@ class FlowDefinition(Generic[C]):
         return None
 
     def _declare(
-        self, stage: str, function: Callable[..., Any], suffix: str, binding: Any, known: set[str], **rules: Any
+        self, stage: str, function: Callable[..., Any], suffix: str, binding: Any, given: set[str], **rules: Any
     ) -> Task[Any, Any]:
         kind = f"{self.name}.{stage}{suffix}"
         task = declare(self.app, function, kind=kind, binding=binding, types=self._types(function), **rules)
-        allowed = {CONFIG, APPROVAL, *known, *self.stages}
         for name, parameter in task.signature.parameters.items():
-            if name not in allowed and parameter.default is parameter.empty:
+            if name not in given and parameter.default is parameter.empty:
                 raise InvalidInput(
-                    f"{kind}: {name!r} is nothing that it can be given; there are: {', '.join(sorted(allowed))}",
+                    f"{kind}: {name!r} is nothing that it can be given; there are: {', '.join(sorted(given))}",
                     field=name,
                 )
         return self.app.register(task)
@@ -262,8 +266,12 @@ class _Condition:
 
     def arguments(self, ctx: TaskContext) -> dict[str, Any]:
         told, signature = ctx.payload, self.flow.app.tasks[ctx.kind].signature
-        found = {**told[RESULTS], RESULTS: told[RESULTS], CONFIG: told[CONFIG]}
-        return signature.arguments({name: found.get(name) for name in signature.parameters})
+        results = {name: told[RESULTS].get(name) for name in self.flow.stages}
+        for name, stage in self.flow.stages.items():
+            if name in signature.parameters and results[name] is None and stage.fanned_out:
+                results[name] = ctx.results_of(name)
+        found = {**results, RESULTS: told[RESULTS], CONFIG: told[CONFIG]}
+        return signature.arguments({name: found[name] for name in signature.parameters if name in found})
 
     def spawn(self, ctx: TaskContext, result: Any) -> dict[str, list[TaskSpec]]:
         return {}

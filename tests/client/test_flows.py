@@ -140,7 +140,7 @@ def test_more_results_than_a_stage_collects_are_handed_on_all_the_same(app: Onet
     flow = app.flow("many")
     flow.stage(name="each_one", each=range(1_500))(lambda item: item)
 
-    @flow.stage
+    @flow.stage(when=lambda each_one: len(each_one) == 1_500)
     def total(each_one: list[int]) -> int:
         assert len(each_one) == 1_500
         return sum(each_one)
@@ -150,7 +150,7 @@ def test_more_results_than_a_stage_collects_are_handed_on_all_the_same(app: Onet
     while held := harness.engine.claim(worker="w1", limit=500, kinds=("many.each_one",)):
         harness.engine.run([Succeed(result=task.payload["item"], **ticket(task)) for task in held])
     harness.drain()
-    assert job.result(0)["total"] == sum(range(1_500))
+    assert job.result(0) == {"each_one": list(range(1_500)), "total": sum(range(1_500))}
 
 
 # Conditions, approvals, compensation.
@@ -173,8 +173,13 @@ def test_a_condition_sees_the_config(app: Onetray, anywhere: Harness, publish: b
 
 @pytest.mark.parametrize(
     "when",
-    [lambda score: score > 5, lambda results: results["score"] > 5, lambda config, score: score > 5 and config.publish],
-    ids=["by-name", "all", "with-config"],
+    [
+        lambda score: score > 5,
+        lambda results: results["score"] > 5,
+        lambda config, score: score > 5 and config.publish,
+        lambda score, least=5: score > least,
+    ],
+    ids=["by-name", "all", "with-config", "with-default"],
 )
 def test_a_condition_sees_the_results_so_far(app: Onetray, harness: Harness, when: Any) -> None:
     flow = app.flow("quality", config=Config)
@@ -396,8 +401,8 @@ def test_a_stage_over_a_skipped_one_is_skipped(app: Onetray, harness: Harness) -
         ({"each": 3}, "second is fanned out over a list, an earlier stage or a function .* not over 3"),
         ({"on_failure": "shrug"}, "on_failure must be one of stop, continue, ignore"),
         ({"wen": 1}, "has no 'wen'"),
-        ({"when": lambda moon: True}, "'moon' is nothing that it can be given; there are: approval, config, first"),
-        ({"compensate": lambda moon: True}, "'moon' is nothing that it can be given"),
+        ({"when": lambda moon: True}, "'moon' is nothing that it can be given; there are: config, first, results"),
+        ({"compensate": lambda first: True}, "'first' is nothing that it can be given; there are: config, result"),
     ],
 )
 def test_a_wrong_stage_is_refused_where_it_is_declared(app: Onetray, rules: dict[str, Any], told: str) -> None:

@@ -92,8 +92,16 @@ class Job(Generic[R]):
 
     def results(self) -> dict[str, Any]:
         """What each stage of a flow gave, by its name."""
-        stages = self.app.engine.stages(self.id, namespace=self.app.namespace)
-        return {stage.name: stage.result for stage in stages}
+        engine, namespace = self.app.engine, self.app.namespace
+        declared = self.app.flows.get(engine.flow(self.id, namespace=namespace).name)
+        fanned_out = {s.name for s in declared.stages.values() if s.fanned_out} if declared is not None else set()
+        found = {}
+        for stage in engine.stages(self.id, namespace=namespace):
+            found[stage.name] = stage.result
+            if stage.result is None and stage.counts.succeeded and stage.name in fanned_out:
+                # Too many to be collected on the stage.
+                found[stage.name] = engine.all_results(stage.id, namespace=namespace)
+        return found
 
     def progress(self) -> Progress:
         """How far a flow is."""

@@ -14,7 +14,7 @@ from onetray import flowcommands as f
 from onetray.errors import NotFound
 from onetray.fields import choice, task_id
 from onetray.flowmodel import Approval, Context, Counts, Flow, Placed, Progress, Stage, StageSpec, TaskSpec
-from onetray.lifecycle import FLOW
+from onetray.lifecycle import FLOW, SUCCEEDED
 from onetray.machine import ACTORS, USER
 
 if TYPE_CHECKING:
@@ -142,6 +142,15 @@ class FlowVerbs:
         key = self.stage(stage, namespace=namespace).key
         found = self._read("results_of_stage", stage=key, after=after, limit=limit)
         return [(*r[:4], _json(r[4])) for r in found]
+
+    def all_results(self, stage: str, *, namespace: str = "default") -> list[Any]:
+        """The results of all tasks of a stage that succeeded, in their order, however many there are."""
+        found: list[Any] = []
+        after = 0
+        while page := self.stage_results(stage, namespace=namespace, after=after):
+            found += [result for *_, state, result in page if state == SUCCEEDED]
+            after = page[-1][0]
+        return found
 
     def inputs(self, task: str, *, namespace: str = "default") -> dict[str, Any]:
         """What a task of a flow may build on: what the stages before it gave, and the tasks that it depends on."""

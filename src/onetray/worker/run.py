@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from onetray.commands import Checkpoint, Log, Progress, Release, Report, Start, ticket
 from onetray.context import Saved, TaskContext
 from onetray.errors import Conflict, NotFound, OnetrayError
-from onetray.lifecycle import SUCCEEDED
 
 if TYPE_CHECKING:
     from onetray.declared import Task
@@ -152,13 +151,7 @@ class Run:
         engine, namespace = self._engine, self.assignment.namespace
         flow = engine.task(self.assignment.id, namespace=namespace).job_id
         ids = [s.id for s in engine.stages(flow, namespace=namespace) if s.name == stage]
-        found: list[Any] = []
-        for id_ in ids:
-            after = 0
-            while page := engine.stage_results(id_, namespace=namespace, after=after):
-                found += [result for *_, state, result in page if state == SUCCEEDED]
-                after = page[-1][0]
-        return found
+        return [result for id_ in ids for result in engine.all_results(id_, namespace=namespace)]
 
     def created_at(self) -> int:
         return self._engine.task(self.assignment.id, namespace=self.assignment.namespace).created_at

@@ -34,7 +34,9 @@ _BY_INDEX = ", ".join(
     f"set_config('{name}', 'off', true)"
     for name in ("enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin", "enable_sort", "jit")
 )
-_BEGIN = f"SELECT pg_current_xact_id()::text, {CLOCK}, {_BY_INDEX}"
+# So the plan is the same for all batches. Left to choose, PostgreSQL would plan some statements anew each time.
+_PLANNED_ONCE = "set_config('plan_cache_mode', 'force_generic_plan', true)"
+_BEGIN = f"SELECT pg_current_xact_id()::text, {CLOCK}, {_BY_INDEX}, {_PLANNED_ONCE}"
 _START = -(2**31), 0
 
 

@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -102,9 +103,9 @@ def test_a_worker_with_nothing_to_do_does_not_ask_all_the_time(either_app: Onetr
 
     run = app.engine.run
 
-    def counted(commands: list[Claim]) -> object:
+    def counted(commands: list[Claim], **how: Any) -> object:
         asked[0] += sum(isinstance(c, Claim) for c in commands)
-        return run(commands)
+        return run(commands, **how)
 
     app.engine.run = counted  # type: ignore[method-assign, assignment]
     hold.submit_many([{}] * 3)
@@ -133,11 +134,11 @@ def test_a_claim_that_is_answered_late_is_confirmed_before_its_tasks_begin(
 
     run, late = app.engine.run, [1]
 
-    def delayed(commands: list[Command]) -> list[Verdict]:
+    def delayed(commands: list[Command], **how: Any) -> list[Verdict]:
         is_claim = isinstance(commands[0], Claim) and late.pop() if late else False
         if is_claim and slow == "request":
             time.sleep(0.7)
-        verdicts = run(commands)
+        verdicts = run(commands, **how)
         if is_claim and slow == "answer":
             time.sleep(0.7)
         return verdicts

@@ -86,9 +86,9 @@ def _break(app: Onetray, monkeypatch: pytest.MonkeyPatch, verb: type, error: Sto
     """The first command of this verb is answered with an error, or breaks the whole call. Tells when."""
     run, broken = app.engine.run, threading.Event()
 
-    def once(commands: list[Any]) -> list[Any]:
+    def once(commands: list[Any], **how: Any) -> list[Any]:
         if broken.is_set() or not any(isinstance(c, verb) for c in commands):
-            return run(commands)
+            return run(commands, **how)
         broken.set()
         if error is None:
             raise MemoryError("no room")

@@ -45,6 +45,19 @@ def test_the_app_gets_its_own_engine_back(app: Onetray) -> None:
     outer.close()
 
 
+def test_a_harness_is_open_once_at_a_time_and_empty_each_time(app: Onetray) -> None:
+    @app.task
+    def fine() -> None: ...
+
+    harness = Harness(app)
+    for _ in range(2):
+        with harness:
+            with pytest.raises(InvalidInput, match="open already"):
+                harness.open()
+            fine.submit()
+            assert harness.drain() == 1
+
+
 def test_handlers_run_in_the_tests_own_thread_whatever_their_isolation(app: Onetray) -> None:
     seen = []
 

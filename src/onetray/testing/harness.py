@@ -43,13 +43,15 @@ class Harness:
         `database` is an empty one of your own, where the test is about that; PostgreSQL has to be migrated.
         """
         self.app, self.clock, self.database = app, VirtualClock(), database
-        self._resources, self._seed = resources, seed
+        self._resources, self._seed, self._opened = resources, seed, False
 
     def open(self) -> None:
+        if self._opened:
+            raise InvalidInput("this harness is open already: make another one", field="harness")
         self.engine = self._engine()
-        self._room = Room(self.app, self._resources)
-        self._old = self.app.use(self.engine)
         self.engine.declare({task.kind: task.policy for task in self.app.tasks.values()}, namespace=self.app.namespace)
+        self._room = Room(self.app, self._resources)
+        self._old, self._opened = self.app.use(self.engine), True
 
     def close(self, *, check: bool = True) -> None:
         """Give the app its old engine back; first `check` that no rule of onetray's own is broken."""
@@ -58,6 +60,7 @@ class Harness:
             if check:
                 self.verify()
         finally:
+            self._opened = False
             self.app.use(self._old)
             self.engine.close()
 

@@ -5,7 +5,6 @@ Used by the crash tests and at full size by `./go soak workers`.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import Counter
@@ -20,7 +19,7 @@ from tests.support import workload
 from tests.support.audit import audit
 from tests.support.cluster import Cluster
 from tests.support.fleet import Ledger, wait_until
-from tests.support.workers import WorkerProcess, workers
+from tests.support.workers import WorkerProcess, cpu_s, workers
 
 HANDLER_S = 0.3
 
@@ -93,12 +92,6 @@ def _watch(worker: WorkerProcess, away_s: float, outage: Outage) -> None:
     cpu, lines = cpu_s(worker.pid), worker.log.count("\n")
     time.sleep(away_s)
     outage.cpu_s, outage.lines = cpu_s(worker.pid) - cpu, worker.log.count("\n") - lines
-
-
-def cpu_s(pid: int) -> float:
-    """The CPU time that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _succeeded(engine: Engine) -> set[str]:

@@ -39,7 +39,7 @@ def kill_workers(
     jobs: int,
     processes: int = 4,
     every_s: float = 1.0,
-    least_kills: int = 3,
+    most_kills: int | None = None,
     seed: int = 1,
     limit_s: float = 120.0,
     say: Callable[[str], None] = lambda _: None,
@@ -55,7 +55,7 @@ def kill_workers(
             ids = [job.id for job in workload.nap.submit_many(calls)]
             fleet = [_start(url, folder, n) for n in range(processes)]
             try:
-                _kill_until_done(engine, fleet, done, chance, every_s, least_kills, limit_s, say)
+                _kill_until_done(engine, fleet, done, chance, every_s, most_kills, limit_s, say)
             finally:
                 for worker in fleet:
                     worker.kill()
@@ -72,14 +72,14 @@ def _start(url: str, folder: Path, number: int) -> WorkerProcess:
 
 def _kill_until_done(
     engine: Engine, fleet: list[WorkerProcess], done: Slaughter, chance: random.Random, every_s: float,
-    least_kills: int, limit_s: float, say: Callable[[str], None],
+    most_kills: int | None, limit_s: float, say: Callable[[str], None],
 ) -> None:  # fmt: skip
     until = time.monotonic() + limit_s
     while left := _left(engine):
         if time.monotonic() > until:
             done.faults.append(f"{left} jobs are still open after {limit_s:g} s")
             return
-        if done.kills < least_kills or chance.random() < 0.9:
+        if most_kills is None or done.kills < most_kills:
             place = chance.randrange(len(fleet))
             victim = fleet[place]
             # One that has not begun to work is no loss: what is asked for is the death of one that holds tasks.

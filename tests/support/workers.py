@@ -87,8 +87,22 @@ class Traces:
 
 def is_alive(pid: int) -> bool:
     """Whether a process of this id runs: a zombie does not."""
-    try:
-        os.kill(pid, 0)
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (ProcessLookupError, FileNotFoundError):
-        return False
+    stat = Path(f"/proc/{pid}/stat")
+    if Path("/proc/self/stat").exists():
+        try:
+            return stat.read_text().rpartition(")")[2].split()[0] != "Z"
+        except (ProcessLookupError, FileNotFoundError):
+            return False
+    asked = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return asked.stdout.strip()[:1] not in ("", "Z")
+
+
+def cpu_s(pid: int) -> float:
+    """The CPU time that a process has used, in whole seconds where there is no /proc."""
+    stat = Path(f"/proc/{pid}/stat")
+    if stat.exists():
+        fields = stat.read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    asked = subprocess.run(["ps", "-o", "time=", "-p", str(pid)], capture_output=True, text=True, check=True)
+    minutes, seconds = asked.stdout.strip().rsplit(":", 2)[-2:]
+    return 60 * int(minutes) + float(seconds)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import signal
 import sys
 from typing import Any
@@ -14,6 +15,9 @@ from typing import Any
 import click
 
 from onetray.cli import BadInput
+
+CLOSE_S = 5.0
+"""How long the closing of the database is waited for at the end."""
 
 
 @click.command(short_help="Run the tasks of an app.")
@@ -64,8 +68,16 @@ def worker(
     )
     _on_signals(runner.ask_to_stop)
     on_leash(runner.ask_to_stop)
-    with app:
+    try:
         runner.run()
+    except BaseException:
+        app.close()
+        raise
+    if not runner.wait_for(app.close, CLOSE_S):
+        # The threads that wait for the database would hold up the end of the process.
+        logging.getLogger("onetray.worker").warning("the database does not answer: its connections are left to it")
+        logging.shutdown()
+        os._exit(0)
 
 
 def _supervise(processes: int, drain_s: float, name: str | None) -> None:

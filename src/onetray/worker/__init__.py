@@ -47,6 +47,10 @@ logger = logging.getLogger("onetray.worker")
 CANCEL_S = 2.0
 """How long a handler that was told to stop is waited for before its task is given back without it."""
 
+LEAVE_S = 5.0
+HURRY_S = 0.5
+"""How long each step of a stop is waited for once it was asked for a second time."""
+
 
 @dataclass(frozen=True)
 class WorkerConfig:
@@ -89,8 +93,12 @@ class Worker:
         self._pulse = Pulse(engine, self.held, self.floor, self.outbox, self._lose, self._register)
         self._claimer = Claimer(engine, self.floor, self.held, self._claim, self.sources, self._take, self._give_back)
         self._janitor = engine.janitor() if self.config.janitor else None
-        self.floor.open()
-        self._register()
+        try:
+            self.floor.open()
+            self._register()
+        except BaseException:
+            self.floor.close()
+            raise
         self.outbox.start()
         self._pulse.start()
         if self._janitor is not None:
@@ -122,25 +130,44 @@ class Worker:
     def _shut_down(self) -> None:
         until = time.monotonic() + self.config.drain_s
         self._state = "stopping"
+        logger.info("worker %s was asked to stop", self.name)
         self._claimer.stop()
         self._claimer.join(1.0)
         self._give_back(self.floor.take_back(), "its worker stops")
-        self._quietly(self._register)
+        self._pulse.register_soon()
         while not self._hurry and not self.floor.wait_until_idle(min(until, time.monotonic() + 0.2)):
             if time.monotonic() >= until:
                 break
         self._stop_handlers()
-        self._claimer.join(5.0)
+        self.wait_for(lambda: self._claimer.join(5.0), 5.0)
         self._give_back(self.floor.take_back(), "its worker stops")
-        if not self.outbox.close(1.0 if self._hurry else max(5.0, self.config.drain_s)):
+        if not self.wait_for(self.outbox.close, max(5.0, self.config.drain_s)):
             logger.error("some reports were not answered: their leases will run out")
+        self.outbox.give_up()
+        self.wait_for(self._leave, LEAVE_S)
+        self._children.close()
+        self.floor.close()
+        logger.info("worker %s has stopped", self.name)
+
+    def _leave(self) -> None:
         self._pulse.stop()
         if self._janitor is not None:
             self._janitor.stop()
-        self._children.close()
-        self.floor.close()
-        self._quietly(lambda: self.app.engine.worker_leave(self.name, namespace=self.app.namespace))
-        logger.info("worker %s has stopped", self.name)
+        try:
+            self.app.engine.worker_leave(self.name, namespace=self.app.namespace)
+        except OnetrayError as e:
+            logger.warning("operators could not be told that this worker has stopped: %s", e)
+
+    def wait_for(self, step: Callable[[], object], patience_s: float) -> bool:
+        """Take a step of the stop, and wait for so long at most: a database that is away must not hold it up."""
+        taken = threading.Thread(target=step, name="onetray-stop", daemon=True)
+        taken.start()
+        until = time.monotonic() + patience_s
+        while taken.is_alive() and time.monotonic() < until:
+            if self._hurry:
+                until = min(until, time.monotonic() + HURRY_S)
+            taken.join(0.02)
+        return not taken.is_alive()
 
     def _stop_handlers(self) -> None:
         """Tell what still runs to stop; give back what does not, so that another worker may have it at once."""
@@ -216,13 +243,6 @@ class Worker:
             ),
             namespace=self.app.namespace,
         )  # fmt: skip
-
-    def _quietly(self, step: Callable[[], object]) -> None:
-        """Do what is only told to operators: a database that is away must not hold up the stop."""
-        try:
-            step()
-        except OnetrayError as e:
-            logger.warning("operators could not be told: %s", e)
 
     def __enter__(self) -> Worker:
         self.start()

@@ -78,14 +78,16 @@ class Outbox:
     def wants_a_beat(self, run: Run) -> None:
         self.beats_wanted.add(run)
 
-    def close(self, patience_s: float) -> bool:
-        """Send what is left, for so long. Answers whether all of it was answered."""
+    def close(self) -> None:
+        """Send what is left, and wait until all of it was answered."""
         with self._ready:
             self._closing = True
             self._ready.notify()
-        self._thread.join(patience_s)
+        self._thread.join()
+
+    def give_up(self) -> None:
+        """Do not send again what is not answered now."""
         self._given_up = True
-        return not self._thread.is_alive()
 
     def _work(self) -> None:
         while True:

@@ -54,6 +54,10 @@ class Pulse:
         for thread in self._threads:
             thread.start()
 
+    def register_soon(self) -> None:
+        """Have operators told what this worker does, with the next heartbeat."""
+        self._registered_at = float("-inf")
+
     def stop(self) -> None:
         self._stopping.set()
         for thread in self._threads:

@@ -19,7 +19,7 @@ logger = logging.getLogger("onetray.worker")
 LONGEST_WAIT_S = 30.0
 STEADY_S = 10.0
 """A process that lived for so long is started again at once."""
-GRACE_S = 10.0
+GRACE_S = 20.0
 
 
 LEASH = "ONETRAY_LEASH"
@@ -87,7 +87,8 @@ class Supervisor:
                 place.keep_alive()
             time.sleep(0.1)
         self._tell(lambda process: process.terminate())
-        until, told = time.monotonic() + self._drain_s + GRACE_S, 1
+        # Once for the handlers, once for the reports of what they did.
+        until, told = time.monotonic() + 2 * self._drain_s + GRACE_S, 1
         while any(p.process is not None and p.process.poll() is None for p in self._places):
             if self._asked > told:
                 told = self._asked

@@ -155,7 +155,7 @@ class Onetray:
             raise InvalidInput(f"there is no task {task!r}; there are: {', '.join(sorted(self.tasks))}", field="task")
         return known.options(**options).submit(**(payload or {}))
 
-    def submit_all(self, commands: Sequence[Command], connection: Any, task: Task[Any, R]) -> list[Job[R]]:
+    def submit_all(self, commands: Sequence[Command], connection: Any, task: Task[Any, R] | None) -> list[Job[R]]:
         """Send commands that submit; the jobs they made, or the first refusal."""
         engine, made = self.engine, []
         for start in range(0, len(commands), engine.config.limits.batch):
@@ -163,14 +163,18 @@ class Onetray:
             made += engine.run(some) if connection is None else engine.run(some, connection=connection)
         return [self._job(verdict.unwrap(), task) for verdict in made]
 
-    async def submit_all_on(self, connection: Any, commands: Sequence[Command], task: Task[Any, R]) -> list[Job[R]]:
+    async def submit_all_on(
+        self, connection: Any, commands: Sequence[Command], task: Task[Any, R] | None
+    ) -> list[Job[R]]:
         """The same inside the transaction of an async psycopg connection."""
         from onetray.store.borrowed import engine_submit_on
 
         verdicts = await engine_submit_on(self.engine, connection, commands)
         return [self._job(verdict.unwrap(), task) for verdict in verdicts]
 
-    def _job(self, receipt: Any, task: Task[Any, R]) -> Job[R]:
+    def _job(self, receipt: Any, task: Task[Any, R] | None) -> Job[R]:
+        if task is None:
+            return Job(self, receipt.id, "flow", repeated=receipt.repeated)
         return Job(self, receipt.id, "task", task.signature.result, receipt.repeated)
 
     def worker(self, **settings: Any) -> Worker:

@@ -24,7 +24,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from onetray.client.job import Job
 from onetray.context import TaskContext
 from onetray.declared import Task, declare, inherit
 from onetray.errors import InvalidInput, shown
@@ -35,6 +34,8 @@ from onetray.signature import told
 
 if TYPE_CHECKING:
     from onetray.app import Onetray
+    from onetray.client.aio import AsyncFlow
+    from onetray.client.job import Job
 
 C = TypeVar("C")
 _OWN = ("name", "stages", "data", "data_json", "namespace")
@@ -192,11 +193,14 @@ class FlowDefinition(Generic[C]):
 
         The options are those of `engine.submit_flow`: idempotency_key, unique_key, labels, deadline_s, start, …
         """
-        command = self.command(config, options)
-        engine = self.app.engine
-        verdicts = engine.run([command]) if connection is None else engine.run([command], connection=connection)
-        placed = verdicts[0].unwrap()
-        return Job(self.app, placed.id, "flow", repeated=placed.repeated)
+        return self.app.submit_all([self.command(config, options)], connection, None)[0]
+
+    @property
+    def aio(self) -> AsyncFlow:
+        """The same for `async` code: `await flow.aio.submit(…)`."""
+        from onetray.client.aio import AsyncFlow
+
+        return AsyncFlow(self)
 
     def command(self, config: Any, options: dict[str, Any]) -> SubmitFlow:
         if not self.stages:

@@ -43,6 +43,25 @@ def test_submit_and_result_are_awaited(app: Onetray, engine: Engine, double) -> 
         asyncio.run(main())
 
 
+def test_a_flow_is_submitted_paused_and_resumed_with_await(app: Onetray) -> None:
+    flow = app.flow("report")
+
+    @flow.stage(each=lambda config: range(config))
+    def square(item: int) -> int:
+        return item * item
+
+    async def main() -> None:
+        job = await flow.aio.submit(3, unique_key="one")
+        assert (await flow.aio.submit(3, unique_key="one")).id == job.id
+        harness.engine.pause_flow(job.id)
+        assert await job.resume(by="ann") == "pending"
+        harness.drain()
+        assert await job.result(5) == {"square": [0, 1, 4]}
+
+    with Harness(app) as harness:
+        asyncio.run(main())
+
+
 def test_many_wait_at_once_on_one_loop(app: Onetray, engine: Engine, double) -> None:
     app.use(engine)
     n = 60

@@ -134,7 +134,7 @@ def test_a_task_waits_for_input_and_goes_on_with_it(app: Onetray, anywhere: Harn
     [blocker] = job.explain()
     assert (blocker.held_by, "which size?" in blocker.message) == ("ann", True)
     assert anywhere.drain() == 0
-    anywhere.engine.resume(job.id, input={"size": 42}, actor_name="ann")
+    assert job.resume({"size": 42}, by="ann") == "queued"
     anywhere.drain()
     # Waiting is no attempt.
     assert (job.result(0), ran) == ({"size": 42}, [1, 1])

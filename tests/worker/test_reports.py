@@ -13,6 +13,7 @@ from onetray.commands import Start, Succeed
 from onetray.engine import batch
 from onetray.errors import StoreError
 from onetray.model import Verdict
+from onetray.worker.outbox import TRIES
 from onetray.worker.run import Run
 from tests.support.fleet import wait_until
 
@@ -66,29 +67,33 @@ def test_an_error_in_a_start_does_not_stop_the_handler(app: Onetray, monkeypatch
         assert job.result(WAIT_S) is False
 
 
-def test_reports_that_cannot_even_be_sent_leave_their_tasks_to_their_leases(
-    app: Onetray, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(("times", "fence"), [(1, 1), (TRIES, 2)])
+def test_reports_that_break_the_engine_are_sent_again_and_then_left_to_their_leases(
+    app: Onetray, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, times: int, fence: int
 ) -> None:
     @app.task(lease_s=0.6)
     def work() -> int:
         return ctx.fence
 
-    broken = _break(app, monkeypatch, Succeed, None)
+    broken = _break(app, monkeypatch, Succeed, None, times)
     job = work.submit()
     with app.worker() as worker:
         assert broken.wait(WAIT_S)
         wait_until(lambda: len(worker.held) == 0)
-        assert job.result(WAIT_S) == 2
-    assert "could not be sent" in caplog.text
+        assert job.result(WAIT_S) == fence
+    assert caplog.text.count("broke the engine") == times
 
 
-def _break(app: Onetray, monkeypatch: pytest.MonkeyPatch, verb: type, error: StoreError | None) -> threading.Event:
-    """The first command of this verb is answered with an error, or breaks the whole call. Tells when."""
-    run, broken = app.engine.run, threading.Event()
+def _break(
+    app: Onetray, monkeypatch: pytest.MonkeyPatch, verb: type, error: StoreError | None, times: int = 1
+) -> threading.Event:
+    """The first commands of this verb are answered with an error, or break the whole call. Tells when."""
+    run, broken, left = app.engine.run, threading.Event(), [times]
 
     def once(commands: list[Any], **how: Any) -> list[Any]:
-        if broken.is_set() or not any(isinstance(c, verb) for c in commands):
+        if not left[0] or not any(isinstance(c, verb) for c in commands):
             return run(commands, **how)
+        left[0] -= 1
         broken.set()
         if error is None:
             raise MemoryError("no room")

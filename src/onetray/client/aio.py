@@ -18,7 +18,9 @@ from onetray.errors import NotYet
 from onetray.lifecycle import FLOW, TASK
 
 if TYPE_CHECKING:
+    from onetray.app import Onetray
     from onetray.declared import Task
+    from onetray.flow import FlowDefinition
     from onetray.flowmodel import Flow, Progress
     from onetray.model import Blocker, Event, LogLine
     from onetray.model import Task as TaskView
@@ -42,12 +44,25 @@ class AsyncTask(Generic[P, R]):
         return await self._send(self._task.commands(calls))
 
     async def _send(self, commands: list[Any]) -> list[AsyncJob[R]]:
-        task, connection = self._task, self._task.given.get("connection")
-        if connection is None:
-            jobs = await asyncio.to_thread(task.app.submit_all, commands, None, task)
-        else:
-            jobs = await task.app.submit_all_on(connection, commands, task)
-        return [AsyncJob(job) for job in jobs]
+        task = self._task
+        return [AsyncJob(job) for job in await _submit(task.app, commands, task.given.get("connection"), task)]
+
+
+class AsyncFlow:
+    """A flow whose submits are awaited."""
+
+    def __init__(self, flow: FlowDefinition[Any]) -> None:
+        self._flow = flow
+
+    async def submit(self, config: Any = None, *, connection: Any = None, **options: Any) -> AsyncJob[Any]:
+        command = self._flow.command(config, options)
+        return AsyncJob((await _submit(self._flow.app, [command], connection, None))[0])
+
+
+async def _submit(app: Onetray, commands: list[Any], connection: Any, task: Task[Any, R] | None) -> list[Job[R]]:
+    if connection is None:
+        return await asyncio.to_thread(app.submit_all, commands, None, task)
+    return await app.submit_all_on(connection, commands, task)
 
 
 class AsyncJob(Generic[R]):
@@ -116,6 +131,9 @@ class AsyncJob(Generic[R]):
 
     async def cancel(self, *, hard: bool = False, by: str = "anonymous") -> str:
         return await asyncio.to_thread(self.job.cancel, hard=hard, by=by)
+
+    async def resume(self, input: Any = None, *, by: str = "anonymous") -> str:
+        return await asyncio.to_thread(self.job.resume, input, by=by)
 
     async def retry(self, *, by: str = "anonymous") -> AsyncJob[R]:
         return AsyncJob(await asyncio.to_thread(self.job.retry, by=by))

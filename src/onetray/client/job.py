@@ -149,6 +149,13 @@ class Job(Generic[R]):
         cancel = engine.cancel_flow if self.entity == "flow" else engine.cancel
         return cancel(self.id, hard=hard, actor_name=by, namespace=namespace).state
 
+    def resume(self, input: Any = None, *, by: str = "anonymous") -> str:
+        """Let it go on: a task that waits for input gets this one, a flow was paused. Answers its state."""
+        engine, namespace = self.app.engine, self.app.namespace
+        if self.entity == "flow":
+            return engine.resume_flow(self.id, actor_name=by, namespace=namespace).state
+        return engine.resume(self.id, input=input, actor_name=by, namespace=namespace).state
+
     def retry(self, *, by: str = "anonymous") -> Job[R]:
         """Submit it again once it has ended: a new job that names this one. A flow goes on from where it failed."""
         engine, namespace = self.app.engine, self.app.namespace

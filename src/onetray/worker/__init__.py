@@ -93,8 +93,8 @@ class Worker:
         self._pulse = Pulse(engine, self.held, self.floor, self.outbox, self._lose, self._register)
         self._claimer = Claimer(engine, self.floor, self.held, self._claim, self.sources, self._take, self._give_back)
         self._janitor = engine.janitor() if self.config.janitor else None
+        self.floor.open()
         try:
-            self.floor.open()
             self._register()
         except BaseException:
             self.floor.close()

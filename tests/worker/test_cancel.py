@@ -153,9 +153,9 @@ def test_a_cancel_while_the_loop_is_blocked_reaches_the_handler_that_could_not_b
 def test_a_blocked_loop_keeps_its_leases_and_the_log_says_where_it_is_blocked(
     either_app: Onetray, caplog: pytest.LogCaptureFixture
 ) -> None:
-    @either_app.task(lease_s=0.9, retries=3)
+    @either_app.task(lease_s=1.2, retries=3)
     async def block() -> int:
-        time.sleep(2.8)
+        time.sleep(3.7)
         return ctx.attempt
 
     job = block.submit()
@@ -163,7 +163,7 @@ def test_a_blocked_loop_keeps_its_leases_and_the_log_says_where_it_is_blocked(
         assert job.result(WAIT_S) == 1
     assert [event.type for event in job.events()].count("task.succeeded") == 1
     assert f"the event loop is blocked, by one of: block {job.id}" in caplog.text
-    assert "time.sleep(2.8)" in caplog.text
+    assert "time.sleep(3.7)" in caplog.text
 
 
 def test_a_handler_whose_lease_is_lost_is_stopped_and_its_report_dropped(

@@ -127,20 +127,20 @@ def test_a_claim_that_is_answered_late_is_confirmed_before_its_tasks_begin(
     """A slow request leaves the whole lease; a slow answer may leave nothing of it. A worker cannot tell which."""
     began: list[int] = []
 
-    @app.task(lease_s=0.5)
+    @app.task(lease_s=1.5)
     async def work() -> None:
         began.append(ctx.fence)
-        await asyncio.sleep(0.6)
+        await asyncio.sleep(0.8)
 
     run, late = app.engine.run, [1]
 
     def delayed(commands: list[Command], **how: Any) -> list[Verdict]:
         is_claim = isinstance(commands[0], Claim) and late.pop() if late else False
         if is_claim and slow == "request":
-            time.sleep(0.7)
+            time.sleep(1.7)
         verdicts = run(commands, **how)
         if is_claim and slow == "answer":
-            time.sleep(0.7)
+            time.sleep(1.7)
         return verdicts
 
     job = work.submit()
@@ -149,3 +149,28 @@ def test_a_claim_that_is_answered_late_is_confirmed_before_its_tasks_begin(
         assert job.wait(WAIT_S) == "succeeded"
     assert began == [fence]
     assert "not ours any more" not in caplog.text
+
+
+def test_a_stop_gives_back_at_once_what_was_claimed_ahead_while_handlers_go_on(app: Onetray) -> None:
+    began, gate = threading.Event(), threading.Event()
+
+    @app.task
+    def hold() -> int:
+        began.set()
+        assert gate.wait(WAIT_S)
+        return 1
+
+    with app.worker(concurrency=1) as worker:
+        first = hold.submit()
+        assert began.wait(WAIT_S)
+        ahead = hold.submit()
+        worker._take(app.engine.call(worker._claim("default", 1, "k")), time.monotonic())
+        assert ahead.state == "assigned"
+        stopping = threading.Thread(target=worker.stop)
+        stopping.start()
+        wait_until(lambda: ahead.state == "queued")
+        assert stopping.is_alive()
+        gate.set()
+        stopping.join(WAIT_S)
+    assert first.result(0) == 1
+    assert (ahead.state, app.engine.task(ahead.id).attempts) == ("queued", 0)

@@ -13,6 +13,7 @@ import pytest
 from onetray import Onetray, ctx
 from onetray.commands import Claim, Command
 from onetray.model import Verdict
+from onetray.worker.pulse import LOOK_S
 from tests.support.fleet import wait_until
 
 WAIT_S = 20.0
@@ -174,3 +175,20 @@ def test_a_stop_gives_back_at_once_what_was_claimed_ahead_while_handlers_go_on(a
         stopping.join(WAIT_S)
     assert first.result(0) == 1
     assert (ahead.state, app.engine.task(ahead.id).attempts) == ("queued", 0)
+
+
+def test_short_leases_are_looked_at_more_often(app: Onetray) -> None:
+    started, go = threading.Event(), threading.Event()
+
+    @app.task(lease_s=1.2)
+    def short() -> None:
+        started.set()
+        go.wait(WAIT_S)
+
+    with app.worker() as worker:
+        assert worker._pulse.look_s == LOOK_S
+        job = short.submit()
+        assert started.wait(WAIT_S)
+        assert worker._pulse.look_s == pytest.approx(0.2)
+        go.set()
+        assert job.wait(WAIT_S) == "succeeded"

@@ -62,6 +62,11 @@ class Held:
             if not lease.runs:
                 del self._leases[lease.key]
 
+    def shortest_s(self) -> float:
+        """The length of the shortest lease that is held."""
+        with self._lock:
+            return min((lease.length_s for lease in self._leases.values()), default=float("inf"))
+
     def of_queue(self, queue: str) -> int:
         return self._queues[queue]
 

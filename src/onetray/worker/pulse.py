@@ -30,6 +30,7 @@ logger = logging.getLogger("onetray.worker")
 
 LOOK_S = 0.4
 """How often held tasks are looked at: a cancel reaches its handler within a second."""
+SOONEST_S = 0.02
 REGISTER_S = 5.0
 BLOCKED_S = 1.0
 
@@ -63,8 +64,13 @@ class Pulse:
         for thread in self._threads:
             thread.join(2.0)
 
+    @property
+    def look_s(self) -> float:
+        """How long to wait between two looks: a short lease is looked at several times in its length."""
+        return max(SOONEST_S, min(LOOK_S, self._held.shortest_s() / 6))
+
     def _loop(self, step: Callable[[], None]) -> None:
-        while not self._stopping.wait(LOOK_S):
+        while not self._stopping.wait(self.look_s):
             try:
                 step()
             except Unavailable as e:

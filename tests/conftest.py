@@ -69,6 +69,23 @@ def system_url(system_databases: Databases) -> Iterator[str]:
 
 
 STORES = ["sqlite", "postgres", *(["system-postgres"] if has_system_postgres() else [])]
+BY_VERSION = ("borrowed", "claims", "feed", "flows_submit", "listing", "migrations", "plans", "smoke", "verify")
+"""What may differ between versions of PostgreSQL: SQL that is new there, plans, locks. The rest lies above it."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all-servers", action="store_true", help="Run every test on the system's PostgreSQL, too.")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what the second PostgreSQL would only repeat: both servers run the same statements."""
+    if config.getoption("--all-servers"):
+        return
+    names = tuple(f"test_{name}" for name in BY_VERSION)
+    left_out = [i for i in items if "system-postgres" in i.name and not i.path.stem.startswith(names)]
+    items[:] = [item for item in items if item not in set(left_out)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
 
 
 @pytest.fixture(params=STORES)

@@ -12,6 +12,7 @@ is away stops no handler.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import queue
@@ -110,7 +111,10 @@ class Worker:
         """Work until a stop is asked for, by a signal or from another thread."""
         self.start()
         try:
-            self._asks.get()
+            while not self._asked:
+                # Not for ever: a signal that comes just before the wait does not end it.
+                with contextlib.suppress(queue.Empty):
+                    self._asks.get(timeout=0.5)
         finally:
             self.stop()
 

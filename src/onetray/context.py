@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import Counter
+import time
 from collections.abc import Awaitable, Generator
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
@@ -72,10 +72,12 @@ class Saved:
 class TaskContext:
     """One attempt of one task, as its handler sees it."""
 
+    __slots__ = ("_assignment", "_began", "_children", "_desk")
+
     def __init__(self, assignment: Assignment, desk: Desk) -> None:
         self._assignment, self._desk = assignment, desk
-        self._began = datetime.now(UTC)
-        self._children: Counter[str] = Counter()
+        self._began = time.time()
+        self._children: dict[str, int] = {}
 
     @property
     def id(self) -> str:
@@ -136,7 +138,7 @@ class TaskContext:
         """When this attempt is timed out, or the whole task: whichever comes first."""
         policy, times = self._assignment.policy, []
         if policy.timeout_s is not None:
-            times.append(self._began + timedelta(seconds=policy.timeout_s))
+            times.append(datetime.fromtimestamp(self._began + policy.timeout_s, UTC))
         if policy.deadline_s is not None:
             created = datetime.fromtimestamp(self._desk.created_at() / 1e6, UTC)
             times.append(created + timedelta(seconds=policy.deadline_s))
@@ -223,7 +225,7 @@ class TaskContext:
 
     def child_key(self, body: str) -> str:
         """A key for a child: the same for the same child of another attempt."""
-        self._children[body] += 1
+        self._children[body] = self._children.get(body, 0) + 1
         return f"{self.id}/{body}/{self._children[body]}"
 
 

@@ -58,7 +58,7 @@ class Room:
         return self._resources
 
     def _attempt(self, run: Run, how: Callable[..., Any]) -> Coroutine[Any, Any, Report | None]:
-        return attempt(self._app, run.task, run.ctx, how, run.ticket(), run.more)
+        return attempt(self._app, run.task, run.context(), how, run.ticket(), run.more)
 
     async def _call_here(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call a function outside of the loop: it may use one itself."""

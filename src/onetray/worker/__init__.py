@@ -19,7 +19,7 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +36,7 @@ from onetray.worker.children import Children
 from onetray.worker.claimer import Claimer, Source
 from onetray.worker.floor import Floor
 from onetray.worker.held import Held
-from onetray.worker.outbox import Outbox
+from onetray.worker.outbox import Letter, Outbox
 from onetray.worker.pulse import REGISTER_S, Pulse
 from onetray.worker.run import LOST, STOPPING, Run
 
@@ -89,7 +89,7 @@ class Worker:
         if not self.app.tasks:
             raise InvalidInput("the app has no tasks: declare one with @app.task", field="app")
         engine.declare({task.kind: task.policy for task in self.app.tasks.values()}, namespace=self.app.namespace)
-        self.outbox = Outbox(engine, self._answered)
+        self.outbox = Outbox(engine, self._answered, self.held.drop)
         self.floor = Floor(self.app, self.config.concurrency, self._children, self._ended)
         self._pulse = Pulse(engine, self.held, self.floor, self.outbox, self._lose, self._register)
         self._claimer = Claimer(engine, self.floor, self.held, self._claim, self.sources, self._take, self._give_back)
@@ -207,19 +207,23 @@ class Worker:
             return
         self.floor.admit(runs)
 
-    def _ended(self, run: Run, report: Report | None) -> None:
-        if run.stop == LOST:
-            logger.warning("%r has ended, and nobody wants to know: %s", run, LOST)
-            self.held.drop(run)
-        elif report is not None:
-            self.outbox.put(run, report)
+    def _ended(self, ended: Sequence[tuple[Run, Report | None]]) -> None:
+        letters = []
+        for run, report in ended:
+            if run.stop == LOST:
+                logger.warning("%r has ended, and nobody wants to know: %s", run, LOST)
+                self.held.drop((run,))
+            elif report is not None:
+                letters.append(Letter(run, report, None))
+        if letters:
+            self.outbox.put_all(letters)
 
     def _lose(self, run: Run, why: str) -> None:
         if run.stop != LOST:
             logger.warning("%r is not ours any more: %s. Its handler is told to stop, its report is dropped", run, why)
             run.ask_to_stop(LOST)
         if run.began is None:
-            self.held.drop(run)
+            self.held.drop((run,))
 
     def _answered(self, run: Run, command: Report, verdict: Verdict) -> None:
         error = verdict.error
@@ -228,7 +232,7 @@ class Worker:
                 # What the handler gave cannot be kept: say so, instead of leaving the task to its lease.
                 self.outbox.put(run, unkept(error, run.ticket()))
                 return
-            self.held.drop(run)
+            self.held.drop((run,))
         if error is None:
             return
         if isinstance(command, Start) and isinstance(error, Conflict | NotFound):

@@ -13,11 +13,11 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from onetray.commands import Release, Report
+from onetray.commands import Report
 from onetray.declared import ASYNC, PROCESS
 from onetray.worker.attempt import attempt, call, drive, failure
 from onetray.worker.lifespan import Lifespan
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("onetray.worker")
 
-Ended = Callable[["Run", Report | None], None]
+Ended = Callable[[Sequence[tuple["Run", Report | None]]], None]
 
 
 class Floor:
@@ -51,6 +51,8 @@ class Floor:
         self._for_threads: queue.SimpleQueue[Run | None] = queue.SimpleQueue()
         self._lifespan = Lifespan(app.lifespan_of)
         self._handles: dict[asyncio.Task[Report | None], Run] = {}
+        self._off: list[tuple[Run, Report | None]] = []
+        """What has ended on the loop since it last looked."""
 
     def open(self) -> None:
         """Start the loop, and what the app's lifespan brings."""
@@ -136,7 +138,7 @@ class Floor:
                     self._to_thread(run)
         for run in stopped:
             run.over = True
-            self._ended(run, Release(reason=run.stop, **run.ticket()))
+            self._ended([(run, run.unbegun())])
         if on_loop:
             self._call_on_loop(self._begin, on_loop)
 
@@ -147,12 +149,13 @@ class Floor:
         with contextlib.suppress(RuntimeError):  # The loop is closed: nothing begins any more.
             self.loop.call_soon_threadsafe(function, *args)
 
-    def _done(self, run: Run, report: Report | None) -> None:
-        run.over = True
+    def _done(self, ended: Sequence[tuple[Run, Report | None]]) -> None:
         with self._lock:
-            self.running.discard(run)
-            self.finished += 1
-        self._ended(run, report)
+            for run, _ in ended:
+                run.over = True
+                self.running.discard(run)
+            self.finished += len(ended)
+        self._ended(ended)
         self._fill()
         with self.changed:
             self.changed.notify()
@@ -172,7 +175,7 @@ class Floor:
         if not await self._may_begin(run):
             return run.unbegun()
         run.begin()
-        return await attempt(self._app, run.task, run.ctx, call, run.ticket(), run.more)
+        return await attempt(self._app, run.task, run.context(), call, run.ticket(), run.more)
 
     def _off_loop(self, handle: asyncio.Task[Report | None]) -> None:
         run = self._handles.pop(handle)
@@ -183,7 +186,14 @@ class Floor:
             report = failure(error, run.ticket())
         else:
             report = handle.result()
-        self._done(run, report)
+        # Those that end in one turn of the loop are told together.
+        if not self._off:
+            self.loop.call_soon(self._tell_off)
+        self._off.append((run, report))
+
+    def _tell_off(self) -> None:
+        off, self._off = self._off, []
+        self._done(off)
 
     async def _may_begin(self, run: Run) -> bool:
         if run.assignment.policy.durable_start:
@@ -213,7 +223,7 @@ class Floor:
                 report = failure(e, run.ticket())
             with self._lock:
                 self._idle += 1
-            self._done(run, report)
+            self._done([(run, report)])
 
     def _in_thread(self, run: Run) -> Report | None:
         if not run.may_begin():
@@ -221,7 +231,7 @@ class Floor:
         if run.task.isolation == PROCESS:
             return self._children.attempt(run)
         run.begin()
-        return drive(attempt(self._app, run.task, run.ctx, self._call_here, run.ticket(), run.more))  # type: ignore[no-any-return]
+        return drive(attempt(self._app, run.task, run.context(), self._call_here, run.ticket(), run.more))  # type: ignore[no-any-return]
 
     async def _call_here(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call a function in this thread. One that is async runs on the loop, and is waited for here."""

@@ -50,17 +50,18 @@ class Held:
                 self._queues[a.queue] += 1
                 self._count += 1
 
-    def drop(self, run: Run) -> None:
-        """It was reported, or is not ours any more."""
+    def drop(self, runs: Iterable[Run]) -> None:
+        """They were reported, or are not ours any more."""
         with self._lock:
-            lease = self._leases.get(run.assignment.lease)
-            if lease is None or run not in lease.runs:
-                return
-            lease.runs.discard(run)
-            self._queues[run.assignment.queue] -= 1
-            self._count -= 1
-            if not lease.runs:
-                del self._leases[lease.key]
+            for run in runs:
+                lease = self._leases.get(run.assignment.lease)
+                if lease is None or run not in lease.runs:
+                    continue
+                lease.runs.discard(run)
+                self._queues[run.assignment.queue] -= 1
+                self._count -= 1
+                if not lease.runs:
+                    del self._leases[lease.key]
 
     def shortest_s(self) -> float:
         """The length of the shortest lease that is held."""

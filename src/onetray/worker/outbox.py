@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from onetray.commands import Fail, Report, Start, Succeed
+from onetray.commands import Fail, Pause, Release, Report, Start, Succeed
 from onetray.errors import Conflict, InvalidInput, NotFound, OnetrayError, Unavailable
 from onetray.model import Verdict
 
@@ -33,6 +33,10 @@ TRIES = 5
 """How often a report is sent that the database refuses for a reason of its own."""
 
 
+OUTCOMES = (Succeed, Fail, Release, Pause)
+"""What ends an attempt. Most reports are such, and are accepted."""
+
+
 class Letter(NamedTuple):
     run: Run
     command: Report
@@ -40,12 +44,18 @@ class Letter(NamedTuple):
 
 
 class Outbox:
-    def __init__(self, engine: Engine, answered: Callable[[Run, Report, Verdict], None]) -> None:
-        self._engine, self._answered = engine, answered
+    def __init__(
+        self,
+        engine: Engine,
+        answered: Callable[[Run, Report, Verdict], None],
+        ended: Callable[[list[Run]], None] = lambda runs: None,
+    ) -> None:
+        self._engine, self._answered, self._ended = engine, answered, ended
         self._letters: deque[Letter] = deque()
         self._saying: dict[int, Run] = {}
         self._say_at = 0.0
-        self._starts: deque[tuple[float, Run]] = deque()
+        self._starts: deque[Run] = deque()
+        self._ticks = False
         self._ready = threading.Condition()
         self._closing = self._given_up = False
         self.beats_wanted: set[Run] = set()
@@ -56,15 +66,20 @@ class Outbox:
 
     def put(self, run: Run, command: Report, told: Callable[[Verdict], None] | None = None) -> None:
         """Have a report sent."""
+        self.put_all([Letter(run, command, told)])
+
+    def put_all(self, letters: list[Letter]) -> None:
         with self._ready:
-            self._letters.append(Letter(run, command, told))
+            self._letters.extend(letters)
             self._ready.notify()
 
     def began(self, run: Run) -> None:
         """Its start is sent if it lasts."""
-        with self._ready:
-            self._starts.append((time.monotonic() + START_AFTER_S, run))
-            if len(self._starts) == 1:
+        # Without the lock, for most tasks are over before anybody looks.
+        self._starts.append(run)
+        if not self._ticks:
+            with self._ready:
+                self._ticks = True
                 self._ready.notify()
 
     def say(self, run: Run) -> None:
@@ -105,7 +120,8 @@ class Outbox:
                 self._ready.wait(self._until_next())
 
     def _until_next(self) -> float | None:
-        times = [self._starts[0][0]] if self._starts else []
+        self._ticks = bool(self._starts)
+        times = [(self._starts[0].began or 0.0) + START_AFTER_S] if self._ticks else []
         if self._saying:
             times.append(self._say_at)
         return max(0.0, min(times) - time.monotonic()) if times else None
@@ -113,8 +129,9 @@ class Outbox:
     def _gather(self) -> list[Letter]:
         """What has to be sent now: starts that are due, then what handlers said, then how they ended."""
         now, batch = time.monotonic(), []
-        while self._starts and (self._starts[0][0] <= now or self._starts[0][1].over):
-            run = self._starts.popleft()[1]
+        lasting = now - START_AFTER_S
+        while self._starts and (self._starts[0].over or (self._starts[0].began or now) <= lasting):
+            run = self._starts.popleft()
             if not run.over and not run.start_sent and run.stop is None:
                 run.start_sent = True
                 batch.append(Letter(run, Start(**run.ticket()), None))
@@ -142,12 +159,16 @@ class Outbox:
         while batch:
             verdicts = self._run(batch)
             again: list[Letter] = []
+            ended: list[Run] = []
             tries += 1
             for letter, verdict in zip(batch, verdicts, strict=True):
-                if self._may_work_later(verdict.error, tries):
+                if verdict.error is None and type(letter.command) in OUTCOMES:
+                    ended.append(letter.run)
+                elif self._may_work_later(verdict.error, tries):
                     again.append(letter)
                 else:
                     self._tell(letter, verdict)
+            self._ended(ended)
             if again and not away:
                 away = True
                 logger.warning("%d reports have to wait: %s", len(again), verdicts[-1].error)

@@ -32,6 +32,11 @@ MOST_LINES = 1_000
 class Run:
     """An attempt that this worker holds."""
 
+    __slots__ = (
+        "_engine", "_lines", "_outbox", "_progress", "assignment", "began", "interrupt", "more", "over", "resources",
+        "start_sent", "stop", "taken_at", "task",
+    )  # fmt: skip
+
     def __init__(self, assignment: Assignment, task: Task[Any, Any], outbox: Outbox, engine: Engine) -> None:
         self.assignment, self.task = assignment, task
         self._outbox, self._engine = outbox, engine
@@ -48,7 +53,10 @@ class Run:
         # Deques: the handler adds at one end while the outbox takes from the other.
         self._lines: deque[tuple[str, str, Any]] = deque()
         self._progress: deque[tuple[float, float | None, str | None]] = deque(maxlen=1)
-        self.ctx = TaskContext(assignment, self)
+
+    def context(self) -> TaskContext:
+        """What its handler sees of it. Not kept here: the two would keep each other alive."""
+        return TaskContext(self.assignment, self)
 
     def __repr__(self) -> str:
         return f"{self.assignment.kind} {self.assignment.id} (attempt {self.assignment.attempt})"

@@ -14,6 +14,7 @@ from typing import Any, NotRequired, get_type_hints
 from onetray.errors import InvalidInput
 from onetray.fields import has_nan
 
+_PLAIN = (bool, int, str)
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -55,6 +56,8 @@ class Signature:
             payload = {}
         if not isinstance(payload, dict):
             raise InvalidInput(f"{self.name}: the payload must be an object, by the names of its arguments")
+        if not payload and not self.parameters:
+            return {}
         return dict(self._checked(payload, self._arguments))
 
     def kept(self, result: Any) -> Any:
@@ -133,10 +136,13 @@ def _written(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _as_json(value: Any, adapter: Any) -> Any:
+    if value is None or type(value) in _PLAIN:
+        return value
     # pydantic, too, writes NaN as null, without a word.
     if has_nan(value):
         raise ValueError("NaN and Infinity are not numbers that JSON knows")
-    return adapter.dump_python(value, mode="json", warnings="error")
+    # It was checked against the same type: there is nothing to warn of, and looking for it costs more than all else.
+    return adapter.dump_python(value, mode="json", warnings=False)
 
 
 def told(error: Exception) -> str:

@@ -123,7 +123,7 @@ def test_five_thousand_jobs_leave_nothing_behind_in_the_worker(app: Onetray) -> 
     with app.worker(concurrency=8) as worker:
         wait_until(lambda: app.engine.store.read_sql(_LEFT)[0][0] == 0, 60)
         wait_until(lambda: len(worker.held) == 0)
-        floor, outbox = worker.floor, worker.outbox
+        floor, (outbox,) = worker.floor, worker.outbox.all
         assert (floor.running, list(floor.waiting)) == (set(), [])
         wait_until(lambda: not floor._handles)
         assert (list(outbox._letters), outbox._saying, outbox.beats_wanted) == ([], {}, set())

@@ -89,13 +89,19 @@ def _within(leases: Rows, limit: int) -> Rows:
 def _take_back(tx: Tx, scope_of: NewScope, before: int, leases: Rows, whole: bool = True) -> list[int]:
     # Tasks before leases, as everywhere: a heartbeat locks its task and then renews the lease.
     scope = scope_of(tx, 0)
-    rows = _lock(scope, {k for _, tasks in leases for k in tasks})
+    rows = _lock(scope, _still_in(tx, leases))
     dead = {key for (key,) in tx.query("still_expired", keys=sorted(k for k, _ in leases), before=before)}
     taken = _expire(scope, before, [row for row in rows if row.lease in dead])
     if whole:
         tx.query("delete_leases", keys=sorted(dead))
     scope.outcomes.write()
     return taken
+
+
+def _still_in(tx: Tx, leases: Rows) -> set[int]:
+    """The tasks that are in one of these leases. Most have ended; and none comes back to a lease that it has left."""
+    keys, own = sorted({k for _, tasks in leases for k in tasks}), {key for key, _ in leases}
+    return {key for key, _, lease, *_ in tx.query("held_tasks", keys=keys) if lease in own} if keys else set()
 
 
 def _lock(scope: Scope, keys: set[int], flows: set[int] | None = None) -> list[Row]:

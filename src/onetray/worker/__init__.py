@@ -36,7 +36,7 @@ from onetray.worker.children import Children
 from onetray.worker.claimer import Claimer, Source
 from onetray.worker.floor import Floor
 from onetray.worker.held import Held
-from onetray.worker.outbox import Letter, Outbox
+from onetray.worker.outbox import Letter, Outbox, Outboxes
 from onetray.worker.pulse import REGISTER_S, Pulse
 from onetray.worker.run import LOST, STOPPING, Run
 
@@ -89,7 +89,9 @@ class Worker:
         if not self.app.tasks:
             raise InvalidInput("the app has no tasks: declare one with @app.task", field="app")
         engine.declare({task.kind: task.policy for task in self.app.tasks.values()}, namespace=self.app.namespace)
-        self.outbox = Outbox(engine, self._answered, self.held.drop)
+        self.outbox = Outboxes(
+            [Outbox(engine, self._answered, self.held.drop) for _ in range(max(1, engine.store.writers - 1))]
+        )
         self.floor = Floor(self.app, self.config.concurrency, self._children, self._ended)
         self._pulse = Pulse(engine, self.held, self.floor, self.outbox, self._lose, self._register)
         self._claimer = Claimer(engine, self.floor, self.held, self._claim, self.sources, self._take, self._give_back)
@@ -200,7 +202,8 @@ class Worker:
         )  # fmt: skip
 
     def _take(self, claimed: list[Assignment], asked_at: float) -> None:
-        runs = [Run(a, self.app.tasks[a.kind], self.outbox, self.app.engine) for a in claimed]
+        tasks, engine, boxes = self.app.tasks, self.app.engine, self.outbox.all
+        runs = [Run(a, tasks[a.kind], boxes[a.key % len(boxes)], engine) for a in claimed]
         self.held.take(runs, asked_at)
         if self._state == "stopping":
             self._give_back(runs, "its worker stops")

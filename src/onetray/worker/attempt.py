@@ -45,7 +45,12 @@ async def attempt(
     """Run one attempt. Answers the report, or None when there is nothing to report any more."""
     token = current.set(ctx)
     try:
-        result = await _perform(app, task, ctx, how)
+        arguments = _arguments(task, ctx)
+        for hook in app.hooks["before"]:
+            await how(hook, ctx)
+        result = _kept(task, await how(task.function, **arguments))
+        for hook in app.hooks["after"]:
+            await _after(how, hook, ctx, result)
         return Succeed(result=result, more=_more(task, ctx, result, more), **fields)
     except WaitForInput as e:
         return Pause(state=WAITING_INPUT, owner=e.owner, reason=e.reason, **fields)
@@ -60,25 +65,26 @@ async def attempt(
         current.reset(token)
 
 
-async def _perform(app: Onetray, task: Task[Any, Any], ctx: TaskContext, how: Call) -> Any:
+def _arguments(task: Task[Any, Any], ctx: TaskContext) -> dict[str, Any]:
     try:
-        arguments = task.binding.arguments(ctx) if task.binding else task.signature.arguments(ctx.payload)
+        return task.binding.arguments(ctx) if task.binding else task.signature.arguments(ctx.payload)
     except InvalidInput as e:
         raise BadArguments(str(e)) from e
-    for hook in app.hooks["before"]:
-        await how(hook, ctx)
-    given = await how(task.function, **arguments)
+
+
+def _kept(task: Task[Any, Any], given: Any) -> Any:
     try:
-        result = task.signature.kept(given)
+        return task.signature.kept(given)
     except InvalidInput as e:
         raise BadResult(str(e)) from e
-    for hook in app.hooks["after"]:
-        try:
-            await how(hook, ctx, result)
-        except Exception:
-            # The work is done: to fail now would have it done again.
-            logger.exception("a hook after %s %s failed", ctx.kind, ctx.id)
-    return result
+
+
+async def _after(how: Call, hook: Callable[..., Any], ctx: TaskContext, result: Any) -> None:
+    try:
+        await how(hook, ctx, result)
+    except Exception:
+        # The work is done: to fail now would have it done again.
+        logger.exception("a hook after %s %s failed", ctx.kind, ctx.id)
 
 
 def _more(task: Task[Any, Any], ctx: TaskContext, result: Any, said: dict[str, Any]) -> More | None:

@@ -172,7 +172,9 @@ class Floor:
                 handle.cancel()
 
     async def _on_loop(self, run: Run) -> Report | None:
-        if not await self._may_begin(run):
+        if run.assignment.policy.durable_start:
+            await asyncio.to_thread(run.may_begin)
+        if run.stop is not None:
             return run.unbegun()
         run.begin()
         return await attempt(self._app, run.task, run.context(), call, run.ticket(), run.more)
@@ -194,11 +196,6 @@ class Floor:
     def _tell_off(self) -> None:
         off, self._off = self._off, []
         self._done(off)
-
-    async def _may_begin(self, run: Run) -> bool:
-        if run.assignment.policy.durable_start:
-            return await asyncio.to_thread(run.may_begin)
-        return run.may_begin()
 
     # In threads.
 

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from onetray.commands import Fail, Pause, Release, Report, Start, Succeed
@@ -28,6 +28,9 @@ START_AFTER_S = 0.05
 SAY_AFTER_S = 0.1
 """What a handler says while it runs waits for so long at most."""
 AT_ONCE = 500
+BUSY = 50
+"""From so many reports at once on, the next are let gather."""
+GATHER_S = 0.005
 LONGEST_WAIT_S = 2.0
 TRIES = 5
 """How often a report is sent that the database refuses for a reason of its own."""
@@ -105,10 +108,15 @@ class Outbox:
         self._given_up = True
 
     def _work(self) -> None:
+        busy = False
         while True:
+            if busy and not self._closing:
+                # Reports come faster than they are written: a larger batch costs little more than a small one.
+                time.sleep(GATHER_S)
             batch = self._next()
             if not batch:
                 return
+            busy = len(batch) >= BUSY
             self._send(batch)
 
     def _next(self) -> list[Letter]:
@@ -200,3 +208,46 @@ class Outbox:
                 self._answered(letter.run, letter.command, verdict)
         except Exception:
             logger.exception("the answer to %s of %r could not be taken", letter.command.verb, letter.run)
+
+
+class Outboxes:
+    """Several outboxes, so that as many batches are written at once. All about one task goes through the same."""
+
+    def __init__(self, outboxes: Sequence[Outbox]) -> None:
+        self.all = outboxes
+
+    def of(self, run: Run) -> Outbox:
+        return self.all[run.assignment.key % len(self.all)]
+
+    def put(self, run: Run, command: Report) -> None:
+        self.of(run).put(run, command)
+
+    def put_all(self, letters: list[Letter]) -> None:
+        if len(self.all) == 1:
+            self.all[0].put_all(letters)
+            return
+        for n, outbox in enumerate(self.all):
+            own = [letter for letter in letters if letter.run.assignment.key % len(self.all) == n]
+            if own:
+                outbox.put_all(own)
+
+    def start(self) -> None:
+        for outbox in self.all:
+            outbox.start()
+
+    def close(self) -> None:
+        for outbox in self.all:
+            outbox.close()
+
+    def give_up(self) -> None:
+        for outbox in self.all:
+            outbox.give_up()
+
+    def beats_wanted(self) -> set[Run]:
+        """Those whose handlers have asked for a heartbeat since the last time."""
+        wanted: set[Run] = set()
+        for outbox in self.all:
+            if outbox.beats_wanted:
+                wanted |= outbox.beats_wanted
+                outbox.beats_wanted = set()
+        return wanted

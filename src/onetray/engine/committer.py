@@ -1,8 +1,8 @@
 """Turn calls that arrive at the same time into one transaction (group commit).
 
-Owns the threads that write. Each caller hands over a unit of commands and gets its own verdicts; a unit that breaks
-a batch is carried out alone, so that it harms nobody. Calls are never repeated unless it is known that nothing was
-written.
+Owns the threads that write. A caller that is alone writes for itself; those that come meanwhile are gathered, and
+each gets its own verdicts. A unit that breaks a batch is carried out alone, so that it harms nobody. Calls are never
+repeated unless it is known that nothing was written.
 """
 
 from __future__ import annotations
@@ -42,9 +42,11 @@ class Unit:
 class Committer:
     def __init__(self, work: Work, threads: int, chunk: int, patience_s: float, name: str) -> None:
         self._work, self._chunk, self._patience_s = work, chunk, patience_s
+        self._most = threads
         self._waiting: deque[Unit] = deque()
         self._ready = threading.Condition()
         self._closed = False
+        self._working = 0
         self._process = os.getpid()
         self._threads = [threading.Thread(target=self._run, name=f"{name}-{i}", daemon=True) for i in range(threads)]
         for thread in self._threads:
@@ -58,10 +60,26 @@ class Committer:
             if self._closed:
                 # As any verdict: those of earlier parts of the same call must not be lost.
                 return [Verdict(error=Unavailable("the engine is closed")) for _ in commands]
-            self._waiting.append(unit)
-            self._ready.notify()
+            alone = not self._waiting and not self._working
+            if alone:
+                self._working = 1
+            else:
+                self._waiting.append(unit)
+                self._ready.notify()
+        if alone:
+            # Nobody to share a transaction with: to hand it to another thread would only take time.
+            try:
+                self._together([unit])
+            finally:
+                self._worked()
         unit.done.acquire()
         return unit.verdicts
+
+    def _worked(self) -> None:
+        with self._ready:
+            self._working -= 1
+            if self._waiting or self._closed:
+                self._ready.notify_all()
 
     def must_not_have_forked(self) -> None:
         """A forked child has the connections and not the threads: it would wait for ever, and harm its parent's."""
@@ -75,6 +93,9 @@ class Committer:
             self._ready.notify_all()
         for thread in self._threads:
             thread.join()
+        with self._ready:
+            # What callers carry out themselves.
+            self._ready.wait_for(lambda: not self._working)
 
     def _run(self) -> None:
         while True:
@@ -89,12 +110,17 @@ class Committer:
                     if not unit.verdicts:
                         unit.answer([Verdict(error=OutcomeUnknown(f"the committer ended: {e!r}"))] * len(unit.commands))
                 raise
+            finally:
+                self._worked()
 
     def _next(self) -> list[Unit]:
         """Wait for work, then take what has gathered, up to a chunk."""
         with self._ready:
-            while not self._waiting and not self._closed:
+            while (not self._waiting and not self._closed) or self._working >= self._most:
                 self._ready.wait()
+            if not self._waiting:
+                return []
+            self._working += 1
             units: list[Unit] = []
             size = 0
             while self._waiting and (not units or size + len(self._waiting[0].commands) <= self._chunk):

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
+from benchmarks.catalogue import BESIDE, SIDES
 from benchmarks.host import STORES, Host
-from benchmarks.stage import SIDES
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -140,6 +140,38 @@ def idle(as_json: bool, sides: tuple[str, ...], seconds: float) -> None:
     _show_sides({"idle": found, "machine": machine}, as_json)
 
 
+@bench.command()
+@as_json
+@click.option("--markdown", is_flag=True, help="The table as Markdown.")
+@click.option(
+    "--peer", "names", multiple=True, type=click.Choice(list(BESIDE)),
+    callback=lambda *given: given[-1] or tuple(BESIDE), help="Only these; all by default.",
+)  # fmt: skip
+@click.option("--jobs", default=20_000, type=click.IntRange(10), help="Jobs for a fast side; slow ones get a share.")
+@click.option("--submits", default=100, type=click.IntRange(1), help="Pickups of each side, in all rounds together.")
+@click.option("--rounds", default=3, type=click.IntRange(1), help="How often all take their turn.")
+@click.option("--quick", is_flag=True, help="One small round: does everything run? Its figures mean nothing.")
+def peers(
+    as_json: bool, markdown: bool, names: tuple[str, ...], jobs: int, submits: int, rounds: int, quick: bool
+) -> None:
+    """Submits, a drain, pickups, CPU time, memory and bytes of onetray and of its peers."""
+    from benchmarks.peers import peers as measure
+    from benchmarks.peers import table
+
+    if quick:
+        jobs, submits, rounds = 200, 3, 1
+    names = tuple(dict.fromkeys(names))
+    with Host(tuple({BESIDE[name].store for name in names})) as host:
+        result = measure(host, names, jobs, submits, rounds, lambda text: click.echo(text, err=True))
+        result |= {"jobs": jobs, "rounds": rounds, "machine": host.machine()}
+    if as_json:
+        click.echo(json.dumps(result))
+    elif markdown:
+        click.echo(table(result))
+    else:
+        _show_sides(result, as_json)
+
+
 def _show_sides(result: dict[str, Any], as_json: bool) -> None:
     """One line for each side. The peers have no figures that compare them with themselves."""
     if as_json:
@@ -149,7 +181,7 @@ def _show_sides(result: dict[str, Any], as_json: bool) -> None:
     headings = list(dict.fromkeys(heading for figures in result[name].values() for heading in figures))
     click.echo(f"{'':>20}" + "".join(f"{h:>18}" for h in headings))
     for side, figures in result[name].items():
-        click.echo(f"{side:>20}" + "".join(f"{figures.get(h, ''):>18}" for h in headings))
+        click.echo(f"{side:>20}" + "".join(f"{figures.get(h, '') or '':>18}" for h in headings))
     click.echo("\n" + "\n".join(f"{k}: {v}" for k, v in machine.items()))
 
 

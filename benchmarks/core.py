@@ -45,7 +45,7 @@ def compare(host: Host, store: str, batch: int, jobs: int, rounds: int) -> dict[
 
 
 def engine_round(host: Host, store: str, url: str, batch: int, jobs: int, measured: Measured) -> None:
-    with _engine(url) as engine:
+    with open_engine(url) as engine:
         with host.stopwatch(store) as took:
             for start in range(0, jobs, batch):
                 must_pass(engine, [Submit(kind="noop", payload={"i": i}) for i in _numbers(start, batch, jobs)])
@@ -69,7 +69,7 @@ def limit_round(host: Host, store: str, url: str, batch: int, jobs: int, measure
         measured["limit_drain"].append(took)
     finally:
         limit.close()
-    with _engine(url) as engine:
+    with open_engine(url) as engine:
         must_be_done(engine, jobs)
 
 
@@ -100,7 +100,7 @@ def must_be_done(engine: Engine, jobs: int) -> None:
         assert not found.violations, [v.name for v in found.violations]
 
 
-def _engine(url: str) -> Engine:
+def open_engine(url: str) -> Engine:
     store = open_store(url)
     store.migrate()
     return Engine(store)

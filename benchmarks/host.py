@@ -7,7 +7,7 @@ import platform
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import apsw
 import psycopg
 
+from benchmarks.redis_server import redis_server
 from tests.support.cluster import Cluster
 
 STORES = ("sqlite", "postgres")
@@ -35,6 +36,7 @@ class Host:
     def __init__(self, stores: tuple[str, ...]) -> None:
         self._stack = ExitStack()
         self._directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="onetray-bench-")))
+        self._redis: int | None = None
         self._cluster = self._stack.enter_context(Cluster.start()) if "postgres" in stores else None
 
     def __enter__(self) -> Host:
@@ -49,6 +51,9 @@ class Host:
         if store == "postgres":
             assert self._cluster is not None
             with self._cluster.database() as url:
+                yield url
+        elif store == "redis":
+            with redis_server() as (url, self._redis):
                 yield url
         else:
             with tempfile.TemporaryDirectory(dir=self._directory) as directory:
@@ -65,9 +70,11 @@ class Host:
         """CPU seconds used by this process and, where /proc tells, by the server with all its processes."""
         return time.process_time() + (_server_cpu_s(server) if server and os.path.isdir("/proc/self") else 0.0)
 
-    def server_cpu_s(self) -> float:
-        """CPU seconds used by the PostgreSQL server so far; none where there is no server."""
-        return _server_cpu_s(self._cluster.pid) if self._cluster and self._cluster.pid else 0.0
+    def server_cpu_s(self, store: str = "postgres") -> float:
+        """CPU seconds used by the database server so far; none where there is no server."""
+        if store == "redis" and self._redis:
+            return cpu_s(self._redis)
+        return _server_cpu_s(self._cluster.pid) if store == "postgres" and self._cluster and self._cluster.pid else 0.0
 
     def machine(self) -> dict[str, Any]:
         return {
@@ -84,6 +91,34 @@ class Host:
             return None
         with psycopg.connect(self._cluster.url) as connection:
             return str(connection.execute("SHOW server_version").fetchall()[0][0])
+
+
+def size_of(store: str, url: str) -> int | None:
+    """Bytes of a database: its file, or what PostgreSQL says. None for Redis, whose log says little."""
+    if store == "redis":
+        return None
+    if store == "sqlite":
+        path = Path(url.removeprefix("sqlite:///"))
+        # What a killed process left in the log is in the file afterwards.
+        with closing(apsw.Connection(str(path))) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return path.stat().st_size
+    with psycopg.connect(url) as connection:
+        return int(connection.execute("SELECT pg_database_size(current_database())").fetchall()[0][0])
+
+
+def settle(store: str, url: str) -> None:
+    """Do for a PostgreSQL that was just filled what its autovacuum would do within a minute."""
+    if store == "postgres":
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("VACUUM ANALYZE")
+            connection.execute("CHECKPOINT")
+
+
+def rss_mib(process: int) -> float:
+    """The memory that a process holds now."""
+    pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def cpu_s(process: int) -> float:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from benchmarks.catalogue import SIDES
 from benchmarks.host import Host, cpu_s
-from benchmarks.stage import SIDES, Stage
+from benchmarks.stage import Stage
 
 SETTLE_S = 2.0
 """After the first job: what a start brings with it is not counted."""

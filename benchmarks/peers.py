@@ -1,40 +1,155 @@
-"""The peers' own Python environment, in .cache, made when it is first needed. Never the project's."""
+"""onetray beside its peers: submits, a drain, pickups, and what they cost.
+
+Owns the rounds. All sides take turns in each round, each on a fresh database, so that what else the machine does hits
+all of them. Needs /proc, so Linux.
+"""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import sys
-from hashlib import sha256
-from pathlib import Path
+import random
+import time
+from collections.abc import Callable, Sequence
+from statistics import median, quantiles
+from typing import Any
 
-import click
+from benchmarks.catalogue import BESIDE, OURS_BESIDE_PEERS, Side
+from benchmarks.core import must_be_done, open_engine
+from benchmarks.environments import NotInstalled
+from benchmarks.host import Host, cpu_s, rss_mib, settle, size_of
+from benchmarks.sides import BULK, LEFT, SINGLE
+from benchmarks.stage import SideFailed, Stage
 
-ROOT = Path(__file__).parents[1]
-LOCKED = ROOT / "requirements/bench.txt"
-ENVIRONMENT = ROOT / ".cache/bench"
-PYTHON = ENVIRONMENT / "bin/python"
+GAP_S = (0.05, 0.15)
+"""Between a handler's begin and the next submit: long enough for everything to be idle again."""
+WARM_UP = 3
+FIRST_PICKUP = 1_000_000_000
+"""Above all numbers of the jobs that were submitted before."""
+Figures = dict[str, float | None]
+PICKUPS = ("pickup_p50_ms", "pickup_p95_ms", "pickup_p99_ms")
+MEASURES = (
+    "drain", "bulk", "single", *PICKUPS, "cpu_s_per_10k", "db_cpu_s_per_10k", "rss_mib", "bytes_per_job",
+)  # fmt: skip
 
 
-def python() -> str:
-    """The Python that has the peers installed, in the locked versions."""
-    stamp, wanted = ENVIRONMENT / "stamp", sha256(LOCKED.read_bytes()).hexdigest()
-    if not stamp.is_file() or stamp.read_text() != wanted:
-        click.echo("installing the peers in .cache/bench", err=True)
-        _install()
-        # Last: an environment without it is made anew.
-        stamp.write_text(wanted)
-    return str(PYTHON)
+def peers(
+    host: Host, names: Sequence[str], jobs: int, submits: int, rounds: int, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """The medians of each side, ours as multiples of each peer's, and who is missing and why."""
+    measured: dict[str, list[Figures]] = {name: [] for name in names}
+    waits: dict[str, list[float]] = {name: [] for name in names}
+    missing: dict[str, str] = {}
+    for n in range(rounds):
+        turn = n % len(names)
+        for name in [*names[turn:], *names[:turn]]:
+            if name in missing:
+                continue
+            say(f"round {n + 1} of {rounds}: {name}")
+            try:
+                figures, waited = _round(host, BESIDE[name], jobs, -(-submits // rounds), random.Random(n))
+            except (NotInstalled, SideFailed) as e:
+                missing[name] = str(e)
+                say(f"{name} is left out: {e}")
+            else:
+                measured[name].append(figures)
+                waits[name] += waited
+    found = {name: _medians(measured[name], waits[name]) for name in names if name not in missing}
+    return {"peers": found, "ratios": _ratios(found), "missing": missing}
 
 
-def _install() -> None:
-    uv = shutil.which("uv")
-    make = [sys.executable, "-m", "venv", "--clear", *(["--without-pip"] if uv else []), ENVIRONMENT]
-    install = [uv, "pip", "install", "--python", PYTHON] if uv else [PYTHON, "-m", "pip", "install"]
-    for command in (make, [*install, "--quiet", "--require-hashes", "-r", LOCKED]):
-        try:
-            subprocess.run(command, check=True)
-        except subprocess.CalledProcessError as e:
-            raise click.ClickException(
-                f"the peers could not be installed ({e}). Check that a package index can be reached, then try again"
-            ) from e
+def _round(host: Host, side: Side, jobs: int, submits: int, chance: random.Random) -> tuple[Figures, list[float]]:
+    many = max(10, int(jobs * side.share))
+    singles = max(5, many // 20)
+    total = WARM_UP + singles + many
+    with host.database(side.store) as url:
+        with Stage(side, url, roles=("submit",)) as stage:
+            size = size_of(side.store, url)
+            stage.ask(f"{SINGLE} {WARM_UP}")
+            figures: Figures = {
+                "single": _per_s(stage.ask(f"{SINGLE} {singles}")),
+                "bulk": _per_s(stage.ask(f"{BULK} {many}")),
+            }
+            settle(side.store, url)
+            figures |= _drain(host, side.store, stage, total)
+            waited = _pickups(stage, submits, chance)
+            total += WARM_UP + submits
+        # Now that all have closed it: SQLite's log is part of the file.
+        figures["bytes_per_job"] = _growth(size, size_of(side.store, url), total)
+        if side in OURS_BESIDE_PEERS.values():
+            with open_engine(url) as engine:
+                must_be_done(engine, total)
+    return figures, waited
+
+
+def _drain(host: Host, store: str, stage: Stage, total: int) -> Figures:
+    """Start a worker; the time runs from the begin of its first job until the database has none left."""
+    stage.start("work")
+    stage.until_begun(1)
+    worker, server = cpu_s(stage.worker), host.server_cpu_s(store)
+    stage.until_begun(total)
+    while (answer := stage.ask(LEFT))[0]:
+        time.sleep(0.002)
+    worker, server = cpu_s(stage.worker) - worker, host.server_cpu_s(store) - server
+    return {
+        "drain": total / (answer[1] - min(stage.begun)) * 1e9,
+        "cpu_s_per_10k": worker / total * 10_000,
+        "db_cpu_s_per_10k": None if store == "sqlite" else server / total * 10_000,
+        "rss_mib": rss_mib(stage.worker),
+    }
+
+
+def _pickups(stage: Stage, submits: int, chance: random.Random) -> list[float]:
+    """Milliseconds from just before the submit call to the first line of the handler, of a worker that was idle."""
+    waited = []
+    for number in range(FIRST_PICKUP, FIRST_PICKUP + WARM_UP + submits):
+        time.sleep(chance.uniform(*GAP_S))
+        waited.append(stage.pickup_s(number) * 1000)
+    return waited[WARM_UP:]
+
+
+def _per_s(answer: tuple[int, int]) -> float:
+    count, ns = answer
+    return count / ns * 1e9
+
+
+def _growth(before: int | None, after: int | None, jobs: int) -> float | None:
+    return None if before is None or after is None else (after - before) / jobs
+
+
+def _medians(rounds: list[Figures], waited: list[float]) -> Figures:
+    found: Figures = {}
+    for measure in MEASURES:
+        values = [value for figures in rounds if (value := figures.get(measure)) is not None]
+        found[measure] = round(median(values), 2) if values else None
+    hundredths = quantiles(waited, n=100, method="inclusive") if len(waited) > 1 else waited * 99
+    return found | {name: round(hundredths[at], 2) for name, at in zip(PICKUPS, (49, 94, 98), strict=True)}
+
+
+def _ratios(found: dict[str, Figures]) -> dict[str, dict[str, Figures]]:
+    """Each figure of ours as a multiple of the peer's: of rates more is better, of the others less."""
+    return {
+        ours: {
+            peer: {
+                measure: round(mine / theirs, 3)
+                if (mine := found[ours][measure]) and (theirs := figures[measure])
+                else None
+                for measure in MEASURES
+            }
+            for peer, figures in found.items()
+            if peer not in OURS_BESIDE_PEERS
+        }
+        for ours in OURS_BESIDE_PEERS
+        if ours in found
+    }
+
+
+def table(result: dict[str, Any]) -> str:
+    """The figures as a table in Markdown, the fastest drain first, and below it who is missing."""
+    rows = sorted(result["peers"].items(), key=lambda row: -(row[1]["drain"] or 0))
+    lines = ["| | " + " | ".join(MEASURES) + " |", "|---" + "|---:" * len(MEASURES) + "|"]
+    lines += [f"| {name} | " + " | ".join(_cell(figures[m]) for m in MEASURES) + " |" for name, figures in rows]
+    lines += [f"\n{name} is missing: {why.splitlines()[0]}" for name, why in result["missing"].items()]
+    return "\n".join(lines)
+
+
+def _cell(value: float | None) -> str:
+    return "" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.2f}"

@@ -11,8 +11,9 @@ import time
 from collections.abc import Sequence
 from statistics import median, quantiles
 
+from benchmarks.catalogue import OURS, PEERS, SIDES
 from benchmarks.host import Host
-from benchmarks.stage import OURS, PEERS, SIDES, Stage
+from benchmarks.stage import Stage
 
 GAP_S = (0.05, 0.15)
 """Between a handler's begin and the next submit: long enough for everything to be idle again."""

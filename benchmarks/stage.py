@@ -1,66 +1,51 @@
-"""The processes of one side on one database: started, told to submit, heard, and stopped.
+"""The processes of one side on one database: started, told what to do, heard, and stopped.
 
-Owns those processes and the pipe on which they speak. What they say is in sides/.
+Owns those processes and the file in which they speak: a pipe would wake this process for each job of a busy worker.
+What they say is in sides/.
 """
 
 from __future__ import annotations
 
 import os
-import select
 import subprocess
-import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
-from benchmarks import peers
+from benchmarks.catalogue import Side
 from benchmarks.sides import BEGAN, SUBMITTED
 
 ROOT = Path(__file__).parents[1]
+MEMORY = Path("/dev/shm")
 PATIENCE_S = 30.0
-
-
-@dataclass(frozen=True)
-class Side:
-    """Something to measure: a program, the database it runs on, and who works in which process."""
-
-    program: str
-    store: str
-    python: Callable[[], str] = lambda: sys.executable
-    roles: tuple[str, ...] = ("work", "submit")
-
-
-OURS = {
-    "sqlite_same_process": Side("ours", "sqlite", roles=("both",)),
-    "sqlite": Side("ours", "sqlite"),
-    "postgres": Side("ours", "postgres"),
-}
-PEERS = {
-    "procrastinate": Side("procrastinate", "postgres", peers.python),
-    "pgqueuer": Side("pgqueuer", "postgres", peers.python),
-}
-SIDES = {**OURS, **PEERS}
+LOOK_S = 0.002
 
 
 class Stage:
-    """One side at work. The last of its processes is the one that is told the numbers."""
+    """One side at work: all its roles at once, or those that are asked for."""
 
-    def __init__(self, side: Side, url: str) -> None:
+    def __init__(self, side: Side, url: str, roles: tuple[str, ...] | None = None) -> None:
         self._side, self._url = side, url
+        self._roles = side.roles if roles is None else roles
+        where = MEMORY if MEMORY.is_dir() else None
+        self._said = TemporaryFile("ab+", buffering=0, dir=where)  # noqa: SIM115
         self._log = TemporaryFile()  # noqa: SIM115
-        self._ear, self._mouth = os.pipe()
-        self._heard = b""
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._read, self._rest = 0, b""
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._answers: list[tuple[str, int, int]] = []
+        self._began: dict[int, int] = {}
+        self.begun: list[int] = []
+        """When handlers began, in nanoseconds, in the order in which they said so."""
 
     def __enter__(self) -> Self:
         try:
-            if self._start("set_up").wait(PATIENCE_S) != 0:
+            if self._spawn("set_up").wait(PATIENCE_S) != 0:
                 self._fail("could not be set up")
-            self._processes = [self._start(role) for role in self._side.roles]
+            for role in self._roles:
+                self.start(role)
         except BaseException:
             self._stop()
             raise
@@ -69,46 +54,83 @@ class Stage:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._stop()
 
+    def start(self, role: str) -> None:
+        self._processes[role] = self._spawn(role)
+
     @property
     def worker(self) -> int:
         """The process id of the worker."""
-        return self._processes[0].pid
+        return (self._processes.get("work") or self._processes["both"]).pid
 
     def pickup_s(self, number: int) -> float:
         """Submit a job, wait until its handler has begun, and answer how long that took."""
-        submitter = self._processes[-1].stdin
+        _, at = self.ask(str(number), SUBMITTED)
+        self._until(lambda: number in self._began)
+        return (self._began[number] - at) / 1e9
+
+    def ask(self, line: str, answer: str | None = None) -> tuple[int, int]:
+        """Tell the submitter a line, and wait for the number and the nanoseconds that it answers."""
+        submitter = (self._processes.get("submit") or self._processes["both"]).stdin
         assert submitter is not None
-        submitter.write(f"{number}\n".encode())
+        self._answers.clear()
+        submitter.write(f"{line}\n".encode())
         submitter.flush()
-        at: dict[str, int] = {}
-        until = time.monotonic() + PATIENCE_S
-        while len(at) < 2:
-            what, of, ns = self._next_line(until).split()
-            if int(of) == number:
-                at[what] = int(ns)
-        return (at[BEGAN] - at[SUBMITTED]) / 1e9
+        self._until(lambda: bool(self._answers))
+        what, number, ns = self._answers.pop()
+        if what != (answer or line.split()[0]):
+            self._fail(f"said {what} when told {line}")
+        return number, ns
 
-    def _next_line(self, until: float) -> str:
-        while b"\n" not in self._heard:
-            if not select.select([self._ear], [], [], max(0.0, until - time.monotonic()))[0]:
+    def until_begun(self, count: int) -> None:
+        """Wait until so many handlers have begun."""
+        self._until(lambda: len(self.begun) >= count)
+
+    def _until(self, true: Callable[[], bool]) -> None:
+        """Listen until something is true, as long as anything is said."""
+        give_up_at = time.monotonic() + PATIENCE_S
+        while not true():
+            if self._listen():
+                give_up_at = time.monotonic() + PATIENCE_S
+                continue
+            if any(process.poll() is not None for process in self._processes.values()):
+                self._fail("ended too soon")
+            if time.monotonic() > give_up_at:
                 self._fail("said nothing for too long")
-            self._heard += os.read(self._ear, 65536)
-        line, self._heard = self._heard.split(b"\n", 1)
-        return line.decode()
+            time.sleep(LOOK_S)
 
-    def _start(self, role: str) -> subprocess.Popen[bytes]:
+    def _listen(self) -> bool:
+        """Take in what was said since the last time; False when nothing was."""
+        heard = os.pread(self._said.fileno(), 1 << 20, self._read)
+        self._read += len(heard)
+        *lines, self._rest = (self._rest + heard).split(b"\n")
+        for line in lines:
+            self._take(line.decode(errors="replace").split())
+        return bool(heard)
+
+    def _take(self, words: list[str]) -> None:
+        match words:
+            case [what, number, ns] if number.lstrip("-").isdigit() and ns.isdigit():
+                if what == BEGAN:
+                    self.begun.append(int(ns))
+                    self._began[int(number)] = int(ns)
+                else:
+                    self._answers.append((what, int(number), int(ns)))
+            case _:
+                pass  # A peer that greets.
+
+    def _spawn(self, role: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [self._side.python(), "-m", f"benchmarks.sides.{self._side.program}", role, self._url],
-            cwd=ROOT, stdin=subprocess.PIPE, stdout=self._mouth, stderr=self._log,
+            [*self._side.command(self._side.program), role, self._url],
+            cwd=ROOT, stdin=subprocess.PIPE, stdout=self._said, stderr=self._log,
         )  # fmt: skip
 
-    def _fail(self, why: str) -> None:
+    def _fail(self, why: str) -> NoReturn:
         self._log.seek(0)
-        raise RuntimeError(f"{self._side.program} {why}\n{self._log.read()[-4000:].decode(errors='replace')}")
+        raise SideFailed(f"{self._side.program} {why}\n{self._log.read()[-4000:].decode(errors='replace')}")
 
     def _stop(self) -> None:
-        # The submitter first: its end must not be an error of a database that is going.
-        for process in reversed(self._processes):
+        # The worker last: the end of a submitter must not be an error of a database that is going.
+        for _, process in sorted(self._processes.items()):
             assert process.stdin is not None
             process.stdin.close()
             try:
@@ -116,6 +138,9 @@ class Stage:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        os.close(self._ear)
-        os.close(self._mouth)
+        self._said.close()
         self._log.close()
+
+
+class SideFailed(RuntimeError):
+    """A side did not do what it was told. The message carries the end of what it wrote to its standard error."""

@@ -1,10 +1,18 @@
 """The programs that are set side by side: each submits jobs or works on them, and says when.
 
 Owns what such a program is told and what it says. It runs as `python -m benchmarks.sides.NAME ROLE URL`, one process
-for each role: `set_up` ends by itself, `submit` and `work` when their input ends. Numbers come in, one on a line.
-A line goes out when a job is submitted (with the time just before the call) and when its handler begins.
+for each role: `set_up` ends by itself, `submit` and `work` when their input ends. Lines come in:
 
-The peers run in an environment without onetray, so nothing here imports it.
+    17           submit the job with this number
+    single 100   submit so many jobs, one after another
+    bulk 1000    submit so many with the program's call for many
+    left         say how many jobs are not done yet
+
+A line goes out for each, with nanoseconds: when the call was made, or for single and bulk how long they took. Another
+goes out when a handler begins. The clock is the machine's, so that two processes can be compared.
+
+The peers run in an environment without onetray, so nothing here imports it. The programs for Node speak the same
+language: see say.mjs.
 """
 
 from __future__ import annotations
@@ -15,14 +23,17 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Generator
+from typing import Any
 
-SUBMITTED, BEGAN = "submitted", "began"
+SUBMITTED, BEGAN, SINGLE, BULK, LEFT = "submitted", "began", "single", "bulk", "left"
+CHUNK = 1_000
+"""How many jobs a call for many is given at a time."""
 
 
 def began(number: int) -> None:
     """What a handler does, all of it."""
-    _say(BEGAN, number, time.time_ns())
+    _say(BEGAN, number, time.monotonic_ns())
 
 
 def leave_with_the_input() -> None:
@@ -35,23 +46,63 @@ def leave_with_the_input() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def submit_each(submit: Callable[[int], object]) -> None:
-    """Submit a job for each number that is read."""
-    for line in iter(sys.stdin.readline, ""):
-        number, at = int(line), time.time_ns()
-        submit(number)
-        _say(SUBMITTED, number, at)
+class Submitter:
+    """A program's calls: for one job, for many, and for how many are left. Some have none for many."""
+
+    def __init__(self, one: Callable[[int], Any], many: Callable[[range], Any] | None, left: Callable[[], Any]) -> None:
+        self._one, self._many, self._left = one, many, left
+
+    def listen(self) -> None:
+        """Do what each line says, until the input ends."""
+        for line in iter(sys.stdin.readline, ""):
+            steps, answer = self._steps(line.split()), None
+            while (answer := _next(steps, answer)) is not _END:
+                pass
+
+    async def listen_async(self) -> None:
+        """The same for a program whose calls are awaited."""
+        loop = asyncio.get_running_loop()
+        while line := await loop.run_in_executor(None, sys.stdin.readline):
+            steps, answer = self._steps(line.split()), None
+            while (call := _next(steps, answer)) is not _END:
+                answer = await call
+
+    def _steps(self, words: list[str]) -> Generator[Any, Any, None]:
+        """The calls that a line asks for, one at a time: whoever drives this gives back what they answer."""
+        start = time.monotonic_ns()
+        match words:
+            case ["single", count]:
+                for number in range(int(count)):
+                    yield self._one(number)
+                _say(SINGLE, int(count), time.monotonic_ns() - start)
+            case ["bulk", count]:
+                for first in range(0, int(count), CHUNK):
+                    yield from self._chunk(range(first, min(first + CHUNK, int(count))))
+                _say(BULK, int(count), time.monotonic_ns() - start)
+            case ["left"]:
+                _say(LEFT, (yield self._left()), time.monotonic_ns())
+            case [number]:
+                yield self._one(int(number))
+                _say(SUBMITTED, int(number), start)
+
+    def _chunk(self, numbers: range) -> Generator[Any, Any, None]:
+        if self._many is not None:
+            yield self._many(numbers)
+        else:
+            for number in numbers:
+                yield self._one(number)
 
 
-async def submit_each_async(submit: Callable[[int], Awaitable[object]]) -> None:
-    """The same for a program on an event loop."""
-    loop = asyncio.get_running_loop()
-    while line := await loop.run_in_executor(None, sys.stdin.readline):
-        number, at = int(line), time.time_ns()
-        await submit(number)
-        _say(SUBMITTED, number, at)
+_END = object()
 
 
-def _say(what: str, number: int, at: int) -> None:
-    # One write, so that the lines of two processes on one pipe stay whole.
-    os.write(1, f"{what} {number} {at}\n".encode())
+def _next(steps: Generator[Any, Any, None], answer: Any) -> Any:
+    try:
+        return steps.send(answer)
+    except StopIteration:
+        return _END
+
+
+def _say(what: str, number: int, ns: int) -> None:
+    # One write, so that the lines of two processes in one file stay whole.
+    os.write(1, f"{what} {number} {ns}\n".encode())

@@ -5,12 +5,13 @@ from __future__ import annotations
 import signal
 import sys
 
-from benchmarks.sides import began, leave_with_the_input, submit_each
+from benchmarks.sides import Submitter, began, leave_with_the_input
 from onetray.app import Onetray
 from onetray.store import open_store
 
 role, url = sys.argv[1:]
 app = Onetray(url)
+CONCURRENCY = 100
 
 
 @app.task
@@ -19,7 +20,16 @@ async def noop(number: int) -> None:
 
 
 def submit() -> None:
-    submit_each(lambda number: noop.submit(number=number))
+    Submitter(
+        lambda number: noop.submit(number=number),
+        lambda numbers: noop.submit_many({"number": number} for number in numbers),
+        left,
+    ).listen()
+
+
+def left() -> int:
+    rows = app.engine.store.read_sql("SELECT count(*) FROM onetray.task WHERE finished_at IS NULL")
+    return int(rows[0][0])
 
 
 def set_up() -> None:
@@ -37,7 +47,7 @@ with app:
         with app.worker():
             submit()
     else:
-        worker = app.worker()
+        worker = app.worker(concurrency=CONCURRENCY)
         signal.signal(signal.SIGTERM, lambda *_: worker.ask_to_stop())
         leave_with_the_input()
         worker.run()

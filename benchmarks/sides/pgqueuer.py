@@ -1,4 +1,4 @@
-"""pgqueuer on asyncpg, with its notifications, connections held open, and uvloop."""
+"""pgqueuer on asyncpg, with its notifications, connections held open, large batches, and uvloop."""
 
 from __future__ import annotations
 
@@ -13,19 +13,25 @@ from pgqueuer.models import Job
 from pgqueuer.qm import QueueManager
 from pgqueuer.queries import Queries
 
-from benchmarks.sides import began, leave_with_the_input, submit_each_async
+from benchmarks.sides import Submitter, began, leave_with_the_input
 
 role, url = sys.argv[1:]
+BATCH = 500
 
 
 async def main() -> None:
     async with asyncpg.create_pool(url, min_size=10, max_size=10) as pool:
-        driver = AsyncpgPoolDriver(pool)
-        queries = Queries(driver)
+        queries = Queries(AsyncpgPoolDriver(pool))
         if role == "set_up":
             await queries.install()
         elif role == "submit":
-            await submit_each_async(lambda number: queries.enqueue("noop", str(number).encode(), 0))
+            await Submitter(
+                lambda number: queries.enqueue("noop", _body(number), 0),
+                lambda numbers: queries.enqueue(
+                    ["noop"] * len(numbers), [_body(number) for number in numbers], [0] * len(numbers)
+                ),
+                lambda: pool.fetchval("SELECT count(*) FROM pgqueuer"),
+            ).listen_async()
         else:
             await work(QueueManager(queries))
 
@@ -37,7 +43,11 @@ async def work(manager: QueueManager) -> None:
 
     signal.signal(signal.SIGTERM, lambda *_: manager.shutdown.set())
     leave_with_the_input()
-    await manager.run(batch_size=10, dequeue_timeout=timedelta(seconds=30))
+    await manager.run(batch_size=BATCH, dequeue_timeout=timedelta(seconds=30))
+
+
+def _body(number: int) -> bytes:
+    return str(number).encode()
 
 
 uvloop.run(main())

@@ -7,10 +7,11 @@ import sys
 import procrastinate
 import uvloop
 
-from benchmarks.sides import began, leave_with_the_input, submit_each_async
+from benchmarks.sides import Submitter, began, leave_with_the_input
 
 role, url = sys.argv[1:]
-app = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=url, min_size=10, max_size=10))
+connector = procrastinate.PsycopgConnector(conninfo=url, min_size=14, max_size=14)
+app = procrastinate.App(connector=connector)
 
 
 @app.task(name="noop")
@@ -18,12 +19,23 @@ async def noop(number: int) -> None:
     began(number)
 
 
+async def left() -> int:
+    row = await connector.execute_query_one_async(
+        "SELECT count(*) AS left FROM procrastinate_jobs WHERE status IN ('todo', 'doing')"
+    )
+    return int(row["left"])
+
+
 async def main() -> None:
     async with app.open_async():
         if role == "set_up":
             await app.schema_manager.apply_schema_async()
         elif role == "submit":
-            await submit_each_async(lambda number: noop.defer_async(number=number))
+            await Submitter(
+                lambda number: noop.defer_async(number=number),
+                lambda numbers: noop.batch_defer_async(*({"number": number} for number in numbers)),
+                left,
+            ).listen_async()
         else:
             leave_with_the_input()
             await app.run_worker_async(concurrency=10, listen_notify=True)

@@ -1,0 +1,63 @@
+"""A private Redis server: on a free port of the loopback interface, with an append-only file, gone afterwards."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from benchmarks.environments import NotInstalled
+
+PATIENCE_S = 10.0
+
+
+@contextmanager
+def redis_server() -> Iterator[tuple[str, int]]:
+    """Its URL and its process id."""
+    program = _program()
+    with tempfile.TemporaryDirectory(prefix="onetray-redis-") as directory:
+        port = _free_port()
+        # Every second: what Redis recommends, and what its peers' guides assume.
+        settings = {"port": port, "bind": "127.0.0.1", "appendonly": "yes", "appendfsync": "everysec", "dir": directory}
+        words = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
+        server = subprocess.Popen([program, *words], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        try:
+            _wait_for(port, server)
+            yield f"redis://127.0.0.1:{port}/0", server.pid
+        finally:
+            server.terminate()
+            server.wait(PATIENCE_S)
+
+
+def _program() -> str:
+    found = shutil.which("redis-server")
+    if not found and os.geteuid() == 0 and shutil.which("apt-get"):
+        subprocess.run(["apt-get", "install", "-qq", "-y", "redis-server"], check=False, capture_output=True)
+        found = shutil.which("redis-server")
+    if not found:
+        raise NotInstalled("it needs redis-server. Install it (e.g. 'apt install redis-server'), then try again")
+    return found
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _wait_for(port: int, server: subprocess.Popen[bytes]) -> None:
+    give_up_at = time.monotonic() + PATIENCE_S
+    while server.poll() is None and time.monotonic() < give_up_at:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            time.sleep(0.02)
+        else:
+            return
+    server.kill()
+    raise NotInstalled("redis-server did not start")

@@ -137,6 +137,13 @@ lock() {
         "$uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
             --custom-compile-command './go lock' "$@" "requirements/$name.in" -o "requirements/$name.txt"
     done
+    if command -v npm >/dev/null; then
+        # Without the addresses: they are those of the registry that this machine uses.
+        (cd requirements/npm && npm install --package-lock-only --omit-lockfile-registry-resolved --ignore-scripts \
+            --silent --no-audit --no-fund)
+    else
+        echo "go: npm is not to be had; requirements/npm stays as it is" >&2
+    fi
 }
 
 if [ $# -eq 0 ]; then

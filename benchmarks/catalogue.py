@@ -37,5 +37,7 @@ BESIDE = {
     **OURS_BESIDE_PEERS,
     **PEERS,
     "huey-sqlite": Side("huey", "sqlite", environments.python, share=0.25),
+    "graphile-worker": Side("graphile_worker", "postgres", environments.node),
+    "pg-boss": Side("pg_boss", "postgres", environments.node),
 }
 """For `./go bench peers`."""

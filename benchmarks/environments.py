@@ -69,7 +69,8 @@ def _install_from_npm() -> None:
     NPM.mkdir(parents=True)
     for name in ("package.json", "package-lock.json"):
         shutil.copy(NPM_LOCK.with_name(name), NPM)
-    _run(["npm", "ci", "--silent", "--ignore-scripts", "--no-audit", "--no-fund"], NPM)
+    # Not `ci`: it refuses a lock that was written where the packages of other platforms could not be had.
+    _run(["npm", "install", "--no-save", "--silent", "--ignore-scripts", "--no-audit", "--no-fund"], NPM)
 
 
 def _run(command: Sequence[str | Path], directory: Path = ROOT) -> None:

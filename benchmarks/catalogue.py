@@ -36,8 +36,14 @@ OURS_BESIDE_PEERS = {"onetray-sqlite": OURS["sqlite"], "onetray-postgres": OURS[
 BESIDE = {
     **OURS_BESIDE_PEERS,
     **PEERS,
+    "dbos": Side("dbos", "postgres", environments.python, share=0.05),
     "huey-sqlite": Side("huey", "sqlite", environments.python, share=0.25),
     "graphile-worker": Side("graphile_worker", "postgres", environments.node),
     "pg-boss": Side("pg_boss", "postgres", environments.node),
+    "huey-redis": Side("huey", "redis", environments.python, share=0.25),
+    "celery": Side("celery", "redis", environments.python, share=0.1),
+    "rq": Side("rq", "redis", environments.python, share=0.05),
+    "taskiq": Side("taskiq", "redis", environments.python, share=0.25),
+    "bullmq": Side("bullmq", "redis", environments.node),
 }
 """For `./go bench peers`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -37,6 +37,8 @@ def python(program: str) -> list[str]:
 
 def node(program: str) -> list[str]:
     """The same with Node."""
+    if not shutil.which("npm") or not shutil.which("node"):
+        raise NotInstalled("it needs Node and npm. Install them (e.g. 'apt install nodejs npm'), then try again")
     _once(NPM, NPM_LOCK, _install_from_npm)
     # Node looks for packages beside the program.
     for source in SIDES.glob("*.mjs"):
@@ -44,11 +46,10 @@ def node(program: str) -> list[str]:
     return ["node", str(NPM / f"{program}.mjs")]
 
 
-def _once(environment: Path, locked: Path, install: object) -> None:
+def _once(environment: Path, locked: Path, install: Callable[[], None]) -> None:
     stamp, wanted = environment / "stamp", sha256(locked.read_bytes()).hexdigest()
     if not stamp.is_file() or stamp.read_text() != wanted:
         click.echo(f"installing peers in {environment.relative_to(ROOT)}", err=True)
-        assert callable(install)
         install()
         # Last: an environment without it is made anew.
         stamp.write_text(wanted)
@@ -63,8 +64,6 @@ def _install_from_pip() -> None:
 
 
 def _install_from_npm() -> None:
-    if not shutil.which("npm") or not shutil.which("node"):
-        raise NotInstalled("it needs Node and npm. Install them (e.g. 'apt install nodejs npm'), then try again")
     shutil.rmtree(NPM, ignore_errors=True)
     NPM.mkdir(parents=True)
     for name in ("package.json", "package-lock.json"):

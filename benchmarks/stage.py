@@ -21,6 +21,8 @@ from benchmarks.sides import BEGAN, SUBMITTED
 ROOT = Path(__file__).parents[1]
 MEMORY = Path("/dev/shm")
 PATIENCE_S = 30.0
+MANY_S = 600.0
+"""How long the submits of many jobs may take: nothing is said before the last."""
 LOOK_S = 0.002
 
 
@@ -75,7 +77,7 @@ class Stage:
         self._answers.clear()
         submitter.write(f"{line}\n".encode())
         submitter.flush()
-        self._until(lambda: bool(self._answers))
+        self._until(lambda: bool(self._answers), MANY_S)
         what, number, ns = self._answers.pop()
         if what != (answer or line.split()[0]):
             self._fail(f"said {what} when told {line}")
@@ -85,12 +87,12 @@ class Stage:
         """Wait until so many handlers have begun."""
         self._until(lambda: len(self.begun) >= count)
 
-    def _until(self, true: Callable[[], bool]) -> None:
+    def _until(self, true: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
         """Listen until something is true, as long as anything is said."""
-        give_up_at = time.monotonic() + PATIENCE_S
+        give_up_at = time.monotonic() + patience_s
         while not true():
             if self._listen():
-                give_up_at = time.monotonic() + PATIENCE_S
+                give_up_at = time.monotonic() + patience_s
                 continue
             if any(process.poll() is not None for process in self._processes.values()):
                 self._fail("ended too soon")

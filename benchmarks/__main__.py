@@ -170,6 +170,8 @@ def peers(
         click.echo(table(result))
     else:
         _show_sides(result, as_json)
+        for name, why in result["missing"].items():
+            click.echo(f"{name} is missing: {why}")
 
 
 def _show_sides(result: dict[str, Any], as_json: bool) -> None:
@@ -181,8 +183,12 @@ def _show_sides(result: dict[str, Any], as_json: bool) -> None:
     headings = list(dict.fromkeys(heading for figures in result[name].values() for heading in figures))
     click.echo(f"{'':>20}" + "".join(f"{h:>18}" for h in headings))
     for side, figures in result[name].items():
-        click.echo(f"{side:>20}" + "".join(f"{figures.get(h, '') or '':>18}" for h in headings))
+        click.echo(f"{side:>20}" + "".join(f"{_cell(figures.get(h)):>18}" for h in headings))
     click.echo("\n" + "\n".join(f"{k}: {v}" for k, v in machine.items()))
+
+
+def _cell(value: float | None) -> str:
+    return "" if value is None else str(value)
 
 
 def _show(result: dict[str, Any], as_json: bool) -> None:

@@ -58,7 +58,7 @@ def _once(environment: Path, locked: Path, install: Callable[[], None]) -> None:
 def _install_from_pip() -> None:
     uv = shutil.which("uv")
     made = PIP / "bin/python"
-    install = [uv, "pip", "install", "--python", made] if uv else [made, "-m", "pip", "install"]
+    install: list[str | Path] = [uv, "pip", "install", "--python", made] if uv else [made, "-m", "pip", "install"]
     _run([sys.executable, "-m", "venv", "--clear", *(["--without-pip"] if uv else []), PIP])
     _run([*install, "--quiet", "--require-hashes", "-r", PIP_LOCK])
 

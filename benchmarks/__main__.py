@@ -157,13 +157,14 @@ def peers(
     """Submits, a drain, pickups, CPU time, memory and bytes of onetray and of its peers."""
     from benchmarks.peers import peers as measure
     from benchmarks.peers import table
+    from benchmarks.redis_server import redis_version
 
     if quick:
         jobs, submits, rounds = 200, 3, 1
     names = tuple(dict.fromkeys(names))
     with Host(tuple({BESIDE[name].store for name in names})) as host:
         result = measure(host, names, jobs, submits, rounds, lambda text: click.echo(text, err=True))
-        result |= {"jobs": jobs, "rounds": rounds, "machine": host.machine()}
+        result |= {"jobs": jobs, "rounds": rounds, "machine": {**host.machine(), "redis": redis_version()}}
     if as_json:
         click.echo(json.dumps(result))
     elif markdown:

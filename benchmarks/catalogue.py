@@ -41,8 +41,8 @@ BESIDE = {
     "graphile-worker": Side("graphile_worker", "postgres", environments.node),
     "pg-boss": Side("pg_boss", "postgres", environments.node),
     "huey-redis": Side("huey", "redis", environments.python, share=0.25),
-    "celery": Side("celery", "redis", environments.python, share=0.1),
-    "rq": Side("rq", "redis", environments.python, share=0.05),
+    "celery": Side("celery", "redis", environments.python, share=0.05),
+    "rq": Side("rq", "redis", environments.python, share=0.02),
     "taskiq": Side("taskiq", "redis", environments.python, share=0.25),
     "bullmq": Side("bullmq", "redis", environments.node),
 }

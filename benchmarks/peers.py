@@ -58,7 +58,7 @@ def peers(
 
 def _round(host: Host, side: Side, jobs: int, submits: int, chance: random.Random) -> tuple[Figures, list[float]]:
     many = max(10, int(jobs * side.share))
-    singles = max(5, many // 20)
+    singles = max(5, many // 40)
     total = WARM_UP + singles + many
     with host.database(side.store) as url:
         with Stage(side, url, roles=("submit",)) as stage:

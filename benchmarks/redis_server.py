@@ -11,6 +11,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import click
+
 from benchmarks.environments import NotInstalled
 
 PATIENCE_S = 10.0
@@ -34,9 +36,18 @@ def redis_server() -> Iterator[tuple[str, int]]:
             server.wait(PATIENCE_S)
 
 
+def redis_version() -> str | None:
+    """The version of the program, where there is one."""
+    if not (program := shutil.which("redis-server")):
+        return None
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
+    return next((word.removeprefix("v=") for word in said.split() if word.startswith("v=")), None)
+
+
 def _program() -> str:
     found = shutil.which("redis-server")
     if not found and os.geteuid() == 0 and shutil.which("apt-get"):
+        click.echo("installing redis-server with apt-get", err=True)
         subprocess.run(["apt-get", "install", "-qq", "-y", "redis-server"], check=False, capture_output=True)
         found = shutil.which("redis-server")
     if not found:

@@ -11,7 +11,7 @@ from onetray.store import open_store
 
 role, url = sys.argv[1:]
 app = Onetray(url)
-CONCURRENCY = 100
+CONCURRENCY = 500
 
 
 @app.task

@@ -16,7 +16,7 @@ from benchmarks.catalogue import BESIDE, OURS_BESIDE_PEERS, Side
 from benchmarks.core import must_be_done, open_engine
 from benchmarks.environments import NotInstalled
 from benchmarks.host import Host, cpu_s, rss_mib, settle, size_of
-from benchmarks.sides import BULK, LEFT, SINGLE
+from benchmarks.sides import BULK, SINGLE
 from benchmarks.stage import SideFailed, Stage
 
 GAP_S = (0.05, 0.15)
@@ -86,11 +86,10 @@ def _drain(host: Host, store: str, stage: Stage, total: int) -> Figures:
     stage.until_begun(1)
     worker, server = cpu_s(stage.worker), host.server_cpu_s(store)
     stage.until_begun(total)
-    while (answer := stage.ask(LEFT))[0]:
-        time.sleep(0.002)
+    end = stage.until_none_left()
     worker, server = cpu_s(stage.worker) - worker, host.server_cpu_s(store) - server
     return {
-        "drain": total / (answer[1] - min(stage.begun)) * 1e9,
+        "drain": total / (end - min(stage.begun)) * 1e9,
         "cpu_s_per_10k": worker / total * 10_000,
         "db_cpu_s_per_10k": None if store == "sqlite" else server / total * 10_000,
         "rss_mib": rss_mib(stage.worker),

@@ -6,34 +6,58 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import click
 
-from benchmarks.environments import NotInstalled
+from benchmarks.environments import ROOT, NotInstalled
 
 PATIENCE_S = 10.0
+WATCHDOG = ROOT / "tests/support/watchdog.py"
 
 
 @contextmanager
 def redis_server() -> Iterator[tuple[str, int]]:
     """Its URL and its process id."""
-    program = _program()
-    with tempfile.TemporaryDirectory(prefix="onetray-redis-") as directory:
-        port = _free_port()
-        # Every second: what Redis recommends, and what its peers' guides assume.
+    program, port = _program(), _free_port()
+    with _guarded_directory() as (directory, guard):
+        # Every second: Redis's default, and what the guides of those who use it assume.
         settings = {"port": port, "bind": "127.0.0.1", "appendonly": "yes", "appendfsync": "everysec", "dir": directory}
         words = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
         server = subprocess.Popen([program, *words], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        guard(server.pid)
         try:
             _wait_for(port, server)
             yield f"redis://127.0.0.1:{port}/0", server.pid
         finally:
-            server.terminate()
-            server.wait(PATIENCE_S)
+            server.kill()
+            server.wait()
+            guard(0)
+
+
+@contextmanager
+def _guarded_directory() -> Iterator[tuple[str, Callable[[int], None]]]:
+    """A directory, and a call to say which process works in it. Both go with this process, even when it is killed."""
+    directory = tempfile.mkdtemp(prefix="onetray-redis-")
+    watchdog = subprocess.Popen(
+        [sys.executable, "-I", "-S", WATCHDOG, directory], cwd="/", stdin=subprocess.PIPE, start_new_session=True
+    )
+    assert watchdog.stdin is not None
+
+    def guard(process: int) -> None:
+        assert watchdog.stdin is not None
+        watchdog.stdin.write(b"%d\n" % process)
+        watchdog.stdin.flush()
+
+    try:
+        yield directory, guard
+    finally:
+        watchdog.stdin.close()
+        watchdog.wait()
 
 
 def redis_version() -> str | None:
@@ -70,5 +94,4 @@ def _wait_for(port: int, server: subprocess.Popen[bytes]) -> None:
             time.sleep(0.02)
         else:
             return
-    server.kill()
     raise NotInstalled("redis-server did not start")

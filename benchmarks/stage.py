@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import NoReturn, Self
 
 from benchmarks.catalogue import Side
-from benchmarks.sides import BEGAN, SUBMITTED
+from benchmarks.sides import BEGAN, LEFT, SUBMITTED
 
 ROOT = Path(__file__).parents[1]
 MEMORY = Path("/dev/shm")
@@ -44,8 +44,7 @@ class Stage:
 
     def __enter__(self) -> Self:
         try:
-            if self._spawn("set_up").wait(PATIENCE_S) != 0:
-                self._fail("could not be set up")
+            self._set_up()
             for role in self._roles:
                 self.start(role)
         except BaseException:
@@ -55,6 +54,16 @@ class Stage:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._stop()
+
+    def _set_up(self) -> None:
+        process = self._spawn("set_up")
+        try:
+            code = process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            code = process.wait()
+        if code != 0:
+            self._fail("could not be set up")
 
     def start(self, role: str) -> None:
         self._processes[role] = self._spawn(role)
@@ -86,6 +95,15 @@ class Stage:
     def until_begun(self, count: int) -> None:
         """Wait until so many handlers have begun."""
         self._until(lambda: len(self.begun) >= count)
+
+    def until_none_left(self) -> int:
+        """Wait until the submitter finds no job that is not done, and answer when that was, in nanoseconds."""
+        give_up_at = time.monotonic() + PATIENCE_S
+        while (answer := self.ask(LEFT))[0]:
+            if time.monotonic() > give_up_at:
+                self._fail(f"did not finish {answer[0]} jobs that had begun")
+            time.sleep(LOOK_S)
+        return answer[1]
 
     def _until(self, true: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
         """Listen until something is true, as long as anything is said."""

@@ -32,7 +32,7 @@ MARKS = {
     "touch_flows": "task.priority_set",
 }
 """The events by which a rival is seen to have done something."""
-ONE, COMMITTER = EngineConfig(committers=1), "onetray-committer-0"
+ONE = EngineConfig(committers=1)
 
 
 @pytest.mark.parametrize(
@@ -75,12 +75,12 @@ def test_rivals_for_the_same_flows_never_deadlock(rivals: tuple[str, ...], pg_ur
 
 
 @contextmanager
-def stop_once_at(point: str, thread: str, act: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let something happen while the named thread stands at the point for the first time."""
-    left = [1]
+def stop_once_at(point: str, act: object, monkeypatch: pytest.MonkeyPatch, thread: str | None = None) -> Iterator[None]:
+    """Let something happen while a thread is first at the point: the named one, or this one, whose calls are alone."""
+    left, name_of_thread = [1], thread or threading.current_thread().name
 
     def hook(name: str) -> None:
-        if name == point and threading.current_thread().name == thread and left[0]:
+        if name == point and threading.current_thread().name == name_of_thread and left[0]:
             left[0] = 0
             act()  # type: ignore[operator]
 
@@ -124,7 +124,7 @@ def test_a_janitor_with_several_kinds_of_due_work_locks_all_its_tasks_in_order(
             batch.append(started("batch", engine.run, both))
             fleet.wait_until(lambda: somebody_waits(pg_url))
 
-        with stop_once_at("locked", "janitor", rush_in, monkeypatch):
+        with stop_once_at("locked", rush_in, monkeypatch, "janitor"):
             started("janitor", engine.do_due).join(30)
             batch[0].join(30)
         assert engine.task(older.id).state == "cancelled"
@@ -149,7 +149,7 @@ def test_a_beat_and_a_janitor_that_meet_at_the_expiry_do_not_deadlock(
             # It waits for the task, or sees that it cannot have it.
             fleet.wait_until(lambda: somebody_waits(pg_url) or not swept[0].is_alive())
 
-        with stop_once_at("locked", COMMITTER, sweep, monkeypatch):
+        with stop_once_at("locked", sweep, monkeypatch):
             beaten = engine.beat(a, lease_s=20)
             swept[0].join(30)
         assert beaten.lease_expires_at == clock.now() + 20_000_000
@@ -223,7 +223,7 @@ def test_a_report_that_waited_for_a_beat_sees_the_renewed_lease(pg_url: str, mon
             report.append(started("report", other.succeed, a))
             fleet.wait_until(lambda: somebody_waits(pg_url))
 
-        with stop_once_at("committing", COMMITTER, speak, monkeypatch):
+        with stop_once_at("committing", speak, monkeypatch):
             engine.beat(a)
         report[0].join(30)
         assert engine.task(a.id).state == "succeeded"
@@ -243,7 +243,7 @@ def test_a_dead_letter_that_waited_for_a_claim_names_the_lease_of_that_claim(
             bury.append(started("bury", other.dead_letter, id_, "policy_violation"))
             fleet.wait_until(lambda: somebody_waits(pg_url))
 
-        with stop_once_at("committing", COMMITTER, set_aside, monkeypatch):
+        with stop_once_at("committing", set_aside, monkeypatch):
             (a,) = engine.claim(worker="w")
         bury[0].join(30)
         (letter,) = engine.dead_letters()
@@ -265,7 +265,7 @@ def test_a_janitor_that_waited_for_a_reschedule_leaves_the_task_to_its_new_due_r
             swept.append(started("sweep", sweeper.do_due))
             fleet.wait_until(lambda: somebody_waits(pg_url))
 
-        with stop_once_at("committing", COMMITTER, sweep, monkeypatch):
+        with stop_once_at("committing", sweep, monkeypatch):
             engine.reschedule(id_, delay_s=7)
         swept[0].join(30)
         must_verify(engine)
@@ -300,7 +300,7 @@ def test_a_resume_and_a_janitor_that_want_the_same_due_row_do_not_deadlock(
             swept.append(started("sweep", sweeper.do_due))
             fleet.wait_until(lambda: somebody_waits(pg_url))
 
-        with stop_once_at("flows_locked", COMMITTER, sweep, monkeypatch):
+        with stop_once_at("flows_locked", sweep, monkeypatch):
             engine.resume_flow(flow)
             swept[0].join(30)
         assert len(sweeper.claim(worker="w")) == 1
@@ -321,7 +321,7 @@ def test_a_claim_that_a_cancel_of_the_flow_waited_for_comes_before_it_in_the_log
             cancel.append(started("cancel", lambda: other.cancel_flow(flow.id, hard=True)))
             fleet.wait_until(lambda: somebody_waits(pg_url))
 
-        with stop_once_at("moving", COMMITTER, interfere, monkeypatch):
+        with stop_once_at("moving", interfere, monkeypatch):
             engine.claim(worker="w")
         cancel[0].join(30)
         assert engine.flow(flow.id).state == "cancelled"

@@ -156,6 +156,9 @@ class Report(TaskCommand):
     trace: str | None = None
     flow: int | None = None
     """The key of the task's flow as its claim told it, 0 for none; None when it is not known."""
+    lease: int = 0
+    version: int = 0
+    """As the claim told them. With both a success is written without a look at the task first."""
 
     def check(self, limits: Limits) -> None:
         TaskCommand.check(self, limits)
@@ -163,6 +166,10 @@ class Report(TaskCommand):
             raise InvalidInput("flow must be the number from the claim", field="flow")
         if self.fence is not None and (type(self.fence) is not int or not 0 < self.fence <= _INT32):
             raise InvalidInput("fence must be the number from the claim", field="fence")
+        if type(self.lease) is not int or not 0 <= self.lease < 2**63:
+            raise InvalidInput("lease must be the number from the claim", field="lease")
+        if type(self.version) is not int or not 0 <= self.version <= _INT32:
+            raise InvalidInput("version must be the number from the claim", field="version")
         if self.worker is not None:
             text(self.worker, "worker", limits.name_chars)
         if self.trace is not None:
@@ -171,7 +178,10 @@ class Report(TaskCommand):
 
 def ticket(a: Assignment) -> dict[str, Any]:
     """The fields by which a report names what was claimed."""
-    return {"task": a.key, "fence": a.fence, "worker": a.worker, "namespace": a.namespace, "flow": a.flow}
+    return {
+        "task": a.key, "fence": a.fence, "worker": a.worker, "namespace": a.namespace, "flow": a.flow,
+        "lease": a.lease, "version": a.version,
+    }  # fmt: skip
 
 
 @dataclass(slots=True, kw_only=True)
@@ -187,11 +197,15 @@ class Succeed(Report):
     """How long ago the handler began: dates the start that is recorded together with the outcome."""
     more: More | None = None
     """What a member of a flow says besides its result."""
+    started: bool = False
+    """Whether its start was reported before, and accepted."""
     result_json: str | None = None
 
     def check(self, limits: Limits) -> None:
         Report.check(self, limits)
         self.result_json = optional_json(self.result, "result", limits.result_bytes)
+        if type(self.started) is not bool:
+            raise InvalidInput("started must be true or false", field="started")
         if self.more is not None:
             check_more(self.more, limits)
         if self.ran_s:

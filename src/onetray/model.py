@@ -299,6 +299,8 @@ class Assignment:
     state: str = "assigned"
     flow: int = 0
     """The key of its flow; 0 for a single task."""
+    version: int = 0
+    """What the claim made of its version, if a success can be written without a look at it; else 0."""
 
     @property
     def payload(self) -> Any:

@@ -36,7 +36,15 @@ from tests.contract.bad_values import (
 from tests.support.tasks import UNKNOWN_ID, in_state, written
 
 OF_TASKS: dict[str, tuple[Any, ...]] = {"task": TASK, "namespace": TEXT}
-OF_REPORTS = {**OF_TASKS, "fence": (*WHOLE, 0, -1, 2**31), "worker": TEXT, "trace": TRACE, "flow": (*WHOLE, -1, 2**63)}
+OF_REPORTS = {
+    **OF_TASKS,
+    "fence": (*WHOLE, 0, -1, 2**31),
+    "worker": TEXT,
+    "trace": TRACE,
+    "flow": (*WHOLE, -1, 2**63),
+    "lease": (None, *WHOLE, -1, 2**63),
+    "version": (None, *WHOLE, -1, 2**31),
+}
 OF_CONTROLS = {**OF_TASKS, "actor_name": TEXT, "cause": TEXT, "trace": TRACE}
 OF_SYSTEM = {**OF_CONTROLS, "fence": (*WHOLE, 0, -1, 2**31)}
 
@@ -71,7 +79,7 @@ FIELDS: dict[str, dict[str, tuple[Any, ...]]] = {
     },
     "start": OF_REPORTS,
     "beat": {**OF_REPORTS, "lease_s": (*SECONDS, 0)},
-    "succeed": {**OF_REPORTS, "result": JSON, "ran_s": SECONDS, "more": MORE_VALUES},
+    "succeed": {**OF_REPORTS, "result": JSON, "ran_s": SECONDS, "more": MORE_VALUES, "started": (None, *SWITCH)},
     "fail": {
         **OF_REPORTS,
         "message": (None, *WORDS),

@@ -18,6 +18,7 @@ from onetray.engine.scope import Scope
 from onetray.lifecycle import ASSIGNED, HELD, TASK
 from onetray.machine import WORKER
 from onetray.model import Assignment, Policy, Verdict
+from onetray.store.base import Rows
 
 
 def claim(scope: Scope, work: list[tuple[int, Claim]]) -> None:
@@ -26,26 +27,31 @@ def claim(scope: Scope, work: list[tuple[int, Claim]]) -> None:
 
 
 def _claim(scope: Scope, command: Claim) -> list[Assignment]:
-    names = scope.tx.names
+    tx, names = scope.tx, scope.tx.names
     ns = names.namespace(command.namespace)
     queue = names.queue(ns, command.queue) if ns is not None else None
     if ns is None or queue is None:
         return []
+    before: Rows = []
     if command.request_key is not None:
-        again = _claimed_before(scope, command, ns)
-        if again is not None:
-            return again
+        tx.lock_request(ns, command.worker, command.request_key)
+        before = tx.ask("leases_of_request", ns=ns, worker=command.worker, request_key=command.request_key)
     kinds = None
     if command.kinds is not None:
         kinds = [k for k in (names.kind(ns, name) for name in command.kinds) if k is not None]
         if not kinds:
             return []
-    picked = scope.tx.pick(queue, kinds, command.limit) or pick_past_breakers(scope.tx, ns, queue, kinds, command.limit)
+    picked = tx.pick(queue, kinds, command.limit)
+    again = _claimed_before(scope, command, before) if before else None
+    if again is not None:
+        # What was picked is only locked, and free again in a moment.
+        return again
+    picked = picked or pick_past_breakers(tx, ns, queue, kinds, command.limit)
     return _assign(scope, command, ns, queue, picked) if picked else []
 
 
 def _assign(scope: Scope, command: Claim, ns: int, queue: int, picked: list[tuple[Any, ...]]) -> list[Assignment]:
-    tx, names, now, n = scope.tx, scope.tx.names, scope.tx.now, len(picked)
+    tx, names, now = scope.tx, scope.tx.names, scope.tx.now
     policies = {key: names.policy(key) for key in {r[4] for r in picked}}
     length_of = {key: _lease_us(command, policy) for key, policy in policies.items()}
     lengths = sorted(set(length_of.values()))
@@ -57,7 +63,8 @@ def _assign(scope: Scope, command: Claim, ns: int, queue: int, picked: list[tupl
         "request_key": [command.request_key] * len(leases), "part": list(range(len(leases))),
         "tasks": [_listed(lease, keys, lease_of) for lease in leases.values()],
     })  # fmt: skip
-    tx.batch("delete_ready", {"queue": [queue] * n, "rank": [r[0] for r in picked], "key": keys})
+    # Given once, the queue would lead PostgreSQL to read all of it.
+    tx.batch("delete_ready", {"queue": [queue] * len(keys), "rank": [r[0] for r in picked], "key": keys})
     tx.move((TASK.claim,), {
         "key": keys, "version": once([r[5] for r in picked]), "worker": command.worker,
         "lease": lease_of if len(leases) > 1 else lease_of[0], "at": now, "actor": actor(WORKER, command.worker),
@@ -65,13 +72,16 @@ def _assign(scope: Scope, command: Claim, ns: int, queue: int, picked: list[tupl
     })  # fmt: skip
     points.hit("claimed")
     kinds = {key: names.kind_name(key) for key in {r[3] for r in picked}}
+    # A success of the others has to be told to their flow, or to the breaker of their kind.
+    plain = {key for key, policy in policies.items() if policy.breaker_failures is None}
     return [
         Assignment(
             key, id_, kinds[kind], command.queue, command.namespace, command.worker, fence, attempts + 1, lease,
             now + length_of[policy], payload, input_, correlation or id_, trace, policies[policy],
             length_of[policy] / SECOND, ASSIGNED, 0 if job == key else job,
+            version + 1 if job == key and policy in plain else 0,
         )
-        for (_, key, id_, kind, policy, _, fence, attempts, payload, input_, correlation, trace, job, *_), lease
+        for (_, key, id_, kind, policy, version, fence, attempts, payload, input_, correlation, trace, job, *_), lease
         in zip(picked, lease_of, strict=True)
     ]  # fmt: skip
 
@@ -85,16 +95,13 @@ def _lease_us(command: Claim, policy: Policy) -> int:
     return policy.lease_us if command.lease_s is None else int(command.lease_s * SECOND)
 
 
-def _claimed_before(scope: Scope, command: Claim, ns: int) -> list[Assignment] | None:
+def _claimed_before(scope: Scope, command: Claim, found: Rows) -> list[Assignment] | None:
     """What is left of the same claim, for a worker that asks again with its request key; None for a new key."""
     tx, names = scope.tx, scope.tx.names
-    tx.lock_request(ns, command.worker, str(command.request_key))
-    found = tx.query("leases_of_request", ns=ns, worker=command.worker, request_key=command.request_key)
     until = {key: expires_at for key, _, expires_at, _ in found if expires_at >= tx.now}
     if not until:
         # The janitor has yet to take these back; their key is free for a new claim.
-        if found:
-            tx.query("forget_requests", keys=[key for key, *_ in found])
+        tx.query("forget_requests", keys=[key for key, *_ in found])
         return None
     lengths = {key: length for key, *_, length in found}
     keys = [k for key, tasks, *_ in found if key in until for k in orjson.loads(tasks)]

@@ -62,12 +62,20 @@ class Tx(Protocol):
 
     def query(self, name: str, /, **params: Any) -> Rows: ...
 
+    def ask(self, name: str, /, **params: Any) -> Rows:
+        """As query, but the rows need not be there before the next query is answered: it saves a round trip."""
+        ...
+
     def batch(self, name: str, columns: Columns, /, **params: Any) -> Rows:
         """Run a statement for all rows of a batch, given as columns."""
         ...
 
-    def move(self, hops: tuple[Transition, ...], columns: Columns) -> None:
-        """Change the state of these tasks, stages or flows, and write one event for each hop. The only way to do so."""
+    def move(self, hops: tuple[Transition, ...], columns: Columns, held: bool = False) -> None:
+        """Change the state of these tasks, stages or flows, and write one event for each hop. The only way to do so.
+
+        All of them, or GuardFailed. When `held`, they were not locked before: the guard also asks whether the worker
+        holds them, under the lease that it says, and whether they are in no flow.
+        """
         ...
 
     def lock(self, keys: list[int]) -> list[Row]:

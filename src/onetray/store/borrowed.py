@@ -22,7 +22,7 @@ from psycopg.rows import tuple_row
 from onetray.errors import GuardFailed, InvalidInput, StoreError, Unavailable
 from onetray.store.base import Columns, Rows
 from onetray.store.listen import CHANNEL
-from onetray.store.postgres_tx import CLOCK, PostgresTx
+from onetray.store.postgres_tx import CLOCK, TOO_FEW, PostgresTx, Query
 
 if TYPE_CHECKING:
     from onetray.commands import Command
@@ -132,6 +132,8 @@ class Borrowed:
                 raise
             self._lent.run("RELEASE SAVEPOINT onetray")
         except psycopg.Error as e:
+            if isinstance(e, psycopg.errors.DivisionByZero):
+                raise GuardFailed(TOO_FEW) from e
             if self._lent.connection.closed:
                 raise Unavailable(f"your connection broke, and your transaction with it: {e}") from e
             if e.sqlstate == _NOT_ALLOWED:
@@ -155,17 +157,15 @@ class BorrowedTx(PostgresTx):
         self.batch("insert_ready", ready)
         self.batch("insert_event", events)
 
-    def _send(self, last: tuple[str, dict[str, Any], int | None] | None = None, returns: bool = True) -> Rows:
+    def _send(self, last: Query | None = None, returns: bool = True) -> Rows:
         if self.xid is None:
             ((self.xid, self._now),) = self._lent.run(_NUMBER, {"now": self._given})
         todo, self._pending = self._pending, []
         if last is not None:
             todo.append(last)
         rows: Rows = []
-        for sql, params, expected in todo:
+        for sql, params in todo:
             rows = self._lent.run(sql, params)
-            if expected is not None and rows[0][0] != expected:
-                raise GuardFailed(f"moved {rows[0][0]} of {expected}: {sql[:60]}")
         return rows if last is not None and returns else []
 
     def flush(self) -> None:

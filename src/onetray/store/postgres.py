@@ -15,10 +15,10 @@ from typing import Any
 
 from onetray import points
 from onetray.clock import Clock
-from onetray.errors import MissingExtra, OutcomeUnknown, StoreError, Unavailable
+from onetray.errors import GuardFailed, MissingExtra, OutcomeUnknown, StoreError, Unavailable
 from onetray.store.barrier import Barrier
 from onetray.store.base import Rows, Store
-from onetray.store.postgres_tx import CLOCK, LowWater, PostgresTx, bound
+from onetray.store.postgres_tx import CLOCK, TOO_FEW, LowWater, PostgresTx, bound
 from onetray.store.sqltext import PARAM, POSTGRES, migration, migrations
 from onetray.store.witness import Witness, took_effect
 
@@ -117,6 +117,7 @@ class PostgresStore(Store):
                     # A server that crashed may hand the numbers of the stock out again.
                     self.lease_keys.clear()
                     raise Unavailable(f"the connection to PostgreSQL broke: {e}") from e
+                _say_what_is_meant(e)
                 raise
             finally:
                 self._local.tx = None
@@ -124,11 +125,15 @@ class PostgresStore(Store):
                 return
             points.hit("committing")
             try:
-                connection.execute("COMMIT")
+                tx.commit()
                 committed = True
-            except psycopg.OperationalError as e:
-                if not _lost(connection, e):
+            except psycopg.Error as e:
+                if _refused(e):
+                    _roll_back(connection)
+                    _say_what_is_meant(e)
                     raise
+                # Whatever it is that cannot be read or sent: the COMMIT may have got through.
+                connection.close()
                 self.lease_keys.clear()
                 committed = False
         if not committed and not self._took_effect(tx.xid, tx.witness):
@@ -263,6 +268,17 @@ def _roll_back(connection: Connection[Any]) -> None:
     # not to the server. This way psycopg forgets them.
     with suppress(psycopg.Error):
         connection.rollback()
+
+
+def _say_what_is_meant(e: BaseException) -> None:
+    """Raise what an error of the database stands for, where it has a name of its own."""
+    if isinstance(e, psycopg.errors.DivisionByZero):
+        raise GuardFailed(TOO_FEW) from e
+
+
+def _refused(e: psycopg.Error) -> bool:
+    """Whether the server has refused a statement, and with it all that was sent after it, a COMMIT too."""
+    return e.sqlstate is not None and e.sqlstate not in _AWAY
 
 
 def _lost(connection: Connection[Any], error: BaseException) -> bool:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from onetray import points
-from onetray.errors import GuardFailed
 from onetray.flowmodel import FlowRow
 from onetray.machine import Transition
 from onetray.model import Row
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 COPY_FROM = 50
 """From this many tasks on COPY is faster than an INSERT of arrays."""
 LEASES_AT_ONCE = 100
+TOO_FEW = "fewer rows changed than were decided about; all of it was rolled back"
 CLOCK = WORDS[POSTGRES]["clock"].replace(":now", "%(now)s")
 # Every statement of a transaction finds its rows through an index. Without statistics, or with old ones, the planner
 # may prefer to read a whole table, or to sort all that is claimable.
@@ -38,6 +38,7 @@ _BY_INDEX = ", ".join(
 _PLANNED_ONCE = "set_config('plan_cache_mode', 'force_generic_plan', true)"
 _BEGIN = f"SELECT pg_current_xact_id()::text, {CLOCK}, {_BY_INDEX}, {_PLANNED_ONCE}"
 _START = -(2**31), 0
+Query = tuple[str, dict[str, Any]]
 
 
 @dataclass(slots=True)
@@ -72,7 +73,8 @@ class PostgresTx:
         self._book = store.book
         self.names: Names = store.names
         self._given = store.clock.now() if store.clock else None
-        self._pending: list[tuple[str, dict[str, Any], int | None]] = [("BEGIN", {}, None)]
+        self._pending: list[Query] = [("BEGIN", {})]
+        self._asked: list[tuple[int, Rows]] = []
         self._entered: list[Columns] = []
         self._opened = False
         self._now: int | None = None
@@ -92,7 +94,15 @@ class PostgresTx:
         self.rings |= name in RINGS
         self._opened |= name == "open_ready"
         params.setdefault("now", self._given)
-        return self._send((statement.sql, bound(statement, params), None), returns=statement.returns)
+        return self._send((statement.sql, bound(statement, params)), returns=statement.returns)
+
+    def ask(self, name: str, /, **params: Any) -> Rows:
+        statement = self._book.statements[name]
+        params.setdefault("now", self._given)
+        answer: Rows = []
+        self._asked.append((len(self._pending), answer))
+        self._pending.append((statement.sql, bound(statement, params)))
+        return answer
 
     def batch(self, name: str, columns: Columns, /, **params: Any) -> Rows:
         statement = self._book.statement(name, columns)
@@ -102,16 +112,17 @@ class PostgresTx:
             self._entered.append(columns)
         given = bound(statement, {"now": self._given, **columns, **params})
         if statement.returns:
-            return self._send((statement.sql, given, None))
-        self._pending.append((statement.sql, given, None))
+            return self._send((statement.sql, given))
+        self._pending.append((statement.sql, given))
         return []
 
-    def move(self, hops: tuple[Transition, ...], columns: Columns) -> None:
-        move = self._book.move(hops, columns)
+    def move(self, hops: tuple[Transition, ...], columns: Columns, held: bool = False) -> None:
+        move = self._book.move(hops, columns, held)
         self.rings = True
         points.hit("moving")
         self.witness = self.witness or of_move(columns)
-        self._pending.append((move.update.sql, bound(move.update, columns), len(columns["key"])))
+        given = bound(move.update, columns)
+        self._pending.append((move.update.sql, {**given, "expected": len(columns["key"])}))
         if points.hook is not None:
             self._send()
         points.hit("updated")
@@ -204,7 +215,7 @@ class PostgresTx:
         # Until the end of the transaction, so that it is no state of the session. Sent with the query that follows,
         # which still takes its snapshot after the lock is held.
         sql = "SELECT pg_advisory_xact_lock(hashtextextended(%(request)s, %(ns)s))"
-        self._pending.append((sql, {"request": f"onetray {worker} {request_key}", "ns": ns}, None))
+        self._pending.append((sql, {"request": f"onetray {worker} {request_key}", "ns": ns}))
 
     def insert_tasks(self, tasks: Columns, ready: Columns, events: Columns) -> None:
         self.witness = self.witness or of_submit(tasks)
@@ -245,19 +256,19 @@ class PostgresTx:
 
     def _next(self, sequence: str, count: int) -> list[int]:
         sql = "SELECT nextval(%(sequence)s) FROM generate_series(1, %(count)s)"
-        return [k for (k,) in self._send((sql, {"sequence": sequence, "count": count}, None))]
+        return [k for (k,) in self._send((sql, {"sequence": sequence, "count": count}))]
 
     def fetch(self, sql: str, params: dict[str, Any]) -> Rows:
-        return self._send((sql, params, None))
+        return self._send((sql, params))
 
-    def _send(self, last: tuple[str, dict[str, Any], int | None] | None = None, returns: bool = True) -> Rows:
-        """Send what is pending, and one more, in one round trip; check that every move moved what it should."""
+    def _send(self, last: Query | None = None, returns: bool = True) -> Rows:
+        """Send what is pending, and one more, in one round trip. A move that moves too few fails there."""
         begins = self.xid is None
-        todo = self._pending
-        self._pending = []
+        todo, asked = self._pending, self._asked
+        self._pending, self._asked = [], []
         if begins:
             # The number comes before the first nextval of an event id: the feed's barrier relies on it.
-            todo.insert(1, (_BEGIN, {"now": self._given}, None))
+            todo.insert(1, (_BEGIN, {"now": self._given}))
         if last is not None:
             todo.append(last)
         if not todo:
@@ -266,15 +277,12 @@ class PostgresTx:
             cursors = [self._connection.execute(todo[0][0], todo[0][1])]
         else:
             with self._connection.pipeline():
-                cursors = [self._connection.execute(sql, params) for sql, params, _ in todo]
+                cursors = [self._connection.execute(sql, params) for sql, params in todo]
         if begins:
             self.xid, self._now, *_ = cursors[1].fetchall()[0]
             points.hit("begun")
-        for (sql, _, expected), cursor in zip(todo, cursors, strict=True):
-            if expected is not None:
-                moved = cursor.fetchall()[0][0]
-                if moved != expected:
-                    raise GuardFailed(f"moved {moved} of {expected}: {sql[:60]}")
+        for place, answer in asked:
+            answer += cursors[place + begins].fetchall()
         return cursors[-1].fetchall() if last is not None and returns else []
 
     def lower_marks(self) -> None:
@@ -290,8 +298,17 @@ class PostgresTx:
                     low.reset()
 
     def flush(self) -> None:
-        if self.xid is not None or len(self._pending) > 1:
+        """Send what is pending, if it has to be sent before the COMMIT rather than with it."""
+        begun = self.xid is not None
+        if begun and points.hook is None:
+            return
+        if begun or len(self._pending) > 1:
             self._send()
+
+    def commit(self) -> None:
+        """COMMIT, after what is still pending. A move that does not move what it should makes it a ROLLBACK."""
+        self._pending.append(("COMMIT", {}))
+        self._send()
 
 
 def bound(statement: Statement, params: Columns) -> dict[str, Any]:

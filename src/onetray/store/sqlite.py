@@ -68,6 +68,8 @@ class SqliteTx:
         params.setdefault("now", self._now)
         return self._connection.execute(statement.sql, bound(statement, params)).fetchall()
 
+    ask = query
+
     def batch(self, name: str, columns: Columns, /, **params: Any) -> Rows:
         statement = self._book.statement(name, columns)
         self.rings |= name in RINGS
@@ -77,8 +79,8 @@ class SqliteTx:
             return list(self._connection.executemany(statement.sql, in_rows(given, statement.columns)))
         return self._connection.execute(statement.sql, with_batch(statement, given)).fetchall()
 
-    def move(self, hops: tuple[Transition, ...], columns: Columns) -> None:
-        move = self._book.move(hops, columns)
+    def move(self, hops: tuple[Transition, ...], columns: Columns, held: bool = False) -> None:
+        move = self._book.move(hops, columns, held)
         assert move.events is not None
         given = with_batch(move.update, columns)
         self.rings = True

@@ -71,7 +71,8 @@ WORDS = {
     POSTGRES: {
         "greatest": "greatest",
         "json_object": "json_object_agg",
-        "clock": "coalesce(:now::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)",
+        # Of doubles, which have room for microseconds: arithmetic on numeric costs as much as the lock of a row.
+        "clock": "coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint)",
         "for_update": "FOR UPDATE",
         "for_no_key_update": "FOR NO KEY UPDATE",
         "lease_tasks": "unnest(CAST(string_to_array(btrim(l.tasks, '[]'), ',') AS bigint[])) AS j(value)",
@@ -139,8 +140,8 @@ class Book:
         """The statement for a batch whose columns are given as these are: a list, or one value for all rows."""
         return _statement(name, self.dialect, _once(columns))
 
-    def move(self, hops: tuple[Transition, ...], columns: Mapping[str, Any]) -> Move:
-        return _move(hops, self.dialect, _once(columns))
+    def move(self, hops: tuple[Transition, ...], columns: Mapping[str, Any], held: bool = False) -> Move:
+        return _move(hops, self.dialect, _once(columns), held)
 
 
 def _once(columns: Mapping[str, Any]) -> frozenset[str]:
@@ -273,9 +274,9 @@ def quoted(states: tuple[str, ...] | frozenset[str]) -> str:
 
 
 @cache
-def _move(hops: tuple[Transition, ...], dialect: str, once: frozenset[str] = frozenset()) -> Move:
+def _move(hops: tuple[Transition, ...], dialect: str, once: frozenset[str] = frozenset(), held: bool = False) -> Move:
     name = ", ".join(title(h) for h in hops)
-    update, row = (_with_parameters(name, text, dialect, once) for text in (_update(hops), _event_row(hops)))
+    update, row = (_with_parameters(name, text, dialect, once) for text in (_update(hops, held), _event_row(hops)))
     columns = tuple(dict.fromkeys(_BATCH.findall(f"{update} {row}")))
     moved = f"WITH moved({EVENT_COLUMNS}, began) AS"
     if dialect == SQLITE:
@@ -284,11 +285,21 @@ def _move(hops: tuple[Transition, ...], dialect: str, once: frozenset[str] = fro
         events = f"{moved} ({rows}) {_write_events(hops, '')}"
         return Move(name, _render(name, update, dialect, columns), _render(name, events, dialect, columns))
     order = "ORDER BY entity, hop"
-    text = f"{moved} ({update} RETURNING {row}), written AS ({_write_events(hops, order)}) SELECT count(*) FROM moved"
+    text = f"{moved} ({update} RETURNING {row}), written AS ({_write_events(hops, order)}) {all_of('moved')}"
     return Move(name, _render(name, text, dialect))
 
 
-def _update(hops: tuple[Transition, ...]) -> str:
+def all_of(cte: str) -> str:
+    """The count of what a statement on PostgreSQL has changed. It fails, and its transaction with it, if it is not the
+    one that was expected: so a COMMIT may be sent along."""
+    return f"SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM {cte}"
+
+
+_HELD = " AND task.owner = b.worker AND task.lease = b.lease AND task.ns = b.ns AND task.stage IS NULL"
+"""The further guard of a report that was not looked at before: the reporter holds the task, and it is in no flow."""
+
+
+def _update(hops: tuple[Transition, ...], held: bool = False) -> str:
     """Add to the UPDATE what the table says: the guard, the new state."""
     body = _bodies("move")[", ".join(title(h) for h in hops)]
     first, last = hops[0], hops[-1]
@@ -296,6 +307,7 @@ def _update(hops: tuple[Transition, ...]) -> str:
     guard = f"{t}.key = b.key AND {t}.version = b.version AND {t}.state IN ({quoted(first.sources)})"
     guard += f" AND {t}.state = b.was" if len(first.sources) > 1 else ""
     guard += f" AND {t}.fence = b.fence" if first.fenced else ""
+    guard += _HELD if held else ""
     freed = "owner = NULL, lease = NULL"
     for word, text in (
         ("moved", f"state = '{last.target}', version = {t}.version + {len(hops)}, updated_at = {{last}}"),

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+LEAST_RETENTION_S = 1.0
+"""Whoever waits for a job must have the time to see how it ended."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:

@@ -21,13 +21,14 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from onetray.config import EngineConfig, Limits
+from onetray.clock import length_s
+from onetray.config import LEAST_RETENTION_S, EngineConfig, Limits
 from onetray.errors import InvalidInput
 
 FILE, FILE_VARIABLE, PREFIX = "onetray.toml", "ONETRAY_CONFIG", "ONETRAY_"
 MOST_BYTES = 1_000_000
 LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
-ARGUMENT, DEFAULT = "argument", "default"
+ARGUMENT, DEFAULT, OFF = "argument", "default", "off"
 _SECTIONS: dict[str, type] = {"engine": EngineConfig, "limits": Limits}
 _FLAGS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
@@ -46,9 +47,15 @@ class Settings:
     processes: int = 1
     drain_s: float = 30.0
     """How long a worker that stops waits for what it runs."""
+    retention: str = "off"
+    """How long jobs are kept after their end: 12h, 30d. Workers remove what is older; "off" keeps everything."""
     log_level: str = "info"
     engine: EngineConfig = field(default_factory=EngineConfig)
     """Its limits are the ones under [limits]."""
+
+    @property
+    def retention_s(self) -> float | None:
+        return None if self.retention == OFF else length_s(self.retention)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +190,8 @@ def _fits(name: str, value: Any, annotation: str) -> bool:
         return isinstance(value, kinds) and not isinstance(value, bool) and least <= value <= most
     if name == "log_level":
         return value in LOG_LEVELS
+    if name == "retention":
+        return isinstance(value, str) and (value == OFF or (length_s(value) or 0) >= LEAST_RETENTION_S)
     return _is_name(value, 2_000)
 
 
@@ -198,6 +207,8 @@ def _must(name: str, annotation: str) -> str:
     if annotation.startswith(("int", "float")):
         least, most = _RANGES.get(name, (1, 2**31))
         return f"{'a whole number' if annotation.startswith('int') else 'a number'} from {least:g} to {most:,.0f}"
+    if name == "retention":
+        return f"off, or a length of time from {LEAST_RETENTION_S:g}s on, as 12h, 30d or 4w"
     return f"one of {', '.join(LOG_LEVELS)}" if name == "log_level" else "text"
 
 

@@ -100,6 +100,10 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(here: Path, text: 
         "engine = 3",
         "not toml",
         'app = "\\u0000"',
+        "retention = 30",
+        'retention = "30"',
+        'retention = "0d"',
+        'retention = "soon"',
     ],
 )
 def test_a_wrong_value_is_refused_by_its_name(here: Path, text: str) -> None:
@@ -109,11 +113,28 @@ def test_a_wrong_value_is_refused_by_its_name(here: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("CONCURRENCY", "many"), ("ENGINE_POOLER", "maybe"), ("QUEUES", "a,,b"), ("DRAIN_S", "inf")]
+    ("name", "value"),
+    [
+        ("CONCURRENCY", "many"),
+        ("ENGINE_POOLER", "maybe"),
+        ("QUEUES", "a,,b"),
+        ("DRAIN_S", "inf"),
+        ("RETENTION", "30"),
+        ("RETENTION", "-1d"),
+    ],
 )
 def test_a_wrong_variable_is_refused_by_its_name(name: str, value: str) -> None:
     with pytest.raises(InvalidInput, match=f"ONETRAY_{name}"):
         load(environment={f"ONETRAY_{name}": value})
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("off", None), ("90s", 90), ("12h", 43_200), ("30d", 2_592_000)])
+def test_the_retention_is_a_length_of_time_or_off(text: str, seconds: float | None) -> None:
+    assert load(environment={"ONETRAY_RETENTION": text}).settings.retention_s == seconds
+
+
+def test_everything_is_kept_unless_a_retention_is_set() -> None:
+    assert load().settings.retention_s is None
 
 
 @pytest.mark.parametrize(("word", "value"), [("true", True), ("0", False), ("Off", False)])

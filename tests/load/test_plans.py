@@ -36,7 +36,7 @@ READS = {
     "task_by_id", "events_of_task", "events_after", "end_of_window", "last_event_id", "logs_of", "flow_by_id",
     "stage_by_id", "stages_of", "tasks_of_stage", "results_of_stage", "place_of_task", "results_before",
     "results_needed", "held_in_stages", "events_of_job", "contexts_of_flow", "current_context", "newest_before",
-    "key_of_job", "entity_of_id", "list_jobs",
+    "key_of_job", "entity_of_id", "list_jobs", "next_tasks", "next_flows",
 }  # fmt: skip
 """What the engine runs outside of any transaction, under the planner's own settings."""
 MOVES = sorted(book("sqlite").moves)
@@ -143,7 +143,8 @@ def params_of(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
         "end_of_window": {"after": 1000, "upto": 2**62, "scan": limit},
         "last_event_id": {},
         "outcomes_of_attempt": {"key": keys[0], "fence": 1},
-        "prunable_jobs": {"before": FAR, "after": 0, "ns": None, "now": 0, "limit": limit},
+        "prunable_jobs": {"before": FAR, "after": 0, "upto": FAR, "ns": None, "now": 0, "limit": limit},
+        "next_tasks": {"after": keys[0], "span": limit},
         **dict.fromkeys(("keys_taken", "unique_held"), taken),
         **{name: {**taken, "job": keys} for name in ("lock_unique", "take_unique", "point_key")},
         **{name: {"keys": keys} for name in ("prune_unique_keys", "prune_labels")},
@@ -188,7 +189,8 @@ def of_flows(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
         "stages_to_copy": {"job": flow},
         "to_compensate": {"job": flow},
         "held_in_stages": {"stages": [crowd.big]},
-        "prunable_flows": {"before": FAR, "after": 0, "ns": None, "now": 0, "limit": limit},
+        "prunable_flows": {"before": FAR, "after": 0, "upto": FAR, "ns": None, "now": 0, "limit": limit},
+        "next_flows": {"after": flow, "span": limit}, "sizes_of_flows": {"keys": flows},
         "members_of_stages": {"keys": stages}, "stage_keys_of_flows": {"keys": flows},
         "prune_flows": {"keys": flows}, "prune_contexts": {"keys": flows}, "prune_idempotency": {"keys": flows},
         "prune_stages": {"keys": stages}, "prune_tasks": {"keys": members}, "prune_events": {"keys": members},
@@ -214,7 +216,7 @@ OTHERS = (
     "lock_tasks", "delete_ready", "take_ready", "renew_lease", "expired_leases", "due_now", "next_due", "next_expiry",
     "keys_of", "task_by_id", "logs_of", "events_of_task", "events_after", "end_of_window", "last_event_id",
     "outcomes_of_attempt", "prunable_jobs", "keys_taken", "last_cursor", "newest_before", "key_of_job", "entity_of_id",
-    "list_jobs",
+    "list_jobs", "next_tasks",
     "lock_unique", "unique_held", "take_unique", "point_key", "prune_unique_keys", "prune_labels", "copy_labels",
 )  # fmt: skip
 FOR_FLOWS = (
@@ -223,7 +225,7 @@ FOR_FLOWS = (
     "unended_tasks", "unasked_tasks", "queued_of_stage", "open_ready", "open_due", "policies_of_stage", "dependents",
     "meet", "needs_of", "members_named", "members_to_copy", "successor_in_stage", "predecessor_in_stage",
     "stages_to_copy", "to_compensate", "held_in_stages", "prunable_flows", "members_of_stages", "stage_keys_of_flows",
-    "prune_flows", "prune_contexts", "prune_idempotency", "prune_stages",
+    "next_flows", "sizes_of_flows", "prune_flows", "prune_contexts", "prune_idempotency", "prune_stages",
     "prune_tasks", "prune_events", "prune_dependencies", "prune_logs", "prune_dead_letters",
     "flow_by_id", "stage_by_id", "stages_of", "tasks_of_stage", "results_of_stage", "place_of_task",
     "results_before", "results_needed", "events_of_job", "contexts_of_flow", "current_context",

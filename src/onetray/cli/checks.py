@@ -10,7 +10,8 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from onetray.cli.words import SECOND, count, span
+from onetray.cli.words import count, span
+from onetray.clock import SECOND
 
 if TYPE_CHECKING:
     from onetray.engine import Engine

@@ -5,13 +5,9 @@ Owns the words. Times come in as microseconds and are shown in the reader's own 
 
 from __future__ import annotations
 
-import re
-
 import click
 
-SECOND = 1_000_000
-_UNITS = {"s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400, "w": 604_800}
-_AGE = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d|w)")
+from onetray.clock import SECOND, length_s
 
 
 def moment(at: int | None, now: int) -> str:
@@ -57,8 +53,7 @@ def age(value: str | float) -> float:
     """A length of time (90s, 15m, 2h, 30d, 4w) in seconds."""
     if isinstance(value, float):
         return value
-    found = _AGE.fullmatch(value.strip())
-    seconds = float(found[1]) * _UNITS[found[2]] if found else -1.0
-    if not 0 <= seconds <= 4e9:
+    seconds = length_s(value)
+    if seconds is None:
         raise click.BadParameter(f"{value!r} is no length of time: write 90s, 15m, 2h, 30d or 4w")
     return seconds

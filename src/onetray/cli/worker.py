@@ -28,6 +28,7 @@ CLOSE_S = 5.0
 @click.option("--processes", metavar="P", type=int, help="Worker processes. One that dies is started again.")
 @click.option("--name", metavar="NAME", help="What this worker is called. Otherwise by its host and process.")
 @click.option("--drain", "drain_s", metavar="SECONDS", type=float, help="How long handlers may go on after a stop.")
+@click.option("--retention", metavar="AGE", help="Remove jobs so long after their end: 12h, 30d. Or off.")
 @click.option("--log-level", metavar="LEVEL", help="debug, info, warning, error or critical.")
 @click.option("--json", "as_json", is_flag=True, help="Write the log as JSON, a line for each entry.")
 def worker(
@@ -65,6 +66,7 @@ def worker(
         concurrency=settings.concurrency,
         queues=settings.queues,
         drain_s=settings.drain_s,
+        retention_s=settings.retention_s,
     )
     _on_signals(runner.ask_to_stop)
     on_leash(runner.ask_to_stop)
@@ -83,11 +85,12 @@ def worker(
 def _supervise(processes: int, drain_s: float, name: str | None) -> None:
     from onetray.worker.supervise import Supervisor
 
-    # The same words, once more: the last --processes counts, and the last --name.
+    # The same words, once more: the last --processes counts, and the last --name. One of them removes old jobs.
     given = sys.argv[sys.argv.index("worker") + 1 :]
     command = [sys.executable, "-m", "onetray", "worker", *given, "--processes", "1"]
     names = [["--name", f"{name}-{n + 1}"] if name else [] for n in range(processes)]
-    supervisor = Supervisor([command + name for name in names], drain_s)
+    alone = [["--retention", "off"] if n else [] for n in range(processes)]
+    supervisor = Supervisor([command + more + own for more, own in zip(names, alone, strict=True)], drain_s)
     _on_signals(supervisor.ask_to_stop)
     supervisor.run()
 

@@ -15,7 +15,7 @@ import orjson
 
 from onetray import commands as c
 from onetray.clock import SECOND, Clock
-from onetray.config import EngineConfig
+from onetray.config import LEAST_RETENTION_S, EngineConfig
 from onetray.engine import janitor
 from onetray.engine.batch import carry_out
 from onetray.engine.besideface import BesideVerbs, receipt, ticket_of
@@ -24,6 +24,7 @@ from onetray.engine.flowface import FlowVerbs, made
 from onetray.engine.guest import must_be_submits, submit_within
 from onetray.engine.listing import Listings
 from onetray.engine.moves import RESCHEDULED
+from onetray.engine.retention import Retention, prune
 from onetray.engine.scope import Scope
 from onetray.errors import InvalidInput, NotFound, OnetrayError, TooLarge, Unavailable, UnknownVerb, shown
 from onetray.explain import explain, position
@@ -269,7 +270,7 @@ class Engine(FlowVerbs, BesideVerbs, Listings):
             ns = self.store.names.namespace(text(namespace, "namespace", self.config.limits.name_chars))
             if ns is None:
                 return []
-        return janitor.prune(self.store, older_than_s, ns, limit)
+        return prune(self.store, older_than_s, ns, limit)
 
     def prune_notes(self, types: Sequence[str], older_than_s: float) -> None:
         """Remove old notes of these types. Transitions are never removed before their whole job is."""
@@ -281,11 +282,25 @@ class Engine(FlowVerbs, BesideVerbs, Listings):
         with self.store.transaction() as tx:
             tx.query("prune_notes", types=list(types), before=tx.now - int(older_than_s * SECOND))
 
-    def janitor(self, every_s: float = 1.0) -> janitor.Janitor:
-        """A thread that sweeps whenever something is due. Start it yourself; it ends with the engine at the latest."""
-        new = janitor.Janitor(self.sweep, lambda: janitor.seconds_until_next(self.store), every_s)
+    def janitor(
+        self, every_s: float = 1.0, *, retention_s: float | None = None, namespace: str | None = None
+    ) -> janitor.Janitor:
+        """A thread that sweeps whenever something is due. Start it yourself; it ends with the engine at the latest.
+
+        With `retention_s` it also removes jobs, of one namespace or of all, so long after their end.
+        """
+        retention = None if retention_s is None else self.retention(retention_s, namespace=namespace)
+        new = janitor.Janitor(self.sweep, lambda: janitor.seconds_until_next(self.store), every_s, retention)
         self._janitors.append(new)
         return new
+
+    def retention(self, keep_s: float, *, namespace: str | None = None) -> Retention:
+        """The removal of old jobs step by step, for a loop of your own. The janitor has one."""
+        seconds(keep_s, "retention_s", LEAST_RETENTION_S)
+        if namespace is None:
+            return Retention(self.store, keep_s)
+        text(namespace, "namespace", self.config.limits.name_chars)
+        return Retention(self.store, keep_s, lambda: self.store.names.namespace(namespace))
 
     def _scope(self, tx: Tx, size: int) -> Scope:
         return Scope(tx, size, self._chance, self.config.limits)

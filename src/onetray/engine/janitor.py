@@ -1,7 +1,7 @@
-"""Find the work whose time has come: expired leases, due rows, old jobs.
+"""Find the work whose time has come: expired leases, due rows.
 
-Owns when the system verbs run. What they do is in system.py. Several janitors may run at once: each row is taken
-by one, in bounded batches.
+Owns when the system verbs run. What they do is in system.py; how old jobs are removed, in retention.py. Several
+janitors may run at once: each row is taken by one, in bounded batches.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from onetray.engine.moves import (
     RUN,
     TIMEOUT,
 )
+from onetray.engine.retention import ROUND_S, Retention
 from onetray.engine.scope import Scope
 from onetray.errors import Unavailable
 from onetray.model import Row
@@ -244,53 +245,28 @@ def _apply(scope: Scope, commands: list[SystemCommand]) -> list[int]:
     return [row.key for i, _, row in work if scope.verdicts[i].ok]
 
 
-# Idempotency keys twice: in the order in which submits lock the keys, and again for what a submit that held the unique
-# key meanwhile has led to the job.
-_OF_JOBS = ("idempotency", "unique_keys", "idempotency", "labels")
-_OF_TASKS = ("dead_letters", "logs", "progress", "checkpoints", "events", "tasks")
-_AT_ONCE = 10_000
-
-
-def prune(store: Store, older_than_s: float, ns: int | None = None, limit: int = BATCH, after: int = 0) -> list[int]:
-    """Remove whole terminal jobs that ended long enough ago, with all that belongs to them."""
-    with store.transaction() as tx:
-        before = tx.now - int(older_than_s * SECOND)
-        found = tx.query("prunable_jobs", before=before, after=after, ns=ns, limit=limit, now=tx.now)
-        keys = [key for (key,) in found]
-        if keys:
-            _remove(tx, keys, *_OF_JOBS, *_OF_TASKS)
-        flows = [
-            key for (key,) in tx.query("prunable_flows", before=before, after=after, ns=ns, limit=limit, now=tx.now)
-        ]
-        if flows:
-            stages = [key for (key,) in tx.query("stage_keys_of_flows", keys=flows)]
-            members = [key for (key,) in tx.query("members_of_stages", keys=stages)]
-            _remove(tx, members, "dependencies", *_OF_TASKS)
-            _remove(tx, stages, "events", "stages")
-            _remove(tx, flows, *_OF_JOBS, "contexts", "events", "flows")
-        return keys + flows
-
-
-def _remove(tx: Tx, keys: list[int], *tables: str) -> None:
-    """Remove these entities, or what belongs to them, from each table."""
-    for i in range(0, len(keys), _AT_ONCE):
-        for table in tables:
-            tx.query(f"prune_{table}", keys=keys[i : i + _AT_ONCE])
-
-
 class Janitor:
     """The loop: wakes up when the next thing is due, and at least every `every_s`."""
 
-    def __init__(self, sweep: Callable[[], int], next_at: Callable[[], float], every_s: float = 1.0) -> None:
+    def __init__(
+        self, sweep: Callable[[], int], next_at: Callable[[], float], every_s: float = 1.0,
+        retention: Retention | None = None,
+    ) -> None:  # fmt: skip
         self._sweep, self._next_in_s, self._every_s = sweep, next_at, every_s
+        # In a thread of its own: what is due must not wait for it.
+        self._beside = None if retention is None else Janitor(_then_rest(retention), lambda: retention.rest_s, ROUND_S)
         self._wake = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="onetray-janitor", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
+        if self._beside is not None:
+            self._beside.start()
 
     def stop(self) -> None:
+        if self._beside is not None:
+            self._beside.stop()
         self._stopping = True
         self._wake.set()
         if self._thread.ident is not None and self._thread is not threading.current_thread():
@@ -309,6 +285,16 @@ class Janitor:
                 logger.exception("the janitor's sweep failed")
             self._wake.wait(wait)
             self._wake.clear()
+
+
+def _then_rest(retention: Retention) -> Callable[[], int]:
+    """A step of the retention as a sweep after which nothing is left to do at once."""
+
+    def sweep() -> int:
+        retention.step()
+        return 0
+
+    return sweep
 
 
 def seconds_until_next(store: Store) -> float:

@@ -9,7 +9,7 @@ The files hold one text for both. What differs is filled in here:
     {in:x:type}      membership in a list that is passed as one parameter
     {from_batch} {using_batch} {join_batch}    where the batch is brought in. SQLite knows no DELETE … USING: such a
                      statement is run there once for each row
-    {clock} {greatest} {json_object} {for_update…} {skip_locked…}
+    {clock} {greatest} {json_object} {for_update…} {skip_locked…} {turn_to_prune}
     {letter_error}   what a dead letter says of its error, as JSON
     {all_in_stage} {after_in_stage} {in_span}    the tasks t of a stage: all, after a key, between two
 
@@ -67,6 +67,8 @@ WORDS = {
         "skip_locked_t": "",
         "skip_locked_f": "",
         "skip_locked_due": "",
+        # Whoever may write has its turn.
+        "turn_to_prune": "1",
     },
     POSTGRES: {
         "greatest": "greatest",
@@ -89,6 +91,7 @@ WORDS = {
         "skip_locked_t": "FOR UPDATE OF t SKIP LOCKED",
         "skip_locked_f": "FOR UPDATE OF f SKIP LOCKED",
         "skip_locked_due": "FOR UPDATE SKIP LOCKED",
+        "turn_to_prune": "pg_try_advisory_xact_lock(7136211506)",
     },
 }
 

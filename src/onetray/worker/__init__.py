@@ -27,6 +27,7 @@ from uuid_utils import uuid4
 
 from onetray import __version__
 from onetray.commands import Claim, Fail, Release, Report, Start, Succeed
+from onetray.config import LEAST_RETENTION_S
 from onetray.errors import Conflict, InvalidInput, NotFound, OnetrayError
 from onetray.fields import seconds, whole
 from onetray.fleet import WorkerBeat
@@ -42,6 +43,7 @@ from onetray.worker.run import LOST, STOPPING, Run
 
 if TYPE_CHECKING:
     from onetray.app import Onetray
+    from onetray.engine.janitor import Janitor
 
 logger = logging.getLogger("onetray.worker")
 
@@ -65,6 +67,8 @@ class WorkerConfig:
     """How long running handlers may go on after a stop was asked for."""
     janitor: bool = True
     """Whether it also looks after time: expired leases, retries, deadlines. One process at least has to."""
+    retention_s: float | None = None
+    """Its janitor removes jobs of the app's namespace so long after their end; None keeps them."""
 
 
 class Worker:
@@ -95,7 +99,7 @@ class Worker:
         self.floor = Floor(self.app, self.config.concurrency, self._children, self._ended)
         self._pulse = Pulse(engine, self.held, self.floor, self.outbox, self._lose, self._register)
         self._claimer = Claimer(engine, self.floor, self.held, self._claim, self.sources, self._take, self._give_back)
-        self._janitor = engine.janitor() if self.config.janitor else None
+        self._janitor = self._new_janitor() if self.config.janitor else None
         self.floor.open()
         try:
             self._register()
@@ -108,6 +112,9 @@ class Worker:
             self._janitor.start()
         self._claimer.start()
         logger.info("worker %s takes tasks from %s", self.name, ", ".join(self.config.queues))
+
+    def _new_janitor(self) -> Janitor:
+        return self.app.engine.janitor(retention_s=self.config.retention_s, namespace=self.app.namespace)
 
     def run(self) -> None:
         """Work until a stop is asked for, by a signal or from another thread."""
@@ -272,6 +279,10 @@ def _config(settings: dict[str, Any]) -> WorkerConfig:
     config = WorkerConfig(**{**settings, "queues": tuple(queues.split(",") if isinstance(queues, str) else queues)})
     whole(config.concurrency, "concurrency", 1, 10_000)
     seconds(config.drain_s, "drain_s")
+    if config.retention_s is not None:
+        seconds(config.retention_s, "retention_s", LEAST_RETENTION_S)
+        if not config.janitor:
+            raise InvalidInput("retention_s needs the janitor: leave out janitor=False", field="retention_s")
     if not config.queues:
         raise InvalidInput("a worker needs a queue to claim from", field="queues")
     return config

@@ -15,14 +15,29 @@ SELECT min(expires_at) FROM onetray.lease
 -- name: prunable_jobs
 -- By key, oldest first. The newest event stays: SQLite would hand out its number again.
 SELECT t.key FROM onetray.task AS t
-WHERE t.key > :after AND {task_prunable}
+WHERE t.key > :after AND t.key <= :upto AND {task_prunable}
 ORDER BY t.key LIMIT :limit {skip_locked_t}
 
 -- name: prunable_flows
 -- Whole flows. While a task of one still runs, as it may under a strict stage that has failed, the flow stays.
 SELECT f.key FROM onetray.flow AS f
-WHERE f.key > :after AND {flow_prunable}
+WHERE f.key > :after AND f.key <= :upto AND {flow_prunable}
 ORDER BY f.key LIMIT :limit {skip_locked_f}
+
+-- name: next_tasks
+-- How far the next tasks reach, and when the first of them was made.
+SELECT max(n.key), min(n.created_at)
+FROM (SELECT key, created_at FROM onetray.task WHERE key > :after ORDER BY key LIMIT :span) AS n
+
+-- name: next_flows
+SELECT max(n.key), min(n.created_at)
+FROM (SELECT key, created_at FROM onetray.flow WHERE key > :after ORDER BY key LIMIT :span) AS n
+
+-- name: turn_to_prune
+SELECT {turn_to_prune}
+
+-- name: sizes_of_flows
+SELECT job, CAST(sum(total) AS bigint) FROM onetray.stage WHERE job {in:keys:bigint} GROUP BY job
 
 -- word: task_prunable
 t.created_at <= :before AND t.finished_at IS NOT NULL AND t.finished_at <= :before

@@ -1,0 +1,154 @@
+"""Remove old jobs for good: one step by hand, or a walk in the background that others hardly notice.
+
+Owns what goes with a job, and how fast. What may go is the statements' to say (`prunable_jobs`, `prunable_flows`):
+whole jobs that have ended long enough ago, and that no living idempotency key leads to.
+
+Nothing is indexed by the end of a job: the index would have to be written with every one. The walk goes by key instead.
+Keys rise with time, so it starts at the oldest and stops where everything is young: what is young is not read. What it
+passes because it has not ended, or not long ago, is looked at again by the next round. A round that meets SPAN tasks in
+a row whose times lie in the future, because a clock was wrong, ends there.
+
+A flow goes whole, in one transaction, however many tasks it has.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from onetray.clock import SECOND
+from onetray.store.base import Store, Tx
+
+# Idempotency keys twice: in the order in which submits lock the keys, and again for what a submit that held the unique
+# key meanwhile has led to the job.
+_OF_JOBS = ("idempotency", "unique_keys", "idempotency", "labels")
+_OF_TASKS = ("dead_letters", "logs", "progress", "checkpoints", "events", "tasks")
+_AT_ONCE = 10_000
+_LAST_KEY = 2**62
+
+SPAN = 1_000
+"""Tasks, or flows, that a step looks at."""
+STEP_S = 0.02
+"""How long a step may take. One that took longer is followed by a smaller one."""
+LEAST, MOST = 10, SPAN
+"""Jobs that a step removes at most."""
+SHARE = 0.2
+"""The share of the time that goes to the walk. It rests for the others."""
+ROUND_S = 60.0
+"""How long it rests after a round, or when another janitor is at it."""
+
+
+class Old(NamedTuple):
+    """Which jobs are meant: those that ended up to `before`, of a namespace or of all, with keys in a range."""
+
+    before: int
+    ns: int | None
+    limit: int
+    after: int = 0
+    upto: int = _LAST_KEY
+
+
+def prune(store: Store, older_than_s: float, ns: int | None, limit: int) -> list[int]:
+    """Remove whole terminal jobs that ended long enough ago, with all that belongs to them."""
+    with store.transaction() as tx:
+        old = Old(tx.now - int(older_than_s * SECOND), ns, limit)
+        return prune_tasks(tx, old) + prune_flows(tx, old)
+
+
+def prune_tasks(tx: Tx, old: Old) -> list[int]:
+    keys = [key for (key,) in tx.query("prunable_jobs", now=tx.now, **old._asdict())]
+    if keys:
+        _remove(tx, keys, *_OF_JOBS, *_OF_TASKS)
+    return keys
+
+
+def prune_flows(tx: Tx, old: Old, most_members: int | None = None) -> list[int]:
+    """Remove whole flows; with `most_members`, no more than have so many tasks, but one at least."""
+    flows = [key for (key,) in tx.query("prunable_flows", now=tx.now, **old._asdict())]
+    if flows and most_members is not None:
+        flows = _within(tx, flows, most_members)
+    if flows:
+        stages = [key for (key,) in tx.query("stage_keys_of_flows", keys=flows)]
+        members = [key for (key,) in tx.query("members_of_stages", keys=stages)]
+        _remove(tx, members, "dependencies", *_OF_TASKS)
+        _remove(tx, stages, "events", "stages")
+        _remove(tx, flows, *_OF_JOBS, "contexts", "events", "flows")
+    return flows
+
+
+def _within(tx: Tx, flows: list[int], most_members: int) -> list[int]:
+    sizes: dict[int, int] = dict(tx.query("sizes_of_flows", keys=flows))
+    room = most_members
+    for i, flow in enumerate(flows):
+        room -= sizes.get(flow, 0)
+        if room < 0:
+            return flows[: max(i, 1)]
+    return flows
+
+
+def _remove(tx: Tx, keys: list[int], *tables: str) -> None:
+    """Remove these entities, or what belongs to them, from each table."""
+    for i in range(0, len(keys), _AT_ONCE):
+        for table in tables:
+            tx.query(f"prune_{table}", keys=keys[i : i + _AT_ONCE])
+
+
+class Retention:
+    """The walk: first among tasks, then among flows. Each step is followed by a rest that is longer than itself."""
+
+    def __init__(self, store: Store, keep_s: float, namespace: Callable[[], int | None] | None = None) -> None:
+        self._store, self._keep_us, self._namespace = store, int(keep_s * SECOND), namespace
+        self._round_s = min(ROUND_S, max(1.0, keep_s / 10))
+        self._among, self._after, self._limit = "tasks", 0, LEAST
+        self.rest_s = 0.0
+        """How long to wait before the next step."""
+
+    def step(self) -> int | None:
+        """Remove some of what is old, or look at what comes next. Answers how many jobs are gone.
+
+        None at the end of a round, and when another janitor is at it.
+        """
+        self.rest_s = self._round_s
+        began = time.monotonic()
+        removed = self._look()
+        if removed is None:
+            return None
+        self.rest_s = (time.monotonic() - began) * (1 - SHARE) / SHARE
+        return len(removed)
+
+    def _look(self) -> list[int] | None:
+        """The jobs that were removed; None when there is nothing to do before the next round."""
+        ns = None
+        if self._namespace is not None and (ns := self._namespace()) is None:
+            return None
+        before = self._store.now() - self._keep_us
+        ((upto, oldest),) = self._store.read(f"next_{self._among}", after=self._after, span=SPAN)
+        if upto is None or oldest > before:
+            return self._next_walk()
+        after, self._after = self._after, upto  # Also when it breaks: what cannot be removed must not hold up the rest.
+        removed = self._remove(Old(before, ns, self._limit, after, upto))
+        if removed:
+            self._after = removed[-1]
+        return removed
+
+    def _next_walk(self) -> list[int] | None:
+        self._among, self._after = ("flows", 0) if self._among == "tasks" else ("tasks", 0)
+        return [] if self._among == "flows" else None
+
+    def _remove(self, old: Old) -> list[int] | None:
+        """None when another janitor is at it: one is enough for a database."""
+        with self._store.transaction() as tx:
+            # From here: the wait for the right to write is no reason for smaller steps.
+            began = time.monotonic()
+            if not tx.query("turn_to_prune")[0][0]:
+                return None
+            removed = prune_tasks(tx, old) if self._among == "tasks" else prune_flows(tx, old, old.limit)
+        self._fit(time.monotonic() - began, full=len(removed) == old.limit)
+        return removed
+
+    def _fit(self, took_s: float, full: bool) -> None:
+        if took_s > STEP_S:
+            self._limit = max(LEAST, self._limit // 2)
+        elif full and took_s < STEP_S / 2:
+            self._limit = min(MOST, self._limit * 2)

@@ -111,6 +111,22 @@ def flows(ctx: click.Context, as_json: bool, stores: tuple[str, ...], size: int,
 
 @bench.command()
 @as_json
+@store_option
+@click.option("--old", default=100_000, type=click.IntRange(1), help="Old jobs that there are to remove.")
+@click.option("--jobs", default=10_000, type=click.IntRange(1), help="Jobs of each drain.")
+@click.option("--rounds", default=5, type=click.IntRange(1), help="The medians of so many rounds are compared.")
+def retention(as_json: bool, stores: tuple[str, ...], old: int, jobs: int, rounds: int) -> None:
+    """Jobs per second of a drain while old jobs are removed beside it. `ratio` is to one without them."""
+    from benchmarks.retention import retention as measure
+
+    with Host(stores) as host:
+        found = {store: measure(host, store, old, jobs, rounds) for store in stores}
+        machine = host.machine()
+    _show_sides({"retention": found, "machine": machine}, as_json)
+
+
+@bench.command()
+@as_json
 @side_option
 @click.option("--submits", default=200, type=click.IntRange(1), help="Jobs for each side, in all rounds together.")
 @click.option("--rounds", default=5, type=click.IntRange(1), help="How often all take their turn.")

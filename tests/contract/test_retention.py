@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from onetray.clock import VirtualClock
 from onetray.commands import Submit, Succeed, ticket
 from onetray.engine import Engine, retention
-from onetray.engine.retention import LEAST, SHARE, Retention
+from onetray.engine.retention import SHARE, Retention
 from onetray.errors import InvalidInput
 from onetray.flowmodel import StageSpec, TaskSpec
 from onetray.model import Policy
@@ -19,6 +20,13 @@ from tests.support.engines import engine_on
 from tests.support.tasks import in_state, state, submit, take
 
 DAY = 86_400
+FIRST = 10
+
+
+@pytest.fixture(autouse=True)
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps begin small, so that few jobs make several."""
+    monkeypatch.setattr(retention, "FIRST", FIRST)
 
 
 def newer(engine: Engine) -> str:
@@ -114,7 +122,7 @@ def test_a_flow_goes_whole_and_an_open_one_stays(engine: Engine, clock: VirtualC
 
 
 def test_a_step_takes_no_more_flows_than_have_its_number_of_tasks(engine: Engine, clock: VirtualClock) -> None:
-    for size in (1, LEAST - 1, 1, 3 * LEAST, 1):
+    for size in (1, FIRST - 1, 1, 3 * FIRST, 1):
         engine.submit_flow("f", [StageSpec("a", [TaskSpec("x")] * size)])
         for task in engine.claim(worker="w", limit=100):
             engine.succeed(task)
@@ -137,33 +145,32 @@ def test_retention_may_be_of_one_namespace(engine: Engine, clock: VirtualClock) 
 
 
 def test_steps_grow_while_they_are_quick(engine: Engine, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "STEP_S", 1000.0)
-    ended(engine, 7 * LEAST)
+    monkeypatch.setattr(retention, "STEP_S", dict.fromkeys(retention.STEP_S, 1000.0))
+    ended(engine, 7 * FIRST)
     clock.advance(2 * DAY)
     newer(engine)
     walk = engine.retention(DAY)
-    assert [walk.step() for _ in range(3)] == [LEAST, 2 * LEAST, 4 * LEAST]
+    assert [walk.step() for _ in range(3)] == [FIRST, 2 * FIRST, 4 * FIRST]
 
 
 def test_a_slow_step_is_followed_by_a_smaller_one_and_a_rest(
     engine: Engine, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ended(engine, 8 * LEAST)
+    ended(engine, 12 * FIRST)
     clock.advance(2 * DAY)
     newer(engine)
     walk = engine.retention(DAY)
     with monkeypatch.context() as quick:
-        quick.setattr(retention, "STEP_S", 1000.0)
-        assert [walk.step() for _ in range(2)] == [LEAST, 2 * LEAST]
+        quick.setattr(retention, "STEP_S", dict.fromkeys(retention.STEP_S, 1000.0))
+        assert [walk.step() for _ in range(2)] == [FIRST, 2 * FIRST]
     ticks, seen = count(), []
 
     def slow() -> float:
         seen.append(float(next(ticks)))
         return seen[-1]
 
-    monkeypatch.setattr(retention.time, "monotonic", slow)
-    assert [walk.step() for _ in range(2)] == [4 * LEAST, LEAST]
-    monkeypatch.undo()
+    monkeypatch.setattr(retention, "time", SimpleNamespace(monotonic=slow))
+    assert [walk.step() for _ in range(2)] == [4 * FIRST, 2 * FIRST]
     half = len(seen) // 2
     assert walk.rest_s == pytest.approx((seen[-1] - seen[half]) * (1 - SHARE) / SHARE)
 

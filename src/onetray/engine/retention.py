@@ -29,11 +29,12 @@ _LAST_KEY = 2**62
 
 SPAN = 1_000
 """Tasks, or flows, that a step looks at."""
-STEP_S = 0.02
-"""How long a step may take. One that took longer is followed by a smaller one."""
-LEAST, MOST = 10, SPAN
-"""Jobs that a step removes at most."""
-SHARE = 0.2
+STEP_S = {"sqlite": 0.02, "postgres": 0.04}
+"""How long a step may take: one that took longer is followed by a smaller one. On SQLite all who write wait for it. On
+PostgreSQL only the feed does; there a step is a dozen round trips, which smaller ones would not spare."""
+LEAST, FIRST, MOST = 10, 100, SPAN
+"""Jobs that a step removes at most: as few as that, at first, as many as that."""
+SHARE = 0.1
 """The share of the time that goes to the walk. It rests for the others."""
 ROUND_S = 60.0
 """How long it rests after a round, or when another janitor is at it."""
@@ -100,7 +101,7 @@ class Retention:
     def __init__(self, store: Store, keep_s: float, namespace: Callable[[], int | None] | None = None) -> None:
         self._store, self._keep_us, self._namespace = store, int(keep_s * SECOND), namespace
         self._round_s = min(ROUND_S, max(1.0, keep_s / 10))
-        self._among, self._after, self._limit = "tasks", 0, LEAST
+        self._among, self._after, self._limit = "tasks", 0, FIRST
         self.rest_s = 0.0
         """How long to wait before the next step."""
 
@@ -148,7 +149,8 @@ class Retention:
         return removed
 
     def _fit(self, took_s: float, full: bool) -> None:
-        if took_s > STEP_S:
+        step_s = STEP_S[self._store.dialect]
+        if took_s > step_s:
             self._limit = max(LEAST, self._limit // 2)
-        elif full and took_s < STEP_S / 2:
+        elif full and took_s < step_s / 2:
             self._limit = min(MOST, self._limit * 2)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from onetray.clock import VirtualClock
 from onetray.engine import Engine
 from onetray.fleet import WorkerBeat
 from tests.cli.conftest import Place
-from tests.cli.run import called, told
+from tests.cli.run import called, one_line, told
 from tests.support.tasks import submit
 
 
@@ -56,3 +58,28 @@ def test_the_doctor_names_a_queue_that_no_living_worker_takes(place: Place) -> N
     beat(place, "w2", queues=("slow",))
     found = {c["name"]: c["verdict"] for c in told("doctor", *place.at)["checks"]}
     assert found["workers"] == "ok"
+
+
+def test_of_several_worker_processes_one_removes_old_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[list[str]] = []
+
+    class Recorded:
+        def __init__(self, commands: list[list[str]], drain_s: float) -> None:
+            started.extend(commands)
+
+        def ask_to_stop(self) -> None: ...
+
+        def run(self) -> None: ...
+
+    monkeypatch.setattr("onetray.worker.supervise.Supervisor", Recorded)
+    monkeypatch.setattr("onetray.cli.worker._on_signals", lambda _: None)
+    words = ["worker", "--app", "shop:app", "--retention", "30d", "--processes", "3"]
+    monkeypatch.setattr("sys.argv", ["onetray", *words])
+    assert called(*words).exit_code == 0
+    assert [" ".join(command).count("--retention off") for command in started] == [0, 1, 1]
+
+
+def test_a_retention_that_is_no_length_of_time_is_refused_in_one_line() -> None:
+    done = called("worker", "--app", "shop:app", "--retention", "soon")
+    assert (done.exit_code, one_line(done.stderr)) == (2, True)
+    assert "30d" in done.stderr

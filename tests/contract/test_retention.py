@@ -27,6 +27,7 @@ FIRST = 10
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps begin small, so that few jobs make several."""
     monkeypatch.setattr(retention, "FIRST", FIRST)
+    monkeypatch.setattr(retention, "LEAST", FIRST)
 
 
 def newer(engine: Engine) -> str:

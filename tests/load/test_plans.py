@@ -39,6 +39,7 @@ READS = {
     "key_of_job", "entity_of_id", "list_jobs", "next_tasks", "next_flows",
 }  # fmt: skip
 """What the engine runs outside of any transaction, under the planner's own settings."""
+OF_KEYS = tuple(f"{word}jobs_of_{table}" for word in ("", "lock_") for table in ("idempotency", "unique_keys"))
 MOVES = sorted(book("sqlite").moves)
 
 
@@ -147,7 +148,7 @@ def params_of(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
         "next_tasks": {"after": keys[0], "span": limit},
         **dict.fromkeys(("keys_taken", "unique_held"), taken),
         **{name: {**taken, "job": keys} for name in ("lock_unique", "take_unique", "point_key")},
-        **{name: {"keys": keys} for name in ("prune_unique_keys", "prune_labels")},
+        **{name: {"keys": keys} for name in ("prune_unique_keys", "prune_labels", *OF_KEYS)},
         "copy_labels": {"to": 1, "of": keys[0]},
         "last_cursor": {"keys": keys},
     }  # fmt: skip
@@ -216,7 +217,7 @@ OTHERS = (
     "lock_tasks", "delete_ready", "take_ready", "renew_lease", "expired_leases", "due_now", "next_due", "next_expiry",
     "keys_of", "task_by_id", "logs_of", "events_of_task", "events_after", "end_of_window", "last_event_id",
     "outcomes_of_attempt", "prunable_jobs", "keys_taken", "last_cursor", "newest_before", "key_of_job", "entity_of_id",
-    "list_jobs", "next_tasks",
+    "list_jobs", "next_tasks", *OF_KEYS,
     "lock_unique", "unique_held", "take_unique", "point_key", "prune_unique_keys", "prune_labels", "copy_labels",
 )  # fmt: skip
 FOR_FLOWS = (

@@ -14,15 +14,15 @@ A flow goes whole, in one transaction, however many tasks it has.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
 from onetray.clock import SECOND
 from onetray.store.base import Store, Tx
 
-# Idempotency keys twice: in the order in which submits lock the keys, and again for what a submit that held the unique
-# key meanwhile has led to the job.
-_OF_JOBS = ("idempotency", "unique_keys", "idempotency", "labels")
+# Unique keys first: whoever holds one may be leading its idempotency key to the job.
+_KEYS = ("unique_keys", "idempotency")
 _OF_TASKS = ("dead_letters", "logs", "progress", "checkpoints", "events", "tasks")
 _AT_ONCE = 10_000
 _LAST_KEY = 2**62
@@ -61,7 +61,8 @@ def prune(store: Store, older_than_s: float, ns: int | None, limit: int) -> list
 def prune_tasks(tx: Tx, old: Old) -> list[int]:
     keys = [key for (key,) in tx.query("prunable_jobs", now=tx.now, **old._asdict())]
     if keys:
-        _remove(tx, keys, *_OF_JOBS, *_OF_TASKS)
+        keys = _without_keys(tx, keys)
+        _remove(tx, keys, "labels", *_OF_TASKS)
     return keys
 
 
@@ -71,12 +72,29 @@ def prune_flows(tx: Tx, old: Old, most_members: int | None = None) -> list[int]:
     if flows and most_members is not None:
         flows = _within(tx, flows, most_members)
     if flows:
+        flows = _without_keys(tx, flows)
         stages = [key for (key,) in tx.query("stage_keys_of_flows", keys=flows)]
         members = [key for (key,) in tx.query("members_of_stages", keys=stages)]
         _remove(tx, members, "dependencies", *_OF_TASKS)
         _remove(tx, stages, "events", "stages")
-        _remove(tx, flows, *_OF_JOBS, "contexts", "events", "flows")
+        _remove(tx, flows, "labels", "contexts", "events", "flows")
     return flows
+
+
+def _without_keys(tx: Tx, jobs: list[int]) -> list[int]:
+    """Remove the keys that lead to these jobs. Left out are jobs of which another transaction holds a key.
+
+    To wait for it would end in a deadlock now and then: it may want another key of these.
+    """
+    keyed = []
+    for table in _KEYS:
+        held = Counter(job for (job,) in tx.query(f"jobs_of_{table}", keys=jobs))
+        if held:
+            keyed.append(table)
+            held.subtract(job for (job,) in tx.query(f"lock_jobs_of_{table}", keys=sorted(held)))
+            jobs = [job for job in jobs if held[job] <= 0]
+    _remove(tx, jobs, *keyed)
+    return jobs
 
 
 def _within(tx: Tx, flows: list[int], most_members: int) -> list[int]:

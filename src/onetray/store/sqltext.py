@@ -67,6 +67,7 @@ WORDS = {
         "skip_locked_t": "",
         "skip_locked_f": "",
         "skip_locked_due": "",
+        "skip_locked_keys": "",
         # Whoever may write has its turn.
         "turn_to_prune": "1",
     },
@@ -91,6 +92,7 @@ WORDS = {
         "skip_locked_t": "FOR UPDATE OF t SKIP LOCKED",
         "skip_locked_f": "FOR UPDATE OF f SKIP LOCKED",
         "skip_locked_due": "FOR UPDATE SKIP LOCKED",
+        "skip_locked_keys": "FOR UPDATE SKIP LOCKED",
         "turn_to_prune": "pg_try_advisory_xact_lock(7136211506)",
     },
 }

@@ -71,6 +71,18 @@ DELETE FROM onetray.stage WHERE key {in:keys:bigint}
 -- name: prune_flows
 DELETE FROM onetray.flow WHERE key {in:keys:bigint}
 
+-- name: jobs_of_idempotency
+SELECT job FROM onetray.idempotency WHERE job {in:keys:bigint}
+
+-- name: lock_jobs_of_idempotency
+SELECT job FROM onetray.idempotency WHERE job {in:keys:bigint} {skip_locked_keys}
+
+-- name: jobs_of_unique_keys
+SELECT job FROM onetray.unique_key WHERE job {in:keys:bigint}
+
+-- name: lock_jobs_of_unique_keys
+SELECT job FROM onetray.unique_key WHERE job {in:keys:bigint} {skip_locked_keys}
+
 -- name: prune_idempotency
 DELETE FROM onetray.idempotency WHERE job {in:keys:bigint}
 

@@ -18,7 +18,7 @@ from onetray.engine.scope import Scope
 from onetray.lifecycle import ASSIGNED, HELD, TASK
 from onetray.machine import WORKER
 from onetray.model import Assignment, Policy, Verdict
-from onetray.store.base import Rows
+from onetray.store.base import Rows, Tx
 
 
 def claim(scope: Scope, work: list[tuple[int, Claim]]) -> None:
@@ -41,13 +41,24 @@ def _claim(scope: Scope, command: Claim) -> list[Assignment]:
         kinds = [k for k in (names.kind(ns, name) for name in command.kinds) if k is not None]
         if not kinds:
             return []
-    picked = tx.pick(queue, kinds, command.limit)
+    picked = _pick(tx, queue, kinds, command.limit)
     again = _claimed_before(scope, command, before) if before else None
     if again is not None:
         # What was picked is only locked, and free again in a moment.
         return again
     picked = picked or pick_past_breakers(tx, ns, queue, kinds, command.limit)
     return _assign(scope, command, ns, queue, picked) if picked else []
+
+
+def _pick(tx: Tx, queue: int, kinds: list[int] | None, limit: int) -> Rows:
+    """Lock what may be claimed. Most workers know every kind in their queues, and need not look for each by itself."""
+    if kinds is None or queue not in tx.mixed:
+        found = tx.pick(queue, None, limit)
+        if kinds is None or all(r[3] in kinds for r in found):
+            return found
+        # Those of other kinds are only locked, and free again in a moment.
+        tx.mixed.add(queue)
+    return tx.pick(queue, kinds, limit)
 
 
 def _assign(scope: Scope, command: Claim, ns: int, queue: int, picked: list[tuple[Any, ...]]) -> list[Assignment]:

@@ -5,6 +5,7 @@ Owns the shape that both databases share. What differs is in sqlite.py and postg
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -50,10 +51,27 @@ RINGS = frozenset(
 """Statements that somebody may be waiting for. Moves and new tasks are such, too."""
 
 
+class Mixed:
+    """The queues in which a claim by kinds has lately met tasks of other kinds."""
+
+    FOR_S = 10.0
+
+    def __init__(self) -> None:
+        self._met: dict[int, float] = {}
+
+    def __contains__(self, queue: int) -> bool:
+        met = self._met.get(queue)
+        return met is not None and time.monotonic() - met < self.FOR_S
+
+    def add(self, queue: int) -> None:
+        self._met[queue] = time.monotonic()
+
+
 class Tx(Protocol):
     """One transaction. Everything that it did is there after it, or nothing is."""
 
     names: Names
+    mixed: Mixed
 
     @property
     def now(self) -> int:
@@ -137,6 +155,7 @@ class Store(ABC):
         self.on_commit: list[Callable[[], None]] = []
         """Called after each commit that somebody may be waiting for. They must be quick and must not raise."""
         self.book = book(self.dialect)
+        self.mixed = Mixed()
         self.names = Names(self)
 
     @abstractmethod

@@ -72,6 +72,7 @@ class PostgresTx:
         self._store = store
         self._book = store.book
         self.names: Names = store.names
+        self.mixed = store.mixed
         self._given = store.clock.now() if store.clock else None
         self._pending: list[Query] = [("BEGIN", {})]
         self._asked: list[tuple[int, Rows]] = []

@@ -55,6 +55,7 @@ class SqliteTx:
         self._book: Book = store.book
         self._clock: Clock = store.time
         self.names: Names = store.names
+        self.mixed = store.mixed
         self._now = store.time.now()
         self.rings = False
 

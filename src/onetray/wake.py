@@ -6,13 +6,16 @@ whoever waits gives a timeout and looks for itself.
     seen = wake.generation
     …look…
     wake.wait(seen, timeout)    # returns at once when something was written since
+
+Whoever wants to claim waits for work alone: most of what is written, claims and reports, brings none.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from onetray.store.base import Store
 from onetray.store.ears import Ear
@@ -28,9 +31,11 @@ class Wake:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._changed = threading.Condition()
-        self.generation = 0
+        self._fed = threading.Condition(self._changed._lock)  # type: ignore[attr-defined]
+        self.generation = self.work = 0
         self.closed = False
-        self._waiting = 0
+        self._waiting = self._waiting_for_work = 0
+        self._work_untold = False
         self._wanted = threading.Event()
         self._untold = threading.Event()
         self._stopping = threading.Event()
@@ -45,35 +50,58 @@ class Wake:
         alone_or_heard = self._store.alone or (self._ear is not None and self._ear.hears)
         return POLL_S if alone_or_heard else DEAF_POLL_S
 
-    def ring(self) -> None:
-        """Something was committed here: wake this process now, the others in a moment."""
-        self.heard()
-        if self._store.tells and not self._untold.is_set():
-            self._untold.set()
-            if not self._tells:
-                self._begin_to_tell()
+    def ring(self, work: bool = True, told: bool = False) -> None:
+        """Something was committed here: wake this process now, the others in a moment unless they know."""
+        self.heard(work)
+        if self._store.tells and not told:
+            self._work_untold |= work
+            if not self._untold.is_set():
+                self._untold.set()
+                if not self._tells:
+                    self._begin_to_tell()
 
-    def heard(self) -> None:
+    def heard(self, work: bool = True) -> None:
         """Something was committed somewhere: wake this process."""
         with self._changed:
             self.generation += 1
             if self._waiting:
                 self._changed.notify_all()
+            if work:
+                self.work += 1
+                if self._waiting_for_work:
+                    self._fed.notify_all()
 
     def wait(self, seen: int, timeout: float) -> int:
         """Wait until the generation is not `seen` any more, or the time is over. Answers the generation."""
-        if not self._listens:
-            self._begin_to_listen()
-        with self._changed:
+        with self._listening():
             self._waiting += 1
-            self._wanted.set()
             try:
                 self._changed.wait_for(lambda: self.generation != seen or self.closed, timeout)
             finally:
                 self._waiting -= 1
-                if not self._waiting and not self.closed:
-                    self._wanted.clear()
             return self.generation
+
+    def wait_for_work(self, seen: int, timeout: float) -> None:
+        """Wait until there may be more to claim than when `work` was `seen`, or the time is over."""
+        with self._listening():
+            self._waiting_for_work += 1
+            try:
+                self._fed.wait_for(lambda: self.work != seen or self.closed, timeout)
+            finally:
+                self._waiting_for_work -= 1
+
+    @contextmanager
+    def _listening(self) -> Iterator[None]:
+        """Hold the lock, and have other processes listened to meanwhile."""
+        if not self._listens:
+            self._begin_to_listen()
+        with self._changed:
+            self._wanted.set()
+            try:
+                yield
+            finally:
+                if not self._waiting and not self._waiting_for_work and not self.closed:
+                    self._wanted.clear()
 
     def close(self) -> None:
         """Wake everybody for the last time, and stop the threads."""
@@ -82,6 +110,7 @@ class Wake:
                 return
             self.closed = True
             self._changed.notify_all()
+            self._fed.notify_all()
         self._store.on_commit.remove(self.ring)
         self._stopping.set()
         if self._ear is not None:
@@ -131,9 +160,10 @@ class Wake:
             self._untold.wait()
             # Cleared first: what is committed from here on is told the next time.
             self._untold.clear()
+            work, self._work_untold = self._work_untold, False
             pause = TELL_EVERY_S
             try:
-                self._store.tell()
+                self._store.tell(work)
             except Exception as e:
                 logger.debug("the others could not be told: %s", e)
                 pause = 1.0

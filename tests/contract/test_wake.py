@@ -93,7 +93,7 @@ def test_commits_that_nobody_waits_for_ring_no_bell(engine: Engine) -> None:
     engine.submit("mail")
     [task] = engine.claim(worker="w")
     rung = []
-    engine.store.on_commit.append(lambda: rung.append(1))
+    engine.store.on_commit.append(lambda work, told: rung.append(1))
     engine.run([Beat(task=task.key, fence=task.fence)])
     assert not rung
     # Somebody may follow the log.
@@ -184,7 +184,7 @@ def test_what_was_written_before_the_first_wait_is_heard(database_url: str) -> N
 
 
 def test_a_follower_needs_no_wake_ups(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Wake, "heard", lambda self: None)
+    monkeypatch.setattr(Wake, "heard", lambda self, work=True: None)
     with engine_on(database_url) as engine, another_process(database_url) as process:
         stream = engine.feed.follow()
         ids = [submit_there(process) for _ in range(2)]
@@ -204,7 +204,7 @@ def test_no_thread_is_started_before_it_is_needed_and_none_is_left(database_url:
         assert threads() == set()
         wake.wait(wake.generation, 0.01)
         assert threads() == {"onetray-listener"}
-        store.announce()
+        store.announce(True)
         assert ("onetray-notifier" in threads()) == store.tells
         wake.close()
         assert threads() == set()
@@ -228,7 +228,7 @@ def test_many_commits_send_few_notifications(pg_url: str) -> None:
     told = []
     with engine_on(pg_url) as engine:
         tell = engine.store.tell
-        engine.store.tell = lambda: (told.append(time.monotonic()), tell())  # type: ignore[assignment, method-assign]
+        engine.store.tell = lambda work: (told.append(work), tell(work))  # type: ignore[assignment, method-assign]
         began = time.monotonic()
         for _ in range(200):
             engine.submit("mail")
@@ -240,11 +240,38 @@ def test_the_first_commit_after_a_quiet_time_is_told_at_once(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("onetray.wake.TELL_EVERY_S", 3600.0)
-    told = threading.Event()
-    with engine_on(database_url) as engine:
-        engine.store.tell = told.set  # type: ignore[method-assign]
+    with engine_on(database_url) as engine, engine_on(database_url) as other:
+        seen = settled(other)
         engine.submit("mail")
-        assert told.wait(PATIENCE_S)
+        assert other.wake.wait(seen, PATIENCE_S) != seen
+
+
+def test_only_what_can_be_claimed_wakes_those_who_wait_for_work(engine: Engine) -> None:
+    engine.submit("mail", delay_s=60)
+    seen = engine.wake.work
+    engine.submit("mail")
+    assert engine.wake.work == seen + 1
+    task = engine.claim(worker="w")[0]
+    engine.start(task)
+    engine.succeed(task)
+    assert engine.wake.work == seen + 1
+    engine.pause_queue("default")
+    engine.resume_queue("default")
+    assert engine.wake.work > seen + 1
+
+
+def test_another_process_hears_whether_it_is_work(database_url: str) -> None:
+    with engine_on(database_url) as engine, engine_on(database_url) as other:
+        engine.submit("mail")
+        task = engine.claim(worker="w")[0]
+        settled(other)
+        work, seen = other.wake.work, other.wake.generation
+        engine.succeed(task)
+        assert other.wake.wait(seen, PATIENCE_S) != seen
+        assert other.wake.work == work
+        engine.submit("mail")
+        other.wake.wait_for_work(work, PATIENCE_S)
+        assert other.wake.work > work
 
 
 def test_the_listener_comes_back_when_its_connection_is_lost(pg_url: str) -> None:

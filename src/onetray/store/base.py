@@ -49,6 +49,10 @@ RINGS = frozenset(
     }
 )
 """Statements that somebody may be waiting for. Moves and new tasks are such, too."""
+FEEDS = frozenset(
+    {"insert_ready", "promote_ready", "open_ready", "pause_queue", "close_breakers", "set_breaker", "try_breaker"}
+)
+"""Those after which there may be more to claim."""
 
 
 class Mixed:
@@ -152,8 +156,9 @@ class Store(ABC):
 
     def __init__(self, clock: Clock | None) -> None:
         self.clock = clock
-        self.on_commit: list[Callable[[], None]] = []
-        """Called after each commit that somebody may be waiting for. They must be quick and must not raise."""
+        self.on_commit: list[Callable[[bool, bool], None]] = []
+        """Called after each commit that somebody may be waiting for: whether there may be more to claim, and whether the
+        other processes know already. They must be quick and must not raise."""
         self.book = book(self.dialect)
         self.mixed = Mixed()
         self.names = Names(self)
@@ -208,17 +213,17 @@ class Store(ABC):
         """Whether there are events that a writer, still at work, keeps from being read."""
         return False
 
-    def tell(self) -> None:
-        """Tell other processes that something was committed, where they cannot see it."""
+    def tell(self, work: bool) -> None:
+        """Tell other processes that something was committed, where they cannot see it; whether it is work, too."""
         return
 
     def ear(self) -> Ear | None:
         """Something that hears when other processes commit; None where there is nothing to hear."""
         return None
 
-    def announce(self) -> None:
+    def announce(self, work: bool, told: bool = False) -> None:
         for ring in self.on_commit:
-            ring()
+            ring(work, told)
 
     @abstractmethod
     def close(self) -> None: ...

@@ -21,7 +21,7 @@ from psycopg.rows import tuple_row
 
 from onetray.errors import GuardFailed, InvalidInput, StoreError, Unavailable
 from onetray.store.base import Columns, Rows
-from onetray.store.listen import CHANNEL
+from onetray.store.listen import notify
 from onetray.store.postgres_tx import CLOCK, TOO_FEW, PostgresTx, Query
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class Borrowed:
                 tx.flush()
                 if tx.rings and not self._store.pooler:
                     # Heard by the others when the caller commits.
-                    self._lent.run(f"NOTIFY {CHANNEL}")
+                    self._lent.run(notify(tx.feeds))
             except BaseException:
                 # On a connection that is gone there is nothing left to undo.
                 with suppress(psycopg.Error, CancelledError):

@@ -1,6 +1,6 @@
 """A doorbell between the processes of one machine that share a file: a datagram to whoever listens.
 
-Owns the sockets. It carries no data, may be lost, and anybody may ring it: whoever hears it looks for itself. It goes
+Owns the sockets. It says whether there may be more to claim and nothing else, may be lost, and anybody may ring it: whoever hears it looks for itself. It goes
 to a multicast address made from the file's identity, over the loopback interface only: nobody has to know who is there.
 """
 
@@ -14,6 +14,7 @@ import sys
 from hashlib import blake2b
 
 PORT = 21_505
+_NEWS, _WORK = b".", b"w"
 _LOOPBACK = socket.inet_aton("127.0.0.1")
 # Elsewhere this would let only the processes of one user share the port.
 _SHARED = socket.SO_REUSEPORT if sys.platform == "darwin" else socket.SO_REUSEADDR
@@ -37,8 +38,8 @@ class Button:
         # Not beyond this machine, and not twice on it.
         self._socket.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 0)
 
-    def press(self) -> None:
-        self._socket.sendto(b"", self._to)
+    def press(self, work: bool = True) -> None:
+        self._socket.sendto(_WORK if work else _NEWS, self._to)
 
     def close(self) -> None:
         self._socket.close()
@@ -59,18 +60,21 @@ class Bell:
             self._socket.close()
             raise
 
-    def wait(self, timeout_s: float) -> bool:
-        """Wait until it rings or the time is over; answers whether it rang. All that has rung so far counts once."""
+    def wait(self, timeout_s: float) -> bool | None:
+        """Wait until it rings or the time is over; answers whether it rang for work, None if it did not ring.
+
+        All that has rung so far counts once.
+        """
         self._socket.settimeout(timeout_s)
         try:
-            self._socket.recv(1)
+            said = {self._socket.recv(1)}
         except TimeoutError:
-            return False
+            return None
         self._socket.setblocking(False)
         with contextlib.suppress(BlockingIOError):
             while True:
-                self._socket.recv(1)
-        return True
+                said.add(self._socket.recv(1))
+        return said != {_NEWS}
 
     def close(self) -> None:
         self._socket.close()

@@ -25,8 +25,9 @@ class Ear(Protocol):
     hears: bool
     """Whether it can be relied on at the moment."""
 
-    def run(self, heard: Callable[[], None], wanted: threading.Event) -> None:
-        """Call `heard` whenever another process may have written, until stopped. `wanted` says if anybody waits."""
+    def run(self, heard: Callable[[bool], None], wanted: threading.Event) -> None:
+        """Call `heard` whenever another process may have written, until stopped, and say whether there may be more to
+        claim. `wanted` says if anybody waits."""
         ...
 
     def stop(self) -> None: ...
@@ -41,8 +42,8 @@ class FileEar:
         self._path, self._changes = path, changes
         self._stopping = threading.Event()
 
-    def run(self, heard: Callable[[], None], wanted: threading.Event) -> None:
-        bell = self._bell()
+    def run(self, heard: Callable[[bool], None], wanted: threading.Event) -> None:
+        bell, work = self._bell(), True
         # Kept while nobody waits: what was written between a look at the data and the wait is heard, too.
         known: int | None = None
         try:
@@ -51,11 +52,12 @@ class FileEar:
                 now = self._look(known)
                 if now != known:
                     known = now
-                    heard()
+                    heard(work)
                 if bell is None:
                     self._stopping.wait(LOOK_S)
                 else:
-                    bell.wait(LOOK_ANYWAY_S)
+                    # What is noticed without a ring may be anything.
+                    work = bell.wait(LOOK_ANYWAY_S) is not False
         finally:
             if bell is not None:
                 bell.close()

@@ -17,10 +17,15 @@ from psycopg import Connection
 
 logger = logging.getLogger("onetray.wake")
 
-CHANNEL = "onetray"
+CHANNEL, WORK = "onetray", "work"
 BACKOFF_S = (0.1, 5.0)
 # A peer that vanished without a word is noticed within a minute. Until then polling goes on.
 _ALIVE: dict[str, Any] = {"keepalives": 1, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+
+
+def notify(work: bool) -> str:
+    """The statement that tells other processes of a commit; whether there may be more to claim, too."""
+    return f"NOTIFY {CHANNEL}, '{WORK}'" if work else f"NOTIFY {CHANNEL}"
 
 
 class Listener:
@@ -30,14 +35,14 @@ class Listener:
         self._end, self._told_to_end = socket.socketpair()
         self.hears = False
 
-    def run(self, heard: Callable[[], None], wanted: threading.Event) -> None:
+    def run(self, heard: Callable[[bool], None], wanted: threading.Event) -> None:
         wait, lost = BACKOFF_S[0], False
         while not self._stopping.is_set():
             try:
                 with self._connect() as connection:
                     wait, lost, self.hears = BACKOFF_S[0], False, True
                     # Before the LISTEN nothing was heard.
-                    heard()
+                    heard(True)
                     self._listen(connection, heard)
             except psycopg.OperationalError as e:
                 # Once for each loss: it may last.
@@ -59,15 +64,15 @@ class Listener:
         connection.execute(f"LISTEN {CHANNEL}")
         return connection
 
-    def _listen(self, connection: Connection[Any], heard: Callable[[], None]) -> None:
+    def _listen(self, connection: Connection[Any], heard: Callable[[bool], None]) -> None:
         while not self._stopping.is_set():
             select.select([connection.fileno(), self._told_to_end.fileno()], [], [])
             connection.pgconn.consume_input()
-            rung = False
-            while connection.pgconn.notifies() is not None:
-                rung = True
-            if rung:
-                heard()
+            said = set()
+            while (news := connection.pgconn.notifies()) is not None:
+                said.add(news.extra)
+            if said:
+                heard(WORK.encode() in said)
 
     def stop(self) -> None:
         self._stopping.set()

@@ -29,7 +29,7 @@ try:
     from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
     from onetray.store.borrowed import PLACE, Borrowed, borrow
-    from onetray.store.listen import CHANNEL, Listener
+    from onetray.store.listen import Listener, notify
 except ImportError as e:  # pragma: no cover
     raise MissingExtra("PostgreSQL needs psycopg: pip install 'onetray[postgres]'") from e
 
@@ -39,6 +39,8 @@ MIGRATION_LOCK = 7_136_211_505
 WAIT_S = 0.02
 """How long a reader of the feed waits for writers that are about to commit."""
 TAIL_WAIT_S = 1.0
+QUIET_S = 0.05
+"""When nothing was told for so long, the next commit tells of itself."""
 
 
 class PostgresSnapshot:
@@ -67,6 +69,7 @@ class PostgresStore(Store):
     ) -> None:
         self.url, self.pooler, self.patience_s = url, pooler, patience_s
         self._place: tuple[Any, ...] | None = None
+        self._told_at = float("-inf")
         self.low_water: dict[int, LowWater] = {}
         self.lease_keys: deque[int] = deque()
         self._local = threading.local()
@@ -124,6 +127,9 @@ class PostgresStore(Store):
             if tx.xid is None:
                 return
             points.hit("committing")
+            told = tx.rings and self._quiet(tx.feeds)
+            if told:
+                tx.tell(notify(tx.feeds))
             try:
                 tx.commit()
                 committed = True
@@ -141,7 +147,7 @@ class PostgresStore(Store):
         tx.lower_marks()
         points.hit("committed")
         if tx.rings:
-            self.announce()
+            self.announce(tx.feeds, told)
 
     def borrow(self, connection: object) -> Borrowed:
         return borrow(self, connection)
@@ -251,10 +257,17 @@ class PostgresStore(Store):
     def held_up(self) -> bool:
         return self._barrier.pending
 
-    def tell(self) -> None:
-        # In a transaction of its own: in the writer's it would make all commits take turns.
+    def _quiet(self, work: bool) -> bool:
+        """Whether to tell of a commit in its own transaction: it is heard sooner, but all such commits take turns."""
+        if self.pooler or not work or not self.on_commit:
+            return False
+        last, self._told_at = self._told_at, time.monotonic()
+        return self._told_at - last > QUIET_S
+
+    def tell(self, work: bool) -> None:
+        self._told_at = time.monotonic()
         with self._pool.connection(timeout=2.0) as connection:
-            connection.execute(f"NOTIFY {CHANNEL}")
+            connection.execute(notify(work))
 
     def ear(self) -> Listener | None:
         return None if self.pooler else Listener(self.url)

@@ -13,7 +13,7 @@ from onetray import points
 from onetray.flowmodel import FlowRow
 from onetray.machine import Transition
 from onetray.model import Row
-from onetray.store.base import RINGS, Columns, Rows, in_rows
+from onetray.store.base import FEEDS, RINGS, Columns, Rows, in_rows
 from onetray.store.names import Names
 from onetray.store.sqltext import POSTGRES, WORDS, Statement
 from onetray.store.witness import Witness, of_batch, of_move, of_submit
@@ -80,7 +80,7 @@ class PostgresTx:
         self._opened = False
         self._now: int | None = None
         self.xid: str | None = None
-        self.rings = False
+        self.rings = self.feeds = False
         self.witness: Witness | None = None
 
     @property
@@ -93,6 +93,7 @@ class PostgresTx:
     def query(self, name: str, /, **params: Any) -> Rows:
         statement = self._book.statements[name]
         self.rings |= name in RINGS
+        self.feeds |= name in FEEDS
         self._opened |= name == "open_ready"
         params.setdefault("now", self._given)
         return self._send((statement.sql, bound(statement, params)), returns=statement.returns)
@@ -108,6 +109,7 @@ class PostgresTx:
     def batch(self, name: str, columns: Columns, /, **params: Any) -> Rows:
         statement = self._book.statement(name, columns)
         self.rings |= name in RINGS
+        self.feeds |= name in FEEDS
         self.witness = self.witness or of_batch(name, columns)
         if name in ("insert_ready", "promote_ready"):
             self._entered.append(columns)
@@ -229,6 +231,7 @@ class PostgresTx:
         self.rings = True
         self._copy("task", tasks)
         if ready["key"]:
+            self.feeds = True
             self._entered.append(ready)
             self._copy("ready", {"task" if k == "key" else k: values for k, values in ready.items()})
         self._copy("event", events)
@@ -305,6 +308,10 @@ class PostgresTx:
             return
         if begun or len(self._pending) > 1:
             self._send()
+
+    def tell(self, sql: str) -> None:
+        """Have others told of what this transaction does when it is committed."""
+        self._pending.append((sql, {}))
 
     def commit(self) -> None:
         """COMMIT, after what is still pending. A move that does not move what it should makes it a ROLLBACK."""

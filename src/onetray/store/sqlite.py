@@ -27,7 +27,7 @@ from onetray.errors import GuardFailed, StoreError, Unavailable
 from onetray.flowmodel import FlowRow
 from onetray.machine import Transition
 from onetray.model import Row
-from onetray.store.base import RINGS, Columns, Rows, Store, in_rows
+from onetray.store.base import FEEDS, RINGS, Columns, Rows, Store, in_rows
 from onetray.store.doorbell import Button
 from onetray.store.ears import FileEar
 from onetray.store.filesystem import network_filesystem
@@ -57,7 +57,7 @@ class SqliteTx:
         self.names: Names = store.names
         self.mixed = store.mixed
         self._now = store.time.now()
-        self.rings = False
+        self.rings = self.feeds = False
 
     @property
     def now(self) -> int:
@@ -66,6 +66,7 @@ class SqliteTx:
     def query(self, name: str, /, **params: Any) -> Rows:
         statement = self._book.statements[name]
         self.rings |= name in RINGS
+        self.feeds |= name in FEEDS
         params.setdefault("now", self._now)
         return self._connection.execute(statement.sql, bound(statement, params)).fetchall()
 
@@ -74,6 +75,7 @@ class SqliteTx:
     def batch(self, name: str, columns: Columns, /, **params: Any) -> Rows:
         statement = self._book.statement(name, columns)
         self.rings |= name in RINGS
+        self.feeds |= name in FEEDS
         params.setdefault("now", self._now)
         given = {**params, **columns}
         if statement.by_row:
@@ -225,7 +227,7 @@ class SqliteStore(Store):
                 self._local.writing = False
         points.hit("committed")
         if tx.rings:
-            self.announce()
+            self.announce(tx.feeds)
 
     def read(self, name: str, /, **params: Any) -> Rows:
         statement = self.book.statements[name]
@@ -318,11 +320,11 @@ class SqliteStore(Store):
     def ear(self) -> FileEar | None:
         return None if self.path is None else FileEar(self.path, self.changes)
 
-    def tell(self) -> None:
+    def tell(self, work: bool) -> None:
         if self._button is None and self.path is not None:
             self._button = Button(self.path)
         if self._button is not None:
-            self._button.press()
+            self._button.press(work)
 
     def changes(self) -> int:
         """A number that changes when another connection has written."""

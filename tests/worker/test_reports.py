@@ -125,7 +125,7 @@ def test_five_thousand_jobs_leave_nothing_behind_in_the_worker(app: Onetray) -> 
         wait_until(lambda: len(worker.held) == 0)
         floor, (outbox,) = worker.floor, worker.outbox.all
         assert (floor.running, list(floor.waiting)) == (set(), [])
-        wait_until(lambda: not floor._handles)
+        wait_until(lambda: not floor.lanes.open)
         assert (list(outbox._letters), outbox._saying, outbox.beats_wanted) == ([], {}, set())
         wait_until(lambda: not outbox._starts)
         assert (worker.held.leases(), +worker.held._queues) == ([], {})

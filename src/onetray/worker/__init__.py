@@ -189,7 +189,7 @@ class Worker:
         for run in list(self.floor.running):
             run.ask_to_stop(STOPPING)
         if not self.floor.wait_until_idle(time.monotonic() + (0.2 if self._hurry else CANCEL_S)):
-            left = list(self.floor.running)
+            left = [run for run in list(self.floor.running) if not run.over]
             logger.warning("given back while the handler still runs: %s", ", ".join(map(repr, left)))
             for run in left:
                 run.stop = LOST

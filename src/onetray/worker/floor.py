@@ -13,13 +13,13 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from onetray.commands import Report
 from onetray.declared import ASYNC, PROCESS
-from onetray.worker.attempt import attempt, call, drive, failure
+from onetray.worker.attempt import attempt, drive, failure
+from onetray.worker.lanes import Ended, Lanes
 from onetray.worker.lifespan import Lifespan
 from onetray.worker.run import LOST
 
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("onetray.worker")
 
-Ended = Callable[[Sequence[tuple["Run", Report | None]]], None]
-
 
 class Floor:
     def __init__(self, app: Onetray, concurrency: int, children: Children, ended: Ended) -> None:
         self._app, self.concurrency, self._children, self._ended = app, concurrency, children, ended
         self._lock = threading.Lock()
         self.waiting: deque[Run] = deque()
+        self._low = 0
+        """From so few that wait on, whoever claims is told of each place that becomes free."""
         self.running: set[Run] = set()
         self.finished = 0
         self.changed = threading.Condition()
-        """Told when a place has become free."""
+        """Told when a place has become free, and half of what was claimed ahead is used."""
         self.resources: Any = None
         self.loop = asyncio.new_event_loop()
         self._loop_thread = threading.Thread(target=self._run_loop, name="onetray-loop", daemon=True)
@@ -50,9 +50,7 @@ class Floor:
         self._idle = 0
         self._for_threads: queue.SimpleQueue[Run | None] = queue.SimpleQueue()
         self._lifespan = Lifespan(app.lifespan_of)
-        self._handles: dict[asyncio.Task[Report | None], Run] = {}
-        self._off: list[tuple[Run, Report | None]] = []
-        """What has ended on the loop since it last looked."""
+        self.lanes = Lanes(app, self.loop, self._follow, ended, concurrency)
 
     def open(self) -> None:
         """Start the loop, and what the app's lifespan brings."""
@@ -105,7 +103,9 @@ class Floor:
         """Take in what was claimed. It begins as soon as there is a place."""
         with self._lock:
             self.waiting.extend(runs)
-        self._fill()
+            on_loop, stopped = self._seat()
+            self._low = len(self.waiting) // 2
+        self._begin(on_loop, stopped)
 
     def waits_since(self) -> float:
         """Since when the first of those waits that have not begun."""
@@ -121,81 +121,47 @@ class Floor:
             self.waiting = deque(run for run in self.waiting if run.taken_at >= taken_before)
         return [run for run in back if run.stop != LOST]
 
-    def _fill(self) -> None:
+    def _seat(self) -> tuple[list[Run], list[Run]]:
+        """Give free places to those that wait. Answers those for the loop, and those that will not begin."""
         on_loop: list[Run] = []
         stopped: list[Run] = []
-        with self._lock:
-            while self.waiting and len(self.running) < self.concurrency:
-                run = self.waiting.popleft()
-                if run.stop is not None:
-                    stopped.append(run)
-                    continue
-                self.running.add(run)
-                run.resources = self.resources
-                if run.task.isolation == ASYNC:
-                    on_loop.append(run)
-                else:
-                    self._to_thread(run)
+        while self.waiting and len(self.running) < self.concurrency:
+            run = self.waiting.popleft()
+            if run.stop is not None:
+                stopped.append(run)
+                continue
+            self.running.add(run)
+            run.resources = self.resources
+            if run.task.isolation == ASYNC:
+                on_loop.append(run)
+            else:
+                self._to_thread(run)
+        return on_loop, stopped
+
+    def _begin(self, on_loop: list[Run], stopped: list[Run]) -> None:
+        self._unbegun(stopped)
+        if on_loop:
+            with contextlib.suppress(RuntimeError):  # The loop is closed: nothing begins any more.
+                self.loop.call_soon_threadsafe(self.lanes.take, on_loop)
+
+    def _unbegun(self, stopped: list[Run]) -> None:
         for run in stopped:
             run.over = True
-            self._ended([(run, run.unbegun())])
-        if on_loop:
-            self._call_on_loop(self._begin, on_loop)
+        if stopped:
+            self._ended([(run, run.unbegun()) for run in stopped])
 
-    def _call_on_loop(self, function: Callable[..., Any], *args: Any) -> None:
-        if threading.current_thread() is self._loop_thread:
-            function(*args)
-            return
-        with contextlib.suppress(RuntimeError):  # The loop is closed: nothing begins any more.
-            self.loop.call_soon_threadsafe(function, *args)
-
-    def _done(self, ended: Sequence[tuple[Run, Report | None]]) -> None:
+    def _follow(self, over: list[Run]) -> list[Run]:
+        """Give the places of those that have ended to the next. Answers those that begin on the loop."""
         with self._lock:
-            for run, _ in ended:
-                run.over = True
-                self.running.discard(run)
-            self.finished += len(ended)
-        self._ended(ended)
-        self._fill()
-        with self.changed:
-            self.changed.notify()
-
-    # On the loop.
-
-    def _begin(self, runs: list[Run]) -> None:
-        for run in runs:
-            handle = self.loop.create_task(self._on_loop(run))
-            self._handles[handle] = run
-            handle.add_done_callback(self._off_loop)
-            run.interrupt = partial(self._call_on_loop, handle.cancel)
-            if run.stop is not None:
-                handle.cancel()
-
-    async def _on_loop(self, run: Run) -> Report | None:
-        if run.assignment.policy.durable_start:
-            await asyncio.to_thread(run.may_begin)
-        if run.stop is not None:
-            return run.unbegun()
-        run.begin()
-        return await attempt(self._app, run.task, run.context(), call, run.ticket(), run.more)
-
-    def _off_loop(self, handle: asyncio.Task[Report | None]) -> None:
-        run = self._handles.pop(handle)
-        if handle.cancelled():
-            # Before its first step, or while its start was written: its handler was never called.
-            report: Report | None = run.unbegun()
-        elif (error := handle.exception()) is not None:
-            report = failure(error, run.ticket())
-        else:
-            report = handle.result()
-        # Those that end in one turn of the loop are told together.
-        if not self._off:
-            self.loop.call_soon(self._tell_off)
-        self._off.append((run, report))
-
-    def _tell_off(self) -> None:
-        off, self._off = self._off, []
-        self._done(off)
+            self.running.difference_update(over)
+            self.finished += len(over)
+            on_loop, stopped = self._seat()
+            is_low = len(self.waiting) <= self._low
+        self._unbegun(stopped)
+        if is_low:
+            with self.changed:
+                self.changed.notify()
+        return on_loop
 
     # In threads.
 
@@ -220,7 +186,10 @@ class Floor:
                 report = failure(e, run.ticket())
             with self._lock:
                 self._idle += 1
-            self._done([(run, report)])
+            # Reported before its place is free: whoever waits until all is idle finds nothing unreported.
+            run.over = True
+            self._ended([(run, report)])
+            self._begin(self._follow([run]), [])
 
     def _in_thread(self, run: Run) -> Report | None:
         if not run.may_begin():
@@ -236,11 +205,10 @@ class Floor:
         return self.on_loop(given) if inspect.isawaitable(given) else given
 
     def wait_until_idle(self, until: float) -> bool:
-        """Wait for all that runs. Answers whether it ended in time."""
+        """Wait for all that runs, and have its ends reported. Answers whether it ended in time."""
         with self.changed:
-            while self.running or self.waiting:
-                left = until - time.monotonic()
-                if left <= 0:
-                    return False
+            while (self.running or self.waiting) and (left := until - time.monotonic()) > 0:
                 self.changed.wait(min(left, 0.1))
-        return True
+            is_idle = not self.running and not self.waiting
+        self.lanes.tell()
+        return is_idle

@@ -91,8 +91,9 @@ class Run:
         """Tell the handler to stop. What was said first stays, unless the task is lost altogether."""
         if self.stop is None or why == LOST:
             self.stop = why
-            if self.interrupt is not None and not self.over:
-                self.interrupt()
+            interrupt = self.interrupt
+            if interrupt is not None and not self.over:
+                interrupt()
 
     def ticket(self) -> dict[str, Any]:
         return ticket(self.assignment)

@@ -77,7 +77,7 @@ class TaskContext:
     def __init__(self, assignment: Assignment, desk: Desk) -> None:
         self._assignment, self._desk = assignment, desk
         self._began = time.time()
-        self._children: dict[str, int] = {}
+        self._children: dict[str, int] | None = None
 
     @property
     def id(self) -> str:
@@ -225,8 +225,10 @@ class TaskContext:
 
     def child_key(self, body: str) -> str:
         """A key for a child: the same for the same child of another attempt."""
-        self._children[body] = self._children.get(body, 0) + 1
-        return f"{self.id}/{body}/{self._children[body]}"
+        if self._children is None:
+            self._children = {}
+        number = self._children[body] = self._children.get(body, 0) + 1
+        return f"{self.id}/{body}/{number}"
 
 
 current: ContextVar[TaskContext | None] = ContextVar("onetray.ctx", default=None)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
+from types import NoneType
 from typing import Any, NotRequired, get_type_hints
 
 from onetray.errors import InvalidInput
 from onetray.fields import has_nan
 
-_PLAIN = (bool, int, str)
+_PLAIN = (bool, int, str, NoneType)
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -58,10 +59,14 @@ class Signature:
             raise InvalidInput(f"{self.name}: the payload must be an object, by the names of its arguments")
         if not payload and not self.parameters:
             return {}
-        return dict(self._checked(payload, self._arguments))
+        # An object of its own already: pydantic makes a new one.
+        checked: dict[str, Any] = self._checked(payload, self._arguments)
+        return checked
 
     def kept(self, result: Any) -> Any:
         """A result as JSON values, checked against the function's return type."""
+        if _is_plain(result, self._plain_result):
+            return result
         adapter = self._result
         try:
             return _as_json(adapter.validate_python(result), adapter)
@@ -112,6 +117,12 @@ class Signature:
     def _result(self) -> Any:
         return self._adapter(self._hints.get("return", Any))
 
+    @cached_property
+    def _plain_result(self) -> Any:
+        """The type of which each value is kept as it is."""
+        declared = self._hints.get("return", Any)
+        return declared if declared in _PLAIN else NoneType if declared is Any else None
+
     def _adapter(self, shape: Any) -> Any:
         from pydantic import ConfigDict, PydanticUserError, TypeAdapter
 
@@ -135,8 +146,14 @@ def _written(function: Callable[..., Any]) -> Callable[..., Any]:
     return function if inspect.isroutine(function) else type(function).__call__
 
 
+def _is_plain(value: Any, declared: Any) -> bool:
+    """Whether a value is certain to be what is declared, and the same in JSON: pydantic need not look at it."""
+    # A text may hold what UTF-8 cannot.
+    return type(value) is declared and (declared is not str or value.isascii())
+
+
 def _as_json(value: Any, adapter: Any) -> Any:
-    if value is None or type(value) in _PLAIN:
+    if type(value) in _PLAIN:
         return value
     # pydantic, too, writes NaN as null, without a word.
     if has_nan(value):

@@ -7,10 +7,10 @@ in threads and in child processes: `how` is how a function is called there.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 from onetray.commands import Fail, Pause, Release, Report, Succeed
@@ -48,7 +48,14 @@ async def attempt(
         arguments = _arguments(task, ctx)
         for hook in app.hooks["before"]:
             await how(hook, ctx)
-        result = _kept(task, await how(task.function, **arguments))
+        if how is call:
+            # Without a coroutine in between: it would cost as much as a short handler.
+            given = task.function(**arguments)
+            if isawaitable(given):
+                given = await given
+        else:
+            given = await how(task.function, **arguments)
+        result = _kept(task, given)
         for hook in app.hooks["after"]:
             await _after(how, hook, ctx, result)
         return Succeed(result=result, more=_more(task, ctx, result, more), **fields)
@@ -152,7 +159,7 @@ def told(error: BaseException) -> str:
 async def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call a function on the loop; await it if it is async."""
     given = function(*args, **kwargs)
-    return await given if inspect.isawaitable(given) else given
+    return await given if isawaitable(given) else given
 
 
 def drive(coroutine: Coroutine[Any, Any, Any]) -> Any:

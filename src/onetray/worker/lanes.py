@@ -55,6 +55,8 @@ class Lanes:
         """What has ended and still has its place."""
         self._untold: deque[tuple[Run, Report | None]] = deque()
         self._telling = threading.Lock()
+        self._context = Context()
+        """That of the lanes themselves. Handlers have one each."""
         self._turn_ends = False
         self._until = 0.0
         """How long the lanes may go on in this turn of the loop."""
@@ -76,7 +78,7 @@ class Lanes:
         while self._free < min(len(self._ready), self._spread):
             self._free += 1
             lane = Lane(self._loop)
-            task = lane.task = self._loop.create_task(self._work(lane))
+            task = lane.task = self._loop.create_task(self._work(lane), context=self._context)
             self.open[task] = lane
             task.add_done_callback(self._closed)
 
@@ -97,11 +99,8 @@ class Lanes:
             lane.is_free = False
             self._free -= 1
             self._widen()
-        if waits:
-            await self._stay(lane)
-
-    async def _stay(self, lane: Lane) -> None:
-        """Wait for a handler that waits. Its lane ends with it."""
+        if not waits:
+            return
         run = lane.run
         report: Report | None
         try:

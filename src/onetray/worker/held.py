@@ -7,7 +7,6 @@ here than in the database.
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -21,6 +20,7 @@ class Lease:
     """One claim, with those of its tasks that are still held."""
 
     key: int
+    queue: str
     length_s: float
     sure_until: float
     beat_at: float
@@ -31,11 +31,10 @@ class Held:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._leases: dict[int, Lease] = {}
-        self._queues: Counter[str] = Counter()
-        self._count = 0
 
     def __len__(self) -> int:
-        return self._count
+        with self._lock:
+            return sum(len(lease.runs) for lease in self._leases.values())
 
     def take(self, runs: Iterable[Run], asked_at: float) -> None:
         """Note what a claim gave that was asked for then."""
@@ -44,22 +43,18 @@ class Held:
                 a = run.assignment
                 lease = self._leases.get(a.lease)
                 if lease is None:
-                    lease = Lease(a.lease, a.lease_s, asked_at + a.lease_s, asked_at + a.lease_s / 3)
+                    lease = Lease(a.lease, a.queue, a.lease_s, asked_at + a.lease_s, asked_at + a.lease_s / 3)
                     self._leases[a.lease] = lease
                 lease.runs.add(run)
-                self._queues[a.queue] += 1
-                self._count += 1
 
     def drop(self, runs: Iterable[Run]) -> None:
         """They were reported, or are not ours any more."""
         with self._lock:
             for run in runs:
                 lease = self._leases.get(run.assignment.lease)
-                if lease is None or run not in lease.runs:
+                if lease is None:
                     continue
                 lease.runs.discard(run)
-                self._queues[run.assignment.queue] -= 1
-                self._count -= 1
                 if not lease.runs:
                     del self._leases[lease.key]
 
@@ -69,7 +64,9 @@ class Held:
             return min((lease.length_s for lease in self._leases.values()), default=float("inf"))
 
     def of_queue(self, queue: str) -> int:
-        return self._queues[queue]
+        """How many of a queue are held. A claim is from one queue, and so are the tasks of its lease."""
+        with self._lock:
+            return sum(len(lease.runs) for lease in self._leases.values() if lease.queue == queue)
 
     def runs(self) -> list[Run]:
         with self._lock:

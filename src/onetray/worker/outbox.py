@@ -38,6 +38,8 @@ TRIES = 5
 
 OUTCOMES = (Succeed, Fail, Release, Pause)
 """What ends an attempt. Most reports are such, and are accepted."""
+DATED = (Succeed, Fail)
+"""What says how long ago its handler began."""
 
 
 class Letter(NamedTuple):
@@ -156,7 +158,7 @@ class Outbox:
                 # A flood of lines: its end is told after the last of them.
                 self._letters.appendleft(letter)
                 break
-            if isinstance(letter.command, Succeed | Fail) and letter.run.began is not None:
+            if isinstance(letter.command, DATED) and letter.run.began is not None:
                 letter.command.ran_s = now - letter.run.began
             batch.append(letter)
         return batch

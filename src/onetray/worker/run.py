@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -28,12 +29,18 @@ CANCEL, LOST, STOPPING = "a cancel was asked for", "its lease is lost", "its wor
 UNWRITTEN = "its start could not be written"
 MOST_LINES = 1_000
 
+# Deques: the handler adds at one end while the outbox takes from the other.
+Said = tuple[deque[tuple[str, str, Any]], deque[tuple[float, float | None, str | None]]]
+"""The lines of a handler, and its last progress. Most handlers say nothing: they have none."""
+_BEGINNING = threading.Lock()
+"""A handler may have threads of its own, which speak for the first time at once."""
+
 
 class Run:
     """An attempt that this worker holds."""
 
     __slots__ = (
-        "_engine", "_lines", "_outbox", "_progress", "assignment", "began", "interrupt", "more", "over", "resources",
+        "_engine", "_outbox", "_said", "assignment", "began", "interrupt", "more", "over", "resources",
         "start_sent", "stop", "taken_at", "task",
     )  # fmt: skip
 
@@ -50,9 +57,7 @@ class Run:
         self.interrupt: Callable[[], None] | None = None
         """Stops the handler from outside, where that can be done."""
         self.more: dict[str, Any] = {}
-        # Deques: the handler adds at one end while the outbox takes from the other.
-        self._lines: deque[tuple[str, str, Any]] = deque()
-        self._progress: deque[tuple[float, float | None, str | None]] = deque(maxlen=1)
+        self._said: Said | None = None
 
     def context(self) -> TaskContext:
         """What its handler sees of it. Not kept here: the two would keep each other alive."""
@@ -101,27 +106,36 @@ class Run:
     def to_say(self) -> list[Report]:
         """What its handler has said since the last time, as commands."""
         said: list[Report] = []
-        lines = [self._lines.popleft() for _ in range(min(len(self._lines), MOST_LINES))]
+        if self._said is None:
+            return said
+        lines, progress = self._said
         if lines:
-            said.append(Log(lines=tuple(lines), **self.ticket()))
-        if self._progress:
-            done, total, message = self._progress.pop()
+            some = tuple(lines.popleft() for _ in range(min(len(lines), MOST_LINES)))
+            said.append(Log(lines=some, **self.ticket()))
+        if progress:
+            done, total, message = progress.pop()
             said.append(Progress(done=done, total=total, message=message, **self.ticket()))
         return said
 
     @property
     def has_more_to_say(self) -> bool:
-        return bool(self._lines)
+        return self._said is not None and bool(self._said[0])
 
     # The desk: what the handler's ctx does.
 
     def log(self, level: str, line: str, data: dict[str, Any] | None) -> None:
-        self._lines.append((level, line, data))
+        (self._said or self._begin_to_say())[0].append((level, line, data))
         self._outbox.say(self)
 
     def progress(self, done: float, total: float | None, message: str | None) -> None:
-        self._progress.append((done, total, message))
+        (self._said or self._begin_to_say())[1].append((done, total, message))
         self._outbox.say(self)
+
+    def _begin_to_say(self) -> Said:
+        with _BEGINNING:
+            if self._said is None:
+                self._said = (deque(), deque(maxlen=1))
+            return self._said
 
     def checkpoint(self, body: Any) -> Awaitable[None]:
         command = Checkpoint(body=body, **self.ticket())

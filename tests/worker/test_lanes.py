@@ -295,6 +295,24 @@ def test_the_ends_of_many_short_handlers_are_told_together(app: Onetray, concurr
         assert len(ends) < 100
 
 
+def test_whoever_claims_hears_of_it_before_the_loop_runs_dry(app: Onetray) -> None:
+    go = threading.Event()
+
+    @app.task
+    async def work(n: int) -> None:
+        if n == 15:
+            assert go.wait(WAIT_S)
+
+    with floor_of(app, 1) as (floor, _):
+        runs = runs_of(app, work, *[{"n": n} for n in range(21)])
+        with floor.changed:
+            floor.admit(runs)
+            assert floor.changed.wait(WAIT_S)
+            assert 0 < len(floor.waiting) <= 10
+        go.set()
+        assert idle(floor)
+
+
 def test_what_has_ended_is_told_though_the_next_handler_blocks_the_loop(app: Onetray) -> None:
     began, go = threading.Event(), threading.Event()
 

@@ -117,7 +117,9 @@ class Lanes:
 
     def _go(self, lane: Lane) -> bool:
         """Run what is ready, one after another. Answers whether the last one waits for something."""
-        ready, task, alone = self._ready, lane.task, getrefcount(lane.task)
+        ready, task = self._ready, lane.task
+        # Counted in the same words as below: what an expression itself holds differs between versions of Python.
+        alone = getrefcount(task)
         while ready or self._refill():
             run = lane.run = ready.popleft()
             context = Context()

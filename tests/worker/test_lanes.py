@@ -161,6 +161,21 @@ def test_a_handler_that_cancels_its_own_task_harms_no_other(app: Onetray, waits:
     assert told(ends) == (["fail", 1, "fail", 3, "fail", 5] if waits else [0, 1, 2, 3, 4, 5])
 
 
+def test_a_hook_that_cancels_itself_is_no_way_out_of_the_budget(app: Onetray) -> None:
+    @app.task
+    async def work() -> None:
+        raise ValueError("no")
+
+    @app.on_error
+    async def hook(_: Any, error: BaseException) -> None:
+        raise asyncio.CancelledError
+
+    with floor_of(app, 1) as (floor, ends):
+        floor.admit(runs_of(app, work, {}))
+        assert idle(floor)
+    assert told(ends) == ["fail"]
+
+
 def test_whoever_keeps_the_asyncio_task_of_a_handler_cannot_cancel_the_next_one_with_it(app: Onetray) -> None:
     @app.task
     async def work(n: int) -> int:

@@ -231,7 +231,7 @@ def _rest(context: Context, steps: Steps, waits_for: Any) -> Generator[Any, Any,
 
 def _odd(run: Run, error: BaseException) -> Report:
     """The report of an attempt that told nothing itself."""
-    if isinstance(error, asyncio.CancelledError):
-        # While its start was written: its handler was never called.
+    if isinstance(error, asyncio.CancelledError) and (run.began is None or run.stop is not None):
+        # While its start was written, so that its handler was never called; or while a hook was told of its error.
         return run.unbegun()
     return failure(error, run.ticket())

@@ -15,16 +15,18 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
+from onetray.bulk import SubmitMany
 from onetray.client.job import Job, find
 from onetray.declared import Task, declare
 from onetray.engine import Engine
-from onetray.errors import InvalidInput, StoreError
+from onetray.errors import InvalidInput, OnetrayError, StoreError, Unavailable
 
 if TYPE_CHECKING:
     from onetray.clock import Clock
-    from onetray.commands import Command
+    from onetray.commands import Command, Submit
     from onetray.config import EngineConfig
     from onetray.flow import FlowDefinition
     from onetray.worker import Worker
@@ -162,6 +164,29 @@ class Onetray:
             some = commands[start : start + engine.config.limits.batch]
             made += engine.run(some) if connection is None else engine.run(some, connection=connection)
         return [self._job(verdict.unwrap(), task) for verdict in made]
+
+    def submit_alike(self, like: Submit, payloads: list[Any], task: Task[Any, R]) -> list[Job[R]]:
+        """Submit tasks that differ in their payloads alone; the jobs they made, or the first refusal."""
+        engine, load = self.engine, task.signature.result
+        jobs: list[Job[R]] = []
+        refused: list[OnetrayError] = []
+        for start in range(0, len(payloads), engine.config.bulk):
+            some = payloads[start : start + engine.config.bulk]
+            (verdict,) = engine.run([SubmitMany(like=like, payloads=some)])
+            if verdict.ok:
+                jobs += [Job(self, id, "task", load) for id in verdict.value]
+            elif isinstance(verdict.error, Unavailable):
+                refused.append(verdict.error)
+            else:
+                # Each for itself: the others pass.
+                for one in engine.run([replace(like, payload=payload) for payload in some]):
+                    if one.error is not None:
+                        refused.append(one.error)
+                    else:
+                        jobs.append(self._job(one.value, task))
+        if refused:
+            raise refused[0]
+        return jobs
 
     async def submit_all_on(
         self, connection: Any, commands: Sequence[Command], task: Task[Any, R] | None

@@ -33,6 +33,8 @@ R = TypeVar("R")
 
 ASYNC, THREAD, PROCESS = "async", "thread", "process"
 ISOLATION = (ASYNC, THREAD, PROCESS)
+_OF_ONE = frozenset({"idempotency_key", "unique_key", "labels", "connection"})
+"""Options that need a command for each call."""
 
 
 class Options(TypedDict, total=False):
@@ -96,7 +98,15 @@ class Task(Generic[P, R]):
 
     def submit_many(self, calls: Iterable[Mapping[str, Any]]) -> list[Job[R]]:
         """Submit one task for each set of arguments, in as few transactions as fit. All are checked first."""
-        return self.app.submit_all(self.commands(calls), self.given.get("connection"), self)
+        listed = list(calls)
+        payloads = self.signature.payloads(listed) if self._differ_in_payload_alone() else None
+        if payloads is None:
+            return self.app.submit_all(self.commands(listed), self.given.get("connection"), self)
+        return self.app.submit_alike(self._submit(None, self._fields()), payloads, self)
+
+    def _differ_in_payload_alone(self) -> bool:
+        """Whether many calls of it share all else. A child has a key of its own, by its arguments."""
+        return current.get() is None and not _OF_ONE & self.given.keys()
 
     @property
     def aio(self) -> AsyncTask[P, R]:
@@ -112,12 +122,21 @@ class Task(Generic[P, R]):
     def command(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Submit:
         """The command that submits a call of it."""
         payload = self.signature.payload(args, kwargs)
-        fields: dict[str, Any] = {k: v for k, v in self.given.items() if k != "connection"}
-        run_at = fields.get("run_at")
-        if isinstance(run_at, datetime):
-            fields["run_at"] = _micros(run_at)
+        fields = self._fields()
         inherit(fields, self.kind, payload)
-        fields.setdefault("queue", self.queue)
+        return self._submit(payload, fields)
+
+    def _fields(self) -> dict[str, Any]:
+        """What the options say of each submit."""
+        fields: dict[str, Any] = {"queue": self.queue}
+        if self.given:
+            fields |= self.given
+            fields.pop("connection", None)
+            if isinstance(fields.get("run_at"), datetime):
+                fields["run_at"] = _micros(fields["run_at"])
+        return fields
+
+    def _submit(self, payload: Any, fields: dict[str, Any]) -> Submit:
         return Submit(kind=self.kind, payload=payload, policy=self.policy, namespace=self.app.namespace, **fields)
 
 

@@ -22,6 +22,7 @@ MOST = 1e15
 """What an amount is at most: a float can count up to it without leaving a number out."""
 MOST_ROWS = 10_000
 """What one read gives, or one step of the janitor takes, at most."""
+_NEVER_NAN = frozenset({str, int, bool, type(None)})
 _ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 _TRACEPARENT = re.compile(r"[\da-f]{2}-[\da-f]{32}-[\da-f]{16}-[\da-f]{2}")
 _UUID = re.compile(r"[\da-f]{8}-[\da-f]{4}-[\da-f]{4}-[\da-f]{4}-[\da-f]{12}")
@@ -119,12 +120,29 @@ def json_text(value: object, field: str, most: int) -> str:
     return raw.decode()
 
 
+def json_texts(values: list[object], field: str, most: int) -> list[str]:
+    """The same for many values, in one look at all of them. What is not as usual is looked at by itself."""
+    try:
+        raws = list(map(orjson.dumps, values))
+    except (orjson.JSONEncodeError, TypeError, RecursionError):
+        return [json_text(value, field, most) for value in values]
+    together = b"\n".join(raws)
+    if b"null" not in together and b"\\u0000" not in together and max(map(len, raws), default=0) <= most:
+        # JSON as it is written here has no line breaks, but for what was text before.
+        texts = together.decode().split("\n")
+        if len(texts) == len(values):
+            return texts
+    return [json_text(value, field, most) for value in values]
+
+
 def as_json(value: object) -> str:
     """The text of a JSON value that was checked."""
     return bytes(value).decode() if isinstance(value, RawJson) else orjson.dumps(value).decode()
 
 
 def has_nan(value: object) -> bool:
+    if type(value) in _NEVER_NAN:
+        return False
     if isinstance(value, float):
         return not math.isfinite(value)
     if isinstance(value, dict):

@@ -51,6 +51,18 @@ class Signature:
             # Without a type, or with one that says little, a value is looked at only here.
             raise InvalidInput(f"{self.name}: an argument cannot be kept as JSON: {told(e)}", field="payload") from e
 
+    def payloads(self, calls: list[Any]) -> list[dict[str, Any]] | None:
+        """The same for many calls at once. None when one of them is not as usual: `payload` says what is wrong."""
+        if set(map(type, calls)) != {dict}:
+            return None
+        try:
+            checked: list[dict[str, Any]] = self._many.validate_python(calls)
+            if self._plain:
+                return checked
+            return None if has_nan(checked) else self._many.dump_python(checked, mode="json", warnings=False)
+        except Exception:
+            return None
+
     def arguments(self, payload: Any) -> dict[str, Any]:
         """What the function is called with, from the JSON that was submitted."""
         if payload is None:
@@ -94,14 +106,28 @@ class Signature:
     @cached_property
     def _arguments(self) -> Any:
         """The arguments as one object. Those with a default may be left out: the function fills them in."""
-        return self._object({name for name, p in self.parameters.items() if p.default is not p.empty})
+        return self._adapter(self._shape(self._optional))
+
+    @cached_property
+    def _many(self) -> Any:
+        """The arguments of many calls."""
+        return self._adapter(list[self._shape(self._optional)])  # type: ignore[misc]
+
+    @cached_property
+    def _plain(self) -> bool:
+        """Whether a checked argument is always the JSON value that is kept."""
+        return all(self._hints.get(name, self._types.get(name)) in _PLAIN for name in self.parameters)
 
     @cached_property
     def _some(self) -> Any:
         """The same when any of them may be left out: the rest is found when the function is called."""
-        return self._object(set(self.parameters))
+        return self._adapter(self._shape(set(self.parameters)))
 
-    def _object(self, optional: set[str]) -> Any:
+    @cached_property
+    def _optional(self) -> set[str]:
+        return {name for name, p in self.parameters.items() if p.default is not p.empty}
+
+    def _shape(self, optional: set[str]) -> Any:
         from pydantic import ConfigDict, with_config
         from typing_extensions import TypedDict
 
@@ -111,7 +137,7 @@ class Signature:
             fields[name] = NotRequired[types[name]] if name in optional else types[name]
         # From typing_extensions: pydantic needs it before Python 3.12.
         shape = TypedDict("Arguments", fields)  # type: ignore[misc]
-        return self._adapter(with_config(ConfigDict(extra="forbid", ser_json_inf_nan="constants"))(shape))
+        return with_config(ConfigDict(extra="forbid", ser_json_inf_nan="constants"))(shape)
 
     @cached_property
     def _result(self) -> Any:

@@ -1,11 +1,15 @@
 """What a submit may say besides the arguments."""
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import pytest
 
-from onetray import InvalidInput, KeyReused, Onetray, Task
+from onetray import InvalidInput, KeyReused, Onetray, Task, TooLarge
 from onetray.clock import SECOND
+from onetray.config import EngineConfig
 from onetray.declared import Options
 from onetray.testing import Harness
 
@@ -132,3 +136,56 @@ def test_of_many_none_is_submitted_when_one_does_not_fit(send, harness: Harness)
     with pytest.raises(InvalidInput, match="each call is a dict of arguments, not str"):
         send.submit_many(["ann"])
     assert harness.engine.tasks() == []
+
+
+def test_many_without_anything_of_their_own_are_one_command(send, harness: Harness, monkeypatch) -> None:
+    run, seen = harness.engine.run, []
+    monkeypatch.setattr(harness.engine, "run", lambda commands, **how: seen.extend(commands) or run(commands, **how))
+    send.submit_many([{"to": "ann"}, {"to": "bob"}])
+    send.options(labels={"a": "b"}).submit_many([{"to": "ann"}, {"to": "bob"}])
+    assert [type(command).__name__ for command in seen] == ["SubmitMany", "Submit", "Submit"]
+
+
+def test_of_many_only_those_past_a_limit_are_refused(app: Onetray, anywhere: Harness) -> None:
+    @app.task
+    def keep(text: str) -> None: ...
+
+    with pytest.raises(TooLarge, match="payload has 1000015 bytes"):
+        keep.submit_many([{"text": "a"}, {"text": "b" * 1_000_004}, {"text": "c\0"}, {"text": "d"}])
+    assert [task.payload["text"] for task in anywhere.engine.tasks()] == ["d", "a"]
+
+
+def test_arguments_of_many_are_kept_as_those_of_one(app: Onetray, anywhere: Harness) -> None:
+    @app.task
+    def rich(at: datetime, rate: float = 1.0, tags: set[str] | None = None, more: Any = None) -> None: ...
+
+    calls: list[dict[str, Any]] = [
+        {"at": datetime(2026, 1, 2, tzinfo=UTC)},
+        {"at": "2026-01-02T00:00:00Z", "rate": 2, "tags": {"a"}, "more": (1, None, "x")},
+        MappingProxyType({"at": datetime(2026, 1, 2, tzinfo=UTC), "more": Path("/tmp")}),
+    ]
+    for some in (calls[:2], calls):
+        many = [job.view().payload for job in rich.submit_many(some)]
+        assert many == [rich.submit(**call).view().payload for call in some]
+
+
+@pytest.mark.parametrize("bad", [float("nan"), [1.0, float("-inf")]])
+def test_of_many_none_is_submitted_when_one_is_not_a_number(app: Onetray, harness: Harness, bad: object) -> None:
+    @app.task
+    def loose(value) -> None: ...
+
+    with pytest.raises(InvalidInput, match="NaN and Infinity are not numbers that JSON knows"):
+        loose.submit_many([{"value": 1}, {"value": bad}])
+    assert harness.engine.tasks() == []
+
+
+def test_many_go_into_as_many_transactions_as_the_engine_is_told(app: Onetray, database_url: str) -> None:
+    app._config = EngineConfig(bulk=3)
+
+    @app.task
+    def small(n: int) -> None: ...
+
+    with Harness(app, database=database_url) as harness:
+        jobs = small.submit_many({"n": n} for n in range(8))
+        assert [job.view().payload for job in jobs] == [{"n": n} for n in range(8)]
+        assert harness.drain() == 8

@@ -41,7 +41,10 @@ class AsyncTask(Generic[P, R]):
         return (await self._send([self._task.command(args, kwargs)]))[0]
 
     async def submit_many(self, calls: Iterable[Mapping[str, Any]]) -> list[AsyncJob[R]]:
-        return await self._send(self._task.commands(calls))
+        task, listed = self._task, list(calls)
+        if task.given.get("connection") is not None:
+            return await self._send(task.commands(listed))
+        return [AsyncJob(job) for job in await asyncio.to_thread(task.submit_many, listed)]
 
     async def _send(self, commands: list[Any]) -> list[AsyncJob[R]]:
         task = self._task

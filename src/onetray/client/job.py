@@ -24,6 +24,8 @@ R = TypeVar("R")
 class Job(Generic[R]):
     """One submitted task or flow. Nothing is kept here: every question is answered by the database."""
 
+    __slots__ = ("_load", "app", "entity", "id", "repeated")
+
     def __init__(
         self,
         app: Onetray,

@@ -12,14 +12,14 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from onetray.commands import Claim, Command, Report, Submit, TaskCommand
+from onetray.commands import Claim, Command, Report, TaskCommand
 from onetray.config import Limits
 from onetray.engine import controls, flows, kept, reports, system
 from onetray.engine.claim import claim
 from onetray.engine.course import settle
 from onetray.engine.members import Drafts, intern_flows
 from onetray.engine.scope import Scope
-from onetray.engine.submit import Spec, intern, submit
+from onetray.engine.submit import Specs, intern, submit
 from onetray.engine.unseen import are_plain, succeed_unseen
 from onetray.errors import NotFound
 from onetray.flowcommands import FlowCommand, SubmitFlow
@@ -84,16 +84,13 @@ def _carry_out(
     return scope.verdicts
 
 
-def within(
-    scope: Scope, commands: Sequence[Command], specs: dict[int, Spec], drafts: Drafts, trusting: bool = True
-) -> None:
+def within(scope: Scope, commands: Sequence[Command], specs: Specs, drafts: Drafts, trusting: bool = True) -> None:
     about = [(i, c) for i, c in enumerate(commands) if isinstance(c, TaskCommand | FlowCommand)]
     if about:
         _about(scope, about, drafts, trusting)
         scope.outcomes.write()
-    new = [(i, c, spec) for i, spec in specs.items() if isinstance(c := commands[i], Submit)]
-    if new:
-        submit(scope, new)
+    if specs:
+        submit(scope, commands, specs)
     if drafts.flows:
         flows.submit_flows(scope, [(i, c) for i in drafts.flows if isinstance(c := commands[i], SubmitFlow)], drafts)
     claims = [(i, c) for i, c in enumerate(commands) if isinstance(c, Claim)]

@@ -6,12 +6,13 @@ key that it was given, is decided in keys.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from uuid_utils import uuid7
 
+from onetray.bulk import SubmitMany
 from onetray.clock import SECOND
 from onetray.commands import Command, Submit, run_at_us
 from onetray.engine.keys import number, take_keys
@@ -19,7 +20,7 @@ from onetray.engine.moves import DEADLINE, QUEUE_TTL, RUN, Moves, actor
 from onetray.engine.scope import Scope
 from onetray.flowmodel import TaskSpec
 from onetray.lifecycle import QUEUED, TASK
-from onetray.model import Receipt, Verdict
+from onetray.model import Policy, Receipt, Verdict
 from onetray.store.base import Tx
 from onetray.store.names import Names
 
@@ -54,11 +55,27 @@ class Spec:
     held: bool = False
     """Whether its flow keeps it from being claimed."""
 
+    @property
+    def rank(self) -> int:
+        """Its place among the claimable: lowest first."""
+        return -self.priority
 
-def intern(names: Names, commands: Sequence[Command], policy_ttl_s: float) -> dict[int, Spec]:
+
+class Many(NamedTuple):
+    """Tasks that are about to exist and differ in their payloads alone."""
+
+    command: SubmitMany
+    numbers: Numbers
+
+
+Specs = dict[int, Spec | Many]
+"""What is about to exist, by the place of its command in the batch."""
+
+
+def intern(names: Names, commands: Sequence[Command], policy_ttl_s: float) -> Specs:
     """Turn the names in submits into numbers. Done before the transaction: it may have to add some."""
     known: dict[tuple[object, ...], Numbers] = {}
-    specs: dict[int, Spec] = {}
+    specs: Specs = {}
     for i, c in enumerate(commands):
         if isinstance(c, Submit):
             asked = c.namespace, c.queue, c.kind, c.max_attempts, id(c.policy)
@@ -69,6 +86,8 @@ def intern(names: Names, commands: Sequence[Command], policy_ttl_s: float) -> di
                 *numbers, c.priority, c.run_at, c.payload_json, actor(c.actor, c.actor_name), c.correlation_id,
                 c.trace, c.cause, None, c.delay_s,
             )  # fmt: skip
+        elif isinstance(c, SubmitMany):
+            specs[i] = Many(c, numbers_of(names, c.like, c.like.namespace, policy_ttl_s))
     return specs
 
 
@@ -94,7 +113,13 @@ def numbers_of(names: Names, command: Submit | TaskSpec, namespace: str, policy_
     return Numbers(ns, names.intern_queue(ns, command.queue), kind, policy_key, policy.max_attempts)
 
 
-def submit(scope: Scope, work: list[tuple[int, Submit, Spec]]) -> None:
+def submit(scope: Scope, commands: Sequence[Command], specs: Specs) -> None:
+    work: list[tuple[int, Submit, Spec]] = []
+    for i, spec in specs.items():
+        if isinstance(spec, Many):
+            scope.answer(i, Verdict(_submit_many(scope, *spec)))
+        elif isinstance(c := commands[i], Submit):
+            work.append((i, c, spec))
     fresh = take_keys(scope, work)
     for (i, c, _), receipt in zip(fresh, write_tasks(scope, [spec for _, _, spec in fresh]), strict=True):
         scope.verdicts[i] = Verdict(receipt if c.actor == receipt.actor else receipt._replace(actor=c.actor))
@@ -128,32 +153,53 @@ def write_tasks(scope: Scope, specs: list[Spec]) -> list[Receipt]:
         spec.held = scope.family.holds_back(spec)
     _note_due(tx, moves, specs, now)
     keys = [s.key for s in specs]
-    jobs = [s.job for s in specs] if members else keys
+    rows = {
+        "key": keys, "id": [s.id for s in specs], "job": [s.job for s in specs] if members else keys,
+        "payload": [s.payload for s in specs],
+    }  # fmt: skip
     where = _alike(specs, "ns", "queue", "kind", "policy", "priority", "max_attempts", "run_at")
     whence = _alike(specs, "correlation_id", "trace", "retry_of", "actor", "cause")
-    first = {"version": 1, "fence": 1, "attempts": 0, "state": QUEUED}
-    tasks = {
-        "key": keys, "id": [s.id for s in specs], "job": jobs, "payload": [s.payload for s in specs], **where, **first,
-        **_only(whence, "correlation_id", "trace", "retry_of"), "spared": 0, "created_at": now, "updated_at": now,
-    }  # fmt: skip
-    if members:
-        tasks |= {
-            name: [getattr(s, name) for s in specs]
-            for name in ("stage", "name", "unmet", "control", "context", "spawned_by")
-        }
+    member = {name: [getattr(s, name) for s in specs] for name in _OF_MEMBERS} if members else {}
     claimable = [s for s in specs if s.run_at is not None and s.run_at <= now and not s.held]
-    ready = {
-        "key": [s.key for s in claimable],
-        "rank": [-s.priority for s in claimable],
-        **_alike(claimable, "queue", "kind"),
-    }
-    events = {
-        "entity": keys, "job": jobs, **first, **_only(whence, "correlation_id", "trace", "actor", "cause"),
-        "ts": now, "ns": where["ns"], "type": TASK.submit.event, "was": None, "payload": None,
-    }  # fmt: skip
-    tx.insert_tasks(tasks, ready, events)
+    ready = {"key": [s.key for s in claimable], **_alike(claimable, "queue", "kind", "rank")}
+    _insert(tx, {**rows, **where, **whence, **member}, ready)
     moves.flush()
     return [Receipt(s.id, QUEUED, 1, 1) for s in specs]
+
+
+_OF_EVENTS = ("job", "ns", "correlation_id", "trace", "actor", "cause")
+_OF_MEMBERS = ("stage", "name", "unmet", "control", "context", "spawned_by")
+
+
+def _insert(tx: Tx, tasks: dict[str, Any], ready: dict[str, Any]) -> None:
+    """Write new tasks, those of them that are claimable, and the event of each."""
+    first = {"version": 1, "fence": 1, "attempts": 0, "state": QUEUED}
+    events = {
+        "entity": tasks["key"], **{name: tasks[name] for name in _OF_EVENTS}, **first, "ts": tx.now,
+        "type": TASK.submit.event, "was": None, "payload": None,
+    }  # fmt: skip
+    row = {name: values for name, values in tasks.items() if name not in ("actor", "cause")}
+    tx.insert_tasks({**row, **first, "spared": 0, "created_at": tx.now, "updated_at": tx.now}, ready, events)
+
+
+def _submit_many(scope: Scope, command: SubmitMany, numbers: Numbers) -> list[str]:
+    """Write tasks that differ in their payloads alone; answers their ids, in order."""
+    like, tx, count = command.like, scope.tx, len(command.bodies)
+    keys, ids = tx.new_keys(count), [str(uuid7()) for _ in range(count)]
+    now, moves = tx.now, Moves(scope)
+    run_at = run_at_us(now, like.run_at, like.delay_s)
+    for at, what, fence in _dues(tx.names.policy(numbers.policy), run_at, now):
+        for key in keys:
+            moves.due(at, key, what, fence)
+    tasks = {
+        "key": keys, "id": ids, "job": keys, "payload": command.bodies, **numbers._asdict(), "run_at": run_at,
+        "priority": like.priority, "correlation_id": like.correlation_id, "trace": like.trace, "retry_of": None,
+        "actor": actor(like.actor, like.actor_name), "cause": like.cause,
+    }  # fmt: skip
+    place = {"queue": numbers.queue, "kind": numbers.kind, "rank": -like.priority}
+    _insert(tx, tasks, {"key": keys if run_at <= now else [], **place})
+    moves.flush()
+    return ids
 
 
 def _alike(specs: list[Spec], *fields: str) -> dict[str, Any]:
@@ -164,20 +210,21 @@ def _alike(specs: list[Spec], *fields: str) -> dict[str, Any]:
     return columns
 
 
-def _only(columns: dict[str, Any], *names: str) -> dict[str, Any]:
-    return {name: columns[name] for name in names}
-
-
 def _note_due(tx: Tx, moves: Moves, specs: list[Spec], now: int) -> None:
     """Say when each task may run, and note what the janitor has to do about it."""
     policies = {key: tx.names.policy(key) for key in {s.policy for s in specs}}
     for spec in specs:
         if spec.run_at is None:
             spec.run_at = run_at_us(now, None, spec.delay_s)
-        if spec.run_at > now and not spec.held:
-            moves.due(spec.run_at, spec.key, RUN, 1)
-        policy = policies[spec.policy]
-        if policy.queue_ttl_s is not None and not spec.held:
-            moves.due(max(spec.run_at, now) + int(policy.queue_ttl_s * SECOND), spec.key, QUEUE_TTL, 1)
-        if policy.deadline_s is not None:
-            moves.due(now + int(policy.deadline_s * SECOND), spec.key, DEADLINE, 0)
+        for at, what, fence in _dues(policies[spec.policy], spec.run_at, now, spec.held):
+            moves.due(at, spec.key, what, fence)
+
+
+def _dues(policy: Policy, run_at: int, now: int, held: bool = False) -> Iterator[tuple[int, str, int]]:
+    """What the janitor has to do about a new task: when, what, and at which fence."""
+    if run_at > now and not held:
+        yield run_at, RUN, 1
+    if policy.queue_ttl_s is not None and not held:
+        yield max(run_at, now) + int(policy.queue_ttl_s * SECOND), QUEUE_TTL, 1
+    if policy.deadline_s is not None:
+        yield now + int(policy.deadline_s * SECOND), DEADLINE, 0

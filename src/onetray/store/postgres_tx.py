@@ -14,6 +14,7 @@ from onetray.flowmodel import FlowRow
 from onetray.machine import Transition
 from onetray.model import Row
 from onetray.store.base import FEEDS, RINGS, Columns, Rows, in_rows
+from onetray.store.copytext import CopyText
 from onetray.store.names import Names
 from onetray.store.sqltext import POSTGRES, WORDS, Statement
 from onetray.store.witness import Witness, of_batch, of_move, of_submit
@@ -229,20 +230,24 @@ class PostgresTx:
             return
         self._send()
         self.rings = True
-        self._copy("task", tasks)
+        rows = [("event", events), ("task", tasks)]
         if ready["key"]:
             self.feeds = True
-            self._entered.append(ready)
-            self._copy("ready", {"task" if k == "key" else k: values for k, values in ready.items()})
-        self._copy("event", events)
+            self._entered.append(_least(ready))
+            rows.insert(0, ("ready", {"task" if k == "key" else k: values for k, values in ready.items()}))
+        self._copy(rows)
 
-    def _copy(self, table: str, columns: Columns) -> None:
-        filled = [name for name, values in columns.items() if values is not None]
-        sql = f"COPY onetray.{table} ({', '.join(filled)}) FROM STDIN"
-        with self._connection.cursor() as cursor, cursor.copy(sql) as copy:
-            write = copy.write_row
-            for row in in_rows(columns, filled):
-                write(row)
+    def _copy(self, rows: list[tuple[str, Columns]]) -> None:
+        texts = CopyText()
+        tables = ((table, *texts.of(columns)) for table, columns in rows)
+        following = next(tables, None)
+        while following is not None:
+            table, names, text = following
+            sql = f"COPY onetray.{table} ({', '.join(names)}) FROM STDIN"
+            with self._connection.cursor() as cursor, cursor.copy(sql) as copy:
+                copy.write(text)
+                # While the server reads this one.
+                following = next(tables, None)
 
     def new_keys(self, count: int) -> list[int]:
         return self._next("onetray.entity_key", count)
@@ -259,8 +264,10 @@ class PostgresTx:
         return taken
 
     def _next(self, sequence: str, count: int) -> list[int]:
-        sql = "SELECT nextval(%(sequence)s) FROM generate_series(1, %(count)s)"
-        return [k for (k,) in self._send((sql, {"sequence": sequence, "count": count}))]
+        # As one text: a row for each would cost more than the numbers themselves.
+        sql = "SELECT string_agg(nextval(%(sequence)s)::text, ',') FROM generate_series(1, %(count)s)"
+        ((numbers,),) = self._send((sql, {"sequence": sequence, "count": count}))
+        return list(map(int, numbers.split(",")))
 
     def fetch(self, sql: str, params: dict[str, Any]) -> Rows:
         return self._send((sql, params))
@@ -317,6 +324,13 @@ class PostgresTx:
         """COMMIT, after what is still pending. A move that does not move what it should makes it a ROLLBACK."""
         self._pending.append(("COMMIT", {}))
         self._send()
+
+
+def _least(ready: Columns) -> Columns:
+    """Of rows that enter one queue with one rank, the first: it alone can be the one before a mark."""
+    if isinstance(ready["queue"], list) or isinstance(ready["rank"], list):
+        return ready
+    return {"queue": ready["queue"], "rank": ready["rank"], "key": [min(ready["key"])]}
 
 
 def bound(statement: Statement, params: Columns) -> dict[str, Any]:

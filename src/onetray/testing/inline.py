@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from onetray.bulk import SubmitMany
 from onetray.clock import SECOND
 from onetray.commands import Command, Fail, Redrive, Submit
 from onetray.engine import Engine
@@ -42,16 +43,20 @@ class InlineEngine(Engine):
 
     def run(self, commands: Sequence[Command], **how: Any) -> list[Verdict]:
         verdicts = super().run(commands, **how)
-        new = [
-            verdict.value.id
-            for command, verdict in zip(commands, verdicts, strict=True)
-            if isinstance(command, Submit | SubmitFlow | Redrive | RetryFlow)
-            and verdict.error is None
-            and not verdict.value.repeated
-        ]
+        new = [id_ for pair in zip(commands, verdicts, strict=True) for id_ in _new(*pair)]
         if new:
             self.harness.run_now(new)
         return verdicts
+
+
+def _new(command: Command, verdict: Verdict) -> list[str]:
+    """The jobs that a command has made."""
+    if verdict.error is not None:
+        return []
+    if isinstance(command, SubmitMany):
+        return list(verdict.value)
+    made = isinstance(command, Submit | SubmitFlow | Redrive | RetryFlow) and not verdict.value.repeated
+    return [verdict.value.id] if made else []
 
 
 class InlineHarness(Harness):

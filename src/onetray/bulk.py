@@ -25,6 +25,10 @@ class SubmitMany(Command):
     payloads: list[Any]
     bodies: list[str] = field(default_factory=list)
 
+    @property
+    def size(self) -> int:
+        return len(self.payloads)
+
     def check(self, limits: Limits) -> None:
         like = self.like
         if not isinstance(like, Submit):

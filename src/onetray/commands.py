@@ -45,6 +45,11 @@ class Command:
 
     verb: ClassVar[str] = ""
 
+    @property
+    def size(self) -> int:
+        """How much it adds to a transaction: as many tasks."""
+        return 1
+
     def check(self, limits: Limits) -> None:
         raise InvalidInput(f"{type(self).__name__} is not a command", field="verb")
 

@@ -45,6 +45,8 @@ class Signature:
                 given[name] = value
         adapter = self._some if some else self._arguments
         checked = self._checked(given, adapter)
+        if self._plain and all(type(value) in _PLAIN for value in checked.values()):
+            return dict(checked)
         try:
             return dict(_as_json(checked, adapter))
         except Exception as e:

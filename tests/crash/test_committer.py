@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from onetray import points
+from onetray.bulk import SubmitMany
 from onetray.commands import Cancel, Command, Fail, Start, Submit, Succeed
 from onetray.config import Limits
 from onetray.engine import Engine
@@ -97,6 +98,31 @@ def test_64_single_calls_become_few_transactions_and_each_gets_its_own_answer(
     for n, future in enumerate(futures):
         assert engine.task(future.result(30).id).payload == n
     assert gate.commits <= 2 * engine.store.writers
+
+
+def test_commands_for_many_tasks_do_not_make_one_transaction_too_large(
+    engine: Engine, gate: Gate, calls: ThreadPoolExecutor
+) -> None:
+    many = [SubmitMany(like=Submit(kind="mail"), payloads=[n] * 200) for n in range(5)]
+    futures = [calls.submit(engine.call, command) for command in many]
+    gathered(engine, 5)
+    gate.open()
+    assert [len(ids) for ids in answers(futures)] == [200] * 5
+    # Two of 200 fit into 500 commands, three do not.
+    wait_until(lambda: gate.commits >= engine.store.writers + 3)
+
+
+def test_many_that_the_database_refuses_harm_no_neighbour(
+    engine: Engine, gate: Gate, calls: ThreadPoolExecutor
+) -> None:
+    commands = [SubmitMany(like=kind(kind="mail"), payloads=[1, 2]) for kind in (Submit, TooBig, Submit)]
+    futures = [calls.submit(engine.call, command) for command in commands]
+    gathered(engine, 3)
+    gate.open()
+    first, refused, last = answers(futures)
+    assert "submit_many could not be written" in str(refused)
+    assert sorted(engine.task(id_).payload for id_ in first + last) == [1, 1, 2, 2]
+    assert len(payloads(engine)) == 1 + engine.store.writers + 4
 
 
 @pytest.mark.parametrize("bad", [Unwritable, TooBig])

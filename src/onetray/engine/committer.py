@@ -26,10 +26,11 @@ Work = Callable[[Sequence[Command]], list[Verdict]]
 class Unit:
     """One caller's commands, and a latch that opens when they are answered."""
 
-    __slots__ = ("commands", "done", "verdicts")
+    __slots__ = ("commands", "done", "size", "verdicts")
 
     def __init__(self, commands: Sequence[Command]) -> None:
         self.commands = commands
+        self.size = sum([command.size for command in commands])
         self.verdicts: list[Verdict] = []
         self.done = threading.Lock()
         self.done.acquire()
@@ -123,9 +124,9 @@ class Committer:
             self._working += 1
             units: list[Unit] = []
             size = 0
-            while self._waiting and (not units or size + len(self._waiting[0].commands) <= self._chunk):
+            while self._waiting and (not units or size + self._waiting[0].size <= self._chunk):
                 units.append(self._waiting.popleft())
-                size += len(units[-1].commands)
+                size += units[-1].size
             return units
 
     def _together(self, units: list[Unit]) -> None:

@@ -204,6 +204,8 @@ def _submit_many(scope: Scope, command: SubmitMany, numbers: Numbers) -> list[st
 
 def _alike(specs: list[Spec], *fields: str) -> dict[str, Any]:
     """Columns, given once when all of them are the same for all tasks: every mixture is a statement of its own."""
+    if len(specs) == 1:
+        return {field: getattr(specs[0], field) for field in fields}
     columns = {field: [getattr(s, field) for s in specs] for field in fields}
     if specs and all(values.count(values[0]) == len(values) for values in columns.values()):
         return {field: values[0] for field, values in columns.items()}

@@ -150,7 +150,7 @@ class Book:
 
 
 def _once(columns: Mapping[str, Any]) -> frozenset[str]:
-    return frozenset(column for column, values in columns.items() if not isinstance(values, list))
+    return frozenset([column for column, values in columns.items() if not isinstance(values, list)])
 
 
 _STATES = {

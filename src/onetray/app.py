@@ -170,8 +170,9 @@ class Onetray:
         engine, load = self.engine, task.signature.result
         jobs: list[Job[R]] = []
         refused: list[OnetrayError] = []
-        for start in range(0, len(payloads), engine.config.bulk):
-            some = payloads[start : start + engine.config.bulk]
+        step = min(engine.config.bulk, engine.config.limits.batch)
+        for start in range(0, len(payloads), step):
+            some = payloads[start : start + step]
             (verdict,) = engine.run([SubmitMany(like=like, payloads=some)])
             if verdict.ok:
                 jobs += [Job(self, id, "task", load) for id in verdict.value]

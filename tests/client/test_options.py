@@ -9,7 +9,7 @@ import pytest
 
 from onetray import InvalidInput, KeyReused, Onetray, Task, TooLarge
 from onetray.clock import SECOND
-from onetray.config import EngineConfig
+from onetray.config import EngineConfig, Limits
 from onetray.declared import Options
 from onetray.testing import Harness
 
@@ -179,8 +179,11 @@ def test_of_many_none_is_submitted_when_one_is_not_a_number(app: Onetray, harnes
     assert harness.engine.tasks() == []
 
 
-def test_many_go_into_as_many_transactions_as_the_engine_is_told(app: Onetray, database_url: str) -> None:
-    app._config = EngineConfig(bulk=3)
+@pytest.mark.parametrize("config", [EngineConfig(bulk=3), EngineConfig(limits=Limits(batch=3))])
+def test_many_go_into_as_many_transactions_as_the_engine_is_told(
+    app: Onetray, database_url: str, config: EngineConfig
+) -> None:
+    app._config = config
 
     @app.task
     def small(n: int) -> None: ...

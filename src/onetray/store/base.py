@@ -157,8 +157,8 @@ class Store(ABC):
     def __init__(self, clock: Clock | None) -> None:
         self.clock = clock
         self.on_commit: list[Callable[[bool, bool], None]] = []
-        """Called after each commit that somebody may be waiting for: whether there may be more to claim, and whether the
-        other processes know already. They must be quick and must not raise."""
+        """Called after each commit that somebody may be waiting for, with whether there may be more to claim, and
+        whether the other processes know already. They must be quick and must not raise."""
         self.book = book(self.dialect)
         self.mixed = Mixed()
         self.names = Names(self)

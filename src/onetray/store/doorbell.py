@@ -1,7 +1,8 @@
 """A doorbell between the processes of one machine that share a file: a datagram to whoever listens.
 
-Owns the sockets. It says whether there may be more to claim and nothing else, may be lost, and anybody may ring it: whoever hears it looks for itself. It goes
-to a multicast address made from the file's identity, over the loopback interface only: nobody has to know who is there.
+Owns the sockets. It says whether there may be more to claim and nothing else, may be lost, and anybody may ring it:
+whoever hears it looks for itself. It goes to a multicast address made from the file's identity, over the loopback
+interface only: nobody has to know who is there.
 """
 
 from __future__ import annotations

@@ -158,8 +158,11 @@ class Outbox:
                 # A flood of lines: its end is told after the last of them.
                 self._letters.appendleft(letter)
                 break
-            if isinstance(letter.command, DATED) and letter.run.began is not None:
-                letter.command.ran_s = now - letter.run.began
+            command, run = letter.command, letter.run
+            if isinstance(command, DATED) and run.began is not None:
+                command.ran_s = now - run.began
+                if run.started and isinstance(command, Succeed):
+                    command.started = True
             batch.append(letter)
         return batch
 
@@ -174,6 +177,8 @@ class Outbox:
             for letter, verdict in zip(batch, verdicts, strict=True):
                 if verdict.error is None and type(letter.command) in OUTCOMES:
                     ended.append(letter.run)
+                elif verdict.error is None and type(letter.command) is Start:
+                    letter.run.started = True
                 elif self._may_work_later(verdict.error, tries):
                     again.append(letter)
                 else:
@@ -190,8 +195,21 @@ class Outbox:
                 wait = min(2 * wait, LONGEST_WAIT_S)
 
     def _run(self, batch: list[Letter]) -> list[Verdict]:
+        """Successes by themselves, after all else: the engine writes those without a look at each."""
+        commands = [letter.command for letter in batch]
+        successes = [c for c in commands if type(c) is Succeed]
+        if not successes or len(successes) == len(commands):
+            return self._carry_out(commands)
+        others = iter(self._carry_out([c for c in commands if type(c) is not Succeed]))
+        verdicts = [None if type(c) is Succeed else next(others) for c in commands]
+        away = next((v for v in verdicts if v is not None and isinstance(v.error, Unavailable)), None)
+        # What a task has to say comes before its end.
+        rest = iter(self._carry_out(successes) if away is None else [away] * len(successes))
+        return [next(rest) if v is None else v for v in verdicts]
+
+    def _carry_out(self, batch: Sequence[Report]) -> list[Verdict]:
         try:
-            return self._engine.run([letter.command for letter in batch])
+            return self._engine.run(batch)
         except Exception as e:
             logger.exception("%d reports broke the engine", len(batch))
             return [Verdict(error=OnetrayError(f"the engine broke: {e!r}"))] * len(batch)

@@ -41,7 +41,7 @@ class Run:
 
     __slots__ = (
         "_engine", "_outbox", "_said", "assignment", "began", "interrupt", "more", "over", "resources",
-        "start_sent", "stop", "taken_at", "task",
+        "start_sent", "started", "stop", "taken_at", "task",
     )  # fmt: skip
 
     def __init__(self, assignment: Assignment, task: Task[Any, Any], outbox: Outbox, engine: Engine) -> None:
@@ -50,7 +50,8 @@ class Run:
         self.resources: Any = None
         self.taken_at = time.monotonic()
         self.began: float | None = None
-        self.start_sent = False
+        self.start_sent = self.started = False
+        """Whether its start was sent by itself, and whether it was accepted."""
         self.over = False
         """Whether its handler has ended."""
         self.stop: str | None = None
@@ -79,7 +80,7 @@ class Run:
     def _start_durably(self) -> None:
         try:
             self._engine.call(Start(**self.ticket()))
-            self.start_sent = True
+            self.start_sent = self.started = True
         except (Conflict, NotFound) as e:
             logger.warning("%r does not begin: %s", self, e)
             self.stop = LOST

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from statistics import median
-from typing import Any
 
+from benchmarks.checks import must_be_done
 from benchmarks.host import Host, Took
 from benchmarks.limit import WORKER, Limit
 from benchmarks.limit_postgres import PostgresLimit
@@ -24,6 +23,10 @@ LIMITS: dict[str, Callable[[str], Limit]] = {"sqlite": SqliteLimit, "postgres": 
 JOBS = {1: 1_000, 10: 5_000, 100: 20_000, 500: 40_000}
 """Jobs for each batch size: a second or two of work each."""
 Measured = dict[str, list[Took]]
+
+
+def jobs_for(batch: int) -> int:
+    return JOBS.get(batch, 20_000)
 
 
 def compare(host: Host, store: str, batch: int, jobs: int, rounds: int) -> dict[str, float]:
@@ -84,20 +87,6 @@ def must_pass(engine: Engine, commands: Sequence[Command]) -> None:
     for verdict in engine.run(commands):
         if verdict.error is not None:
             raise verdict.error
-
-
-def must_be_done(engine: Engine, jobs: int) -> None:
-    """Every job has succeeded, with one event for each of its four transitions."""
-    tasks = engine.store.read_sql(
-        "SELECT count(*), coalesce(sum(version), 0) FROM onetray.task WHERE finished_at IS NOT NULL"
-    )
-    events = engine.store.read_sql("SELECT count(*) FROM onetray.event WHERE version IS NOT NULL")
-    assert [*tasks[0], *events[0]] == [jobs, 4 * jobs, 4 * jobs], (tasks, events)
-    if find_spec("onetray.verify") is not None:
-        from onetray.verify import verify
-
-        found: Any = verify(engine.store)
-        assert not found.violations, [v.name for v in found.violations]
 
 
 def open_engine(url: str) -> Engine:

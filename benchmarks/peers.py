@@ -13,7 +13,8 @@ from statistics import median, quantiles
 from typing import Any
 
 from benchmarks.catalogue import BESIDE, OURS_BESIDE_PEERS, Side
-from benchmarks.core import must_be_done, open_engine
+from benchmarks.checks import must_be_done
+from benchmarks.core import open_engine
 from benchmarks.environments import NotInstalled
 from benchmarks.host import Host, cpu_s, rss_mib, settle, size_of
 from benchmarks.sides import BULK, SINGLE

@@ -1,0 +1,48 @@
+"""What becomes of the speed as there is more of something."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from benchmarks.commands import options
+
+
+@click.command()
+@options.as_json
+@options.stores
+@click.option("--idle", default=1_000_000, type=click.IntRange(0), help="Tasks beside that cannot be claimed.")
+@options.rounds(5)
+def growth(as_json: bool, stores: tuple[str, ...], idle: int, rounds: int) -> None:
+    """Claims per second beside many tasks that cannot be claimed, as a share of those without them."""
+    from benchmarks.growth import growth as measure
+
+    options.say(f"{idle:,} tasks beside, {rounds} rounds")
+    options.show(
+        options.measured("growth", stores, lambda host: {s: measure(host, s, idle, rounds) for s in stores}), as_json
+    )
+
+
+@click.command()
+@options.as_json
+@options.stores
+@click.option("--size", default=100_000, type=click.IntRange(1_000), help="Tasks in the large stage.")
+@click.option("--most", default=1.5, help="Exit with 1 when a finished task of the large stage costs more than this.")
+@click.pass_context
+def flows(ctx: click.Context, as_json: bool, stores: tuple[str, ...], size: int, most: float) -> None:
+    """The cost of a finished task in a stage of 1,000 and in a large one. `growth` is their ratio."""
+    from benchmarks.flows import flows as measure
+
+    options.say(f"a stage of {size:,} tasks beside stages of 1,000")
+    result = options.measured("flows", stores, lambda host: {store: measure(host, store, size) for store in stores})
+    growth = {store: figures["growth"] for store, figures in result["flows"].items()}
+    if as_json:
+        click.echo(json.dumps({"growth": growth, **result}))
+    else:
+        options.show(result, as_json)
+    if max(growth.values()) > most:
+        ctx.exit(1)
+
+
+COMMANDS = (growth, flows)

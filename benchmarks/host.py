@@ -76,6 +76,11 @@ class Host:
             return cpu_s(self._redis)
         return _server_cpu_s(self._cluster.pid) if store == "postgres" and self._cluster and self._cluster.pid else 0.0
 
+    def server_log(self) -> str:
+        """What the PostgreSQL server has written so far."""
+        log = getattr(self._cluster, "log", None)
+        return log.read_text(errors="replace") if log else ""
+
     def machine(self) -> dict[str, Any]:
         return {
             "cores": os.cpu_count(),

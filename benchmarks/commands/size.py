@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import click
 
 from benchmarks.commands import options
+from benchmarks.host import Host
 
 
 @click.command()
@@ -45,4 +47,25 @@ def flows(ctx: click.Context, as_json: bool, stores: tuple[str, ...], size: int,
         ctx.exit(1)
 
 
-COMMANDS = (growth, flows)
+@click.command()
+@options.as_json
+@options.stores
+@click.option("--counts", default="1,2,4,8", callback=options.sizes, help="Numbers of worker processes.")
+@click.option(
+    "--queues", default="1,4", callback=options.sizes, help="Numbers of queues, each half as long as the last."
+)
+@options.jobs(20_000)
+@options.rounds(3)
+def workers(
+    as_json: bool, stores: tuple[str, ...], counts: list[int], queues: list[int], jobs: int, rounds: int
+) -> None:
+    """Drains by several worker processes: their rate, and how evenly workers and queues are served."""
+    from benchmarks.workers import workers as measure
+
+    def each(host: Host) -> dict[str, Any]:
+        return {store: measure(host, store, counts, queues, jobs, rounds, options.say) for store in stores}
+
+    options.show(options.measured("workers", stores, each), as_json)
+
+
+COMMANDS = (growth, flows, workers)

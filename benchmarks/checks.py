@@ -21,6 +21,13 @@ def must_be_done(engine: Engine, jobs: int) -> None:
     must_be_sound(engine)
 
 
+def must_be_queued(engine: Engine, jobs: int) -> None:
+    """Every job is there, and nothing but its submit has happened to it."""
+    tasks, finished, versions = engine.store.read_sql(_TASKS)[0]
+    assert [tasks, finished, versions] == [jobs, 0, jobs], (tasks, finished, versions)
+    must_be_sound(engine)
+
+
 def must_have_ended(engine: Engine, tasks: int) -> None:
     """Every task has ended, however often it was claimed: a worker may give back what it cannot begin soon."""
     found = engine.store.read_sql(_TASKS)[0]

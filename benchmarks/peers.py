@@ -9,13 +9,14 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
-from statistics import median, quantiles
+from statistics import median
 from typing import Any
 
 from benchmarks.catalogue import BESIDE, OURS_BESIDE_PEERS, Side
 from benchmarks.checks import must_be_done
 from benchmarks.core import open_engine
 from benchmarks.environments import NotInstalled
+from benchmarks.figures import percentile
 from benchmarks.host import Host, cpu_s, rss_mib, settle, size_of
 from benchmarks.sides import BULK, SINGLE
 from benchmarks.stage import SideFailed, Stage
@@ -120,8 +121,7 @@ def _medians(rounds: list[Figures], waited: list[float]) -> Figures:
     for measure in MEASURES:
         values = [value for figures in rounds if (value := figures.get(measure)) is not None]
         found[measure] = round(median(values), 2) if values else None
-    hundredths = quantiles(waited, n=100, method="inclusive") if len(waited) > 1 else waited * 99
-    return found | {name: round(hundredths[at], 2) for name, at in zip(PICKUPS, (49, 94, 98), strict=True)}
+    return found | {name: round(percentile(waited, p), 2) for name, p in zip(PICKUPS, (50, 95, 99), strict=True)}
 
 
 def _ratios(found: dict[str, Figures]) -> dict[str, dict[str, Figures]]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
-from statistics import median, quantiles
+from statistics import median
 
 from benchmarks.catalogue import OURS, PEERS, SIDES
+from benchmarks.figures import percentile
 from benchmarks.host import Host
 from benchmarks.stage import Stage
 
@@ -48,6 +49,6 @@ def _figures(seconds: list[float]) -> dict[str, float]:
     ms = [s * 1000 for s in seconds]
     return {
         "median_ms": round(median(ms), 2),
-        "p95_ms": round(quantiles(ms, n=20, method="inclusive")[-1] if len(ms) > 1 else ms[0], 2),
+        "p95_ms": round(percentile(ms, 95), 2),
         "max_ms": round(max(ms), 2),
     }

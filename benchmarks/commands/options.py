@@ -67,9 +67,14 @@ def say(text: str) -> None:
     click.echo(text, err=True)
 
 
-def measured(name: str, on: tuple[str, ...], measure: Callable[[Host], Any]) -> dict[str, Any]:
-    """Figures under their name, with the machine that they were taken on."""
-    with Host(on) as host:
+def measured(name: str, stores: tuple[str, ...], of: Callable[[Host, str], Any]) -> dict[str, Any]:
+    """The figures of each store under their name, with the machine that they were taken on."""
+    return together(name, stores, lambda host: {store: of(host, store) for store in stores})
+
+
+def together(name: str, stores: tuple[str, ...], measure: Callable[[Host], Any]) -> dict[str, Any]:
+    """The same for what is measured on several stores in turns."""
+    with Host(stores) as host:
         return {name: measure(host), "machine": host.machine()}
 
 

@@ -24,7 +24,7 @@ def pickup(as_json: bool, names: tuple[str, ...], submits: int, rounds: int) -> 
 
     options.say(f"{', '.join(names)}: {submits} submits each, {rounds} rounds")
     on = _stores_of(names)
-    options.show(options.measured("pickup", on, lambda host: measure(host, names, submits, rounds)), as_json)
+    options.show(options.together("pickup", on, lambda host: measure(host, names, submits, rounds)), as_json)
 
 
 @click.command()
@@ -36,7 +36,7 @@ def idle(as_json: bool, names: tuple[str, ...], seconds: float) -> None:
     from benchmarks.idle import idle as measure
 
     options.say(f"{', '.join(names)}: {seconds:g} s each")
-    options.show(options.measured("idle", _stores_of(names), lambda host: measure(host, names, seconds)), as_json)
+    options.show(options.together("idle", _stores_of(names), lambda host: measure(host, names, seconds)), as_json)
 
 
 @click.command()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import click
 
@@ -21,9 +20,7 @@ def growth(as_json: bool, stores: tuple[str, ...], idle: int, rounds: int) -> No
     from benchmarks.growth import growth as measure
 
     options.say(f"{idle:,} tasks beside, {rounds} rounds")
-    options.show(
-        options.measured("growth", stores, lambda host: {s: measure(host, s, idle, rounds) for s in stores}), as_json
-    )
+    options.show(options.measured("growth", stores, lambda host, store: measure(host, store, idle, rounds)), as_json)
 
 
 @click.command()
@@ -37,7 +34,7 @@ def flows(ctx: click.Context, as_json: bool, stores: tuple[str, ...], size: int,
     from benchmarks.flows import flows as measure
 
     options.say(f"a stage of {size:,} tasks beside stages of 1,000")
-    result = options.measured("flows", stores, lambda host: {store: measure(host, store, size) for store in stores})
+    result = options.measured("flows", stores, lambda host, store: measure(host, store, size))
     growth = {store: figures["growth"] for store, figures in result["flows"].items()}
     if as_json:
         click.echo(json.dumps({"growth": growth, **result}))
@@ -62,10 +59,10 @@ def workers(
     """Drains by several worker processes: their rate, and how evenly workers and queues are served."""
     from benchmarks.workers import workers as measure
 
-    def each(host: Host) -> dict[str, Any]:
-        return {store: measure(host, store, counts, queues, jobs, rounds, options.say) for store in stores}
+    def of(host: Host, store: str) -> dict[str, dict[str, dict[str, float]]]:
+        return measure(host, store, counts, queues, jobs, rounds, options.say)
 
-    options.show(options.measured("workers", stores, each), as_json)
+    options.show(options.measured("workers", stores, of), as_json)
 
 
 COMMANDS = (growth, flows, workers)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,15 +11,15 @@ from click.testing import CliRunner
 
 from benchmarks import host
 from benchmarks.__main__ import bench
-from tests.support.cluster import Server
 
 Run = Callable[..., Any]
 
 
 @pytest.fixture
-def run(postgres: Server, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Run:
     """The JSON that a command prints. It uses the server of the tests: to start its own would take longer than it."""
-    monkeypatch.setattr(host.Cluster, "start", lambda: nullcontext(postgres))
+    theirs = SimpleNamespace(start=lambda: nullcontext(request.getfixturevalue("postgres")))
+    monkeypatch.setattr(host, "Cluster", theirs)
 
     def answer(*words: object) -> Any:
         done = CliRunner().invoke(bench, [*map(str, words), "--json"], catch_exceptions=False)

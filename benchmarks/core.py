@@ -12,14 +12,14 @@ from statistics import median
 
 from benchmarks.checks import must_be_done
 from benchmarks.host import Host, Took
-from benchmarks.limit import WORKER, Limit
+from benchmarks.limit import WORKER, Limit, drain_by_hand, submit_by_hand
 from benchmarks.limit_postgres import PostgresLimit
 from benchmarks.limit_sqlite import SqliteLimit
 from onetray.commands import Claim, Command, Submit, Succeed, ticket
 from onetray.engine import Engine
 from onetray.store import open_store
 
-LIMITS: dict[str, Callable[[str], Limit]] = {"sqlite": SqliteLimit, "postgres": PostgresLimit}
+LIMITS: dict[str, Callable[..., Limit]] = {"sqlite": SqliteLimit, "postgres": PostgresLimit}
 JOBS = {1: 1_000, 10: 5_000, 100: 20_000, 500: 40_000}
 """Jobs for each batch size: a second or two of work each."""
 Measured = dict[str, list[Took]]
@@ -63,12 +63,10 @@ def limit_round(host: Host, store: str, url: str, batch: int, jobs: int, measure
     limit = LIMITS[store](url)
     try:
         with host.stopwatch(store) as took:
-            for start in range(0, jobs, batch):
-                limit.submit([{"i": i} for i in _numbers(start, batch, jobs)])
+            submit_by_hand(limit, batch, jobs)
         measured["limit_submit"].append(took)
         with host.stopwatch(store) as took:
-            while (claimed := limit.claim(batch)).tasks:
-                limit.report(claimed)
+            drain_by_hand(limit, batch)
         measured["limit_drain"].append(took)
     finally:
         limit.close()

@@ -40,6 +40,17 @@ class Limit(Protocol):
     def close(self) -> None: ...
 
 
+def submit_by_hand(limit: Limit, batch: int, jobs: int) -> None:
+    for start in range(0, jobs, batch):
+        limit.submit([{"i": i} for i in range(start, min(start + batch, jobs))])
+
+
+def drain_by_hand(limit: Limit, batch: int) -> None:
+    """Claim and report until nothing is left: two transactions for each batch."""
+    while (claimed := limit.claim(batch)).tasks:
+        limit.report(claimed)
+
+
 def prepare(url: str) -> Numbers:
     """Make the schema and the names that a limit's rows refer to."""
     store = open_store(url)

@@ -9,7 +9,7 @@ import orjson
 import psycopg
 from uuid_utils import uuid7
 
-from benchmarks.limit import ACTOR, LEASE_US, SUBMITTER, WORKER, Claimed, prepare
+from benchmarks.limit import ACTOR, LEASE_US, SUBMITTER, WORKER, Claimed, Numbers, prepare
 
 COPY_FROM = 50
 BY_INDEX = ("enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin", "enable_sort", "jit")
@@ -39,8 +39,8 @@ COPY_READY = "COPY onetray.ready (queue, rank, task, kind) FROM STDIN"
 COPY_EVENT = """
 COPY onetray.event (entity, job, ts, ns, version, fence, attempts, type, state, actor) FROM STDIN"""
 
-CLAIM = """
-WITH picked AS (
+_CLAIM = """
+picked AS (
     SELECT r.queue, r.rank, r.task, t.version FROM onetray.ready AS r JOIN onetray.task AS t ON t.key = r.task
     WHERE r.queue = %(queue)s ORDER BY r.queue, r.rank, r.task LIMIT %(limit)s FOR UPDATE OF r, t SKIP LOCKED
 ), taken AS (
@@ -61,32 +61,38 @@ WITH picked AS (
     SELECT key, job, updated_at, ns, version, fence, attempts, 'task.claimed', 'queued', 'assigned', %(actor)s,
         correlation_id, trace
     FROM moved
+)"""
+_CLAIMED = (
+    "SELECT key, fence, id::text, kind, policy, attempts, payload, input, correlation_id, trace, lease FROM moved"
 )
-SELECT key, fence, id::text, kind, policy, attempts, payload, input, correlation_id, trace, lease FROM moved"""
 
-REPORT = """
-WITH moved AS (
+_REPORT = """
+done AS (
     UPDATE onetray.task AS t SET state = 'succeeded', version = t.version + 2,
         updated_at = greatest(%(now)s, t.updated_at), started_at = greatest(%(now)s, t.updated_at),
         finished_at = greatest(%(now)s, t.updated_at), owner = NULL, lease = NULL, result = NULL, error = NULL
     FROM unnest(%(keys)s::bigint[], %(fences)s::integer[]) AS b(key, fence)
     WHERE t.key = b.key AND t.fence = b.fence AND t.state = 'assigned'
     RETURNING t.key, t.job, t.updated_at, t.ns, t.version, t.fence, t.attempts, t.correlation_id, t.trace
-), written AS (
+), told AS (
     INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor,
         correlation_id, trace)
     SELECT key, job, updated_at, ns, version + hop.n, fence, attempts, hop.type, hop.was, hop.state, %(actor)s,
         correlation_id, trace
-    FROM moved CROSS JOIN (VALUES (-1, 'task.started', 'assigned', 'running'),
+    FROM done CROSS JOIN (VALUES (-1, 'task.started', 'assigned', 'running'),
         (0, 'task.succeeded', 'running', 'succeeded')) AS hop(n, type, was, state)
     ORDER BY key, hop.n
-)
-SELECT count(*) FROM moved"""
+)"""
+
+CLAIM = f"WITH {_CLAIM} {_CLAIMED}"
+REPORT = f"WITH {_REPORT} SELECT count(*) FROM done"
+FUSED = f"WITH {_REPORT}, {_CLAIM} {_CLAIMED}"
+"""Reports a batch and claims the next in one statement. It reads only ready tasks, so the two cannot meet."""
 
 
 class PostgresLimit:
-    def __init__(self, url: str) -> None:
-        self.numbers = prepare(url)
+    def __init__(self, url: str, numbers: Numbers | None = None) -> None:
+        self.numbers = numbers or prepare(url)
         self._connection = psycopg.connect(url, autocommit=True, prepare_threshold=0)
         for name in BY_INDEX:
             self._connection.execute("SELECT set_config(%s, 'off', false)", (name,))
@@ -118,18 +124,31 @@ class PostgresLimit:
             copy.write("".join(lines))
 
     def claim(self, limit: int) -> Claimed:
-        given = {"limit": limit, "now": _now(), "worker": WORKER, "actor": ACTOR, "length": LEASE_US}
-        tasks = self._connection.execute(CLAIM, {**given, **self.numbers._asdict()}).fetchall()
-        return Claimed(tasks[0][-1] if tasks else 0, tasks)
+        return self._claimed(CLAIM, self._claim_of(limit))
 
     def report(self, claimed: Claimed) -> None:
-        keys, fences = [t[0] for t in claimed.tasks], [t[1] for t in claimed.tasks]
-        given = {"keys": keys, "fences": fences, "now": _now(), "actor": ACTOR}
-        moved: Any = self._connection.execute(REPORT, given).fetchone()
-        assert moved[0] == len(keys), "a guard of the limit did not hold"
+        moved: Any = self._connection.execute(REPORT, _report_of(claimed)).fetchone()
+        assert moved[0] == len(claimed.tasks), "a guard of the limit did not hold"
+
+    def report_and_claim(self, claimed: Claimed, limit: int) -> Claimed:
+        """The report of a batch and the claim of the next, in one transaction."""
+        return self._claimed(FUSED, {**self._claim_of(limit), **_report_of(claimed)})
+
+    def _claim_of(self, limit: int) -> dict[str, Any]:
+        given = {"limit": limit, "now": _now(), "worker": WORKER, "actor": ACTOR, "length": LEASE_US}
+        return {**given, **self.numbers._asdict()}
+
+    def _claimed(self, sql: str, given: dict[str, Any]) -> Claimed:
+        tasks = self._connection.execute(sql, given).fetchall()
+        return Claimed(tasks[0][-1] if tasks else 0, tasks)
 
     def close(self) -> None:
         self._connection.close()
+
+
+def _report_of(claimed: Claimed) -> dict[str, Any]:
+    keys, fences = [t[0] for t in claimed.tasks], [t[1] for t in claimed.tasks]
+    return {"keys": keys, "fences": fences, "now": _now(), "actor": ACTOR}
 
 
 def _now() -> int:

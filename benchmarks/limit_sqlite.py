@@ -9,7 +9,7 @@ import apsw
 import orjson
 from uuid_utils import uuid7
 
-from benchmarks.limit import ACTOR, LEASE_US, SUBMITTER, WORKER, Claimed, prepare
+from benchmarks.limit import ACTOR, LEASE_US, SUBMITTER, WORKER, Claimed, Numbers, prepare
 from onetray.store.sqlite import PRAGMAS
 
 SUBMIT_TASK = """
@@ -55,8 +55,8 @@ FROM json_each(?1) AS b CROSS JOIN task AS t ON t.key = b.value ->> 0
 
 
 class SqliteLimit:
-    def __init__(self, url: str) -> None:
-        self.numbers = prepare(url)
+    def __init__(self, url: str, numbers: Numbers | None = None) -> None:
+        self.numbers = numbers or prepare(url)
         self._connection = apsw.Connection(url.removeprefix("sqlite:///"))
         for pragma in PRAGMAS:
             self._connection.execute(f"PRAGMA {pragma}").fetchall()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from benchmarks.commands import options
@@ -47,4 +49,27 @@ def submit(as_json: bool, stores: tuple[str, ...], jobs: int, callers: int, each
     options.show(options.measured("submit", stores, of), as_json)
 
 
-COMMANDS = (core, submit)
+@click.command()
+@options.as_json
+@options.stores
+@options.batches
+@options.jobs(None, "Jobs for each measurement; by default more for larger batches.")
+@options.rounds(3)
+def limit(as_json: bool, stores: tuple[str, ...], batches: list[int], jobs: int | None, rounds: int) -> None:
+    """Jobs per second that the databases allow: the same rows as hand-written SQL, without an engine."""
+    from benchmarks.core import jobs_for
+    from benchmarks.limits import SINGLE, limits, single_submits
+
+    def of(host: Host, store: str) -> dict[str, dict[str, Any]]:
+        found = {str(batch): one(host, store, batch) for batch in batches}
+        return {**found, "single": single_submits(host, store, min(jobs or SINGLE, SINGLE), rounds)}
+
+    def one(host: Host, store: str, batch: int) -> dict[str, Any]:
+        many = jobs or jobs_for(batch)
+        options.say(f"{store}, batches of {batch}, {many:,} jobs, {rounds} rounds")
+        return limits(host, store, batch, many, rounds)
+
+    options.show(options.measured("limit", stores, of), as_json)
+
+
+COMMANDS = (core, limit, submit)

@@ -18,8 +18,13 @@ Run = Callable[..., Any]
 @pytest.fixture
 def run(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Run:
     """The JSON that a command prints. It uses the server of the tests: to start its own would take longer than it."""
-    theirs = SimpleNamespace(start=lambda: nullcontext(request.getfixturevalue("postgres")))
-    monkeypatch.setattr(host, "Cluster", theirs)
+
+    def start() -> Any:
+        server, lent = request.getfixturevalue("postgres"), request.getfixturevalue("databases")
+        log = getattr(server, "log", None)
+        return nullcontext(SimpleNamespace(url=server.url, pid=None, log=log, database=lent.database))
+
+    monkeypatch.setattr(host, "Cluster", SimpleNamespace(start=start))
 
     def answer(*words: object) -> Any:
         done = CliRunner().invoke(bench, [*map(str, words), "--json"], catch_exceptions=False)

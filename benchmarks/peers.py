@@ -15,18 +15,17 @@ from typing import Any
 from benchmarks.catalogue import BESIDE, OURS_BESIDE_PEERS, Side
 from benchmarks.checks import must_be_done
 from benchmarks.core import open_engine
-from benchmarks.environments import NotInstalled
 from benchmarks.figures import percentile
-from benchmarks.host import Host, cpu_s, rss_mib, settle, size_of
+from benchmarks.host import Host, settle, size_of
 from benchmarks.sides import BULK, SINGLE
-from benchmarks.stage import SideFailed, Stage
+from benchmarks.stage import Stage
+from benchmarks.turns import Figures, drain, in_turns
 
 GAP_S = (0.05, 0.15)
 """Between a handler's begin and the next submit: long enough for everything to be idle again."""
 WARM_UP = 3
 FIRST_PICKUP = 1_000_000_000
 """Above all numbers of the jobs that were submitted before."""
-Figures = dict[str, float | None]
 PICKUPS = ("pickup_p50_ms", "pickup_p95_ms", "pickup_p99_ms")
 MEASURES = (
     "drain", "bulk", "single", *PICKUPS, "cpu_s_per_10k", "db_cpu_s_per_10k", "rss_mib", "bytes_per_job",
@@ -37,24 +36,12 @@ def peers(
     host: Host, names: Sequence[str], jobs: int, submits: int, rounds: int, say: Callable[[str], None]
 ) -> dict[str, Any]:
     """The medians of each side, ours as multiples of each peer's, and who is missing and why."""
-    measured: dict[str, list[Figures]] = {name: [] for name in names}
-    waits: dict[str, list[float]] = {name: [] for name in names}
-    missing: dict[str, str] = {}
-    for n in range(rounds):
-        turn = n % len(names)
-        for name in [*names[turn:], *names[:turn]]:
-            if name in missing:
-                continue
-            say(f"round {n + 1} of {rounds}: {name}")
-            try:
-                figures, waited = _round(host, BESIDE[name], jobs, -(-submits // rounds), random.Random(n))
-            except (NotInstalled, SideFailed) as e:
-                missing[name] = str(e)
-                say(f"{name} is left out: {e}")
-            else:
-                measured[name].append(figures)
-                waits[name] += waited
-    found = {name: _medians(measured[name], waits[name]) for name in names if name not in missing}
+
+    def measure(name: str, n: int) -> tuple[Figures, list[float]]:
+        return _round(host, BESIDE[name], jobs, -(-submits // rounds), random.Random(n))
+
+    measured, missing = in_turns(names, rounds, measure, say)
+    found = {name: _medians(some) for name, some in measured.items()}
     return {"peers": found, "ratios": _ratios(found), "missing": missing}
 
 
@@ -71,7 +58,7 @@ def _round(host: Host, side: Side, jobs: int, submits: int, chance: random.Rando
                 "bulk": _per_s(stage.ask(f"{BULK} {many}")),
             }
             settle(side.store, url)
-            figures |= _drain(host, side.store, stage, total)
+            figures |= drain(host, side.store, stage, total)
             waited = _pickups(stage, submits, chance)
             total += WARM_UP + submits
         # Now that all have closed it: SQLite's log is part of the file.
@@ -80,22 +67,6 @@ def _round(host: Host, side: Side, jobs: int, submits: int, chance: random.Rando
             with open_engine(url) as engine:
                 must_be_done(engine, total)
     return figures, waited
-
-
-def _drain(host: Host, store: str, stage: Stage, total: int) -> Figures:
-    """Start a worker; the time runs from the begin of its first job until the database has none left."""
-    stage.start("work")
-    stage.until_begun(1)
-    worker, server = cpu_s(stage.worker), host.server_cpu_s(store)
-    stage.until_begun(total)
-    end = stage.until_none_left()
-    worker, server = cpu_s(stage.worker) - worker, host.server_cpu_s(store) - server
-    return {
-        "drain": total / (end - min(stage.begun)) * 1e9,
-        "cpu_s_per_10k": worker / total * 10_000,
-        "db_cpu_s_per_10k": None if store == "sqlite" else server / total * 10_000,
-        "rss_mib": rss_mib(stage.worker),
-    }
 
 
 def _pickups(stage: Stage, submits: int, chance: random.Random) -> list[float]:
@@ -116,10 +87,11 @@ def _growth(before: int | None, after: int | None, jobs: int) -> float | None:
     return None if before is None or after is None else (after - before) / jobs
 
 
-def _medians(rounds: list[Figures], waited: list[float]) -> Figures:
+def _medians(rounds: list[tuple[Figures, list[float]]]) -> Figures:
     found: Figures = {}
+    waited = [wait for _, waits in rounds for wait in waits]
     for measure in MEASURES:
-        values = [value for figures in rounds if (value := figures.get(measure)) is not None]
+        values = [value for figures, _ in rounds if (value := figures.get(measure)) is not None]
         found[measure] = round(median(values), 2) if values else None
     return found | {name: round(percentile(waited, p), 2) for name, p in zip(PICKUPS, (50, 95, 99), strict=True)}
 

@@ -29,8 +29,11 @@ LOOK_S = 0.002
 class Stage:
     """One side at work: all its roles at once, or those that are asked for."""
 
-    def __init__(self, side: Side, url: str, roles: tuple[str, ...] | None = None) -> None:
+    def __init__(
+        self, side: Side, url: str, roles: tuple[str, ...] | None = None, mode: dict[str, str] | None = None
+    ) -> None:
         self._side, self._url = side, url
+        self._environment = {**os.environ, **(mode or {})}
         self._roles = side.roles if roles is None else roles
         where = MEMORY if MEMORY.is_dir() else None
         self._said = TemporaryFile("ab+", buffering=0, dir=where)  # noqa: SIM115
@@ -141,7 +144,7 @@ class Stage:
     def _spawn(self, role: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             [*self._side.command(self._side.program), role, self._url],
-            cwd=ROOT, stdin=subprocess.PIPE, stdout=self._said, stderr=self._log,
+            cwd=ROOT, env=self._environment, stdin=subprocess.PIPE, stdout=self._said, stderr=self._log,
         )  # fmt: skip
 
     def _fail(self, why: str) -> NoReturn:

@@ -6,6 +6,7 @@ import click
 
 from benchmarks.catalogue import BESIDE, SIDES
 from benchmarks.commands import options
+from benchmarks.handlers import PYTHON
 from benchmarks.host import Host
 
 
@@ -68,9 +69,28 @@ def peers(
         _say_who_is_missing(result["missing"])
 
 
+@click.command()
+@options.as_json
+@options.peers(PYTHON)
+@options.jobs(20_000, "Jobs for a fast side; slow ones get a share.", least=10)
+@click.option("--ms", default=1.0, show_default=True, type=click.FloatRange(0), help="How long each handler sleeps.")
+@click.option("--at-once", default=500, show_default=True, type=click.IntRange(2), help="Handlers that run at once.")
+@options.rounds(3)
+def handlers(as_json: bool, names: tuple[str, ...], jobs: int, ms: float, at_once: int, rounds: int) -> None:
+    """A drain by handlers that await a short sleep, beside the peers in Python."""
+    from benchmarks.handlers import handlers as measure
+
+    with Host(_stores_of(names)) as host:
+        result = measure(host, names, jobs, ms, at_once, rounds, options.say)
+        result |= {"jobs": jobs, "rounds": rounds, "machine": host.machine()}
+    options.show(result, as_json)
+    if not as_json:
+        _say_who_is_missing(result["missing"])
+
+
 def _say_who_is_missing(missing: dict[str, str]) -> None:
     for name, why in missing.items():
         click.echo(f"{name} is missing: {why}")
 
 
-COMMANDS = (pickup, idle, peers)
+COMMANDS = (pickup, idle, peers, handlers)

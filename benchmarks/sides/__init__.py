@@ -11,6 +11,10 @@ for each role: `set_up` ends by itself, `submit` and `work` when their input end
 A line goes out for each, with nanoseconds: when the call was made, or for single and bulk how long they took. Another
 goes out when a handler begins. The clock is the machine's, so that two processes can be compared.
 
+Two variables change what a worker does: with ONETRAY_BENCH_HANDLER_MS each handler sleeps after it began, and
+ONETRAY_BENCH_AT_ONCE says how many run at once. Without them a handler does nothing, and as many run at once as are
+fastest then.
+
 The peers run in an environment without onetray, so nothing here imports it. The programs for Node speak the same
 language: see say.mjs.
 """
@@ -31,9 +35,32 @@ CHUNK = 1_000
 """How many jobs a call for many is given at a time."""
 
 
+HANDLER_MS, AT_ONCE = "ONETRAY_BENCH_HANDLER_MS", "ONETRAY_BENCH_AT_ONCE"
+HANDLER_S = float(os.environ.get(HANDLER_MS, 0)) / 1000
+
+
 def began(number: int) -> None:
-    """What a handler does, all of it."""
+    """What a handler does, unless it is to sleep."""
     _say(BEGAN, number, time.monotonic_ns())
+
+
+async def handle(number: int) -> None:
+    """The handler of a program that can await."""
+    began(number)
+    if HANDLER_S:
+        await asyncio.sleep(HANDLER_S)
+
+
+def handle_here(number: int) -> None:
+    """The handler of a program that cannot."""
+    began(number)
+    if HANDLER_S:
+        time.sleep(HANDLER_S)
+
+
+def at_once(fastest: int) -> int:
+    """How many handlers may run at once: what was asked for, or what is fastest when they do nothing."""
+    return int(os.environ.get(AT_ONCE, fastest))
 
 
 def leave_with_the_input() -> None:

@@ -7,9 +7,10 @@ import sys
 from celery import Celery
 from redis import Redis
 
-from benchmarks.sides import Submitter, began, leave_with_the_input
+from benchmarks.sides import HANDLER_S, Submitter, handle_here, leave_with_the_input
 
 role, url = sys.argv[1:]
+POOL = ["--pool=threads", "--concurrency=50"] if HANDLER_S else ["--pool=solo"]
 app = Celery("bench", broker=url)
 app.conf.update(
     task_ignore_result=True,
@@ -22,7 +23,7 @@ app.conf.update(
 
 @app.task(name="noop")
 def noop(number: int) -> None:
-    began(number)
+    handle_here(number)
 
 
 def left() -> int:
@@ -36,5 +37,5 @@ if role == "submit":
 elif role == "work":
     leave_with_the_input()
     app.worker_main(
-        ["worker", "--pool=solo", "--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel=ERROR"]
+        ["worker", *POOL, "--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel=ERROR"]
     )

@@ -9,7 +9,7 @@ import threading
 import sqlalchemy
 from dbos import DBOS, DBOSClient
 
-from benchmarks.sides import Submitter, began, leave_with_the_input
+from benchmarks.sides import HANDLER_S, Submitter, at_once, began, handle, leave_with_the_input
 
 role, url = sys.argv[1:]
 ADDRESS = url.replace("postgresql://", "postgresql+psycopg://")
@@ -27,13 +27,15 @@ def launch() -> None:
             "run_admin_server": False,
         }
     )
-    DBOS.workflow(name="noop")(began)
+    DBOS.workflow(name="noop")(handle if HANDLER_S else began)
     DBOS.launch()
 
 
 def set_up() -> None:
     launch()
-    DBOS.register_queue("bench", worker_concurrency=500, polling_interval_sec=0.05, on_conflict="always_update")
+    DBOS.register_queue(
+        "bench", worker_concurrency=at_once(500), polling_interval_sec=0.05, on_conflict="always_update"
+    )
     DBOS.destroy()
 
 

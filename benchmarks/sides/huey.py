@@ -7,10 +7,11 @@ from typing import Any
 
 from huey import RedisHuey, SqliteHuey
 
-from benchmarks.sides import Submitter, began, leave_with_the_input
+from benchmarks.sides import HANDLER_S, Submitter, handle_here, leave_with_the_input
 
 role, url = sys.argv[1:]
 ON_SQLITE = url.startswith("sqlite:///")
+THREADS = 50 if HANDLER_S else 1 if ON_SQLITE else 2
 huey: Any = (
     SqliteHuey("bench", filename=url.removeprefix("sqlite:///"), results=False, fsync=True)
     if ON_SQLITE
@@ -20,7 +21,7 @@ huey: Any = (
 
 @huey.task()  # type: ignore[untyped-decorator]
 def noop(number: int) -> None:
-    began(number)
+    handle_here(number)
 
 
 if role == "submit":
@@ -30,5 +31,5 @@ elif role == "work":
     leave_with_the_input()
     # Without a crontab to look after; it looks for work every 10 to 50 ms where it cannot block.
     huey.create_consumer(
-        workers=1 if ON_SQLITE else 2, worker_type="thread", periodic=False, initial_delay=0.01, max_delay=0.05
+        workers=THREADS, worker_type="thread", periodic=False, initial_delay=0.01, max_delay=0.05
     ).run()

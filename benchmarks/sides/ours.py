@@ -5,18 +5,17 @@ from __future__ import annotations
 import signal
 import sys
 
-from benchmarks.sides import Submitter, began, leave_with_the_input
+from benchmarks.sides import Submitter, at_once, handle, leave_with_the_input
 from onetray.app import Onetray
 from onetray.store import open_store
 
 role, url = sys.argv[1:]
 app = Onetray(url)
-CONCURRENCY = 500
 
 
 @app.task
 async def noop(number: int) -> None:
-    began(number)
+    await handle(number)
 
 
 def submit() -> None:
@@ -47,7 +46,7 @@ with app:
         with app.worker():
             submit()
     else:
-        worker = app.worker(concurrency=CONCURRENCY)
+        worker = app.worker(concurrency=at_once(500))
         signal.signal(signal.SIGTERM, lambda *_: worker.ask_to_stop())
         leave_with_the_input()
         worker.run()

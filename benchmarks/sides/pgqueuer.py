@@ -13,7 +13,7 @@ from pgqueuer.models import Job
 from pgqueuer.qm import QueueManager
 from pgqueuer.queries import Queries
 
-from benchmarks.sides import Submitter, began, leave_with_the_input
+from benchmarks.sides import Submitter, at_once, handle, leave_with_the_input
 
 role, url = sys.argv[1:]
 BATCH = 500
@@ -39,11 +39,14 @@ async def main() -> None:
 async def work(manager: QueueManager) -> None:
     @manager.entrypoint("noop")
     async def noop(job: Job) -> None:
-        began(int(job.payload or b"0"))
+        await handle(int(job.payload or b"0"))
 
     signal.signal(signal.SIGTERM, lambda *_: manager.shutdown.set())
     leave_with_the_input()
-    await manager.run(batch_size=BATCH, dequeue_timeout=timedelta(seconds=30))
+    most = at_once(0)
+    # It asks for room for two batches at least; without a limit as many run at once as were fetched.
+    batch = min(BATCH, most // 2) if most else BATCH
+    await manager.run(batch_size=batch, dequeue_timeout=timedelta(seconds=30), max_concurrent_tasks=most or None)
 
 
 def _body(number: int) -> bytes:

@@ -7,7 +7,7 @@ import sys
 import procrastinate
 import uvloop
 
-from benchmarks.sides import Submitter, began, leave_with_the_input
+from benchmarks.sides import Submitter, at_once, handle, leave_with_the_input
 
 role, url = sys.argv[1:]
 connector = procrastinate.PsycopgConnector(conninfo=url, min_size=14, max_size=14)
@@ -16,7 +16,7 @@ app = procrastinate.App(connector=connector)
 
 @app.task(name="noop")
 async def noop(number: int) -> None:
-    began(number)
+    await handle(number)
 
 
 async def left() -> int:
@@ -38,7 +38,7 @@ async def main() -> None:
             ).listen_async()
         else:
             leave_with_the_input()
-            await app.run_worker_async(concurrency=10, listen_notify=True)
+            await app.run_worker_async(concurrency=at_once(10), listen_notify=True)
 
 
 uvloop.run(main())

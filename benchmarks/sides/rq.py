@@ -9,9 +9,9 @@ from redis import Redis
 from rq import Queue, SimpleWorker
 from rq.registry import StartedJobRegistry
 
-from benchmarks.sides import Submitter, began, leave_with_the_input
+from benchmarks.sides import Submitter, handle_here, leave_with_the_input
 
-NOOP = f"{began.__module__}.{began.__name__}"
+NOOP = f"{handle_here.__module__}.{handle_here.__name__}"
 
 
 def main(role: str, url: str) -> None:

@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from taskiq.api import run_receiver_task
 from taskiq_redis import RedisStreamBroker
 
-from benchmarks.sides import Submitter, began, leave_with_the_input
+from benchmarks.sides import Submitter, at_once, handle, leave_with_the_input
 
 role, url = sys.argv[1:]
 # From the first entry on: the jobs are there before the worker.
@@ -21,7 +21,7 @@ broker = RedisStreamBroker(url=url, xread_count=1000, consumer_id="0")
 
 @broker.task(task_name="noop")
 async def noop(number: int) -> None:
-    began(number)
+    await handle(number)
 
 
 async def main() -> None:
@@ -49,7 +49,7 @@ async def left(redis: Redis) -> int:
 
 async def work() -> None:
     leave_with_the_input()
-    task = asyncio.create_task(run_receiver_task(broker, max_async_tasks=200, run_startup=True))
+    task = asyncio.create_task(run_receiver_task(broker, max_async_tasks=at_once(200), run_startup=True))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     with suppress(asyncio.CancelledError):
         await task

@@ -126,6 +126,12 @@ def rss_mib(process: int) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
+def peak_mib(process: int) -> float:
+    """The most memory that a process has held so far."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
+
+
 def cpu_s(process: int) -> float:
     """CPU seconds used by a process so far."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()

@@ -65,4 +65,36 @@ def workers(
     options.show(options.measured("workers", stores, of), as_json)
 
 
-COMMANDS = (growth, flows, workers)
+@click.command()
+@options.as_json
+@options.stores
+@click.option("--stages", default=10, show_default=True, type=click.IntRange(1, 1_000), help="Stages of the flow.")
+@click.option("--size", default=1_000, show_default=True, type=click.IntRange(1), help="Tasks of each stage.")
+@options.rounds(3)
+def flow(as_json: bool, stores: tuple[str, ...], stages: int, size: int, rounds: int) -> None:
+    """A flow of many stages through a real worker, beside as many single tasks."""
+    from benchmarks.flow import flow as measure
+
+    def of(host: Host, store: str) -> dict[str, float]:
+        options.say(f"{store}: {stages} stages of {size:,} tasks, {rounds} rounds")
+        return measure(host, store, stages, size, rounds)
+
+    options.show(options.measured("flow", stores, of), as_json)
+
+
+@click.command()
+@options.as_json
+@options.stores
+@options.jobs(100_000, "Tasks that are queued.")
+def memory(as_json: bool, stores: tuple[str, ...], jobs: int) -> None:
+    """The memory of a worker with many tasks queued: at its start, at its highest, at the end."""
+    from benchmarks.memory import memory as measure
+
+    def of(host: Host, store: str) -> dict[str, float]:
+        options.say(f"{store}: {jobs:,} jobs")
+        return measure(host, store, jobs)
+
+    options.show(options.measured("memory", stores, of), as_json)
+
+
+COMMANDS = (growth, flows, flow, memory, workers)

@@ -76,9 +76,15 @@ def limit_round(host: Host, store: str, url: str, batch: int, jobs: int, measure
 
 def drain(engine: Engine, batch: int) -> None:
     """Claim and report until nothing is left: two transactions for each batch."""
-    claim = [Claim(worker=WORKER, limit=batch)]
-    while claimed := engine.run(claim)[0].unwrap():
-        must_pass(engine, [Succeed(**ticket(a)) for a in claimed])
+    while claim_and_report(engine, batch):
+        pass
+
+
+def claim_and_report(engine: Engine, batch: int, queue: str = "default") -> int:
+    """One batch; how many tasks it had."""
+    claimed = engine.run([Claim(worker=WORKER, limit=batch, queue=queue)])[0].unwrap()
+    must_pass(engine, [Succeed(**ticket(a)) for a in claimed])
+    return len(claimed)
 
 
 def must_pass(engine: Engine, commands: Sequence[Command]) -> None:

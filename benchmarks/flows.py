@@ -7,18 +7,14 @@ batches of 100, in turns: a thousand tasks of the large one, then a whole small 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from statistics import median
 
-from benchmarks.core import must_pass
+from benchmarks.checks import must_be_sound
+from benchmarks.core import claim_and_report, must_pass, open_engine
 from benchmarks.host import Host, Took
-from benchmarks.limit import WORKER
-from onetray.commands import Claim, Submit, Succeed, ticket
+from onetray.commands import Submit
 from onetray.engine import Engine
 from onetray.flowmodel import StageSpec, TaskSpec
-from onetray.store import open_store
-from onetray.verify import verify
 
 BATCH, SLICE = 100, 1_000
 
@@ -31,7 +27,7 @@ def flows(host: Host, store: str, size: int) -> dict[str, float]:
     small: list[Took] = []
     large: list[Took] = []
     single: list[Took] = []
-    with host.database(store) as url, _engine(url) as engine:
+    with host.database(store) as url, open_engine(url) as engine:
         big = _flow(engine, "large", size)
         beside = _flow(engine, "beside", SLICE)
         looks = [(_look(engine, big), _look(engine, beside)) for _ in range(40)]
@@ -45,8 +41,7 @@ def flows(host: Host, store: str, size: int) -> dict[str, float]:
                 single.append(_drain(host, store, engine, "single"))
         assert engine.flow(big).state == "succeeded", engine.explain(big)
         assert engine.progress(big).counts.succeeded == size
-        found = verify(engine.store)
-        assert found.ok, [v.name for v in found.violations]
+        must_be_sound(engine)
     cost = {name: _us(took) for name, took in (("small", small), ("large", large), ("single", single))}
     return {
         **{f"us_{name}": round(us, 1) for name, us in cost.items()},
@@ -67,14 +62,6 @@ def _us(took: list[Took]) -> float:
     return median(t.wall_s for t in took) / SLICE * 1e6
 
 
-@contextmanager
-def _engine(url: str) -> Iterator[Engine]:
-    store = open_store(url)
-    store.migrate()
-    with Engine(store) as engine:
-        yield engine
-
-
 def _flow(engine: Engine, queue: str, size: int) -> str:
     """A flow of one stage with so many tasks, all of them claimable."""
     flow = engine.submit_flow(queue, [StageSpec("only", sealed=False)])
@@ -87,8 +74,7 @@ def _flow(engine: Engine, queue: str, size: int) -> str:
 
 def _drain(host: Host, store: str, engine: Engine, queue: str) -> Took:
     """Claim and finish a slice."""
-    claim = [Claim(worker=WORKER, limit=BATCH, queue=queue)]
     with host.stopwatch(store) as took:
         for _ in range(SLICE // BATCH):
-            must_pass(engine, [Succeed(**ticket(a)) for a in engine.run(claim)[0].unwrap()])
+            claim_and_report(engine, BATCH, queue)
     return took

@@ -18,7 +18,7 @@ def retention(as_json: bool, stores: tuple[str, ...], old: int, jobs: int, round
     from benchmarks.retention import retention as measure
 
     options.show(
-        options.measured("retention", stores, lambda host: {s: measure(host, s, old, jobs, rounds) for s in stores}), as_json
+        options.measured("retention", stores, lambda host, store: measure(host, store, old, jobs, rounds)), as_json
     )
 
 

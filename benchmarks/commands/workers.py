@@ -1,4 +1,4 @@
-"""What becomes of the speed as there is more of something."""
+"""Real workers and flows: what they cost as there are more of them."""
 
 from __future__ import annotations
 
@@ -8,19 +8,6 @@ import click
 
 from benchmarks.commands import options
 from benchmarks.host import Host
-
-
-@click.command()
-@options.as_json
-@options.stores
-@click.option("--idle", default=1_000_000, type=click.IntRange(0), help="Tasks beside that cannot be claimed.")
-@options.rounds(5)
-def growth(as_json: bool, stores: tuple[str, ...], idle: int, rounds: int) -> None:
-    """Claims per second beside many tasks that cannot be claimed, as a share of those without them."""
-    from benchmarks.growth import growth as measure
-
-    options.say(f"{idle:,} tasks beside, {rounds} rounds")
-    options.show(options.measured("growth", stores, lambda host, store: measure(host, store, idle, rounds)), as_json)
 
 
 @click.command()
@@ -97,4 +84,4 @@ def memory(as_json: bool, stores: tuple[str, ...], jobs: int) -> None:
     options.show(options.measured("memory", stores, of), as_json)
 
 
-COMMANDS = (growth, flows, flow, memory, workers)
+COMMANDS = (flows, flow, memory, workers)

@@ -50,5 +50,6 @@ def _figures(seconds: list[float]) -> dict[str, float]:
     return {
         "median_ms": round(median(ms), 2),
         "p95_ms": round(percentile(ms, 95), 2),
+        "p99_ms": round(percentile(ms, 99), 2),
         "max_ms": round(max(ms), 2),
     }

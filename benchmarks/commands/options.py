@@ -67,6 +67,11 @@ def say(text: str) -> None:
     click.echo(text, err=True)
 
 
+def say_who_is_missing(missing: dict[str, str]) -> None:
+    for name, why in missing.items():
+        click.echo(f"{name} is missing: {why}")
+
+
 def measured(name: str, stores: tuple[str, ...], of: Callable[[Host, str], Any]) -> dict[str, Any]:
     """The figures of each store under their name, with the machine that they were taken on."""
     return together(name, stores, lambda host: {store: of(host, store) for store in stores})

@@ -1,4 +1,4 @@
-"""What is made of figures: charts."""
+"""What is made of figures: charts, and whether targets are met."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import click
+
+from benchmarks.commands import options
+from benchmarks.host import STORES, Host
+from benchmarks.targets import GROUPS
 
 
 def _results(_: click.Context, __: click.Parameter, paths: tuple[Path, ...]) -> dict[str, Any]:
@@ -42,4 +46,22 @@ def plot(results: dict[str, Any], out: Path) -> None:
         click.echo(out / f"{name}.svg")
 
 
-COMMANDS = (plot,)
+@click.command()
+@options.as_json
+@options.chosen("--only", list(GROUPS))
+@click.option("--quick", is_flag=True, help="Everything small: does it run? Its figures mean nothing.")
+def targets(as_json: bool, names: tuple[str, ...], quick: bool) -> None:
+    """What onetray is to reach, and whether it does: measured in one run, which takes most of an hour."""
+    from benchmarks.measured import QUICK, Measured, Sizes
+    from benchmarks.targets import targets as judge
+
+    with Host(STORES) as host:
+        run = Measured(host, QUICK if quick else Sizes(), options.say)
+        judged = judge(run, names)
+        result = {"targets": judged, "missing": run.missing, **run.figures(), "machine": host.machine()}
+    options.show(result, as_json)
+    if not as_json:
+        options.say_who_is_missing(run.missing)
+
+
+COMMANDS = (plot, targets)

@@ -66,7 +66,7 @@ def peers(
         return
     options.show(result, as_json)
     if not as_json:
-        _say_who_is_missing(result["missing"])
+        options.say_who_is_missing(result["missing"])
 
 
 @click.command()
@@ -85,12 +85,7 @@ def handlers(as_json: bool, names: tuple[str, ...], jobs: int, ms: float, at_onc
         result |= {"jobs": jobs, "rounds": rounds, "machine": host.machine()}
     options.show(result, as_json)
     if not as_json:
-        _say_who_is_missing(result["missing"])
-
-
-def _say_who_is_missing(missing: dict[str, str]) -> None:
-    for name, why in missing.items():
-        click.echo(f"{name} is missing: {why}")
+        options.say_who_is_missing(result["missing"])
 
 
 COMMANDS = (pickup, idle, peers, handlers)

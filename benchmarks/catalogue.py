@@ -47,3 +47,8 @@ BESIDE = {
     "bullmq": Side("bullmq", "redis", environments.node),
 }
 """For `./go bench peers`."""
+
+PYTHON = [name for name, side in BESIDE.items() if side.command is not environments.node]
+"""Those whose handlers are written in Python, ours too."""
+ON_POSTGRES = [name for name, side in BESIDE.items() if side.store == "postgres" and name not in OURS_BESIDE_PEERS]
+"""The peers on PostgreSQL."""

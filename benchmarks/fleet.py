@@ -21,6 +21,7 @@ from benchmarks.environments import ROOT
 from onetray.commands import Submit
 from onetray.engine import Engine
 from onetray.lifecycle import TASK
+from onetray.worker.supervise import LEASH
 
 CONCURRENCY = 500
 KIND = "noop"
@@ -71,23 +72,38 @@ def fleet(
     engine: Engine, url: str, count: int = 1, queues: Mapping[str, int] | None = None
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
     """So many workers that serve the same queues, all of them ready. They are stopped in order at the end."""
-    with TemporaryFile() as log:
-        processes = [_start(url, f"w{n + 1}", ",".join(queues or ["default"]), log) for n in range(count)]
+    processes: list[subprocess.Popen[bytes]] = []
+    with TemporaryFile() as log, _leash() as leash:
         try:
+            for n in range(count):
+                processes.append(_start(url, f"w{n + 1}", ",".join(queues or ["default"]), log, leash))
             _until(lambda: len(engine.workers()) >= count, processes)
             yield processes
-        except BaseException as e:
-            _stop(processes)
+        except WorkerFailed as e:
             raise WorkerFailed(f"{e}\n{_tail(log)}") from e
-        if codes := [code for code in _stop(processes) if code]:
+        finally:
+            codes = _stop(processes)
+        if any(codes):
             raise WorkerFailed(f"workers ended with {codes}\n{_tail(log)}")
 
 
-def _start(url: str, name: str, queues: str, log: IO[bytes]) -> subprocess.Popen[bytes]:
+@contextmanager
+def _leash() -> Iterator[int]:
+    """A pipe that closes with this process, however it ends: no worker outlives it."""
+    read, write = os.pipe()
+    try:
+        yield read
+    finally:
+        os.close(read)
+        os.close(write)
+
+
+def _start(url: str, name: str, queues: str, log: IO[bytes], leash: int) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "onetray", "worker", "--app", "benchmarks.noop:app", "--database", url]
     command += ["--name", name, "--queues", queues, "--concurrency", str(CONCURRENCY), "--log-level", "warning"]
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}, stdout=log, stderr=log)
+    environment = {**os.environ, "PYTHONPATH": path, LEASH: str(leash)}
+    return subprocess.Popen(command, env=environment, pass_fds=(leash,), stdout=log, stderr=log)
 
 
 def _stop(processes: list[subprocess.Popen[bytes]]) -> list[int]:

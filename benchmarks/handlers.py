@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Any
 
-from benchmarks import environments
 from benchmarks.catalogue import BESIDE, OURS_BESIDE_PEERS
 from benchmarks.checks import must_have_ended
 from benchmarks.core import open_engine
@@ -17,9 +16,6 @@ from benchmarks.host import Host, settle
 from benchmarks.sides import AT_ONCE, BULK, HANDLER_MS
 from benchmarks.stage import Stage
 from benchmarks.turns import drain, in_turns
-
-PYTHON = [name for name, side in BESIDE.items() if side.command is not environments.node]
-"""The sides whose handlers are written in Python."""
 
 
 def handlers(

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from benchmarks.catalogue import OURS_BESIDE_PEERS
+from benchmarks.catalogue import ON_POSTGRES, OURS_BESIDE_PEERS, PYTHON
 from benchmarks.flow import flow
 from benchmarks.growth import beside
-from benchmarks.handlers import PYTHON, handlers
+from benchmarks.handlers import handlers
 from benchmarks.held import held
 from benchmarks.host import STORES, Host
 from benchmarks.limits import limits
@@ -21,10 +21,9 @@ from benchmarks.memory import memory
 from benchmarks.peers import peers
 from benchmarks.pickup import pickup
 from benchmarks.submit import submit
+from benchmarks.targets import SAME_PROCESS
 
-ON_POSTGRES = ("graphile-worker", "pgqueuer", "pg-boss", "procrastinate", "dbos")
 PEERS = (*OURS_BESIDE_PEERS, *ON_POSTGRES, "huey-sqlite")
-SAME_PROCESS = "sqlite_same_process"
 BATCH = 500
 Figures = dict[str, Any]
 

@@ -6,13 +6,14 @@ Owns the targets. What they are judged by is in measured.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from benchmarks.catalogue import OURS_BESIDE_PEERS
-from benchmarks.handlers import PYTHON
-from benchmarks.measured import ON_POSTGRES, SAME_PROCESS, Measured
+from benchmarks.catalogue import ON_POSTGRES, OURS_BESIDE_PEERS, PYTHON
 
-SQLITE, POSTGRES = "onetray-sqlite", "onetray-postgres"
+if TYPE_CHECKING:
+    from benchmarks.measured import Measured
+
+SQLITE, POSTGRES, SAME_PROCESS = "onetray-sqlite", "onetray-postgres", "sqlite_same_process"
 AT_LEAST, AT_MOST = "at least", "at most"
 
 

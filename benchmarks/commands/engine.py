@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -9,26 +10,57 @@ import click
 from benchmarks.commands import options
 from benchmarks.host import Host
 
+Figures = dict[str, Any]
+by_batch = options.jobs(None, "Jobs for each measurement; by default more for larger batches.")
+
 
 @click.command()
 @options.as_json
 @options.stores
 @options.batches
-@options.jobs(None, "Jobs for each measurement; by default more for larger batches.")
+@by_batch
 @options.rounds(3)
 def core(as_json: bool, stores: tuple[str, ...], batches: list[int], jobs: int | None, rounds: int) -> None:
     """Jobs per second of submit and of claim + start + succeed, beside the same work as hand-written SQL."""
-    from benchmarks.core import compare, jobs_for
+    from benchmarks.core import compare
 
-    def of(host: Host, store: str) -> dict[str, dict[str, float]]:
-        return {str(batch): one(host, store, batch) for batch in batches}
+    options.show(options.measured("core", stores, _each_batch(compare, batches, jobs, rounds)), as_json)
 
-    def one(host: Host, store: str, batch: int) -> dict[str, float]:
-        many = jobs or jobs_for(batch)
-        options.say(f"{store}, batches of {batch}, {many:,} jobs, {rounds} rounds")
-        return compare(host, store, batch, many, rounds)
 
-    options.show(options.measured("core", stores, of), as_json)
+@click.command()
+@options.as_json
+@options.stores
+@options.batches
+@by_batch
+@options.rounds(3)
+def limit(as_json: bool, stores: tuple[str, ...], batches: list[int], jobs: int | None, rounds: int) -> None:
+    """Jobs per second that the databases allow: the same rows as hand-written SQL, without an engine."""
+    from benchmarks.limits import SINGLE, limits, single_submits
+
+    of_batches = _each_batch(limits, batches, jobs, rounds)
+
+    def of(host: Host, store: str) -> Figures:
+        single = single_submits(host, store, min(jobs or SINGLE, SINGLE), rounds)
+        return {**of_batches(host, store), "single": single}
+
+    options.show(options.measured("limit", stores, of), as_json)
+
+
+def _each_batch(
+    measure: Callable[[Host, str, int, int, int], Figures], batches: list[int], jobs: int | None, rounds: int
+) -> Callable[[Host, str], Figures]:
+    """A call that measures each batch size on a store, with as many jobs as suit it."""
+    from benchmarks.core import jobs_for
+
+    def of(host: Host, store: str) -> Figures:
+        found = {}
+        for batch in batches:
+            many = jobs or jobs_for(batch)
+            options.say(f"{store}, batches of {batch}, {many:,} jobs, {rounds} rounds")
+            found[str(batch)] = measure(host, store, batch, many, rounds)
+        return found
+
+    return of
 
 
 @click.command()
@@ -42,34 +74,11 @@ def submit(as_json: bool, stores: tuple[str, ...], jobs: int, callers: int, each
     """Single submits: one caller beside transactions by hand, many threads and coroutines beside one caller."""
     from benchmarks.submit import submit as measure
 
-    def of(host: Host, store: str) -> dict[str, dict[str, float]]:
+    def of(host: Host, store: str) -> Figures:
         options.say(f"{store}: {jobs:,} submits of one caller, {each} of each of {callers}, {rounds} rounds")
         return measure(host, store, jobs, callers, each, rounds)
 
     options.show(options.measured("submit", stores, of), as_json)
-
-
-@click.command()
-@options.as_json
-@options.stores
-@options.batches
-@options.jobs(None, "Jobs for each measurement; by default more for larger batches.")
-@options.rounds(3)
-def limit(as_json: bool, stores: tuple[str, ...], batches: list[int], jobs: int | None, rounds: int) -> None:
-    """Jobs per second that the databases allow: the same rows as hand-written SQL, without an engine."""
-    from benchmarks.core import jobs_for
-    from benchmarks.limits import SINGLE, limits, single_submits
-
-    def of(host: Host, store: str) -> dict[str, dict[str, Any]]:
-        found = {str(batch): one(host, store, batch) for batch in batches}
-        return {**found, "single": single_submits(host, store, min(jobs or SINGLE, SINGLE), rounds)}
-
-    def one(host: Host, store: str, batch: int) -> dict[str, Any]:
-        many = jobs or jobs_for(batch)
-        options.say(f"{store}, batches of {batch}, {many:,} jobs, {rounds} rounds")
-        return limits(host, store, batch, many, rounds)
-
-    options.show(options.measured("limit", stores, of), as_json)
 
 
 COMMANDS = (core, limit, submit)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import click
 
-from benchmarks.catalogue import BESIDE, SIDES
+from benchmarks.catalogue import BESIDE, PYTHON, SIDES
 from benchmarks.commands import options
-from benchmarks.handlers import PYTHON
 from benchmarks.host import Host
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.handlers import PYTHON
+from benchmarks.catalogue import PYTHON
 
 
 def test_a_drain_takes_as_long_as_its_handlers_sleep_at_least(run: Callable[..., Any]) -> None:

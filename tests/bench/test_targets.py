@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from benchmarks import measured
+from benchmarks.catalogue import ON_POSTGRES, PYTHON
 from benchmarks.commands import report
-from benchmarks.handlers import PYTHON
-from benchmarks.measured import ON_POSTGRES, Measured
+from benchmarks.measured import Measured
 from benchmarks.targets import AT_LEAST, AT_MOST, GROUPS, Judged, targets
 
 

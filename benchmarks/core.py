@@ -15,6 +15,7 @@ from benchmarks.host import Host, Took
 from benchmarks.limit import WORKER, Limit, drain_by_hand, submit_by_hand
 from benchmarks.limit_postgres import PostgresLimit
 from benchmarks.limit_sqlite import SqliteLimit
+from onetray.clock import Clock
 from onetray.commands import Claim, Command, Submit, Succeed, ticket
 from onetray.engine import Engine
 from onetray.store import open_store
@@ -93,8 +94,8 @@ def must_pass(engine: Engine, commands: Sequence[Command]) -> None:
             raise verdict.error
 
 
-def open_engine(url: str) -> Engine:
-    store = open_store(url)
+def open_engine(url: str, clock: Clock | None = None) -> Engine:
+    store = open_store(url, clock)
     store.migrate()
     return Engine(store)
 

@@ -16,6 +16,7 @@ import psycopg
 from benchmarks.core import must_pass, open_engine
 from benchmarks.host import settle
 from benchmarks.limit import WORKER
+from onetray.clock import Clock
 from onetray.commands import Submit
 from onetray.engine import Engine
 
@@ -64,9 +65,12 @@ def finished(engine: Engine) -> None:
     engine.succeed(job)
 
 
-def fill(store: str, url: str, original: Callable[[Engine], None], count: int, say: Callable[[str], None]) -> None:
-    """Put so many jobs into an empty database, all like the one that `original` makes."""
-    with open_engine(url) as engine:
+def fill(
+    store: str, url: str, original: Callable[[Engine], None], count: int, say: Callable[[str], None],
+    clock: Clock | None = None,
+) -> None:  # fmt: skip
+    """Put so many jobs into an empty database, all like the one that `original` makes, at the time of `clock`."""
+    with open_engine(url, clock) as engine:
         if not count:
             return
         original(engine)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from benchmarks.commands import options
+from benchmarks.host import Host
 
 
 @click.command()
@@ -17,9 +18,10 @@ def retention(as_json: bool, stores: tuple[str, ...], old: int, jobs: int, round
     """Jobs per second of a drain while old jobs are removed beside it. `ratio` is to one without them."""
     from benchmarks.retention import retention as measure
 
-    options.show(
-        options.measured("retention", stores, lambda host, store: measure(host, store, old, jobs, rounds)), as_json
-    )
+    def of(host: Host, store: str) -> dict[str, float]:
+        return measure(host, store, old, jobs, rounds, options.say)
+
+    options.show(options.measured("retention", stores, of), as_json)
 
 
 COMMANDS = (retention,)

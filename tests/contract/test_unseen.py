@@ -17,13 +17,13 @@ from onetray.model import Assignment, Policy, Verdict
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[list[Verdict] | None]:
     """What became of each attempt to write without a look: None when a look was needed."""
     answers: list[list[Verdict] | None] = []
-    unseen = batch.succeed_unseen
+    unseen = batch._unseen
 
     def noted(*given: Any) -> list[Verdict] | None:
         answers.append(unseen(*given))
         return answers[-1]
 
-    monkeypatch.setattr(batch, "succeed_unseen", noted)
+    monkeypatch.setattr(batch, "_unseen", noted)
     return answers
 
 

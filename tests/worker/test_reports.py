@@ -48,7 +48,7 @@ def _refuse(monkeypatch: pytest.MonkeyPatch) -> set[int]:
             raise RuntimeError("a trigger does not like this row")
 
     monkeypatch.setitem(batch.HANDLERS, "succeed", breaking)
-    monkeypatch.setattr(batch, "succeed_unseen", lambda *_: None)
+    monkeypatch.setattr(batch, "_unseen", lambda *_: None)
     return refused
 
 

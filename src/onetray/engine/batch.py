@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from onetray.commands import Claim, Command, Report, TaskCommand
+from onetray.commands import Claim, Command, Report, Succeed, TaskCommand
 from onetray.config import Limits
 from onetray.engine import controls, flows, kept, reports, system
 from onetray.engine.claim import claim
@@ -20,8 +20,8 @@ from onetray.engine.course import settle
 from onetray.engine.members import Drafts, intern_flows
 from onetray.engine.scope import Scope
 from onetray.engine.submit import Specs, intern, submit
-from onetray.engine.unseen import are_plain, succeed_unseen
-from onetray.errors import NotFound
+from onetray.engine.unseen import plain_successes, succeed_unseen, succeeded
+from onetray.errors import GuardFailed, NotFound
 from onetray.flowcommands import FlowCommand, SubmitFlow
 from onetray.model import Row, Verdict
 from onetray.store.base import Store, Tx
@@ -57,14 +57,36 @@ def carry_out(
     store: Store, commands: Sequence[Command], chance: random.Random, names_ttl_s: float, limits: Limits
 ) -> list[Verdict]:
     """One transaction for all of them: everything that was accepted is durable, or nothing was."""
-    if are_plain(commands):
-        verdicts = succeed_unseen(store, commands)
+    unseen = plain_successes(commands)
+    if unseen is not None:
+        verdicts = _unseen(store, commands, unseen, chance, limits)
         if verdicts is not None:
             return verdicts
     try:
         return _carry_out(store, commands, chance, names_ttl_s, limits, trusting=True)
     except FlowUnlocked:
         return _carry_out(store, commands, chance, names_ttl_s, limits, trusting=False)
+
+
+def _unseen(
+    store: Store, commands: Sequence[Command], successes: list[Succeed], chance: random.Random, limits: Limits
+) -> list[Verdict] | None:
+    """Write successes without a look at them, and carry out the claims that came with them; None if one needs a look."""
+    ns = {name: store.names.namespace(name) for name in {c.namespace for c in successes}}
+    try:
+        with store.transaction() as tx:
+            succeed_unseen(tx, successes, ns)
+            scope = Scope(tx, len(commands), chance, limits)
+            if len(commands) > len(successes):
+                claim(scope, _claims(commands))
+    except GuardFailed:
+        return None
+    claimed = scope.verdicts
+    return [succeeded(c) if type(c) is Succeed else claimed[i] for i, c in enumerate(commands)]
+
+
+def _claims(commands: Sequence[Command]) -> list[tuple[int, Claim]]:
+    return [(i, c) for i, c in enumerate(commands) if isinstance(c, Claim)]
 
 
 def _carry_out(
@@ -93,8 +115,7 @@ def within(scope: Scope, commands: Sequence[Command], specs: Specs, drafts: Draf
         submit(scope, commands, specs)
     if drafts.flows:
         flows.submit_flows(scope, [(i, c) for i in drafts.flows if isinstance(c := commands[i], SubmitFlow)], drafts)
-    claims = [(i, c) for i, c in enumerate(commands) if isinstance(c, Claim)]
-    if claims:
+    if claims := _claims(commands):
         claim(scope, claims)
 
 

@@ -9,55 +9,48 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, TypeGuard
+from typing import Any
 
 from onetray.clock import SECOND
-from onetray.commands import Command, Succeed
+from onetray.commands import Claim, Command, Succeed
 from onetray.engine.moves import actor, once
 from onetray.errors import GuardFailed
 from onetray.lifecycle import ASSIGNED, RUNNING, SUCCEEDED, TASK
 from onetray.machine import WORKER
 from onetray.model import Receipt, Verdict
-from onetray.store.base import Store
+from onetray.store.base import Tx
 
 _FROM = {started: TASK.path(TASK.succeed, RUNNING if started else ASSIGNED) for started in (False, True)}
 
 
-def are_plain(commands: Sequence[Command]) -> TypeGuard[Sequence[Succeed]]:
-    """Whether all of them are successes that say all that is needed, each of another task."""
+def plain_successes(commands: Sequence[Command]) -> list[Succeed] | None:
+    """The successes of a batch that has nothing else but claims, if each of them says all that is needed; else None.
+
+    In the order of their keys, as locks are taken everywhere.
+    """
+    found: dict[int, Succeed] = {}
     for c in commands:
-        if type(c) is not Succeed or not c.version or not c.lease or c.more is not None or c.fence is None:
-            return False
-        if c.worker is None or type(c.task) is not int:
-            return False
-    return len({c.task for c in commands}) == len(commands)  # type: ignore[attr-defined]
-
-
-def succeed_unseen(store: Store, commands: Sequence[Succeed]) -> list[Verdict] | None:
-    """The verdicts, or None when one of them has to be looked at."""
-    ns = {name: store.names.namespace(name) for name in {c.namespace for c in commands}}
-    if None in ns.values():
-        return None
-    # In the order of their keys, as locks are taken everywhere.
-    ordered = sorted(commands, key=_key)
-    try:
-        with store.transaction() as tx:
-            leases = {c.lease for c in ordered}
-            until: dict[int, int] = dict(tx.query("expiries", keys=sorted(leases)))
-            if any(until.get(lease, 0) < tx.now for lease in leases):
+        if type(c) is Succeed:
+            if not c.version or not c.lease or c.more is not None or c.fence is None or c.worker is None:
                 return None
-            for started in (False, True):
-                some = [c for c in ordered if c.started is started]
-                if some:
-                    tx.move(_FROM[started], _columns(some, ns, tx.now, started), held=True)
-    except GuardFailed:
-        return None
-    return [_succeeded(c.fence, c.version + 2) for c in commands]
+            if type(c.task) is not int or c.task in found:
+                return None
+            found[c.task] = c
+        elif type(c) is not Claim:
+            return None
+    return [found[key] for key in sorted(found)] if found else None
 
 
-def _key(command: Succeed) -> int:
-    assert isinstance(command.task, int)
-    return command.task
+def succeed_unseen(tx: Tx, successes: list[Succeed], ns: dict[str, int | None]) -> None:
+    """Write them, or raise GuardFailed because one of them has to be looked at."""
+    leases = {c.lease for c in successes}
+    until: dict[int, int] = dict(tx.query("expiries", keys=sorted(leases)))
+    if None in ns.values() or any(until.get(lease, 0) < tx.now for lease in leases):
+        raise GuardFailed("not all of them are held")
+    for started in (False, True):
+        some = [c for c in successes if c.started is started]
+        if some:
+            tx.move(_FROM[started], _columns(some, ns, tx.now, started), held=True)
 
 
 def _columns(some: list[Succeed], ns: dict[str, int | None], now: int, started: bool) -> dict[str, Any]:
@@ -76,6 +69,11 @@ def _columns(some: list[Succeed], ns: dict[str, int | None], now: int, started: 
         "trace": once([c.trace for c in some]),
         "at": now, "cause": None, "detail": None,
     }  # fmt: skip
+
+
+def succeeded(command: Succeed) -> Verdict:
+    """The answer to a success that was written."""
+    return _succeeded(command.fence or 0, command.version + 2)
 
 
 @lru_cache(maxsize=1024)

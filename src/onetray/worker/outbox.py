@@ -27,7 +27,8 @@ START_AFTER_S = 0.05
 """A handler that runs for longer has its start sent by itself."""
 SAY_AFTER_S = 0.1
 """What a handler says while it runs waits for so long at most."""
-AT_ONCE = 500
+AT_ONCE = 499
+"""One less than the engine writes at once, so that a claim has its place in the same transaction."""
 BUSY = 50
 """From so many reports at once on, the next are let gather."""
 GATHER_S = 0.005

@@ -21,6 +21,7 @@ from onetray.model import Assignment
 
 if TYPE_CHECKING:
     from onetray.engine import Engine
+    from onetray.engine.parking import Parked
     from onetray.worker.floor import Floor
     from onetray.worker.held import Held
     from onetray.worker.run import Run
@@ -34,6 +35,8 @@ TOO_LONG_S = 1.0
 MOST_AHEAD = 1_000
 AT_ONCE = 500
 LONGEST_WAIT_S = 5.0
+RIDE_S = 0.02
+"""How long to wait for reports to take a claim along."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +57,10 @@ class Claimer:
         sources: tuple[Source, ...],
         take: Callable[[list[Assignment], float], None],
         give_back: Callable[[list[Run], str], None],
+        reports_wait: Callable[[], bool],
     ) -> None:
         self._engine, self._floor, self._held, self._take = engine, floor, held, take
-        self._give_back = give_back
+        self._give_back, self._reports_wait = give_back, reports_wait
         self._claim_of, self._sources = claim_of, sources
         self._turn = 0
         self._stopping = False
@@ -78,7 +82,7 @@ class Claimer:
     def _work(self) -> None:
         while not self._stopping:
             wake = self._engine.wake
-            seen, room = wake.generation, self._room()
+            seen, room = wake.work, self._room()
             if room <= 0:
                 with self._floor.changed:
                     if self._room() <= 0 and not self._stopping:
@@ -86,14 +90,48 @@ class Claimer:
                 self._give_back_old()
                 continue
             try:
-                got = self._claim(room)
+                missing = self._ride(room) if self._reports_wait() else self._claim(min(room, AT_ONCE))
+                if missing > 0 and not self._stopping:
+                    # Nothing more is there: whoever writes something rings.
+                    self._wait(seen, missing)
             except Exception:
                 logger.exception("claiming failed")
                 time.sleep(1.0)
-                continue
-            if got < room and not self._stopping:
-                # Nothing more is there: whoever writes something rings.
-                wake.wait(seen, wake.poll_s)
+
+    def _ride(self, room: int) -> int:
+        """Claim in the transaction of reports that are about to be sent anyway. Answers how many were not found."""
+        parked = self._park(room)
+        for one in parked:
+            one.wait(RIDE_S)
+        given = [(one.claim.limit, self._collect(one)) for one in parked]
+        return sum(limit - got for limit, got in given if got is not None)
+
+    def _wait(self, seen: int, room: int) -> None:
+        """Wait for work. Whoever submits some in this process claims it for this worker in the same transaction."""
+        parked = self._park(room)
+        try:
+            self._engine.wake.wait_for_work(seen, self._engine.wake.poll_s)
+        finally:
+            for one in parked:
+                self._collect(one)
+
+    def _park(self, room: int) -> list[Parked]:
+        """Leave a claim for each queue, of its share of the room."""
+        share = min(MOST_AHEAD, -(-room // len(self._sources)))
+        shares = [(source.queue, self._limit(source, share)) for source in self._sources]
+        park = self._engine.parking.park
+        return [park(self._claim_of(queue, limit, str(uuid4()))) for queue, limit in shares if limit > 0]
+
+    def _collect(self, parked: Parked) -> int | None:
+        """Take what a claim has given; None if nobody has taken it along."""
+        if self._engine.parking.withdraw(parked):
+            return None
+        parked.wait()
+        assert parked.verdict is not None
+        if parked.verdict.error is not None:
+            # Perhaps carried out, perhaps not: the same again, by its key.
+            return self._claim_with(parked.claim, repeated=True)
+        return self._taken(parked.verdict.value, parked.asked_at)
 
     def _give_back_old(self) -> None:
         too_old = time.monotonic() - TOO_LONG_S
@@ -107,7 +145,7 @@ class Claimer:
         ahead = self._ahead()
         if running >= floor.concurrency and waiting > ahead // 2:
             return 0
-        return min(AT_ONCE, floor.concurrency + ahead - running - waiting)
+        return floor.concurrency + ahead - running - waiting
 
     def _ahead(self) -> int:
         now, finished = time.monotonic(), self._floor.finished
@@ -119,21 +157,21 @@ class Claimer:
         return min(MOST_AHEAD, int(self._rate * AHEAD_S))
 
     def _claim(self, room: int) -> int:
-        """Ask every queue in turn, beginning with another one each time."""
+        """Ask every queue in turn, beginning with another one each time. Answers how many were not found."""
         got = 0
         first, self._turn = self._turn, (self._turn + 1) % len(self._sources)
         for i in range(len(self._sources)):
             source = self._sources[(first + i) % len(self._sources)]
-            limit = room - got
-            if source.most is not None:
-                limit = min(limit, source.most - self._held.of_queue(source.queue))
+            limit = self._limit(source, room - got)
             if limit > 0 and not self._stopping:
-                got += self._claim_from(source.queue, limit)
-        return got
+                got += self._claim_with(self._claim_of(source.queue, limit, str(uuid4())))
+        return room - got
 
-    def _claim_from(self, queue: str, limit: int) -> int:
-        command = self._claim_of(queue, limit, str(uuid4()))
-        wait, repeated = 0.05, False
+    def _limit(self, source: Source, room: int) -> int:
+        return room if source.most is None else min(room, source.most - self._held.of_queue(source.queue))
+
+    def _claim_with(self, command: Claim, repeated: bool = False) -> int:
+        wait = 0.05
         while True:
             asked_at = time.monotonic()
             try:
@@ -146,11 +184,14 @@ class Claimer:
                 time.sleep(wait)
                 wait, repeated = min(2 * wait, LONGEST_WAIT_S), True
                 continue
-            if claimed and (repeated or time.monotonic() - asked_at > claimed[0].lease_s / 4):
-                asked_at, claimed = self._confirmed(claimed)
-            if claimed:
-                self._take(claimed, asked_at)
-            return len(claimed)
+            return self._taken(claimed, asked_at, repeated)
+
+    def _taken(self, claimed: list[Assignment], asked_at: float, repeated: bool = False) -> int:
+        if claimed and (repeated or time.monotonic() - asked_at > claimed[0].lease_s / 4):
+            asked_at, claimed = self._confirmed(claimed)
+        if claimed:
+            self._take(claimed, asked_at)
+        return len(claimed)
 
     def _confirmed(self, claimed: list[Assignment]) -> tuple[float, list[Assignment]]:
         """Renew leases whose claim was answered late: what is left of them is not known here. Keeps what is ours."""

@@ -32,6 +32,7 @@ AT_ONCE = 499
 BUSY = 50
 """From so many reports at once on, the next are let gather."""
 GATHER_S = 0.005
+ENOUGH = 250
 LONGEST_WAIT_S = 2.0
 TRIES = 5
 """How often a report is sent that the database refuses for a reason of its own."""
@@ -96,6 +97,10 @@ class Outbox:
                 self._ready.notify()
             self._saying[id(run)] = run
 
+    @property
+    def waits(self) -> bool:
+        return bool(self._letters)
+
     def wants_a_beat(self, run: Run) -> None:
         self.beats_wanted.add(run)
 
@@ -113,7 +118,7 @@ class Outbox:
     def _work(self) -> None:
         busy = False
         while True:
-            if busy and not self._closing:
+            if busy and len(self._letters) < ENOUGH and not self._closing:
                 # Reports come faster than they are written: a larger batch costs little more than a small one.
                 time.sleep(GATHER_S)
             batch = self._next()
@@ -251,6 +256,10 @@ class Outboxes:
             own = [letter for letter in letters if letter.run.assignment.key % len(self.all) == n]
             if own:
                 outbox.put_all(own)
+
+    def waits(self) -> bool:
+        """Whether reports are about to be sent."""
+        return any(outbox.waits for outbox in self.all)
 
     def start(self) -> None:
         for outbox in self.all:

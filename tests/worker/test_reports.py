@@ -124,10 +124,10 @@ def test_five_thousand_jobs_leave_nothing_behind_in_the_worker(app: Onetray) -> 
     with app.worker(concurrency=8) as worker:
         wait_until(lambda: app.engine.store.read_sql(_LEFT)[0][0] == 0, 60)
         wait_until(lambda: len(worker.held) == 0)
-        floor, (outbox,) = worker.floor, worker.outbox.all
+        floor, outbox = worker.floor, worker.outbox
         assert (floor.running, list(floor.waiting)) == (set(), [])
         wait_until(lambda: not floor.lanes.open)
-        assert (list(outbox._letters), outbox._saying, outbox.beats_wanted) == ([], {}, set())
+        assert (list(outbox._letters), list(outbox._plain), outbox._saying, outbox._beats) == ([], [], {}, set())
         wait_until(lambda: not outbox._starts)
         assert (worker.held.leases(), worker.held.of_queue("default")) == ([], 0)
         assert len(floor._threads) <= 8

@@ -71,7 +71,7 @@ def carry_out(
 def _unseen(
     store: Store, commands: Sequence[Command], successes: list[Succeed], chance: random.Random, limits: Limits
 ) -> list[Verdict] | None:
-    """Write successes without a look at them, and carry out the claims that came with them; None if one needs a look."""
+    """Write successes without a look at them, and carry out the claims beside them; None if one needs a look."""
     ns = {name: store.names.namespace(name) for name in {c.namespace for c in successes}}
     try:
         with store.transaction() as tx:

@@ -61,9 +61,9 @@ class Committer:
             if self._closed:
                 # As any verdict: those of earlier parts of the same call must not be lost.
                 return [Verdict(error=Unavailable("the engine is closed")) for _ in commands]
-            alone = not self._waiting and not self._working
+            alone = not self._waiting and self._working < self._most
             if alone:
-                self._working = 1
+                self._working += 1
             else:
                 self._waiting.append(unit)
                 self._ready.notify()

@@ -17,6 +17,7 @@ import logging
 import os
 import queue
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -37,7 +38,7 @@ from onetray.worker.children import Children
 from onetray.worker.claimer import Claimer, Source
 from onetray.worker.floor import Floor
 from onetray.worker.held import Held
-from onetray.worker.outbox import Letter, Outbox, Outboxes
+from onetray.worker.outbox import Outbox
 from onetray.worker.pulse import REGISTER_S, Pulse
 from onetray.worker.run import LOST, STOPPING, Run
 
@@ -50,6 +51,7 @@ logger = logging.getLogger("onetray.worker")
 CANCEL_S = 2.0
 """How long a handler that was told to stop is waited for before its task is given back without it."""
 
+SWITCH_S = 0.001
 LEAVE_S = 5.0
 HURRY_S = 0.5
 """How long each step of a stop is waited for once it was asked for a second time."""
@@ -90,12 +92,12 @@ class Worker:
     def start(self) -> None:
         """Start claiming. Returns at once; `stop` ends it."""
         engine = self.app.engine
+        # Python's own 5 ms is how long a busy loop may keep a thread that has heard from the database waiting.
+        sys.setswitchinterval(min(SWITCH_S, sys.getswitchinterval()))
         if not self.app.tasks:
             raise InvalidInput("the app has no tasks: declare one with @app.task", field="app")
         engine.declare({task.kind: task.policy for task in self.app.tasks.values()}, namespace=self.app.namespace)
-        self.outbox = Outboxes(
-            [Outbox(engine, self._answered, self.held.drop) for _ in range(max(1, engine.store.writers - 1))]
-        )
+        self.outbox = Outbox(engine, self._answered, self.held.drop, helpers=1)
         self.floor = Floor(self.app, self.config.concurrency, self._children, self._ended)
         self._pulse = Pulse(engine, self.held, self.floor, self.outbox, self._lose, self._register)
         self._claimer = Claimer(
@@ -211,8 +213,8 @@ class Worker:
         )  # fmt: skip
 
     def _take(self, claimed: list[Assignment], asked_at: float) -> None:
-        tasks, engine, boxes = self.app.tasks, self.app.engine, self.outbox.all
-        runs = [Run(a, tasks[a.kind], boxes[a.key % len(boxes)], engine) for a in claimed]
+        tasks, engine, outbox = self.app.tasks, self.app.engine, self.outbox
+        runs = [Run(a, tasks[a.kind], outbox, engine) for a in claimed]
         self.held.take(runs, asked_at)
         if self._state == "stopping":
             self._give_back(runs, "its worker stops")
@@ -220,15 +222,15 @@ class Worker:
         self.floor.admit(runs)
 
     def _ended(self, ended: Sequence[tuple[Run, Report | None]]) -> None:
-        letters = []
+        ends = []
         for run, report in ended:
             if run.stop == LOST:
                 logger.warning("%r has ended, and nobody wants to know: %s", run, LOST)
                 self.held.drop((run,))
             elif report is not None:
-                letters.append(Letter(run, report, None))
-        if letters:
-            self.outbox.put_all(letters)
+                ends.append((run, report))
+        if ends:
+            self.outbox.put_ends(ends)
 
     def _lose(self, run: Run, why: str) -> None:
         if run.stop != LOST:
@@ -248,7 +250,9 @@ class Worker:
         if error is None:
             return
         if isinstance(command, Start) and isinstance(error, Conflict | NotFound):
-            self._lose(run, str(error))
+            # One that has ended meanwhile may have reported that first.
+            if not run.over:
+                self._lose(run, str(error))
         else:
             logger.warning("%s of %r was refused: %s", command.verb, run, error)
 

@@ -116,11 +116,16 @@ class Claimer:
                 self._collect(one)
 
     def _park(self, room: int) -> list[Parked]:
-        """Leave a claim for each queue, of its share of the room."""
-        share = min(MOST_AHEAD, -(-room // len(self._sources)))
-        shares = [(source.queue, self._limit(source, share)) for source in self._sources]
-        park = self._engine.parking.park
-        return [park(self._claim_of(queue, limit, str(uuid4()))) for queue, limit in shares if limit > 0]
+        """Leave claims for each queue, of its share of the room: for as many batches of reports as are under way."""
+        share, park = -(-room // len(self._sources)), self._engine.parking.park
+        parked = []
+        for source in self._sources:
+            left = self._limit(source, min(share, 2 * AT_ONCE))
+            while left > 0:
+                limit = min(left, AT_ONCE)
+                parked.append(park(self._claim_of(source.queue, limit, str(uuid4()))))
+                left -= limit
+        return parked
 
     def _collect(self, parked: Parked) -> int | None:
         """Take what a claim has given; None if nobody has taken it along."""

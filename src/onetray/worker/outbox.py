@@ -1,7 +1,9 @@
 """Send what was done: reports in batches, soon, and again until they are answered.
 
-Owns the thread that reports. A start is sent only for what lasts: a handler that ends sooner has it recorded together
-with its outcome. Reports that could not be sent are kept and repeated; the engine knows a repeated one.
+Owns the threads that report. One sends all there is, in order; the others help with successes of tasks that have said
+nothing before, so that two batches are under way while many tasks end. A start is sent only for what lasts: a handler
+that ends sooner has it recorded together with its outcome. Reports that could not be sent are kept and repeated; the
+engine knows a repeated one.
 """
 
 from __future__ import annotations
@@ -50,26 +52,43 @@ class Letter(NamedTuple):
     told: Callable[[Verdict], None] | None
 
 
+def _dated(letter: Letter, now: float) -> Letter:
+    run, command = letter.run, letter.command
+    if isinstance(command, DATED) and run.began is not None:
+        command.ran_s = now - run.began
+        if run.started and isinstance(command, Succeed):
+            command.started = True
+    return letter
+
+
 class Outbox:
     def __init__(
         self,
         engine: Engine,
         answered: Callable[[Run, Report, Verdict], None],
         ended: Callable[[list[Run]], None] = lambda runs: None,
+        helpers: int = 0,
     ) -> None:
         self._engine, self._answered, self._ended = engine, answered, ended
         self._letters: deque[Letter] = deque()
+        self._plain: deque[Letter] = deque()
+        """Successes of tasks about which nothing else is sent: in any order, by whichever thread is free."""
         self._saying: dict[int, Run] = {}
         self._say_at = 0.0
         self._starts: deque[Run] = deque()
         self._ticks = False
         self._ready = threading.Condition()
         self._closing = self._given_up = False
-        self.beats_wanted: set[Run] = set()
-        self._thread = threading.Thread(target=self._work, name="onetray-outbox", daemon=True)
+        self._beats: set[Run] = set()
+        gathers = (self._gather, *[self._gather_plain] * helpers)
+        self._threads = [
+            threading.Thread(target=self._work, args=(gather,), name="onetray-outbox", daemon=True)
+            for gather in gathers
+        ]
 
     def start(self) -> None:
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def put(self, run: Run, command: Report, told: Callable[[Verdict], None] | None = None) -> None:
         """Have a report sent."""
@@ -78,7 +97,19 @@ class Outbox:
     def put_all(self, letters: list[Letter]) -> None:
         with self._ready:
             self._letters.extend(letters)
-            self._ready.notify()
+            self._ready.notify_all()
+
+    def put_ends(self, ends: Sequence[tuple[Run, Report]]) -> None:
+        """Have sent how these have ended."""
+        plain = [Letter(run, end, None) for run, end in ends if type(end) is Succeed and not run.spoke]
+        others = [Letter(run, end, None) for run, end in ends if type(end) is not Succeed or run.spoke]
+        with self._ready:
+            self._plain.extend(plain)
+            self._letters.extend(others)
+            if others:
+                self._ready.notify_all()
+            else:
+                self._ready.notify()
 
     def began(self, run: Run) -> None:
         """Its start is sent if it lasts."""
@@ -87,53 +118,59 @@ class Outbox:
         if not self._ticks:
             with self._ready:
                 self._ticks = True
-                self._ready.notify()
+                self._ready.notify_all()
 
     def say(self, run: Run) -> None:
         """Its log or its progress has something new."""
         with self._ready:
             if not self._saying:
                 self._say_at = time.monotonic() + SAY_AFTER_S
-                self._ready.notify()
+                self._ready.notify_all()
             self._saying[id(run)] = run
 
-    @property
     def waits(self) -> bool:
-        return bool(self._letters)
+        """Whether reports are about to be sent."""
+        return bool(self._plain)
 
     def wants_a_beat(self, run: Run) -> None:
-        self.beats_wanted.add(run)
+        self._beats.add(run)
+
+    def beats_wanted(self) -> set[Run]:
+        """Those whose handlers have asked for a heartbeat since the last time."""
+        wanted, self._beats = self._beats, set()
+        return wanted
 
     def close(self) -> None:
         """Send what is left, and wait until all of it was answered."""
         with self._ready:
             self._closing = True
-            self._ready.notify()
-        self._thread.join()
+            self._ready.notify_all()
+        for thread in self._threads:
+            thread.join()
 
     def give_up(self) -> None:
         """Do not send again what is not answered now."""
         self._given_up = True
 
-    def _work(self) -> None:
+    def _work(self, gather: Callable[[], list[Letter]]) -> None:
         busy = False
         while True:
-            if busy and len(self._letters) < ENOUGH and not self._closing:
+            if busy and len(self._plain) < ENOUGH and not self._closing:
                 # Reports come faster than they are written: a larger batch costs little more than a small one.
                 time.sleep(GATHER_S)
-            batch = self._next()
+            batch = self._next(gather)
             if not batch:
                 return
             busy = len(batch) >= BUSY
             self._send(batch)
 
-    def _next(self) -> list[Letter]:
+    def _next(self, gather: Callable[[], list[Letter]]) -> list[Letter]:
         with self._ready:
             while True:
-                batch = self._gather()
+                batch = gather()
                 if batch or self._closing:
                     return batch
-                self._ready.wait(self._until_next())
+                self._ready.wait(self._until_next() if gather == self._gather else None)
 
     def _until_next(self) -> float | None:
         self._ticks = bool(self._starts)
@@ -149,7 +186,7 @@ class Outbox:
         while self._starts and (self._starts[0].over or (self._starts[0].began or now) <= lasting):
             run = self._starts.popleft()
             if not run.over and not run.start_sent and run.stop is None:
-                run.start_sent = True
+                run.spoke = run.start_sent = True
                 batch.append(Letter(run, Start(**run.ticket()), None))
         saying: dict[int, Run] = {}
         if self._letters or self._closing or now >= self._say_at:
@@ -164,13 +201,12 @@ class Outbox:
                 # A flood of lines: its end is told after the last of them.
                 self._letters.appendleft(letter)
                 break
-            command, run = letter.command, letter.run
-            if isinstance(command, DATED) and run.began is not None:
-                command.ran_s = now - run.began
-                if run.started and isinstance(command, Succeed):
-                    command.started = True
-            batch.append(letter)
-        return batch
+            batch.append(_dated(letter, now))
+        return batch + self._gather_plain(AT_ONCE - len(batch))
+
+    def _gather_plain(self, most: int = AT_ONCE) -> list[Letter]:
+        now, plain = time.monotonic(), self._plain
+        return [_dated(plain.popleft(), now) for _ in range(min(most, len(plain)))]
 
     def _send(self, batch: list[Letter]) -> None:
         """Send a batch until all of it is answered."""
@@ -234,50 +270,3 @@ class Outbox:
                 self._answered(letter.run, letter.command, verdict)
         except Exception:
             logger.exception("the answer to %s of %r could not be taken", letter.command.verb, letter.run)
-
-
-class Outboxes:
-    """Several outboxes, so that as many batches are written at once. All about one task goes through the same."""
-
-    def __init__(self, outboxes: Sequence[Outbox]) -> None:
-        self.all = outboxes
-
-    def of(self, run: Run) -> Outbox:
-        return self.all[run.assignment.key % len(self.all)]
-
-    def put(self, run: Run, command: Report) -> None:
-        self.of(run).put(run, command)
-
-    def put_all(self, letters: list[Letter]) -> None:
-        if len(self.all) == 1:
-            self.all[0].put_all(letters)
-            return
-        for n, outbox in enumerate(self.all):
-            own = [letter for letter in letters if letter.run.assignment.key % len(self.all) == n]
-            if own:
-                outbox.put_all(own)
-
-    def waits(self) -> bool:
-        """Whether reports are about to be sent."""
-        return any(outbox.waits for outbox in self.all)
-
-    def start(self) -> None:
-        for outbox in self.all:
-            outbox.start()
-
-    def close(self) -> None:
-        for outbox in self.all:
-            outbox.close()
-
-    def give_up(self) -> None:
-        for outbox in self.all:
-            outbox.give_up()
-
-    def beats_wanted(self) -> set[Run]:
-        """Those whose handlers have asked for a heartbeat since the last time."""
-        wanted: set[Run] = set()
-        for outbox in self.all:
-            if outbox.beats_wanted:
-                wanted |= outbox.beats_wanted
-                outbox.beats_wanted = set()
-        return wanted

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from onetray.engine import Engine
     from onetray.worker.floor import Floor
     from onetray.worker.held import Held, Lease
-    from onetray.worker.outbox import Outboxes
+    from onetray.worker.outbox import Outbox
     from onetray.worker.run import Run
 
 logger = logging.getLogger("onetray.worker")
@@ -37,7 +37,7 @@ BLOCKED_S = 1.0
 
 class Pulse:
     def __init__(
-        self, engine: Engine, held: Held, floor: Floor, outbox: Outboxes, lose: Callable[[Run, str], None],
+        self, engine: Engine, held: Held, floor: Floor, outbox: Outbox, lose: Callable[[Run, str], None],
         register: Callable[[], None],
     ) -> None:  # fmt: skip
         self._engine, self._held, self._floor, self._outbox = engine, held, floor, outbox

@@ -41,7 +41,7 @@ class Run:
 
     __slots__ = (
         "_engine", "_outbox", "_said", "assignment", "began", "interrupt", "more", "over", "resources",
-        "start_sent", "started", "stop", "taken_at", "task",
+        "spoke", "start_sent", "started", "stop", "taken_at", "task",
     )  # fmt: skip
 
     def __init__(self, assignment: Assignment, task: Task[Any, Any], outbox: Outbox, engine: Engine) -> None:
@@ -50,8 +50,8 @@ class Run:
         self.resources: Any = None
         self.taken_at = time.monotonic()
         self.began: float | None = None
-        self.start_sent = self.started = False
-        """Whether its start was sent by itself, and whether it was accepted."""
+        self.start_sent = self.started = self.spoke = False
+        """Whether its start was sent by itself, whether it was accepted, whether anything was sent about it at all."""
         self.over = False
         """Whether its handler has ended."""
         self.stop: str | None = None
@@ -80,7 +80,7 @@ class Run:
     def _start_durably(self) -> None:
         try:
             self._engine.call(Start(**self.ticket()))
-            self.start_sent = self.started = True
+            self.start_sent = self.started = self.spoke = True
         except (Conflict, NotFound) as e:
             logger.warning("%r does not begin: %s", self, e)
             self.stop = LOST
@@ -134,6 +134,7 @@ class Run:
 
     def _begin_to_say(self) -> Said:
         with _BEGINNING:
+            self.spoke = True
             if self._said is None:
                 self._said = (deque(), deque(maxlen=1))
             return self._said
@@ -150,6 +151,7 @@ class Run:
         def told(verdict: Verdict) -> None:
             loop.call_soon_threadsafe(_settle, saved, verdict)
 
+        self.spoke = True
         self._outbox.put(self, command, told)
         return saved
 

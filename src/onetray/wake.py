@@ -23,6 +23,8 @@ from onetray.store.ears import Ear
 logger = logging.getLogger("onetray.wake")
 
 TELL_EVERY_S = 0.01
+NEWS_EVERY_S = 0.05
+"""How often others are told of what is no work to claim. On PostgreSQL each time is a transaction."""
 POLL_S = 1.0
 DEAF_POLL_S = 0.2
 
@@ -36,6 +38,7 @@ class Wake:
         self.closed = False
         self._waiting = self._waiting_for_work = 0
         self._work_untold = False
+        self._work_came = threading.Event()
         self._wanted = threading.Event()
         self._untold = threading.Event()
         self._stopping = threading.Event()
@@ -54,7 +57,9 @@ class Wake:
         """Something was committed here: wake this process now, the others in a moment unless they know."""
         self.heard(work)
         if self._store.tells and not told:
-            self._work_untold |= work
+            if work:
+                self._work_untold = True
+                self._work_came.set()
             if not self._untold.is_set():
                 self._untold.set()
                 if not self._tells:
@@ -117,6 +122,7 @@ class Wake:
             self._ear.stop()
         self._wanted.set()
         self._untold.set()
+        self._work_came.set()
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join(timeout=5)
@@ -161,10 +167,11 @@ class Wake:
             # Cleared first: what is committed from here on is told the next time.
             self._untold.clear()
             work, self._work_untold = self._work_untold, False
-            pause = TELL_EVERY_S
+            self._work_came.clear()
             try:
                 self._store.tell(work)
             except Exception as e:
                 logger.debug("the others could not be told: %s", e)
-                pause = 1.0
-            self._stopping.wait(pause)
+                self._stopping.wait(1.0)
+            self._stopping.wait(TELL_EVERY_S)
+            self._work_came.wait(NEWS_EVERY_S - TELL_EVERY_S)

@@ -39,7 +39,7 @@ PRAGMAS = (
     "journal_mode = WAL",
     # What was acknowledged survives a power cut. NORMAL gains nothing once commits are grouped.
     "synchronous = FULL",
-    "cache_size = -65536",
+    "cache_size = -8192",
     "temp_store = MEMORY",
     "foreign_keys = ON",
     # The log is folded back every 1,000 pages; longer intervals were measured without gain.

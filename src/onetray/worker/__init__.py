@@ -13,6 +13,7 @@ is away stops no handler.
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import queue
@@ -52,6 +53,7 @@ CANCEL_S = 2.0
 """How long a handler that was told to stop is waited for before its task is given back without it."""
 
 SWITCH_S = 0.001
+GARBAGE = 20_000
 LEAVE_S = 5.0
 HURRY_S = 0.5
 """How long each step of a stop is waited for once it was asked for a second time."""
@@ -121,7 +123,10 @@ class Worker:
         return self.app.engine.janitor(retention_s=self.config.retention_s, namespace=self.app.namespace)
 
     def run(self) -> None:
-        """Work until a stop is asked for, by a signal or from another thread."""
+        """Work until a stop is asked for, by a signal or from another thread. This process is a worker from now on."""
+        # Most of what a job leaves is gone before it is worth a search for cycles.
+        gc.freeze()
+        gc.set_threshold(max(GARBAGE, gc.get_threshold()[0]), *gc.get_threshold()[1:])
         self.start()
         try:
             while not self._asked:

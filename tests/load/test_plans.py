@@ -102,7 +102,7 @@ def pg(request: pytest.FixtureRequest, postgres: Server, crowded_url: tuple[str,
     url, before = crowded_url
     store = open_store(url)
     if request.param:
-        with store._connection() as connection:  # type: ignore[attr-defined]
+        with store.connection() as connection:  # type: ignore[attr-defined]
             connection.execute("ANALYZE")
     else:
         assert not store.read_sql("SELECT 1 FROM pg_stats WHERE schemaname = 'onetray' AND tablename = 'task'")

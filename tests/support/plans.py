@@ -80,7 +80,7 @@ def on_postgres(
 @contextmanager
 def _postgres_transaction(store: PostgresStore, plain: bool) -> Iterator[Any]:
     if plain:
-        with store._connection() as connection:
+        with store.connection() as connection:
             connection.execute("BEGIN")
             try:
                 yield lambda text: connection.execute(text.encode(), prepare=False)

@@ -37,7 +37,8 @@ class Writer:
         specs = intern(names, commands, 60.0)
         scope = Scope(self._tx, len(commands), random.Random(1), Limits())
         within(scope, commands, specs, intern_flows(names, commands, 60.0))
-        self._tx.flush()
+        # Now, and not only with the COMMIT.
+        self._tx._send()
         return scope.verdicts
 
     def submit(self, count: int) -> list[int]:

@@ -17,6 +17,7 @@ from onetray.config import Limits
 from onetray.engine import controls, flows, kept, reports, system
 from onetray.engine.claim import claim
 from onetray.engine.course import settle
+from onetray.engine.lone import submit_lone
 from onetray.engine.members import Drafts, intern_flows
 from onetray.engine.scope import Scope
 from onetray.engine.submit import Specs, intern, submit
@@ -57,6 +58,9 @@ def carry_out(
     store: Store, commands: Sequence[Command], chance: random.Random, names_ttl_s: float, limits: Limits
 ) -> list[Verdict]:
     """One transaction for all of them: everything that was accepted is durable, or nothing was."""
+    lone = submit_lone(store, commands, names_ttl_s)
+    if lone is not None:
+        return lone
     unseen = plain_successes(commands)
     if unseen is not None:
         verdicts = _unseen(store, commands, unseen, chance, limits)

@@ -151,6 +151,8 @@ class Store(ABC):
     """How many transactions may write at the same time with profit."""
     alone = False
     """Whether no other process can write to this database."""
+    takes_one = False
+    """Whether a single task is best written by `submit_one`."""
     tells = False
     """Whether other processes have to be told of a commit."""
 
@@ -165,6 +167,10 @@ class Store(ABC):
 
     @abstractmethod
     def transaction(self) -> AbstractContextManager[Tx]: ...
+
+    def submit_one(self, task: Columns) -> None:
+        """Write one new task that may run at once, with its ready row and its event, in one statement."""
+        raise NotImplementedError
 
     def borrow(self, connection: object) -> Guest:
         """The transaction that is open on a connection of the caller's."""

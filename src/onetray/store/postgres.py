@@ -17,8 +17,8 @@ from onetray import points
 from onetray.clock import Clock
 from onetray.errors import GuardFailed, MissingExtra, OutcomeUnknown, StoreError, Unavailable
 from onetray.store.barrier import Barrier
-from onetray.store.base import Rows, Store
-from onetray.store.postgres_tx import CLOCK, TOO_FEW, LowWater, PostgresTx, bound
+from onetray.store.base import Columns, Rows, Store
+from onetray.store.postgres_tx import AWAY, CLOCK, TOO_FEW, LowWater, PostgresTx, bound
 from onetray.store.sqltext import PARAM, POSTGRES, migration, migrations
 from onetray.store.witness import Witness, took_effect
 
@@ -30,11 +30,10 @@ try:
 
     from onetray.store.borrowed import PLACE, Borrowed, borrow
     from onetray.store.listen import Listener, notify
+    from onetray.store.lone import submit_one
 except ImportError as e:  # pragma: no cover
     raise MissingExtra("PostgreSQL needs psycopg: pip install 'onetray[postgres]'") from e
 
-_AWAY = ("57P01", "57P02", "57P03", "25006")
-"""The server goes down, comes up, or has become a standby that may only be read."""
 MIGRATION_LOCK = 7_136_211_505
 WAIT_S = 0.02
 """How long a reader of the feed waits for writers that are about to commit."""
@@ -56,6 +55,7 @@ class PostgresStore(Store):
     dialect = POSTGRES
     writers = 3
     tells = True
+    takes_one = True
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class PostgresStore(Store):
         super().__init__(clock)
 
     @contextmanager
-    def _connection(self) -> Iterator[Connection[Any]]:
+    def connection(self) -> Iterator[Connection[Any]]:
         try:
             with self._pool.connection() as connection:
                 yield connection
@@ -109,7 +109,7 @@ class PostgresStore(Store):
 
     @contextmanager
     def transaction(self) -> Iterator[PostgresTx]:
-        with self._connection() as connection:
+        with self.connection() as connection:
             tx = self._local.tx = PostgresTx(connection, self)
             try:
                 yield tx
@@ -127,14 +127,14 @@ class PostgresStore(Store):
             if tx.xid is None:
                 return
             points.hit("committing")
-            told = tx.rings and self._quiet(tx.feeds)
+            told = tx.rings and self.quiet(tx.feeds)
             if told:
                 tx.tell(notify(tx.feeds))
             try:
                 tx.commit()
                 committed = True
             except psycopg.Error as e:
-                if _refused(e):
+                if refused(e):
                     _roll_back(connection)
                     _say_what_is_meant(e)
                     raise
@@ -149,6 +149,15 @@ class PostgresStore(Store):
         if tx.rings:
             self.announce(tx.feeds, told)
 
+    def submit_one(self, task: Columns) -> None:
+        submit_one(self, dict(task))
+
+    def entered(self, queue: int, rank: int, task: int) -> None:
+        """A task is in its queue. One before the mark makes the next claim look from the start."""
+        low = self.low_water.get(queue)
+        if low is not None and (rank, task) < (low.rank, low.task):
+            low.reset()
+
     def borrow(self, connection: object) -> Borrowed:
         return borrow(self, connection)
 
@@ -162,7 +171,7 @@ class PostgresStore(Store):
         """Ask the database what became of a transaction whose COMMIT was not answered."""
         until = time.monotonic() + self.patience_s
         while True:
-            with suppress(psycopg.OperationalError, Unavailable), self._connection() as connection:
+            with suppress(psycopg.OperationalError, Unavailable), self.connection() as connection:
                 answer = took_effect(connection, xid, witness)
                 if answer is not None:
                     return answer
@@ -181,7 +190,7 @@ class PostgresStore(Store):
     @contextmanager
     def snapshot(self) -> Iterator[PostgresSnapshot]:
         try:
-            with self._connection() as connection:
+            with self.connection() as connection:
                 connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
                 try:
                     # Few queries over whole tables: sort in memory what fits, and compile nothing.
@@ -202,7 +211,7 @@ class PostgresStore(Store):
             try:
                 return self._fetch_once(sql, params)
             except psycopg.OperationalError as e:
-                if e.sqlstate is not None and e.sqlstate not in _AWAY:
+                if e.sqlstate is not None and e.sqlstate not in AWAY:
                     raise
                 # Ended while it lay in the pool. A read may be made again: once, with no other such left.
                 self._pool.check()
@@ -211,7 +220,7 @@ class PostgresStore(Store):
             raise Unavailable(f"PostgreSQL did not answer: {e}") from e
 
     def _fetch_once(self, sql: str, params: dict[str, Any]) -> Rows:
-        with self._connection() as connection:
+        with self.connection() as connection:
             return connection.execute(sql, params).fetchall()
 
     def now(self) -> int:
@@ -224,7 +233,7 @@ class PostgresStore(Store):
     def migrate(self) -> list[int]:
         applied = []
         for number in migrations(POSTGRES):
-            with self._connection() as connection, connection.transaction():
+            with self.connection() as connection, connection.transaction():
                 # Held to the end of this transaction: the next one to migrate waits, then finds it done.
                 connection.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
                 # Rather give up than queue behind a long reader and stop every worker meanwhile.
@@ -257,7 +266,7 @@ class PostgresStore(Store):
     def held_up(self) -> bool:
         return self._barrier.pending
 
-    def _quiet(self, work: bool) -> bool:
+    def quiet(self, work: bool) -> bool:
         """Whether to tell of a commit in its own transaction: it is heard sooner, but all such commits take turns."""
         if self.pooler or not work or not self.on_commit:
             return False
@@ -289,14 +298,14 @@ def _say_what_is_meant(e: BaseException) -> None:
         raise GuardFailed(TOO_FEW) from e
 
 
-def _refused(e: psycopg.Error) -> bool:
+def refused(e: psycopg.Error) -> bool:
     """Whether the server has refused a statement, and with it all that was sent after it, a COMMIT too."""
-    return e.sqlstate is not None and e.sqlstate not in _AWAY
+    return e.sqlstate is not None and e.sqlstate not in AWAY
 
 
 def _lost(connection: Connection[Any], error: BaseException) -> bool:
     """Whether the connection is gone, rather than a statement refused."""
-    if isinstance(error, psycopg.Error) and error.sqlstate in _AWAY:
+    if isinstance(error, psycopg.Error) and error.sqlstate in AWAY:
         return True
     return isinstance(error, psycopg.Error) and (connection.closed or connection.broken)
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 COPY_FROM = 50
 """From this many tasks on COPY is faster than an INSERT of arrays."""
 LEASES_AT_ONCE = 100
+AWAY = ("57P01", "57P02", "57P03", "25006")
+"""The server goes down, comes up, or has become a standby that may only be read."""
 TOO_FEW = "fewer rows changed than were decided about; all of it was rolled back"
 CLOCK = WORDS[POSTGRES]["clock"].replace(":now", "%(now)s")
 # Every statement of a transaction finds its rows through an index. Without statistics, or with old ones, the planner
@@ -304,9 +306,7 @@ class PostgresTx:
                 mark.reset()
         for ready in self._entered:
             for queue, rank, key in in_rows(ready, ("queue", "rank", "key")):
-                low = self._store.low_water.get(queue)
-                if low is not None and (rank, key) < (low.rank, low.task):
-                    low.reset()
+                self._store.entered(queue, rank, key)
 
     def flush(self) -> None:
         """Send what is pending, if it has to be sent before the COMMIT rather than with it."""

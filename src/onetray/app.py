@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from onetray.commands import Command, Submit
     from onetray.config import EngineConfig
     from onetray.flow import FlowDefinition
+    from onetray.model import Verdict
     from onetray.worker import Worker
 
 P = ParamSpec("P")
@@ -163,7 +164,7 @@ class Onetray:
         for start in range(0, len(commands), engine.config.limits.batch):
             some = commands[start : start + engine.config.limits.batch]
             made += engine.run(some) if connection is None else engine.run(some, connection=connection)
-        return [self._job(verdict.unwrap(), task) for verdict in made]
+        return [self.made(verdict, task) for verdict in made]
 
     def submit_alike(self, like: Submit, payloads: list[Any], task: Task[Any, R]) -> list[Job[R]]:
         """Submit tasks that differ in their payloads alone; the jobs they made, or the first refusal."""
@@ -184,7 +185,7 @@ class Onetray:
                     if one.error is not None:
                         refused.append(one.error)
                     else:
-                        jobs.append(self._job(one.value, task))
+                        jobs.append(self.made(one, task))
         if refused:
             raise refused[0]
         return jobs
@@ -196,9 +197,11 @@ class Onetray:
         from onetray.store.borrowed import engine_submit_on
 
         verdicts = await engine_submit_on(self.engine, connection, commands)
-        return [self._job(verdict.unwrap(), task) for verdict in verdicts]
+        return [self.made(verdict, task) for verdict in verdicts]
 
-    def _job(self, receipt: Any, task: Task[Any, R] | None) -> Job[R]:
+    def made(self, verdict: Verdict, task: Task[Any, R] | None) -> Job[R]:
+        """The job that a submit has made, or why it has not."""
+        receipt = verdict.unwrap()
         if task is None:
             return Job(self, receipt.id, "flow", repeated=receipt.repeated)
         return Job(self, receipt.id, "task", task.signature.result, receipt.repeated)

@@ -23,8 +23,6 @@ from onetray.store.ears import Ear
 logger = logging.getLogger("onetray.wake")
 
 TELL_EVERY_S = 0.01
-NEWS_EVERY_S = 0.05
-"""How often others are told of what is no work to claim. On PostgreSQL each time is a transaction."""
 POLL_S = 1.0
 DEAF_POLL_S = 0.2
 
@@ -174,4 +172,4 @@ class Wake:
                 logger.debug("the others could not be told: %s", e)
                 self._stopping.wait(1.0)
             self._stopping.wait(TELL_EVERY_S)
-            self._work_came.wait(NEWS_EVERY_S - TELL_EVERY_S)
+            self._work_came.wait(max(0.0, self._store.news_every_s - TELL_EVERY_S))

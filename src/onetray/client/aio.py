@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary, ref
 
+from onetray.client.gathering import gathering_of
 from onetray.client.job import Job
 from onetray.errors import NotYet
 from onetray.lifecycle import FLOW, TASK
@@ -63,6 +64,8 @@ class AsyncFlow:
 
 
 async def _submit(app: Onetray, commands: list[Any], connection: Any, task: Task[Any, R] | None) -> list[Job[R]]:
+    if connection is None and len(commands) == 1:
+        return [app.made(await gathering_of(app.engine).call(commands[0]), task)]
     if connection is None:
         return await asyncio.to_thread(app.submit_all, commands, None, task)
     return await app.submit_all_on(connection, commands, task)

@@ -155,6 +155,8 @@ class Store(ABC):
     """Whether a single task is best written by `submit_one`."""
     tells = False
     """Whether other processes have to be told of a commit."""
+    news_every_s = 0.0
+    """How often they are told of what is no work to claim."""
 
     def __init__(self, clock: Clock | None) -> None:
         self.clock = clock

@@ -56,6 +56,8 @@ class PostgresStore(Store):
     writers = 3
     tells = True
     takes_one = True
+    # Each time is a transaction of its own.
+    news_every_s = 0.05
 
     def __init__(
         self,

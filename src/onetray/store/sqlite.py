@@ -31,6 +31,7 @@ from onetray.store.base import FEEDS, RINGS, Columns, Rows, Store, in_rows
 from onetray.store.doorbell import Button
 from onetray.store.ears import FileEar
 from onetray.store.filesystem import network_filesystem
+from onetray.store.lone_sqlite import submit_one
 from onetray.store.names import Names
 from onetray.store.sqltext import SQLITE, Book, Statement, migration, migrations
 
@@ -71,6 +72,10 @@ class SqliteTx:
         return self._connection.execute(statement.sql, bound(statement, params)).fetchall()
 
     ask = query
+
+    def execute(self, sql: str, params: dict[str, Any]) -> None:
+        """Run a statement that is not in the book."""
+        self._connection.execute(sql, params)
 
     def batch(self, name: str, columns: Columns, /, **params: Any) -> Rows:
         statement = self._book.statement(name, columns)
@@ -167,6 +172,7 @@ def with_batch(statement: Statement, given: Columns) -> dict[str, Any]:
 class SqliteStore(Store):
     dialect = SQLITE
     writers = 1
+    takes_one = True
 
     def __init__(self, url: str, clock: Clock | None = None, *, create: bool = True) -> None:
         self.time: Clock = clock or SystemClock()
@@ -228,6 +234,9 @@ class SqliteStore(Store):
         points.hit("committed")
         if tx.rings:
             self.announce(tx.feeds)
+
+    def submit_one(self, task: Columns) -> None:
+        submit_one(self, dict(task))
 
     def read(self, name: str, /, **params: Any) -> Rows:
         statement = self.book.statements[name]

@@ -192,3 +192,22 @@ def test_short_leases_are_looked_at_more_often(app: Onetray) -> None:
         assert worker._pulse.look_s == pytest.approx(0.2)
         go.set()
         assert job.wait(WAIT_S) == "succeeded"
+
+
+def test_every_queue_has_its_turn_while_reports_keep_coming(app: Onetray) -> None:
+    order: list[str] = []
+
+    @app.task
+    async def long(n: int) -> None:
+        order.append("long")
+
+    @app.task(queue="short")
+    async def short(n: int) -> None:
+        order.append("short")
+
+    long.submit_many([{"n": n} for n in range(3_000)])
+    short.submit_many([{"n": n} for n in range(1_000)])
+    with app.worker(concurrency=50, queues="default,short"):
+        wait_until(lambda: len(order) == 4_000, WAIT_S)
+    assert "short" in order[:1_500]
+    assert "long" in order[:1_500]

@@ -62,7 +62,7 @@ class Engine(FlowVerbs, BesideVerbs, Listings):
             patience_s=self.config.call_timeout_s,
             name="onetray-committer",
         )
-        self.parking = Parking()
+        self.parking = Parking(self.config.limits)
         self._janitors: list[janitor.Janitor] = []
         self.wake = Wake(store)
         self.feed = Feed(store, self.wake)

@@ -32,21 +32,22 @@ def _claim(scope: Scope, command: Claim) -> list[Assignment]:
     queue = names.queue(ns, command.queue) if ns is not None else None
     if ns is None or queue is None:
         return []
-    before: Rows = []
-    if command.request_key is not None:
-        tx.lock_request(ns, command.worker, command.request_key)
-        before = tx.ask("leases_of_request", ns=ns, worker=command.worker, request_key=command.request_key)
     kinds = None
     if command.kinds is not None:
         kinds = [k for k in (names.kind(ns, name) for name in command.kinds) if k is not None]
-        if not kinds:
-            return []
-    picked = _pick(tx, queue, kinds, command.limit)
+    before: Rows = []
+    if command.request_key is not None:
+        tx.lock_request(ns, command.worker, command.request_key)
+        # With the next question, if there is one.
+        ask = tx.query if kinds == [] else tx.ask
+        before = ask("leases_of_request", ns=ns, worker=command.worker, request_key=command.request_key)
+    picked = [] if kinds == [] else _pick(tx, queue, kinds, command.limit)
     again = _claimed_before(scope, command, before) if before else None
     if again is not None:
         # What was picked is only locked, and free again in a moment.
         return again
-    picked = picked or pick_past_breakers(tx, ns, queue, kinds, command.limit)
+    if not picked and kinds != []:
+        picked = pick_past_breakers(tx, ns, queue, kinds, command.limit)
     return _assign(scope, command, ns, queue, picked) if picked else []
 
 

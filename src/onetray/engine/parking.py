@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from onetray.bulk import SubmitMany
 from onetray.commands import Claim, Command, Submit, Succeed
+from onetray.config import Limits
 from onetray.model import Verdict
 
 
@@ -37,7 +38,8 @@ class Parked:
 
 
 class Parking:
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
         self._lock = threading.Lock()
         self._claims: list[Parked] = []
 
@@ -45,6 +47,7 @@ class Parking:
         return bool(self._claims)
 
     def park(self, claim: Claim) -> Parked:
+        claim.check(self._limits)
         parked = Parked(claim)
         with self._lock:
             self._claims.append(parked)

@@ -55,7 +55,6 @@ class PostgresStore(Store):
     dialect = POSTGRES
     writers = 3
     tells = True
-    takes_one = True
     # Each time is a transaction of its own.
     news_every_s = 0.05
 
@@ -70,6 +69,8 @@ class PostgresStore(Store):
         reset: Callable[[Connection[Any]], None] | None = None,
     ) -> None:
         self.url, self.pooler, self.patience_s = url, pooler, patience_s
+        # Behind a pooler nobody can tell whether the backend that was writing is gone.
+        self.takes_one = not pooler
         self._place: tuple[Any, ...] | None = None
         self._told_at = float("-inf")
         self.low_water: dict[int, LowWater] = {}

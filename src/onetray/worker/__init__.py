@@ -53,7 +53,7 @@ CANCEL_S = 2.0
 """How long a handler that was told to stop is waited for before its task is given back without it."""
 
 SWITCH_S = 0.001
-GARBAGE = 20_000
+GARBAGE = 2000
 LEAVE_S = 5.0
 HURRY_S = 0.5
 """How long each step of a stop is waited for once it was asked for a second time."""

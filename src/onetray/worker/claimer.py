@@ -119,7 +119,7 @@ class Claimer:
         """Leave claims for each queue, of its share of the room: for as many batches of reports as are under way."""
         share, park = -(-room // len(self._sources)), self._engine.parking.park
         parked = []
-        for source in self._sources:
+        for source in self._in_turn():
             left = self._limit(source, min(share, 2 * AT_ONCE))
             while left > 0:
                 limit = min(left, AT_ONCE)
@@ -162,15 +162,18 @@ class Claimer:
         return min(MOST_AHEAD, int(self._rate * AHEAD_S))
 
     def _claim(self, room: int) -> int:
-        """Ask every queue in turn, beginning with another one each time. Answers how many were not found."""
+        """Ask every queue in turn. Answers how many were not found."""
         got = 0
-        first, self._turn = self._turn, (self._turn + 1) % len(self._sources)
-        for i in range(len(self._sources)):
-            source = self._sources[(first + i) % len(self._sources)]
+        for source in self._in_turn():
             limit = self._limit(source, room - got)
             if limit > 0 and not self._stopping:
                 got += self._claim_with(self._claim_of(source.queue, limit, str(uuid4())))
         return room - got
+
+    def _in_turn(self) -> tuple[Source, ...]:
+        """All queues, beginning with another one each time."""
+        first, self._turn = self._turn, (self._turn + 1) % len(self._sources)
+        return self._sources[first:] + self._sources[:first]
 
     def _limit(self, source: Source, room: int) -> int:
         return room if source.most is None else min(room, source.most - self._held.of_queue(source.queue))

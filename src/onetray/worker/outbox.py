@@ -80,11 +80,9 @@ class Outbox:
         self._ready = threading.Condition()
         self._closing = self._given_up = False
         self._beats: set[Run] = set()
-        gathers = (self._gather, *[self._gather_plain] * helpers)
-        self._threads = [
-            threading.Thread(target=self._work, args=(gather,), name="onetray-outbox", daemon=True)
-            for gather in gathers
-        ]
+        self._helpers = helpers
+        works = [lambda: self._work(self._gather), *[self._help] * helpers]
+        self._threads = [threading.Thread(target=work, name="onetray-outbox", daemon=True) for work in works]
 
     def start(self) -> None:
         for thread in self._threads:
@@ -152,6 +150,14 @@ class Outbox:
         """Do not send again what is not answered now."""
         self._given_up = True
 
+    def _help(self) -> None:
+        try:
+            self._work(self._gather_plain)
+        finally:
+            with self._ready:
+                self._helpers -= 1
+                self._ready.notify_all()
+
     def _work(self, gather: Callable[[], list[Letter]]) -> None:
         busy = False
         while True:
@@ -167,10 +173,11 @@ class Outbox:
     def _next(self, gather: Callable[[], list[Letter]]) -> list[Letter]:
         with self._ready:
             while True:
-                batch = gather()
-                if batch or self._closing:
+                batch, main = gather(), gather == self._gather
+                # The first one stays to the last: what the others are told may have to be answered.
+                if batch or (self._closing and not (main and self._helpers)):
                     return batch
-                self._ready.wait(self._until_next() if gather == self._gather else None)
+                self._ready.wait(self._until_next() if main else None)
 
     def _until_next(self) -> float | None:
         self._ticks = bool(self._starts)

@@ -200,7 +200,7 @@ class SqliteStore(Store):
             connection = apsw.Connection(self._name, flags=flags, statementcachesize=200)
             connection.set_busy_handler(_patient())
             for pragma in PRAGMAS:
-                connection.execute(f"PRAGMA {pragma}").fetchall()
+                _insist(connection, f"PRAGMA {pragma}")
         except apsw.Error as e:
             raise StoreError(f"cannot open the database at {self._name}: {e}", path=self._name) from e
         if connection.readonly("main"):
@@ -374,6 +374,19 @@ def _close(connection: apsw.Connection) -> None:
                 raise
             connection.interrupt()
             time.sleep(0.001)
+
+
+def _insist(connection: apsw.Connection, sql: str) -> None:
+    """Run a statement until nobody is in its way: the busy handler is not asked while a new file becomes a WAL one."""
+    until = time.monotonic() + BUSY_S
+    while True:
+        try:
+            connection.execute(sql).fetchall()
+            return
+        except apsw.BusyError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(random.uniform(0.001, 0.01))
 
 
 def _patient() -> Any:

@@ -170,9 +170,9 @@ class Store(ABC):
     @abstractmethod
     def transaction(self) -> AbstractContextManager[Tx]: ...
 
+    @abstractmethod
     def submit_one(self, task: Columns) -> None:
-        """Write one new task that may run at once, with its ready row and its event, in one statement."""
-        raise NotImplementedError
+        """Write one new task that may run at once, with its ready row and its event. It is there when this returns."""
 
     def borrow(self, connection: object) -> Guest:
         """The transaction that is open on a connection of the caller's."""

@@ -24,8 +24,8 @@ from onetray.engine.flowface import FlowVerbs, made
 from onetray.engine.guest import must_be_submits, submit_within
 from onetray.engine.listing import Listings
 from onetray.engine.moves import RESCHEDULED
-from onetray.engine.parking import Parked, Parking
 from onetray.engine.retention import Retention, prune
+from onetray.engine.rides import Ride, Rides
 from onetray.engine.scope import Scope
 from onetray.errors import InvalidInput, NotFound, OnetrayError, TooLarge, Unavailable, UnknownVerb, shown
 from onetray.explain import explain, position
@@ -62,7 +62,7 @@ class Engine(FlowVerbs, BesideVerbs, Listings):
             patience_s=self.config.call_timeout_s,
             name="onetray-committer",
         )
-        self.parking = Parking(self.config.limits)
+        self.rides = Rides()
         self._janitors: list[janitor.Janitor] = []
         self.wake = Wake(store)
         self.feed = Feed(store, self.wake)
@@ -129,18 +129,18 @@ class Engine(FlowVerbs, BesideVerbs, Listings):
         verdicts: list[Verdict] = []
         for start in range(0, len(commands), chunk):
             some = commands[start : start + chunk]
-            parked = self.parking.take(some) if self.parking else None
-            verdicts += self._committer.carry_out(some) if parked is None else self._with(parked, some)
+            ride = self.rides.take(some) if self.rides else None
+            verdicts += self._committer.carry_out(some) if ride is None else self._with(ride, some)
         return verdicts
 
-    def _with(self, parked: Parked, commands: Sequence[c.Command]) -> list[Verdict]:
-        """Carry out commands, and the claim that a worker has left for them to take along."""
+    def _with(self, ride: Ride, commands: Sequence[c.Command]) -> list[Verdict]:
+        """Carry out commands, and the claim that a worker has them take along."""
         answer = Verdict(error=Unavailable("the claim was not carried out"))
         try:
-            *verdicts, answer = self._committer.carry_out([*commands, parked.claim])
+            *verdicts, answer = self._committer.carry_out([*commands, ride.claim])
             return verdicts
         finally:
-            parked.answer(answer)
+            ride.rider.arrive(ride, answer)
 
     def _submit_within(self, connection: object, commands: Sequence[c.Command]) -> list[Verdict]:
         self._committer.must_not_have_forked()

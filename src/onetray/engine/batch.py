@@ -121,6 +121,9 @@ def within(scope: Scope, commands: Sequence[Command], specs: Specs, drafts: Draf
         flows.submit_flows(scope, [(i, c) for i in drafts.flows if isinstance(c := commands[i], SubmitFlow)], drafts)
     if claims := _claims(commands):
         claim(scope, claims)
+        if specs and not about and not drafts.flows and not scope.entered:
+            # All that was submitted is claimed already: nobody need look for it.
+            scope.tx.feeds = False
 
 
 About = list[tuple[int, TaskCommand | FlowCommand]]

@@ -83,6 +83,7 @@ def _assign(scope: Scope, command: Claim, ns: int, queue: int, picked: list[tupl
         "cause": None, "trace": None, "detail": None,
     })  # fmt: skip
     points.hit("claimed")
+    scope.entered.difference_update(keys)
     kinds = {key: names.kind_name(key) for key in {r[3] for r in picked}}
     # A success of the others has to be told to their flow, or to the breaker of their kind.
     plain = {key for key, policy in policies.items() if policy.breaker_failures is None}

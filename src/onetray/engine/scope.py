@@ -31,6 +31,8 @@ class Scope:
         self.rows: dict[int, Row] = {}
         self.keeps_all = False
         """Whether every row may be asked about again: commands about flows come between those about tasks."""
+        self.entered: set[int] = set()
+        """The tasks that this batch has made claimable by a submit, and that none of its claims has taken."""
         self.again: set[int] = set()
         """The tasks about which more commands of this batch follow."""
         self.verdicts: list[Verdict] = []

@@ -162,6 +162,7 @@ def write_tasks(scope: Scope, specs: list[Spec]) -> list[Receipt]:
     member = {name: [getattr(s, name) for s in specs] for name in _OF_MEMBERS} if members else {}
     claimable = [s for s in specs if s.run_at is not None and s.run_at <= now and not s.held]
     ready = {"key": [s.key for s in claimable], **_alike(claimable, "queue", "kind", "rank")}
+    scope.entered.update(ready["key"])
     _insert(tx, {**rows, **where, **whence, **member}, ready)
     moves.flush()
     return [Receipt(s.id, QUEUED, 1, 1) for s in specs]
@@ -196,8 +197,10 @@ def _submit_many(scope: Scope, command: SubmitMany, numbers: Numbers) -> list[st
         "priority": like.priority, "correlation_id": like.correlation_id, "trace": like.trace, "retry_of": None,
         "actor": actor(like.actor, like.actor_name), "cause": like.cause,
     }  # fmt: skip
+    claimable = keys if run_at <= now else []
+    scope.entered.update(claimable)
     place = {"queue": numbers.queue, "kind": numbers.kind, "rank": -like.priority}
-    _insert(tx, tasks, {"key": keys if run_at <= now else [], **place})
+    _insert(tx, tasks, {"key": claimable, **place})
     moves.flush()
     return ids
 

@@ -76,6 +76,8 @@ class Tx(Protocol):
 
     names: Names
     mixed: Mixed
+    feeds: bool
+    """Whether there may be more to claim after it."""
 
     @property
     def now(self) -> int:

@@ -103,8 +103,9 @@ class Worker:
         self.floor = Floor(self.app, self.config.concurrency, self._children, self._ended)
         self._pulse = Pulse(engine, self.held, self.floor, self.outbox, self._lose, self._register)
         self._claimer = Claimer(
-            engine, self.floor, self.held, self._claim, self.sources, self._take, self._give_back, self.outbox.waits
-        )
+            engine, self.floor, self.held, self._claim, self.app.namespace, self.sources, self._take, self._give_back,
+            self.outbox.waits,
+        )  # fmt: skip
         self._janitor = self._new_janitor() if self.config.janitor else None
         self.floor.open()
         try:

@@ -9,19 +9,20 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from uuid_utils import uuid4
 
-from onetray.commands import Beat, Claim, ticket
+from onetray.commands import Beat, Claim, Command, Submit, ticket
+from onetray.engine.rides import Ride
 from onetray.errors import Unavailable
-from onetray.model import Assignment
+from onetray.model import Assignment, Verdict
 
 if TYPE_CHECKING:
     from onetray.engine import Engine
-    from onetray.engine.parking import Parked
     from onetray.worker.floor import Floor
     from onetray.worker.held import Held
     from onetray.worker.run import Run
@@ -35,8 +36,10 @@ TOO_LONG_S = 1.0
 MOST_AHEAD = 1_000
 AT_ONCE = 500
 LONGEST_WAIT_S = 5.0
+FULL_S = 0.05
+"""How often to see whether a queue of which few may be held has a place again."""
 RIDE_S = 0.02
-"""How long to wait for reports to take a claim along."""
+"""How long to leave it to reports to take a claim along."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +51,15 @@ class Source:
 
 
 class Claimer:
+    """Claims for one worker: in transactions of its own, or as a rider in those of reports and submits."""
+
     def __init__(
         self,
         engine: Engine,
         floor: Floor,
         held: Held,
         claim_of: Callable[[str, int, str], Claim],
+        namespace: str,
         sources: tuple[Source, ...],
         take: Callable[[list[Assignment], float], None],
         give_back: Callable[[list[Run], str], None],
@@ -61,82 +67,95 @@ class Claimer:
     ) -> None:
         self._engine, self._floor, self._held, self._take = engine, floor, held, take
         self._give_back, self._reports_wait = give_back, reports_wait
-        self._claim_of, self._sources = claim_of, sources
+        self._claim_of, self._namespace, self._sources = claim_of, namespace, sources
         self._turn = 0
         self._stopping = False
+        self._lock = threading.Lock()
+        self._asked = dict.fromkeys((source.queue for source in sources), 0)
+        """How many tasks of each queue the claims under way ask for."""
+        self._dry: dict[str, tuple[int, float]] = {}
+        """The queues whose last claim found too little: how much work had been told of before it, and when it was."""
+        self._unsure: deque[Ride] = deque()
         self._rate, self._counted, self._looked_at = 0.0, 0, time.monotonic()
         self._thread = threading.Thread(target=self._work, name="onetray-claimer", daemon=True)
 
     def start(self) -> None:
+        self._engine.rides.join(self)
         self._thread.start()
 
     def stop(self) -> None:
         self._stopping = True
+        self._engine.rides.leave(self)
         self._engine.wake.heard()
         with self._floor.changed:
             self._floor.changed.notify_all()
 
     def join(self, timeout_s: float) -> None:
+        """Wait until nothing is claimed any more, by others neither."""
         self._thread.join(timeout_s)
 
     def _work(self) -> None:
-        while not self._stopping:
-            wake = self._engine.wake
-            seen, room = wake.work, self._room()
-            if room <= 0:
-                with self._floor.changed:
-                    if self._room() <= 0 and not self._stopping:
-                        self._floor.changed.wait(0.5)
-                self._give_back_old()
-                continue
+        while not self._stopping or any(self._asked.values()):
+            seen = self._engine.wake.work
             try:
-                missing = self._ride(room) if self._reports_wait() else self._claim(min(room, AT_ONCE))
-                if missing > 0 and not self._stopping:
-                    # Nothing more is there: whoever writes something rings.
-                    self._wait(seen, missing)
+                if self._unsure:
+                    self._make_sure(self._unsure.popleft())
+                elif self._stopping:
+                    time.sleep(0.01)
+                elif self._room() <= 0:
+                    with self._floor.changed:
+                        if self._room() <= 0 and not self._stopping:
+                            self._floor.changed.wait(0.5)
+                    self._give_back_old()
+                elif self._reports_wait() or any(self._asked.values()):
+                    # Reports are about to be sent, and take the next claim along.
+                    time.sleep(RIDE_S)
+                elif not self._claim() and not self._stopping:
+                    # Nothing more is there: whoever writes something rings. Nobody rings for a place in a full queue.
+                    is_full = any(self._is_full(source) for source in self._sources)
+                    self._engine.wake.wait_for_work(seen, FULL_S if is_full else self._engine.wake.poll_s)
             except Exception:
                 logger.exception("claiming failed")
                 time.sleep(1.0)
 
-    def _ride(self, room: int) -> int:
-        """Claim in the transaction of reports that are about to be sent anyway. Answers how many were not found."""
-        parked = self._park(room)
-        for one in parked:
-            one.wait(RIDE_S)
-        given = [(one.claim.limit, self._collect(one)) for one in parked]
-        return sum(limit - got for limit, got in given if got is not None)
+    # As a rider.
 
-    def _wait(self, seen: int, room: int) -> None:
-        """Wait for work. Whoever submits some in this process claims it for this worker in the same transaction."""
-        parked = self._park(room)
+    def board(self, beside: Command) -> Ride | None:
+        """The next claim, if there is room, and perhaps something to be found."""
+        with self._lock:
+            if self._stopping or (room := self._room_left()) <= 0:
+                return None
+            seen = self._engine.wake.work
+            if isinstance(beside, Submit):
+                sources = [s for s in self._sources if s.queue == beside.queue and beside.namespace == self._namespace]
+            else:
+                sources = [s for s in self._in_turn() if not self._is_dry(s)]
+            for source in sources:
+                limit = self._reserve(source, -(-room // len(sources)))
+                if limit > 0:
+                    claim = self._claim_of(source.queue, limit, str(uuid4()))
+                    return Ride(self, claim, time.monotonic(), seen)
+        return None
+
+    def arrive(self, ride: Ride, verdict: Verdict) -> None:
+        if verdict.error is not None:
+            # Perhaps carried out, perhaps not. To find out may take long, and is not for this thread.
+            self._unsure.append(ride)
+            return
         try:
-            self._engine.wake.wait_for_work(seen, self._engine.wake.poll_s)
+            got = self._taken(verdict.value, ride.asked_at)
+            self._found(ride.claim.queue, ride.claim.limit, got, ride.seen)
+        except Exception:
+            logger.exception("what was claimed could not be taken in: it is left to its lease")
         finally:
-            for one in parked:
-                self._collect(one)
+            self._over(ride.claim.queue, ride.claim.limit)
 
-    def _park(self, room: int) -> list[Parked]:
-        """Leave claims for each queue, of its share of the room: for as many batches of reports as are under way."""
-        share, park = -(-room // len(self._sources)), self._engine.parking.park
-        parked = []
-        for source in self._in_turn():
-            left = self._limit(source, min(share, 2 * AT_ONCE))
-            while left > 0:
-                limit = min(left, AT_ONCE)
-                parked.append(park(self._claim_of(source.queue, limit, str(uuid4()))))
-                left -= limit
-        return parked
-
-    def _collect(self, parked: Parked) -> int | None:
-        """Take what a claim has given; None if nobody has taken it along."""
-        if self._engine.parking.withdraw(parked):
-            return None
-        parked.wait()
-        assert parked.verdict is not None
-        if parked.verdict.error is not None:
-            # Perhaps carried out, perhaps not: the same again, by its key.
-            return self._claim_with(parked.claim, repeated=True)
-        return self._taken(parked.verdict.value, parked.asked_at)
+    def _make_sure(self, ride: Ride) -> None:
+        """The same claim again, by its key: what the lost answer told of is not left to its lease."""
+        try:
+            self._claim_with(ride.claim, repeated=True)
+        finally:
+            self._over(ride.claim.queue, ride.claim.limit)
 
     def _give_back_old(self) -> None:
         too_old = time.monotonic() - TOO_LONG_S
@@ -144,9 +163,13 @@ class Claimer:
             self._give_back(self._floor.take_back(too_old), "it waited for a place for too long")
 
     def _room(self) -> int:
-        """How many tasks to ask for now. None while enough are waiting for a place."""
+        with self._lock:
+            return self._room_left()
+
+    def _room_left(self) -> int:
+        """How many tasks to ask for now. None while enough are waiting for a place, or asked for."""
         floor = self._floor
-        running, waiting = len(floor.running), len(floor.waiting)
+        running, waiting = len(floor.running), len(floor.waiting) + sum(self._asked.values())
         ahead = self._ahead()
         if running >= floor.concurrency and waiting > ahead // 2:
             return 0
@@ -161,22 +184,52 @@ class Claimer:
             self._looked_at, self._counted = now, finished
         return min(MOST_AHEAD, int(self._rate * AHEAD_S))
 
-    def _claim(self, room: int) -> int:
-        """Ask every queue in turn. Answers how many were not found."""
-        got = 0
+    def _claim(self) -> bool:
+        """Ask every queue in turn that may have something. Whether there may be more."""
+        more = False
         for source in self._in_turn():
-            limit = self._limit(source, room - got)
-            if limit > 0 and not self._stopping:
-                got += self._claim_with(self._claim_of(source.queue, limit, str(uuid4())))
-        return room - got
+            with self._lock:
+                skipped = self._stopping or self._is_dry(source)
+                limit, seen = 0 if skipped else self._reserve(source, self._room_left()), self._engine.wake.work
+            if limit > 0:
+                try:
+                    got = self._claim_with(self._claim_of(source.queue, limit, str(uuid4())))
+                finally:
+                    self._over(source.queue, limit)
+                more |= self._found(source.queue, limit, got, seen)
+        return more
+
+    def _found(self, queue: str, limit: int, got: int, seen: int) -> bool:
+        """Note what a claim found, and how much work had been told of before it. Whether there may be more."""
+        if got < limit:
+            self._dry[queue] = seen, time.monotonic()
+        return got == limit
+
+    def _is_dry(self, source: Source) -> bool:
+        """Whether there was too little at the last look, and nobody has told of more since."""
+        seen, at = self._dry.get(source.queue, (-1, 0.0))
+        return seen == self._engine.wake.work and time.monotonic() - at < 0.9 * self._engine.wake.poll_s
+
+    def _is_full(self, source: Source) -> bool:
+        return source.most is not None and self._held.of_queue(source.queue) >= source.most
+
+    def _reserve(self, source: Source, room: int) -> int:
+        """How many to ask a queue for, counted as asked for until the answer was taken in."""
+        limit = min(room, AT_ONCE)
+        if source.most is not None:
+            limit = min(limit, source.most - self._held.of_queue(source.queue) - self._asked[source.queue])
+        limit = max(0, limit)
+        self._asked[source.queue] += limit
+        return limit
+
+    def _over(self, queue: str, limit: int) -> None:
+        with self._lock:
+            self._asked[queue] -= limit
 
     def _in_turn(self) -> tuple[Source, ...]:
         """All queues, beginning with another one each time."""
         first, self._turn = self._turn, (self._turn + 1) % len(self._sources)
         return self._sources[first:] + self._sources[:first]
-
-    def _limit(self, source: Source, room: int) -> int:
-        return room if source.most is None else min(room, source.most - self._held.of_queue(source.queue))
 
     def _claim_with(self, command: Claim, repeated: bool = False) -> int:
         wait = 0.05

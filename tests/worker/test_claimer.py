@@ -1,0 +1,120 @@
+"""The worker's claims: in transactions of its own, and riding in those of submits and reports."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from onetray import Job, Onetray
+from onetray.engine.rides import Ride
+from onetray.errors import OutcomeUnknown
+from onetray.model import Verdict
+from onetray.worker.claimer import Claimer
+from tests.support.fleet import wait_until
+
+WAIT_S = 20.0
+
+
+def count_own_claims(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """A list that grows with each look of a claimer's own: whether there may be more."""
+    looks: list[bool] = []
+    claim = Claimer._claim
+
+    def counted(self: Claimer) -> bool:
+        looks.append(claim(self))
+        return looks[-1]
+
+    monkeypatch.setattr(Claimer, "_claim", counted)
+    return looks
+
+
+def test_what_is_submitted_in_this_process_is_not_looked_for(
+    either_app: Onetray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = count_own_claims(monkeypatch)
+
+    @either_app.task
+    async def work() -> None: ...
+
+    with either_app.worker():
+        wait_until(lambda: bool(looks))
+        before = len(looks)
+        job = work.submit()
+        assert job.wait(WAIT_S) == "succeeded"
+        assert len(looks) <= before + 1  # A poll may have been due.
+    assert [e.type for e in job.events()] == ["task.submitted", "task.claimed", "task.started", "task.succeeded"]
+
+
+def test_a_claim_whose_answer_was_lost_is_made_again_by_its_key(
+    either_app: Onetray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, ran, lost = count_own_claims(monkeypatch), [], []
+    arrive = Claimer.arrive
+
+    def losing(self: Claimer, ride: Ride, verdict: Verdict) -> None:
+        if not lost:
+            lost.append(verdict.unwrap())
+            verdict = Verdict(error=OutcomeUnknown("the line was cut"))
+        arrive(self, ride, verdict)
+
+    monkeypatch.setattr(Claimer, "arrive", losing)
+
+    @either_app.task
+    async def work() -> None:
+        ran.append(1)
+
+    with either_app.worker():
+        wait_until(lambda: bool(looks))
+        job = work.submit()
+        assert job.wait(WAIT_S) == "succeeded"
+    assert len(lost[0]) == len(ran) == 1
+    assert [e.type for e in job.events()].count("task.claimed") == 1
+
+
+def test_what_rides_while_the_worker_stops_is_given_back(either_app: Onetray, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, riding, gate = count_own_claims(monkeypatch), threading.Event(), threading.Event()
+    arrive = Claimer.arrive
+
+    def late(self: Claimer, ride: Ride, verdict: Verdict) -> None:
+        riding.set()
+        assert gate.wait(WAIT_S)
+        arrive(self, ride, verdict)
+
+    monkeypatch.setattr(Claimer, "arrive", late)
+
+    @either_app.task
+    async def work() -> None: ...
+
+    worker = either_app.worker()
+    with worker:
+        wait_until(lambda: bool(looks))
+        jobs: list[Job[None]] = []
+        submitter = threading.Thread(target=lambda: jobs.append(work.submit()))
+        submitter.start()
+        assert riding.wait(WAIT_S)
+        stopping = threading.Thread(target=worker.stop)
+        stopping.start()
+        gate.set()
+        stopping.join(WAIT_S)
+        submitter.join(WAIT_S)
+    (job,) = jobs
+    assert job.state == "queued"
+    assert [e.type for e in job.events()] == ["task.submitted", "task.claimed", "task.released"]
+
+
+def test_no_more_ride_along_than_there_is_room_for(either_app: Onetray, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, gate = count_own_claims(monkeypatch), threading.Event()
+
+    @either_app.task
+    def work() -> None:
+        assert gate.wait(WAIT_S)
+
+    with either_app.worker(concurrency=2) as worker:
+        wait_until(lambda: bool(looks))
+        jobs = [work.submit() for _ in range(5)]
+        wait_until(lambda: len(worker.floor.running) == 2)
+        assert sorted(str(job.state) for job in jobs).count("queued") == 3
+        gate.set()
+        for job in jobs:
+            assert job.wait(WAIT_S) == "succeeded"

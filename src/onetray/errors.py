@@ -4,6 +4,8 @@
     ├── InvalidInput          a field is wrong: nothing was written
     │   ├── TooLarge          a field or a batch is past its limit
     │   └── UnknownVerb       there is no such command
+    ├── Unauthorized          no token, or one that is not known
+    ├── Forbidden             the token does not allow this
     ├── NotFound              no such task in this namespace
     ├── Conflict              the command was understood and refused
     │   ├── IllegalTransition the lifecycle has no such move from here
@@ -81,6 +83,18 @@ class UnknownVerb(InvalidInput):
     """There is no such command."""
 
     code = "unknown_verb"
+
+
+class Unauthorized(OnetrayError):
+    """Who asks is not known. Send a token: `Authorization: Bearer …`."""
+
+    code, status = "unauthorized", 401
+
+
+class Forbidden(OnetrayError):
+    """The token does not allow this."""
+
+    code, status = "forbidden", 403
 
 
 class NotFound(OnetrayError):

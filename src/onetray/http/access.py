@@ -1,0 +1,74 @@
+"""Who asks, and what they may: every route names the scope that it needs.
+
+Owns the scopes, and the rule that a route without one does not start. Who a token stands for is in gate.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from fastapi import Depends, Request
+from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute
+
+from onetray.errors import Forbidden
+
+READ, SUBMIT, WORK, OPERATE, ADMIN = "read", "submit", "work", "operate", "admin"
+SCOPES = (READ, SUBMIT, WORK, OPERATE, ADMIN)
+
+EXEMPT = frozenset({("GET", "/"), ("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/api/v1/version")})
+"""What anybody may ask who reaches the server: exact paths, nothing below them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who asks: the name that events carry, and what the token allows. The namespace comes from here alone."""
+
+    name: str
+    namespace: str
+    scopes: frozenset[str]
+    token: str | None = None
+    """The public id of the token; None for whoever reaches a server without tokens."""
+
+
+def principal_of(request: Request) -> Principal:
+    """Put there by the gate, before any route is looked for."""
+    principal: Principal = request.scope["onetray.principal"]
+    return principal
+
+
+def allow(*scopes: str) -> Callable[[Request], Principal]:
+    """What a route depends on: a principal that has one of these scopes. Admins have all."""
+
+    def allowed(request: Request) -> Principal:
+        principal = principal_of(request)
+        if not principal.scopes & {*scopes, ADMIN}:
+            has = ", ".join(sorted(principal.scopes)) or "none"
+            raise Forbidden(
+                f"this needs the scope {' or '.join(scopes)}, and the token {principal.name!r} has {has}: "
+                f"create one with `onetray token create --scope {scopes[0]}`",
+                needs=list(scopes),
+            )
+        return principal
+
+    allowed.scopes = scopes  # type: ignore[attr-defined]
+    return allowed
+
+
+Reader = Depends(allow(READ))
+Submitter = Depends(allow(SUBMIT))
+AtWork = Depends(allow(WORK))
+Operator = Depends(allow(OPERATE))
+Admin = Depends(allow(ADMIN))
+
+
+def must_be_guarded(routes: Iterable[BaseRoute]) -> None:
+    """Refuse to start with a route that says neither what it needs nor that anybody may call it."""
+    for route in routes:
+        if not isinstance(route, APIRoute):
+            raise RuntimeError(f"{route!r} is no route of the API: it cannot say which scope it needs")
+        guarded = any(hasattr(d.call, "scopes") for d in route.dependant.dependencies)
+        exempt = all((method, route.path) in EXEMPT for method in route.methods or ())
+        if guarded == exempt:
+            raise RuntimeError(f"{route.path}: a route names the scope it needs, or is in EXEMPT")

@@ -1,0 +1,37 @@
+"""The app: its routes, its guards, and the engine behind them.
+
+Owns how the parts stand together:
+
+    request ─▶ gate (who) ─▶ router ─▶ allow (scope) ─▶ route ─▶ engine, in a thread
+                                                          └─▶ problems: every error, as RFC 9457
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, FastAPI
+
+from onetray import __version__
+from onetray.engine import Engine
+from onetray.http import problems
+from onetray.http.access import must_be_guarded
+from onetray.http.desk import Desk, HttpConfig
+from onetray.http.gate import Gate
+from onetray.http.routes import jobs, meta
+from onetray.http.wire import Json
+
+ROUTERS: tuple[APIRouter, ...] = (meta.router, jobs.router)
+
+
+def build(engine: Engine, config: HttpConfig | None = None) -> FastAPI:
+    """The app of a server. The engine stays the caller's: it is not closed here."""
+    app = FastAPI(
+        title="onetray", version=__version__, docs_url=None, redoc_url=None, openapi_url=None,
+        default_response_class=Json,
+    )  # fmt: skip
+    app.state.desk = Desk(engine, config or HttpConfig())
+    for router in ROUTERS:
+        must_be_guarded(router.routes)
+        app.include_router(router)
+    problems.install(app)
+    app.add_middleware(Gate)
+    return app

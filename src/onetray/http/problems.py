@@ -1,0 +1,75 @@
+"""Every error of the API as a problem of RFC 9457: our code, the facts, the next step.
+
+Owns what clients are told. What they are not told (stack traces, paths) is logged under a reference that they get.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from uuid_utils import uuid4
+
+from onetray.errors import IllegalTransition, OnetrayError
+from onetray.http.wire import Json
+
+logger = logging.getLogger("onetray.http")
+
+TYPE = "https://onetray.dev/problems/"
+MEDIA_TYPE = "application/problem+json"
+TITLES = {
+    400: "The request is wrong", 401: "Who are you?", 403: "Not allowed", 404: "Not found", 405: "No such method",
+    408: "Not yet", 409: "Refused as things stand", 413: "Too large", 415: "JSON only", 429: "Too many requests",
+    500: "Something broke here", 503: "The database is away",
+}  # fmt: skip
+
+
+def problem(status: int, code: str, detail: str, **facts: Any) -> dict[str, Any]:
+    return {"type": TYPE + code, "title": TITLES.get(status, code), "status": status, "code": code,
+            "detail": detail, **facts}  # fmt: skip
+
+
+def of_error(error: OnetrayError) -> dict[str, Any]:
+    """The problem that an error of ours is."""
+    if error.status >= 500 and error.status != 503:
+        return _broken(error)
+    facts = {k: v for k, v in error.facts.items() if k not in ("type", "title", "status", "code", "detail")}
+    if isinstance(error, IllegalTransition) and "allowed" in facts:
+        facts["actions"] = facts.pop("allowed")
+    return problem(error.status, error.code, str(error), **facts)
+
+
+def answer(body: dict[str, Any], headers: dict[str, str] | None = None) -> Json:
+    return Json(body, status_code=body["status"], media_type=MEDIA_TYPE, headers=headers)
+
+
+def install(app: FastAPI) -> None:
+    """Have every error of the app answered as a problem."""
+
+    @app.exception_handler(OnetrayError)
+    async def ours(_: Request, error: OnetrayError) -> Json:
+        return answer(of_error(error))
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> Json:
+        wrong = [{"field": ".".join(map(str, e["loc"])), "message": e["msg"]} for e in error.errors()]
+        said = "; ".join(f"{w['field']}: {w['message']}" for w in wrong[:5])
+        return answer(problem(400, "invalid_input", said, errors=wrong[:100]))
+
+    @app.exception_handler(HTTPException)
+    async def http(_: Request, error: HTTPException) -> Json:
+        code = {404: "no_such_route", 405: "no_such_method"}.get(error.status_code, "refused")
+        return answer(problem(error.status_code, code, str(error.detail)), dict(error.headers or {}))
+
+    @app.exception_handler(Exception)
+    async def broken(_: Request, error: Exception) -> Json:
+        return answer(_broken(error))
+
+
+def _broken(error: Exception) -> dict[str, Any]:
+    reference = str(uuid4())
+    logger.error("a request broke, reference %s", reference, exc_info=error)
+    return problem(500, "internal", f"something broke here; the log knows it as {reference}", reference=reference)

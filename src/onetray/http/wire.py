@@ -1,0 +1,65 @@
+"""Values as JSON, and back: times as ISO 8601 in UTC with microseconds, so that nothing is lost on the way.
+
+Owns the shape of what crosses the wire. The server and the remote client share it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any
+
+import orjson
+from starlette.responses import Response
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+HIDDEN = frozenset({"key", "actor"})
+"""Numbers that mean something inside alone, and what is told by `actions`."""
+
+
+def iso(us: int) -> str:
+    """Microseconds since the epoch as text."""
+    return (_EPOCH + timedelta(microseconds=us)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def micros(text: str) -> int:
+    """The same back. ValueError for what is no time."""
+    at = datetime.fromisoformat(text)
+    if at.tzinfo is None:
+        raise ValueError("a time needs its zone: end it with Z")
+    return (at - _EPOCH) // timedelta(microseconds=1)
+
+
+@lru_cache
+def _shown(kind: type) -> tuple[tuple[str, bool], ...]:
+    """The fields of a value that are shown, and whether they are times."""
+    names = [f.name for f in fields(kind)] if is_dataclass(kind) else list(kind._fields)  # type: ignore[attr-defined]
+    told = ["actions"] if hasattr(kind, "actions") else []
+    return tuple((n, n.endswith("_at") or n in ("ts", "at")) for n in names + told if n not in HIDDEN)
+
+
+def plain(value: Any) -> Any:
+    """A value of the engine's as JSON knows it."""
+    if (is_dataclass(value) and not isinstance(value, type)) or (
+        isinstance(value, tuple) and hasattr(value, "_fields")
+    ):
+        return {
+            name: iso(found) if is_time and found is not None else plain(found)
+            for name, is_time in _shown(type(value))
+            for found in (getattr(value, name),)
+        }
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(v) for v in value]
+    if isinstance(value, dict):
+        return {k: plain(v) for k, v in value.items()}
+    return value
+
+
+class Json(Response):
+    """An answer as JSON."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return orjson.dumps(content)

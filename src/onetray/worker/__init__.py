@@ -13,6 +13,7 @@ is away stops no handler.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import logging
 import os
@@ -52,6 +53,7 @@ logger = logging.getLogger("onetray.worker")
 CANCEL_S = 2.0
 """How long a handler that was told to stop is waited for before its task is given back without it."""
 
+_M_ARENA_MAX = -8
 SWITCH_S = 0.001
 GARBAGE = 2000
 LEAVE_S = 5.0
@@ -126,6 +128,7 @@ class Worker:
     def run(self) -> None:
         """Work until a stop is asked for, by a signal or from another thread. This process is a worker from now on."""
         # Most of what a job leaves is gone before it is worth a search for cycles.
+        _share_memory()
         gc.freeze()
         gc.set_threshold(max(GARBAGE, gc.get_threshold()[0]), *gc.get_threshold()[1:])
         self.start()
@@ -280,6 +283,12 @@ class Worker:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def _share_memory() -> None:
+    """Have threads share two heaps. The C library gives one to each of them, and what one has freed helps no other."""
+    with contextlib.suppress(OSError, AttributeError):  # A C library without such a thing.
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
 
 
 def _config(settings: dict[str, Any]) -> WorkerConfig:

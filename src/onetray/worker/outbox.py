@@ -1,7 +1,7 @@
 """Send what was done: reports in batches, soon, and again until they are answered.
 
 Owns the threads that report. One sends all there is, in order; the others help with successes of tasks that have said
-nothing before, so that several batches are under way while many tasks end. A start is sent only for what lasts: a handler
+nothing before, so that two batches are under way while many tasks end. A start is sent only for what lasts: a handler
 that ends sooner has it recorded together with its outcome. Reports that could not be sent are kept and repeated; the
 engine knows a repeated one.
 """

@@ -14,8 +14,8 @@ import orjson
 from starlette.responses import Response
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-HIDDEN = frozenset({"key", "actor"})
-"""Numbers that mean something inside alone, and what is told by `actions`."""
+HIDDEN = frozenset({"key"})
+"""Numbers that mean something inside alone."""
 
 
 def iso(us: int) -> str:
@@ -32,11 +32,12 @@ def micros(text: str) -> int:
 
 
 @lru_cache
-def _shown(kind: type) -> tuple[tuple[str, bool], ...]:
+def shown_fields(kind: type) -> tuple[tuple[str, bool], ...]:
     """The fields of a value that are shown, and whether they are times."""
     names = [f.name for f in fields(kind)] if is_dataclass(kind) else list(kind._fields)  # type: ignore[attr-defined]
-    told = ["actions"] if hasattr(kind, "actions") else []
-    return tuple((n, n.endswith("_at") or n in ("ts", "at")) for n in names + told if n not in HIDDEN)
+    # The kind of actor that asked is told by what it may do. An event's actor is who did it.
+    told, hidden = (["actions"], HIDDEN | {"actor"}) if hasattr(kind, "actions") else ([], HIDDEN)
+    return tuple((n, n.endswith("_at") or n in ("ts", "at")) for n in names + told if n not in hidden)
 
 
 def plain(value: Any) -> Any:
@@ -46,7 +47,7 @@ def plain(value: Any) -> Any:
     ):
         return {
             name: iso(found) if is_time and found is not None else plain(found)
-            for name, is_time in _shown(type(value))
+            for name, is_time in shown_fields(type(value))
             for found in (getattr(value, name),)
         }
     if isinstance(value, list | tuple | set | frozenset):

@@ -1,20 +1,20 @@
 """`onetray lifecycle`: print a lifecycle as it is declared.
 
-Owns the forms it is printed in. The table itself is lifecycle.py's.
+Owns how it is laid out for people. As data and as a diagram it comes from drawing.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from onetray.cli.options import json_option
 from onetray.cli.output import console, print_json
+from onetray.drawing import as_dict, diagram, who_may
 
 if TYPE_CHECKING:
-    from onetray.machine import Machine, Transition
+    from onetray.machine import Machine
 
 TRANSITION_COLUMNS = ("transition", "from", "to", "by", "fenced", "event")
 WAY_OUT_COLUMNS = ("open state", "way out", "")
@@ -54,63 +54,13 @@ def _machine(entity: str) -> Machine:
 
 def transitions(machine: Machine) -> list[tuple[str, ...]]:
     return [
-        (t.name, ", ".join(t.sources) or "(new)", t.target, _by(t), "yes" if t.fenced else "", t.event)
+        (t.name, ", ".join(t.sources) or "(new)", t.target, ", ".join(who_may(t)), "yes" if t.fenced else "", t.event)
         for t in machine.transitions
     ]
 
 
 def ways_out(machine: Machine) -> list[tuple[str, ...]]:
     return [(s, machine.ways_out[s].means, machine.ways_out[s].note) for s in machine.open_states]
-
-
-def _by(t: Transition) -> str:
-    from onetray.machine import ACTORS
-
-    return ", ".join(actor for actor in ACTORS if actor in t.by)
-
-
-def as_dict(machine: Machine) -> dict[str, Any]:
-    return {
-        "entity": machine.entity,
-        "states": [
-            {
-                "name": state,
-                "rank": rank,
-                "terminal": state in machine.terminal,
-                "way_out": None
-                if state in machine.terminal
-                else {"means": machine.ways_out[state].means, "note": machine.ways_out[state].note},
-            }
-            for state, rank in machine.ranks.items()
-        ],
-        "transitions": [
-            {
-                "name": t.name,
-                "from": list(t.sources),
-                "to": t.target,
-                "by": _by(t).split(", "),
-                "fenced": t.fenced,
-                "reopens": t.reopens,
-                "implies": t.implies,
-                "event": t.event,
-            }
-            for t in machine.transitions
-        ],
-    }
-
-
-def diagram(machine: Machine) -> Iterator[str]:
-    """Mermaid, with one arrow for each pair of states: it carries all verbs that lead that way."""
-    arrows: dict[tuple[str, str], list[str]] = {}
-    for t in machine.transitions:
-        for source in t.sources or ("[*]",):
-            arrows.setdefault((source, t.target), []).append(t.name)
-    yield "stateDiagram-v2"
-    for (source, target), verbs in arrows.items():
-        yield f"    {source} --> {target}: {', '.join(verbs)}"
-    for state in machine.states:
-        if state in machine.terminal:
-            yield f"    {state} --> [*]"
 
 
 def markdown(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

@@ -23,10 +23,13 @@ if TYPE_CHECKING:
     from onetray.context import TaskContext, ctx
     from onetray.engine import Engine
     from onetray.errors import (
+        AnswerNotKept,
         Conflict,
         DependencyCycle,
+        Forbidden,
         GuardFailed,
         IllegalTransition,
+        InProgress,
         InvalidInput,
         JobFailed,
         KeyReused,
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
         TaskError,
         TooLarge,
         TransientError,
+        Unauthorized,
         Unavailable,
         UnknownVerb,
         ValidationError,
@@ -64,10 +68,10 @@ _HOME = {
     "onetray.config": "EngineConfig Limits",
     "onetray.context": "TaskContext ctx",
     "onetray.engine": "Engine",
-    "onetray.errors": "Conflict DependencyCycle GuardFailed IllegalTransition InvalidInput JobFailed "
-    "KeyReused LeaseConflictError LeaseLost MigrationNeeded MissingExtra NameTaken NotFound NotYet OnetrayError "
-    "OutcomeUnknown PermanentError StoreError TaskCancelled TaskError TooLarge TransientError Unavailable "
-    "UnknownVerb ValidationError",
+    "onetray.errors": "AnswerNotKept Conflict DependencyCycle Forbidden GuardFailed IllegalTransition InProgress "
+    "InvalidInput JobFailed KeyReused LeaseConflictError LeaseLost MigrationNeeded MissingExtra NameTaken NotFound "
+    "NotYet OnetrayError OutcomeUnknown PermanentError StoreError TaskCancelled TaskError TooLarge TransientError "
+    "Unauthorized Unavailable UnknownVerb ValidationError",
     "onetray.fleet": "Breaker WorkerBeat WorkerInfo",
     "onetray.flowmodel": "Approval Context Counts Flow More Placed Progress Stage StageSpec TaskSpec",
     "onetray.model": "Assignment DeadLetter Event LogLine Policy Receipt Task TaskProgress Verdict",
@@ -76,6 +80,7 @@ _HOME = {
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
 
 __all__ = [
+    "AnswerNotKept",
     "Approval",
     "Assignment",
     "AsyncJob",
@@ -89,8 +94,10 @@ __all__ = [
     "EngineConfig",
     "Event",
     "Flow",
+    "Forbidden",
     "GuardFailed",
     "IllegalTransition",
+    "InProgress",
     "InvalidInput",
     "Job",
     "JobFailed",
@@ -125,6 +132,7 @@ __all__ = [
     "TaskSpec",
     "TooLarge",
     "TransientError",
+    "Unauthorized",
     "Unavailable",
     "UnknownVerb",
     "ValidationError",

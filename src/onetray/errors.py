@@ -11,6 +11,8 @@
     │   ├── IllegalTransition the lifecycle has no such move from here
     │   ├── LeaseLost         another attempt holds the task now
     │   ├── KeyReused         the idempotency key belongs to another body
+    │   ├── InProgress        a request under this key has not been answered yet
+    │   ├── AnswerNotKept     a request under this key was carried out, its answer was too large to keep
     │   ├── DependencyCycle   these tasks could never run: each waits for the next
     │   └── NameTaken         the flow has a task or a stage of this name
     ├── Unavailable           the database could not be reached; nothing was written
@@ -125,6 +127,18 @@ class KeyReused(Conflict):
     """The idempotency key was used with another body. Use a new key, or send the first body again."""
 
     code = "key_reused"
+
+
+class InProgress(Conflict):
+    """A request under this key is still being carried out. Send it again in a moment."""
+
+    code = "in_progress"
+
+
+class AnswerNotKept(Conflict):
+    """A request under this key was carried out, and its answer was too large to be kept. Look how things stand."""
+
+    code = "answer_not_kept"
 
 
 class DependencyCycle(Conflict):

@@ -24,6 +24,7 @@ from onetray.engine.flowface import FlowVerbs, made
 from onetray.engine.guest import must_be_submits, submit_within
 from onetray.engine.listing import Listings
 from onetray.engine.moves import RESCHEDULED
+from onetray.engine.requests import RequestVerbs
 from onetray.engine.retention import Retention, prune
 from onetray.engine.rides import Ride, Rides
 from onetray.engine.scope import Scope
@@ -44,7 +45,7 @@ _MORE = tuple(field.name for field in dataclass_fields(More))
 _VERBS = {**c.VERBS, **FLOW_VERBS}
 
 
-class Engine(FlowVerbs, BesideVerbs, Listings):
+class Engine(FlowVerbs, BesideVerbs, RequestVerbs, Listings):
     """One database, one set of verbs. Safe to use from any thread."""
 
     def __init__(

@@ -20,7 +20,7 @@ from onetray.model import REASON_CODES
 
 if TYPE_CHECKING:
     from onetray.config import EngineConfig
-    from onetray.flowmodel import Flow
+    from onetray.flowmodel import Flow, Stage
     from onetray.store.base import Rows, Store
 
 SCAN = 20_000
@@ -52,6 +52,8 @@ class Listings:
         def _read(self, name: str, **params: Any) -> Rows: ...
 
         def flow(self, flow: str, *, namespace: str = "default") -> Flow: ...
+
+        def stage(self, stage: str, *, namespace: str = "default") -> Stage: ...
 
     def jobs(
         self,
@@ -158,6 +160,14 @@ class Listings:
         else:
             rows = self._read("list_members_of_stage", stage=self._stage_key(stage, job, namespace), **wanted)
         return [made(Member, [*r[:13], _json(r[13])]) for r in rows]
+
+    def stage_members(
+        self, stage: str, *, after: int = 0, limit: int = 100, namespace: str = "default"
+    ) -> list[Member]:
+        """The tasks of a stage as lines of a list, in their order; `after` the key of one pages on."""
+        key = self.stage(stage, namespace=namespace).key
+        wanted = {**self._states((), TASK.states), "after": after, "limit": limit}
+        return [made(Member, [*r[:13], _json(r[13])]) for r in self._read("list_members_of_stage", stage=key, **wanted)]
 
     def _stage_key(self, stage: str, job: int, namespace: str) -> int:
         rows = self._read("key_of_stage", id=task_id(stage, "stage"), job=job, namespace=namespace)

@@ -1,0 +1,91 @@
+"""Requests to a server under a key: each is carried out once, and answered the same when it is sent again.
+
+Owns what is kept of a request. What a request does, and who may send it, is the server's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from onetray.clock import SECOND
+from onetray.errors import InProgress, KeyReused
+from onetray.fields import text, whole
+
+if TYPE_CHECKING:
+    from onetray.config import EngineConfig
+    from onetray.store.base import Rows, Store
+
+KEPT_S = 86_400
+"""How long an answer is given again."""
+DIED_S = 60
+"""A request without an answer after so long is taken to have lost its server: it is carried out again."""
+FORGET = 100
+"""How many old requests each new one clears away, at most."""
+ANSWER_CHARS = 1_000_000
+
+
+class Begun(NamedTuple):
+    """A request under a key: to be carried out now, or answered before."""
+
+    caller: str
+    key: str
+    began_at: int
+    status: int | None = None
+    answer: str = ""
+
+
+class RequestVerbs:
+    """The part of the engine that remembers requests."""
+
+    store: Store
+    config: EngineConfig
+
+    def begin_request(self, caller: str, key: str, *, route: str, body_hash: str) -> Begun:
+        """Take a key for a request. With a status it was answered before; without one it is the caller's to do."""
+        limits = self.config.limits
+        text(caller, "caller", limits.key_chars)
+        text(key, "key", limits.key_chars)
+        text(route, "route", limits.key_chars)
+        text(body_hash, "body_hash", limits.name_chars)
+        with self.store.transaction() as tx:
+            at = tx.now
+            mine = tx.query(
+                "take_request", caller=caller, key=key, route=route, body_hash=body_hash, at=at,
+                expires_at=at + KEPT_S * SECOND, died_before=at - DIED_S * SECOND,
+            )  # fmt: skip
+            found: Rows = [] if mine else tx.query("request_of", caller=caller, key=key)
+            if mine:
+                tx.query("forget_requests", at=at, limit=FORGET)
+        if mine:
+            return Begun(caller, key, at)
+        return _before(caller, key, route, body_hash, found)
+
+    def answer_request(self, begun: Begun, status: int, answer: str) -> None:
+        """Keep the answer. Of a request that somebody else has begun again meanwhile, theirs is kept."""
+        whole(status, "status", 100, 599)
+        text(answer, "answer", ANSWER_CHARS, least=0)
+        with self.store.transaction() as tx:
+            tx.query("answer_request", **_place(begun), status=status, answer=answer)
+
+    def drop_request(self, begun: Begun) -> None:
+        """Give the key back: nothing was carried out."""
+        with self.store.transaction() as tx:
+            tx.query("drop_request", **_place(begun))
+
+
+def _place(begun: Begun) -> dict[str, Any]:
+    return {"caller": begun.caller, "key": begun.key, "began_at": begun.began_at}
+
+
+def _before(caller: str, key: str, route: str, body_hash: str, found: Rows) -> Begun:
+    """What an earlier request under the key was answered."""
+    # Given back between the two statements: as if it were still under way.
+    was_route, was_hash, status, answer = found[0] if found else (route, body_hash, None, None)
+    if (was_route, was_hash) != (route, body_hash):
+        raise KeyReused(
+            f"the key {key!r} was used with another request: use a new key, or send the first one again",
+            idempotency_key=key,
+        )
+    if status is None:
+        raise InProgress(idempotency_key=key, retry_after_s=1)
+    return Begun(caller, key, 0, status, answer)

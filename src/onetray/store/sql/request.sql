@@ -1,0 +1,28 @@
+-- Requests to a server under a key of their caller's.
+
+-- name: take_request
+-- It is the caller's when nobody has the key, when its time is over, or when it was begun so long ago, by the same
+-- request, that its server must have died.
+INSERT INTO onetray.request (caller, key, route, body_hash, began_at, expires_at)
+VALUES (:caller, :key, :route, :body_hash, :at, :expires_at)
+ON CONFLICT (caller, key) DO UPDATE SET route = excluded.route, body_hash = excluded.body_hash,
+    began_at = excluded.began_at, expires_at = excluded.expires_at, status = NULL, answer = NULL
+WHERE request.expires_at <= :at OR (request.status IS NULL AND request.began_at <= :died_before
+    AND request.route = excluded.route AND request.body_hash = excluded.body_hash)
+RETURNING began_at
+
+-- name: request_of
+SELECT route, body_hash, status, answer FROM onetray.request WHERE caller = :caller AND key = :key
+
+-- name: answer_request
+UPDATE onetray.request SET status = :status, answer = :answer
+WHERE caller = :caller AND key = :key AND began_at = :began_at AND status IS NULL
+
+-- name: drop_request
+DELETE FROM onetray.request WHERE caller = :caller AND key = :key AND began_at = :began_at AND status IS NULL
+
+-- name: forget_requests
+-- Those that somebody else has his hand on are left to him: nobody waits here.
+DELETE FROM onetray.request WHERE (caller, key) IN (
+    SELECT caller, key FROM onetray.request WHERE expires_at <= :at ORDER BY expires_at LIMIT :limit {skip_locked_due}
+)

@@ -16,17 +16,27 @@ from onetray.http import problems
 from onetray.http.access import must_be_guarded
 from onetray.http.desk import Desk, HttpConfig
 from onetray.http.gate import Gate
-from onetray.http.routes import jobs, meta
+from onetray.http.routes import controls, described, fleet, jobs, letters, looks, meta, stages, work
 from onetray.http.wire import Json
 
-ROUTERS: tuple[APIRouter, ...] = (meta.router, jobs.router)
+ROUTERS: tuple[APIRouter, ...] = (
+    meta.router,
+    jobs.router,
+    looks.router,
+    controls.router,
+    stages.router,
+    work.router,
+    letters.router,
+    fleet.router,
+    described.router,
+)
 
 
 def build(engine: Engine, config: HttpConfig | None = None) -> FastAPI:
     """The app of a server. The engine stays the caller's: it is not closed here."""
     app = FastAPI(
         title="onetray", version=__version__, docs_url=None, redoc_url=None, openapi_url=None,
-        default_response_class=Json,
+        default_response_class=Json, generate_unique_id_function=lambda route: route.name,
     )  # fmt: skip
     app.state.desk = Desk(engine, config or HttpConfig())
     for router in ROUTERS:

@@ -15,6 +15,7 @@ from fastapi import Request
 from onetray.client.gathering import gathering_of
 from onetray.commands import Command
 from onetray.engine import Engine
+from onetray.http.bell import Bell
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -34,6 +35,7 @@ class Desk:
 
     def __init__(self, engine: Engine, config: HttpConfig) -> None:
         self.engine, self.config = engine, config
+        self.bell = Bell(engine.wake)
 
     async def read(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Ask the engine something, in a thread."""

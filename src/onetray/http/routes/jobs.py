@@ -1,26 +1,127 @@
-"""Jobs: single tasks and flows."""
+"""Jobs, single tasks and flows: submit them, find them."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
 
 from onetray.engine import Engine
-from onetray.errors import NotFound
-from onetray.http.access import Principal, Reader
+from onetray.errors import InvalidInput, NotFound
+from onetray.flowmodel import Flow
+from onetray.http import answers, views
+from onetray.http.access import Principal, Reader, Submitter
+from onetray.http.asked import said
+from onetray.http.cursors import cursor as cursor_at
+from onetray.http.cursors import place
 from onetray.http.desk import desk_of
+from onetray.http.keys import key_of
+from onetray.http.native import NativeRoute, gives, own_key, takes
+from onetray.http.params import Cursor, Id, Kind, Limit
+from onetray.http.schemas.base import Moment, read
+from onetray.http.schemas.jobs import JOB, BatchBody, FlowBody, TaskBody
 from onetray.http.wire import Json, plain
+from onetray.listmodel import Job, JobPage
+from onetray.model import Task
 
-router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])
+router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"], route_class=NativeRoute)
+
+WALKS = 10
+"""How many short reads one page is looked for with. When nearly nothing matches, it is short, or empty."""
+BETWEEN = "="
 
 
-@router.get("/{id}", summary="One job")
-async def get(request: Request, id: str, who: Principal = Reader) -> Json:
+@router.post("", summary="Submit a job", **gives(answers.PLACED, 201, also={200: answers.PLACED}),
+             **takes(TaskBody, FlowBody))  # fmt: skip
+@own_key
+async def submit_job(request: Request, who: Principal = Submitter) -> Json:
+    """A single task; or a flow, when it has `stages`.
+
+    With an `Idempotency-Key` the same job again is the same job: 200 and `repeated`. Another payload or queue under
+    the same key is refused. The key is the job's `idempotency_key`: it lives as long as the policy of its kind says,
+    and each kind has keys of its own.
+    """
+    body = await read(request, JOB)
+    command = body.command(**_key(body, key_of(request)), **said(request, who))
+    found = await desk_of(request).call(command)
+    at = {"Location": f"/api/v1/jobs/{found.id}"}
+    return Json(views.placed(found), status_code=200 if found.repeated else 201, headers=at)
+
+
+def _key(body: TaskBody | FlowBody, key: str | None) -> dict[str, Any]:
+    if key is None or body.idempotency_key == key:
+        return {}
+    if body.idempotency_key is not None:
+        raise InvalidInput("Idempotency-Key and idempotency_key differ: give one", field="idempotency_key")
+    return {"idempotency_key": key}
+
+
+@router.post("/batch", summary="Submit many jobs", **gives(answers.SUBMITTED), **takes(BatchBody))
+async def submit_jobs(request: Request, who: Principal = Submitter) -> Json:
+    """Each is answered in its place: one that is refused harms no other. Give each an `idempotency_key` of its own."""
+    desk, from_ = desk_of(request), said(request, who)
+    body = await read(request, BatchBody)
+    verdicts = await desk.read(desk.engine.run, [job.command(**from_) for job in body.jobs])
+    return Json({"verdicts": [views.verdict(v, views.placed) for v in verdicts]})
+
+
+@router.get("", summary="List jobs, newest first", **gives(answers.JOBS))
+async def list_jobs(
+    request: Request,
+    state: Annotated[list[str], Query(max_length=20, description="Only jobs in one of these states.")] = [],  # noqa: B006
+    kind: Kind = None,
+    queue: Annotated[str | None, Query(min_length=1, description="Only tasks of this queue. Flows have none.")] = None,
+    correlation_id: Annotated[str | None, Query(min_length=1, description="Only what belongs to this.")] = None,
+    label: Annotated[list[str], Query(max_length=20, description="Only with this label: `name=value`.")] = [],  # noqa: B006
+    since: Annotated[Moment | None, Query(description="Only what was submitted since.")] = None,
+    cursor: Cursor = None,
+    limit: Limit = 100,
+    who: Principal = Reader,
+) -> Json:
+    """A page may be short, even empty, before the last one: go on until `next` is null."""
     desk = desk_of(request)
-    return Json(plain(await desk.read(_job, desk.engine, id, who.namespace)))
+    wanted = {
+        "namespace": who.namespace, "states": state, "kind": kind, "queue": queue, "correlation_id": correlation_id,
+        "labels": dict(_label(pair) for pair in label), "since": since or 0,
+    }  # fmt: skip
+    before = None if cursor is None else place("jobs", cursor)
+    page = await desk.read(_page, desk.engine, wanted, before, limit)
+    next_ = None if page.before is None else cursor_at("jobs", page.before)
+    return Json({"jobs": plain(page.jobs), "next": next_})
 
 
-def _job(engine: Engine, id: str, namespace: str) -> object:
+def _label(pair: str) -> tuple[str, str]:
+    name, between, value = pair.partition(BETWEEN)
+    if not between or not name or not value:
+        raise InvalidInput(f"label must be name=value, not {pair[:50]!r}", field="query.label")
+    return name, value
+
+
+def _page(engine: Engine, wanted: dict[str, Any], before: int | None, limit: int) -> JobPage:
+    found: list[Job] = []
+    for _ in range(WALKS):
+        page = engine.jobs(**wanted, before=before, limit=limit - len(found))
+        found += page.jobs
+        before = page.before
+        if before is None or len(found) == limit:
+            break
+    return JobPage(found, before)
+
+
+@router.get("/{id}", summary="One job", **gives(answers.JOB))
+async def get_job(request: Request, id: Id, who: Principal = Reader) -> Json:
+    """A task or a flow; `entity` says which. `actions` are the moves that it allows a user now."""
+    desk = desk_of(request)
+    return Json(views.job(await desk.read(job_of, desk.engine, id, who.namespace)))
+
+
+def job_of(engine: Engine, id: str, namespace: str) -> Task | Flow:
+    """The task or the flow of this id."""
     try:
         return engine.task(id, namespace=namespace)
     except NotFound:
+        pass
+    try:
         return engine.flow(id, namespace=namespace)
+    except NotFound:
+        raise NotFound(f"there is no job {id}", job=id) from None

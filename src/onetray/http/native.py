@@ -1,0 +1,86 @@
+"""Routes of the native API: each says what it takes and gives, and refuses what it does not know.
+
+Owns what all of them share: unknown parameters of the query are refused by name, `Idempotency-Key` is heard (keys.py),
+and the description at /api/v1/openapi.json is made from what they say here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+
+from onetray.errors import InvalidInput
+from onetray.http.answers import Answer
+from onetray.http.keys import under_its_key
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+class NativeRoute(APIRoute):
+    def __init__(self, path: str, endpoint: Callable[..., Any], **said: Any) -> None:
+        super().__init__(path, endpoint, **said)
+        self.guards = [d.call for d in self.dependant.dependencies if hasattr(d.call, "scopes")]
+        scopes = [scope for guard in self.guards for scope in guard.scopes]  # type: ignore[union-attr]
+        self.openapi_extra = {**(self.openapi_extra or {}), "x-onetray-scopes": scopes}
+
+    def get_route_handler(self) -> Handler:
+        go = super().get_route_handler()
+        known = {field.alias for field in self.dependant.query_params}
+        keyed = "POST" in (self.methods or ()) and not getattr(self.endpoint, "has_own_key", False)
+
+        async def handle(request: Request) -> Response:
+            if request.scope["query_string"]:
+                _refuse_unknown(request, known)
+            if keyed and "idempotency-key" in request.headers:
+                for guard in self.guards:
+                    # Before anything is given again: the answer is for whoever may ask.
+                    guard(request)  # type: ignore[misc]
+                return await under_its_key(request, self.path, go)
+            return await go(request)
+
+        return handle
+
+
+def own_key(endpoint: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark a route that knows itself what an `Idempotency-Key` means to it."""
+    endpoint.has_own_key = True  # type: ignore[attr-defined]
+    return endpoint
+
+
+def gives(answer: Answer, status: int = 200, *, also: dict[int, Answer] | None = None) -> dict[str, Any]:
+    """What a route answers, for its decorator."""
+    each = {status: answer, **(also or {})}
+    return {
+        "status_code": status,
+        "response_description": answer.title,
+        "responses": {code: {"description": a.title, "content": a.content} for code, a in each.items()},
+    }
+
+
+def takes(*models: type[BaseModel], required: bool = True) -> dict[str, Any]:
+    """The body that a route reads, for its decorator."""
+    BODIES.update({model.__name__: model for model in models})
+    refs = [{"$ref": f"#/components/schemas/{model.__name__}"} for model in models]
+    examples = {m.__name__: {"value": value} for m in models for value in _examples(m)[:1]}
+    content = {"schema": refs[0] if len(refs) == 1 else {"oneOf": refs}, "examples": examples}
+    return {"openapi_extra": {"requestBody": {"required": required, "content": {"application/json": content}}}}
+
+
+BODIES: dict[str, type[BaseModel]] = {}
+"""Every body that a route reads."""
+
+
+def _examples(model: type[BaseModel]) -> list[Any]:
+    extra: Any = model.model_config.get("json_schema_extra") or {}
+    return list(extra.get("examples", []))
+
+
+def _refuse_unknown(request: Request, known: set[str]) -> None:
+    for name in request.query_params:
+        if name not in known:
+            there = f"there are: {', '.join(sorted(known))}" if known else "there is none here"
+            raise InvalidInput(f"there is no parameter {name[:50]!r}; {there}", field=f"query.{name[:50]}")

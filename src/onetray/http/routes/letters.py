@@ -1,0 +1,129 @@
+"""Dead letters: tasks that were set aside. See why, and run them again."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+
+from onetray import commands as c
+from onetray.engine import Engine
+from onetray.errors import InvalidInput, NotFound
+from onetray.http import answers, problems, views
+from onetray.http.access import Operator, Principal, Reader
+from onetray.http.asked import said
+from onetray.http.cursors import cursor as cursor_at
+from onetray.http.cursors import place
+from onetray.http.desk import desk_of
+from onetray.http.native import NativeRoute, gives, takes
+from onetray.http.params import Cursor, Id, Kind, Limit
+from onetray.http.schemas.base import read
+from onetray.http.schemas.controls import RedriveBody, RedriveManyBody
+from onetray.http.wire import Json, plain
+
+router = APIRouter(prefix="/api/v1/dead-letters", tags=["dead letters"], route_class=NativeRoute)
+
+Reason = Annotated[str | None, Query(min_length=1, description="Only with this reason code.")]
+Part = Annotated[str | None, Query(min_length=1, description='Only where "Class: message" contains this.')]
+Redriven = Annotated[bool, Query(description="Also those that were redriven.")]
+
+
+@router.get("", summary="List dead letters, oldest first", **gives(answers.LETTERS))
+async def list_dead_letters(
+    request: Request,
+    kind: Kind = None,
+    reason_code: Reason = None,
+    error: Part = None,
+    redriven: Redriven = False,
+    cursor: Cursor = None,
+    limit: Limit = 100,
+    who: Principal = Reader,
+) -> Json:
+    """One by one."""
+    desk, after = desk_of(request), place("dead_letters", cursor)
+    found = await desk.read(
+        desk.engine.dead_lines, kind=kind, reason=reason_code, error=error, redriven=redriven, after=after,
+        limit=limit, namespace=who.namespace,
+    )  # fmt: skip
+    next_ = cursor_at("dead_letters", found[-1].key) if len(found) == limit else None
+    return Json({"dead_letters": plain(found), "next": next_})
+
+
+@router.get("/groups", summary="Dead letters that say the same", **gives(answers.GROUPS))
+async def group_dead_letters(
+    request: Request,
+    kind: Kind = None,
+    reason_code: Reason = None,
+    error: Part = None,
+    redriven: Redriven = False,
+    limit: Limit = 100,
+    who: Principal = Reader,
+) -> Json:
+    """By kind, reason and error, the largest group first."""
+    desk = desk_of(request)
+    found = await desk.read(
+        desk.engine.dead_groups, kind=kind, reason=reason_code, error=error, redriven=redriven, limit=limit,
+        namespace=who.namespace,
+    )  # fmt: skip
+    return Json({"groups": plain(found)})
+
+
+@router.get("/{id}", summary="One dead letter", **gives(answers.LETTER))
+async def get_dead_letter(request: Request, id: Id, who: Principal = Reader) -> Json:
+    """All that is known of why the task of this id was set aside."""
+    desk = desk_of(request)
+    return Json(await desk.read(_letter, desk.engine, id, who.namespace))
+
+
+def _letter(engine: Engine, id: str, namespace: str) -> dict[str, Any]:
+    task = engine.task(id, namespace=namespace)
+    letters = engine.dead_letters(id, namespace=namespace)
+    if not letters:
+        raise NotFound(f"the task {id} is {task.state}: it has no dead letter", task=id, state=task.state)
+    return views.dead_letter(letters[0], task)
+
+
+@router.post("/redrive", summary="Run many dead letters again", **gives(answers.REDRIVEN), **takes(RedriveManyBody))
+async def redrive_dead_letters(request: Request, who: Principal = Operator) -> Json:
+    """Those of `ids`, or a page of those that the filters leave, oldest first: go on with `next` as `cursor`.
+
+    By filters, letters of flows that have ended are left: each would retry its whole flow. Retry these flows.
+    """
+    desk, body = desk_of(request), await read(request, RedriveManyBody)
+    if body.ids is not None and {"kind", "reason_code", "error", "cursor"} & body.model_fields_set:
+        raise InvalidInput("give ids, or filters with a cursor, not both", field="ids")
+    return Json(await desk.read(_redrive, desk.engine, body, {**said(request, who), "cause": body.reason}))
+
+
+def _redrive(engine: Engine, body: RedriveManyBody, by: dict[str, Any]) -> dict[str, Any]:
+    ids, left, next_ = _meant(engine, body, by["namespace"])
+    verdicts = engine.run([c.Redrive(task=id, delay_s=body.delay_s, **by) for id in ids])
+    told = list(zip(ids, verdicts, strict=True))
+    return {
+        "redriven": [{"task": id, "value": views.placed(v.value)} for id, v in told if v.error is None],
+        "refused": [{"task": id, "error": problems.of_error(v.error)} for id, v in told if v.error is not None],
+        "left": left,
+        "next": next_,
+    }
+
+
+def _meant(engine: Engine, body: RedriveManyBody, namespace: str) -> tuple[list[str], list[dict[str, Any]], str | None]:
+    """The tasks to redrive, those that are left, and where the next page begins."""
+    if body.ids is not None:
+        return [id.lower() for id in dict.fromkeys(body.ids)], [], None
+    page = engine.dead_lines(
+        kind=body.kind, reason=body.reason_code, error=body.error, after=place("dead_letters", body.cursor),
+        limit=body.limit, namespace=namespace,
+    )  # fmt: skip
+    left = [{"task": line.id, "flow": line.flow_id} for line in page if line.flow_finished_at is not None]
+    next_ = cursor_at("dead_letters", page[-1].key) if len(page) == body.limit else None
+    return [line.id for line in page if line.flow_finished_at is None], left, next_
+
+
+@router.post("/{id}/redrive", summary="Run a dead letter again", **gives(answers.PLACED, 201),
+             **takes(RedriveBody, required=False))  # fmt: skip
+async def redrive_dead_letter(request: Request, id: Id, who: Principal = Operator) -> Json:
+    """A new task that names the old one; of a flow that has ended, the flow from that stage."""
+    body = await read(request, RedriveBody)
+    command = c.Redrive(task=id, delay_s=body.delay_s, cause=body.reason, **said(request, who))
+    return Json(views.placed(await desk_of(request).call(command)), status_code=201)

@@ -1,0 +1,111 @@
+"""Stages: look at them, let them wait, approve or reject them, add tasks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+
+from onetray import flowcommands as f
+from onetray.engine import Engine
+from onetray.http import answers, views
+from onetray.http.access import Operator, Principal, Reader, Submitter
+from onetray.http.asked import said
+from onetray.http.cursors import cursor as cursor_at
+from onetray.http.cursors import place
+from onetray.http.desk import desk_of
+from onetray.http.native import NativeRoute, gives, takes
+from onetray.http.params import Cursor, Id, Limit
+from onetray.http.schemas.base import read
+from onetray.http.schemas.controls import AnswerBody, ApproveBody, WaitBody, Why
+from onetray.http.schemas.jobs import MembersBody
+from onetray.http.wire import Json, plain
+
+router = APIRouter(prefix="/api/v1/stages/{id}", tags=["stages"], route_class=NativeRoute)
+
+
+@router.get("", summary="One stage", **gives(answers.STAGE))
+async def get_stage(request: Request, id: Id, who: Principal = Reader) -> Json:
+    """With the numbers of its tasks, and who has to approve it."""
+    desk = desk_of(request)
+    return Json(plain(await desk.read(desk.engine.stage, id, namespace=who.namespace)))
+
+
+@router.get("/tasks", summary="A stage's tasks", **gives(answers.MEMBERS))
+async def list_stage_tasks(
+    request: Request, id: Id, cursor: Cursor = None, limit: Limit = 100, who: Principal = Reader
+) -> Json:
+    """In their order."""
+    desk, after = desk_of(request), place("tasks", cursor)
+    found = await desk.read(desk.engine.stage_members, id, namespace=who.namespace, after=after, limit=limit)
+    next_ = cursor_at("tasks", found[-1].key) if len(found) == limit else None
+    return Json({"tasks": plain(found), "next": next_})
+
+
+@router.get("/results", summary="The results of a stage's tasks", **gives(answers.RESULTS))
+async def list_stage_results(
+    request: Request, id: Id, cursor: Cursor = None, limit: Limit = 100, who: Principal = Reader
+) -> Json:
+    """In the order of the tasks, also of a stage that is too large for its results to be collected."""
+    desk, after = desk_of(request), place("results", cursor)
+    found = await desk.read(_results, desk.engine, id, who.namespace, after, limit)
+    next_ = cursor_at("results", found[-1][0]) if len(found) == limit else None
+    names = ("id", "name", "state", "result")
+    return Json({"results": [dict(zip(names, row[1:], strict=True)) for row in found], "next": next_})
+
+
+def _results(engine: Engine, id: str, namespace: str, after: int, limit: int) -> list[tuple[Any, ...]]:
+    return engine.stage_results(id, namespace=namespace, after=after, limit=limit)
+
+
+@router.post("/approve", summary="Approve a stage that waits", **gives(answers.FLOW_PLACED),
+             **takes(ApproveBody, required=False))  # fmt: skip
+async def approve_stage(request: Request, id: Id, who: Principal = Operator) -> Json:
+    """With the input that its form asks for."""
+    body = await read(request, ApproveBody)
+    by = {**said(request, who), "cause": body.reason}
+    return await _placed(request, f.ApproveStage(id, input=body.input, note=body.note, **by))
+
+
+@router.post("/reject", summary="Reject a stage that waits", **gives(answers.FLOW_PLACED),
+             **takes(AnswerBody, required=False))  # fmt: skip
+async def reject_stage(request: Request, id: Id, who: Principal = Operator) -> Json:
+    """It fails, and with it its flow, unless the stage says otherwise."""
+    body = await read(request, AnswerBody)
+    return await _placed(request, f.RejectStage(id, note=body.note, **said(request, who), cause=body.reason))
+
+
+@router.post("/skip", summary="Skip a stage", **gives(answers.FLOW_PLACED), **takes(AnswerBody, required=False))
+async def skip_stage(request: Request, id: Id, who: Principal = Operator) -> Json:
+    """One that waits, or has not been opened yet. The next one follows."""
+    body = await read(request, AnswerBody)
+    return await _placed(request, f.SkipStage(id, note=body.note, **said(request, who), cause=body.reason))
+
+
+@router.post("/wait", summary="Hold a stage until somebody approves it", **gives(answers.FLOW_PLACED),
+             **takes(WaitBody, required=False))  # fmt: skip
+async def wait_stage(request: Request, id: Id, who: Principal = Operator) -> Json:
+    """What runs goes on, and its reports count."""
+    body = await read(request, WaitBody)
+    approval = None if body.approval is None else body.approval.spec()
+    return await _placed(request, f.WaitStage(id, approval=approval, **said(request, who), cause=body.reason))
+
+
+@router.post("/tasks", summary="Add tasks to a stage", **gives(answers.FLOW_PLACED, 201), **takes(MembersBody))
+async def add_stage_tasks(request: Request, id: Id, who: Principal = Submitter) -> Json:
+    """While it has not ended and takes more."""
+    body = await read(request, MembersBody)
+    command = f.AddTasks(id, tasks=[task.spec() for task in body.tasks], **said(request, who))
+    return await _placed(request, command, 201)
+
+
+@router.post("/seal", summary="Say that no more tasks come", **gives(answers.FLOW_PLACED),
+             **takes(Why, required=False))  # fmt: skip
+async def seal_stage(request: Request, id: Id, who: Principal = Submitter) -> Json:
+    """It ends when those it has have ended."""
+    body = await read(request, Why)
+    return await _placed(request, f.SealStage(id, **said(request, who), cause=body.reason))
+
+
+async def _placed(request: Request, command: f.FlowCommand, status: int = 200) -> Json:
+    return Json(views.placed(await desk_of(request).call(command)), status_code=status)

@@ -1,0 +1,122 @@
+"""The work itself: claims, and the reports of whoever holds a task.
+
+A report names the fence and the worker of its claim: a worker touches only what it holds.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from fastapi import APIRouter, Request
+
+from onetray import commands as c
+from onetray.errors import InvalidInput
+from onetray.http import answers, views
+from onetray.http.access import AtWork, Operator, Principal, Reader
+from onetray.http.answers import Answer
+from onetray.http.asked import said, trace_of
+from onetray.http.desk import desk_of
+from onetray.http.keys import key_of
+from onetray.http.native import NativeRoute, gives, own_key, takes
+from onetray.http.params import Id
+from onetray.http.schemas.base import read
+from onetray.http.schemas.controls import ResumeBody
+from onetray.http.schemas.reports import REPORTS, ClaimBody, ReportsBody, Ticket
+from onetray.http.wire import Json
+from onetray.model import Assignment
+
+router = APIRouter(prefix="/api/v1/tasks", tags=["tasks"], route_class=NativeRoute)
+
+
+@router.post("/claim", summary="Claim tasks", **gives(answers.CLAIMED), **takes(ClaimBody))
+@own_key
+async def claim_tasks(request: Request, who: Principal = AtWork) -> Json:
+    """Up to `limit` tasks of a queue, highest priority first, then oldest. None is no error.
+
+    With `wait_s` it waits for the first one. The `Idempotency-Key` is the claim's `request_key`: the same claim again
+    gives the same tasks, while the worker holds them.
+    """
+    body = await read(request, ClaimBody)
+    command = body.command(**_request_key(body, key_of(request)), namespace=who.namespace)
+    return Json({"tasks": [views.assignment(a) for a in await _claimed(request, command, body.wait_s)]})
+
+
+def _request_key(body: ClaimBody, key: str | None) -> dict[str, Any]:
+    if key is None or body.request_key == key:
+        return {}
+    if body.request_key is not None:
+        raise InvalidInput("Idempotency-Key and request_key differ: give one", field="request_key")
+    return {"request_key": key}
+
+
+async def _claimed(request: Request, command: c.Claim, wait_s: float) -> list[Assignment]:
+    """Look, and look again whenever there may be more, until the time is over or nobody waits for the answer."""
+    desk, until = desk_of(request), time.monotonic() + wait_s
+    while True:
+        seen = desk.bell.work
+        found: list[Assignment] = await desk.call(command)
+        left = until - time.monotonic()
+        if found or left <= 0 or desk.bell.closed:
+            return found
+        await desk.bell.wait(seen, left)
+        # Nothing is claimed for somebody who has gone.
+        if await request.is_disconnected():
+            return []
+
+
+@router.post("/reports", summary="Report about many tasks", **gives(answers.REPORTED), **takes(ReportsBody))
+async def report_tasks(request: Request, who: Principal = AtWork) -> Json:
+    """Each report names its verb and its task, and is answered in its place. One that is refused harms no other."""
+    desk, trace = desk_of(request), trace_of(request)
+    body = await read(request, ReportsBody)
+    commands = [report.report(report.task, namespace=who.namespace, trace=trace) for report in body.reports]
+    verdicts = await desk.read(desk.engine.run, commands)
+    told = zip(verdicts, body.reports, strict=True)
+    return Json({"verdicts": [views.verdict(v, lambda value, r=r: views.reported(value, r.task)) for v, r in told]})
+
+
+@router.get("/{id}", summary="One task", **gives(answers.TASK))
+async def get_task(request: Request, id: Id, who: Principal = Reader) -> Json:
+    """A single task, or a member of a flow."""
+    desk = desk_of(request)
+    return Json(views.job(await desk.read(desk.engine.task, id, namespace=who.namespace)))
+
+
+@router.post("/{id}/resume", summary="Resume a task that waits", **gives(answers.RECEIPT),
+             **takes(ResumeBody, required=False))  # fmt: skip
+async def resume_task(request: Request, id: Id, who: Principal = Operator) -> Json:
+    """One that is blocked, or waits for input, which it is given."""
+    body = await read(request, ResumeBody)
+    command = c.Resume(task=id, input=body.input, cause=body.reason, **said(request, who))
+    return Json(views.placed(await desk_of(request).call(command), id))
+
+
+SUMMARIES = {
+    "start": "Say that a task's handler begins",
+    "beat": "Renew a lease",
+    "succeed": "Say that a task is done",
+    "fail": "Say that an attempt failed",
+    "release": "Give a task back",
+    "pause": "Give a task up until somebody resumes it",
+    "log": "Append to a task's log",
+    "progress": "Say how far a task is",
+}
+GIVEN: dict[str, Answer] = {"beat": answers.BEATEN, "log": answers.LOGGED}
+
+
+def _add(verb: str, body: type[Ticket]) -> None:
+    """The route of one report."""
+
+    async def report(request: Request, id: Id, who: Principal = AtWork) -> Json:
+        told = (await read(request, body)).report(id, namespace=who.namespace, trace=trace_of(request))
+        return Json(views.reported(await desk_of(request).call(told), id))
+
+    report.__name__ = f"{verb}_task"
+    report.__doc__ = f"{body.__doc__} The same report again is answered the same."
+    given = gives(GIVEN.get(verb, answers.RECEIPT))
+    router.post(f"/{{id}}/{verb}", summary=SUMMARIES[verb], **given, **takes(body))(report)
+
+
+for _verb, _body in REPORTS.items():
+    _add(_verb, _body)

@@ -1,0 +1,76 @@
+"""What all bodies share: how one is read, and the fields that stand in many.
+
+Owns the way from bytes to a checked model. JSON is read by pydantic itself: no NaN in numbers, no lone surrogates, no
+endless depth, and nothing is turned into something else on the way.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, WithJsonSchema
+
+from onetray.http.wire import micros
+
+T = TypeVar("T")
+
+ID = r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"
+SOME_ID = "019a8c3e-5b1f-7c20-9a51-3f4e8d2b6a70"
+INT32 = 2**31 - 1
+MOST_S = 4_000_000_000
+
+
+class Strict(BaseModel):
+    """A body, or a part of one."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, allow_inf_nan=False, frozen=True, use_attribute_docstrings=True
+    )
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The fields that were sent, as they are: what was left out has the command's own default."""
+        return {name: getattr(self, name) for name in self.model_fields_set}
+
+
+def _moment(text: str) -> int:
+    try:
+        return micros(text)
+    except (ValueError, OverflowError) as e:
+        raise ValueError(f"no time as ISO 8601 has it, with its zone: {e}"[:200]) from None
+
+
+Id = Annotated[str, Field(pattern=ID, json_schema_extra={"format": "uuid", "example": SOME_ID})]
+Moment = Annotated[
+    str,
+    AfterValidator(_moment),
+    WithJsonSchema({"type": "string", "format": "date-time", "example": "2026-11-16T09:30:00Z"}),
+]
+"""A time: text as ISO 8601 outside, microseconds inside."""
+Text = Annotated[str, Field(min_length=1)]
+Seconds = Annotated[float, Field(ge=0, le=MOST_S)]
+Priority = Annotated[int, Field(ge=-INT32, le=INT32)]
+Attempts = Annotated[int, Field(ge=1, le=1_000_000)]
+
+
+async def read(request: Request, model: type[T] | TypeAdapter[T]) -> T:
+    """The body as a model. None at all counts as an empty one."""
+    raw = await request.body() or b"{}"
+    try:
+        adapter = model if isinstance(model, TypeAdapter) else _adapter(model)
+        return adapter.validate_json(raw)
+    except ValidationError as e:
+        wrong = e.errors(include_url=False, include_context=False, include_input=False)
+        raise RequestValidationError([{**w, "loc": ("body", *w["loc"])} for w in wrong[:100]]) from None
+
+
+_ADAPTERS: dict[Any, TypeAdapter[Any]] = {}
+
+
+def _adapter(model: type[T]) -> TypeAdapter[T]:
+    found = _ADAPTERS.get(model)
+    if found is None:
+        found = _ADAPTERS[model] = TypeAdapter(model)
+    return found

@@ -1,0 +1,59 @@
+"""What is shown of the engine's values: the one place between them and the answers.
+
+Owns which fields an answer has besides the value's own. Whoever claims a task sees its payload as it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from onetray.flowmodel import Flow, Placed
+from onetray.http import problems
+from onetray.http.wire import iso, plain
+from onetray.model import Assignment, Beaten, DeadLetter, Receipt, Task, Verdict
+
+
+def job(value: Task | Flow) -> dict[str, Any]:
+    """A task or a flow, and which of the two it is."""
+    return {"entity": "task" if isinstance(value, Task) else "flow", **plain(value)}
+
+
+def placed(value: Receipt | Placed, id: str | None = None) -> dict[str, Any]:
+    """Where something stands after a command, and what may be done next."""
+    shown: dict[str, Any] = {"entity": "task", **plain(value)}
+    if shown["id"] is None:
+        shown["id"] = None if id is None else id.lower()
+    return shown
+
+
+def assignment(a: Assignment) -> dict[str, Any]:
+    """A claimed task. Payload and policy are the texts that were stored: nothing is read and written again."""
+    return {
+        "id": a.id, "kind": a.kind, "queue": a.queue, "namespace": a.namespace, "worker": a.worker, "fence": a.fence,
+        "attempt": a.attempt, "lease_s": a.lease_s, "lease_expires_at": iso(a.lease_expires_at), "state": a.state,
+        "payload": orjson.Fragment(a.payload_json),
+        "input": None if a.input_json is None else orjson.Fragment(a.input_json),
+        "correlation_id": a.correlation_id, "trace": a.trace, "policy": orjson.Fragment(a.policy.body),
+        "actions": list(a.actions),
+    }  # fmt: skip
+
+
+def dead_letter(letter: DeadLetter, task: Task) -> dict[str, Any]:
+    """All that is known of why a task was set aside."""
+    return {**plain(letter), "kind": task.kind, "payload": task.payload}
+
+
+def reported(value: Any, task: str) -> dict[str, Any]:
+    """The answer to a report: where the task stands, how long its lease is, or how many lines its log has."""
+    if isinstance(value, Beaten):
+        return dict(plain(value))
+    if isinstance(value, int):
+        return {"cursor": value}
+    return placed(value, task)
+
+
+def verdict(found: Verdict, show: Any) -> dict[str, Any]:
+    """One of many answers: a value, or the problem that refused it."""
+    return {"value": show(found.value)} if found.error is None else {"error": problems.of_error(found.error)}

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from fastapi.testclient import TestClient
+from uuid_utils import uuid4
 
 from onetray.engine import Engine
 from onetray.http.app import build
@@ -15,3 +16,16 @@ from onetray.http.app import build
 def api(engine: Engine) -> Iterator[TestClient]:
     with TestClient(build(engine), base_url="http://127.0.0.1:8321", raise_server_exceptions=False) as client:
         yield client
+
+
+@pytest.fixture(scope="module")
+def shop(shared_engine: Engine) -> Iterator[TestClient]:
+    """The same for a module of many small cases: each has a queue of its own."""
+    with TestClient(build(shared_engine), base_url="http://127.0.0.1:8321", raise_server_exceptions=False) as client:
+        yield client
+
+
+@pytest.fixture
+def queue() -> str:
+    """A queue, or a kind, that no other test has used."""
+    return f"q-{uuid4()}"

@@ -17,6 +17,10 @@ from onetray.errors import InvalidInput
 from onetray.http.answers import Answer
 from onetray.http.keys import under_its_key
 
+ANSWER = "x-answer"
+ANSWERS: list[Answer] = []
+"""What routes answer. FastAPI is told the number alone: it would mix what it thinks of the response's class into the
+content, and leave every null out of the examples."""
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
@@ -57,8 +61,14 @@ def gives(answer: Answer, status: int = 200, *, also: dict[int, Answer] | None =
     return {
         "status_code": status,
         "response_description": answer.title,
-        "responses": {code: {"description": a.title, "content": a.content} for code, a in each.items()},
+        "responses": {code: {"description": a.title, ANSWER: _noted(a)} for code, a in each.items()},
     }
+
+
+def _noted(answer: Answer) -> int:
+    if answer not in ANSWERS:
+        ANSWERS.append(answer)
+    return ANSWERS.index(answer)
 
 
 def takes(*models: type[BaseModel], required: bool = True) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from onetray.errors import OnetrayError
 from onetray.http import problems
 from onetray.http.access import EXEMPT
 from onetray.http.answers import SCHEMAS, STRING, Answer
-from onetray.http.native import BODIES
+from onetray.http.native import ANSWER, ANSWERS, BODIES
 from onetray.http.shapes import PLACE, record, ref
 from onetray.lifecycle import MACHINES, STAGE
 
@@ -86,6 +86,9 @@ def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
     """What an operation shares with all others."""
     answers = operation["responses"]
     answers.pop("422", None)
+    for answer in answers.values():
+        if ANSWER in answer:
+            answer["content"] = ANSWERS[answer.pop(ANSWER)].content
     if (method.upper(), path) in EXEMPT:
         operation["security"] = []
         if path in _SERVER:

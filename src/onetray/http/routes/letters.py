@@ -110,7 +110,7 @@ def _redrive(engine: Engine, body: RedriveManyBody, by: dict[str, Any]) -> dict[
 def _meant(engine: Engine, body: RedriveManyBody, namespace: str) -> tuple[list[str], list[dict[str, Any]], str | None]:
     """The tasks to redrive, those that are left, and where the next page begins."""
     if body.ids is not None:
-        return [id.lower() for id in dict.fromkeys(body.ids)], [], None
+        return list(dict.fromkeys(id.lower() for id in body.ids)), [], None
     page = engine.dead_lines(
         kind=body.kind, reason=body.reason_code, error=body.error, after=place("dead_letters", body.cursor),
         limit=body.limit, namespace=namespace,

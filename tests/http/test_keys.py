@@ -43,6 +43,14 @@ def test_the_key_in_the_body_is_the_same_as_that_in_the_header(shop: TestClient,
     assert refusal(sent(shop, "/jobs", body, Idempotency_Key="other")) == (400, "invalid_input")
 
 
+def test_a_key_that_the_body_leaves_open_is_the_headers(shop: TestClient, queue: str) -> None:
+    body = {"kind": "mail", "queue": queue, "idempotency_key": None}
+    first = post(shop, "/jobs", body, 201, Idempotency_Key=queue)
+    assert post(shop, "/jobs", body, 200, Idempotency_Key=queue)["id"] == first["id"]
+    claimed = {"worker": "w", "queue": queue, "request_key": None}
+    assert post(shop, "/tasks/claim", claimed, Idempotency_Key=queue)["tasks"][0]["id"] == first["id"]
+
+
 def test_any_other_post_is_carried_out_once(shop: TestClient, queue: str) -> None:
     jobs = {"jobs": [{"kind": "mail", "queue": queue}]}
     first = sent(shop, "/jobs/batch", jobs, Idempotency_Key=queue)

@@ -189,6 +189,26 @@ def kill_flows(cases: tuple[str, ...], store: str) -> None:
         on_each(store, attempt)
 
 
+@soak.command()
+@click.option("--cases", type=click.IntRange(1), default=5_000, show_default=True, help="Requests, about so many.")
+@click.option("--seed", type=int, default=1, show_default=True, help="What the requests are drawn from.")
+@click.option("--store", type=click.Choice(STORES), default="sqlite", show_default=True, help="The database to try.")
+def schemathesis(cases: int, seed: int, store: str) -> None:
+    """Send the API requests made from its own description: no answer may break, or be other than described."""
+    from onetray.http.app import build
+    from onetray.verify import verify
+    from tests.support.engines import open_migrated
+    from tests.support.fuzz import furnish, run_campaign
+
+    def attempt(url: str) -> list[str]:
+        with open_migrated(url) as engine:
+            done = run_campaign(build(engine), furnish(engine), cases=cases, luck=seed)
+            click.echo(str(done))
+            return [*done.faults, *map(str, verify(engine.store).violations)]
+
+    on_each(store, attempt)
+
+
 @soak.command(name="property")
 @click.argument("pytest_args", nargs=-1)
 def property_(pytest_args: tuple[str, ...]) -> None:

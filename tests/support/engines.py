@@ -27,6 +27,13 @@ def engine_on(
         engine.close()
 
 
+def open_migrated(url: str) -> Engine:
+    """An engine on a database that is brought up to date first."""
+    store = open_store(url)
+    store.migrate()
+    return Engine(store, seed=1)
+
+
 def must_verify(engine: Engine) -> None:
     """Fail with the offending rows when a rule is broken."""
     if find_spec("onetray.verify") is not None:
@@ -36,4 +43,4 @@ def must_verify(engine: Engine) -> None:
         assert not found.violations, found.violations
 
 
-__all__ = ["VirtualClock", "engine_on", "must_verify"]
+__all__ = ["VirtualClock", "engine_on", "must_verify", "open_migrated"]

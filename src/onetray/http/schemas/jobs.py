@@ -119,7 +119,7 @@ class TaskBody(Work, Keyed):
     )
 
     def command(self, **said: Any) -> Command:
-        return Submit(**self.work, **said)
+        return Submit(**{**self.work, **said})
 
 
 class FlowBody(Keyed):
@@ -137,7 +137,7 @@ class FlowBody(Keyed):
     context: Any = None
 
     def command(self, **said: Any) -> Command:
-        return SubmitFlow(**{**self.given, "stages": [stage.spec() for stage in self.stages]}, **said)
+        return SubmitFlow(**{**self.given, "stages": [stage.spec() for stage in self.stages], **said})
 
 
 def _which(value: Any) -> str:

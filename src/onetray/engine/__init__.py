@@ -28,6 +28,7 @@ from onetray.engine.requests import RequestVerbs
 from onetray.engine.retention import Retention, prune
 from onetray.engine.rides import Ride, Rides
 from onetray.engine.scope import Scope
+from onetray.engine.tokens import TokenVerbs
 from onetray.errors import InvalidInput, NotFound, OnetrayError, TooLarge, Unavailable, UnknownVerb, shown
 from onetray.explain import explain, position
 from onetray.feed import Feed, event_of
@@ -45,7 +46,7 @@ _MORE = tuple(field.name for field in dataclass_fields(More))
 _VERBS = {**c.VERBS, **FLOW_VERBS}
 
 
-class Engine(FlowVerbs, BesideVerbs, RequestVerbs, Listings):
+class Engine(FlowVerbs, BesideVerbs, RequestVerbs, TokenVerbs, Listings):
     """One database, one set of verbs. Safe to use from any thread."""
 
     def __init__(

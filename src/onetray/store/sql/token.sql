@@ -1,0 +1,25 @@
+-- Who may call a server, and for what.
+
+-- name: add_token
+INSERT INTO onetray.token (id, hash, name, namespace, scopes, created_at, expires_at)
+VALUES (:id, :hash, :name, :namespace, :scopes, :created_at, :expires_at)
+
+-- word: select_token
+SELECT id, name, namespace, scopes, created_at, expires_at, revoked_at, used_at, hash, {clock} FROM onetray.token
+
+-- name: tokens
+{select_token} WHERE CAST(:of_namespace AS text) IS NULL OR namespace = :of_namespace
+ORDER BY created_at DESC, id LIMIT :limit
+
+-- name: token_by_id
+{select_token} WHERE id = :id
+
+-- name: any_token
+SELECT 1 FROM onetray.token LIMIT 1
+
+-- name: revoke_token
+-- The first time counts.
+UPDATE onetray.token SET revoked_at = :at WHERE id = :id AND revoked_at IS NULL
+
+-- name: use_token
+UPDATE onetray.token SET used_at = :at WHERE id = :id AND (used_at IS NULL OR used_at <= :before)

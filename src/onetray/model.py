@@ -15,6 +15,7 @@ from onetray.clock import SECOND
 from onetray.errors import InvalidInput, OnetrayError, shown
 from onetray.lifecycle import TASK
 from onetray.machine import USER
+from onetray.redaction import MOST_PATHS, why_not_a_path
 
 REASON_CODES = (
     "parse_error",
@@ -61,9 +62,11 @@ class Policy:
     """So many failed attempts of the kind, within the window, open its breaker; None: they are not counted."""
     breaker_window_s: float = 60.0
     breaker_open_s: float = 30.0
+    redact: tuple[str, ...] = ()
+    """What of payload, input and result nobody is shown but the handler: paths by dots, `*` for every item."""
 
     def __post_init__(self) -> None:
-        for name in ("retry_on", "no_retry_on"):
+        for name in ("retry_on", "no_retry_on", "redact"):
             if isinstance(getattr(self, name), list):
                 object.__setattr__(self, name, tuple(getattr(self, name)))
         if self.heartbeat_s is None and _is_number(self.lease_s) and self.lease_s <= _TEN_YEARS_S:
@@ -134,6 +137,12 @@ def _check_policy(p: Policy) -> None:
         names = getattr(p, name)
         if not isinstance(names, tuple) or not all(_is_class_name(n) for n in names):
             refuse(name, "a list of class names")
+    paths: object = p.redact
+    if not isinstance(paths, tuple) or len(paths) > MOST_PATHS:
+        refuse("redact", f"a list of at most {MOST_PATHS} paths")
+    for path in p.redact:
+        if why := why_not_a_path(path):
+            refuse("redact", f"a list of paths, each {why}")
 
 
 class Row(NamedTuple):

@@ -63,7 +63,10 @@ def list_(
     with opened(database) as engine:
         wanted: dict[str, Any] = {"kind": kind, "reason": reason, "error": error, "redriven": redriven}
         now = engine.store.now()
-        found = (engine.dead_lines if each else engine.dead_groups)(**wanted, limit=limit, namespace=namespace)
+        found: list[Any] = (engine.dead_lines if each else engine.dead_groups)(
+            **wanted, limit=limit, namespace=namespace
+        )
+        found = engine.veiled(found)
     if as_json:
         print_json(found)
     elif each:
@@ -104,7 +107,7 @@ def show(id: str, database: str, namespace: str, as_json: bool) -> None:
         if not letters:
             state = engine.task(found.id, namespace=namespace).state
             raise Absent(f"the task {found.id} is {state}: it has no dead letter")
-        letter, task = letters[0], engine.task(found.id, namespace=namespace)
+        letter, task = engine.veiled(letters[0]), engine.veiled(engine.task(found.id, namespace=namespace))
     if as_json:
         print_json({**plain(letter), "kind": task.kind, "payload": task.payload})
         return
@@ -151,7 +154,7 @@ def redrive(
             found = engine.locate(id, among=("task",), namespace=namespace)
             told(engine.redrive(found.id, namespace=namespace, **who()), as_json, new=True)
             return
-        groups = engine.dead_groups(**wanted, limit=1_000, namespace=namespace)
+        groups = engine.veiled(engine.dead_groups(**wanted, limit=1_000, namespace=namespace))
         if groups and not yes and not as_json:
             _print_groups(groups, engine.store.now())
         total = sum(g.count for g in groups)

@@ -65,18 +65,20 @@ class _Task:
         """What it has said since, and the cursor to go on from."""
         found: list[LogLine] = []
         while page := self._engine.logs(self._id, after=after, limit=PAGE, **self._of):
-            found, after = found + page, page[-1].cursor
+            found, after = found + self._engine.veiled(page, self._id), page[-1].cursor
         return after, [f"  {line.level:<8}{line.line}{_beside(line.data)}" for line in found]
 
     def progress(self) -> tuple[float, float | None, str]:
         said = self._engine.progress_of(self._id, **self._of)
-        return (0, None, "") if said is None else (said.done, said.total, said.message or "")
+        if said is None:
+            return 0, None, ""
+        return said.done, said.total, self._engine.veiled(said, self._id).message or ""
 
     def told(self, value: Any) -> str:
         return _json(value)
 
     def outcome(self) -> tuple[Any, Any]:
-        task = self._engine.task(self._id, **self._of)
+        task = self._engine.veiled(self._engine.task(self._id, **self._of))
         return task.result, task.error
 
 
@@ -104,8 +106,9 @@ class _Flow(_Task):
         return "\n".join(["what its stages gave", *lines])
 
     def outcome(self) -> tuple[Any, Any]:
-        stages = self._engine.stages(self._id, **self._of)
-        return {stage.name: stage.result for stage in stages}, self._engine.flow(self._id, **self._of).error
+        stages = self._engine.veiled(self._engine.stages(self._id, **self._of))
+        flow = self._engine.veiled(self._engine.flow(self._id, **self._of))
+        return {stage.name: stage.result for stage in stages}, flow.error
 
 
 def _beside(data: Any) -> str:

@@ -29,6 +29,7 @@ from onetray.engine.retention import Retention, prune
 from onetray.engine.rides import Ride, Rides
 from onetray.engine.scope import Scope
 from onetray.engine.tokens import TokenVerbs
+from onetray.engine.veil import Veils
 from onetray.errors import InvalidInput, NotFound, OnetrayError, TooLarge, Unavailable, UnknownVerb, shown
 from onetray.explain import explain, position
 from onetray.feed import Feed, event_of
@@ -46,7 +47,7 @@ _MORE = tuple(field.name for field in dataclass_fields(More))
 _VERBS = {**c.VERBS, **FLOW_VERBS}
 
 
-class Engine(FlowVerbs, BesideVerbs, RequestVerbs, TokenVerbs, Listings):
+class Engine(FlowVerbs, BesideVerbs, RequestVerbs, TokenVerbs, Veils, Listings):
     """One database, one set of verbs. Safe to use from any thread."""
 
     def __init__(

@@ -39,7 +39,7 @@ def events(id: str, follow: bool, database: str, namespace: str, as_json: bool) 
         read = engine.events if found.entity == "task" else engine.flow_events
         _print_all(
             engine,
-            lambda after: read(found.id, namespace=namespace, after=after, limit=PAGE),
+            lambda after: engine.veiled(read(found.id, namespace=namespace, after=after, limit=PAGE)),
             lambda e: e.id,
             print_json_line if as_json else _event_line,
             lambda: not follow or _ended(engine, found, namespace),
@@ -58,7 +58,7 @@ def logs(id: str, follow: bool, database: str, namespace: str, as_json: bool) ->
             raise Refused("a flow has no log, its tasks have: see `onetray tasks list`, then give the id of one")
         _print_all(
             engine,
-            lambda after: engine.logs(found.id, namespace=namespace, after=after, limit=PAGE),
+            lambda after: engine.veiled(engine.logs(found.id, namespace=namespace, after=after, limit=PAGE), found.id),
             lambda line: line.cursor,
             print_json_line if as_json else _log_line,
             lambda: not follow or _ended(engine, found, namespace),

@@ -101,11 +101,11 @@ def show(id: str, database: str, namespace: str, as_json: bool) -> None:
     with opened(database) as engine:
         found, now = engine.locate(id, among=JOB, namespace=namespace), engine.store.now()
         if found.entity == "task":
-            task = engine.task(found.id, namespace=namespace)
+            task = engine.veiled(engine.task(found.id, namespace=namespace))
             print_json(task) if as_json else print_facts(task_facts(task, now))
             return
-        flow = engine.flow(found.id, namespace=namespace)
-        progress = engine.progress(found.id, namespace=namespace)
+        flow = engine.veiled(engine.flow(found.id, namespace=namespace))
+        progress = engine.veiled(engine.progress(found.id, namespace=namespace))
     if as_json:
         print_json({"flow": flow, "progress": progress})
         return
@@ -134,21 +134,22 @@ def tree(id: str, most: int, database: str, namespace: str, as_json: bool) -> No
             found = engine.locate(engine.task(found.id, namespace=namespace).job_id, namespace=namespace)
         if found.entity == "task":
             raise click.UsageError(f"{found.id} is a single task and has no tree: see `onetray jobs show`")
-        flow = engine.flow(found.id, namespace=namespace)
-        stages = [(s, _tasks(engine, s, most)) for s in engine.stages(found.id, namespace=namespace)]
+        flow = engine.veiled(engine.flow(found.id, namespace=namespace))
+        stages = engine.veiled(engine.stages(found.id, namespace=namespace))
+        grown = [(s, _tasks(engine, s, most)) for s in stages]
     if as_json:
-        print_json({"flow": flow, "stages": [{"stage": s, "tasks": tasks} for s, tasks in stages]})
+        print_json({"flow": flow, "stages": [{"stage": s, "tasks": tasks} for s, tasks in grown]})
         return
     click.echo(f"{one_line(flow.name)}  {flow.state}  {flow.id}")
-    for i, (stage, tasks) in enumerate(stages):
-        for line in _branch(stage, tasks, last=i == len(stages) - 1):
+    for i, (stage, tasks) in enumerate(grown):
+        for line in _branch(stage, tasks, last=i == len(grown) - 1):
             click.echo(line)
 
 
 def _tasks(engine: Engine, stage: Stage, most: int) -> list[Any]:
     if not most:
         return []
-    return engine.members(stage.flow_id, stage=stage.id, limit=most, namespace=stage.namespace)
+    return engine.veiled(engine.members(stage.flow_id, stage=stage.id, limit=most, namespace=stage.namespace))
 
 
 def _branch(stage: Stage, tasks: list[Any], *, last: bool) -> Iterator[str]:
@@ -169,7 +170,7 @@ def explain(id: str, database: str, namespace: str, as_json: bool) -> None:
     """Say why a job, a stage or a task is not running or has not ended: what, who holds it, when that ends."""
     with opened(database) as engine:
         found, now = engine.locate(id, among=ANY, namespace=namespace), engine.store.now()
-        reasons = engine.explain(found.id, namespace=namespace)
+        reasons = engine.veiled(engine.explain(found.id, namespace=namespace), found.id)
         place = None
         if found.entity == "task" and not reasons:
             place = engine.position(found.id, namespace=namespace)

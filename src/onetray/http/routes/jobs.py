@@ -118,10 +118,10 @@ async def get_job(request: Request, id: Id, who: Principal = Reader) -> Json:
 def job_of(engine: Engine, id: str, namespace: str) -> Task | Flow:
     """The task or the flow of this id."""
     try:
-        return engine.task(id, namespace=namespace)
+        return engine.veiled(engine.task(id, namespace=namespace))
     except NotFound:
         pass
     try:
-        return engine.flow(id, namespace=namespace)
+        return engine.veiled(engine.flow(id, namespace=namespace))
     except NotFound:
         raise NotFound(f"there is no job {id}", job=id) from None

@@ -1,0 +1,156 @@
+"""What others are shown of jobs whose kinds redact: nothing of the secrets, wherever they have got to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from onetray.engine import Engine, veil
+from onetray.flowmodel import Approval, StageSpec, TaskSpec
+from onetray.http.wire import plain
+from onetray.model import Policy
+from tests.support.tasks import take
+
+SECRET, CARD, PIN = "hunter2-ünd-mehr", "4111 1111", 987659876598765
+REDACT = Policy(max_attempts=1, redact=("password", "card.number", "pins.*"))
+PAYLOAD = {"user": "ann", "password": SECRET, "card": {"number": CARD, "bank": "b"}, "pins": [PIN, 12]}
+SAID = f"login of ann with {SECRET}, {CARD}, {PIN} and {PAYLOAD!r} {orjson.dumps(PAYLOAD).decode()}"
+
+
+def hides(shown: Any) -> bool:
+    """Whether nothing of the secrets is in what would be sent."""
+    text = orjson.dumps(plain(shown)).decode()
+    return not any(secret in text for secret in (SECRET, CARD, str(PIN), "hunter2", "\\u00fcnd"))
+
+
+def one_that_said_all(engine: Engine) -> str:
+    """A task that has put its secrets everywhere, and failed."""
+    engine.configure("login", REDACT)
+    id_ = engine.submit("login", PAYLOAD, labels={"who": SECRET}).id
+    job = take(engine, kinds=("login",))
+    assert job.payload == PAYLOAD, "who does the work gets the real values"
+    engine.log(job, ("info", SAID, {"payload": PAYLOAD, SECRET: PIN}))
+    engine.say_progress(job, 1, 2, f"with {SECRET}")
+    engine.fail(job, SAID, error_class="LoginError")
+    return str(id_)
+
+
+def test_a_task_is_shown_without_its_secrets(engine: Engine) -> None:
+    id_ = one_that_said_all(engine)
+    real, shown = engine.task(id_), engine.veiled(engine.task(id_))
+    assert real.payload == PAYLOAD, "the program that embeds the engine sees what is there"
+    assert shown.payload == {
+        "user": "ann", "password": "***", "card": {"number": "***", "bank": "b"}, "pins": ["***", "***"],
+    }  # fmt: skip
+    assert "login of ann with ***" in str(shown.error)
+    assert hides(shown)
+    assert not hides(real)
+
+
+def test_so_are_its_events_its_log_its_progress_and_its_dead_letter(engine: Engine) -> None:
+    id_ = one_that_said_all(engine)
+    for real, of in (
+        (engine.events(id_), None),
+        (engine.feed.read(0).events, None),
+        (engine.logs(id_), id_),
+        ([engine.progress_of(id_)], id_),
+        (engine.dead_letters(id_), None),
+        (engine.dead_lines(), None),
+        (engine.dead_groups(), None),
+        (engine.explain(id_), id_),
+    ):
+        assert hides(engine.veiled(real, of)), real
+    assert not hides(engine.logs(id_))
+    assert hides(engine.veiled_json(SAID, id_))
+    assert engine.veiled(engine.dead_letters(id_))[0].payload_hash == "***"
+    assert [g.message for g in engine.veiled(engine.dead_groups())] == ["***"]
+
+
+def test_a_success_is_shown_without_what_it_was_given_or_gave(engine: Engine) -> None:
+    engine.configure("login", REDACT)
+    id_ = engine.submit("login", PAYLOAD).id
+    engine.succeed(
+        take(engine, kinds=("login",)), {"password": "another-one", "echo": [SAID], "n": PIN, "k": {CARD: 1}}
+    )
+    shown = engine.veiled(engine.task(str(id_)))
+    assert hides(shown)
+    assert (shown.result["password"], shown.result["n"], shown.result["k"]) == ("***", "***", {"***": 1})
+    assert "another-one" not in str(shown)
+
+
+def test_what_somebody_answered_is_redacted_too(engine: Engine) -> None:
+    engine.configure("login", REDACT)
+    id_ = str(engine.submit("login", {"user": "ann"}).id)
+    engine.pause(take(engine, kinds=("login",)), owner="ann", reason="needs the password")
+    engine.resume(id_, input={"password": SECRET, "note": f"is {SECRET}"})
+    assert engine.veiled(engine.task(id_)).input == {"password": "***", "note": "is ***"}
+
+
+def test_a_flow_hides_the_secrets_of_all_its_tasks_in_all_its_parts(engine: Engine) -> None:
+    flow = engine.submit_flow(
+        "shop",
+        [
+            StageSpec("in", [TaskSpec("login", PAYLOAD, policy=REDACT)], data={"note": SAID}),
+            StageSpec("out", [TaskSpec("mail", {"text": SAID})], approval=Approval(owner="ann", reason=SAID)),
+        ],
+        data={"said": SAID},
+        roll_up="mixed",
+    ).id
+    engine.succeed(take(engine, kinds=("login",)), SAID, errors=[SAID], metrics={"said": SAID}, context={"said": SAID})
+    stage = engine.stages(flow)[1].id
+    engine.approve_stage(stage, note=SAID)
+    mail = take(engine, kinds=("mail",))
+    engine.log(mail, SAID)
+    engine.fail(mail, SAID, retryable=False)
+    shown = [
+        engine.veiled(engine.flow(flow)), engine.veiled(engine.progress(flow)), engine.veiled(engine.stages(flow)),
+        engine.veiled(engine.flow_events(flow)), engine.veiled(engine.members(flow)),
+        engine.veiled(engine.task(mail.id)), engine.veiled(engine.logs(mail.id), mail.id),
+        engine.veiled(engine.explain(stage), stage), engine.veiled(engine.jobs().jobs),
+    ]  # fmt: skip
+    for value in shown:
+        assert hides(value), value
+    assert not hides(engine.stages(flow))
+
+
+def test_a_task_that_came_before_its_kind_said_so_is_redacted_by_the_kind(engine: Engine) -> None:
+    id_ = str(engine.submit("login", PAYLOAD).id)
+    assert not hides(engine.veiled(engine.task(id_)))
+    engine.configure("login", REDACT)
+    assert hides(engine.veiled(engine.task(id_)))
+    engine.configure("login", Policy())
+    late = str(engine.submit("login", PAYLOAD, policy=REDACT).id)
+    assert hides(engine.veiled(engine.task(late)))
+
+
+def test_of_a_job_with_too_many_secrets_nothing_is_shown_that_could_hold_one(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(veil, "MOST_TASKS", 2)
+    one = str(engine.submit("login", {"password": SECRET, "open": "seen"}, policy=REDACT).id)
+    tasks = [TaskSpec("login", {"password": f"{SECRET}{i}"}, policy=REDACT) for i in range(3)]
+    flow = engine.submit_flow("many", [StageSpec("all", tasks, data={"open": "seen"})], data={"a": 1}).id
+    shown_one, shown_flow = engine.veiled(engine.task(one)), engine.veiled(engine.flow(flow))
+    assert shown_one.payload == {"password": "***", "open": "seen"}
+    assert shown_flow.data == "***"
+    assert engine.veiled(engine.stages(flow))[0].data == "***"
+    both = engine.veiled(engine.feed.read(0).events)
+    assert hides(both)
+
+
+def test_where_nothing_is_redacted_nothing_is_changed(engine: Engine) -> None:
+    id_ = str(engine.submit("login", PAYLOAD).id)
+    task = engine.task(id_)
+    assert engine.veiled(task) is task
+    assert engine.veiled_json(SAID, id_) == SAID
+
+
+def test_a_value_that_nobody_has_thought_of_is_not_shown(engine: Engine) -> None:
+    with pytest.raises(TypeError, match="may hold a secret"):
+        engine.veiled(object())
+    engine.configure("login", REDACT)
+    line = engine.logs(one_that_said_all(engine))[0]
+    with pytest.raises(TypeError, match="of="):
+        engine.veiled(line)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from onetray.engine import Engine
     from onetray.errors import (
         AnswerNotKept,
+        BodyTooLarge,
         Conflict,
         DependencyCycle,
         Forbidden,
@@ -39,19 +40,27 @@ if TYPE_CHECKING:
         MissingExtra,
         NameTaken,
         NotFound,
+        NotJson,
+        NotLocal,
         NotYet,
         OnetrayError,
         OutcomeUnknown,
         PermanentError,
+        SlowBody,
         StoreError,
         TaskCancelled,
         TaskError,
+        TooDeep,
         TooLarge,
+        TooManyRequests,
+        TooManyStreams,
         TransientError,
         Unauthorized,
         Unavailable,
         UnknownVerb,
         ValidationError,
+        WrongHost,
+        WrongOrigin,
     )
     from onetray.fleet import Breaker, WorkerBeat, WorkerInfo
     from onetray.flowmodel import Approval, Context, Counts, Flow, More, Placed, Progress, Stage, StageSpec, TaskSpec
@@ -68,10 +77,11 @@ _HOME = {
     "onetray.config": "EngineConfig Limits",
     "onetray.context": "TaskContext ctx",
     "onetray.engine": "Engine",
-    "onetray.errors": "AnswerNotKept Conflict DependencyCycle Forbidden GuardFailed IllegalTransition InProgress "
-    "InvalidInput JobFailed KeyReused LeaseConflictError LeaseLost MigrationNeeded MissingExtra NameTaken NotFound "
-    "NotYet OnetrayError OutcomeUnknown PermanentError StoreError TaskCancelled TaskError TooLarge TransientError "
-    "Unauthorized Unavailable UnknownVerb ValidationError",
+    "onetray.errors": "AnswerNotKept BodyTooLarge Conflict DependencyCycle Forbidden GuardFailed IllegalTransition "
+    "InProgress InvalidInput JobFailed KeyReused LeaseConflictError LeaseLost MigrationNeeded MissingExtra NameTaken "
+    "NotFound NotJson NotLocal NotYet OnetrayError OutcomeUnknown PermanentError SlowBody StoreError TaskCancelled "
+    "TaskError TooDeep TooLarge TooManyRequests TooManyStreams TransientError Unauthorized Unavailable UnknownVerb "
+    "ValidationError WrongHost WrongOrigin",
     "onetray.fleet": "Breaker WorkerBeat WorkerInfo",
     "onetray.flowmodel": "Approval Context Counts Flow More Placed Progress Stage StageSpec TaskSpec",
     "onetray.model": "Assignment DeadLetter Event LogLine Policy Receipt Task TaskProgress Verdict",
@@ -84,6 +94,7 @@ __all__ = [
     "Approval",
     "Assignment",
     "AsyncJob",
+    "BodyTooLarge",
     "Breaker",
     "Conflict",
     "Context",
@@ -111,6 +122,8 @@ __all__ = [
     "More",
     "NameTaken",
     "NotFound",
+    "NotJson",
+    "NotLocal",
     "NotYet",
     "Onetray",
     "OnetrayError",
@@ -120,6 +133,7 @@ __all__ = [
     "Policy",
     "Progress",
     "Receipt",
+    "SlowBody",
     "Stage",
     "StageSpec",
     "StoreError",
@@ -130,7 +144,10 @@ __all__ = [
     "TaskError",
     "TaskProgress",
     "TaskSpec",
+    "TooDeep",
     "TooLarge",
+    "TooManyRequests",
+    "TooManyStreams",
     "TransientError",
     "Unauthorized",
     "Unavailable",
@@ -141,6 +158,8 @@ __all__ = [
     "Worker",
     "WorkerBeat",
     "WorkerInfo",
+    "WrongHost",
+    "WrongOrigin",
     "__version__",
     "ctx",
 ]

@@ -3,9 +3,18 @@
     OnetrayError
     ├── InvalidInput          a field is wrong: nothing was written
     │   ├── TooLarge          a field or a batch is past its limit
+    │   │   └── BodyTooLarge  the body of a request is past its limit
+    │   ├── TooDeep           JSON inside JSON inside JSON
+    │   ├── NotJson           the body of a request is something else
+    │   ├── SlowBody          the body of a request did not come in time
     │   └── UnknownVerb       there is no such command
     ├── Unauthorized          no token, or one that is not known
     ├── Forbidden             the token does not allow this
+    │   ├── NotLocal          a server without tokens answers its own machine alone
+    │   ├── WrongHost         the request names a host that the server is not
+    │   └── WrongOrigin       the page of a browser that the server does not know
+    ├── TooManyRequests       more in a second than the token may
+    │   └── TooManyStreams    more open streams than there is room for
     ├── NotFound              no such task in this namespace
     ├── Conflict              the command was understood and refused
     │   ├── IllegalTransition the lifecycle has no such move from here
@@ -81,6 +90,30 @@ class TooLarge(InvalidInput):
     code, status = "too_large", 413
 
 
+class BodyTooLarge(TooLarge):
+    """The body of the request is past its limit. Send it in parts, or raise `body_bytes`."""
+
+    code = "body_too_large"
+
+
+class TooDeep(InvalidInput):
+    """The JSON is nested too deeply. Make it flatter."""
+
+    code = "too_deep"
+
+
+class NotJson(InvalidInput):
+    """The body is not JSON. Send `Content-Type: application/json`."""
+
+    code, status = "not_json", 415
+
+
+class SlowBody(InvalidInput):
+    """The body did not come in time. Send it at once, or in parts."""
+
+    code, status = "slow_body", 408
+
+
 class UnknownVerb(InvalidInput):
     """There is no such command."""
 
@@ -97,6 +130,36 @@ class Forbidden(OnetrayError):
     """The token does not allow this."""
 
     code, status = "forbidden", 403
+
+
+class NotLocal(Forbidden):
+    """A server without tokens answers callers of its own machine alone. Create a token: `onetray token create`."""
+
+    code = "not_local"
+
+
+class WrongHost(Forbidden):
+    """The request names a host that this server is not."""
+
+    code = "wrong_host"
+
+
+class WrongOrigin(Forbidden):
+    """The request comes from a browser's page that this server does not know."""
+
+    code = "wrong_origin"
+
+
+class TooManyRequests(OnetrayError):
+    """Too many requests in too short a time. Wait for as long as `Retry-After` says."""
+
+    code, status = "too_many_requests", 429
+
+
+class TooManyStreams(TooManyRequests):
+    """There is no room for another stream. Close one, or come back later."""
+
+    code = "too_many_streams"
 
 
 class NotFound(OnetrayError):

@@ -13,9 +13,8 @@ from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
 from onetray.errors import Forbidden
-
-READ, SUBMIT, WORK, OPERATE, ADMIN = "read", "submit", "work", "operate", "admin"
-SCOPES = (READ, SUBMIT, WORK, OPERATE, ADMIN)
+from onetray.tokens import ADMIN, OPERATE, READ, SUBMIT, WORK
+from onetray.tokens import SCOPES as SCOPES
 
 EXEMPT = frozenset({("GET", "/"), ("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/api/v1/version")})
 """What anybody may ask who reaches the server: exact paths, nothing below them."""

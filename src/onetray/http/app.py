@@ -2,8 +2,8 @@
 
 Owns how the parts stand together:
 
-    request ─▶ gate (who) ─▶ router ─▶ allow (scope) ─▶ route ─▶ engine, in a thread
-                                                          └─▶ problems: every error, as RFC 9457
+    request ─▶ gate (who) ─▶ limits ─▶ router ─▶ allow (scope) ─▶ route ─▶ engine, in a thread
+                                                                    └─▶ problems: every error, as RFC 9457
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from onetray.http import problems
 from onetray.http.access import must_be_guarded
 from onetray.http.desk import Desk, HttpConfig
 from onetray.http.gate import Gate
+from onetray.http.limits import Limited
 from onetray.http.routes import controls, described, fleet, jobs, letters, looks, meta, stages, work
 from onetray.http.wire import Json
 
@@ -36,12 +37,14 @@ def build(engine: Engine, config: HttpConfig | None = None) -> FastAPI:
     """The app of a server. The engine stays the caller's: it is not closed here."""
     app = FastAPI(
         title="onetray", version=__version__, docs_url=None, redoc_url=None, openapi_url=None,
-        default_response_class=Json, generate_unique_id_function=lambda route: route.name,
+        default_response_class=Json, generate_unique_id_function=lambda route: route.name, redirect_slashes=False,
     )  # fmt: skip
-    app.state.desk = Desk(engine, config or HttpConfig())
+    app.state.desk = desk = Desk(engine, config or HttpConfig())
     for router in ROUTERS:
         must_be_guarded(router.routes)
         app.include_router(router)
     problems.install(app)
-    app.add_middleware(Gate)
+    # The last one added is the first one met.
+    app.add_middleware(Limited, desk=desk)
+    app.add_middleware(Gate, desk=desk)
     return app

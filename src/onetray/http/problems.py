@@ -1,30 +1,35 @@
 """Every error of the API as a problem of RFC 9457: our code, the facts, the next step.
 
-Owns what clients are told. What they are not told (stack traces, paths) is logged under a reference that they get.
+Owns what clients are told. What they are not told (stack traces, paths, what a database says of itself) is logged
+under a reference that they get.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.types import Scope
 from uuid_utils import uuid4
 
-from onetray.errors import IllegalTransition, OnetrayError
+from onetray.errors import IllegalTransition, OnetrayError, Unauthorized, Unavailable
 from onetray.http.wire import Json
 
 logger = logging.getLogger("onetray.http")
 
 TYPE = "https://onetray.dev/problems/"
 MEDIA_TYPE = "application/problem+json"
+_BAD = ', error="invalid_token"'
 TITLES = {
     400: "The request is wrong", 401: "Who are you?", 403: "Not allowed", 404: "Not found", 405: "No such method",
     408: "Not yet", 409: "Refused as things stand", 413: "Too large", 415: "JSON only", 429: "Too many requests",
     500: "Something broke here", 503: "The database is away",
 }  # fmt: skip
+_NO_FACTS = frozenset({"type", "title", "status", "code", "detail", "given"})
 
 
 def problem(status: int, code: str, detail: str, **facts: Any) -> dict[str, Any]:
@@ -34,9 +39,11 @@ def problem(status: int, code: str, detail: str, **facts: Any) -> dict[str, Any]
 
 def of_error(error: OnetrayError) -> dict[str, Any]:
     """The problem that an error of ours is."""
-    if error.status >= 500 and error.status != 503:
+    if isinstance(error, Unavailable):
+        return _away(error)
+    if error.status >= 500:
         return _broken(error)
-    facts = {k: v for k, v in error.facts.items() if k not in ("type", "title", "status", "code", "detail")}
+    facts = {k: v for k, v in error.facts.items() if k not in _NO_FACTS}
     if isinstance(error, IllegalTransition) and "allowed" in facts:
         facts["actions"] = facts.pop("allowed")
     return problem(error.status, error.code, str(error), **facts)
@@ -46,12 +53,27 @@ def answer(body: dict[str, Any], headers: dict[str, str] | None = None) -> Json:
     return Json(body, status_code=body["status"], media_type=MEDIA_TYPE, headers=headers)
 
 
+def headers_of(error: OnetrayError) -> dict[str, str]:
+    """What an error says to programs that know no more of it than its status."""
+    if isinstance(error, Unauthorized):
+        return {"www-authenticate": f'Bearer realm="onetray"{_BAD if error.facts.get("given") else ""}'}
+    wait_s = error.facts.get("retry_after_s", 1.0 if isinstance(error, Unavailable) else None)
+    return {} if wait_s is None else {"retry-after": str(max(1, math.ceil(wait_s)))}
+
+
+def told(error: Exception, scope: Scope, headers: dict[str, str] | None = None) -> Json:
+    """The answer to a request that is refused before any route: by the gate, by a limit."""
+    if not isinstance(error, OnetrayError):
+        return answer(_broken(error), headers)
+    return answer(of_error(error), {**headers_of(error), **(headers or {})})
+
+
 def install(app: FastAPI) -> None:
     """Have every error of the app answered as a problem."""
 
     @app.exception_handler(OnetrayError)
     async def ours(_: Request, error: OnetrayError) -> Json:
-        return answer(of_error(error))
+        return answer(of_error(error), headers_of(error))
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> Json:
@@ -67,6 +89,14 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(Exception)
     async def broken(_: Request, error: Exception) -> Json:
         return answer(_broken(error))
+
+
+def _away(error: Unavailable) -> dict[str, Any]:
+    """A driver's words name hosts, files and users: they are for the log."""
+    reference = str(uuid4())
+    logger.warning("the database is away, reference %s: %s", reference, error)
+    said = (type(error).__doc__ or "").strip().splitlines()[0]
+    return problem(error.status, error.code, f"{said} The log knows it as {reference}.", reference=reference)
 
 
 def _broken(error: Exception) -> dict[str, Any]:

@@ -1,0 +1,169 @@
+"""What one request may be, and how much of it at once: bytes, depth, time, rate, open streams.
+
+Owns the limits that stand before a route. What a payload or a batch may be is the engine's to say. The body is read
+here, whole and checked, before a route is asked: so no route can forget it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from onetray.errors import BodyTooLarge, NotJson, OnetrayError, SlowBody, TooDeep, TooManyRequests, TooManyStreams
+from onetray.http import problems
+from onetray.http.access import Principal
+from onetray.http.rates import Rates
+
+if TYPE_CHECKING:
+    from onetray.http.desk import Desk, HttpConfig
+
+_BODILESS = frozenset({"GET", "HEAD", "OPTIONS"})
+# Up to its end, or to the end of all if it has none: each quote is looked at once, whatever is sent.
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
+_OPENED = bytes.maketrans(b"{}", b"[]")
+_NO_BRACKET = bytes(set(range(256)) - set(b"[]{}"))
+
+
+class Limited:
+    """Stands behind the gate: strangers are not read."""
+
+    def __init__(self, app: ASGIApp, desk: Desk) -> None:
+        self._app, self._config = app, desk.config
+        self._rates = Rates(desk.config.requests_per_s)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            self._must_have_room(scope["onetray.principal"])
+            body = await body_of(scope, receive, self._config)
+        except OnetrayError as error:
+            # What was not read is still on its way: the connection is of no use to a next request.
+            await problems.told(error, scope, {"connection": "close"})(scope, receive, send)
+            return
+        await self._app(scope, receive if body is None else again(body, receive), send)
+
+    def _must_have_room(self, who: Principal) -> None:
+        wait_s = self._rates.take(who.token or who.name)
+        if wait_s:
+            most = f"{self._config.requests_per_s:g}"
+            raise TooManyRequests(f"more than {most} requests a second: come back later", retry_after_s=wait_s)
+
+
+async def body_of(scope: Scope, receive: Receive, config: HttpConfig) -> bytes | None:
+    """The body, checked; None when there is none."""
+    headers = Headers(scope=scope)
+    said = headers.get("content-length", "")
+    if scope["method"] in _BODILESS and said in ("", "0") and "transfer-encoding" not in headers:
+        return None
+    if said.isdecimal() and len(said) < 20 and int(said) > config.body_bytes:
+        raise _too_large(config)
+    try:
+        async with asyncio.timeout(config.body_s):
+            body = await _whole(receive, config)
+    except TimeoutError:
+        raise SlowBody(f"the body did not come within {config.body_s:g} s: send it at once") from None
+    if body:
+        _must_be_json(headers)
+        if is_deeper(body, config.json_depth):
+            raise TooDeep(f"the JSON is nested more than {config.json_depth} deep: make it flatter")
+    return body
+
+
+async def _whole(receive: Receive, config: HttpConfig) -> bytes:
+    """What really comes, whatever Content-Length says."""
+    parts, size = [], 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise SlowBody("the caller left before the body was whole")
+        part = message.get("body", b"")
+        size += len(part)
+        if size > config.body_bytes:
+            raise _too_large(config)
+        parts.append(part)
+        if not message.get("more_body"):
+            return b"".join(parts)
+
+
+def _too_large(config: HttpConfig) -> BodyTooLarge:
+    return BodyTooLarge(
+        f"a body has at most {config.body_bytes:,} bytes: send it in parts, or raise body_bytes",
+        limit=config.body_bytes,
+    )
+
+
+def _must_be_json(headers: Headers) -> None:
+    kind, _, rest = headers.get("content-type", "").lower().partition(";")
+    charset = rest.partition("charset=")[2].strip().strip('"')
+    if kind.strip() != "application/json" or charset not in ("", "utf-8"):
+        raise NotJson("the body must be JSON: send `Content-Type: application/json`, in UTF-8")
+    if headers.get("content-encoding", "identity").lower() != "identity":
+        raise NotJson("the body must be JSON as it is: send it without Content-Encoding")
+
+
+def is_deeper(body: bytes, most: int) -> bool:
+    """Whether lists and objects in a text of JSON are nested more than so deep. Nothing is parsed, nothing recurses.
+
+    Of the brackets outside of strings, the innermost pairs are taken away, as often as is allowed. What is left is
+    deeper, or was never closed.
+    """
+    if body.count(b"[") + body.count(b"{") <= most:
+        return False
+    left = _STRING.sub(b"", body).translate(None, _NO_BRACKET).translate(_OPENED)
+    for _ in range(most):
+        inner = left.replace(b"[]", b"")
+        if len(inner) == len(left):
+            break
+        left = inner
+    return left.count(b"[") > (0 if b"[]" in left else most)
+
+
+def again(body: bytes, receive: Receive) -> Receive:
+    """The body for the route, as if it came now."""
+    given = False
+
+    async def received() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return received
+
+
+class Streams:
+    """Places for open streams: so many on this server, so many for each token."""
+
+    def __init__(self, most: int, most_each: int) -> None:
+        self._most, self._most_each = most, most_each
+        self._each: Counter[str] = Counter()
+
+    @property
+    def open(self) -> int:
+        return self._each.total()
+
+    @asynccontextmanager
+    async def place(self, who: Principal) -> AsyncIterator[None]:
+        """A place for as long as the stream is open. TooManyStreams if there is none: enter before you answer."""
+        caller = who.token or who.name
+        if self.open >= self._most:
+            raise TooManyStreams(f"{self._most} streams are open here: come back later", retry_after_s=5.0)
+        if self._each[caller] >= self._most_each:
+            raise TooManyStreams(f"{self._most_each} streams are open with this token: close one", retry_after_s=5.0)
+        self._each[caller] += 1
+        try:
+            yield
+        finally:
+            self._each[caller] -= 1
+            if not self._each[caller]:
+                del self._each[caller]

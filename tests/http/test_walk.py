@@ -1,0 +1,204 @@
+"""A walk through every route that there is, by those who may not go there.
+
+A route that is added is walked by itself. One that anybody may call has to be written down here, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from onetray.clock import VirtualClock
+from onetray.engine import Engine
+from onetray.flowmodel import Approval, StageSpec, TaskSpec
+from onetray.http import gate
+from onetray.http.access import EXEMPT
+from onetray.http.app import build
+from onetray.model import Assignment, Policy
+from onetray.tokens import ADMIN, SCOPES
+from tests.http.callers import BASE, bearer
+from tests.http.walking import Way, ways, without_key, without_what_is_fresh
+from tests.support.engines import engine_on
+
+OPEN = {("GET", "/"), ("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/api/v1/version")}
+"""What anybody may ask, once more: whoever opens a route has to say so twice."""
+NOBODYS = "00000000-0000-7000-8000-000000000000"
+MARK, SAID = "only-ours", "said-among-us"
+
+
+@dataclass
+class House:
+    """A server with two namespaces: ours, with something of everything in it, and theirs, with nothing."""
+
+    engine: Engine
+    api: TestClient
+    held: Assignment
+    things: list[str]
+    """Ids of ours, and names."""
+
+    def __post_init__(self) -> None:
+        self.ways = ways(self.api.app)  # type: ignore[arg-type]
+        self._tokens = {
+            (ns, s): self.engine.create_token(f"{s}-{ns}", [s], namespace=ns).text
+            for ns in (MARK, "theirs")
+            for s in SCOPES
+        }
+        self.before = self.state()
+
+    @property
+    def guarded(self) -> list[Way]:
+        return [way for way in self.ways if (way.method, way.path) not in OPEN]
+
+    def who(self, scope: str, namespace: str = MARK) -> dict[str, str]:
+        return bearer(self._tokens[namespace, scope])
+
+    def state(self) -> Any:
+        """All that somebody could have changed."""
+        engine, ns = self.engine, {"namespace": MARK}
+        jobs = engine.jobs(**ns).jobs
+        events = engine.feed.read(0, namespace=MARK, limit=10_000).events
+        queues = [(q.name, q.paused_at) for q in engine.queues(**ns)]
+        logs, workers = engine.logs(self.held.id, **ns), engine.workers(**ns)
+        return jobs, events, queues, logs, workers, engine.breakers(**ns), engine.progress_of(self.held.id, **ns)
+
+
+def furnished(engine: Engine) -> House:
+    ns: Any = {"namespace": MARK}
+    engine.configure("mail", Policy(max_attempts=1, lease_s=36_000.0), **ns)
+    dead = engine.submit("mail", {"to": SAID}, queue=MARK, **ns).id
+    [job] = engine.claim(MARK, worker="w1", **ns)
+    engine.fail(job, SAID)
+    task = engine.submit("mail", {"to": SAID}, **ns).id
+    [held] = engine.claim("default", worker="w1", **ns)
+    engine.log(held, SAID)
+    waiting = engine.submit("mail", {"to": SAID}, **ns).id
+    stage = StageSpec("check", [TaskSpec(MARK)], approval=Approval(owner="ann"))
+    flow = engine.submit_flow(MARK, [StageSpec("fetch", [TaskSpec(MARK, queue=MARK)]), stage], **ns).id
+    stages = [s.id for s in engine.stages(flow, **ns)]
+    client = TestClient(build(engine), base_url=BASE, raise_server_exceptions=False, client=("127.0.0.1", 1))
+    return House(engine, client, held, [str(i) for i in (dead, task, waiting, flow, *stages)] + [MARK])
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def house(request: pytest.FixtureRequest) -> Iterator[House]:
+    if request.param == "sqlite":
+        with engine_on("sqlite://:memory:", VirtualClock()) as engine:
+            yield furnished(engine)
+        return
+    with request.getfixturevalue("databases").database() as url, engine_on(url, VirtualClock()) as engine:
+        yield furnished(engine)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _served(house: House) -> Iterator[None]:
+    with house.api:
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _nothing_of_ours_is_changed(house: House) -> Iterator[None]:
+    yield
+    assert house.state() == house.before
+
+
+def refusals(house: House, headers: dict[str, str]) -> dict[str, int]:
+    """What each way answers to somebody."""
+    return {str(w): house.api.request(**w.request(NOBODYS), headers=headers).status_code for w in house.guarded}
+
+
+def test_nothing_is_open_but_what_is_written_here(house: House) -> None:
+    assert EXEMPT == OPEN
+    answered = {(w.method, w.path) for w in house.ways if house.api.request(**w.request(NOBODYS)).status_code != 401}
+    assert answered == OPEN
+
+
+def test_every_other_route_names_its_scope(house: House) -> None:
+    assert [str(way) for way in house.guarded if not way.scopes] == []
+    assert house.guarded
+
+
+def test_those_with_a_token_that_is_no_good_get_nowhere(house: House) -> None:
+    engine, clock = house.engine, house.engine.store.clock
+    assert isinstance(clock, VirtualClock)
+    expired = engine.create_token("late", SCOPES, namespace=MARK, expires_s=1)
+    clock.advance(2)
+    revoked = engine.create_token("gone", SCOPES, namespace=MARK)
+    engine.revoke_token(revoked.token.id)
+    good = engine.create_token("good", SCOPES, namespace=MARK).text
+    broken = [good[:-1], good.upper(), good + "A", good[:19] + "_" + good[20:][::-1], ""]
+    for text in (expired.text, revoked.text, *broken):
+        assert set(refusals(house, bearer(text)).values()) == {401}, text
+
+
+def test_a_path_that_does_not_exist_is_not_told_from_one_that_does(house: House) -> None:
+    there = house.api.get(f"/api/v1/jobs/{house.things[0]}")
+    nowhere = house.api.get("/api/v1/nowhere")
+    assert (there.status_code, there.text) == (nowhere.status_code, nowhere.text) == (401, nowhere.text)
+
+
+@pytest.mark.parametrize("scope", [s for s in SCOPES if s != ADMIN])
+def test_a_token_goes_where_its_scope_allows_and_nowhere_else(house: House, scope: str) -> None:
+    headers = house.who(scope, "theirs")
+    for way in house.guarded:
+        if way.scopes and scope not in way.scopes:
+            answer = house.api.request(**way.request(NOBODYS), headers=headers)
+            assert (answer.status_code, answer.json().get("code", "forbidden")) == (403, "forbidden"), way
+        elif not way.endless or way.parameters:
+            answer = house.api.request(**way.request(NOBODYS), headers=headers)
+            assert answer.status_code not in (401, 403), way
+            assert answer.status_code < 500, (way, answer.text)
+
+
+def test_from_another_namespace_it_is_as_if_nothing_were_there(house: House) -> None:
+    headers = house.who(ADMIN, "theirs")
+    for way in house.guarded:
+        if way.endless and not way.parameters:
+            continue
+        nothing = house.api.request(**way.request(NOBODYS), headers=headers)
+        assert MARK not in nothing.text, way
+        assert SAID not in nothing.text, way
+        for thing in house.things if way.parameters or way.body is not None else []:
+            answer = house.api.request(**way.request(thing), headers=headers)
+            if thing == MARK:
+                nothing = house.api.request(**way.request("only-theirs"), headers=headers)
+            # What the answers to two strange ids have in common is all that may be learned.
+            seen, unseen = (without_what_is_fresh(a.text, thing, NOBODYS, "only-theirs") for a in (answer, nothing))
+            assert (answer.status_code, seen) == (nothing.status_code, unseen), way
+
+
+def test_a_namespace_is_taken_from_nowhere_but_the_token(house: House) -> None:
+    headers = {**house.who(ADMIN, "theirs"), "x-namespace": MARK, "onetray-namespace": MARK}
+    for way in house.guarded:
+        if way.endless:
+            continue
+        asked = way.request(house.things[1], namespace=MARK)
+        asked["url"] += ("&" if "?" in asked["url"] else "?") + f"namespace={MARK}"
+        assert SAID not in house.api.request(**asked, headers=headers).text, way
+
+
+def test_a_worker_reports_nothing_without_the_fence_and_the_name_of_its_claim(house: House) -> None:
+    headers, id_ = house.who("work"), house.held.id
+    reports = [w for w in house.guarded if "work" in w.scopes and w.method == "POST" and "{id}" in w.path]
+    for way in reports:
+        real = {"fence": house.held.fence, "worker": house.held.worker}
+        whole = way.request(id_, **real)["json"]
+        for bad in (
+            {}, without_key(whole, "fence"), without_key(whole, "worker"), {**whole, "fence": real["fence"] + 1},
+            {**whole, "worker": "w2"}, {**whole, "fence": None}, {**whole, "worker": ""},
+        ):  # fmt: skip
+            answer = house.api.request(way.method, way.at(id_), json=bad, headers=headers)
+            assert 400 <= answer.status_code < 500, (way, bad)
+
+
+def test_the_walk_sees_a_route_that_somebody_opens(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = build(house.engine)
+    app.add_api_route("/rogue", lambda: "open", methods=["GET", "POST"])
+    monkeypatch.setattr(gate, "EXEMPT", EXEMPT | {("GET", "/rogue")})
+    rogue = [way for way in ways(app) if way.path == "/rogue"]
+    assert [(w.method, w.scopes) for w in rogue] == [("GET", frozenset()), ("POST", frozenset())]
+    with TestClient(app, base_url=BASE, client=("127.0.0.1", 1)) as api:
+        assert [api.request(**way.request()).status_code for way in rogue] == [200, 401]

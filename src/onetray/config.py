@@ -46,3 +46,36 @@ class EngineConfig:
     """How long a call waits for the database to come back before it says Unavailable."""
     pooler: bool = False
     """PostgreSQL behind pgbouncer in transaction mode: no prepared statements, no LISTEN."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpConfig:
+    """How a server works."""
+
+    host: str = "127.0.0.1"
+    port: int = 8321
+    """0 takes any that is free; the line that is printed at the start says which."""
+    dialects: tuple[str, ...] = ("so1",)
+    """Other systems whose routes are served, too. "none" alone: only the native API."""
+    grace_s: float = 10.0
+    """How long requests that are under way may go on once a stop was asked for."""
+    threads: int = 16
+    """Threads that ask the database for requests. Commands need few: those that come together share one."""
+    log_format: str = "auto"
+    """json, text, or auto: text on a terminal, JSON elsewhere."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Names that a server with tokens may be called by. None: by any."""
+    allowed_origins: tuple[str, ...] = ()
+    """Pages of browsers that may call a server with tokens: https://jobs.example.org. None: none may."""
+    token_cache_s: float = 3.0
+    """How long a token that was found good counts as good. So long may a revoked one live on."""
+    body_bytes: int = 10_000_000
+    body_s: float = 30.0
+    """How long the body of a request may take to come."""
+    json_depth: int = 64
+    requests_per_s: float = 0.0
+    """Requests of one token in a second. 0: any number."""
+    streams: int = 1_000
+    """Open streams on this server."""
+    streams_each: int = 100
+    """Open streams of one token."""

@@ -151,7 +151,8 @@ class TaskContext:
             raise ValueError(f"level must be one of {', '.join(LEVELS)}, not {level!r}")
         message = clean(str(message))
         said = "".join(f" {name}={value!r}" for name, value in data.items())
-        logger.log(number, "%s %s: %s%s", self.kind, self.id, message, said, extra={"task": self.id, "data": data})
+        beside = {"task": self.id, "data": data, "trace_id": self.trace and self.trace.split("-")[1]}
+        logger.log(number, "%s %s: %s%s", self.kind, self.id, message, said, extra=beside)
         self._desk.log(level, message, plain(data) if data else None)
 
     def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypedDict, 
 
 import orjson
 
+from onetray import spans
 from onetray.clock import SECOND
 from onetray.commands import Submit
 from onetray.config import Limits
@@ -158,8 +159,9 @@ def inherit(fields: dict[str, Any], kind: str, payload: Any) -> None:
     if parent is None:
         return
     fields.setdefault("correlation_id", parent.correlation_id)
-    if parent.trace is not None:
-        fields.setdefault("trace", parent.trace)
+    trace = spans.here() or parent.trace
+    if trace is not None:
+        fields.setdefault("trace", trace)
     fields.setdefault("cause", f"task {parent.id}")
     if "idempotency_key" not in fields:
         body = orjson.dumps([kind, payload], option=orjson.OPT_SORT_KEYS)

@@ -178,6 +178,14 @@ def _printable(value: object, field: str, limits: Limits) -> str:
     return told
 
 
+def is_traceparent(value: str) -> bool:
+    """Whether it is a traceparent that names a span: W3C keeps one version, and zeros, for what names none."""
+    if not _TRACEPARENT.fullmatch(value):
+        return False
+    version, trace_id, span_id, _ = value.split("-")
+    return version != "ff" and bool(trace_id.strip("0")) and bool(span_id.strip("0"))
+
+
 def trace_text(value: object) -> str | None:
     if value is None:
         return None

@@ -9,6 +9,8 @@ Owns where a setting comes from, and what it may be. Each source beats the ones 
     chunk = 200                     ONETRAY_ENGINE_CHUNK=200
     [limits]
     batch = 1000                    ONETRAY_LIMITS_BATCH=1000
+    [http]
+    port = 8000                     ONETRAY_HTTP_PORT=8000
 
 The file is the working directory's onetray.toml, or the one that ONETRAY_CONFIG names.
 """
@@ -22,20 +24,22 @@ from pathlib import Path
 from typing import Any
 
 from onetray.clock import length_s
-from onetray.config import LEAST_RETENTION_S, EngineConfig, Limits
+from onetray.config import LEAST_RETENTION_S, EngineConfig, HttpConfig, Limits
 from onetray.errors import InvalidInput
 
 FILE, FILE_VARIABLE, PREFIX = "onetray.toml", "ONETRAY_CONFIG", "ONETRAY_"
 MOST_BYTES = 1_000_000
 LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
+LOG_FORMATS = ("auto", "json", "text")
 ARGUMENT, DEFAULT, OFF = "argument", "default", "off"
-_SECTIONS: dict[str, type] = {"engine": EngineConfig, "limits": Limits}
+_SECTIONS: dict[str, type] = {"engine": EngineConfig, "limits": Limits, "http": HttpConfig}
+_CHOICES = {"log_level": LOG_LEVELS, "http.log_format": LOG_FORMATS}
 _FLAGS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a program of onetray's needs to know. Defaults stand here, in EngineConfig and in Limits."""
+    """What a program of onetray's needs to know. Defaults stand here, and in config.py."""
 
     database: str = "sqlite:///onetray.db"
     app: str | None = None
@@ -52,6 +56,7 @@ class Settings:
     log_level: str = "info"
     engine: EngineConfig = field(default_factory=EngineConfig)
     """Its limits are the ones under [limits]."""
+    http: HttpConfig = field(default_factory=HttpConfig)
 
     @property
     def retention_s(self) -> float | None:
@@ -76,6 +81,7 @@ class Loaded:
 _RANGES: dict[str, tuple[float, float]] = {
     "concurrency": (1, 10_000), "processes": (1, 1_000), "drain_s": (0, 86_400), "engine.chunk": (1, 10_000),
     "engine.committers": (1, 100), "engine.names_ttl_s": (0, 3_600), "engine.call_timeout_s": (0.1, 3_600),
+    "http.port": (0, 65_535), "http.grace_s": (0, 3_600), "http.threads": (1, 1_000),
 }  # fmt: skip
 
 
@@ -112,7 +118,9 @@ def _built(found: list[Setting]) -> Settings:
         return {s.name.removeprefix(prefix): s.value for s in found if s.name.startswith(prefix)}
 
     engine = replace(EngineConfig(**of("engine.")), limits=Limits(**of("limits.")))
-    return Settings(engine=engine, **{s.name: s.value for s in found if "." not in s.name})
+    return Settings(
+        engine=engine, http=HttpConfig(**of("http.")), **{s.name: s.value for s in found if "." not in s.name}
+    )
 
 
 def _file(environment: Mapping[str, str]) -> tuple[Path, dict[str, Any]]:
@@ -188,8 +196,8 @@ def _fits(name: str, value: Any, annotation: str) -> bool:
         least, most = _RANGES.get(name, (1, 2**31))
         kinds: Any = int if annotation.startswith("int") else (int, float)
         return isinstance(value, kinds) and not isinstance(value, bool) and least <= value <= most
-    if name == "log_level":
-        return value in LOG_LEVELS
+    if name in _CHOICES:
+        return value in _CHOICES[name]
     if name == "retention":
         return isinstance(value, str) and (value == OFF or (length_s(value) or 0) >= LEAST_RETENTION_S)
     return _is_name(value, 2_000)
@@ -209,7 +217,7 @@ def _must(name: str, annotation: str) -> str:
         return f"{'a whole number' if annotation.startswith('int') else 'a number'} from {least:g} to {most:,.0f}"
     if name == "retention":
         return f"off, or a length of time from {LEAST_RETENTION_S:g}s on, as 12h, 30d or 4w"
-    return f"one of {', '.join(LOG_LEVELS)}" if name == "log_level" else "text"
+    return f"one of {', '.join(_CHOICES[name])}" if name in _CHOICES else "text"
 
 
 __all__ = ["Loaded", "Setting", "Settings", "load"]

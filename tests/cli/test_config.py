@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from onetray.config import EngineConfig, Limits
+from onetray.config import EngineConfig, HttpConfig, Limits
 from onetray.errors import InvalidInput
 from onetray.settings import Settings, load
 from tests.cli.run import called, one_line, told
@@ -33,7 +33,8 @@ def test_without_any_source_the_defaults_count() -> None:
 
 
 def test_every_field_is_a_setting() -> None:
-    names = {f.name for f in fields(Settings)} - {"engine"}
+    names = {f.name for f in fields(Settings)} - {"engine", "http"}
+    names |= {f"http.{f.name}" for f in fields(HttpConfig)}
     names |= {f"engine.{f.name}" for f in fields(EngineConfig)} - {"engine.limits"}
     assert {s.name for s in load().origins} == names | {f"limits.{f.name}" for f in fields(Limits)}
 

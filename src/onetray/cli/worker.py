@@ -5,7 +5,6 @@ Owns the signals and where the log goes. What a worker does is in worker/.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import signal
@@ -40,15 +39,14 @@ def worker(
 
     What is not given comes from the settings: see `onetray config`.
     """
+    from onetray.logs import set_up
     from onetray.settings import load
 
     arguments = {**given, "app": path, "queues": None if queues is None else queues.split(",")}
     settings = load(arguments).settings
     if settings.app is None:
         raise BadInput("say where the app is: --app module:app, or the setting app")
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Json() if as_json else logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
-    logging.basicConfig(level=settings.log_level.upper(), handlers=[handler])
+    set_up(settings.log_level, "json" if as_json else "text")
     if settings.processes > 1:
         _supervise(settings.processes, settings.drain_s, name)
         return
@@ -93,22 +91,6 @@ def _supervise(processes: int, drain_s: float, name: str | None) -> None:
     supervisor = Supervisor([command + more + own for more, own in zip(names, alone, strict=True)], drain_s)
     _on_signals(supervisor.ask_to_stop)
     supervisor.run()
-
-
-class _Json(logging.Formatter):
-    """One entry as a line of JSON, with what a handler has said beside its words."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        said = {
-            "ts": record.created,
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-            **({"task": record.task} if hasattr(record, "task") else {}),
-            **({"data": data} if (data := getattr(record, "data", None)) else {}),
-            **({"error": self.formatException(record.exc_info)} if record.exc_info else {}),
-        }
-        return json.dumps(said, default=str, ensure_ascii=False)
 
 
 def _on_signals(ask_to_stop: Any) -> None:

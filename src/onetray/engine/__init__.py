@@ -19,7 +19,7 @@ from onetray.config import LEAST_RETENTION_S, EngineConfig
 from onetray.engine import janitor
 from onetray.engine.batch import carry_out
 from onetray.engine.besideface import BesideVerbs, receipt, ticket_of
-from onetray.engine.committer import Committer
+from onetray.engine.committer import Committer, Watcher
 from onetray.engine.flowface import FlowVerbs, made
 from onetray.engine.guest import must_be_submits, submit_within
 from onetray.engine.listing import Listings
@@ -158,6 +158,13 @@ class Engine(FlowVerbs, BesideVerbs, RequestVerbs, TokenVerbs, Veils, Listings):
     def do(self, verb: str, **fields: Any) -> Any:
         """Carry out a command by the name of its verb."""
         return self.call(command_of(verb, fields))
+
+    def on_batch(self, watcher: Watcher) -> None:
+        """Have a function called with each batch of commands that was carried out, and how long that took.
+
+        In the thread that wrote it: it must be quick.
+        """
+        self._committer.watchers.append(watcher)
 
     # The verbs, one call each. Many at once: `run`.
 

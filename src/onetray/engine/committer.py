@@ -21,6 +21,8 @@ from onetray.model import Verdict
 logger = logging.getLogger("onetray.engine")
 
 Work = Callable[[Sequence[Command]], list[Verdict]]
+Watcher = Callable[[Sequence[Command], list[Verdict], float], object]
+"""Is told of each batch: the commands, their verdicts, and how many seconds it took."""
 
 
 class Unit:
@@ -49,6 +51,7 @@ class Committer:
         self._closed = False
         self._working = 0
         self._process = os.getpid()
+        self.watchers: list[Watcher] = []
         self._threads = [threading.Thread(target=self._run, name=f"{name}-{i}", daemon=True) for i in range(threads)]
         for thread in self._threads:
             thread.start()
@@ -163,7 +166,7 @@ class Committer:
         until, wait = time.monotonic() + self._patience_s, 0.01
         while True:
             try:
-                return self._work(commands)
+                return self._watched(commands) if self.watchers else self._work(commands)
             except OutcomeUnknown:
                 raise
             except Unavailable:
@@ -174,3 +177,13 @@ class Committer:
                     raise
             time.sleep(wait)
             wait = min(wait * 2, 1.0)
+
+    def _watched(self, commands: Sequence[Command]) -> list[Verdict]:
+        began = time.perf_counter()
+        verdicts = self._work(commands)
+        for watcher in self.watchers:
+            try:
+                watcher(commands, verdicts, time.perf_counter() - began)
+            except Exception:
+                logger.exception("a watcher of the committer failed")
+        return verdicts

@@ -2,13 +2,16 @@
 
 Owns how the parts stand together:
 
-    request ─▶ gate (who) ─▶ limits ─▶ router ─▶ allow (scope) ─▶ route ─▶ engine, in a thread
-                                                                    └─▶ problems: every error, as RFC 9457
+    request ─▶ journal (id, log, metrics) ─▶ gate (who) ─▶ limits ─▶ router ─▶ allow (scope) ─▶ route ─▶ engine, in a thread
+                   └─▶ problems: every error, as RFC 9457
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import APIRouter, FastAPI
+from starlette.types import ASGIApp
 
 from onetray import __version__
 from onetray.engine import Engine
@@ -17,11 +20,16 @@ from onetray.http.access import must_be_guarded
 from onetray.http.desk import Desk, HttpConfig
 from onetray.http.gate import Gate
 from onetray.http.limits import Limited
-from onetray.http.routes import controls, described, fleet, jobs, letters, looks, meta, stages, work
+from onetray.http.logs import Journal
+from onetray.http.routes import controls, described, fleet, jobs, letters, looks, meta, metrics, stages, work
 from onetray.http.wire import Json
+
+OWN_SPANS: Any = {"tracing": False, "metrics": False, "logs": False}
+"""The framework would trace too, with queries and messages in its spans."""
 
 ROUTERS: tuple[APIRouter, ...] = (
     meta.router,
+    metrics.router,
     jobs.router,
     looks.router,
     controls.router,
@@ -33,11 +41,19 @@ ROUTERS: tuple[APIRouter, ...] = (
 )
 
 
+class App(FastAPI):
+    """The app, with its journal around everything: also around what answers for a route that broke."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        return Journal(super().build_middleware_stack(), self.state.desk.metrics)
+
+
 def build(engine: Engine, config: HttpConfig | None = None) -> FastAPI:
     """The app of a server. The engine stays the caller's: it is not closed here."""
-    app = FastAPI(
+    app = App(
         title="onetray", version=__version__, docs_url=None, redoc_url=None, openapi_url=None,
         default_response_class=Json, generate_unique_id_function=lambda route: route.name, redirect_slashes=False,
+        telemetry=OWN_SPANS,
     )  # fmt: skip
     app.state.desk = desk = Desk(engine, config or HttpConfig())
     for router in ROUTERS:

@@ -6,45 +6,30 @@ Owns the way from a route to the engine. Commands of requests that come together
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
+import logging
+from collections.abc import Callable, Sequence
+from inspect import isawaitable
 from typing import Any, ParamSpec, TypeVar
 
 from fastapi import Request
 
+from onetray import spans
 from onetray.client.gathering import gathering_of
 from onetray.commands import Command
+from onetray.config import HttpConfig
 from onetray.engine import Engine
 from onetray.http.bell import Bell
 from onetray.http.limits import Streams
+from onetray.http.metrics import Metrics
+from onetray.http.tracing import carry
+from onetray.model import Verdict
+
+logger = logging.getLogger("onetray.http")
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class HttpConfig:
-    """How a server works. Defaults stand here and nowhere else."""
-
-    host: str = "127.0.0.1"
-    port: int = 8321
-    dialects: tuple[str, ...] = ("so1",)
-    allowed_hosts: tuple[str, ...] = ()
-    """Names that a server with tokens may be called by. None: by any."""
-    allowed_origins: tuple[str, ...] = ()
-    """Pages of browsers that may call a server with tokens: https://jobs.example.org. None: none may."""
-    token_cache_s: float = 3.0
-    """How long a token that was found good counts as good. So long may a revoked one live on."""
-    body_bytes: int = 10_000_000
-    body_s: float = 30.0
-    """How long the body of a request may take to come."""
-    json_depth: int = 64
-    requests_per_s: float = 0.0
-    """Requests of one token in a second. 0: any number."""
-    streams: int = 1_000
-    """Open streams on this server."""
-    streams_each: int = 100
-    """Open streams of one token."""
+TELL_S = 1.0
+"""How long one of those who are told of a stop may take."""
 
 
 class Desk:
@@ -54,6 +39,10 @@ class Desk:
         self.engine, self.config = engine, config
         self.bell = Bell(engine.wake)
         self.streams = Streams(config.streams, config.streams_each)
+        self.metrics = Metrics(engine)
+        self.closing: list[Callable[[], object]] = []
+        """Called on the loop when the server is to stop, before open requests are waited for. They may be async."""
+        self.stopping = False
 
     async def read(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Ask the engine something, in a thread."""
@@ -61,9 +50,34 @@ class Desk:
 
     async def call(self, command: Command) -> Any:
         """Carry out a command, in a transaction with those of other requests; its value, or its error raised."""
-        return (await gathering_of(self.engine).call(command)).unwrap()
+        with spans.span(command.verb, "PRODUCER" if command.verb.startswith("submit") else "INTERNAL") as span:
+            self._carry([command], span)
+            return (await gathering_of(self.engine).call(command)).unwrap()
+
+    async def run(self, commands: Sequence[Command]) -> list[Verdict]:
+        """Carry out the commands of one request, each with its own verdict."""
+        with spans.span("commands", "PRODUCER") as span:
+            self._carry(commands, span)
+            return await self.read(self.engine.run, commands)
+
+    def _carry(self, commands: Sequence[Command], span: spans.Span | None) -> None:
+        carry(commands, None if span is None else span.traceparent)
+
+    async def close(self) -> None:
+        """Tell all who wait, or keep somebody waiting, that the server stops."""
+        self.stopping = True
+        for tell in self.closing:
+            try:
+                told = tell()
+                if isawaitable(told):
+                    await asyncio.wait_for(told, TELL_S)
+            except Exception:
+                logger.exception("somebody could not be told that the server stops")
 
 
 def desk_of(request: Request) -> Desk:
     desk: Desk = request.app.state.desk
     return desk
+
+
+__all__ = ["Desk", "HttpConfig", "desk_of"]

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
+from onetray import spans
 from onetray.commands import Fail, Pause, Release, Report, Succeed
 from onetray.context import TaskContext, current
 from onetray.errors import InvalidInput, TaskCancelled, TaskError, WaitForInput
@@ -44,6 +45,10 @@ async def attempt(
 ) -> Report | None:
     """Run one attempt. Answers the report, or None when there is nothing to report any more."""
     token = current.set(ctx)
+    span = spans.begin(f"run {ctx.kind}", "CONSUMER", ctx.trace, **_facts(ctx)) if spans.tracer() else None
+    if span is not None:
+        # What it reports is told of under its own span, which stands under the submit's.
+        fields = {**fields, "trace": span.traceparent}
     try:
         arguments = _arguments(task, ctx)
         for hook in app.hooks["before"]:
@@ -67,9 +72,17 @@ async def attempt(
         return failure(e, fields)
     except BaseException as e:
         await _tell_error(app, ctx, how, e)
+        if span is not None:
+            span.failed(e)
         return failure(e, fields)
     finally:
+        if span is not None:
+            span.close()
         current.reset(token)
+
+
+def _facts(ctx: TaskContext) -> dict[str, Any]:
+    return {"onetray.task": ctx.id, "onetray.kind": ctx.kind, "onetray.attempt": ctx.attempt}
 
 
 def _arguments(task: Task[Any, Any], ctx: TaskContext) -> dict[str, Any]:

@@ -1,0 +1,148 @@
+"""What a server has counted: requests, commands, commits; and what it looks up for whoever asks for metrics.
+
+Owns how often it looks: the queues of a large database take a while to count, so what was found is kept for some
+seconds. What has happened to tasks is counted in tallies.py.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+
+from prometheus_client.core import GaugeMetricFamily
+
+from onetray.commands import Beat, Command
+from onetray.engine import Engine
+from onetray.errors import LeaseLost, Unavailable
+from onetray.fleet import WorkerInfo
+from onetray.http.counting import Counter, Histogram
+from onetray.http.tallies import Tallies
+from onetray.listmodel import QueueDepth
+from onetray.model import Verdict
+
+KEPT_S, SHARE = 5.0, 20
+"""A look is kept for so long at least, and for so many times as long as it took."""
+MOST_LISTED = 200
+MOST_NAMESPACES = 100
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+
+@dataclass
+class Look:
+    """What was found in the database for one name space, and until when that is good enough."""
+
+    until: float = 0.0
+    up: bool = False
+    queues: list[QueueDepth] = field(default_factory=list)
+    workers: list[WorkerInfo] = field(default_factory=list)
+    now: int = 0
+
+
+class Metrics:
+    """The numbers of one server."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.tallies = Tallies(engine)
+        self.streams = 0
+        """Streams that are open. Whoever opens one adds to it, and takes it away again."""
+        self.requests = Counter("onetray_requests", "Requests that were answered.", "method", "route", "status")
+        self.durations = Histogram("onetray_request_seconds", "From a request to the end of its answer.", "route")
+        self.commands = Counter("onetray_commands", "Commands of this process.", "verb", "outcome")
+        self.commits = Histogram("onetray_commit_seconds", "Transactions that commands of this process shared.")
+        self.renewals = Counter("onetray_lease_renewals", "Heartbeats that this process has written.")
+        self.conflicts = Counter("onetray_claim_conflicts", "Refused: the task is not, or no longer, the worker's.")
+        self._looks: dict[str, Look] = {}
+        self._looking = Lock()
+        engine.on_batch(self.committed)
+
+    # What the parts of a server tell.
+
+    def answered(self, method: str, route: str, status: int | None, took_s: float) -> None:
+        self.requests.add(method if method in METHODS else "OTHER", route, str(status or "cut off"))
+        self.durations.add(route, s=took_s)
+
+    def committed(self, commands: Sequence[Command], verdicts: Sequence[Verdict], took_s: float) -> None:
+        """A batch was carried out, in one transaction."""
+        self.commits.add(s=took_s)
+        counted: dict[tuple[str, str], int] = {}
+        for command, (_, error) in zip(commands, verdicts, strict=False):
+            key = command.verb, "ok" if error is None else error.code
+            counted[key] = counted.get(key, 0) + 1
+        for (verb, outcome), number in counted.items():
+            self.commands.add(verb, outcome, by=number)
+            if outcome == LeaseLost.code:
+                self.conflicts.add(by=number)
+            elif verb == Beat.verb and outcome == "ok":
+                self.renewals.add(by=number)
+
+    # What is asked for.
+
+    def look(self, namespace: str) -> Look:
+        """What there is in the database now, or was a moment ago. One look at a time: they are not cheap."""
+        with self._looking:
+            found = self._looks.get(namespace)
+            if found is None or time.monotonic() >= found.until:
+                while len(self._looks) >= MOST_NAMESPACES:
+                    self._looks.pop(next(iter(self._looks)))
+                found = self._looks[namespace] = self._fresh(namespace)
+            return found
+
+    def _fresh(self, namespace: str) -> Look:
+        engine, began, look = self._engine, time.monotonic(), Look()
+        try:
+            self.tallies.look()
+            look.queues = engine.queues(namespace=namespace, limit=MOST_LISTED)
+            look.workers = [w for w in engine.workers(namespace=namespace, limit=MOST_LISTED) if w.alive]
+            look.now, look.up = engine.store.now(), True
+        except Unavailable:
+            pass  # Said by onetray_up; what this process has counted is told all the same.
+        ended = time.monotonic()
+        look.until = ended + max(KEPT_S, SHARE * (ended - began))
+        return look
+
+    def families(self, namespace: str) -> Iterator[Any]:
+        """All numbers as Prometheus has them: those of the name space, and those of this process."""
+        look = self.look(namespace)
+        tally = self.tallies.of(namespace)
+        counted: list[Counter | Histogram] = [
+            self.requests,
+            self.durations,
+            self.commands,
+            self.commits,
+            self.renewals,
+            self.conflicts,
+        ]
+        for number in (*tally.all, *counted):
+            yield number.family()
+        yield GaugeMetricFamily("onetray_up", "Whether the database answers.", value=int(look.up))
+        yield GaugeMetricFamily("onetray_streams_open", "Streams that are open at this server.", value=self.streams)
+        yield GaugeMetricFamily("onetray_events_behind", "Events not counted yet.", value=self.tallies.behind)
+        if look.up:
+            yield from _of_queues(look)
+            yield from _of_workers(look)
+
+
+def _of_queues(look: Look) -> Iterator[Any]:
+    depth = GaugeMetricFamily("onetray_queue_depth", "Tasks of a queue.", labels=("queue", "state"))
+    age = GaugeMetricFamily("onetray_queue_oldest_seconds", "Since when the oldest can be claimed.", labels=("queue",))
+    paused = GaugeMetricFamily("onetray_queue_paused", "Whether a queue is paused.", labels=("queue",))
+    for queue in look.queues:
+        for state in ("ready", "delayed", "held"):
+            depth.add_metric((queue.name, state), getattr(queue, state))
+        since = look.now if queue.oldest_ready_at is None else queue.oldest_ready_at
+        age.add_metric((queue.name,), max(0, look.now - since) / 1e6)
+        paused.add_metric((queue.name,), int(queue.paused_at is not None))
+    yield from (depth, age, paused)
+
+
+def _of_workers(look: Look) -> Iterator[Any]:
+    yield GaugeMetricFamily("onetray_workers_alive", "Workers heard of in time.", value=len(look.workers))
+    held = GaugeMetricFamily("onetray_worker_tasks", "Tasks in the hands of a worker.", labels=("worker", "state"))
+    for worker in look.workers:
+        held.add_metric((worker.name, "running"), worker.running)
+        held.add_metric((worker.name, "claimed"), worker.claimed)
+    yield held

@@ -1,0 +1,35 @@
+"""Metrics, for Prometheus to scrape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from fastapi import APIRouter, Request
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from starlette.responses import Response
+
+from onetray.http.access import Principal, Reader
+from onetray.http.desk import desk_of
+
+router = APIRouter(tags=["server"])
+
+
+class _Page:
+    """What the exposition takes for a registry: ours keeps no numbers of other programs."""
+
+    def __init__(self, families: list[Any]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterator[Any]:
+        return iter(self._families)
+
+
+@router.get("/metrics", summary="Metrics in Prometheus's text format", response_class=Response)
+async def metrics(request: Request, who: Principal = Reader) -> Response:
+    desk = desk_of(request)
+    return Response(await desk.read(_text, desk.metrics, who.namespace), media_type=CONTENT_TYPE_LATEST)
+
+
+def _text(counted: Any, namespace: str) -> bytes:
+    return generate_latest(_Page(list(counted.families(namespace))))

@@ -1,0 +1,92 @@
+"""What has happened to tasks, counted from the event log: what came since the last look, never the whole of it.
+
+Owns the place up to which it was counted. Each name space has its own numbers: a token sees those of its own.
+"""
+
+from __future__ import annotations
+
+from onetray.engine import Engine
+from onetray.http.counting import MOST, OTHER, Counter, Histogram
+from onetray.lifecycle import TASK
+from onetray.store.base import Rows
+
+SCAN, STEPS = 10_000, 20
+"""Events in one read, and reads in one look at most: a look stays short, also after a long time without one."""
+ENDS = tuple(t.event for t in TASK.transitions if t.target in TASK.terminal)
+DEAD = TASK.dead_letter.event
+CLAIMED, RETRIED, EXPIRED = TASK.claim.event, TASK.retry.event, TASK.expire.event
+FAILED = (TASK.fail.event, TASK.time_out.event)
+
+
+class Tally:
+    """The numbers of one name space."""
+
+    def __init__(self) -> None:
+        self.events = Counter("onetray_events", "Events in the log, by type: transitions and notes.", "type")
+        self.claims = Counter("onetray_claims", "Claims.", "kind")
+        self.retries = Counter("onetray_retries", "Failed attempts after which the task is tried again.", "kind")
+        self.failures = Counter("onetray_failures", "Tasks that ended as failed, also by a deadline.", "kind")
+        self.expiries = Counter("onetray_lease_expiries", "Leases that ran out: the task went back.", "kind")
+        self.dead = Counter("onetray_dead_letters", "Tasks that were set aside.", "kind", "reason")
+        self.waited = Histogram("onetray_queue_seconds", "From when it might run to its last start.", "kind")
+        self.ran = Histogram("onetray_run_seconds", "From the last start of a task to its end.", "kind")
+        self._by_type = {CLAIMED: self.claims, RETRIED: self.retries, EXPIRED: self.expiries} | dict.fromkeys(
+            FAILED, self.failures
+        )
+
+    @property
+    def all(self) -> list[Counter | Histogram]:
+        return [self.events, self.claims, self.retries, self.failures, self.expiries, self.dead, self.waited, self.ran]
+
+    def count(self, type_: str, kind: str | None, reason: str | None, number: int) -> None:
+        self.events.add(type_, by=number)
+        if type_ == DEAD:
+            self.dead.add(kind or OTHER, reason or OTHER, by=number)
+        elif type_ in self._by_type:
+            self._by_type[type_].add(kind or OTHER, by=number)
+
+
+class Tallies:
+    """The numbers of all name spaces, from one place in the log on."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._cursor: int | None = None
+        self._of: dict[str, Tally] = {}
+        self.behind = 0
+        """Events that the last look has left for the next one."""
+
+    def of(self, namespace: str) -> Tally:
+        """The numbers of a name space. Past a limit of them, those of all others together."""
+        name = namespace if namespace in self._of or len(self._of) < MOST else ""
+        return self._of.setdefault(name, Tally())
+
+    def begin(self) -> None:
+        """Count from now on."""
+        if self._cursor is None:
+            self._cursor = self._engine.feed.tail()
+
+    def look(self) -> None:
+        """Count what has come since the last look."""
+        self.begin()
+        assert self._cursor is not None
+        store = self._engine.store
+        upto = store.upto()
+        for _ in range(STEPS):
+            if self._cursor >= upto:
+                break
+            window = {"after": self._cursor, "upto": upto, "scan": SCAN}
+            (last,) = store.read("end_of_window", **window)[0]
+            events = store.read("count_events", **window, dead=DEAD)
+            times = store.read("times_of_ended", **window, ends=list(ENDS))
+            # Only now: a look that fails halfway is made again, and counts nothing twice.
+            self._cursor = upto if last is None else int(last)
+            self._add(events, times)
+        self.behind = max(0, upto - self._cursor)
+
+    def _add(self, events: Rows, times: Rows) -> None:
+        for namespace, type_, kind, reason, number in events:
+            self.of(namespace).count(type_, kind, reason, number)
+        for namespace, kind, what, bucket, number, us in times:
+            tally = self.of(namespace)
+            (tally.ran if what else tally.waited).put(bucket, number, int(us) / 1e6, (kind,))

@@ -1,0 +1,69 @@
+"""What a request brings along, and what becomes of it: the trace and the correlation of the commands it gives.
+
+Owns what is known of the request that is being answered here. W3C trace context: https://www.w3.org/TR/trace-context/
+"""
+
+from __future__ import annotations
+
+import re
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from uuid_utils import uuid4
+
+from onetray.fields import is_traceparent
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from starlette.types import Scope
+
+    from onetray.commands import Command
+
+SANE = re.compile(r"[A-Za-z0-9._:+=@/-]{1,128}")
+"""What may be kept of an id that a client has chosen: it is logged, and shown to others."""
+
+
+@dataclass(slots=True)
+class Asked:
+    """What is known of a request before any route is looked for."""
+
+    request_id: str
+    correlation_id: str | None = None
+    """The X-Request-Id that came with it."""
+    trace: str | None = None
+    """The traceparent that commands are given: the request's own, or that of the span it is answered under."""
+
+    @property
+    def trace_id(self) -> str | None:
+        return None if self.trace is None else self.trace.split("-")[1]
+
+
+asked: ContextVar[Asked | None] = ContextVar("onetray.asked", default=None)
+
+
+def ask(scope: Scope) -> Asked:
+    """What a request says of itself. What is no id, or no traceparent, is as if it were not there."""
+    told = {name: value.decode("latin-1") for name, value in scope["headers"] if name in _HEADERS}
+    correlation, trace = told.get(b"x-request-id", ""), told.get(b"traceparent", "")
+    return Asked(
+        str(uuid4()),
+        correlation if SANE.fullmatch(correlation) else None,
+        trace if is_traceparent(trace) else None,
+    )
+
+
+_HEADERS = (b"x-request-id", b"traceparent")
+
+
+def carry(commands: Sequence[Command], trace: str | None = None) -> None:
+    """Give commands the trace and the correlation of the request, where they have none of their own."""
+    here = asked.get()
+    trace = trace or (None if here is None else here.trace)
+    correlation = None if here is None else here.correlation_id
+    for name, value in (("trace", trace), ("correlation_id", correlation)):
+        if value is not None:
+            for command in commands:
+                if getattr(command, name, "") is None:
+                    setattr(command, name, value)

@@ -1,0 +1,110 @@
+"""What is written down of a request, and that nobody can write anything else into it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from typing import Any
+
+import pytest
+from fastapi import APIRouter
+from fastapi.testclient import TestClient
+
+from onetray.engine import Engine
+from onetray.http import app as app_module
+from onetray.http.access import Reader
+from onetray.http.app import build
+from onetray.logs import JsonLines, TextLines
+
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+FORGED = 'x\n{"level": "error"}\r2026-01-01 ERROR forged \x1b[31m \u2028 \x00'
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture) -> Any:
+    """The lines of requests as a reader of JSON gets them."""
+    caplog.set_level(logging.DEBUG, "onetray.http")
+
+    def found() -> list[dict[str, Any]]:
+        told = [JsonLines().format(r) for r in caplog.records if r.name == "onetray.http"]
+        assert not any("\n" in line for line in told)
+        return [json.loads(line) for line in told]
+
+    return found
+
+
+def test_a_request_is_one_line_with_its_route_and_without_its_query(api: TestClient, lines: Any) -> None:
+    answer = api.get("/api/v1/jobs/nonsense?password=hunter2", headers={"traceparent": TRACE, "x-request-id": "mine-1"})
+    (line,) = lines()
+    assert line["request_id"] == answer.headers["x-request-id"] != "mine-1"
+    assert (line["method"], line["route"], line["status"]) == ("GET", "/api/v1/jobs/{id}", 400)
+    assert (line["principal"], line["correlation_id"]) == ("local", "mine-1")
+    assert line["trace_id"] == TRACE.split("-")[1]
+    assert line["ms"] >= 0
+    assert "hunter2" not in json.dumps(line)
+    assert "nonsense" not in json.dumps(line)
+
+
+def test_every_answer_has_an_id_of_its_own(api: TestClient) -> None:
+    paths = ("/healthz", "/nowhere", "/api/v1/jobs/nonsense", "/metrics")
+    assert len({api.get(path).headers["x-request-id"] for path in paths}) == len(paths)
+
+
+@pytest.mark.parametrize("claimed", ["a b", "x" * 129, "é", '"', "", "a\tb"])
+def test_an_id_that_is_not_sane_is_not_kept(api: TestClient, lines: Any, claimed: str) -> None:
+    api.get("/nowhere", headers={"x-request-id": claimed.encode(), "traceparent": "00-nonsense"})
+    (line,) = lines()
+    assert "correlation_id" not in line
+    assert "trace_id" not in line
+
+
+def test_what_machines_ask_all_the_time_is_written_only_for_those_who_look_for_it(api: TestClient, lines: Any) -> None:
+    api.get("/healthz")
+    assert [line["level"] for line in lines()] == ["debug"]
+
+
+def test_a_route_that_breaks_is_written_down_with_its_answer(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, lines: Any
+) -> None:
+    router = APIRouter(dependencies=[Reader])
+
+    @router.get("/breaks")
+    async def breaks() -> None:
+        raise RuntimeError(FORGED)
+
+    monkeypatch.setattr(app_module, "ROUTERS", (router,))
+    with TestClient(build(engine), raise_server_exceptions=False) as client:
+        answer = client.get("/breaks")
+    cause, line = lines()
+    assert (answer.status_code, line["status"], line["level"]) == (500, 500, "error")
+    assert answer.headers["x-request-id"] == line["request_id"]
+    assert answer.json()["reference"] in cause["message"]
+    assert "RuntimeError" in cause["error"]
+
+
+def _record(message: str, error: Exception | None = None) -> logging.LogRecord:
+    info = None
+    if error is not None:
+        try:
+            raise error
+        except Exception:
+            info = sys.exc_info()
+    record = logging.LogRecord("x", logging.INFO, "", 1, "%s", (message,), info)
+    record.facts = {"route": message}
+    return record
+
+
+def test_json_lines_cannot_be_broken() -> None:
+    line = JsonLines().format(_record(FORGED, ValueError(FORGED)))
+    assert line.isascii()
+    assert line.isprintable()
+    assert json.loads(line)["message"] == json.loads(line)["route"] == FORGED
+
+
+def test_lines_of_text_cannot_be_broken_and_tracebacks_are_set_in() -> None:
+    first, *rest = TextLines().format(_record(FORGED, ValueError(FORGED))).split("\n")
+    assert first.isprintable()
+    assert r"x\n{" in first
+    assert rest
+    assert all(line.startswith("    ") and line.isprintable() for line in rest)

@@ -1,0 +1,177 @@
+"""What /metrics tells: what has happened since the server began, what there is now, and of one name space alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from prometheus_client.parser import text_string_to_metric_families
+
+from onetray.clock import VirtualClock
+from onetray.engine import Engine
+from onetray.errors import LeaseLost, Unavailable
+from onetray.fleet import WorkerBeat
+from onetray.http import counting, metrics, tallies
+from onetray.http.app import build
+from onetray.http.counting import Counter
+from onetray.http.tallies import Tallies
+from onetray.model import Policy
+
+Found = dict[tuple[str, tuple[str, ...]], float]
+
+
+def scraped(api: TestClient) -> Found:
+    """Every number under its name and the values of its labels."""
+    answer = api.get("/metrics")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain")
+    return {
+        (sample.name, tuple(v for _, v in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+    }
+
+
+@pytest.fixture
+def fresh(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
+    """A server that looks again at each scrape, and has begun to count."""
+    monkeypatch.setattr(metrics, "KEPT_S", 0.0)
+    monkeypatch.setattr(metrics, "SHARE", 0)
+    with TestClient(build(engine), base_url="http://127.0.0.1:8321") as client:
+        scraped(client)
+        yield client
+
+
+def test_what_happens_to_tasks_is_counted_by_kind(fresh: TestClient, engine: Engine, clock: VirtualClock) -> None:
+    engine.configure("mail", Policy(max_attempts=2, jitter=False, backoff_base_s=1.0, lease_s=60))
+    for _ in range(3):
+        engine.submit("mail")
+    good, bad, lost = engine.claim(worker="w", limit=3)
+    clock.advance(2)
+    engine.beat(lost)
+    engine.succeed(good)
+    engine.fail(bad, "no")
+    clock.advance(61)
+    engine.sweep()
+    with pytest.raises(LeaseLost):
+        engine.succeed(lost)
+    for again in engine.claim(worker="w", limit=2):
+        engine.fail(again, "no")
+    found = scraped(fresh)
+    assert found["onetray_claims_total", ("mail",)] == 5
+    assert found["onetray_retries_total", ("mail",)] == 2
+    assert found["onetray_lease_expiries_total", ("mail",)] == 1
+    assert found["onetray_dead_letters_total", ("mail", "exhausted_retries")] == 1
+    assert found["onetray_lease_renewals_total", ()] == 1
+    assert found["onetray_claim_conflicts_total", ()] == 1
+    assert found["onetray_events_total", ("task.submitted",)] == 3
+    assert found["onetray_commands_total", ("ok", "submit")] == 3
+    assert found["onetray_commit_seconds_count", ()] > 3
+    assert found["onetray_up", ()] == 1
+    assert found["onetray_events_behind", ()] == 0
+
+
+def test_failures_are_those_that_end_a_task(fresh: TestClient, engine: Engine) -> None:
+    engine.configure("mail", Policy(on_exhaustion="fail", max_attempts=1))
+    engine.submit("mail")
+    engine.fail(engine.claim(worker="w")[0], "no")
+    assert scraped(fresh)["onetray_failures_total", ("mail",)] == 1
+
+
+def test_how_long_tasks_wait_and_run_is_told_by_kind(fresh: TestClient, engine: Engine, clock: VirtualClock) -> None:
+    engine.submit("mail")
+    clock.advance(3)
+    (job,) = engine.claim(worker="w")
+    engine.start(job)
+    clock.advance(0.2)
+    engine.succeed(job)
+    found = scraped(fresh)
+    for name, sum_s, below, above in (("queue", 3.0, "2.5", "5.0"), ("run", 0.2, "0.1", "0.25")):
+        assert found[f"onetray_{name}_seconds_sum", ("mail",)] == pytest.approx(sum_s)
+        assert found[f"onetray_{name}_seconds_bucket", ("mail", below)] == 0
+        assert found[f"onetray_{name}_seconds_bucket", ("mail", above)] == 1
+        assert found[f"onetray_{name}_seconds_count", ("mail",)] == 1
+
+
+def test_queues_and_workers_are_told_as_they_stand(fresh: TestClient, engine: Engine, clock: VirtualClock) -> None:
+    engine.submit("mail", queue="post")
+    engine.submit("mail", queue="post")
+    engine.submit("mail", queue="post", delay_s=60)
+    engine.claim("post", worker="w")
+    engine.pause_queue("post")
+    engine.worker_beat(WorkerBeat(name="w", host="h", pid=1, version="1", running=1, claimed=4))
+    clock.advance(7)
+    found = scraped(fresh)
+    assert [found["onetray_queue_depth", ("post", state)] for state in ("ready", "delayed", "held")] == [1, 1, 1]
+    assert found["onetray_queue_oldest_seconds", ("post",)] == pytest.approx(7)
+    assert found["onetray_queue_paused", ("post",)] == 1
+    assert found["onetray_workers_alive", ()] == 1
+    assert found["onetray_worker_tasks", ("claimed", "w")] == 4
+
+
+def test_another_name_space_shows_nothing_of_its_own(fresh: TestClient, engine: Engine) -> None:
+    engine.submit("secret", queue="hidden", namespace="other")
+    engine.claim("hidden", worker="spy", namespace="other")
+    engine.worker_beat(WorkerBeat(name="spy", host="h", pid=1, version="1"), namespace="other")
+    text = fresh.get("/metrics").text
+    assert "secret" not in text
+    assert "hidden" not in text
+    assert "spy" not in text
+
+
+def test_requests_are_counted_by_route_never_by_path(fresh: TestClient) -> None:
+    for path in ("/api/v1/jobs/nonsense", "/api/v1/jobs/other", "/nowhere/17"):
+        fresh.get(path)
+    fresh.request("BREW", "/nowhere")
+    found = scraped(fresh)
+    assert found["onetray_requests_total", ("GET", "/api/v1/jobs/{id}", "400")] == 2
+    assert found["onetray_requests_total", ("GET", "(none)", "404")] == 1
+    assert found["onetray_requests_total", ("OTHER", "(none)", "404")] == 1
+    assert found["onetray_request_seconds_count", ("(none)",)] == 2
+
+
+def test_a_look_is_kept_for_a_while(api: TestClient, engine: Engine) -> None:
+    scraped(api)
+    engine.submit("mail")
+    assert ("onetray_queue_depth", ("default", "ready")) not in scraped(api)
+
+
+def test_a_database_that_is_away_leaves_what_the_server_knows_itself(
+    fresh: TestClient, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: Any, **__: Any) -> Any:
+        raise Unavailable("away")
+
+    monkeypatch.setattr(engine, "queues", away)
+    found = scraped(fresh)
+    assert found["onetray_up", ()] == 0
+    assert found["onetray_requests_total", ("GET", "/metrics", "200")] == 1
+    assert not any(name == "onetray_workers_alive" for name, _ in found)
+
+
+def test_a_look_after_a_long_time_is_bounded_and_the_next_one_goes_on(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tallies, "SCAN", 2)
+    monkeypatch.setattr(tallies, "STEPS", 2)
+    counted = Tallies(engine)
+    counted.begin()
+    for _ in range(7):
+        engine.submit("mail")
+    behind = []
+    for _ in range(3):
+        counted.look()
+        behind.append(counted.behind > 0)
+    assert behind == [True, False, False]
+    (sample,) = counted.of("default").events.family().samples
+    assert sample.value == 7
+
+
+def test_labels_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counting, "MOST", 2)
+    counter = Counter("x", "x", "kind")
+    for kind in "abcda":
+        counter.add(kind)
+    assert {s.labels["kind"]: s.value for s in counter.family().samples} == {"a": 2, "b": 1, "other": 2}

@@ -37,6 +37,7 @@ class Journal:
             return
         entry = Entry(scope, send)
         token = asked.set(entry.asked)
+        self._metrics.open += 1
         try:
             await self._app(scope, receive, entry.send)
         except Exception:
@@ -45,6 +46,7 @@ class Journal:
                 raise
         finally:
             asked.reset(token)
+            self._metrics.open -= 1
             entry.close(self._metrics)
 
 

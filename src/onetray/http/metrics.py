@@ -47,6 +47,8 @@ class Metrics:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.tallies = Tallies(engine)
+        self.open = 0
+        """Requests under way, streams among them. Counted on the loop alone."""
         self.streams = 0
         """Streams that are open. Whoever opens one adds to it, and takes it away again."""
         self.requests = Counter("onetray_requests", "Requests that were answered.", "method", "route", "status")
@@ -119,6 +121,7 @@ class Metrics:
         for number in (*tally.all, *counted):
             yield number.family()
         yield GaugeMetricFamily("onetray_up", "Whether the database answers.", value=int(look.up))
+        yield GaugeMetricFamily("onetray_requests_open", "Requests under way, this one too.", value=self.open)
         yield GaugeMetricFamily("onetray_streams_open", "Streams that are open at this server.", value=self.streams)
         yield GaugeMetricFamily("onetray_events_behind", "Events not counted yet.", value=self.tallies.behind)
         if look.up:

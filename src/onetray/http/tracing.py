@@ -32,6 +32,8 @@ class Asked:
     request_id: str
     correlation_id: str | None = None
     """The X-Request-Id that came with it."""
+    came: str | None = None
+    """The traceparent that came with it."""
     trace: str | None = None
     """The traceparent that commands are given: the request's own, or that of the span it is answered under."""
 
@@ -47,11 +49,8 @@ def ask(scope: Scope) -> Asked:
     """What a request says of itself. What is no id, or no traceparent, is as if it were not there."""
     told = {name: value.decode("latin-1") for name, value in scope["headers"] if name in _HEADERS}
     correlation, trace = told.get(b"x-request-id", ""), told.get(b"traceparent", "")
-    return Asked(
-        str(uuid4()),
-        correlation if SANE.fullmatch(correlation) else None,
-        trace if is_traceparent(trace) else None,
-    )
+    came = trace if is_traceparent(trace) else None
+    return Asked(str(uuid4()), correlation if SANE.fullmatch(correlation) else None, came, came)
 
 
 _HEADERS = (b"x-request-id", b"traceparent")
@@ -59,11 +58,10 @@ _HEADERS = (b"x-request-id", b"traceparent")
 
 def carry(commands: Sequence[Command], trace: str | None = None) -> None:
     """Give commands the trace and the correlation of the request, where they have none of their own."""
-    here = asked.get()
-    trace = trace or (None if here is None else here.trace)
-    correlation = None if here is None else here.correlation_id
-    for name, value in (("trace", trace), ("correlation_id", correlation)):
-        if value is not None:
-            for command in commands:
-                if getattr(command, name, "") is None:
-                    setattr(command, name, value)
+    here = asked.get() or Asked("")
+    trace = trace or here.trace
+    for command in commands:
+        if trace is not None and getattr(command, "trace", "") in (None, here.came):
+            command.trace = trace  # type: ignore[attr-defined]
+        if here.correlation_id is not None and getattr(command, "correlation_id", "") is None:
+            command.correlation_id = here.correlation_id  # type: ignore[attr-defined]

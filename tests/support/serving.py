@@ -1,0 +1,72 @@
+"""Real `onetray serve` and `onetray up` processes for tests: on a free port, watched by their log, signalled, ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+import onetray
+from tests.support.fleet import wait_until
+
+ROOT = Path(__file__).parents[2]
+
+
+class ServerProcess:
+    """One server, whose log goes to a file. It is ready when this returns."""
+
+    def __init__(self, folder: Path, *words: str, name: str = "server") -> None:
+        package = Path(onetray.__file__).parents[1]
+        path = os.pathsep.join([str(package), str(ROOT), os.environ.get("PYTHONPATH", "")])
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("ONETRAY_")}
+        self._log, self._said = folder / f"{name}.log", folder / f"{name}.out"
+        with self._log.open("ab") as log, self._said.open("wb") as said:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "onetray", *words, "--port", "0"],
+                cwd=folder, env={**environment, "PYTHONPATH": path}, stdin=subprocess.DEVNULL, stdout=said, stderr=log,
+            )  # fmt: skip
+        wait_until(lambda: self.said.endswith("\n") or self.process.poll() is not None, 30)
+        assert self.said, self.log
+        self.url = self.said.split()[3].rstrip(";")
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    @property
+    def said(self) -> str:
+        return self._said.read_text()
+
+    def client(self, **options: Any) -> httpx2.Client:
+        return httpx2.Client(base_url=self.url, timeout=20, trust_env=False, **options)
+
+    def send(self, number: signal.Signals = signal.SIGTERM) -> None:
+        self.process.send_signal(number)
+
+    def until_logged(self, words: str) -> None:
+        wait_until(lambda: words in self.log or self.process.poll() is not None, 20)
+        assert words in self.log, self.log
+
+    def end(self, timeout_s: float = 20.0) -> int:
+        return self.process.wait(timeout_s)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(10)
+
+
+@contextmanager
+def serving(folder: Path, *words: str, name: str = "server") -> Iterator[ServerProcess]:
+    """A server that is ready; killed at the end if it still runs."""
+    server = ServerProcess(folder, *words, name=name)
+    try:
+        yield server
+    finally:
+        server.kill()

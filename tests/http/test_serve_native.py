@@ -13,7 +13,7 @@ import pytest
 from onetray.engine import Engine
 from tests.support.engines import engine_on
 from tests.support.fleet import wait_until
-from tests.support.serving import ServerProcess, serving
+from tests.support.serving import ServerProcess, serving, serving_all
 
 CLIENTS = 8
 
@@ -87,8 +87,7 @@ def _open(server: ServerProcess) -> int:
 
 
 def test_what_one_server_takes_another_gives(migrated_url: str, tmp_path: Path) -> None:
-    words = ("serve", "--database", migrated_url)
-    with serving(tmp_path, *words, name="one") as one, serving(tmp_path, *words, name="two") as two:
+    with serving_all(tmp_path, ["one", "two"], "serve", "--database", migrated_url) as (one, two):
         _from_one_to_the_other(one, two)
         for server in (one, two):
             server.send()

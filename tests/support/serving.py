@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class ServerProcess:
-    """One server, whose log goes to a file. It is ready when this returns."""
+    """One server, whose log goes to a file."""
 
     def __init__(self, folder: Path, *words: str, name: str = "server") -> None:
         package = Path(onetray.__file__).parents[1]
@@ -32,9 +32,14 @@ class ServerProcess:
                 [sys.executable, "-m", "onetray", *words, "--port", "0"],
                 cwd=folder, env={**environment, "PYTHONPATH": path}, stdin=subprocess.DEVNULL, stdout=said, stderr=log,
             )  # fmt: skip
+
+    def until_ready(self) -> None:
         wait_until(lambda: self.said.endswith("\n") or self.process.poll() is not None, 30)
         assert self.said, self.log
-        self.url = self.said.split()[3].rstrip(";")
+
+    @property
+    def url(self) -> str:
+        return self.said.split()[3].rstrip(";")
 
     @property
     def log(self) -> str:
@@ -63,10 +68,20 @@ class ServerProcess:
 
 
 @contextmanager
-def serving(folder: Path, *words: str, name: str = "server") -> Iterator[ServerProcess]:
-    """A server that is ready; killed at the end if it still runs."""
-    server = ServerProcess(folder, *words, name=name)
+def serving_all(folder: Path, names: Sequence[str], *words: str) -> Iterator[list[ServerProcess]]:
+    """Servers that are ready; killed at the end if they still run."""
+    started = [ServerProcess(folder, *words, name=name) for name in names]
     try:
-        yield server
+        for server in started:
+            server.until_ready()
+        yield started
     finally:
-        server.kill()
+        for server in started:
+            server.kill()
+
+
+@contextmanager
+def serving(folder: Path, *words: str) -> Iterator[ServerProcess]:
+    """The same, one of them."""
+    with serving_all(folder, ["server"], *words) as (server,):
+        yield server

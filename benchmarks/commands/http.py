@@ -1,0 +1,37 @@
+"""The server beside a bare one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from benchmarks.commands import options
+from benchmarks.host import Host
+
+
+@click.command()
+@options.as_json
+@options.stores
+@click.option("--batch", "batches", default="1,100", callback=options.sizes, help="Jobs in a request.")
+@options.jobs(None, "Jobs for each measurement; by default more for larger batches.")
+@click.option("--clients", default=16, show_default=True, type=click.IntRange(1, 500), help="Connections at once.")
+@options.rounds(3)
+def http(
+    as_json: bool, stores: tuple[str, ...], batches: list[int], jobs: int | None, clients: int, rounds: int
+) -> None:
+    """Submits, and claims with reports, over HTTP; beside a route that only parses and answers the same JSON."""
+    from benchmarks.http import http as measure
+
+    def of(host: Host, store: str) -> dict[str, Any]:
+        found = {}
+        for batch in batches:
+            many = jobs or (2_000 if batch == 1 else 20_000)
+            options.say(f"{store}, {batch} jobs in a request, {many:,} jobs, {clients} clients, {rounds} rounds")
+            found[str(batch)] = measure(host, store, batch, many, clients, rounds)
+        return found
+
+    options.show(options.measured("http", stores, of), as_json)
+
+
+COMMANDS = (http,)

@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from time import monotonic
 from typing import Any
 
 from onetray.fields import is_traceparent
@@ -18,14 +19,21 @@ _API = "opentelemetry.trace"
 _UNSAFE = re.compile(r"[^\x20-\x7e]")
 
 
+LOOK_S = 1.0
+"""How long it counts that nobody wants spans: to ask costs as much as a short handler."""
+_none_until = 0.0
+
+
 def tracer() -> Any:
     """What makes spans; None when nobody would get them."""
+    global _none_until
     api = sys.modules.get(_API)
-    if api is None:
+    if api is None or monotonic() < _none_until:
         return None
     provider = api.get_tracer_provider()
     # The one that stands there before a program has set another up, and the one that says: none.
-    if isinstance(provider, api.ProxyTracerProvider | api.NoOpTracerProvider):
+    if isinstance(provider, (api.ProxyTracerProvider, api.NoOpTracerProvider)):
+        _none_until = monotonic() + LOOK_S
         return None
     return provider.get_tracer(NAME)
 

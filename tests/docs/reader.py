@@ -34,7 +34,7 @@ class Reader:
     def do(self, language: str, block: str) -> None:
         if language == "text":
             self._compare(block)
-        elif language == "sh" and block.startswith("onetray worker"):
+        elif language == "sh" and block.startswith(("onetray worker", "onetray up")):
             self._workers.append(subprocess.Popen(shlex.split(block), cwd=self._folder, env=self._env, **NOWHERE))
         elif language == "sh":
             self._seen = self._run("sh", "-eu", "-c", block.replace(POSTGRES, self._postgres))

@@ -13,6 +13,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from onetray import Onetray, ctx
+from onetray import spans as ours
 from onetray.commands import Submit
 from onetray.engine import Engine
 from onetray.http import app as app_module
@@ -47,6 +48,7 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+    monkeypatch.setattr(ours, "_none_until", 0.0)
     return exporter
 
 
@@ -120,8 +122,6 @@ def _above(span: ReadableSpan) -> int:
 
 
 def test_without_a_program_that_wants_them_there_are_no_spans() -> None:
-    from onetray import spans as ours
-
     assert ours.tracer() is None
     assert ours.begin("x", "SERVER") is None
     assert ours.here() is None

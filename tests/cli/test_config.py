@@ -47,6 +47,14 @@ def test_an_argument_beats_the_environment_beats_the_file_beats_the_default(here
     assert (settings.engine.chunk, settings.engine.limits.batch, settings.drain_s) == (7, 9, 30.0)
 
 
+def test_the_servers_settings_have_a_section_of_their_own(here: Path) -> None:
+    write(here, '[http]\nport = 9000\ndialects = ["none"]')
+    http = load({"http.host": "::1"}, {"ONETRAY_HTTP_GRACE_S": "3"}).settings.http
+    assert (http.host, http.port, http.dialects, http.grace_s) == ("::1", 9000, ("none",), 3.0)
+    with pytest.raises(InvalidInput, match="one of auto, json, text"):
+        load({"http.log_format": "xml"})
+
+
 def test_each_value_is_printed_with_its_source(here: Path) -> None:
     write(here, 'queues = ["mail", "slow"]\ndatabase = "postgresql://ann:secret@host/jobs"')
     shown = told("config", ONETRAY_DRAIN_S="5")

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from fastapi import APIRouter
 from fastapi.testclient import TestClient
+from starlette.background import BackgroundTask
+from starlette.responses import Response
 
 from onetray.engine import Engine
 from onetray.http import app as app_module
@@ -19,6 +21,12 @@ from onetray.logs import JsonLines, TextLines
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 FORGED = 'x\n{"level": "error"}\r2026-01-01 ERROR forged \x1b[31m \u2028 \x00'
+
+
+@pytest.fixture
+def database_url() -> str:
+    """One is enough here: nothing of this depends on the database."""
+    return "sqlite://:memory:"
 
 
 @pytest.fixture
@@ -81,6 +89,24 @@ def test_a_route_that_breaks_is_written_down_with_its_answer(
     assert answer.headers["x-request-id"] == line["request_id"]
     assert answer.json()["reference"] in cause["message"]
     assert "RuntimeError" in cause["error"]
+
+
+def test_what_breaks_after_the_answer_is_written_down_too(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, lines: Any
+) -> None:
+    router = APIRouter(dependencies=[Reader])
+
+    def later() -> None:
+        raise RuntimeError("too late")
+
+    @router.get("/breaks")
+    async def breaks() -> Response:
+        return Response(background=BackgroundTask(later))
+
+    monkeypatch.setattr(app_module, "ROUTERS", (router,))
+    with TestClient(build(engine), raise_server_exceptions=False) as client:
+        assert client.get("/breaks").status_code == 200
+    assert "too late" in lines()[0]["error"]
 
 
 def _record(message: str, error: Exception | None = None) -> logging.LogRecord:

@@ -86,6 +86,17 @@ def _open(server: ServerProcess) -> int:
         return int(float(re.findall(r"^onetray_requests_open (\S+)", client.get("/metrics").text, re.MULTILINE)[0]))
 
 
+def test_streams_are_told_of_a_stop_and_do_not_hold_it_up(tmp_path: Path) -> None:
+    with serving(tmp_path, "serve", "--database", "sqlite:///jobs.db") as server, server.client() as client:
+        with client.stream("GET", "/api/v1/feed/stream") as stream:
+            assert stream.status_code == 200
+            server.send()
+            lines = list(stream.iter_lines())
+        assert "event: bye" in lines, lines
+        assert server.end() == 0
+    assert "timeout graceful shutdown exceeded" not in server.log
+
+
 def test_what_one_server_takes_another_gives(migrated_url: str, tmp_path: Path) -> None:
     with serving_all(tmp_path, ["one", "two"], "serve", "--database", migrated_url) as (one, two):
         _from_one_to_the_other(one, two)

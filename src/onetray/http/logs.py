@@ -41,9 +41,11 @@ class Journal:
         try:
             await self._app(scope, receive, entry.send)
         except Exception:
-            # It was logged where it was answered. Only a client that still waits is to be cut off.
+            # A client that still waits is cut off by it. One that was told of it: that is in the log already.
             if not entry.complete:
                 raise
+            if entry.status is None or entry.status < 500:
+                logger.exception("request %s broke after it was answered", entry.asked.request_id)
         finally:
             asked.reset(token)
             self._metrics.open -= 1

@@ -7,7 +7,7 @@ seconds. What has happened to tasks is counted in tallies.py.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
@@ -49,8 +49,8 @@ class Metrics:
         self.tallies = Tallies(engine)
         self.open = 0
         """Requests under way, streams among them. Counted on the loop alone."""
-        self.streams = 0
-        """Streams that are open. Whoever opens one adds to it, and takes it away again."""
+        self.streams: Callable[[], int] = lambda: 0
+        """How many streams are open: whoever gives them their places knows."""
         self.requests = Counter("onetray_requests", "Requests that were answered.", "method", "route", "status")
         self.durations = Histogram("onetray_request_seconds", "From a request to the end of its answer.", "route")
         self.commands = Counter("onetray_commands", "Commands of this process.", "verb", "outcome")
@@ -122,7 +122,7 @@ class Metrics:
             yield number.family()
         yield GaugeMetricFamily("onetray_up", "Whether the database answers.", value=int(look.up))
         yield GaugeMetricFamily("onetray_requests_open", "Requests under way, this one too.", value=self.open)
-        yield GaugeMetricFamily("onetray_streams_open", "Streams that are open at this server.", value=self.streams)
+        yield GaugeMetricFamily("onetray_streams_open", "Streams that are open at this server.", value=self.streams())
         yield GaugeMetricFamily("onetray_events_behind", "Events not counted yet.", value=self.tallies.behind)
         if look.up:
             yield from _of_queues(look)

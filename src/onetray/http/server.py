@@ -35,6 +35,8 @@ logger = logging.getLogger("onetray.http")
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 CLOSE_S = 5.0
 """How long the closing of the database is waited for at the end."""
+KEEP_S = 75
+"""How long a connection may stand idle: longer than those of pools and balancers, which then close it themselves."""
 BACKLOG = 2048
 
 
@@ -90,7 +92,8 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app, log_config=None, access_log=False, server_header=False, proxy_headers=False, ws="none",
-                lifespan="on", timeout_graceful_shutdown=max(1, round(config.grace_s)), backlog=BACKLOG,
+                lifespan="on", timeout_graceful_shutdown=round(config.grace_s), timeout_keep_alive=KEEP_S,
+                backlog=BACKLOG,
             )
         )  # fmt: skip
         self._desk: Desk = app.state.desk

@@ -79,3 +79,9 @@ class HttpConfig:
     """Open streams on this server."""
     streams_each: int = 100
     """Open streams of one token."""
+    stream_queue: int = 5_000
+    """Events that wait at most for a stream that is slow: past that it is told where to go on from, and closed."""
+    heartbeat_s: float = 15.0
+    """How often a stream that has nothing to tell says that it is there."""
+    stall_s: float = 30.0
+    """How long a client may take no bytes before its stream is closed."""

@@ -209,6 +209,46 @@ def schemathesis(cases: int, seed: int, store: str) -> None:
     on_each(store, attempt)
 
 
+@soak.command()
+@click.option("--clients", type=click.IntRange(5, 1000), default=200, show_default=True, help="Clients at once.")
+@click.option("--jobs", type=click.IntRange(1), default=10_000, show_default=True, help="Jobs to be done meanwhile.")
+@click.option("--limit-s", type=float, default=1800.0, show_default=True, help="When to give up.")
+@click.option("--seed", type=int, default=1, show_default=True, help="What decides when each of them is cut off.")
+@store_option
+def streams(clients: int, jobs: int, limit_s: float, seed: int, store: str) -> None:
+    """Cut clients of streams off at random while jobs are done; none may miss anything, or get anything twice."""
+    from onetray.http.desk import HttpConfig
+    from tests.support.engines import engine_on
+    from tests.support.live import serving
+    from tests.support.streams import run_streams
+
+    def attempt(url: str) -> list[str]:
+        with engine_on(url) as engine, serving(engine, HttpConfig(heartbeat_s=0.5)) as live:
+            outcome = run_streams(engine, live.port, clients=clients, jobs=jobs, seed=seed, limit_s=limit_s)
+        click.echo(str(outcome))
+        return outcome.faults
+
+    on_each(store, attempt)
+
+
+@soak.command(name="open-streams")
+@click.option(
+    "--streams", "count", type=click.IntRange(1, 1000), default=500, show_default=True, help="Streams at once."
+)
+@click.option("--idle-s", type=float, default=20.0, show_default=True, help="How long to measure them while idle.")
+@store_option
+def open_streams(count: int, idle_s: float, store: str) -> None:
+    """Open many streams at a server process, and say what they cost: memory, file descriptors, CPU while idle."""
+    from tests.support.many import hold_open
+
+    def attempt(url: str) -> list[str]:
+        held = hold_open(url, count, idle_s)
+        click.echo(str(held))
+        return held.faults
+
+    on_each(store, attempt)
+
+
 @soak.command(name="property")
 @click.argument("pytest_args", nargs=-1)
 def property_(pytest_args: tuple[str, ...]) -> None:

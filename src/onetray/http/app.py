@@ -21,7 +21,8 @@ from onetray.http.desk import Desk, HttpConfig
 from onetray.http.gate import Gate
 from onetray.http.limits import Limited
 from onetray.http.logs import Journal
-from onetray.http.routes import controls, described, fleet, jobs, letters, looks, meta, metrics, stages, work
+from onetray.http.mounting import mount
+from onetray.http.routes import controls, described, fleet, jobs, letters, looks, meta, metrics, stages, streams, work
 from onetray.http.wire import Json
 
 OWN_SPANS: Any = {"tracing": False, "metrics": False, "logs": False}
@@ -37,6 +38,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     work.router,
     letters.router,
     fleet.router,
+    streams.router,
     described.router,
 )
 
@@ -55,10 +57,12 @@ def build(engine: Engine, config: HttpConfig | None = None) -> FastAPI:
         default_response_class=Json, generate_unique_id_function=lambda route: route.name, redirect_slashes=False,
         telemetry=OWN_SPANS,
     )  # fmt: skip
-    app.state.desk = desk = Desk(engine, config or HttpConfig())
+    config = config or HttpConfig()
+    app.state.desk, app.state.shapes = (desk := Desk(engine, config)), {}
     for router in ROUTERS:
         must_be_guarded(router.routes)
         app.include_router(router)
+    mount(app, config.dialects)
     problems.install(app)
     # The last one added is the first one met.
     app.add_middleware(Limited, desk=desk)

@@ -19,6 +19,7 @@ from onetray.commands import Command
 from onetray.config import HttpConfig
 from onetray.engine import Engine
 from onetray.http.bell import Bell
+from onetray.http.hub import Hub
 from onetray.http.limits import Streams
 from onetray.http.metrics import Metrics
 from onetray.http.tracing import carry
@@ -38,9 +39,10 @@ class Desk:
     def __init__(self, engine: Engine, config: HttpConfig) -> None:
         self.engine, self.config = engine, config
         self.bell = Bell(engine.wake)
+        self.hub = Hub(engine)
         self.streams = Streams(config.streams, config.streams_each)
         self.metrics = Metrics(engine)
-        self.closing: list[Callable[[], object]] = []
+        self.closing: list[Callable[[], object]] = [self.hub.close]
         """Called on the loop when the server is to stop, before open requests are waited for. They may be async."""
         self.stopping = False
 

@@ -13,6 +13,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.responses import Response
 from starlette.types import Scope
 from uuid_utils import uuid4
 
@@ -49,7 +50,14 @@ def of_error(error: OnetrayError) -> dict[str, Any]:
     return problem(error.status, error.code, str(error), **facts)
 
 
-def answer(body: dict[str, Any], headers: dict[str, str] | None = None) -> Json:
+def answer(body: dict[str, Any], headers: dict[str, str] | None = None, scope: Scope | None = None) -> Response:
+    """A problem as an answer; under the paths of a dialect, in the dialect's shape."""
+    if scope is not None and "app" in scope:
+        path = scope["path"]
+        for prefix, shape in scope["app"].state.shapes.items():
+            if path == prefix or path.startswith(f"{prefix}/"):
+                shaped: Response = shape(body, scope, headers)
+                return shaped
     return Json(body, status_code=body["status"], media_type=MEDIA_TYPE, headers=headers)
 
 
@@ -61,34 +69,42 @@ def headers_of(error: OnetrayError) -> dict[str, str]:
     return {} if wait_s is None else {"retry-after": str(max(1, math.ceil(wait_s)))}
 
 
-def told(error: Exception, scope: Scope, headers: dict[str, str] | None = None) -> Json:
+def told(error: Exception, scope: Scope, headers: dict[str, str] | None = None) -> Response:
     """The answer to a request that is refused before any route: by the gate, by a limit."""
     if not isinstance(error, OnetrayError):
-        return answer(_broken(error), headers)
-    return answer(of_error(error), {**headers_of(error), **(headers or {})})
+        return answer(_broken(error), headers, scope)
+    return answer(of_error(error), {**headers_of(error), **(headers or {})}, scope)
+
+
+def request_id_of(scope: Scope) -> str:
+    """The id of a request, the server's own: the same wherever it is told."""
+    id_: str = scope.setdefault("onetray.request_id", str(uuid4()))
+    return id_
 
 
 def install(app: FastAPI) -> None:
     """Have every error of the app answered as a problem."""
 
     @app.exception_handler(OnetrayError)
-    async def ours(_: Request, error: OnetrayError) -> Json:
-        return answer(of_error(error), headers_of(error))
+    async def ours(request: Request, error: OnetrayError) -> Response:
+        return answer(of_error(error), headers_of(error), request.scope)
 
     @app.exception_handler(RequestValidationError)
-    async def invalid(_: Request, error: RequestValidationError) -> Json:
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
         wrong = [{"field": ".".join(map(str, e["loc"])), "message": e["msg"]} for e in error.errors()]
         said = "; ".join(f"{w['field']}: {w['message']}" for w in wrong[:5])
-        return answer(problem(400, "invalid_input", said, errors=wrong[:100]))
+        code = "malformed_json" if any(e["type"] == "json_invalid" for e in error.errors()) else "invalid_input"
+        return answer(problem(400, code, said, errors=wrong[:100]), scope=request.scope)
 
     @app.exception_handler(HTTPException)
-    async def http(_: Request, error: HTTPException) -> Json:
+    async def http(request: Request, error: HTTPException) -> Response:
         code = {404: "no_such_route", 405: "no_such_method"}.get(error.status_code, "refused")
-        return answer(problem(error.status_code, code, str(error.detail)), dict(error.headers or {}))
+        body = problem(error.status_code, code, str(error.detail))
+        return answer(body, dict(error.headers or {}), request.scope)
 
     @app.exception_handler(Exception)
-    async def broken(_: Request, error: Exception) -> Json:
-        return answer(_broken(error))
+    async def broken(request: Request, error: Exception) -> Response:
+        return answer(_broken(error), scope=request.scope)
 
 
 def _away(error: Unavailable) -> dict[str, Any]:

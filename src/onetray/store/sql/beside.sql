@@ -96,3 +96,8 @@ SELECT k.name, br.recent, br.opened_at, br.open_until, br.probing, br.why, br.op
 FROM onetray.breaker AS br JOIN onetray.kind AS k ON k.key = br.kind JOIN onetray.namespace AS n ON n.key = k.ns
     JOIN onetray.policy AS p ON p.key = k.policy
 WHERE n.name = :namespace ORDER BY k.name LIMIT :limit
+
+-- name: said_beside
+-- What tasks have said that is no event: the number of their lines, and how far they are.
+SELECT t.key, (SELECT max(l.cursor) FROM onetray.log AS l WHERE l.task = t.key), p.at, p.done
+FROM onetray.task AS t LEFT JOIN onetray.progress AS p ON p.task = t.key WHERE t.key {in:keys:bigint}

@@ -17,6 +17,17 @@ SELECT max(w.id) FROM (
 -- By entity: one task's history, in order, without the feed's barrier. + 0: not by a walk through the whole log.
 {select_event} WHERE e.entity = :key AND e.id + 0 > :after ORDER BY e.id + 0 LIMIT :limit
 
+-- name: events_of_course
+-- What happened to a flow and to its stages, without their tasks. All of it is written under the flow's lock: no barrier.
+{select_event} WHERE e.entity IN (
+    SELECT f.key FROM onetray.flow AS f WHERE f.key = :key UNION ALL SELECT s.key FROM onetray.stage AS s WHERE s.job = :key
+) AND e.id + 0 > :after ORDER BY e.id + 0 LIMIT :limit
+
+-- name: kinds_of_ids
+SELECT CAST(t.id AS text), k.name FROM onetray.task AS t JOIN onetray.kind AS k ON k.key = t.kind WHERE t.id {in:ids:uuid}
+UNION ALL
+SELECT CAST(f.id AS text), k.name FROM onetray.flow AS f JOIN onetray.kind AS k ON k.key = f.kind WHERE f.id {in:ids:uuid}
+
 -- name: events_by_correlation
 -- A task that was given no correlation id goes by its own id.
 {select_event} WHERE e.entity IN (

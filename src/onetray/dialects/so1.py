@@ -1,0 +1,196 @@
+"""so1: jobs at /api/jobs, with their own words for states and errors. See docs/so1.md.
+
+Owns routes and errors of the dialect. What a job may do is the engine's to say; so1_job.py maps its values,
+so1_stream.py tells them live.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Depends, Header, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+from starlette.types import Scope
+
+from onetray import commands as c
+from onetray.dialects import so1_stream
+from onetray.dialects.so1_job import SO1_PENDING, USER_LABEL, as_submitted, find, shown, state_of
+from onetray.engine import Engine
+from onetray.engine.reserving import reserve
+from onetray.errors import InvalidInput, KeyReused
+from onetray.flowcommands import CancelFlow
+from onetray.flowmodel import Flow
+from onetray.http.access import OPERATE, SUBMIT, Principal, Reader, Submitter, allow
+from onetray.http.desk import Desk, desk_of
+from onetray.http.problems import request_id_of
+from onetray.http.routes.streams import streaming
+from onetray.http.sse import EventStream
+from onetray.http.wire import Json
+from onetray.model import Policy, Task
+
+PREFIX = "/api/jobs"
+DAY_S = 86_400.0
+LIST_LINES = 100
+"""Lines that a job in a list is shown with."""
+READS = 20
+"""Reads that one page of the list makes at most: most jobs of the database may be another namespace's."""
+
+CODES = {
+    400: "VALIDATION_ERROR", 401: "UNAUTHORIZED", 403: "FORBIDDEN", 404: "NOT_FOUND", 405: "BAD_REQUEST",
+    408: "BAD_REQUEST", 409: "CONFLICT", 413: "VALIDATION_ERROR", 415: "BAD_REQUEST", 422: "VALIDATION_ERROR",
+    429: "SERVICE_UNAVAILABLE", 500: "INTERNAL_SERVER_ERROR", 503: "SERVICE_UNAVAILABLE",
+}  # fmt: skip
+BAD_REQUESTS = frozenset({"malformed_json", "too_deep"})
+"""Codes of 400 that are not about a field."""
+_UUID4 = re.compile(r"[\da-f]{8}-[\da-f]{4}-4[\da-f]{3}-[89ab][\da-f]{3}-[\da-f]{12}")
+_SHOWN_DETAILS = ("field", "errors", "limit", "needs", "state", "from")
+
+router = APIRouter(prefix=PREFIX, tags=["so1"])
+Canceller = Depends(allow(SUBMIT, OPERATE))
+LastEventId = Annotated[str | None, Header(alias="Last-Event-ID")]
+Cursor = Annotated[str | None, Query(max_length=80)]
+
+
+class NewJob(BaseModel):
+    """What is submitted: an action, and its inputs."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    action: str = Field(min_length=1, max_length=200, examples=["trigger-github-workflow"])
+    inputs: dict[str, Any] = Field(default_factory=dict, examples=[{"repo": "acme/site"}])
+
+
+def shape(problem: dict[str, Any], scope: Scope, headers: dict[str, str] | None = None) -> Response:
+    """An error as so1 says it."""
+    code = CODES.get(problem["status"], "INTERNAL_SERVER_ERROR" if problem["status"] >= 500 else "BAD_REQUEST")
+    if problem["code"] in BAD_REQUESTS:
+        code = "BAD_REQUEST"
+    details = {name: problem[name] for name in _SHOWN_DETAILS if name in problem}
+    error = {"code": code, "message": problem["detail"], **({"details": details} if details else {})}
+    status = 400 if problem["status"] == 422 else problem["status"]
+    return _answer(scope, {"error": error}, status, headers)
+
+
+def _answer(scope: Scope, body: dict[str, Any], status: int = 200, headers: dict[str, str] | None = None) -> Json:
+    id_ = request_id_of(scope)
+    return Json({"requestId": id_, **body}, status_code=status, headers={**(headers or {}), "X-Request-Id": id_})
+
+
+@router.post("", status_code=202, summary="Submit a job")
+async def submit(
+    request: Request,
+    new: NewJob,
+    key: Annotated[str | None, Header(alias="Idempotency-Key", max_length=36)] = None,
+    who: Principal = Submitter,
+) -> Json:
+    desk = desk_of(request)
+    command = c.Submit(
+        kind=new.action, payload=new.inputs, namespace=who.namespace, max_attempts=1, actor_name=who.name,
+        correlation_id=request_id_of(request.scope), labels={USER_LABEL: who.name},
+    )  # fmt: skip
+    if key is not None:
+        await _under_key(desk, command, key)
+    receipt = await desk.call(command)
+    job = await desk.read(_job if receipt.repeated else _new, desk.engine, receipt.id, who.namespace)
+    return _answer(request.scope, {"job": job}, 202)
+
+
+async def _under_key(desk: Desk, command: c.Submit, key: str) -> None:
+    """Let the key lead to one job for a day. The engine's own keys know one action each: this one is for all."""
+    if not _UUID4.fullmatch(key.lower()):
+        raise InvalidInput("Idempotency-Key must be a UUID of version 4", field="Idempotency-Key")
+    command.idempotency_key = key.lower()
+    # Before the key is taken: a body that is refused must not keep it.
+    command.check(desk.engine.config.limits)
+    policy = await desk.read(desk.engine.policy_of, command.kind, namespace=command.namespace) or Policy()
+    if policy.idempotency_ttl_s != DAY_S:
+        command.policy = policy.with_(idempotency_ttl_s=DAY_S)
+    body = orjson.dumps([command.kind, command.payload], option=orjson.OPT_SORT_KEYS)
+    held = await desk.read(
+        reserve, desk.engine.store, caller=f"so1 {command.namespace}", key=command.idempotency_key,
+        route=f"POST {PREFIX}", body_hash=hashlib.sha256(body).hexdigest(), ttl_s=DAY_S,
+    )  # fmt: skip
+    if not held:
+        raise KeyReused(f"the Idempotency-Key {key} was used with another body: use a new one")
+
+
+@router.get("/{id}", summary="One job")
+async def get(request: Request, id: str, who: Principal = Reader) -> Json:
+    desk = desk_of(request)
+    return _answer(request.scope, {"job": await desk.read(_job, desk.engine, id, who.namespace)})
+
+
+def _job(engine: Engine, id_: str, namespace: str) -> dict[str, Any]:
+    return shown(engine, find(engine, id_, namespace))
+
+
+def _new(engine: Engine, id_: str, namespace: str) -> dict[str, Any]:
+    return shown(engine, as_submitted(find(engine, id_, namespace)), 0)
+
+
+@router.get("", summary="Jobs, newest first")
+async def jobs(
+    request: Request,
+    cursor: Cursor = None,
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+    who: Principal = Reader,
+) -> Json:
+    desk = desk_of(request)
+    found, before = await desk.read(_page, desk.engine, who.namespace, _before(cursor), limit)
+    return _answer(request.scope, {"jobs": found, "nextCursor": None if before is None else f"j{before:x}"})
+
+
+def _before(cursor: str | None) -> int | None:
+    if cursor is None:
+        return None
+    if not re.fullmatch(r"j[\da-f]{1,15}", cursor):
+        raise InvalidInput("cursor must be the nextCursor of a list", field="cursor")
+    return int(cursor[1:], 16)
+
+
+def _page(engine: Engine, namespace: str, before: int | None, limit: int) -> tuple[list[dict[str, Any]], int | None]:
+    found: list[dict[str, Any]] = []
+    for _ in range(READS):
+        page = engine.jobs(namespace=namespace, before=before, limit=limit - len(found))
+        before = page.before
+        found += [shown(engine, find(engine, job.id, namespace), LIST_LINES) for job in page.jobs]
+        if len(found) == limit or before is None:
+            break
+    return found, before
+
+
+@router.post("/{id}/cancel", summary="Cancel a job: a pending one at once, a running one by asking its worker")
+async def cancel(request: Request, id: str, who: Principal = Canceller) -> Json:
+    desk = desk_of(request)
+    job = await desk.read(find, desk.engine, id, who.namespace)
+    await desk.call(_cancelling(job, who))
+    return _answer(request.scope, {"job": await desk.read(_job, desk.engine, id, who.namespace)})
+
+
+def _cancelling(job: Task | Flow, who: Principal) -> c.Command:
+    # One that lies with a worker and has not begun is pending: there is nobody to ask.
+    hard = state_of(job) == SO1_PENDING
+    if isinstance(job, Flow):
+        return CancelFlow(job.id, namespace=who.namespace, hard=hard, actor_name=who.name)
+    return c.Cancel(task=job.id, namespace=who.namespace, hard=hard, actor_name=who.name)
+
+
+@router.get("/{id}/events", summary="A job as it goes, as server-sent events", response_class=EventStream)
+async def events(
+    request: Request, id: str, cursor: Cursor = None, last: LastEventId = None, who: Principal = Reader
+) -> Response:
+    desk = desk_of(request)
+    text = last or cursor
+    seen = None if text is None else so1_stream.Seen.of(text)
+    job = await desk.read(find, desk.engine, id, who.namespace)
+    headers = {"X-Request-Id": request_id_of(request.scope)}
+    if seen is not None:
+        found = await desk.read(so1_stream.look, desk.engine, id, who.namespace, seen)
+        if found.ended and not found.parts:
+            # It knows the end already: a browser that gets this connects no more.
+            return Response(status_code=204, headers=headers)
+    return await streaming(desk, who, so1_stream.frames(desk, job, seen), headers)

@@ -1,0 +1,105 @@
+"""A job's stream as so1 knows it: `status` and `log`, and nothing else.
+
+Owns the cursor: the number of the last line, and which states were told. The states follow from the job itself, so a
+client that was away is told those that it missed, in their order.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from onetray.dialects.so1_job import (
+    SO1_PENDING,
+    SO1_RUNNING,
+    TERMINAL,
+    find,
+    line,
+    lines_of,
+    outcome,
+    state_of,
+)
+from onetray.engine import Engine
+from onetray.errors import InvalidInput
+from onetray.flowmodel import Flow
+from onetray.http.desk import Desk
+from onetray.http.feeding import rung
+from onetray.http.sse import HEARTBEAT, Frames, frame
+from onetray.model import Task
+
+PAGE = 500
+_CURSOR = re.compile(rf"(\d{{1,18}})(?:\.({'|'.join((SO1_PENDING, SO1_RUNNING, *sorted(TERMINAL)))}))?")
+
+
+class Seen(NamedTuple):
+    """What a client was told: lines up to this one, and this state last."""
+
+    line: int = 0
+    state: str | None = None
+
+    @classmethod
+    def of(cls, text: str) -> Seen:
+        """A number is the cursor of a line; the id of a status says the state, too. Lines come after `running`."""
+        found = _CURSOR.fullmatch(text)
+        if not found:
+            raise InvalidInput("cursor must be the cursor of a log line, or an id of this stream", field="cursor")
+        number = int(found[1])
+        return cls(number, found[2] or (SO1_RUNNING if number else None))
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    parts: bytes
+    seen: Seen
+    ended: bool
+    more: bool
+
+
+def look(engine: Engine, id_: str, namespace: str, seen: Seen, late: bool = False) -> Look:
+    """What there is to tell. The job is read before its lines: what it said up to its end is read.
+
+    To whom comes late, after the end and without a cursor, only the end is told.
+    """
+    job = find(engine, id_, namespace)
+    state = state_of(job)
+    ended = state in TERMINAL
+    parts = []
+    if told := _before_lines(job, state, seen.state):
+        seen = seen._replace(state=told)
+        parts.append(frame("status", {"state": told}, f"{seen.line}.{told}"))
+    # Lines of an attempt that was lost before it started wait for the next one.
+    lines = [] if state == SO1_PENDING or (late and ended) else lines_of(engine, job, seen.line, PAGE)
+    for one in lines:
+        seen = seen._replace(line=one.cursor)
+        parts.append(frame("log", line(one), one.cursor))
+    more = len(lines) == PAGE
+    if ended and not more and seen.state != state:
+        seen = seen._replace(state=state)
+        parts.append(frame("status", {"state": state, **outcome(engine, job)}, f"{seen.line}.{state}"))
+    return Look(b"".join(parts), seen, ended and not more, more)
+
+
+def _before_lines(job: Task | Flow, state: str, told: str | None) -> str | None:
+    """The state to be told before any lines: the current one to whom knows none, `running` to whom waited for it."""
+    if told is None:
+        return None if state in TERMINAL else state
+    return SO1_RUNNING if told == SO1_PENDING and job.started_at is not None else None
+
+
+async def frames(desk: Desk, job: Task | Flow, seen: Seen | None) -> Frames:
+    """The stream of a job, from what the client has seen, until its terminal status."""
+    late, at = seen is None, seen or Seen()
+    key = job.key if isinstance(job, Task) else None
+    with desk.hub.watching(job.id, key=key) as watcher:
+        while True:
+            watcher.signal.clear()
+            found = await desk.read(look, desk.engine, job.id, job.namespace, at, late)
+            at, late = found.seen, False
+            if found.parts:
+                yield found.parts
+            # A server that stops has no word for it here: the client connects again, with its cursor.
+            if found.ended or desk.hub.closing:
+                return
+            if not found.more and not await rung(watcher.signal, desk.config.heartbeat_s):
+                yield HEARTBEAT

@@ -1,0 +1,158 @@
+"""The feed to clients: pages, and a stream that begins in the past or now.
+
+Owns filters, and the change from reading pages to following the hub: without a gap, without a repeat. Who reads for all
+is in hub.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterable, Iterator
+from dataclasses import dataclass
+
+from onetray.feed import PAGE, Page
+from onetray.http.desk import Desk
+from onetray.http.hub import Batch, Follower, written
+from onetray.http.sse import HEARTBEAT, Frames, frame, mark
+from onetray.model import Event
+
+LOOK_AGAIN_S = 1.0
+"""How long to wait at most before looking without being told."""
+MOST_KINDS = 10_000
+HELD_UP_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which events a client asks for."""
+
+    namespace: str
+    types: tuple[str, ...] | None = None
+    kind: str | None = None
+    job: str | None = None
+
+    def among(self, events: Iterable[Event]) -> Iterator[Event]:
+        """Those that fit, but for their kind: an event does not say it."""
+        for e in events:
+            if (
+                e.namespace == self.namespace
+                and (self.types is None or e.type in self.types)
+                and (self.job is None or self.job in (e.job_id, e.entity_id))
+            ):
+                yield e
+
+
+class Kinds:
+    """The kinds of jobs and tasks, as they were last asked for: they never change."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, str] = OrderedDict()
+
+    async def those_of(self, desk: Desk, kind: str, events: list[Event]) -> list[Event]:
+        """The events of tasks of a kind; of flows and stages, those of flows of that name."""
+        unknown = {id_ for e in events if (id_ := _named_by(e)) not in self._known}
+        found = dict(await desk.read(desk.engine.store.read, "kinds_of_ids", ids=sorted(unknown))) if unknown else {}
+        chosen = [e for e in events if (found.get(_named_by(e)) or self._known.get(_named_by(e))) == kind]
+        self._known.update(found)
+        while len(self._known) > MOST_KINDS:
+            self._known.popitem(last=False)
+        return chosen
+
+
+KINDS = Kinds()
+"""By ids, which no two databases share."""
+
+
+def _named_by(event: Event) -> str:
+    return event.entity_id if event.type.startswith("task.") else event.job_id
+
+
+async def chosen(desk: Desk, wanted: Wanted, events: Iterable[Event]) -> list[Event]:
+    found = list(wanted.among(events))
+    return found if wanted.kind is None else await KINDS.those_of(desk, wanted.kind, found)
+
+
+async def page_of(desk: Desk, wanted: Wanted, cursor: int, limit: int, wait_s: float) -> Page:
+    """The events past a cursor that fit. When there are none: what comes within the time."""
+    until = time.monotonic() + wait_s
+    known = cursor
+    while True:
+        page = await _read(desk, wanted, cursor, limit)
+        found = await chosen(desk, wanted, page.events)
+        left = until - time.monotonic()
+        if found or left <= 0 or desk.hub.closing:
+            return Page(found, page.next_cursor)
+        if page.next_cursor == cursor:
+            known = await desk.hub.moved(max(known, cursor), min(left, LOOK_AGAIN_S))
+        cursor = page.next_cursor
+
+
+async def _read(desk: Desk, wanted: Wanted, cursor: int, limit: int) -> Page:
+    return await desk.read(desk.engine.feed.read, cursor, limit, namespace=wanted.namespace, types=wanted.types)
+
+
+async def feed_frames(desk: Desk, wanted: Wanted, cursor: int | None) -> Frames:
+    """Every event that fits, from a cursor or from now on, until the client has had enough or is too slow."""
+    hub, config = desk.hub, desk.config
+    with hub.following(config.stream_queue) as follower:
+        place = told = await hub.at() if cursor is None else cursor
+        yield mark(place)
+        if cursor is not None:
+            async for place, part in _catch_up(desk, wanted, follower, cursor):
+                if part:
+                    told = place
+                    yield part
+        while True:
+            for batch in follower.take():
+                if part := await _part(desk, wanted, batch, place):
+                    told = batch.cursor
+                    yield part
+                place = max(place, batch.cursor)
+            if hub.closing or follower.lagging:
+                yield frame("bye" if hub.closing else "resync", {"cursor": place}, place)
+                return
+            if not await rung(follower.signal, config.heartbeat_s):
+                # What did not fit was looked at all the same: it need not be looked at again.
+                yield (mark(place) if place > told else b"") + HEARTBEAT
+                told = place
+
+
+async def _catch_up(desk: Desk, wanted: Wanted, follower: Follower, place: int) -> AsyncIterator[tuple[int, bytes]]:
+    """Read pages up to where the hub is. What it reads meanwhile waits with the follower; too much: once more."""
+    while not desk.hub.closing:
+        goal = await desk.hub.at()
+        # Whatever the hub has given up to its place is read here.
+        follower.reset()
+        while place < goal and not desk.hub.closing:
+            page = await _read(desk, wanted, place, PAGE)
+            if page.next_cursor == place:
+                if desk.engine.store.held_up:
+                    await asyncio.sleep(HELD_UP_S)
+                    continue
+                # Old jobs were removed, and their events with them.
+                place = goal
+            else:
+                place = min(page.next_cursor, goal)
+            yield place, await _part(desk, wanted, Batch([e for e in page.events if e.id <= goal], place), 0)
+        if not follower.lagging:
+            return
+
+
+async def _part(desk: Desk, wanted: Wanted, batch: Batch, after: int) -> bytes:
+    """The events of a batch that fit, for the wire. Mostly the hub has written them already, for all streams."""
+    events = [e for e in await chosen(desk, wanted, batch.events) if e.id > after]
+    if missing := [e for e in events if e.id not in batch.frames]:
+        batch.frames.update(await desk.read(written, desk.engine, missing))
+    return b"".join([batch.frames[e.id] for e in events])
+
+
+async def rung(signal: asyncio.Event, timeout_s: float) -> bool:
+    """Whether it was set within the time."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            await signal.wait()
+    except TimeoutError:
+        return False
+    return True

@@ -1,0 +1,27 @@
+"""Dialects beside the native API: which there are, and how one is added to an app.
+
+Owns their names. They lie in a layer above this one and are loaded by name; each has a router, its prefix, and its own
+shape for the errors under it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from fastapi import FastAPI
+
+from onetray.errors import InvalidInput
+from onetray.http.access import must_be_guarded
+
+DIALECTS = ("so1",)
+
+
+def mount(app: FastAPI, names: tuple[str, ...]) -> None:
+    """Add these dialects to an app."""
+    for name in names:
+        if name not in DIALECTS:
+            raise InvalidInput(f"there is no dialect {name!r}; there are: {', '.join(DIALECTS)}", field="dialects")
+        dialect = import_module(f"onetray.dialects.{name}")
+        must_be_guarded(dialect.router.routes)
+        app.include_router(dialect.router)
+        app.state.shapes[dialect.PREFIX] = dialect.shape

@@ -1,0 +1,111 @@
+"""Live streams: one job as it goes, and the feed of all events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request
+from starlette.responses import Response
+
+from onetray.errors import InvalidInput, Unavailable
+from onetray.fields import task_id
+from onetray.http.access import Principal, Reader
+from onetray.http.desk import Desk, desk_of
+from onetray.http.feeding import Wanted, feed_frames, page_of
+from onetray.http.shown import shown
+from onetray.http.sse import EventStream, Frames
+from onetray.http.telling import Place, job_frames, look, view_of
+from onetray.http.wire import Json, plain
+
+router = APIRouter(prefix="/api/v1", tags=["streams"])
+
+MOST_TYPES = 100
+NAME_CHARS = 200
+
+Cursor = Annotated[str | None, Query(max_length=80, description="Go on after this one.")]
+LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", description="As `cursor`, and before it.")]
+Types = Annotated[list[str] | None, Query(description="Only events of these types, by their names.")]
+Name = Annotated[str | None, Query(min_length=1, max_length=NAME_CHARS)]
+
+
+async def streaming(desk: Desk, who: Principal, frames: Frames, headers: dict[str, str] | None = None) -> EventStream:
+    """An answer that goes on, with a place of its own among the open streams."""
+    if desk.hub.closing:
+        raise Unavailable("the server is stopping: connect again in a moment")
+    held = AsyncExitStack()
+    await held.enter_async_context(desk.streams.place(who))
+    return EventStream(frames, leave=held.aclose, stall_s=desk.config.stall_s, headers=headers)
+
+
+@router.get("/jobs/{id}/stream", summary="One job as it goes, as server-sent events", response_class=EventStream)
+async def job_stream(
+    request: Request, id: str, cursor: Cursor = None, last: LastEventId = None, who: Principal = Reader
+) -> Response:
+    """`status`, `log`, `progress`, `stage` and `note`, each with the cursor of what was told so far as its id.
+
+    After the terminal status the stream ends. A client that has been told of it, and asks again, gets 204: browsers
+    then connect no more.
+    """
+    desk = desk_of(request)
+    place = Place.of(last or cursor or str(Place()))
+    view = await desk.read(view_of, desk.engine, id, who.namespace)
+    if place != Place():
+        found = await desk.read(look, view, place)
+        if found.ended and not found.parts:
+            return Response(status_code=204)
+    return await streaming(desk, who, job_frames(desk, view, place))
+
+
+@router.get("/feed", summary="Events, in order, from a cursor on")
+async def feed(
+    request: Request,
+    cursor: Cursor = None,
+    types: Types = None,
+    kind: Name = None,
+    job: Name = None,
+    limit: Annotated[int, Query(ge=1, le=1_000)] = 100,
+    wait_s: Annotated[float, Query(ge=0, le=30, description="Wait so long for the next event.")] = 0,
+    who: Principal = Reader,
+) -> Json:
+    """A page may be short, or empty, and still move the cursor on: what was looked at did not fit."""
+    desk = desk_of(request)
+    wanted = _wanted(who, types, kind, job)
+    page = await page_of(desk, wanted, feed_cursor(cursor) or 0, limit, wait_s)
+    events = await desk.read(shown, desk.engine, page.events)
+    return Json({"events": plain(events), "cursor": page.next_cursor})
+
+
+@router.get("/feed/stream", summary="Events as they are committed, as server-sent events", response_class=EventStream)
+async def feed_stream(
+    request: Request,
+    cursor: Cursor = None,
+    last: LastEventId = None,
+    types: Types = None,
+    kind: Name = None,
+    job: Name = None,
+    who: Principal = Reader,
+) -> Response:
+    """Each event under its type's name, with the feed's cursor as its id; without a cursor from now on."""
+    desk = desk_of(request)
+    wanted, place = _wanted(who, types, kind, job), feed_cursor(last or cursor)
+    return await streaming(desk, who, feed_frames(desk, wanted, place))
+
+
+def feed_cursor(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) < 2**62):
+        raise InvalidInput("cursor must be 0, or a number that the feed has given", field="cursor")
+    return int(text)
+
+
+def _wanted(who: Principal, types: Sequence[str] | None, kind: str | None, job: str | None) -> Wanted:
+    names = [name for part in types or () for name in part.split(",") if name]
+    if len(names) > MOST_TYPES or any(len(name) > NAME_CHARS for name in names):
+        raise InvalidInput(
+            f"types must be at most {MOST_TYPES} names of at most {NAME_CHARS} characters", field="types"
+        )
+    job = None if job is None else task_id(job, "job")
+    return Wanted(who.namespace, tuple(names) or None, kind, job)

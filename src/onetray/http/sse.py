@@ -1,0 +1,99 @@
+"""Server-sent events on the wire: frames, and an answer that goes on.
+
+Owns the format, the end of a stream and clients that take no bytes any more. What is told is the route's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from typing import Any
+
+import orjson
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from onetray.errors import OnetrayError
+
+logger = logging.getLogger("onetray.http")
+
+HEARTBEAT = b": still here\n\n"
+"""A comment: it keeps proxies from closing the connection, and moves nobody's cursor."""
+HEADERS = {
+    "cache-control": "no-store",
+    # A proxy that gathers answers would keep events back.
+    "x-accel-buffering": "no",
+    "connection": "close",
+}
+
+Frames = AsyncGenerator[bytes, None]
+
+
+def frame(event: str, data: Any, id: str | int | None = None) -> bytes:
+    """One event. Its data is one line: JSON has no line breaks outside of its escapes."""
+    mark = b"" if id is None else b"id: %s\n" % str(id).encode()
+    return b"%sevent: %s\ndata: %s\n\n" % (mark, event.encode(), orjson.dumps(data))
+
+
+def mark(id: str | int) -> bytes:
+    """A cursor without an event: whoever reconnects names it, and nothing is dispatched."""
+    return b"id: %s\n\n" % str(id).encode()
+
+
+class EventStream(Response):
+    """An answer that goes on until its frames end, the client leaves, or it takes no bytes for `stall_s`."""
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self,
+        frames: Frames,
+        *,
+        leave: Callable[[], Awaitable[object]],
+        stall_s: float,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self.status_code, self.background = 200, None
+        self._frames, self._leave, self._stall_s = frames, leave, stall_s
+        self.init_headers({**HEADERS, **(headers or {})})
+
+    def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
+        self.body = b""
+        super().init_headers(headers)
+        # How long it will be is not known.
+        self.raw_headers = [(name, value) for name, value in self.raw_headers if name != b"content-length"]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        told = asyncio.create_task(self._tell(send))
+        gone = asyncio.create_task(_gone(receive))
+        try:
+            await asyncio.wait((told, gone), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (told, gone):
+                task.cancel()
+            await asyncio.gather(told, gone, return_exceptions=True)
+            await self._frames.aclose()
+            await self._leave()
+        if not told.cancelled() and (error := told.exception()) is not None and not gone.done():
+            raise error
+
+    async def _tell(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        try:
+            async for part in self._frames:
+                async with asyncio.timeout(self._stall_s):
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
+        except OnetrayError as e:
+            # The client has its cursor, and connects again.
+            logger.warning("a stream was closed: %s", e)
+        except TimeoutError:
+            # It cannot even be told so: the server closes the connection of an answer that does not end.
+            logger.info("a stream was closed: its client took no bytes for %g s", self._stall_s)
+            return
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

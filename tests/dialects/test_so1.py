@@ -1,0 +1,678 @@
+"""The so1 contract, sentence by sentence: CONTRACT at the end says which test holds which."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from onetray.clock import VirtualClock
+from onetray.dialects.so1_job import STATES, TERMINAL
+from onetray.engine import Engine
+from onetray.errors import Unavailable
+from onetray.flowmodel import StageSpec, TaskSpec
+from onetray.http.app import build
+from onetray.http.desk import HttpConfig
+from onetray.lifecycle import FLOW, TASK
+from onetray.model import MAX_SPARED, Policy
+from tests.support.live import Frame, parsed, serving, stream
+from tests.support.tasks import STATES as TASK_STATES
+from tests.support.tasks import UNKNOWN_ID, in_state, running, settle, submit, take
+
+KEY = "7d0c1f5e-5b52-4c2e-9d6c-0a9a5a3f0b11"
+BODY = {"action": "deploy", "inputs": {"site": "acme", "count": 2}}
+UUID = re.compile(r"[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}")
+ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
+DAY_S = 86_400
+
+
+def post(api: TestClient, body: Any = BODY, key: str | None = None) -> Any:
+    return api.post("/api/jobs", json=body, headers={} if key is None else {"Idempotency-Key": key})
+
+
+def made(api: TestClient, **body: Any) -> str:
+    id_: str = post(api, {**BODY, **body}).json()["job"]["id"]
+    return id_
+
+
+def job(api: TestClient, id_: str) -> dict[str, Any]:
+    found: dict[str, Any] = api.get(f"/api/jobs/{id_}").json()["job"]
+    return found
+
+
+def told(api: TestClient, id_: str, **asked: Any) -> list[Frame]:
+    answer = api.get(f"/api/jobs/{id_}/events", **asked)
+    assert answer.status_code == 200, answer.text
+    return [f for f in map(parsed, answer.text.split("\n\n")) if f.event]
+
+
+def plainly(frames: list[Frame]) -> list[Any]:
+    return [f.data["state"] if f.event == "status" else f.data["cursor"] for f in frames]
+
+
+def must_be_an_error(answer: Any, status: int, code: str) -> None:
+    body = answer.json()
+    assert (answer.status_code, body["error"]["code"]) == (status, code)
+    assert body["requestId"] == answer.headers["X-Request-Id"]
+    assert set(body) == {"requestId", "error"}
+    assert set(body["error"]) <= {"code", "message", "details"}
+    assert body["error"]["message"]
+
+
+# The job.
+
+
+def test_a_job_has_the_fields_of_the_contract(api: TestClient, engine: Engine) -> None:
+    new = post(api).json()
+    id_ = new["job"]["id"]
+    assert set(new["job"]) == {"id", "state", "createdAt", "logs", "metadata"}
+    claimed = running(engine)
+    assert set(job(api, id_)) == {"id", "state", "createdAt", "startedAt", "logs", "metadata"}
+    engine.log(claimed, "one")
+    engine.succeed(claimed, {"url": "x"})
+    done = job(api, id_)
+    assert set(done) == {"id", "state", "createdAt", "startedAt", "completedAt", "output", "logs", "metadata"}
+    assert done["output"] == {"url": "x"}
+    assert done["logs"] == [{"line": "one", "cursor": 1}]
+
+
+def test_metadata_says_who_asked_for_what(api: TestClient, engine: Engine) -> None:
+    new = post(api).json()
+    assert job(api, new["job"]["id"])["metadata"] == {
+        "requestId": new["requestId"], "userId": "local", "orgId": "default",
+        "action": "deploy", "inputs": {"site": "acme", "count": 2},
+    }  # fmt: skip
+
+
+def test_the_handlers_payload_is_the_inputs(api: TestClient, engine: Engine) -> None:
+    made(api)
+    claimed = take(engine)
+    assert (claimed.kind, claimed.payload, claimed.queue) == ("deploy", BODY["inputs"], "default")
+
+
+def test_a_failure_has_a_code_and_a_message(api: TestClient, engine: Engine) -> None:
+    id_ = made(api)
+    engine.fail(running(engine), "no such site", error_class="LookupError", retryable=False)
+    assert job(api, id_)["error"] == {"code": "LookupError", "message": "no such site"}
+
+
+def test_times_are_iso(api: TestClient, engine: Engine) -> None:
+    id_ = made(api)
+    engine.succeed(running(engine))
+    found = job(api, id_)
+    assert all(ISO.fullmatch(found[name]) for name in ("createdAt", "startedAt", "completedAt"))
+
+
+def test_completed_at_is_set_on_a_cancelled_job(api: TestClient) -> None:
+    id_ = made(api)
+    api.post(f"/api/jobs/{id_}/cancel")
+    assert ISO.fullmatch(job(api, id_)["completedAt"])
+
+
+# POST /api/jobs
+
+
+def test_a_submit_is_answered_with_202_and_a_pending_job(api: TestClient) -> None:
+    answer = post(api)
+    assert answer.status_code == 202
+    assert set(answer.json()) == {"requestId", "job"}
+    assert answer.json()["job"]["state"] == "pending"
+
+
+def test_a_submit_is_pending_however_quick_the_worker_is(
+    api: TestClient, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = engine.task
+
+    def after_the_worker(*args: Any, **kwargs: Any) -> Any:
+        engine.succeed(running(engine))
+        monkeypatch.setattr(engine, "task", ask)
+        return ask(*args, **kwargs)
+
+    monkeypatch.setattr(engine, "task", after_the_worker)
+    new = post(api).json()["job"]
+    assert new["state"] == "pending"
+    assert "completedAt" not in new
+    assert job(api, new["id"])["state"] == "success"
+
+
+def test_inputs_may_be_left_out(api: TestClient) -> None:
+    assert post(api, {"action": "deploy"}).json()["job"]["metadata"]["inputs"] == {}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {}, {"action": ""}, {"action": 1}, {"action": "x" * 201}, {"action": "deploy", "inputs": []},
+        {"action": "deploy", "input": {}}, [], "deploy", {"action": "a\0b"}, {"action": "a", "inputs": {"a": "\0"}},
+    ],
+)  # fmt: skip
+def test_a_body_that_is_wrong_is_a_validation_error(api: TestClient, engine: Engine, body: Any) -> None:
+    must_be_an_error(post(api, body), 400, "VALIDATION_ERROR")
+    assert engine.jobs().jobs == []
+
+
+def test_what_is_no_json_is_a_bad_request(api: TestClient) -> None:
+    answer = api.post("/api/jobs", content=b"{nonsense", headers={"content-type": "application/json"})
+    must_be_an_error(answer, 400, "BAD_REQUEST")
+
+
+def test_a_replay_gets_the_same_job_and_a_fresh_request_id(api: TestClient, engine: Engine) -> None:
+    first, again = post(api, key=KEY), post(api, key=KEY.upper())
+    assert (first.status_code, again.status_code) == (202, 202)
+    assert first.json()["job"] == again.json()["job"]
+    assert first.json()["requestId"] != again.json()["requestId"]
+    assert len(engine.jobs().jobs) == 1
+
+
+def test_a_replay_with_its_inputs_in_another_order_is_the_same(api: TestClient) -> None:
+    first = post(api, key=KEY).json()["job"]["id"]
+    assert post(api, {"inputs": {"count": 2, "site": "acme"}, "action": "deploy"}, KEY).json()["job"]["id"] == first
+
+
+@pytest.mark.parametrize("other", [{"inputs": {"site": "other"}}, {"action": "destroy"}])
+def test_the_same_key_with_another_body_is_a_conflict(api: TestClient, engine: Engine, other: dict[str, Any]) -> None:
+    post(api, key=KEY)
+    must_be_an_error(post(api, {**BODY, **other}, KEY), 409, "CONFLICT")
+    assert len(engine.jobs().jobs) == 1
+
+
+@pytest.mark.parametrize("ttl_s", [60, 86_400, 10 * 86_400])
+def test_a_key_lives_for_a_day_whatever_the_action_says(
+    api: TestClient, engine: Engine, clock: VirtualClock, ttl_s: float
+) -> None:
+    engine.configure("deploy", Policy(idempotency_ttl_s=ttl_s))
+    first = post(api, key=KEY).json()["job"]["id"]
+    clock.advance(DAY_S - 1)
+    assert post(api, key=KEY).json()["job"]["id"] == first
+    must_be_an_error(post(api, {"action": "destroy"}, KEY), 409, "CONFLICT")
+    clock.advance(2)
+    assert post(api, key=KEY).json()["job"]["id"] != first
+
+
+def test_a_body_that_was_refused_does_not_keep_its_key(api: TestClient) -> None:
+    must_be_an_error(post(api, {"action": "deploy", "inputs": {"a": "\0"}}, KEY), 400, "VALIDATION_ERROR")
+    assert post(api, key=KEY).status_code == 202
+
+
+@pytest.mark.parametrize(
+    "key", ["nonsense", UNKNOWN_ID, "00000000-0000-4000-0000-000000000000", KEY + "0", KEY.replace("-", ""), ""]
+)
+def test_a_key_that_is_no_uuid4_is_refused(api: TestClient, key: str) -> None:
+    must_be_an_error(post(api, key=key), 400, "VALIDATION_ERROR")
+
+
+def test_a_job_is_tried_once(api: TestClient, engine: Engine) -> None:
+    id_ = made(api)
+    engine.fail(running(engine), "the network is down", retryable=True)
+    assert engine.task(id_).max_attempts == 1
+    assert job(api, id_)["state"] == "failed"
+
+
+# GET /api/jobs/{id}, GET /api/jobs
+
+
+def test_a_job_by_its_id(api: TestClient) -> None:
+    new = post(api).json()["job"]
+    answer = api.get(f"/api/jobs/{new['id']}")
+    assert answer.status_code == 200
+    assert answer.json() == {"requestId": answer.headers["X-Request-Id"], "job": new}
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("GET", ""), ("GET", "/events"), ("POST", "/cancel"), ("GET", "/nothing")]
+)
+def test_what_is_not_there_is_not_found(api: TestClient, method: str, path: str) -> None:
+    must_be_an_error(api.request(method, f"/api/jobs/{UNKNOWN_ID}{path}"), 404, "NOT_FOUND")
+
+
+def test_a_job_of_another_namespace_is_not_found(api: TestClient, engine: Engine) -> None:
+    id_ = submit(engine, namespace="theirs")
+    must_be_an_error(api.get(f"/api/jobs/{id_}"), 404, "NOT_FOUND")
+    must_be_an_error(api.post(f"/api/jobs/{id_}/cancel"), 404, "NOT_FOUND")
+    assert api.get("/api/jobs").json()["jobs"] == []
+
+
+def test_the_list_is_newest_first_and_goes_on_from_its_cursor(api: TestClient) -> None:
+    ids = [made(api, inputs={"number": i}) for i in range(5)]
+    found, cursor = [], None
+    for _ in range(3):
+        page = api.get("/api/jobs", params={"limit": 2, **({"cursor": cursor} if cursor else {})}).json()
+        found += [one["id"] for one in page["jobs"]]
+        cursor = page["nextCursor"]
+    assert found == ids[::-1]
+    assert cursor is None
+
+
+def test_a_job_in_the_list_is_shown_as_by_its_id(api: TestClient, engine: Engine) -> None:
+    id_ = made(api)
+    claimed = running(engine)
+    engine.log(claimed, "one")
+    engine.succeed(claimed, 1)
+    assert api.get("/api/jobs").json()["jobs"] == [job(api, id_)]
+
+
+@pytest.mark.parametrize("asked", ["cursor=x", "cursor=j", "cursor=jffffffffffffffffffff", "limit=0", "limit=101"])
+def test_what_is_no_cursor_of_the_list_is_refused(api: TestClient, asked: str) -> None:
+    must_be_an_error(api.get(f"/api/jobs?{asked}"), 400, "VALIDATION_ERROR")
+
+
+def test_jobs_that_were_made_otherwise_are_shown_too(api: TestClient, engine: Engine) -> None:
+    task = submit(engine, "mail", {"to": "ann"})
+    flow = engine.submit_flow("report", [StageSpec("fetch", tasks=[TaskSpec("get")])])
+    shown = {one["id"]: one["metadata"]["action"] for one in api.get("/api/jobs").json()["jobs"]}
+    assert shown == {task: "mail", flow.id: "report"}
+    assert job(api, task)["metadata"]["inputs"] == {"to": "ann"}
+    for _ in range(2):
+        for claimed in engine.claim(worker="w"):
+            engine.succeed(claimed, {"got": claimed.kind})
+    assert (job(api, flow.id)["state"], list(job(api, flow.id)["output"])) == ("success", ["fetch"])
+
+
+# GET /api/jobs/{id}/events
+
+
+def test_a_stream_tells_states_and_lines_under_two_names(api: TestClient, engine: Engine) -> None:
+    id_ = made(api)
+    claimed = running(engine)
+    engine.log(claimed, "one", "two")
+    engine.succeed(claimed, {"url": "x"})
+    found = told(api, id_, params={"cursor": 0})
+    assert [(f.event, f.data) for f in found] == [
+        ("log", {"line": "one", "cursor": 1}),
+        ("log", {"line": "two", "cursor": 2}),
+        ("status", {"state": "success", "output": {"url": "x"}}),
+    ]
+
+
+def test_a_failed_status_carries_its_error(api: TestClient, engine: Engine) -> None:
+    id_ = made(api)
+    engine.fail(running(engine), "no such site", error_class="LookupError", retryable=False)
+    (status,) = told(api, id_)
+    assert status.data == {"state": "failed", "error": {"code": "LookupError", "message": "no such site"}}
+
+
+def test_a_stream_goes_on_after_the_line_that_was_seen(api: TestClient, engine: Engine) -> None:
+    id_ = made(api)
+    claimed = running(engine)
+    engine.log(claimed, "one", "two", "three")
+    engine.succeed(claimed)
+    assert plainly(told(api, id_, params={"cursor": 1})) == [2, 3, "success"]
+    assert plainly(told(api, id_, headers={"Last-Event-ID": "2"})) == [3, "success"]
+    assert plainly(told(api, id_, params={"cursor": 0}, headers={"Last-Event-ID": "3"})) == ["success"]
+
+
+def test_the_id_of_a_line_is_its_cursor(api: TestClient, engine: Engine) -> None:
+    id_ = made(api)
+    claimed = running(engine)
+    engine.log(claimed, "one")
+    engine.succeed(claimed)
+    assert [f.id for f in told(api, id_, params={"cursor": 0})] == ["1", "1.success"]
+
+
+def test_a_late_client_without_a_cursor_gets_one_status(api: TestClient, engine: Engine) -> None:
+    id_ = made(api)
+    claimed = running(engine)
+    engine.log(claimed, "one")
+    engine.succeed(claimed)
+    assert plainly(told(api, id_)) == ["success"]
+
+
+def test_whoever_knows_the_end_is_told_to_stay_away(api: TestClient, engine: Engine) -> None:
+    id_ = made(api)
+    engine.succeed(running(engine))
+    (end,) = told(api, id_)
+    assert api.get(f"/api/jobs/{id_}/events", headers={"Last-Event-ID": str(end.id)}).status_code == 204
+
+
+@pytest.mark.parametrize("cursor", ["x", "-1", "1.nothing", "9" * 19, "1.running.2"])
+def test_what_is_no_cursor_of_a_stream_is_refused(api: TestClient, cursor: str) -> None:
+    id_ = made(api)
+    must_be_an_error(api.get(f"/api/jobs/{id_}/events", params={"cursor": cursor}), 400, "VALIDATION_ERROR")
+
+
+def test_a_stream_is_live_and_ends_with_the_terminal_status(engine: Engine) -> None:
+    id_ = submit(engine, max_attempts=1)
+
+    async def watch(port: int) -> list[Frame]:
+        async with stream(port, f"/api/jobs/{id_}/events") as one:
+            found = await one.events(1)
+            claimed = await asyncio.to_thread(running, engine)
+            found += await one.events(1)
+            await asyncio.to_thread(engine.log, claimed, "one")
+            found += await one.events(1)
+            await asyncio.to_thread(engine.succeed, claimed)
+            assert UUID.fullmatch(one.headers["x-request-id"])
+            return found + await one.events()
+
+    with serving(engine) as live:
+        assert plainly(asyncio.run(watch(live.port))) == ["pending", "running", 1, "success"]
+
+
+def test_a_client_that_was_cut_off_is_told_what_it_missed_and_nothing_twice(api: TestClient, engine: Engine) -> None:
+    """From every id that a client may have seen last."""
+    id_ = made(api)
+    claimed = running(engine)
+    engine.log(claimed, "one", "two")
+    engine.succeed(claimed)
+    whole = ["0.pending", "0.running", "1", "2", "2.success"]
+    expected = ["pending", "running", 1, 2, "success"]
+    for i, last in enumerate(whole[:-1]):
+        assert plainly(told(api, id_, headers={"Last-Event-ID": last})) == expected[i + 1 :]
+
+
+def test_a_stream_has_no_third_event_when_the_server_stops(engine: Engine) -> None:
+    id_ = submit(engine)
+
+    async def watch(live: Any) -> list[Frame]:
+        async with stream(live.port, f"/api/jobs/{id_}/events") as one:
+            found = await one.events(1)
+            live.desk.hub.close()
+            return found + await one.events()
+
+    with serving(engine) as live:
+        assert plainly(asyncio.run(watch(live))) == ["pending"]
+
+
+def test_lines_of_an_attempt_that_never_started_wait_for_the_start(
+    api: TestClient, engine: Engine, clock: VirtualClock
+) -> None:
+    """A worker may log before its start is recorded. The client hears `running` first, and only once."""
+    id_ = made(api)
+    lost = take(engine)
+    engine.log(lost, "too early")
+    clock.advance(lost.lease_s + 1)
+    settle(engine)
+    assert job(api, id_)["state"] == "pending"
+    engine.succeed(running(engine))
+    assert plainly(told(api, id_, headers={"Last-Event-ID": "0.pending"})) == ["running", 1, "success"]
+
+
+# POST /api/jobs/{id}/cancel
+
+
+def test_a_pending_job_is_cancelled_at_once(api: TestClient) -> None:
+    answer = api.post(f"/api/jobs/{made(api)}/cancel")
+    assert (answer.status_code, answer.json()["job"]["state"]) == (200, "cancelled")
+
+
+def test_a_job_that_lies_with_a_worker_and_has_not_begun_is_cancelled_at_once(api: TestClient, engine: Engine) -> None:
+    id_ = made(api)
+    take(engine)
+    assert api.post(f"/api/jobs/{id_}/cancel").json()["job"]["state"] == "cancelled"
+
+
+def test_the_worker_of_a_running_job_is_asked_to_stop(api: TestClient, engine: Engine) -> None:
+    id_ = made(api)
+    claimed = running(engine)
+    assert api.post(f"/api/jobs/{id_}/cancel").json()["job"]["state"] == "running"
+    assert engine.beat(claimed).cancel == (id_,)
+    engine.release(claimed)
+    assert job(api, id_)["state"] == "cancelled"
+
+
+@pytest.mark.parametrize("state", ["succeeded", "failed", "cancelled", "dead_lettered"])
+def test_a_terminal_job_cannot_be_cancelled(api: TestClient, engine: Engine, state: str) -> None:
+    id_ = in_state(engine, state).id
+    must_be_an_error(api.post(f"/api/jobs/{id_}/cancel"), 409, "CONFLICT")
+
+
+# Errors.
+
+
+def test_every_answer_has_a_request_id_of_its_own(api: TestClient) -> None:
+    id_ = made(api)
+    answers = [api.get(f"/api/jobs/{id_}") for _ in range(2)] + [api.get("/api/jobs"), post(api), post(api, {})]
+    ids = [a.json()["requestId"] for a in answers]
+    assert ids == [a.headers["X-Request-Id"] for a in answers]
+    assert len(set(ids)) == len(ids)
+    assert all(UUID.fullmatch(i) for i in ids)
+
+
+def test_the_request_id_is_the_servers(api: TestClient) -> None:
+    answer = api.get("/api/jobs", headers={"X-Request-Id": "mine"})
+    assert answer.json()["requestId"] == answer.headers["X-Request-Id"] != "mine"
+
+
+def test_a_method_that_is_not_there_has_the_shape_of_so1(api: TestClient) -> None:
+    answer = api.delete("/api/jobs")
+    must_be_an_error(answer, 405, "BAD_REQUEST")
+    assert "POST" in answer.headers["Allow"] or "GET" in answer.headers["Allow"]
+
+
+def test_too_much_input_has_the_shape_of_so1(api: TestClient) -> None:
+    must_be_an_error(post(api, {"action": "a", "inputs": {"x": "y" * 1_000_001}}), 413, "VALIDATION_ERROR")
+
+
+def test_a_scope_that_is_missing_has_the_shape_of_so1(api: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    from onetray.http import gate
+    from onetray.http.access import Principal
+
+    monkeypatch.setattr(gate, "LOCAL", Principal("reader", "default", frozenset({"read"})))
+    must_be_an_error(post(api), 403, "FORBIDDEN")
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [(Unavailable("gone"), 503, "SERVICE_UNAVAILABLE"), (ValueError("/etc/secret"), 500, "INTERNAL_SERVER_ERROR")],
+)
+def test_what_breaks_has_the_shape_of_so1_and_tells_nothing(
+    api: TestClient, engine: Engine, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int, code: str
+) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(engine, "jobs", broken)
+    answer = api.get("/api/jobs")
+    must_be_an_error(answer, status, code)
+    assert "/etc" not in answer.text
+
+
+def test_errors_elsewhere_keep_their_own_shape(api: TestClient) -> None:
+    assert api.get("/api/jobsworth").headers["content-type"] == "application/problem+json"
+    assert api.get("/api/v1/jobs/nonsense").headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("cannot read /srv/app/secrets/key.pem now", "cannot read <path> now"),
+        ("[Errno 2] No such file: '/var/lib/x'", "[Errno 2] No such file: '<path>'"),
+        ("C:\\Users\\ann\\key.txt is locked", "<path> is locked"),
+        ("GET https://api.acme.dev/v1/sites gave 503", "GET https://api.acme.dev/v1/sites gave 503"),
+        ("3/4 done, and/or more", "3/4 done, and/or more"),
+        ("it broke\nTraceback (most recent call last):\n  File x", "it broke"),
+    ],
+)
+def test_an_error_shows_no_paths_and_no_stack_trace(api: TestClient, engine: Engine, message: str, shown: str) -> None:
+    id_ = made(api)
+    engine.fail(running(engine), message, retryable=False, detail={"stack": "Traceback /srv/app"})
+    assert job(api, id_)["error"]["message"] == shown
+    assert "/srv" not in api.get(f"/api/jobs/{id_}").text
+
+
+def test_what_an_action_hides_is_shown_nowhere(
+    api: TestClient, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everything that is shown goes through the engine's veil: inputs, output, error, lines, statuses."""
+
+    def veiled(value: Any, of: str | None = None) -> Any:
+        ones = value if isinstance(value, list) else [value]
+        hidden = [
+            replace(one, **{f: "***" for f in ("payload", "result", "error", "line") if hasattr(one, f)})
+            for one in ones
+        ]
+        return hidden if isinstance(value, list) else hidden[0]
+
+    monkeypatch.setattr(engine, "veiled", veiled, raising=False)
+    new = post(api, {"action": "deploy", "inputs": {"password": "hunter2"}})
+    id_ = new.json()["job"]["id"]
+    claimed = running(engine)
+    assert claimed.payload == {"password": "hunter2"}
+    engine.log(claimed, "hunter2")
+    engine.fail(claimed, "hunter2 is wrong", retryable=False)
+    looks = [new, *(api.get(path) for path in ("/api/jobs", f"/api/jobs/{id_}", f"/api/jobs/{id_}/events?cursor=0"))]
+    looks += [api.get(f"/api/v1/jobs/{id_}/stream"), api.get("/api/v1/feed")]
+    assert all(look.is_success for look in looks)
+    assert not [look.url.path for look in looks if "hunter2" in look.text]
+
+
+# States.
+
+
+def test_a_worker_that_is_lost_before_it_started_gives_the_job_back(
+    api: TestClient, engine: Engine, clock: VirtualClock
+) -> None:
+    id_ = made(api)
+    lost = take(engine)
+    clock.advance(lost.lease_s + 1)
+    settle(engine)
+    assert job(api, id_)["state"] == "pending"
+    assert take(engine).id == id_
+
+
+def _lost_too_often(engine: Engine, clock: VirtualClock) -> None:
+    for _ in range(MAX_SPARED + 1):
+        clock.advance(take(engine).lease_s + 1)
+        settle(engine)
+
+
+def _too_late(engine: Engine, clock: VirtualClock) -> None:
+    clock.advance(61)
+    settle(engine)
+
+
+@pytest.mark.parametrize("happens", [_lost_too_often, _too_late])
+def test_a_job_never_goes_from_pending_to_failed(
+    api: TestClient, engine: Engine, clock: VirtualClock, happens: Callable[[Engine, VirtualClock], None]
+) -> None:
+    """What the engine gives up before anybody began is recalled, and says why."""
+    engine.configure("deploy", Policy(queue_ttl_s=60 if happens is _too_late else None))
+    id_ = made(api)
+    happens(engine, clock)
+    found = job(api, id_)
+    assert found["state"] == "cancelled"
+    assert found["error"]["message"]
+    assert [f.data["state"] for f in told(api, id_, headers={"Last-Event-ID": "0.pending"})] == ["cancelled"]
+
+
+@pytest.mark.parametrize("state", TASK_STATES)
+def test_native_states_have_their_so1_names(api: TestClient, engine: Engine, state: str) -> None:
+    expected = {
+        "queued": "pending", "assigned": "pending", "running": "running", "blocked": "running",
+        "waiting_input": "running", "succeeded": "success", "failed": "failed", "dead_lettered": "failed",
+        "cancelled": "cancelled",
+    }  # fmt: skip
+    assert job(api, in_state(engine, state).id)["state"] == expected[state]
+
+
+@pytest.mark.parametrize("state", ["blocked", "waiting_input"])
+def test_a_job_that_waits_and_has_not_started_is_pending(api: TestClient, engine: Engine, state: str) -> None:
+    id_ = made(api)
+    engine.pause(take(engine), state=state, owner="ann", reason="asks")
+    assert job(api, id_)["state"] == "pending"
+
+
+def test_a_job_that_was_given_back_after_it_started_stays_running(api: TestClient, engine: Engine) -> None:
+    id_ = made(api)
+    engine.release(running(engine))
+    assert (engine.task(id_).state, job(api, id_)["state"]) == ("queued", "running")
+
+
+def test_every_native_state_has_a_name(engine: Engine) -> None:
+    assert set(STATES) == set(TASK.states) | set(FLOW.states)
+    for machine in (TASK, FLOW):
+        for state in machine.states:
+            assert all((name in TERMINAL) == (state in machine.terminal) for name in STATES[state])
+
+
+def test_the_dialect_can_be_left_out(engine: Engine) -> None:
+    with TestClient(build(engine, HttpConfig(dialects=())), base_url="http://127.0.0.1:8321") as api:
+        assert api.get("/api/jobs").headers["content-type"] == "application/problem+json"
+
+
+CONTRACT: dict[str, list[Callable[..., None]]] = {
+    "Job: id, state, createdAt, startedAt?, completedAt?, output?, error?, logs[], metadata": [
+        test_a_job_has_the_fields_of_the_contract, test_completed_at_is_set_on_a_cancelled_job,
+    ],
+    "error {code, message}": [test_a_failure_has_a_code_and_a_message],
+    "metadata {requestId, userId, orgId, action, inputs}": [
+        test_metadata_says_who_asked_for_what, test_the_handlers_payload_is_the_inputs,
+    ],
+    "ISO timestamps": [test_times_are_iso],
+    "POST /api/jobs {action, inputs}: 202 {requestId, job}, state pending": [
+        test_a_submit_is_answered_with_202_and_a_pending_job,
+        test_a_submit_is_pending_however_quick_the_worker_is, test_inputs_may_be_left_out,
+    ],
+    "Idempotency-Key (UUIDv4)": [test_a_key_that_is_no_uuid4_is_refused],
+    "kept 24 h": [
+        test_a_key_lives_for_a_day_whatever_the_action_says, test_a_body_that_was_refused_does_not_keep_its_key,
+    ],
+    "replay: 202, the same job, a fresh requestId": [
+        test_a_replay_gets_the_same_job_and_a_fresh_request_id,
+        test_a_replay_with_its_inputs_in_another_order_is_the_same,
+    ],
+    "same key with another body: 409 CONFLICT": [test_the_same_key_with_another_body_is_a_conflict],
+    "a retry is a new job: max_attempts=1": [test_a_job_is_tried_once],
+    "GET /api/jobs/{id}: 200 {requestId, job}; 404 NOT_FOUND": [
+        test_a_job_by_its_id, test_what_is_not_there_is_not_found, test_a_job_of_another_namespace_is_not_found,
+    ],
+    "GET /api/jobs: list, newest first, cursor": [
+        test_the_list_is_newest_first_and_goes_on_from_its_cursor, test_a_job_in_the_list_is_shown_as_by_its_id,
+        test_what_is_no_cursor_of_the_list_is_refused, test_jobs_that_were_made_otherwise_are_shown_too,
+    ],
+    "GET /api/jobs/{id}/events: exactly two event names": [
+        test_a_stream_tells_states_and_lines_under_two_names, test_a_failed_status_carries_its_error,
+        test_a_stream_has_no_third_event_when_the_server_stops,
+    ],
+    "cursor or Last-Event-ID: N+1 onward, then live": [
+        test_a_stream_goes_on_after_the_line_that_was_seen, test_the_id_of_a_line_is_its_cursor,
+        test_what_is_no_cursor_of_a_stream_is_refused, test_a_stream_is_live_and_ends_with_the_terminal_status,
+        test_a_client_that_was_cut_off_is_told_what_it_missed_and_nothing_twice,
+    ],
+    "the stream closes after a terminal status": [
+        test_a_stream_is_live_and_ends_with_the_terminal_status, test_whoever_knows_the_end_is_told_to_stay_away,
+    ],
+    "a late client without a cursor gets one status": [test_a_late_client_without_a_cursor_gets_one_status],
+    "POST /api/jobs/{id}/cancel, pending: flips at once": [
+        test_a_pending_job_is_cancelled_at_once,
+        test_a_job_that_lies_with_a_worker_and_has_not_begun_is_cancelled_at_once,
+    ],
+    "running: signals the worker": [test_the_worker_of_a_running_job_is_asked_to_stop],
+    "terminal: 409 CONFLICT": [test_a_terminal_job_cannot_be_cancelled],
+    "Errors: {requestId, error {code, message, details?}}": [
+        test_errors_elsewhere_keep_their_own_shape, test_a_method_that_is_not_there_has_the_shape_of_so1,
+        test_too_much_input_has_the_shape_of_so1,
+    ],
+    "X-Request-Id is set by the server": [
+        test_every_answer_has_a_request_id_of_its_own, test_the_request_id_is_the_servers,
+    ],
+    "Codes": [
+        test_a_scope_that_is_missing_has_the_shape_of_so1, test_a_body_that_is_wrong_is_a_validation_error,
+        test_what_is_no_json_is_a_bad_request, test_what_breaks_has_the_shape_of_so1_and_tells_nothing,
+    ],
+    "Inputs are redacted per action before they are shown": [test_what_an_action_hides_is_shown_nowhere],
+    "errors carry no secrets, stack traces or paths": [test_an_error_shows_no_paths_and_no_stack_trace],
+    "a so1 job never goes from pending to failed": [test_a_job_never_goes_from_pending_to_failed],
+    "a worker lost before it started gives the job back to the bin": [
+        test_a_worker_that_is_lost_before_it_started_gives_the_job_back,
+        test_lines_of_an_attempt_that_never_started_wait_for_the_start,
+    ],
+    "Native to so1": [
+        test_native_states_have_their_so1_names, test_a_job_that_waits_and_has_not_started_is_pending,
+        test_a_job_that_was_given_back_after_it_started_stays_running, test_every_native_state_has_a_name,
+    ],
+    "mounted by default, can be left out": [test_the_dialect_can_be_left_out],
+}  # fmt: skip
+
+
+def test_every_test_holds_a_sentence_of_the_contract() -> None:
+    named = {test.__name__ for tests in CONTRACT.values() for test in tests}
+    there = {name for name in vars(sys.modules[__name__]) if name.startswith("test_")}
+    assert named == there - {"test_every_test_holds_a_sentence_of_the_contract"}

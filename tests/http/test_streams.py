@@ -1,0 +1,374 @@
+"""Streams over real sockets: one job as it goes, and the feed; cut off and gone on with, slow clients, the end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import httpx2
+import pytest
+from fastapi.testclient import TestClient
+
+from onetray.commands import Submit
+from onetray.engine import Engine
+from onetray.flowmodel import StageSpec, TaskSpec
+from onetray.http.desk import HttpConfig
+from onetray.http.hub import Batch, Follower, Hub
+from onetray.http.telling import PAGE
+from tests.support.live import WAIT_S, Frame, Live, parsed, serving, stream, told
+from tests.support.streams import run_streams
+from tests.support.tasks import UNKNOWN_ID, running, submit, take
+
+
+@pytest.fixture
+def live(engine: Engine) -> Iterator[Live]:
+    with serving(engine) as running_:
+        yield running_
+
+
+def names(frames: list[Frame]) -> list[str]:
+    return [f"{f.event}:{f.data['type'].partition('.')[2]}" if "type" in f.data else str(f.event) for f in frames]
+
+
+def ended_job(engine: Engine, *lines: str) -> str:
+    id_ = submit(engine)
+    claimed = running(engine)
+    if lines:
+        engine.log(claimed, *lines)
+    engine.succeed(claimed, {"sent": 1})
+    return id_
+
+
+def blocks(text: str) -> list[Frame]:
+    return [f for f in map(parsed, text.split("\n\n")) if f.event]
+
+
+# One job.
+
+
+def test_a_jobs_stream_tells_its_states_and_its_lines_and_ends_with_its_end(api: TestClient, engine: Engine) -> None:
+    id_ = submit(engine)
+    claimed = running(engine)
+    engine.log(claimed, "one", "two")
+    engine.say_progress(claimed, 1, 2)
+    engine.succeed(claimed, {"sent": 1})
+    answer = api.get(f"/api/v1/jobs/{id_}/stream")
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    found = blocks(answer.text)
+    assert names(found) == [
+        "status:submitted", "status:claimed", "status:started", "log", "log", "progress", "status:succeeded",
+    ]  # fmt: skip
+    assert [f.data["line"] for f in found if f.event == "log"] == ["one", "two"]
+    assert found[-2].data["done"] == 1
+    assert (found[-1].data["state"], found[-1].data["result"]) == ("succeeded", {"sent": 1})
+
+
+def test_a_failure_is_told_with_its_error(api: TestClient, engine: Engine) -> None:
+    id_ = submit(engine)
+    engine.fail(running(engine), "no such address", retryable=False)
+    last = blocks(api.get(f"/api/v1/jobs/{id_}/stream").text)[-1]
+    assert (last.data["state"], last.data["error"]["message"]) == ("failed", "no such address")
+
+
+def test_a_stream_goes_on_after_any_of_its_ids(api: TestClient, engine: Engine) -> None:
+    id_ = ended_job(engine, "one", "two")
+    whole = blocks(api.get(f"/api/v1/jobs/{id_}/stream").text)
+    for i, frame in enumerate(whole[:-1]):
+        by_header = api.get(f"/api/v1/jobs/{id_}/stream", headers={"Last-Event-ID": str(frame.id)})
+        by_query = api.get(f"/api/v1/jobs/{id_}/stream", params={"cursor": str(frame.id)})
+        assert blocks(by_header.text) == blocks(by_query.text) == whole[i + 1 :]
+
+
+def test_whoever_knows_the_end_is_told_to_stay_away(api: TestClient, engine: Engine) -> None:
+    id_ = ended_job(engine)
+    last = blocks(api.get(f"/api/v1/jobs/{id_}/stream").text)[-1].id
+    assert api.get(f"/api/v1/jobs/{id_}/stream", headers={"Last-Event-ID": str(last)}).status_code == 204
+
+
+def test_the_header_is_newer_than_the_address(api: TestClient, engine: Engine) -> None:
+    id_ = ended_job(engine)
+    whole = blocks(api.get(f"/api/v1/jobs/{id_}/stream").text)
+    found = api.get(
+        f"/api/v1/jobs/{id_}/stream", params={"cursor": str(whole[0].id)}, headers={"Last-Event-ID": str(whole[2].id)}
+    )
+    assert blocks(found.text) == whole[3:]
+
+
+def test_more_lines_than_a_page_come_before_the_end(api: TestClient, engine: Engine) -> None:
+    id_ = ended_job(engine, *(f"line {i}" for i in range(2 * PAGE + 1)))
+    found = blocks(api.get(f"/api/v1/jobs/{id_}/stream").text)
+    assert [f.data["cursor"] for f in found if f.event == "log"] == list(range(1, 2 * PAGE + 2))
+    assert found[-1].data["state"] == "succeeded"
+
+
+def test_a_flows_stream_tells_its_stages(api: TestClient, engine: Engine) -> None:
+    flow = engine.submit_flow(
+        "report", [StageSpec("fetch", tasks=[TaskSpec("get")]), StageSpec("send", tasks=[TaskSpec("put")])]
+    )
+    for _ in range(2):
+        engine.succeed(running(engine))
+    found = blocks(api.get(f"/api/v1/jobs/{flow.id}/stream").text)
+    stages = [
+        (f.data["stage"], f.data["state"]) for f in found if f.event == "stage" and f.data["state"] == "succeeded"
+    ]
+    assert stages == [("fetch", "succeeded"), ("send", "succeeded")]
+    assert [f.data["percentage"] for f in found if f.event == "progress"] == [100]
+    assert found[-1].data["type"] == "flow.succeeded"
+    assert not [f for f in found if f.data.get("type", "").startswith("task.")]
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        (f"/api/v1/jobs/{UNKNOWN_ID}/stream", 404),
+        ("/api/v1/jobs/nonsense/stream", 400),
+        (f"/api/v1/jobs/{UNKNOWN_ID}/stream?cursor=12", 400),
+        (f"/api/v1/jobs/{UNKNOWN_ID}/stream?cursor=e{'9' * 19}.l0.p0", 400),
+        ("/api/v1/feed?cursor=-1", 400),
+        ("/api/v1/feed?cursor=%C2%B2", 400),
+        ("/api/v1/feed?job=x", 400),
+        ("/api/v1/feed?limit=0", 400),
+        ("/api/v1/feed?wait_s=31", 400),
+        ("/api/v1/feed?wait_s=nan", 400),
+        ("/api/v1/feed?types=" + ",".join("abc" for _ in range(101)), 400),
+        ("/api/v1/feed/stream?cursor=e1.l2.p3", 400),
+    ],
+)
+def test_what_is_no_cursor_or_filter_is_refused(api: TestClient, path: str, status: int) -> None:
+    answer = api.get(path)
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
+
+
+def test_a_job_of_another_namespace_has_no_stream(api: TestClient, engine: Engine) -> None:
+    id_ = submit(engine, namespace="theirs")
+    assert api.get(f"/api/v1/jobs/{id_}/stream").status_code == 404
+
+
+def test_lines_are_told_as_they_are_logged(live: Live, engine: Engine) -> None:
+    id_ = submit(engine)
+    claimed = running(engine)
+
+    async def watch() -> list[Frame]:
+        async with stream(live.port, f"/api/v1/jobs/{id_}/stream") as one:
+            found = await one.events(3)
+            for text in ("one", "two"):
+                await asyncio.to_thread(engine.log, claimed, text)
+                found += await one.events(1)
+            await asyncio.to_thread(engine.say_progress, claimed, 1)
+            found += await one.events(1)
+            await asyncio.to_thread(engine.succeed, claimed)
+            return found + await one.events()
+
+    assert names(asyncio.run(watch()))[3:] == ["log", "log", "progress", "status:succeeded"]
+
+
+# The feed.
+
+
+def test_pages_of_the_feed_go_on_from_their_cursors(api: TestClient, engine: Engine) -> None:
+    ids = [submit(engine) for _ in range(3)]
+    first = api.get("/api/v1/feed", params={"limit": 2}).json()
+    second = api.get("/api/v1/feed", params={"limit": 2, "cursor": first["cursor"]}).json()
+    assert [e["entity_id"] for e in first["events"] + second["events"]] == ids
+    assert api.get("/api/v1/feed", params={"cursor": second["cursor"]}).json() == {
+        "events": [], "cursor": second["cursor"],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        ({"types": "task.claimed,task.started"}, ["task.claimed"]),
+        ({"kind": "mail"}, ["task.submitted", "task.claimed"]),
+        ({"kind": "report"}, ["flow.submitted", "flow.opened", "stage.added", "stage.opened"]),
+        ({"kind": "nothing"}, []),
+        ({"job": "mail"}, ["task.submitted", "task.claimed"]),
+    ],
+)
+def test_the_feed_gives_what_was_asked_for(
+    api: TestClient, engine: Engine, wanted: dict[str, str], expected: list[str]
+) -> None:
+    ids = {"mail": submit(engine, "mail"), "other": submit(engine, "other", queue="q")}
+    submit(engine, "mail", namespace="theirs")
+    take(engine)
+    engine.submit_flow("report", [StageSpec("fetch", tasks=[TaskSpec("get")])])
+    wanted = {**wanted, **({"job": ids[wanted["job"]]} if "job" in wanted else {})}
+    found = api.get("/api/v1/feed", params=wanted).json()["events"]
+    assert sorted(e["type"] for e in found) == sorted(expected)
+
+
+def test_a_long_poll_is_answered_when_something_happens(live: Live, engine: Engine) -> None:
+    cursor = httpx2.get(f"{live.url}/api/v1/feed").json()["cursor"]
+    answers: list[dict[str, object]] = []
+    asked = threading.Thread(
+        target=lambda: answers.append(
+            httpx2.get(f"{live.url}/api/v1/feed", params={"cursor": cursor, "wait_s": 20}, timeout=WAIT_S).json()
+        )
+    )
+    asked.start()
+    id_ = submit(engine)
+    asked.join(WAIT_S)
+    (event,) = answers[0]["events"]  # type: ignore[misc]
+    assert event["entity_id"] == id_
+
+
+def test_the_feeds_stream_goes_on_from_the_past_to_what_comes(live: Live, engine: Engine) -> None:
+    before = [submit(engine) for _ in range(3)]
+
+    async def follow() -> list[Frame]:
+        async with stream(live.port, "/api/v1/feed/stream?cursor=0") as one:
+            found = await one.events(3)
+            for _ in range(3):
+                await asyncio.to_thread(submit, engine)
+                found += await one.events(1)
+            return found
+
+    found = asyncio.run(follow())
+    assert [f.data["entity_id"] for f in found][:3] == before
+    assert [int(f.id or 0) for f in found] == [e.id for e in engine.feed.read(0).events]
+
+
+def test_a_stream_without_a_cursor_says_where_it_begins(live: Live, engine: Engine) -> None:
+    submit(engine)
+    at = engine.feed.tail()
+
+    async def first() -> Frame:
+        async with stream(live.port, "/api/v1/feed/stream") as one:
+            return await anext(one.frames())
+
+    assert asyncio.run(first()) == Frame(id=str(at))
+
+
+def test_what_a_follower_was_not_sent_while_it_was_away_comes_first(live: Live, engine: Engine) -> None:
+    submit(engine)
+    (first,) = told(live.port, "/api/v1/feed/stream?cursor=0", most=1)
+    missed = [submit(engine) for _ in range(2)]
+    found = told(live.port, "/api/v1/feed/stream?cursor=0", last=first.id, most=2)
+    assert [f.data["entity_id"] for f in found] == missed
+
+
+def test_filters_hold_for_what_comes_live(live: Live, engine: Engine) -> None:
+    async def follow() -> list[Frame]:
+        async with stream(live.port, "/api/v1/feed/stream?kind=mail&types=task.submitted") as one:
+            await anext(one.frames())
+            for kind in ("other", "mail", "other", "mail"):
+                await asyncio.to_thread(submit, engine, kind)
+            return await one.events(2)
+
+    assert [f.event for f in asyncio.run(follow())] == ["task.submitted"] * 2
+
+
+# What keeps a server well.
+
+
+def test_a_heartbeat_is_a_comment_without_a_cursor(engine: Engine) -> None:
+    id_ = submit(engine)
+
+    async def beat(port: int) -> Frame:
+        async with stream(port, f"/api/v1/jobs/{id_}/stream") as one:
+            async for frame in one.frames():
+                if frame.event is None:
+                    return frame
+        raise AssertionError("the stream ended")
+
+    with serving(engine, HttpConfig(heartbeat_s=0.05)) as live:
+        assert asyncio.run(beat(live.port)) == Frame(comment="still here")
+
+
+def test_one_stream_too_many_is_refused_and_a_closed_one_makes_room(engine: Engine) -> None:
+    async def fill(port: int) -> list[int]:
+        found = []
+        async with stream(port, "/api/v1/feed/stream") as one:
+            await anext(one.frames())
+            async with stream(port, "/api/v1/feed/stream") as other:
+                found.append(other.status)
+        while found[-1] == 429:
+            async with stream(port, "/api/v1/feed/stream") as other:
+                found.append(other.status)
+        return found
+
+    with serving(engine, HttpConfig(streams=1)) as live:
+        found = asyncio.run(asyncio.wait_for(fill(live.port), WAIT_S))
+    assert (found[0], found[-1]) == (429, 200)
+
+
+def test_a_client_that_leaves_gives_its_place_back(live: Live, engine: Engine) -> None:
+    async def come_and_go() -> None:
+        async with stream(live.port, "/api/v1/feed/stream") as one:
+            await anext(one.frames())
+            assert live.desk.streams.open == 1
+        async with asyncio.timeout(WAIT_S):
+            while live.desk.streams.open:
+                await asyncio.sleep(0.005)
+
+    asyncio.run(come_and_go())
+
+
+def test_a_queue_that_is_full_holds_nothing_and_says_so(engine: Engine) -> None:
+    for _ in range(4):
+        submit(engine)
+    events = engine.feed.read(0).events
+    follower = Follower(most=3)
+    follower.put(Batch(events[:3], 3))
+    assert not follower.lagging
+    follower.put(Batch(events[3:], 4))
+    assert follower.lagging
+    assert follower.take() == []
+
+
+def test_a_client_that_is_too_slow_is_told_where_to_go_on(engine: Engine) -> None:
+    """Its queue fills while its socket takes nothing; then it reads on, finds the cursor, and misses nothing."""
+
+    async def crawl(live: Live) -> None:
+        async with stream(live.port, "/api/v1/feed/stream", narrow=True) as one:
+            reader = one.frames()
+            await anext(reader)
+            await asyncio.to_thread(flood, engine, live.desk.hub)
+            found = [f async for f in reader if f.event]
+        assert found[-1].event == "resync"
+        cursor = found[-1].data["cursor"]
+        ids = [e.id for e in engine.feed.read(0, 10_000).events]
+        assert [int(f.id or 0) for f in found[:-1]] == [i for i in ids if i <= cursor]
+        async with stream(live.port, f"/api/v1/feed/stream?cursor={cursor}") as two:
+            rest = [i for i in ids if i > cursor]
+            assert [int(f.id or 0) for f in await two.events(len(rest))] == rest
+
+    with serving(engine, HttpConfig(stream_queue=600)) as live:
+        asyncio.run(asyncio.wait_for(crawl(live), WAIT_S))
+
+
+def flood(engine: Engine, hub: Hub) -> None:
+    """Write events, more than fit between the server and its client, until the queue is full."""
+    while not all(follower.lagging for follower in list(hub._followers)):
+        engine.run([Submit(kind="mail", cause="€" * 2_000) for _ in range(100)])
+
+
+def test_a_server_that_stops_says_goodbye_with_the_cursor(engine: Engine) -> None:
+    id_ = submit(engine)
+
+    async def wait_for_the_end(live: Live) -> list[list[Frame]]:
+        async with (
+            stream(live.port, "/api/v1/feed/stream") as one,
+            stream(live.port, f"/api/v1/jobs/{id_}/stream") as two,
+        ):
+            await anext(one.frames())
+            found = await two.events(1)
+            live.desk.hub.close()
+            return [await one.events(), found + await two.events()]
+
+    with serving(engine) as live:
+        feed, job = asyncio.run(asyncio.wait_for(wait_for_the_end(live), WAIT_S))
+        refused = httpx2.get(f"{live.url}/api/v1/feed/stream")
+    assert [f.event for f in feed] == ["bye"]
+    assert feed[0].data == {"cursor": engine.feed.tail()}
+    assert [f.event for f in job] == ["status", "bye"]
+    assert job[1].data == {"cursor": job[0].id}
+    assert refused.status_code == 503
+
+
+def test_clients_that_are_cut_off_and_come_back_miss_nothing_and_get_nothing_twice(engine: Engine) -> None:
+    with serving(engine, HttpConfig(heartbeat_s=0.1)) as live:
+        outcome = run_streams(engine, live.port, clients=8, jobs=100, seed=1)
+    assert outcome.faults == []
+    assert outcome.cuts > 8

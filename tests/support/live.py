@@ -1,0 +1,155 @@
+"""A server on a real socket, in a thread; and clients of its streams that can be cut off at any moment."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, NamedTuple
+
+import orjson
+import uvicorn
+
+from onetray.engine import Engine
+from onetray.http.app import build
+from onetray.http.desk import Desk, HttpConfig
+
+WAIT_S = 20.0
+
+
+class Live(NamedTuple):
+    """A server that runs."""
+
+    port: int
+    desk: Desk
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = threading.Event()
+
+    async def startup(self, sockets: Any = None) -> None:
+        await super().startup(sockets)
+        self.ready.set()
+
+
+@contextmanager
+def serving(engine: Engine, config: HttpConfig | None = None) -> Iterator[Live]:
+    """A server on a free port of the loopback interface."""
+    app = build(engine, config)
+    server = _Server(uvicorn.Config(app, port=0, log_level="critical", lifespan="off", timeout_graceful_shutdown=5))
+    thread = threading.Thread(target=server.run, name="live-server", daemon=True)
+    thread.start()
+    try:
+        assert server.ready.wait(WAIT_S), "the server did not start"
+        yield Live(server.servers[0].sockets[0].getsockname()[1], app.state.desk)
+    finally:
+        app.state.desk.hub.close()
+        server.should_exit = True
+        thread.join(WAIT_S)
+        assert not thread.is_alive(), "the server did not stop"
+
+
+class Frame(NamedTuple):
+    """One block of a stream: an event, a bare cursor, or a comment."""
+
+    event: str | None = None
+    data: Any = None
+    id: str | None = None
+    comment: str | None = None
+
+
+class Stream:
+    """The client's end of a stream, on a socket of its own."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._text = b""
+        self.status = 0
+        self.headers: dict[str, str] = {}
+
+    async def begin(self) -> None:
+        head = await asyncio.wait_for(self._reader.readuntil(b"\r\n\r\n"), WAIT_S)
+        first, *lines = head.decode().splitlines()
+        self.status = int(first.split()[1])
+        self.headers = {k.lower(): v for k, _, v in (line.partition(": ") for line in lines if line)}
+
+    async def frames(self) -> AsyncIterator[Frame]:
+        """Every block, until the server ends the stream."""
+        while True:
+            while b"\n\n" in self._text:
+                block, _, self._text = self._text.partition(b"\n\n")
+                yield parsed(block.decode())
+            chunk = await asyncio.wait_for(self._chunk(), WAIT_S)
+            if not chunk:
+                return
+            self._text += chunk
+
+    async def events(self, most: int = 10**9) -> list[Frame]:
+        """The events alone, without comments and bare cursors: so many, or all until the end."""
+        found: list[Frame] = []
+        if most == 0:
+            return found
+        async for one in self.frames():
+            if one.event is not None:
+                found.append(one)
+                if len(found) == most:
+                    break
+        return found
+
+    async def _chunk(self) -> bytes:
+        size = int(await self._reader.readline() or b"0", 16)
+        body = await self._reader.readexactly(size + 2)
+        return body[:-2]
+
+    def cut(self) -> None:
+        """Be gone, without a word."""
+        self._writer.transport.abort()
+
+
+def parsed(block: str) -> Frame:
+    facts: dict[str, str] = {}
+    for line in block.split("\n"):
+        name, _, value = line.partition(":")
+        facts[name or "comment"] = value.removeprefix(" ")
+    data = facts.get("data")
+    return Frame(
+        facts.get("event"), None if data is None else orjson.loads(data), facts.get("id"), facts.get("comment")
+    )
+
+
+@asynccontextmanager
+async def stream(port: int, path: str, last: str | None = None, narrow: bool = False) -> AsyncIterator[Stream]:
+    """Open a stream; its connection is cut at the end of the block. A narrow one takes few bytes ahead."""
+    plug = socket.socket()
+    if narrow:
+        plug.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    plug.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(plug, ("127.0.0.1", port))
+    reader, writer = await asyncio.open_connection(sock=plug, limit=1024 if narrow else 2**16)
+    header = "" if last is None else f"Last-Event-ID: {last}\r\n"
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{header}\r\n".encode())
+    one = Stream(reader, writer)
+    try:
+        await one.begin()
+        yield one
+    finally:
+        one.cut()
+
+
+def told(port: int, path: str, last: str | None = None, most: int = 10**9) -> list[Frame]:
+    """The events of a stream: so many, or all until its end."""
+
+    async def read() -> list[Frame]:
+        async with stream(port, path, last) as one:
+            assert one.status == 200, one.status
+            return await one.events(most)
+
+    return asyncio.run(read())

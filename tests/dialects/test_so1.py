@@ -325,8 +325,11 @@ def test_a_late_client_without_a_cursor_gets_one_status(api: TestClient, engine:
 
 
 def test_whoever_knows_the_end_is_told_to_stay_away(api: TestClient, engine: Engine) -> None:
+    """Also a late client that was told of the end alone: lines after it would be told before a second end."""
     id_ = made(api)
-    engine.succeed(running(engine))
+    claimed = running(engine)
+    engine.log(claimed, "one")
+    engine.succeed(claimed)
     (end,) = told(api, id_)
     assert api.get(f"/api/jobs/{id_}/events", headers={"Last-Event-ID": str(end.id)}).status_code == 204
 

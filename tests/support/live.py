@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, NamedTuple
@@ -71,7 +72,8 @@ class Stream:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
-        self._text = b""
+        self._rest = b""
+        self._blocks: deque[bytes] = deque()
         self.status = 0
         self.headers: dict[str, str] = {}
 
@@ -81,16 +83,17 @@ class Stream:
         self.status = int(first.split()[1])
         self.headers = {k.lower(): v for k, _, v in (line.partition(": ") for line in lines if line)}
 
-    async def frames(self) -> AsyncIterator[Frame]:
-        """Every block, until the server ends the stream."""
+    async def frames(self, light: bool = False) -> AsyncIterator[Frame]:
+        """Every block, until the server ends the stream. Light ones have no data."""
         while True:
-            while b"\n\n" in self._text:
-                block, _, self._text = self._text.partition(b"\n\n")
-                yield parsed(block.decode())
-            chunk = await asyncio.wait_for(self._chunk(), WAIT_S)
-            if not chunk:
-                return
-            self._text += chunk
+            if not self._blocks:
+                chunk = await asyncio.wait_for(self._chunk(), WAIT_S)
+                if not chunk:
+                    return
+                *blocks, self._rest = (self._rest + chunk).split(b"\n\n")
+                self._blocks.extend(blocks)
+            while self._blocks:
+                yield parsed(self._blocks.popleft().decode(), light)
 
     async def events(self, most: int = 10**9) -> list[Frame]:
         """The events alone, without comments and bare cursors: so many, or all until the end."""
@@ -114,12 +117,12 @@ class Stream:
         self._writer.transport.abort()
 
 
-def parsed(block: str) -> Frame:
+def parsed(block: str, light: bool = False) -> Frame:
     facts: dict[str, str] = {}
     for line in block.split("\n"):
         name, _, value = line.partition(":")
         facts[name or "comment"] = value.removeprefix(" ")
-    data = facts.get("data")
+    data = None if light else facts.get("data")
     return Frame(
         facts.get("event"), None if data is None else orjson.loads(data), facts.get("id"), facts.get("comment")
     )

@@ -78,7 +78,7 @@ def _work(ground: Field, jobs: int) -> None:
         claimed = engine.claim(worker="w", limit=BATCH)
         engine.run([c.Start(**c.ticket(a)) for a in claimed])
         engine.run([c.Log(lines=("a line",) * LINES, **c.ticket(a)) for a in claimed])
-        for verdict in engine.run([c.Succeed(**c.ticket(a)) for a in claimed]):
+        for verdict in engine.run([c.Succeed(started=True, **c.ticket(a)) for a in claimed]):
             verdict.unwrap()
     kinds = {id_: KINDS[i % len(KINDS)] for i, id_ in enumerate(ground.jobs)}
     cursor = 0
@@ -113,7 +113,7 @@ async def _follow_feed(
     while expected is None or len(got) < len(expected):
         left = chance.randint(1, most)
         async with stream(ground.port, f"/api/v1/feed/stream?cursor=0{wanted}", last) as one:
-            async for frame in one.frames():
+            async for frame in one.frames(light=True):
                 last = frame.id or last
                 if frame.event in ("bye", "resync"):
                     break

@@ -18,7 +18,7 @@ from starlette.types import Scope
 
 from onetray import commands as c
 from onetray.dialects import so1_stream
-from onetray.dialects.so1_job import SO1_PENDING, USER_LABEL, as_submitted, find, shown, state_of
+from onetray.dialects.so1_job import SO1_PENDING, TERMINAL, USER_LABEL, as_submitted, find, shown, state_of
 from onetray.engine import Engine
 from onetray.engine.reserving import reserve
 from onetray.errors import InvalidInput, KeyReused
@@ -188,9 +188,7 @@ async def events(
     seen = None if text is None else so1_stream.Seen.of(text)
     job = await desk.read(find, desk.engine, id, who.namespace)
     headers = {"X-Request-Id": request_id_of(request.scope)}
-    if seen is not None:
-        found = await desk.read(so1_stream.look, desk.engine, id, who.namespace, seen)
-        if found.ended and not found.parts:
-            # It knows the end already: a browser that gets this connects no more.
-            return Response(status_code=204, headers=headers)
+    if seen is not None and seen.state in TERMINAL:
+        # It knows the end already: a browser that gets this connects no more.
+        return Response(status_code=204, headers=headers)
     return await streaming(desk, who, so1_stream.frames(desk, job, seen), headers)

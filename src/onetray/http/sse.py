@@ -84,6 +84,8 @@ class EventStream(Response):
             async for part in self._frames:
                 async with asyncio.timeout(self._stall_s):
                     await send({"type": "http.response.body", "body": part, "more_body": True})
+                # Sending need not wait for anything. Let it be noticed that the client has gone, and let others speak.
+                await asyncio.sleep(0)
         except OnetrayError as e:
             # The client has its cursor, and connects again.
             logger.warning("a stream was closed: %s", e)

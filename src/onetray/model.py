@@ -344,6 +344,16 @@ class Receipt(NamedTuple):
         return TASK.actions(self.state, self.actor)
 
 
+class Holding(NamedTuple):
+    """A task as its worker looks after it: whose lease it is under, and whether it should stop."""
+
+    key: int
+    id: str
+    lease: int | None
+    cancel_at: int | None
+    state: str
+
+
 class Beaten(NamedTuple):
     """The answer to a heartbeat: the lease holds until then, and these tasks should stop or are gone."""
 

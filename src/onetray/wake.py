@@ -16,8 +16,10 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
-from onetray.store.base import Store
+from uuid_utils import uuid4
+
 from onetray.store.ears import Ear
 
 logger = logging.getLogger("onetray.wake")
@@ -27,9 +29,24 @@ POLL_S = 1.0
 DEAF_POLL_S = 0.2
 
 
+class Source(Protocol):
+    """Where news come from: a store, or a server. See Store."""
+
+    alone: bool
+    tells: bool
+    news_every_s: float
+    on_commit: list[Callable[[bool, bool], None]]
+
+    def tell(self, work: bool) -> None: ...
+
+    def ear(self) -> Ear | None: ...
+
+
 class Wake:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Source) -> None:
         self._store = store
+        self.boot = str(uuid4())
+        """Which wake-up the numbers are of: another one counts anew."""
         self._changed = threading.Condition()
         self._fed = threading.Condition(self._changed._lock)  # type: ignore[attr-defined]
         self.generation = self.work = 0

@@ -24,7 +24,7 @@ def breakers() -> None:
 def list_(limit: int, database: str, namespace: str, as_json: bool) -> None:
     """List the breakers: while one is open, no task of its kind is claimed."""
     with opened(database) as engine:
-        found, now = engine.breakers(namespace=namespace, limit=limit), engine.store.now()
+        found, now = engine.breakers(namespace=namespace, limit=limit), engine.now()
     if as_json:
         print_json(found)
         return

@@ -62,7 +62,7 @@ def list_(
     """List dead letters, grouped by kind, reason and error, the largest group first."""
     with opened(database) as engine:
         wanted: dict[str, Any] = {"kind": kind, "reason": reason, "error": error, "redriven": redriven}
-        now = engine.store.now()
+        now = engine.now()
         found: list[Any] = (engine.dead_lines if each else engine.dead_groups)(
             **wanted, limit=limit, namespace=namespace
         )
@@ -102,7 +102,7 @@ def _error(letter: DeadGroup | DeadLine) -> str:
 def show(id: str, database: str, namespace: str, as_json: bool) -> None:
     """Show all that is known about why a task was set aside."""
     with opened(database) as engine:
-        found, now = engine.locate(id, among=("task",), namespace=namespace), engine.store.now()
+        found, now = engine.locate(id, among=("task",), namespace=namespace), engine.now()
         letters = engine.dead_letters(found.id, namespace=namespace)
         if not letters:
             state = engine.task(found.id, namespace=namespace).state
@@ -156,7 +156,7 @@ def redrive(
             return
         groups = engine.veiled(engine.dead_groups(**wanted, limit=1_000, namespace=namespace))
         if groups and not yes and not as_json:
-            _print_groups(groups, engine.store.now())
+            _print_groups(groups, engine.now())
         total = sum(g.count for g in groups)
         if total:
             confirm(f"Redrive {count(total, 'dead letter')}?", yes)

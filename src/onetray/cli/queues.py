@@ -28,7 +28,7 @@ def list_(limit: int, database: str, namespace: str, as_json: bool) -> None:
     Ready tasks can be claimed now, delayed ones later; held are those that a worker has.
     """
     with opened(database) as engine:
-        found, now = engine.queues(namespace=namespace, limit=limit), engine.store.now()
+        found, now = engine.queues(namespace=namespace, limit=limit), engine.now()
     if as_json:
         print_json(found)
         return

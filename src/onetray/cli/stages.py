@@ -34,7 +34,7 @@ def stages() -> None:
 def list_(flow: str, database: str, namespace: str, as_json: bool) -> None:
     """List the stages of FLOW, in their order."""
     with opened(database) as engine:
-        found, now = engine.locate(flow, among=("flow",), namespace=namespace), engine.store.now()
+        found, now = engine.locate(flow, among=("flow",), namespace=namespace), engine.now()
         stages = engine.veiled(engine.stages(found.id, namespace=namespace))
     print_json(stages) if as_json else print_stages(stages, now)
 

@@ -47,7 +47,7 @@ def list_(
         members = engine.veiled(
             engine.members(flow, stage=stage, states=states, after=start, limit=limit, namespace=namespace)
         )
-        now = engine.store.now()
+        now = engine.now()
     next_ = members[-1].id if len(members) == limit else None
     if as_json:
         print_json({"tasks": members, "after": next_})
@@ -63,6 +63,6 @@ def list_(
 def show(id: str, database: str, namespace: str, as_json: bool) -> None:
     """Show all about one task."""
     with opened(database) as engine:
-        found, now = engine.locate(id, among=("task",), namespace=namespace), engine.store.now()
+        found, now = engine.locate(id, among=("task",), namespace=namespace), engine.now()
         task = engine.veiled(engine.task(found.id, namespace=namespace))
     print_json(task) if as_json else print_facts(task_facts(task, now))

@@ -20,7 +20,7 @@ from onetray.cli.words import moment
 def workers(alive: bool, limit: int, database: str, namespace: str, as_json: bool) -> None:
     """List the workers, the newest first. One that is silent has not been heard of in time: what it held comes back."""
     with opened(database) as engine:
-        found, now = engine.workers(namespace=namespace, limit=limit), engine.store.now()
+        found, now = engine.workers(namespace=namespace, limit=limit), engine.now()
     found = [w for w in found if w.alive or not alive]
     if as_json:
         print_json(found)

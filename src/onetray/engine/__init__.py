@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields as dataclass_fields
-from typing import Any
+from typing import Any, ClassVar
 
 import orjson
 
@@ -19,7 +19,7 @@ from onetray.config import LEAST_RETENTION_S, EngineConfig
 from onetray.engine import janitor
 from onetray.engine.batch import carry_out
 from onetray.engine.besideface import BesideVerbs, receipt, ticket_of
-from onetray.engine.committer import Committer, Watcher
+from onetray.engine.committer import Carrier, Committer, Watcher
 from onetray.engine.flowface import FlowVerbs, made
 from onetray.engine.guest import must_be_submits, submit_within
 from onetray.engine.listing import Listings
@@ -50,6 +50,9 @@ _VERBS = {**c.VERBS, **FLOW_VERBS}
 class Engine(FlowVerbs, BesideVerbs, RequestVerbs, TokenVerbs, Veils, Listings):
     """One database, one set of verbs. Safe to use from any thread."""
 
+    is_remote: ClassVar[bool] = False
+    """Whether it is a server that has the database: see remote/engine.py."""
+
     def __init__(
         self, store: Store, *, config: EngineConfig | None = None, seed: int | None = None, check: bool = True
     ) -> None:
@@ -58,7 +61,7 @@ class Engine(FlowVerbs, BesideVerbs, RequestVerbs, TokenVerbs, Veils, Listings):
         self.store = store
         self.config = config or EngineConfig()
         self._chance = random.Random(seed)
-        self._committer = Committer(
+        self._committer: Carrier = Committer(
             lambda commands: carry_out(store, commands, self._chance, self.config.names_ttl_s, self.config.limits),
             threads=self.config.committers or store.writers,
             chunk=self.config.chunk,

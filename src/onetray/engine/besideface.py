@@ -13,11 +13,13 @@ from onetray import commands as c
 from onetray.clock import SECOND
 from onetray.engine.flowface import made
 from onetray.errors import NotFound
-from onetray.fields import seconds, task_id, text
+from onetray.fields import MOST_ROWS, listed, seconds, task_id, text, whole
 from onetray.fleet import Breaker, WorkerBeat, WorkerInfo, check_beat, state_of
-from onetray.model import Assignment, Policy, Receipt, TaskProgress
+from onetray.model import Assignment, Holding, Policy, Receipt, TaskProgress
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from onetray.config import EngineConfig
     from onetray.model import Task
     from onetray.store.base import Rows, Store
@@ -69,6 +71,19 @@ class BesideVerbs:
         if not rows:
             self.task(task, namespace=namespace)
         return orjson.loads(rows[0][0]) if rows else None
+
+    def now(self) -> int:
+        """What time it is by the clock that decides, in microseconds since the epoch."""
+        return self.store.now()
+
+    def held(self, keys: Sequence[int], *, namespace: str = "default") -> list[Holding]:
+        """How tasks stand that a worker holds, by their keys: those that are gone are left out."""
+        for key in listed(keys, "keys", 0, MOST_ROWS):
+            whole(key, "keys", 1, 2**63 - 1)
+        ns = self.store.names.namespace(text(namespace, "namespace", self.config.limits.name_chars))
+        if ns is None or not keys:
+            return []
+        return [Holding(*r) for r in self.store.read("held_in_namespace", keys=sorted(keys), ns=ns)]
 
     def worker_beat(self, beat: WorkerBeat, *, namespace: str = "default") -> None:
         """Write down what a worker says about itself, and forget those that have long been silent."""

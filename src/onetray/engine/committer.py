@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from onetray.commands import Command
 from onetray.errors import OnetrayError, OutcomeUnknown, StoreError, Unavailable
@@ -23,6 +24,16 @@ logger = logging.getLogger("onetray.engine")
 Work = Callable[[Sequence[Command]], list[Verdict]]
 Watcher = Callable[[Sequence[Command], list[Verdict], float], object]
 """Is told of each batch: the commands, their verdicts, and how many seconds it took."""
+
+
+class Carrier(Protocol):
+    """Whatever carries out an engine's commands: the committer, or one who sends them to a server."""
+
+    def carry_out(self, commands: Sequence[Command]) -> list[Verdict]: ...
+
+    def must_not_have_forked(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class Unit:

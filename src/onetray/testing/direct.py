@@ -74,9 +74,9 @@ class DirectRun(Run):
             self._outbox.put(self, report)
 
     def asked_to_stop(self) -> str | None:
-        rows = self._engine.store.read("held_tasks", keys=[self.assignment.key])
-        if not rows or rows[0][2] != self.assignment.lease or rows[0][4] not in HELD:
+        rows = self._engine.held([self.assignment.key], namespace=self.assignment.namespace)
+        if not rows or rows[0].lease != self.assignment.lease or rows[0].state not in HELD:
             self.ask_to_stop(LOST)
-        elif rows[0][3] is not None:
+        elif rows[0].cancel_at is not None:
             self.ask_to_stop(CANCEL)
         return self.stop

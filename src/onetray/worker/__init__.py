@@ -103,7 +103,7 @@ class Worker:
         engine.declare({task.kind: task.policy for task in self.app.tasks.values()}, namespace=self.app.namespace)
         self.outbox = Outbox(engine, self._answered, self.held.drop, helpers=1)
         self.floor = Floor(self.app, self.config.concurrency, self._children, self._ended)
-        self._pulse = Pulse(engine, self.held, self.floor, self.outbox, self._lose, self._register)
+        self._pulse = Pulse(engine, self.app.namespace, self.held, self.floor, self.outbox, self._lose, self._register)
         self._claimer = Claimer(
             engine, self.floor, self.held, self._claim, self.app.namespace, self.sources, self._take, self._give_back,
             self.outbox.waits,
@@ -122,8 +122,13 @@ class Worker:
         self._claimer.start()
         logger.info("worker %s takes tasks from %s", self.name, ", ".join(self.config.queues))
 
-    def _new_janitor(self) -> Janitor:
-        return self.app.engine.janitor(retention_s=self.config.retention_s, namespace=self.app.namespace)
+    def _new_janitor(self) -> Janitor | None:
+        engine, retention_s = self.app.engine, self.config.retention_s
+        if not engine.is_remote:
+            return engine.janitor(retention_s=retention_s, namespace=self.app.namespace)
+        if retention_s is not None:
+            raise InvalidInput("old jobs are removed by the server: give the retention to that", field="retention_s")
+        return None
 
     def run(self) -> None:
         """Work until a stop is asked for, by a signal or from another thread. This process is a worker from now on."""

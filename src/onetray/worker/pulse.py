@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING
 
 from onetray.commands import Beat
 from onetray.errors import Conflict, NotFound, Unavailable
+from onetray.fields import MOST_ROWS
 from onetray.lifecycle import HELD
 from onetray.worker.run import CANCEL, LOST
 
 if TYPE_CHECKING:
     from onetray.engine import Engine
+    from onetray.model import Holding
     from onetray.worker.floor import Floor
     from onetray.worker.held import Held, Lease
     from onetray.worker.outbox import Outbox
@@ -37,10 +39,11 @@ BLOCKED_S = 1.0
 
 class Pulse:
     def __init__(
-        self, engine: Engine, held: Held, floor: Floor, outbox: Outbox, lose: Callable[[Run, str], None],
-        register: Callable[[], None],
+        self, engine: Engine, namespace: str, held: Held, floor: Floor, outbox: Outbox,
+        lose: Callable[[Run, str], None], register: Callable[[], None],
     ) -> None:  # fmt: skip
-        self._engine, self._held, self._floor, self._outbox = engine, held, floor, outbox
+        self._engine, self._namespace = engine, namespace
+        self._held, self._floor, self._outbox = held, floor, outbox
         self._lose, self._register = lose, register
         self._stopping = threading.Event()
         self._registered_at = float("-inf")
@@ -118,15 +121,20 @@ class Pulse:
         runs = {run.assignment.key: run for run in self._held.runs() if not run.over}
         if not runs:
             return
-        found = {row[0]: row for row in self._engine.store.read("held_tasks", keys=sorted(runs))}
+        found = self._held_now(sorted(runs))
         for key, run in runs.items():
             row = found.get(key)
-            if row is None or row[2] != run.assignment.lease or row[4] not in HELD:
+            if row is None or row.lease != run.assignment.lease or row.state not in HELD:
                 if not run.over:
                     self._lose(run, "it was taken back, cancelled or timed out")
-            elif row[3] is not None and run.stop is None:
+            elif row.cancel_at is not None and run.stop is None:
                 logger.info("a cancel of %r was asked for", run)
                 run.ask_to_stop(CANCEL)
+
+    def _held_now(self, keys: list[int]) -> dict[int, Holding]:
+        engine, namespace = self._engine, self._namespace
+        pages = (keys[start : start + MOST_ROWS] for start in range(0, len(keys), MOST_ROWS))
+        return {row.key: row for page in pages for row in engine.held(page, namespace=namespace)}
 
     # With the clock alone.
 

@@ -54,7 +54,7 @@ def list_(
 ) -> None:
     """List jobs, single tasks and flows together, newest first."""
     with opened(database) as engine:
-        now = engine.store.now()
+        now = engine.now()
         wanted = {
             "namespace": namespace, "labels": dict(labels), "states": states, "kind": kind,
             "queue": queue, "correlation_id": correlation,
@@ -99,7 +99,7 @@ def _progress(job: Job) -> str:
 def show(id: str, database: str, namespace: str, as_json: bool) -> None:
     """Show all about one job: a task, or a flow with its stages."""
     with opened(database) as engine:
-        found, now = engine.locate(id, among=JOB, namespace=namespace), engine.store.now()
+        found, now = engine.locate(id, among=JOB, namespace=namespace), engine.now()
         if found.entity == "task":
             task = engine.veiled(engine.task(found.id, namespace=namespace))
             print_json(task) if as_json else print_facts(task_facts(task, now))
@@ -169,7 +169,7 @@ def _branch(stage: Stage, tasks: list[Any], *, last: bool) -> Iterator[str]:
 def explain(id: str, database: str, namespace: str, as_json: bool) -> None:
     """Say why a job, a stage or a task is not running or has not ended: what, who holds it, when that ends."""
     with opened(database) as engine:
-        found, now = engine.locate(id, among=ANY, namespace=namespace), engine.store.now()
+        found, now = engine.locate(id, among=ANY, namespace=namespace), engine.now()
         reasons = engine.veiled(engine.explain(found.id, namespace=namespace), found.id)
         place = None
         if found.entity == "task" and not reasons:

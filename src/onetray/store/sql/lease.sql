@@ -38,5 +38,9 @@ SELECT key, expires_at FROM onetray.lease WHERE key {in:keys:bigint}
 -- name: held_tasks
 SELECT key, CAST(id AS text), lease, cancel_at, state FROM onetray.task WHERE key {in:keys:bigint} ORDER BY key
 
+-- name: held_in_namespace
+SELECT key, CAST(id AS text), lease, cancel_at, state FROM onetray.task
+WHERE key {in:keys:bigint} AND ns = :ns ORDER BY key
+
 -- name: delete_leases
 DELETE FROM onetray.lease WHERE key {in:keys:bigint}

@@ -47,8 +47,11 @@ class Onetray:
         namespace: str = "default",
         config: EngineConfig | None = None,
         clock: Clock | None = None,
+        token: str | None = None,
     ) -> None:
+        """`database` may be a server, as http://host:8321; `token` is for that, else ONETRAY_TOKEN."""
         self.database = database or os.environ.get("ONETRAY_DATABASE") or "sqlite:///onetray.db"
+        self.token = token
         self.namespace, self._config, self._clock = namespace, config, clock
         self.tasks: dict[str, Task[Any, Any]] = {}
         self.flows: dict[str, FlowDefinition[Any]] = {}
@@ -125,9 +128,16 @@ class Onetray:
                 if self._engine is not None and self._opened_in != os.getpid():
                     raise StoreError("this app was opened before a fork: open it in each process, or spawn instead")
                 if self._engine is None:
-                    self._engine = Engine.open(self.database, clock=self._clock, config=self._config)
+                    self._engine = self._open()
                     self._opened_in = os.getpid()
         return self._engine
+
+    def _open(self) -> Engine:
+        if not self.database.startswith(("http://", "https://")):
+            return Engine.open(self.database, clock=self._clock, config=self._config)
+        from onetray.remote.engine import RemoteEngine
+
+        return RemoteEngine(self.database, token=self.token, config=self._config)
 
     def use(self, engine: Engine | None) -> Engine | None:
         """Put another engine in place, for tests; answers the one before."""
@@ -194,6 +204,9 @@ class Onetray:
         self, connection: Any, commands: Sequence[Command], task: Task[Any, R] | None
     ) -> list[Job[R]]:
         """The same inside the transaction of an async psycopg connection."""
+        if self.engine.is_remote:
+            # Refused in the same words as without await.
+            self.engine.run(commands, connection=connection)
         from onetray.store.borrowed import engine_submit_on
 
         verdicts = await engine_submit_on(self.engine, connection, commands)

@@ -22,14 +22,17 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-SCHEMES = ("sqlite:///", "sqlite://:memory:", "postgresql://", "postgres://")
+SERVER = ("http://", "https://")
+SCHEMES = ("sqlite:///", "sqlite://:memory:", "postgresql://", "postgres://", *SERVER)
 MOST_LISTED = 10_000
 
 
 def _database_url(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
     url = value if value is not None else _settings().database
     if not url.startswith(SCHEMES):
-        raise click.BadParameter("write sqlite:///relative.db, sqlite:////absolute.db or postgresql://host/name")
+        raise click.BadParameter(
+            "write sqlite:///relative.db, sqlite:////absolute.db, postgresql://host/name or http://host:port"
+        )
     return url
 
 
@@ -53,7 +56,7 @@ database_option = click.option(
     envvar="ONETRAY_DATABASE",
     show_envvar=True,
     callback=_database_url,
-    help="sqlite:///relative.db, sqlite:////absolute.db or postgresql://host/name.",
+    help="sqlite:///relative.db, sqlite:////absolute.db, postgresql://host/name, or a server: http://host:port.",
 )
 namespace_option = click.option(
     "--namespace",
@@ -99,6 +102,10 @@ def opened_store(url: str, *, create: bool) -> Iterator[Store]:
     from onetray.errors import StoreError
     from onetray.store import open_store
 
+    if url.startswith(SERVER):
+        raise DatabaseUnusable(
+            f"this needs the database itself, and {url} is a server: give the --database that it has"
+        )
     options: dict[str, Any] = {}
     if url.startswith("postgres"):
         must_answer(url)
@@ -120,6 +127,10 @@ def opened(url: str, *, create: bool = False) -> Iterator[Engine]:
     """An engine on a database that is there and up to date. With `create`, a SQLite file is made and migrated."""
     from onetray.engine import Engine
 
+    if url.startswith(SERVER):
+        with _at_server(url) as engine:
+            yield engine
+        return
     with opened_store(url, create=create) as store:
         if create and store.dialect == "sqlite":
             store.migrate()
@@ -128,6 +139,17 @@ def opened(url: str, *, create: bool = False) -> Iterator[Engine]:
             yield engine
         finally:
             engine.close()
+
+
+@contextmanager
+def _at_server(url: str) -> Iterator[Engine]:
+    """The engine of a server. It is asked once, plainly: who types a command is not to wait for a wrong address."""
+    from onetray.remote.engine import RemoteEngine
+
+    with RemoteEngine(url, config=_settings().engine) as engine:
+        assert isinstance(engine, RemoteEngine)
+        engine.introduce(patience_s=0.0)
+        yield engine
 
 
 def must_answer(url: str) -> None:

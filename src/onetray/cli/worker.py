@@ -22,6 +22,10 @@ CLOSE_S = 5.0
 @click.command(short_help="Run the tasks of an app.")
 @click.option("--app", "path", metavar="MODULE:APP", help="Where the app is. Otherwise the setting app.")
 @click.option("--database", metavar="URL", help="Another database than the app's own.")
+@click.option("--server", metavar="URL", help="Work for a server, as http://host:8321, instead of for a database.")
+@click.option(
+    "--token", metavar="TOKEN", help="With --server; better in ONETRAY_TOKEN, where no list of processes shows it."
+)
 @click.option("--concurrency", metavar="N", type=int, help="Handlers that run at once in each process.")
 @click.option("--queues", metavar="A,B:5", help="Queues to take tasks from; B:5 holds at most five tasks of B at once.")
 @click.option("--processes", metavar="P", type=int, help="Worker processes. One that dies is started again.")
@@ -31,8 +35,9 @@ CLOSE_S = 5.0
 @click.option("--log-level", metavar="LEVEL", help="debug, info, warning, error or critical.")
 @click.option("--json", "as_json", is_flag=True, help="Write the log as JSON, a line for each entry.")
 def worker(
-    path: str | None, database: str | None, queues: str | None, name: str | None, as_json: bool, **given: Any
-) -> None:
+    path: str | None, database: str | None, server: str | None, token: str | None, queues: str | None, name: str | None,
+    as_json: bool, **given: Any,
+) -> None:  # fmt: skip
     """Run the tasks of an app until SIGTERM or SIGINT. A second signal stops at once.
 
     A stop lets running handlers end, for --drain seconds; what is left is given back and costs no attempt.
@@ -44,9 +49,13 @@ def worker(
 
     arguments = {**given, "app": path, "queues": None if queues is None else queues.split(",")}
     settings = load(arguments).settings
+    if server is not None:
+        _must_be_a_server(server, database)
     if settings.app is None:
         raise BadInput("say where the app is: --app module:app, or the setting app")
     set_up(settings.log_level, "json" if as_json else "text")
+    # One line for each request would hide what the worker says.
+    logging.getLogger("httpx2").setLevel(max(logging.WARNING, logging.getLogger().level))
     if settings.processes > 1:
         _supervise(settings.processes, settings.drain_s, name)
         return
@@ -55,8 +64,7 @@ def worker(
     from onetray.worker.supervise import on_leash
 
     app = locate(settings.app)
-    if database is not None:
-        app.database = database
+    app.database, app.token = server or database or app.database, token or app.token
     runner = Worker(
         app,
         path=settings.app,
@@ -78,6 +86,15 @@ def worker(
         logging.getLogger("onetray.worker").warning("the database does not answer: its connections are left to it")
         logging.shutdown()
         os._exit(0)
+
+
+def _must_be_a_server(server: str, database: str | None) -> None:
+    from onetray.cli.options import SERVER
+
+    if database is not None:
+        raise BadInput("give --server or --database, not both")
+    if not server.startswith(SERVER):
+        raise BadInput(f"--server must be http://host:port or https://host:port, not {server!r}")
 
 
 def _supervise(processes: int, drain_s: float, name: str | None) -> None:

@@ -22,7 +22,21 @@ from onetray.http.gate import Gate
 from onetray.http.limits import Limited
 from onetray.http.logs import Journal
 from onetray.http.mounting import mount
-from onetray.http.routes import controls, described, fleet, jobs, letters, looks, meta, metrics, stages, streams, work
+from onetray.http.routes import (
+    commands,
+    controls,
+    described,
+    fleet,
+    jobs,
+    letters,
+    looks,
+    meta,
+    metrics,
+    news,
+    stages,
+    streams,
+    work,
+)
 from onetray.http.wire import Json
 
 OWN_SPANS: Any = {"tracing": False, "metrics": False, "logs": False}
@@ -39,6 +53,8 @@ ROUTERS: tuple[APIRouter, ...] = (
     letters.router,
     fleet.router,
     streams.router,
+    commands.router,
+    news.router,
     described.router,
 )
 

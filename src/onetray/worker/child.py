@@ -165,7 +165,7 @@ def main(app_path: str, from_parent: int, to_parent: int) -> None:
     pipes = Pipes(from_parent, to_parent)
     hello, app = pipes.heard.get(), locate(app_path)
     assert hello is not None
-    app.database = hello["database"]
+    app.database, app.token = hello["database"], hello["token"]
     room = Room(app, pipes, hello["result_bytes"])
     while (message := pipes.heard.get()) is not None:
         pipes.busy = True

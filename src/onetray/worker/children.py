@@ -152,7 +152,8 @@ class Children:
 
     def _hello(self) -> dict[str, Any]:
         """What a child cannot find by the app's path: it may have been changed here."""
-        return {"database": self._app.database, "result_bytes": self._app.engine.config.limits.result_bytes}
+        most = self._app.engine.config.limits.result_bytes
+        return {"database": self._app.database, "token": self._app.token, "result_bytes": most}
 
     def _give_back(self, child: Child) -> None:
         with self._lock:

@@ -1,0 +1,140 @@
+"""Requests to a server, repeated until they are answered or it is certain that they will not be.
+
+Owns the connections and the retries. A request that may have been carried out is repeated only where that does no harm;
+otherwise the caller is told that nobody knows. See docs/remote.md.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Any
+from urllib.parse import urlsplit
+
+import orjson
+
+from onetray.errors import InvalidInput, MissingExtra, OnetrayError, OutcomeUnknown, Unavailable
+from onetray.remote.faults import of_problem, raised
+
+try:
+    import httpx2
+except ImportError as e:
+    raise MissingExtra("a server is reached through httpx2: install onetray[remote]") from e
+
+logger = logging.getLogger("onetray.remote")
+
+CONNECT_S = 5.0
+ANSWER_S = 30.0
+"""How long an answer is waited for. A request that takes longer is asked again, and finds what the first has done."""
+KEEP_ALIVE_S = 4.0
+"""Less than uvicorn's five seconds: a connection that the server is about to close is not used any more."""
+MOST_CONNECTIONS = 100
+WAITS_S = (0.05, 1.0)
+AWAY = frozenset({502, 503, 504})
+BUSY = 429
+
+_UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
+
+
+class Transport:
+    """The way to one server. Safe to use from any thread."""
+
+    def __init__(self, url: str, token: str | None, patience_s: float) -> None:
+        self.url, self._token, self._patience_s = server_url(url), token, patience_s
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if token is not None:
+            headers["Authorization"] = f"Bearer {_printable(token)}"
+        self._client = httpx2.Client(
+            headers=headers,
+            timeout=httpx2.Timeout(ANSWER_S, connect=CONNECT_S),
+            limits=httpx2.Limits(max_connections=MOST_CONNECTIONS, keepalive_expiry=KEEP_ALIVE_S),
+        )
+        self._closing = threading.Event()
+
+    def another(self) -> Transport:
+        """One with connections of its own."""
+        return Transport(self.url, self._token, self._patience_s)
+
+    def post(self, path: str, body: bytes, *, writes: bool = True, repeatable: bool = True) -> Any:
+        return self.ask("POST", path, body, writes=writes, repeatable=repeatable)
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        *,
+        writes: bool,
+        repeatable: bool = True,
+        patience_s: float | None = None,
+        **options: Any,
+    ) -> Any:
+        """The answer to a request. Unavailable: it was not carried out. OutcomeUnknown: perhaps it was."""
+        until = time.monotonic() + (self._patience_s if patience_s is None else patience_s)
+        wait, unsure = WAITS_S[0], False
+        error: Unavailable
+        while True:
+            try:
+                return self._once(method, path, body, options)
+            except OutcomeUnknown as e:
+                unsure, error = True, e
+            except Unavailable as e:
+                error = e
+            may_go_on = repeatable or not unsure
+            if not may_go_on or time.monotonic() + wait > until or self._closing.wait(wait):
+                raise OutcomeUnknown(str(error)) if unsure and writes else Unavailable(str(error))
+            wait = min(2 * wait, WAITS_S[1])
+
+    def _once(self, method: str, path: str, body: bytes | None, options: dict[str, Any]) -> Any:
+        if self._closing.is_set():
+            raise Unavailable("the engine is closed")
+        try:
+            answer = self._client.request(method, self.url + path, content=body, **options)
+        except _UNSENT as e:
+            raise Unavailable(f"the server at {self.url} cannot be reached: {e}") from e
+        except httpx2.TransportError as e:
+            raise OutcomeUnknown(f"the server at {self.url} has not answered: {type(e).__name__}: {e}") from e
+        return self._understood(answer)
+
+    def _understood(self, answer: httpx2.Response) -> Any:
+        try:
+            told = orjson.loads(answer.content)
+        except orjson.JSONDecodeError:
+            told = None
+        if answer.status_code == 200 and told is not None:
+            return told
+        raise self._refusal(answer.status_code, told)
+
+    def _refusal(self, status: int, told: Any) -> OnetrayError:
+        if not isinstance(told, dict) or "code" not in told:
+            if status in AWAY:
+                # Said by something on the way: the server may have begun.
+                return OutcomeUnknown(f"the server at {self.url} is away: something on the way says {status}")
+            return InvalidInput(
+                f"{self.url} is no server of onetray's: it answered {status}. Check the URL", field="url"
+            )
+        said = of_problem({"detail": "", **told})
+        if status == BUSY:
+            return Unavailable(f"the server at {self.url} has too much to do: {said['message']}")
+        return raised(said["code"], said["message"], said["facts"])
+
+    def close(self) -> None:
+        self._closing.set()
+        self._client.close()
+
+
+def server_url(url: str) -> str:
+    """The URL of a server, without a slash at its end."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query or parts.fragment:
+        raise InvalidInput(
+            "a server is named by http://host:port or https://host:port; the token is given beside it", field="server"
+        )
+    return url.rstrip("/")
+
+
+def _printable(token: str) -> str:
+    if not token.isascii() or not token.isprintable() or " " in token:
+        raise InvalidInput("the token has characters that no token has: was it copied whole?", field="token")
+    return token

@@ -1,0 +1,232 @@
+"""What the server makes of what the remote client sends, and of what others send in its place."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from onetray.engine import Engine
+from onetray.errors import InvalidInput, OnetrayError
+from onetray.http import problems
+from onetray.http.access import SCOPES, Principal
+from onetray.http.desk import Desk, HttpConfig
+from onetray.http.routes import commands, news
+from onetray.http.routes.commands import SCOPE_OF
+from onetray.remote.asked import ACTS, READS, checked, parameters
+from tests.support.tasks import UNKNOWN_ID, submit, take
+
+Caller = Callable[..., TestClient]
+
+
+class As:
+    """In the gate's place: everybody is this one."""
+
+    def __init__(self, app: ASGIApp, who: Principal) -> None:
+        self._app, self._who = app, who
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["onetray.principal"] = self._who
+        await self._app(scope, receive, send)
+
+
+@pytest.fixture
+def engine(shared_engine: Engine) -> Engine:
+    return shared_engine
+
+
+@pytest.fixture
+def caller(engine: Engine) -> Caller:
+    """Calls the routes in the name of somebody."""
+
+    def of(*scopes: str, name: str = "ann", namespace: str = "default") -> TestClient:
+        app = FastAPI()
+        app.state.desk = Desk(engine, HttpConfig())
+        app.include_router(commands.router)
+        app.include_router(news.router)
+        problems.install(app)
+        app.add_middleware(As, who=Principal(name, namespace, frozenset(scopes or SCOPES)))
+        return TestClient(app, raise_server_exceptions=False)
+
+    return of
+
+
+def send(client: TestClient, *said: Any) -> list[dict[str, Any]]:
+    answer = client.post("/api/v1/commands", json={"commands": said})
+    assert answer.status_code == 200, answer.text
+    verdicts: list[dict[str, Any]] = answer.json()["verdicts"]
+    return verdicts
+
+
+def ask(client: TestClient, name: str, **given: Any) -> Any:
+    answer = client.post(f"/api/v1/reads/{name}", json=given)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["value"]
+
+
+def test_each_command_has_its_own_verdict(caller: Caller) -> None:
+    verdicts = send(caller(), {"verb": "submit", "kind": "k"}, {"verb": "submit"}, {"verb": "expire", "task": 1}, 7)
+    assert verdicts[0]["value"]["state"] == "queued"
+    assert [v["error"]["code"] for v in verdicts[1:]] == ["invalid_input", "unknown_verb", "invalid_input"]
+
+
+def test_namespace_and_name_are_the_callers_whatever_the_body_says(caller: Caller, engine: Engine) -> None:
+    said = {"verb": "submit", "kind": "k", "namespace": "x", "actor": "system", "actor_name": "root"}
+    (verdict,) = send(caller(namespace="theirs"), said)
+    (event,) = engine.events(verdict["value"]["id"], namespace="theirs")
+    assert event.actor == "user:ann"
+
+
+def test_another_namespace_is_as_if_nothing_were_there(caller: Caller, engine: Engine) -> None:
+    id_, stranger = submit(engine, queue="strangers"), caller(namespace="elsewhere")
+    held = take(engine, queue="strangers")
+    (verdict,) = send(stranger, {"verb": "succeed", "task": held.key, "fence": held.fence, "worker": "w",
+                                 "lease": held.lease, "version": held.version})  # fmt: skip
+    assert verdict["error"]["code"] == "not_found"
+    assert stranger.post("/api/v1/reads/task", json={"task": id_}).status_code == 404
+    assert ask(stranger, "held", keys=[held.key]) == []
+    assert engine.task(id_).state == "assigned"
+
+
+def test_a_worker_speaks_for_nobody_else(caller: Caller, engine: Engine) -> None:
+    submit(engine, queue="mine")
+    held, worker = take(engine, queue="mine"), caller("work")
+    said = {"verb": "succeed", "task": held.key}
+    wrong = [said, {**said, "fence": held.fence}, {**said, "fence": held.fence, "worker": "another"},
+             {**said, "fence": held.fence + 1, "worker": "w"}]  # fmt: skip
+    codes = [v["error"]["code"] for v in send(worker, *wrong)]
+    assert codes == ["invalid_input", "invalid_input", "lease_lost", "lease_lost"]
+    assert engine.task(held.id).state == "assigned"
+
+
+@pytest.mark.parametrize("scope", ["read", "submit", "work", "operate"])
+def test_a_verb_needs_its_scope_and_without_it_nothing_of_the_batch_is_carried_out(
+    caller: Caller, engine: Engine, scope: str
+) -> None:
+    client = caller(scope)
+    for verb, needed in SCOPE_OF.items():
+        good = {"verb": "submit", "kind": "k", "queue": f"scope-{scope}"} if scope == "submit" else {"verb": verb}
+        answer = client.post("/api/v1/commands", json={"commands": [good, {"verb": verb}]})
+        assert answer.status_code == (200 if needed == scope else 403), verb
+        if needed != scope:
+            assert answer.json()["code"] == "forbidden"
+    made = [q.ready for q in engine.queues() if q.name == f"scope-{scope}"]
+    assert made == ([sum(needed == "submit" for needed in SCOPE_OF.values())] if scope == "submit" else [])
+
+
+def test_a_worker_reads_what_its_handlers_need_and_no_more(caller: Caller) -> None:
+    worker, submitter = caller("work"), caller("submit")
+    for name, read in READS.items():
+        refused = worker.post(f"/api/v1/reads/{name}", json={}).status_code == 403
+        assert refused is not read.of_workers, name
+        assert submitter.post(f"/api/v1/reads/{name}", json={}).status_code == 403, name
+    for name in ACTS:
+        assert worker.post(f"/api/v1/acts/{name}", json={}).status_code == 403, name
+
+
+STRAY = ("x", 5, 2.5, True, None, [], ["x"], [1], {}, {"a": 1}, -1, 10**30, "\0", "\ud800", "x" * 10_000)
+GOOD = {"str": UNKNOWN_ID, "float": 1.0, "Sequence[int]": [1]}
+
+
+@pytest.mark.parametrize("name", [*READS, *ACTS])
+def test_a_parameter_of_any_kind_is_taken_or_refused_by_its_name(engine: Engine, name: str) -> None:
+    method = inspect.signature(getattr(Engine, name)).parameters
+    known = parameters(name)
+    needed = {field: GOOD[str(method[field].annotation)] for field, (_, _, must) in known.items() if must}
+    for field in known:
+        for stray in STRAY:
+            with contextlib.suppress(OnetrayError):
+                getattr(engine, name)(**checked(name, {**needed, field: stray}))
+    for wrong in ([], 5, None, {**needed, "namespace": "x"}, {**needed, "by": "x"}, {**needed, "stray": 1}):
+        with pytest.raises(InvalidInput):
+            checked(name, wrong)
+    for field in needed:
+        with pytest.raises(InvalidInput, match=field):
+            checked(name, {f: value for f, value in needed.items() if f != field})
+
+
+def test_what_is_no_read_or_act_is_not_found(caller: Caller) -> None:
+    client = caller()
+    for path in ("reads/close", "reads/store", "reads/run", "reads/prune", "acts/close", "acts/prune", "acts/cancel"):
+        assert client.post(f"/api/v1/{path}", json={}).status_code == 404
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"5", b'{"commands": 5}', b'{"commands": {}}', b"\xff"])
+def test_a_body_that_is_no_batch_is_refused(caller: Caller, body: bytes) -> None:
+    assert caller().post("/api/v1/commands", content=body).status_code == 400
+
+
+def test_a_batch_past_the_limit_is_refused_whole(caller: Caller, engine: Engine) -> None:
+    said = [{"verb": "x"}] * (engine.config.limits.batch + 1)
+    assert caller().post("/api/v1/commands", json={"commands": said}).status_code == 413
+
+
+def test_many_tasks_under_one_key_are_submitted_once_however_often_they_are_sent(
+    caller: Caller, engine: Engine
+) -> None:
+    said = {"verb": "submit_many", "like": {"verb": "submit", "kind": "k", "queue": "many"}, "payloads": [1, 2, 3],
+            "request_key": "once"}  # fmt: skip
+    first, again = send(caller(), said)[0], send(caller(), said)[0]
+    assert len(first["value"]) == 3
+    assert again == first
+    assert [q.ready for q in engine.queues() if q.name == "many"] == [3]
+
+
+def test_many_tasks_of_which_one_cannot_be_are_none(caller: Caller, engine: Engine) -> None:
+    said = {"verb": "submit_many", "like": {"verb": "submit", "kind": "k", "queue": "none"}, "payloads": [1, "\0"]}
+    for more in ({}, {"request_key": "bad"}, {"request_key": 5}, {"request_key": "r", "payloads": []},
+                 {"request_key": "r", "like": {"verb": "claim", "worker": "w"}}):  # fmt: skip
+        assert send(caller(), {**said, **more})[0]["error"]["code"] == "invalid_input"
+    assert "none" not in [q.name for q in engine.queues()]
+
+
+def test_kinds_and_workers_are_declared_in_the_callers_namespace(caller: Caller, engine: Engine) -> None:
+    worker = caller("work", namespace="fleet")
+    assert worker.post("/api/v1/kinds", json={"policies": {"mail": {"max_attempts": 9}}}).status_code == 200
+    policy = engine.policy_of("mail", namespace="fleet")
+    assert policy is not None
+    assert policy.max_attempts == 9
+    beat = {"name": "w1", "host": "h", "pid": 1, "version": "0", "queues": ["a"]}
+    assert worker.post("/api/v1/workers/beat", json=beat).status_code == 200
+    assert [w.queues for w in engine.workers(namespace="fleet")] == [("a",)]
+    assert worker.post("/api/v1/workers/leave", json={"name": "w1"}).status_code == 200
+    assert engine.workers(namespace="fleet") == []
+
+
+@pytest.mark.parametrize("body", [{}, {"policies": 5}, {"policies": {"k": 5}}, {"policies": {"": {}}}])
+def test_a_declaration_that_is_none_is_refused(caller: Caller, body: Any) -> None:
+    assert caller().post("/api/v1/kinds", json=body).status_code == 400
+
+
+@pytest.mark.parametrize("body", [{}, {"name": "w"}, {"name": "w", "stray": 1}, {"name": 5}])
+def test_a_beat_that_is_none_is_refused(caller: Caller, body: Any) -> None:
+    assert caller().post("/api/v1/workers/beat", json=body).status_code == 400
+
+
+def test_whoami_tells_the_limits_and_who_one_is(caller: Caller, engine: Engine) -> None:
+    told = caller("read", namespace="theirs").get("/api/v1/whoami").json()
+    assert (told["name"], told["namespace"], told["scopes"]) == ("ann", "theirs", ["read"])
+    assert told["limits"]["batch"] == engine.config.limits.batch
+
+
+def test_news_come_at_once_when_something_was_written_since(caller: Caller, engine: Engine) -> None:
+    client = caller("read")
+    first = client.get("/api/v1/news").json()
+    submit(engine, queue="news")
+    seen = {name: first[name] for name in ("boot", "generation", "work")}
+    later = client.get("/api/v1/news", params={**seen, "wait_s": 30}).json()
+    assert later["work"] > first["work"]
+    assert client.get("/api/v1/news", params={"boot": "another", "wait_s": 30}).json()["boot"] == first["boot"]
+
+
+@pytest.mark.parametrize(
+    "query", ["wait_s=31", "wait_s=-1", "wait_s=nan", "generation=x", "work=-2", "boot=" + "x" * 101]
+)
+def test_a_question_for_news_is_checked(caller: Caller, query: str) -> None:
+    assert caller().get(f"/api/v1/news?{query}").status_code == 400

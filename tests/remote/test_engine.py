@@ -1,0 +1,283 @@
+"""The remote engine: what it gives, what it refuses, and what becomes of requests that are not answered."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from onetray import Onetray
+from onetray.config import EngineConfig
+from onetray.engine import Engine
+from onetray.errors import (
+    Forbidden,
+    IllegalTransition,
+    InvalidInput,
+    NotFound,
+    OutcomeUnknown,
+    StoreError,
+    TooLarge,
+    Unauthorized,
+    Unavailable,
+)
+from onetray.flowmodel import StageSpec, TaskSpec
+from onetray.http.access import Principal
+from onetray.model import Assignment, Policy
+from onetray.remote.courier import MOST_BYTES
+from onetray.remote.engine import RemoteEngine
+from tests.remote.conftest import at_work, lite
+from tests.support.servers import Served, listener, served
+from tests.support.wire import CUT_ANSWER, LOSE_ANSWER, LOSE_REQUEST, Wire
+
+QUICK = EngineConfig(call_timeout_s=0.3)
+PATIENT = EngineConfig(call_timeout_s=20.0)
+
+
+@pytest.fixture
+def near(tmp_path: Path) -> Iterator[tuple[Engine, Served]]:
+    """The server, and its own engine to look with."""
+    with at_work(lite(tmp_path)) as pair:
+        yield pair
+
+
+def test_verbs_and_reads_give_the_same_values_as_the_servers_own_engine(near: tuple[Engine, Served]) -> None:
+    own, server = near
+    with RemoteEngine(server.url) as remote:
+        task = remote.submit("mail", {"to": "ann"}, labels={"a": "b"}).id
+        flow = remote.submit_flow("f", [StageSpec("one", [TaskSpec("k", {"n": 1})]), StageSpec("two")]).id
+        assert task is not None
+        assert remote.task(task) == own.task(task)
+        assert remote.task(task, actor="worker").actions == own.task(task, actor="worker").actions
+        assert remote.events(task) == own.events(task)
+        assert (remote.flow(flow), remote.stages(flow)) == (own.flow(flow), own.stages(flow))
+        assert remote.progress(flow) == own.progress(flow)
+        assert remote.jobs(labels={"a": "b"}) == own.jobs(labels={"a": "b"})
+        assert remote.locate(task[-8:]) == own.locate(task[-8:])
+        assert remote.explain(flow) == own.explain(flow)
+        assert remote.config.limits == own.config.limits
+        (claimed,) = remote.claim(worker="w", kinds=("mail",))
+        assert isinstance(claimed, Assignment)
+        assert (claimed.payload, claimed.policy) == ({"to": "ann"}, own.task(task).policy)
+        remote.log(claimed, "a line")
+        remote.checkpoint(claimed, {"at": 3})
+        assert remote.held([claimed.key]) == own.held([claimed.key])
+        assert (remote.last_checkpoint(task), [line.line for line in remote.logs(task)]) == ({"at": 3}, ["a line"])
+        assert remote.succeed(claimed, {"sent": True}).state == "succeeded"
+        assert own.task(task).result == {"sent": True}
+
+
+def test_errors_are_the_same_as_the_engines_own(remote: RemoteEngine) -> None:
+    with pytest.raises(NotFound, match="there is no task"):
+        remote.task("01890a5d-ac96-774b-bcce-b302099a8057")
+    with pytest.raises(InvalidInput) as refused:
+        remote.submit("")
+    assert refused.value.field == "kind"
+    with pytest.raises(TooLarge):
+        remote.submit("k", "x" * 1_000_001)
+    with pytest.raises(InvalidInput, match="NaN"):
+        remote.submit("k", float("nan"))
+    job = remote.submit("k").id
+    assert job is not None
+    remote.cancel(job)
+    with pytest.raises(IllegalTransition) as illegal:
+        remote.cancel(job)
+    assert illegal.value.allowed == list(remote.task(job).actions)
+
+
+def test_what_needs_the_database_itself_says_so(remote: RemoteEngine) -> None:
+    for ask in (lambda: remote.prune(1.0), lambda: remote.feed, lambda: remote.store, remote.janitor, remote.sweep):
+        with pytest.raises(StoreError, match="needs the database itself"):
+            ask()
+    with pytest.raises(AttributeError):
+        _ = remote.nothing_of_this_name
+
+
+def test_a_submit_inside_the_callers_transaction_is_refused(app: Onetray) -> None:
+    @app.task
+    def work() -> None: ...
+
+    with pytest.raises(InvalidInput, match="inside your own transaction"):
+        work.options(connection=object()).submit()
+    with pytest.raises(InvalidInput, match="inside your own transaction"):
+        asyncio.run(work.options(connection=object()).aio.submit())
+
+
+def test_another_namespace_than_the_tokens_is_refused_by_name(server: Served, remote: RemoteEngine) -> None:
+    with pytest.raises(InvalidInput, match="the token is for the namespace 'default'"):
+        remote.submit("k", namespace="theirs")
+    with pytest.raises(InvalidInput, match="the token is for the namespace 'default'"):
+        remote.jobs(namespace="theirs")
+
+
+@pytest.mark.parametrize("url", ["http://", "http://u:p@host", "http://host?x=1", "ftp://host"])
+def test_what_is_no_url_of_a_server_is_refused(url: str) -> None:
+    with pytest.raises(InvalidInput, match="http://host:port"):
+        RemoteEngine(url)
+
+
+def test_a_token_that_was_not_copied_whole_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="copied whole"):
+        RemoteEngine("http://host", token="ot_x\nX-Evil: 1")
+
+
+def test_many_large_tasks_are_sent_in_parts(near: tuple[Engine, Served]) -> None:
+    own, server = near
+    with Onetray(server.url) as app:
+
+        @app.task(kind="big")
+        def big(text: str) -> None: ...
+
+        jobs = big.submit_many([{"text": "x" * (MOST_BYTES // 3)}] * 7)
+        assert len({job.id for job in jobs}) == len(own.jobs(kind="big").jobs) == 7
+        assert len(big.submit_many([{"text": ""}] * 1201)) == 1201
+
+
+# Answers that are lost.
+
+
+@pytest.mark.parametrize("what", [LOSE_REQUEST, LOSE_ANSWER, CUT_ANSWER])
+def test_a_lost_request_or_answer_leaves_one_job_one_claim_and_one_outcome(
+    near: tuple[Engine, Served], what: str
+) -> None:
+    own, server = near
+    with Wire(server.url) as wire, RemoteEngine(wire.url, config=PATIENT) as remote:
+        remote.introduce()
+        wire.lose_once(what)
+        receipt = remote.submit("k", {"n": 1})
+        assert not receipt.repeated
+        wire.lose_once(what)
+        (claimed,) = remote.claim(worker="w")
+        assert claimed.id == receipt.id
+        for report in (remote.start, remote.succeed):
+            wire.lose_once(what)
+            report(claimed)
+        wire.lose_once(what, b"/api/v1/reads/task")
+        assert remote.task(claimed.id).state == "succeeded"
+        assert len(own.jobs().jobs) == 1
+        types = [event.type for event in own.events(claimed.id)]
+        assert types == ["task.submitted", "task.claimed", "task.started", "task.succeeded"]
+        assert wire.fates[what] == 5
+
+
+@pytest.mark.parametrize("what", [LOSE_ANSWER, CUT_ANSWER])
+def test_many_tasks_whose_answer_is_lost_are_submitted_once(near: tuple[Engine, Served], what: str) -> None:
+    own, server = near
+    with Wire(server.url) as wire, Onetray(wire.url, config=PATIENT) as app:
+
+        @app.task(kind="many")
+        def many(n: int) -> None: ...
+
+        app.engine.config  # noqa: B018
+        wire.lose_once(what)
+        jobs = many.submit_many([{"n": n} for n in range(5)])
+        assert {job.id for job in jobs} == {job.id for job in own.jobs(kind="many").jobs}
+        wire.lose_once(what)
+        flow = app.engine.submit_flow("f", [StageSpec("one", [TaskSpec("k")])])
+        assert [f.id for f in own.flows()] == [flow.id]
+
+
+def test_what_cannot_be_repeated_is_sent_once_and_nobody_knows(near: tuple[Engine, Served]) -> None:
+    own, server = near
+    with Wire(server.url) as wire, RemoteEngine(wire.url, config=PATIENT) as remote:
+        job = remote.submit("k").id
+        assert job is not None
+        wire.lose_once(LOSE_ANSWER)
+        with pytest.raises(OutcomeUnknown):
+            remote.cancel(job)
+        assert own.task(job).state == "cancelled"
+
+
+def test_what_did_not_arrive_is_told_from_what_may_have(near: tuple[Engine, Served]) -> None:
+    _, server = near
+    with listener() as found:
+        nobody = f"http://127.0.0.1:{found.getsockname()[1]}"
+    with RemoteEngine(nobody, config=QUICK) as remote, pytest.raises(Unavailable) as away:
+        remote.submit("k")
+    assert type(away.value) is Unavailable
+    with Wire(server.url) as wire, RemoteEngine(wire.url, config=QUICK) as remote:
+        remote.introduce()
+        wire.fate = lambda head: LOSE_ANSWER if b"/commands" in head else "pass"
+        with pytest.raises(OutcomeUnknown):
+            remote.submit("k")
+        wire.fate = lambda _: LOSE_ANSWER
+        with pytest.raises(Unavailable) as unread:
+            remote.now()
+        assert type(unread.value) is Unavailable
+
+
+def test_a_server_that_restarts_is_waited_for(tmp_path: Path) -> None:
+    with at_work(lite(tmp_path)) as (own, first):
+        port = first.port
+        with RemoteEngine(first.url, config=PATIENT) as remote:
+            remote.introduce()
+            first.end()
+            answers: list[object] = []
+            asking = threading.Thread(target=lambda: answers.append(remote.submit("k").state))
+            asking.start()
+            with served(own, port):
+                asking.join(20)
+            assert answers == ["queued"]
+
+
+@pytest.mark.parametrize("error", [Unauthorized, Forbidden])
+def test_who_is_not_allowed_is_told_at_once(near: tuple[Engine, Served], error: type[Exception]) -> None:
+    _, server = near
+
+    def refuse(*_: object) -> Principal:
+        raise error("no")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("onetray.http.access.principal_of", refuse)
+        with RemoteEngine(server.url, config=EngineConfig(call_timeout_s=600)) as remote, pytest.raises(error):
+            remote.declare({"k": Policy()})
+
+
+def test_something_else_than_a_server_of_ours_is_named(tmp_path: Path) -> None:
+    import http.server
+
+    other = http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
+    threading.Thread(target=other.serve_forever, daemon=True).start()
+    with (
+        RemoteEngine(f"http://127.0.0.1:{other.server_port}", config=QUICK) as remote,
+        pytest.raises(InvalidInput) as no,
+    ):
+        remote.submit("k")
+    assert "is no server of onetray's" in str(no.value)
+    other.shutdown()
+    other.server_close()
+
+
+# News.
+
+
+def test_whoever_waits_hears_of_what_others_write(near: tuple[Engine, Served]) -> None:
+    own, server = near
+    with RemoteEngine(server.url) as remote:
+        remote.wake.wait(remote.wake.generation, 5.0)
+        seen, heard = remote.wake.work, threading.Event()
+
+        def wait() -> None:
+            while remote.wake.work == seen and not remote.wake.closed:
+                remote.wake.wait_for_work(seen, 20.0)
+            heard.set()
+
+        threading.Thread(target=wait, daemon=True).start()
+        own.submit("k")
+        assert heard.wait(20)
+
+
+def test_closing_ends_a_request_that_waits_for_news(near: tuple[Engine, Served]) -> None:
+    _, server = near
+    remote = RemoteEngine(server.url)
+    waiting = threading.Thread(target=lambda: remote.wake.wait(remote.wake.generation + 5, 600.0), daemon=True)
+    waiting.start()
+    remote.wake.wait(remote.wake.generation, 5.0)
+    remote.close()
+    waiting.join(20)
+    assert not waiting.is_alive()
+    assert not [t for t in threading.enumerate() if t.name == "onetray-listener" and t in remote.wake._threads]
+    with pytest.raises(Unavailable, match="closed"):
+        remote.now()

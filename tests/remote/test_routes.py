@@ -15,11 +15,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from onetray.engine import Engine
 from onetray.errors import InvalidInput, OnetrayError
 from onetray.http import problems
-from onetray.http.access import SCOPES, Principal
+from onetray.http.access import Principal
 from onetray.http.desk import Desk, HttpConfig
 from onetray.http.routes import commands, news
 from onetray.http.routes.commands import SCOPE_OF
 from onetray.remote.asked import ACTS, READS, checked, parameters
+from onetray.tokens import SCOPES
 from tests.support.tasks import UNKNOWN_ID, submit, take
 
 Caller = Callable[..., TestClient]

@@ -24,13 +24,14 @@ from onetray.engine.reserving import reserve
 from onetray.errors import InvalidInput, KeyReused
 from onetray.flowcommands import CancelFlow
 from onetray.flowmodel import Flow
-from onetray.http.access import OPERATE, SUBMIT, Principal, Reader, Submitter, allow
+from onetray.http.access import Principal, Reader, Submitter, allow
 from onetray.http.desk import Desk, desk_of
 from onetray.http.problems import request_id_of
 from onetray.http.routes.streams import streaming
 from onetray.http.sse import EventStream
 from onetray.http.wire import Json
 from onetray.model import Policy, Task
+from onetray.tokens import OPERATE, SUBMIT
 
 PREFIX = "/api/jobs"
 DAY_S = 86_400.0

@@ -167,7 +167,8 @@ class Engine(FlowVerbs, BesideVerbs, RequestVerbs, TokenVerbs, Veils, Listings):
 
         In the thread that wrote it: it must be quick.
         """
-        self._committer.watchers.append(watcher)
+        if isinstance(self._committer, Committer):
+            self._committer.watchers.append(watcher)
 
     # The verbs, one call each. Many at once: `run`.
 

@@ -1,6 +1,6 @@
 """Who asks, and what they may: every route names the scope that it needs.
 
-Owns the scopes, and the rule that a route without one does not start. Who a token stands for is in gate.py.
+Owns the rule that a route without one does not start. Who a token stands for is in gate.py.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from starlette.routing import BaseRoute
 
 from onetray.errors import Forbidden
 from onetray.tokens import ADMIN, OPERATE, READ, SUBMIT, WORK
-from onetray.tokens import SCOPES as SCOPES
 
 EXEMPT = frozenset({("GET", "/"), ("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/api/v1/version")})
 """What anybody may ask who reaches the server: exact paths, nothing below them."""

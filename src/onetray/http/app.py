@@ -2,7 +2,7 @@
 
 Owns how the parts stand together:
 
-    request ─▶ journal (id, log, metrics) ─▶ gate (who) ─▶ limits ─▶ router ─▶ allow (scope) ─▶ route ─▶ engine, in a thread
+    request ─▶ journal (id, log, metrics) ─▶ gate (who) ─▶ limits ─▶ router ─▶ allow (scope) ─▶ route ─▶ engine
                    └─▶ problems: every error, as RFC 9457
 """
 

@@ -21,7 +21,7 @@ from onetray.engine import Engine
 from onetray.errors import Forbidden, InvalidInput, NotFound, OnetrayError, OutcomeUnknown, TooLarge, shown
 from onetray.fields import text
 from onetray.fleet import WorkerBeat
-from onetray.http.access import ADMIN, OPERATE, READ, SCOPES, SUBMIT, WORK, AtWork, Operator, Principal, allow
+from onetray.http.access import AtWork, Operator, Principal, allow
 from onetray.http.desk import Desk, desk_of
 from onetray.http.problems import of_error
 from onetray.model import Policy, Verdict
@@ -29,6 +29,7 @@ from onetray.remote.asked import ACTS, READS, checked
 from onetray.remote.codec import dumps, read
 from onetray.remote.faults import of_problem
 from onetray.remote.sent import heard
+from onetray.tokens import ADMIN, OPERATE, READ, SCOPES, SUBMIT, WORK
 
 router = APIRouter(prefix="/api/v1", tags=["remote"])
 

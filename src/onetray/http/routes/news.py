@@ -11,9 +11,10 @@ import time
 from fastapi import APIRouter, Depends, Query, Request
 
 from onetray.client.aio import bell_of
-from onetray.http.access import SCOPES, Principal, allow
+from onetray.http.access import Principal, allow
 from onetray.http.desk import desk_of
 from onetray.http.wire import Json
+from onetray.tokens import SCOPES
 from onetray.wake import Wake
 
 router = APIRouter(prefix="/api/v1", tags=["remote"])

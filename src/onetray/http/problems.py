@@ -54,7 +54,7 @@ def answer(body: dict[str, Any], headers: dict[str, str] | None = None, scope: S
     """A problem as an answer; under the paths of a dialect, in the dialect's shape."""
     if scope is not None and "app" in scope:
         path = scope["path"]
-        for prefix, shape in scope["app"].state.shapes.items():
+        for prefix, shape in getattr(scope["app"].state, "shapes", {}).items():
             if path == prefix or path.startswith(f"{prefix}/"):
                 shaped: Response = shape(body, scope, headers)
                 return shaped

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -143,6 +145,37 @@ def test_many_claims_wait_with_one_thread(shop: TestClient, shared_engine: Engin
         for n in range(8):
             shared_engine.submit("mail", queue=f"{queue}-{n}")
         assert all(len(w.result(timeout=20)) == 1 for w in waiting)
+
+
+def test_nothing_is_claimed_for_a_client_that_has_gone(shop: TestClient, shared_engine: Engine, queue: str) -> None:
+    body = json.dumps({"worker": "w", "queue": queue, "wait_s": 30}).encode()
+    scope = {
+        "type": "http", "method": "POST", "path": "/api/v1/tasks/claim", "raw_path": b"/api/v1/tasks/claim",
+        "query_string": b"", "headers": [(b"content-type", b"application/json"), (b"host", b"127.0.0.1:8321")],
+        "http_version": "1.1", "scheme": "http", "server": ("127.0.0.1", 8321), "client": ("127.0.0.1", 1),
+    }  # fmt: skip
+    left = iter([{"type": "http.request", "body": body, "more_body": False}])
+    gone, sent_back = asyncio.Event(), list[Any]()
+
+    async def receive() -> Any:
+        for message in left:
+            return message
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent_back.append(message)
+
+    async def both() -> None:
+        asked = asyncio.create_task(shop.app(scope, receive, send))  # type: ignore[arg-type]
+        await asyncio.to_thread(until, lambda: bool(bell_of(shop)._waiting))
+        gone.set()
+        await asyncio.to_thread(shared_engine.submit, "mail", queue=queue)
+        await asyncio.wait_for(asked, 20)
+
+    asyncio.run(both())
+    assert sent_back[-1]["body"] == b'{"tasks":[]}'
+    assert len(claim(shop, queue)) == 1
 
 
 def test_a_claim_that_waits_in_vain_is_empty(shop: TestClient, queue: str) -> None:

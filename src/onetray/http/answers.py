@@ -11,10 +11,12 @@ from typing import Any
 from onetray.fleet import Breaker, WorkerInfo
 from onetray.flowmodel import Counts, Flow, Placed, Stage
 from onetray.http import examples as ex
+from onetray.http import views
 from onetray.http.cursors import cursor
 from onetray.http.examples import example_of
 from onetray.http.schemas.base import SOME_ID
 from onetray.http.shapes import TIME, either, of_type, parts, record, ref, schema_of
+from onetray.http.views import LARGE
 from onetray.listmodel import DeadGroup, DeadLine, Job, Member, QueueDepth
 from onetray.model import Beaten, Blocker, DeadLetter, Event, LogLine, Policy, Receipt, Task, TaskProgress
 
@@ -52,6 +54,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
             WorkerInfo, Breaker, TaskProgress,
         )
     },
+    "StageLine": schema_of(Stage, without=LARGE),
     "Task": schema_of(Task, entity=_entity("task")),
     "Flow": schema_of(Flow, entity=_entity("flow")),
     "Receipt": schema_of(Receipt, entity=_entity("task")),
@@ -124,10 +127,10 @@ CLAIMED = Answer(
 TREE = Answer(
     "The job with its stages and the first tasks of each",
     record({"job": ANY_JOB, "stages": {"type": "array", "items": record({
-        "stage": ref(Stage), "tasks": {"type": "array", "items": ref(Member)}, "next": NEXT,
+        "stage": ref("StageLine"), "tasks": {"type": "array", "items": ref(Member)}, "next": NEXT,
     })}, "next": NEXT}),
-    {"job": ex.FLOW_SHOWN, "stages": [{"stage": example_of(Stage), "tasks": [example_of(Member)], "next": None}],
-     "next": None},
+    {"job": ex.FLOW_SHOWN, "next": None,
+     "stages": [{"stage": views.stage_line(ex.STAGE), "tasks": [example_of(Member)], "next": None}]},
 )  # fmt: skip
 RESULT = Answer(
     "What the job gave: of a flow, what each stage gave by its name",
@@ -161,7 +164,7 @@ RESULTS = Answer(
 )  # fmt: skip
 REDRIVEN = Answer(
     "What became of each, what was left, and where to go on",
-    record({"redriven": {"type": "array", "items": record({"task": STRING, "value": ref(Receipt)})},
+    record({"redriven": {"type": "array", "items": record({"task": STRING, "value": PLACED.schema})},
             "refused": {"type": "array", "items": record({"task": STRING, "error": ref("Problem")})},
             "left": {"type": "array", "items": record({"task": STRING, "flow": STRING})}, "next": NEXT}),
     {"redriven": [{"task": SOME_ID, "value": ex.RECEIPT_SHOWN}], "refused": [], "left": [], "next": None},

@@ -42,8 +42,7 @@ class Bell:
         with self._lock:
             self._waiting.add(waiter)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._listen, args=(seen,), name="onetray-bell", daemon=True)
-                self._thread.start()
+                self._begin(seen)
         try:
             # Looked at again once the thread knows of this one.
             if self._wake.work == seen and not self.closed:
@@ -51,6 +50,16 @@ class Bell:
         finally:
             with self._lock:
                 self._waiting.discard(waiter)
+
+    def _begin(self, seen: int) -> None:
+        thread = threading.Thread(target=self._listen, args=(seen,), name="onetray-bell", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as e:
+            # Whoever waits looks again after a moment all the same.
+            logger.warning("nobody can be woken, those who wait have to poll: %s", e)
+        else:
+            self._thread = thread
 
     def close(self) -> None:
         """Send everybody away who waits: the server stops."""

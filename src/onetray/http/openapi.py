@@ -37,6 +37,12 @@ KEY = {
     "example": "3f0c2b6e-order-17",
 }  # fmt: skip
 
+REPLAYED = {
+    "Idempotent-Replay": {
+        "description": "`true` when this is the answer to an earlier request under the same key.", "schema": STRING,
+    },
+}  # fmt: skip
+
 _STATES = {"type": "array", "items": {"type": "object"}}
 _TABLE = record({"entity": STRING, "states": _STATES, "transitions": _STATES}, title="Lifecycle")
 LIFECYCLE = Answer("The lifecycle", ref("Lifecycle"), as_dict(STAGE))
@@ -105,6 +111,9 @@ def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
         operation["description"] = f"{operation.get('description', '')}\n\n{needs}".strip()
         if method == "post":
             operation.setdefault("parameters", []).append(KEY)
+            for status, answer in answers.items():
+                if status.startswith("2"):
+                    answer["headers"] = REPLAYED
 
 
 def _bodies() -> dict[str, Any]:

@@ -24,11 +24,13 @@ def ref(kind: type | str) -> dict[str, Any]:
     return {"$ref": PLACE + (kind if isinstance(kind, str) else kind.__name__)}
 
 
-def schema_of(kind: type, /, **more: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a dataclass or a named tuple, with fields that the answer has besides."""
+def schema_of(kind: type, /, without: tuple[str, ...] = (), **more: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a dataclass or a named tuple, with fields that the answer has besides, and without some."""
     hints = get_type_hints(kind)
     fields = {**more}
     for name, is_time in shown_fields(kind):
+        if name in without:
+            continue
         if name == "actions":
             fields[name] = {"type": "array", "items": {"type": "string"}}
         else:

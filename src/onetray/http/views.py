@@ -9,10 +9,13 @@ from typing import Any
 
 import orjson
 
-from onetray.flowmodel import Flow, Placed
+from onetray.flowmodel import Flow, Placed, Stage
 from onetray.http import problems
 from onetray.http.wire import iso, plain
 from onetray.model import Assignment, Beaten, DeadLetter, Receipt, Task, Verdict
+
+LARGE = ("data", "metadata", "result", "metrics", "error", "approval", "answer")
+"""What a stage may have much of."""
 
 
 def job(value: Task | Flow) -> dict[str, Any]:
@@ -26,6 +29,11 @@ def placed(value: Receipt | Placed, id: str | None = None) -> dict[str, Any]:
     if shown["id"] is None:
         shown["id"] = None if id is None else id.lower()
     return shown
+
+
+def stage_line(stage: Stage) -> dict[str, Any]:
+    """A stage as a line of a list: without what may be large."""
+    return {name: value for name, value in plain(stage).items() if name not in LARGE}
 
 
 def assignment(a: Assignment) -> dict[str, Any]:

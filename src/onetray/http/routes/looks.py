@@ -54,7 +54,7 @@ def _branch(engine: Engine, stage: Stage, most: int) -> dict[str, Any]:
     found = engine.members(stage.flow_id, stage=stage.id, limit=most, namespace=stage.namespace) if most else []
     more = stage.counts.total > len(found)
     next_ = cursor_at("tasks", found[-1].key if found else 0) if more else None
-    return {"stage": plain(stage), "tasks": plain(found), "next": next_}
+    return {"stage": views.stage_line(stage), "tasks": plain(found), "next": next_}
 
 
 @router.get("/events", summary="What happened to a job", **gives(answers.EVENTS))

@@ -63,7 +63,14 @@ async def read(request: Request, model: type[T] | TypeAdapter[T]) -> T:
         return adapter.validate_json(raw)
     except ValidationError as e:
         wrong = e.errors(include_url=False, include_context=False, include_input=False)
-        raise RequestValidationError([{**w, "loc": ("body", *w["loc"])} for w in wrong[:100]]) from None
+        places = [("body", *_untagged(w["loc"], isinstance(model, TypeAdapter))) for w in wrong]
+        raise RequestValidationError([{**w, "loc": at} for w, at in zip(wrong, places, strict=True)]) from None
+
+
+def _untagged(loc: tuple[int | str, ...], alone: bool) -> tuple[int | str, ...]:
+    """Where a field stands in what was sent: pydantic names the kind of a job or report as if it were a field."""
+    at = 0 if alone else 2 if loc[:1] in (("jobs",), ("reports",)) else len(loc)
+    return loc[:at] + loc[at + 1 :]
 
 
 _ADAPTERS: dict[Any, TypeAdapter[Any]] = {}

@@ -12,9 +12,12 @@ from fastapi.testclient import TestClient
 from onetray.clock import VirtualClock
 from onetray.engine import Engine
 from onetray.engine.requests import DIED_S, KEPT_S
-from onetray.errors import Unavailable
+from onetray.errors import Forbidden, Unavailable
 from onetray.http import keys
+from onetray.http.access import READ, Principal
 from onetray.http.gate import LOCAL
+from onetray.http.native import NativeRoute
+from onetray.http.routes import fleet
 from tests.http.calls import NOBODY, claim, dead, flow, get, held, post, refusal, sent, submit, ticket
 
 REPLAY = "idempotent-replay"
@@ -196,6 +199,18 @@ def test_a_second_request_is_told_while_the_first_is_under_way(api: TestClient) 
     refused, again = asyncio.run(both())
     assert refused.code == "in_progress"
     assert again.headers[REPLAY] == "true"
+
+
+@pytest.mark.parametrize("query", [b"", b"nonsense=1"])
+def test_nothing_is_given_again_to_who_may_not_ask(api: TestClient, query: bytes) -> None:
+    post(api, "/queues/q/pause", {}, Idempotency_Key="k")
+    route = next(r for r in fleet.router.routes if isinstance(r, NativeRoute) and r.path.endswith("/pause"))
+    scope = {
+        "type": "http", "method": "POST", "path": "/api/v1/queues/q/pause", "query_string": query, "app": api.app,
+        "headers": [(b"idempotency-key", b"k")], "onetray.principal": Principal("local", "default", frozenset({READ})),
+    }  # fmt: skip
+    with pytest.raises(Forbidden):
+        asyncio.run(route.get_route_handler()(Request(scope)))
 
 
 def test_a_claim_under_a_key_is_the_same_claim(shop: TestClient, queue: str) -> None:

@@ -37,12 +37,12 @@ class NativeRoute(APIRoute):
         keyed = "POST" in (self.methods or ()) and not getattr(self.endpoint, "has_own_key", False)
 
         async def handle(request: Request) -> Response:
+            for guard in self.guards:
+                # Before anything is said, or given again: the answer is for whoever may ask.
+                guard(request)  # type: ignore[misc]
             if request.scope["query_string"]:
                 _refuse_unknown(request, known)
             if keyed and "idempotency-key" in request.headers:
-                for guard in self.guards:
-                    # Before anything is given again: the answer is for whoever may ask.
-                    guard(request)  # type: ignore[misc]
                 return await under_its_key(request, self.path, go)
             return await go(request)
 

@@ -167,6 +167,19 @@ def test_a_request_whose_server_died_is_carried_out_again(
     assert REPLAY not in again.headers
 
 
+def test_a_batch_whose_server_died_makes_no_second_jobs(
+    api: TestClient, engine: Engine, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = {"jobs": [{"kind": "a"}, {"kind": "a"}, {"name": "f", "stages": []}, {"kind": "a", "idempotency_key": "x"}]}
+    with monkeypatch.context() as killed:
+        killed.setattr(engine, "answer_request", lambda *_: None)
+        first = post(api, "/jobs/batch", jobs, Idempotency_Key="k")
+    clock.advance(DIED_S)
+    again = post(api, "/jobs/batch", jobs, Idempotency_Key="k")
+    assert [v["value"]["id"] for v in again["verdicts"]] == [v["value"]["id"] for v in first["verdicts"]]
+    assert all(v["value"]["repeated"] for v in again["verdicts"])
+
+
 def test_a_second_request_is_told_while_the_first_is_under_way(api: TestClient) -> None:
     """Both at once, through the app itself: the first one is held between its two halves."""
 

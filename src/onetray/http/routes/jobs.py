@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -58,11 +59,22 @@ def _key(body: TaskBody | FlowBody, key: str | None) -> dict[str, Any]:
 
 @router.post("/batch", summary="Submit many jobs", **gives(answers.SUBMITTED), **takes(BatchBody))
 async def submit_jobs(request: Request, who: Principal = Submitter) -> Json:
-    """Each is answered in its place: one that is refused harms no other. Give each an `idempotency_key` of its own."""
+    """Each is answered in its place: one that is refused harms no other.
+
+    Under an `Idempotency-Key` each job that has no `idempotency_key` of its own gets one made from it.
+    """
     desk, from_ = desk_of(request), said(request, who)
     body = await read(request, BatchBody)
-    verdicts = await desk.read(desk.engine.run, [job.command(**from_) for job in body.jobs])
+    commands = [job.command(**_made_key(job, key_of(request), n), **from_) for n, job in enumerate(body.jobs)]
+    verdicts = await desk.read(desk.engine.run, commands)
     return Json({"verdicts": [views.verdict(v, views.placed) for v in verdicts]})
+
+
+def _made_key(body: TaskBody | FlowBody, key: str | None, n: int) -> dict[str, Any]:
+    """A key for a job of a batch: if its server dies after the commit, the batch is sent again and makes no second."""
+    if key is None or body.idempotency_key is not None:
+        return {}
+    return {"idempotency_key": f"{sha256(key.encode()).hexdigest()}#{n}"}
 
 
 @router.get("", summary="List jobs, newest first", **gives(answers.JOBS))

@@ -78,15 +78,15 @@ class Tallies:
             window = {"after": self._cursor, "upto": upto, "scan": SCAN}
             (last,) = store.read("end_of_window", **window)[0]
             events = store.read("count_events", **window, dead=DEAD)
-            times = store.read("times_of_ended", **window, ends=list(ENDS))
+            waited, ran = (store.read("times_of_ended", **window, ends=list(ENDS), ran=ran) for ran in (0, 1))
             # Only now: a look that fails halfway is made again, and counts nothing twice.
             self._cursor = upto if last is None else int(last)
-            self._add(events, times)
+            self._add(events, waited, ran)
         self.behind = max(0, upto - self._cursor)
 
-    def _add(self, events: Rows, times: Rows) -> None:
+    def _add(self, events: Rows, waited: Rows, ran: Rows) -> None:
         for namespace, type_, kind, reason, number in events:
             self.of(namespace).count(type_, kind, reason, number)
-        for namespace, kind, what, bucket, number, us in times:
-            tally = self.of(namespace)
-            (tally.ran if what else tally.waited).put(bucket, number, int(us) / 1e6, (kind,))
+        for rows, name in ((waited, "waited"), (ran, "ran")):
+            for namespace, kind, bucket, number, us in rows:
+                getattr(self.of(namespace), name).put(bucket, number, int(us) / 1e6, (kind,))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import sys
@@ -107,6 +108,22 @@ def test_what_breaks_after_the_answer_is_written_down_too(
     with TestClient(build(engine), raise_server_exceptions=False) as client:
         assert client.get("/breaks").status_code == 200
     assert "too late" in lines()[0]["error"]
+
+
+def test_a_request_that_a_stop_cuts_off_is_told_that_its_outcome_is_not_known(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, lines: Any
+) -> None:
+    router = APIRouter(dependencies=[Reader])
+
+    @router.get("/slow")
+    async def slow() -> None:
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(app_module, "ROUTERS", (router,))
+    with TestClient(build(engine), raise_server_exceptions=False) as client:
+        answer = client.get("/slow")
+    assert (answer.status_code, answer.json()["code"]) == (503, "outcome_unknown")
+    assert lines()[-1]["request_id"] == answer.headers["x-request-id"]
 
 
 def _record(message: str, error: Exception | None = None) -> logging.LogRecord:

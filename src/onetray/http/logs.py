@@ -6,11 +6,14 @@ above this package.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from typing import TYPE_CHECKING, Any
 
 from onetray import spans
+from onetray.errors import OutcomeUnknown
+from onetray.http import problems
 from onetray.http.tracing import Asked, ask, asked
 
 if TYPE_CHECKING:
@@ -23,6 +26,9 @@ logger = logging.getLogger("onetray.http")
 QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
 """Asked every few seconds by machines: their lines are for those who look for them."""
 NO_ROUTE = "(none)"
+CUT_OFF = (
+    "the server stopped before this was done: ask elsewhere whether it took effect, or send it again under its key"
+)
 
 
 class Journal:
@@ -40,6 +46,11 @@ class Journal:
         self._metrics.open += 1
         try:
             await self._app(scope, receive, entry.send)
+        except asyncio.CancelledError:
+            # The server stops, and has waited for as long as it may.
+            if entry.status is not None:
+                raise
+            await problems.answer(problems.of_error(OutcomeUnknown(CUT_OFF)))(scope, receive, entry.send)
         except Exception:
             # A client that still waits is cut off by it. One that was told of it: that is in the log already.
             if not entry.complete:

@@ -8,8 +8,10 @@ import pytest
 from fastapi.testclient import TestClient
 from uuid_utils import uuid4
 
+from onetray.clock import VirtualClock
 from onetray.engine import Engine
 from onetray.http.app import build
+from tests.support.engines import engine_on
 
 
 @pytest.fixture
@@ -29,3 +31,13 @@ def shop(shared_engine: Engine) -> Iterator[TestClient]:
 def queue() -> str:
     """A queue, or a kind, that no other test has used."""
     return f"q-{uuid4()}"
+
+
+@pytest.fixture(scope="module")
+def quick_api() -> Iterator[TestClient]:
+    """One server for all that is refused before a database is asked."""
+    with (
+        engine_on("sqlite://:memory:", VirtualClock()) as engine,
+        TestClient(build(engine), base_url="http://127.0.0.1:8321", raise_server_exceptions=False) as client,
+    ):
+        yield client

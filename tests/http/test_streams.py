@@ -14,7 +14,8 @@ from onetray.commands import Submit
 from onetray.engine import Engine
 from onetray.flowmodel import StageSpec, TaskSpec
 from onetray.http.desk import HttpConfig
-from onetray.http.hub import Batch, Follower, Hub
+from onetray.http.hub import Follower, Hub
+from onetray.http.reading import Batch
 from onetray.http.telling import PAGE
 from tests.support.live import WAIT_S, Frame, Live, parsed, serving, stream, told
 from tests.support.streams import run_streams
@@ -135,8 +136,8 @@ def test_a_flows_stream_tells_its_stages(api: TestClient, engine: Engine) -> Non
         ("/api/v1/feed/stream?cursor=e1.l2.p3", 400),
     ],
 )
-def test_what_is_no_cursor_or_filter_is_refused(api: TestClient, path: str, status: int) -> None:
-    answer = api.get(path)
+def test_what_is_no_cursor_or_filter_is_refused(quick_api: TestClient, path: str, status: int) -> None:
+    answer = quick_api.get(path)
     assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
 
 

@@ -35,7 +35,7 @@ from onetray.tokens import OPERATE, SUBMIT
 
 PREFIX = "/api/jobs"
 DAY_S = 86_400.0
-LIST_LINES = 100
+LIST_LINES = 20
 """Lines that a job in a list is shown with."""
 READS = 20
 """Reads that one page of the list makes at most: most jobs of the database may be another namespace's."""
@@ -137,7 +137,7 @@ def _new(engine: Engine, id_: str, namespace: str) -> dict[str, Any]:
 async def jobs(
     request: Request,
     cursor: Cursor = None,
-    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+    limit: Annotated[int, Query(ge=1, le=50)] = 20,
     who: Principal = Reader,
 ) -> Json:
     desk = desk_of(request)

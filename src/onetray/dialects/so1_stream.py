@@ -28,7 +28,7 @@ from onetray.http.feeding import rung
 from onetray.http.sse import HEARTBEAT, Frames, frame
 from onetray.model import Task
 
-PAGE = 500
+PAGE = 100
 _CURSOR = re.compile(rf"(\d{{1,18}})(?:\.({'|'.join((SO1_PENDING, SO1_RUNNING, *sorted(TERMINAL)))}))?")
 
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from onetray.feed import PAGE, Page
 from onetray.http.desk import Desk
-from onetray.http.hub import Batch, Follower, written
+from onetray.http.hub import Follower
+from onetray.http.reading import Batch, written
 from onetray.http.sse import HEARTBEAT, Frames, frame, mark
 from onetray.model import Event
 

@@ -1,7 +1,7 @@
 """The hub: one reader of the feed for all streams of a process.
 
-Owns the thread that reads, and the fan-out on the loop. A stream of the whole feed has a bounded queue here; the stream
-of one job is only told that there is something new, and reads it by itself.
+Owns the fan-out on the loop; the thread that reads is in reading.py. A stream of the feed has a bounded queue here;
+the stream of one job is only told that there is something new, and reads it by itself.
 
     thread: feed.read ─▶ loop: followers' queues, watchers' signals ─▶ streams
 """
@@ -9,43 +9,15 @@ of one job is only told that there is something new, and reads it by itself.
 from __future__ import annotations
 
 import asyncio
-import logging
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from typing import Any
 
 from onetray.engine import Engine
 from onetray.errors import Unavailable
-from onetray.feed import PAGE, Pace
-from onetray.http.shown import shown
-from onetray.http.sse import frame
-from onetray.http.wire import plain
-from onetray.model import Event
+from onetray.http.reading import Batch, Reading
 
-logger = logging.getLogger("onetray.http")
-
-LOOK_EVERY_S = 0.02
-"""How often it is looked at most whether watched tasks have logged something: lines are no events."""
-STOP_EVERY_S = 0.1
 PATIENCE_S = 10.0
 """How long a stream waits for the reader to begin, while the database is away."""
-
-
-@dataclass(slots=True)
-class Batch:
-    """Events as they were read once for all, and the cursor after them."""
-
-    events: list[Event]
-    cursor: int
-    frames: dict[int, bytes] = field(default_factory=dict)
-    """Those that are written for the wire already, by the events' ids."""
-
-
-def written(engine: Engine, events: list[Event]) -> dict[int, bytes]:
-    """Events for the wire, by their ids."""
-    return {e.id: frame(e.type, plain(e), e.id) for e in shown(engine, events)}
 
 
 class Follower:
@@ -89,14 +61,14 @@ class Watcher:
 
 
 class Hub:
-    """All of it runs on the loop but `_run`, which has a thread while there is anybody to read for."""
+    """All of it runs on the loop, but for `close`."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._followers: set[Follower] = set()
         self._watchers: dict[str, set[Watcher]] = {}
         self._watched: dict[int, int] = {}
-        self._reading: _Reading | None = None
+        self._reading: Reading | None = None
         self._users = 0
         self.closing = False
 
@@ -184,7 +156,7 @@ class Hub:
             raise Unavailable("the server is stopping: connect again in a moment")
         self._users += 1
         if self._reading is None:
-            self._reading = _Reading(self._engine, self._followers, self._watched, self._deliver)
+            self._reading = Reading(self._engine, self._deliver, self._followers, self._watched)
         try:
             yield
         finally:
@@ -208,87 +180,3 @@ class Hub:
                 for watcher in those:
                     if watcher.key in told:
                         watcher.signal.set()
-
-
-class _Reading:
-    """The thread, and where it is. Another one begins when all streams had ended."""
-
-    def __init__(
-        self,
-        engine: Engine,
-        followers: set[Follower],
-        watched: dict[int, int],
-        deliver: Callable[[Batch, list[int]], None],
-    ) -> None:
-        self._engine, self._followers, self._watched, self._deliver = engine, followers, watched, deliver
-        self._loop = asyncio.get_running_loop()
-        self._stop = threading.Event()
-        self._room = threading.Semaphore(2)
-        self._said: dict[int, Any] = {}
-        self.begun, self.moved = asyncio.Event(), asyncio.Event()
-        self.at: int | None = None
-        threading.Thread(target=self._run, name="onetray-hub", daemon=True).start()
-
-    def end(self) -> None:
-        self._stop.set()
-        # It may be waiting for news.
-        self._engine.wake.heard(work=False)
-
-    def on_loop(self, call: Callable[..., None], *args: Any) -> None:
-        with suppress(RuntimeError):  # The loop has ended, and its streams with it.
-            self._loop.call_soon_threadsafe(call, *args)
-
-    def _run(self) -> None:
-        feed, pace = self._engine.feed, Pace(self._engine.feed, self._stop)
-        cursor: int | None = None
-        while not pace.over:
-            seen = self._engine.wake.generation
-            try:
-                if cursor is None:
-                    cursor = feed.tail()
-                    self.on_loop(self._take, Batch([], cursor), [])
-                page = feed.read(cursor, PAGE)
-                spoke = self._who_spoke()
-                frames = written(self._engine, page.events) if self._followers else {}
-            except Exception as e:
-                if not isinstance(e, Unavailable):
-                    logger.exception("the feed could not be read for streams")
-                pace.back_off(e)
-                continue
-            if page.next_cursor != cursor or spoke:
-                self._hand_over(Batch(page.events, page.next_cursor, frames), spoke)
-            pace.keep(seen, moved=page.next_cursor != cursor, more=len(page.events) == PAGE)
-            cursor = page.next_cursor
-            if self._watched and len(page.events) < PAGE:
-                self._stop.wait(LOOK_EVERY_S)
-        self.on_loop(self.begun.set)
-
-    def _hand_over(self, batch: Batch, spoke: list[int]) -> None:
-        """Give the loop what was read. It has two batches at most that it has not taken: then the reader waits."""
-        while not self._stop.is_set():
-            if self._room.acquire(timeout=STOP_EVERY_S):
-                self.on_loop(self._taken, batch, spoke)
-                return
-
-    def _taken(self, batch: Batch, spoke: list[int]) -> None:
-        self._room.release()
-        self._take(batch, spoke)
-
-    def _take(self, batch: Batch, spoke: list[int]) -> None:
-        if self._stop.is_set():
-            return
-        self.at = batch.cursor
-        self._deliver(batch, spoke)
-        self.begun.set()
-        self.moved.set()
-
-    def _who_spoke(self) -> list[int]:
-        """Those of the watched tasks that have logged something, or said how far they are: that is no event."""
-        keys = list(self._watched)
-        if not keys:
-            self._said.clear()
-            return []
-        said = {key: what for key, *what in self._engine.store.read("said_beside", keys=keys)}
-        spoke = [key for key, what in said.items() if self._said.get(key) != what]
-        self._said = said
-        return spoke

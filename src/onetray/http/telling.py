@@ -25,7 +25,8 @@ from onetray.http.wire import plain
 from onetray.lifecycle import FLOW, TASK
 from onetray.model import Event, LogLine, Task, TaskProgress
 
-PAGE = 500
+PAGE = 100
+"""Events, and lines, of one look: lines may be long, and there may be many streams."""
 _CURSOR = re.compile(r"e(\d{1,19})\.l(\d{1,19})\.p(\d{1,19})")
 
 

@@ -13,10 +13,12 @@ from fastapi.testclient import TestClient
 from onetray.commands import Submit
 from onetray.engine import Engine
 from onetray.flowmodel import StageSpec, TaskSpec
-from onetray.http.desk import HttpConfig
+from onetray.http import feeding
+from onetray.http.desk import Desk, HttpConfig
 from onetray.http.hub import Follower, Hub
 from onetray.http.reading import Batch
 from onetray.http.telling import PAGE
+from onetray.model import Event
 from tests.support.live import WAIT_S, Frame, Live, parsed, serving, stream, told
 from tests.support.streams import run_streams
 from tests.support.tasks import UNKNOWN_ID, running, submit, take
@@ -258,6 +260,21 @@ def test_filters_hold_for_what_comes_live(live: Live, engine: Engine) -> None:
             return await one.events(2)
 
     assert [f.event for f in asyncio.run(follow())] == ["task.submitted"] * 2
+
+
+def test_a_kind_that_is_forgotten_while_others_are_asked_for_hides_no_event(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeding, "MOST_KINDS", 1)
+    for _ in range(3):
+        submit(engine)
+    events, desk, kinds = engine.feed.read(0).events, Desk(engine, HttpConfig()), feeding.Kinds()
+
+    async def at_once() -> list[list[Event]]:
+        await kinds.those_of(desk, "mail", events[:1])
+        return await asyncio.gather(*(kinds.those_of(desk, "mail", events) for _ in range(2)))
+
+    assert asyncio.run(at_once()) == [events, events]
 
 
 # What keeps a server well.

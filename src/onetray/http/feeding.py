@@ -53,13 +53,16 @@ class Kinds:
 
     async def those_of(self, desk: Desk, kind: str, events: list[Event]) -> list[Event]:
         """The events of tasks of a kind; of flows and stages, those of flows of that name."""
-        unknown = {id_ for e in events if (id_ := _named_by(e)) not in self._known}
-        found = dict(await desk.read(desk.engine.store.read, "kinds_of_ids", ids=sorted(unknown))) if unknown else {}
-        chosen = [e for e in events if (found.get(_named_by(e)) or self._known.get(_named_by(e))) == kind]
-        self._known.update(found)
-        while len(self._known) > MOST_KINDS:
-            self._known.popitem(last=False)
-        return chosen
+        names = {_named_by(e) for e in events}
+        # A copy: while the others are asked for, what is known may be forgotten again.
+        known = {name: self._known[name] for name in names if name in self._known}
+        if missing := sorted(names - known.keys()):
+            found = dict(await desk.read(desk.engine.store.read, "kinds_of_ids", ids=missing))
+            known |= found
+            self._known.update(found)
+            while len(self._known) > MOST_KINDS:
+                self._known.popitem(last=False)
+        return [e for e in events if known.get(_named_by(e)) == kind]
 
 
 KINDS = Kinds()

@@ -37,6 +37,8 @@ READS = {
     "stage_by_id", "stages_of", "tasks_of_stage", "results_of_stage", "place_of_task", "results_before",
     "results_needed", "held_in_stages", "events_of_job", "contexts_of_flow", "current_context", "newest_before",
     "key_of_job", "entity_of_id", "list_jobs", "next_tasks", "next_flows", "count_events", "times_of_ended",
+    "key_of_job", "entity_of_id", "list_jobs", "next_tasks", "next_flows", "said_beside",
+    "kinds_of_ids", "events_of_course",
 }  # fmt: skip
 """What the engine runs outside of any transaction, under the planner's own settings."""
 OF_KEYS = tuple(f"{word}jobs_of_{table}" for word in ("", "lock_") for table in ("idempotency", "unique_keys"))
@@ -155,7 +157,7 @@ def params_of(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
         **{name: {**taken, "job": keys} for name in ("lock_unique", "take_unique", "point_key")},
         **{name: {"keys": keys} for name in ("prune_unique_keys", "prune_labels", *OF_KEYS)},
         "copy_labels": {"to": 1, "of": keys[0]},
-        "last_cursor": {"keys": keys},
+        "last_cursor": {"keys": keys}, "said_beside": {"keys": keys}, "kinds_of_ids": {"ids": crowd.ids(limit)},
     }  # fmt: skip
     return every[name] if name in every else of_flows(name, crowd, limit)
 
@@ -210,6 +212,7 @@ def of_flows(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
         "results_before": {"job": flow, "ord": 2},
         "results_needed": {"task": members[0]},
         "events_of_job": {"key": flow, "after": 0, "limit": limit},
+        "events_of_course": {"keys": [flow, flow + 1, flow + 2], "after": 0, "limit": limit},
     }  # fmt: skip
     return every[name]
 
@@ -223,6 +226,7 @@ OTHERS = (
     "keys_of", "task_by_id", "logs_of", "events_of_task", "events_after", "end_of_window", "last_event_id",
     "outcomes_of_attempt", "prunable_jobs", "keys_taken", "last_cursor", "newest_before", "key_of_job", "entity_of_id",
     "list_jobs", "next_tasks", "count_events", "times_of_ended", *OF_KEYS,
+    "list_jobs", "next_tasks", "said_beside", "kinds_of_ids", *OF_KEYS,
     "lock_unique", "unique_held", "take_unique", "point_key", "prune_unique_keys", "prune_labels", "copy_labels",
 )  # fmt: skip
 FOR_FLOWS = (
@@ -234,12 +238,13 @@ FOR_FLOWS = (
     "next_flows", "sizes_of_flows", "prune_flows", "prune_contexts", "prune_idempotency", "prune_stages",
     "prune_tasks", "prune_events", "prune_dependencies", "prune_logs", "prune_dead_letters",
     "flow_by_id", "stage_by_id", "stages_of", "tasks_of_stage", "results_of_stage", "place_of_task",
-    "results_before", "results_needed", "events_of_job", "contexts_of_flow", "current_context",
+    "results_before", "results_needed", "events_of_job", "events_of_course", "contexts_of_flow", "current_context",
 )  # fmt: skip
 OF_A_STAGE = {"tasks_of_stage", "results_of_stage"}
 """Outside of a transaction PostgreSQL may read a stage to its end and sort it, for a large page of it."""
-FEW = {"held_in_stages": {"lease", "l", "j"}}
-"""What may be read from end to end: there are as many leases as claims, however many tasks there are."""
+FEW = {"held_in_stages": {"lease", "l", "j"}, "said_beside": {"progress"}}
+"""What may be read from end to end: there are as many leases as claims, however many tasks there are, and in this crowd
+nobody has said how far it is."""
 
 
 def statement_of(crowd: Crowd, name: str, params: dict[str, Any]) -> Statement:
@@ -276,6 +281,7 @@ def test_a_claim_on_postgres_reads_what_it_takes(pg: Crowd, name: str, limit: in
 def test_a_statement_on_postgres_reads_what_it_is_asked_for(pg: Crowd, name: str, limit: int, generic: bool) -> None:
     cost = cost_of(pg, name, limit, generic)
     assert not cost.whole - {"queue", "namespace", "kind", "policy"} - EMPTY.get(name, set()), cost
+    assert not cost.whole - {"queue", "namespace", "kind", "policy"} - FEW.get(name, set()), cost
     # Of three tasks in the crowd one can be pruned; a line of a list has the names of three things besides.
     assert cost.rows <= 5 * limit + 10, cost
     assert cost.buffers <= 20 * limit + 60, cost

@@ -72,10 +72,10 @@ class TaskView:
 
     def events(self, after: int) -> list[Event]:
         self._job = shown(self._engine, self._engine.task(self.id, **self._of))
-        return self._read("events_of_task", after)
+        return self._read("events_of_task", key=self.key, after=after)
 
-    def _read(self, statement: str, after: int) -> list[Event]:
-        rows = self._engine.store.read(statement, key=self.key, after=after, limit=PAGE)
+    def _read(self, statement: str, **params: Any) -> list[Event]:
+        rows = self._engine.store.read(statement, limit=PAGE, **params)
         return shown(self._engine, [event_of(r) for r in rows])
 
     def lines(self, after: int) -> list[LogLine]:
@@ -112,7 +112,16 @@ class FlowView(TaskView):
 
     def events(self, after: int) -> list[Event]:
         self._job = shown(self._engine, self._engine.flow(self.id, **self._of))
-        return self._read("events_of_course", after)
+        while True:
+            keys = self._keys()
+            found = self._read("events_of_course", keys=keys, after=after)
+            # A stage that was added meanwhile may have an event before these.
+            if keys == self._keys():
+                return found
+
+    def _keys(self) -> list[int]:
+        """The flow's, and its stages'."""
+        return [self.key, *sorted(key for key, *_ in self._engine.store.read("stage_keys_of_flows", keys=[self.key]))]
 
     def lines(self, after: int) -> list[LogLine]:
         return []

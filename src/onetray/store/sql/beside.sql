@@ -99,5 +99,7 @@ WHERE n.name = :namespace ORDER BY k.name LIMIT :limit
 
 -- name: said_beside
 -- What tasks have said that is no event: the number of their lines, and how far they are.
-SELECT t.key, (SELECT max(l.cursor) FROM onetray.log AS l WHERE l.task = t.key), p.at, p.done
-FROM onetray.task AS t LEFT JOIN onetray.progress AS p ON p.task = t.key WHERE t.key {in:keys:bigint}
+SELECT t.key, (SELECT max(l.cursor) FROM onetray.log AS l WHERE l.task = t.key),
+    (SELECT p.at FROM onetray.progress AS p WHERE p.task = t.key),
+    (SELECT p.done FROM onetray.progress AS p WHERE p.task = t.key)
+FROM onetray.task AS t WHERE t.key {in:keys:bigint}

@@ -19,9 +19,7 @@ SELECT max(w.id) FROM (
 
 -- name: events_of_course
 -- What happened to a flow and to its stages, without their tasks. All of it is written under the flow's lock: no barrier.
-{select_event} WHERE e.entity IN (
-    SELECT f.key FROM onetray.flow AS f WHERE f.key = :key UNION ALL SELECT s.key FROM onetray.stage AS s WHERE s.job = :key
-) AND e.id + 0 > :after ORDER BY e.id + 0 LIMIT :limit
+{select_event} WHERE e.entity {in:keys:bigint} AND e.id + 0 > :after ORDER BY e.id + 0 LIMIT :limit
 
 -- name: kinds_of_ids
 SELECT CAST(t.id AS text), k.name FROM onetray.task AS t JOIN onetray.kind AS k ON k.key = t.kind WHERE t.id {in:ids:uuid}

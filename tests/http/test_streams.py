@@ -362,6 +362,37 @@ def flood(engine: Engine, hub: Hub) -> None:
         engine.run([Submit(kind="mail", cause="€" * 2_000) for _ in range(100)])
 
 
+def test_a_client_that_takes_no_bytes_is_cut_off(engine: Engine) -> None:
+    async def sit(live: Live) -> None:
+        async with stream(live.port, "/api/v1/feed/stream", narrow=True) as one:
+            await anext(one.frames())
+            while live.desk.streams.open:
+                await asyncio.to_thread(engine.run, [Submit(kind="mail", cause="€" * 2_000) for _ in range(100)])
+
+    with serving(engine, HttpConfig(stall_s=0.2, stream_queue=100_000)) as live:
+        asyncio.run(asyncio.wait_for(sit(live), WAIT_S))
+        assert live.desk.streams.open == 0
+
+
+def test_one_thread_reads_for_all_streams_and_ends_with_the_last(live: Live, engine: Engine) -> None:
+    id_ = submit(engine)
+
+    def readers() -> int:
+        return sum(thread.name == "onetray-hub" for thread in threading.enumerate())
+
+    async def several() -> None:
+        feed, job = "/api/v1/feed/stream", f"/api/v1/jobs/{id_}/stream"
+        async with stream(live.port, feed) as one, stream(live.port, feed) as two, stream(live.port, job) as three:
+            for each in (one, two, three):
+                await anext(each.frames())
+            assert readers() == 1
+        async with asyncio.timeout(WAIT_S):
+            while readers():
+                await asyncio.sleep(0.005)
+
+    asyncio.run(several())
+
+
 def test_a_server_that_stops_says_goodbye_with_the_cursor(engine: Engine) -> None:
     id_ = submit(engine)
 

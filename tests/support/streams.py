@@ -21,6 +21,7 @@ from tests.support.live import Frame, stream
 KINDS = ("mail", "sms", "fax")
 BATCH = 20
 LINES = 3
+WRITERS = 4
 
 
 @dataclass
@@ -47,6 +48,7 @@ class Field:
     engine: Engine
     port: int
     jobs: list[str] = field(default_factory=list)
+    kinds: dict[str, str] = field(default_factory=dict)
     written: threading.Event = field(default_factory=threading.Event)
     log: list[tuple[Event, str]] = field(default_factory=list)
     """All events with the kinds of their tasks, once everything is written."""
@@ -69,23 +71,37 @@ async def _all(ground: Field, clients: int, jobs: int, seed: int) -> None:
 
 
 def _work(ground: Field, jobs: int) -> None:
-    """Submit and do them all, in batches, with some lines each."""
+    """Have them all done by several writers at once: ids of events become visible in the order of the commits."""
+    share = -(-jobs // WRITERS)
+    writers = [
+        threading.Thread(target=_write, args=(ground, f"q{i}", min(share, jobs - share * i))) for i in range(WRITERS)
+    ]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    cursor = 0
+    while events := (page := ground.engine.feed.read(cursor, 10_000)).events:
+        ground.log += [(e, ground.kinds[e.entity_id]) for e in events]
+        cursor = page.next_cursor
+    if len(ground.log) != 4 * jobs:
+        ground.outcome.faults.append(f"{len(ground.log)} events were written of {jobs} jobs")
+    ground.written.set()
+
+
+def _write(ground: Field, queue: str, jobs: int) -> None:
+    """Submit and do jobs, in batches, with some lines each."""
     engine = ground.engine
     for start in range(0, jobs, BATCH):
-        batch = range(start, min(start + BATCH, jobs))
-        made = engine.run([c.Submit(kind=KINDS[i % len(KINDS)]) for i in batch])
-        ground.jobs += [v.unwrap().id for v in made]
-        claimed = engine.claim(worker="w", limit=BATCH)
+        kinds = [KINDS[i % len(KINDS)] for i in range(start, min(start + BATCH, jobs))]
+        made = [v.unwrap().id for v in engine.run([c.Submit(kind=kind, queue=queue) for kind in kinds])]
+        ground.kinds.update(zip(made, kinds, strict=True))
+        ground.jobs += made
+        claimed = engine.claim(queue, worker=queue, limit=BATCH)
         engine.run([c.Start(**c.ticket(a)) for a in claimed])
         engine.run([c.Log(lines=("a line",) * LINES, **c.ticket(a)) for a in claimed])
         for verdict in engine.run([c.Succeed(started=True, **c.ticket(a)) for a in claimed]):
             verdict.unwrap()
-    kinds = {id_: KINDS[i % len(KINDS)] for i, id_ in enumerate(ground.jobs)}
-    cursor = 0
-    while events := (page := engine.feed.read(cursor, 10_000)).events:
-        ground.log += [(e, kinds[e.entity_id]) for e in events]
-        cursor = page.next_cursor
-    ground.written.set()
 
 
 async def _client(ground: Field, number: int, jobs: int, chance: random.Random) -> None:

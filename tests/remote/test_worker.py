@@ -92,11 +92,11 @@ def test_what_ends_while_the_server_is_away_is_reported_when_it_is_back(tmp_path
 
 
 def test_lost_requests_and_answers_cost_no_job_and_make_none(tmp_path: Path) -> None:
-    seen = attack(lite(tmp_path), clients=6, submits=8, lose=0.2)
+    seen = attack(lite(tmp_path), clients=4, submits=8, lose=0.2)
     assert (seen.faults, seen.unanswered) == ([], 0)
     assert len(seen.fates) == 5
 
 
 def test_every_submit_that_a_killed_server_acknowledged_is_there_once(migrated_url: str) -> None:
-    seen = attack(migrated_url, clients=32, submits=6, kills=1, every_s=0.1)
+    seen = attack(migrated_url, clients=32, submits=4, kills=1, every_s=0.1)
     assert (seen.faults, seen.unanswered, seen.kills) == ([], 0, 1)

@@ -137,6 +137,28 @@ def workers(jobs: int, processes: int, away_s: float, seed: int, store: str) -> 
 
 
 @soak.command()
+@click.option("--clients", type=click.IntRange(1, 500), default=32, show_default=True, help="Clients at once.")
+@click.option("--submits", type=click.IntRange(1), default=200, show_default=True, help="Submits of each client.")
+@click.option("--kills", type=click.IntRange(0), default=20, show_default=True, help="How often the server is killed.")
+@click.option("--lose", type=float, default=0.05, show_default=True, help="The share of requests or answers to lose.")
+@click.option("--seed", type=int, default=1, show_default=True, help="What decides what is lost.")
+@store_option
+def remote(clients: int, submits: int, kills: int, lose: float, seed: int, store: str) -> None:
+    """Kill a server under clients and a worker that use it, and lose requests and answers: each acknowledged submit
+    is there once, and has one outcome."""
+    from tests.support.onslaught import attack
+
+    def attempt(url: str) -> list[str]:
+        seen = attack(
+            url, clients=clients, submits=submits, kills=kills, lose=lose, seed=seed, limit_s=900, say=click.echo
+        )
+        click.echo(str(seen))
+        return seen.faults
+
+    on_each(store, attempt)
+
+
+@soak.command()
 @click.option("--race", "races", multiple=True, help="Only this race; may be given several times.")
 @click.option("--stages", type=click.IntRange(2), default=2_000, show_default=True, help="Stages for each race.")
 @click.option("--mixed", is_flag=True, help="All races at once, in one database.")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields
+from functools import lru_cache
 from typing import Any
 
 from onetray import commands as c
@@ -45,10 +46,13 @@ ANSWERS: dict[str, Any] = {
 """What each is answered with."""
 
 
-_FIELDS = {
-    kind.verb: tuple(f for f in fields(kind) if f.name not in OWNED | DERIVED) for kind in SENT.values()
-}  # fmt: skip
-_TYPES = {verb: {f.name: known_fields(SENT[verb])[f.name] for f in own} for verb, own in _FIELDS.items()}
+_FIELDS = {kind.verb: tuple(f for f in fields(kind) if f.name not in OWNED | DERIVED) for kind in SENT.values()}
+
+
+@lru_cache
+def _types(verb: str) -> dict[str, Any]:
+    known = known_fields(SENT[verb])
+    return {f.name: known[f.name] for f in _FIELDS[verb]}
 
 
 def told(command: c.Command) -> dict[str, Any]:
@@ -72,7 +76,7 @@ def heard(said: object, owned: Mapping[str, str]) -> c.Command:
     if not isinstance(said, dict):
         raise InvalidInput(f"a command is told by its verb and its fields, not by {shown(said)}", field="commands")
     kind = kind_of(said)
-    types, given = _TYPES[kind.verb], {}
+    types, given = _types(kind.verb), {}
     for name, value in said.items():
         if name in types:
             given[name] = heard(value, owned) if types[name] is c.Submit else read(types[name], value, strict=True)

@@ -86,7 +86,7 @@ def attack(
         wire.chance(seed, lose)
         app = stack.enter_context(Onetray(wire.url))
 
-        @app.task(kind="note", lease_s=5.0)
+        @app.task(kind="note", lease_s=15.0, retries=20)
         async def note(what: str) -> str:
             return what
 

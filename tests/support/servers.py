@@ -35,7 +35,7 @@ class Served(uvicorn.Server):
         wait_for_port(self.port)
 
     def end(self) -> None:
-        self._app.state.stopping = self.should_exit = True
+        self._app.state.desk.stopping = self.should_exit = True
         self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive(), "the server has not stopped"
 

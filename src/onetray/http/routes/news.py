@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, Query, Request
 
 from onetray.client.aio import bell_of
 from onetray.http.access import Principal, allow
-from onetray.http.desk import desk_of
+from onetray.http.desk import Desk, desk_of
 from onetray.http.wire import Json
 from onetray.tokens import SCOPES
 from onetray.wake import Wake
@@ -38,18 +38,19 @@ async def news(
     wait_s: float = Query(0.0, ge=0.0, le=MOST_WAIT_S),
     who: Principal = Anybody,
 ) -> Json:
-    wake = desk_of(request).engine.wake
+    desk = desk_of(request)
+    wake = desk.engine.wake
     if boot == wake.boot:
-        await _wait(request, wake, generation, work, time.monotonic() + wait_s)
+        await _wait(desk, wake, generation, work, time.monotonic() + wait_s)
     return Json({
         "boot": wake.boot, "generation": wake.generation, "work": wake.work, "heard": wake.poll_s >= LOOK_S,
     })  # fmt: skip
 
 
-async def _wait(request: Request, wake: Wake, generation: int, work: int, until: float) -> None:
+async def _wait(desk: Desk, wake: Wake, generation: int, work: int, until: float) -> None:
     """Until there is work, or something else for a moment, or the time is over."""
     bell, began = bell_of(wake), time.monotonic()
-    while wake.work == work and not wake.closed and not getattr(request.app.state, "stopping", False):
+    while wake.work == work and not wake.closed and not getattr(desk, "stopping", False):
         now, seen = time.monotonic(), wake.generation
         if now >= until:
             return

@@ -250,6 +250,14 @@ def test_something_else_than_a_server_of_ours_is_named(tmp_path: Path) -> None:
     other.server_close()
 
 
+def test_an_engine_that_was_opened_before_a_fork_is_refused(remote: RemoteEngine) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.getpid", lambda: -1)
+        for ask in (remote.now, lambda: remote.submit("k"), lambda: remote.pause_queue("q")):
+            with pytest.raises(StoreError, match="before a fork"):
+                ask()
+
+
 # News.
 
 

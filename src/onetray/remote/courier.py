@@ -5,7 +5,6 @@ Owns how a batch is cut into requests, and the keys by which the server knows a 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,7 @@ from uuid_utils import uuid4
 
 from onetray.bulk import SubmitMany
 from onetray.commands import Claim, Command, Submit
-from onetray.errors import InvalidInput, OnetrayError, OutcomeUnknown, StoreError, Unavailable
+from onetray.errors import InvalidInput, OnetrayError, OutcomeUnknown, Unavailable
 from onetray.flowcommands import SubmitFlow
 from onetray.model import Verdict
 from onetray.remote.codec import dumps, read
@@ -42,11 +41,9 @@ class Parcel:
 class Courier:
     def __init__(self, transport: Transport, must_be_ours: Callable[[str], None]) -> None:
         self._transport, self._must_be_ours = transport, must_be_ours
-        self._process = os.getpid()
 
     def must_not_have_forked(self) -> None:
-        if os.getpid() != self._process:
-            raise StoreError("this engine was opened before a fork: open one in each process, or spawn instead")
+        self._transport.must_not_have_forked()
 
     def close(self) -> None:
         self._transport.close()

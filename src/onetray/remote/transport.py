@@ -7,6 +7,7 @@ otherwise the caller is told that nobody knows. See docs/remote.md.
 from __future__ import annotations
 
 import logging
+import os
 import ssl
 import threading
 import time
@@ -16,7 +17,7 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from onetray.errors import InvalidInput, MissingExtra, OnetrayError, OutcomeUnknown, Unavailable
+from onetray.errors import InvalidInput, MissingExtra, OnetrayError, OutcomeUnknown, StoreError, Unavailable
 from onetray.remote.faults import of_problem, raised
 
 try:
@@ -53,7 +54,7 @@ class Transport:
             timeout=httpx2.Timeout(ANSWER_S, connect=CONNECT_S),
             limits=httpx2.Limits(max_connections=MOST_CONNECTIONS, keepalive_expiry=KEEP_ALIVE_S),
         )
-        self._closing = threading.Event()
+        self._closing, self._process = threading.Event(), os.getpid()
 
     def another(self) -> Transport:
         """One with connections of its own."""
@@ -89,7 +90,13 @@ class Transport:
                 raise OutcomeUnknown(str(error)) if unsure and writes else Unavailable(str(error))
             wait = min(2 * wait, WAITS_S[1])
 
+    def must_not_have_forked(self) -> None:
+        """A forked child has its parent's connections: both would read each other's answers."""
+        if os.getpid() != self._process:
+            raise StoreError("this engine was opened before a fork: open one in each process, or spawn instead")
+
     def _once(self, method: str, path: str, body: bytes | None, options: dict[str, Any]) -> Any:
+        self.must_not_have_forked()
         if self._closing.is_set():
             raise Unavailable("the engine is closed")
         try:

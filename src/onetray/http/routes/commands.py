@@ -31,7 +31,8 @@ from onetray.remote.faults import of_problem
 from onetray.remote.sent import heard
 from onetray.tokens import ADMIN, OPERATE, READ, SCOPES, SUBMIT, WORK
 
-router = APIRouter(prefix="/api/v1", tags=["remote"])
+# Not in the OpenAPI: what the client and the server tell each other may change together. See docs/remote.md.
+router = APIRouter(prefix="/api/v1", tags=["remote"], include_in_schema=False)
 
 SCOPE_OF = {
     **dict.fromkeys((

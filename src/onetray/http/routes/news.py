@@ -17,7 +17,8 @@ from onetray.http.wire import Json
 from onetray.tokens import SCOPES
 from onetray.wake import Wake
 
-router = APIRouter(prefix="/api/v1", tags=["remote"])
+# Not in the OpenAPI: what the client and the server tell each other may change together. See docs/remote.md.
+router = APIRouter(prefix="/api/v1", tags=["remote"], include_in_schema=False)
 
 MOST_WAIT_S = 30.0
 OFTEN_S = 0.02

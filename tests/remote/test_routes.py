@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -150,6 +151,36 @@ def test_a_parameter_of_any_kind_is_taken_or_refused_by_its_name(engine: Engine,
     for field in needed:
         with pytest.raises(InvalidInput, match=field):
             checked(name, {f: value for f, value in needed.items() if f != field})
+
+
+def test_readers_are_shown_what_is_veiled_and_workers_what_is_real(
+    caller: Caller, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id_ = submit(engine, payload={"secret": 1}, queue="veil")
+    monkeypatch.setattr(
+        Engine, "veiled", lambda self, value, of=None: replace(value, payload=f"veiled, {of}"), raising=False
+    )
+    assert ask(caller("read"), "task", task=id_)["payload"] == "veiled, None"
+    assert ask(caller("work"), "task", task=id_)["payload"] == {"secret": 1}
+    assert ask(caller("submit", "read"), "now") > 0
+    asked = caller("work").post("/api/v1/reads/task", json={"task": id_}, headers={"Onetray-Veiled": "1"})
+    assert asked.json()["value"]["payload"] == "veiled, None"
+
+
+def test_what_does_not_say_whose_it_is_is_veiled_as_its_tasks(
+    caller: Caller, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit(engine, queue="words")
+    held = take(engine, queue="words")
+    engine.log(held, "a line")
+    engine.checkpoint(held, 1)
+    monkeypatch.setattr(
+        Engine, "veiled", lambda self, value, of=None: [replace(v, line=of) for v in value], raising=False
+    )
+    monkeypatch.setattr(Engine, "veiled_json", lambda self, value, of: f"of {of}", raising=False)
+    reader = caller("read")
+    assert [line["line"] for line in ask(reader, "logs", task=held.id.upper())] == [held.id]
+    assert ask(reader, "last_checkpoint", task=held.id) == f"of {held.id}"
 
 
 def test_what_is_no_read_or_act_is_not_found(caller: Caller) -> None:

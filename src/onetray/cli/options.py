@@ -146,7 +146,7 @@ def _at_server(url: str) -> Iterator[Engine]:
     """The engine of a server. It is asked once, plainly: who types a command is not to wait for a wrong address."""
     from onetray.remote.engine import RemoteEngine
 
-    with RemoteEngine(url, config=_settings().engine) as engine:
+    with RemoteEngine(url, config=_settings().engine, veiled=True) as engine:
         assert isinstance(engine, RemoteEngine)
         engine.introduce(patience_s=0.0)
         yield engine

@@ -20,6 +20,8 @@ from onetray.flowmodel import Context, Flow, Progress, Stage
 from onetray.listmodel import DeadGroup, DeadLine, JobPage, Located, Member, QueueDepth
 from onetray.model import Blocker, DeadLetter, Event, Holding, LogLine, Policy, Task, TaskProgress
 
+VEILED = "Onetray-Veiled"
+"""A header of who wants to be shown no more than others are, whatever the token allows."""
 OWNED = frozenset({"self", "namespace", "actor", "by"})
 
 
@@ -135,4 +137,4 @@ def _checked(rule: tuple[Callable[[object, str], object], bool, bool], value: ob
     return None if value is None and may_be_none else check(value, field)
 
 
-__all__ = ["ACTS", "READS", "Asked", "checked", "parameters"]
+__all__ = ["ACTS", "READS", "VEILED", "Asked", "checked", "parameters"]

@@ -43,10 +43,14 @@ class RemoteEngine(Engine):
 
     is_remote: ClassVar[bool] = True
 
-    def __init__(self, url: str, *, token: str | None = None, config: EngineConfig | None = None) -> None:
+    def __init__(
+        self, url: str, *, token: str | None = None, config: EngineConfig | None = None, veiled: bool = False
+    ) -> None:
+        """With `veiled`, what kinds have asked to be redacted is hidden, also from a token that may see it."""
         # Not the engine's own: there is no store here, and what would need one is asked of the server.
         self._given = config or EngineConfig()
-        self._transport = Transport(url, token or os.environ.get(TOKEN) or None, self._given.call_timeout_s)
+        token = token or os.environ.get(TOKEN) or None
+        self._transport = Transport(url, token, self._given.call_timeout_s, veiled=veiled)
         self._committer = Courier(self._transport, self.must_be_ours)
         self._namespace = ANY
         self.rides = Rides()

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from onetray.errors import InvalidInput, MissingExtra, OnetrayError, OutcomeUnknown, StoreError, Unavailable
+from onetray.remote.asked import VEILED
 from onetray.remote.faults import of_problem, raised
 
 try:
@@ -43,9 +44,11 @@ _UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 class Transport:
     """The way to one server. Safe to use from any thread."""
 
-    def __init__(self, url: str, token: str | None, patience_s: float) -> None:
+    def __init__(self, url: str, token: str | None, patience_s: float, *, veiled: bool = False) -> None:
         self.url, self._token, self._patience_s = server_url(url), token, patience_s
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if veiled:
+            headers[VEILED] = "1"
         if token is not None:
             headers["Authorization"] = f"Bearer {_printable(token)}"
         self._client = httpx2.Client(

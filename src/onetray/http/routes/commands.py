@@ -24,8 +24,9 @@ from onetray.fleet import WorkerBeat
 from onetray.http.access import AtWork, Operator, Principal, allow
 from onetray.http.desk import Desk, desk_of
 from onetray.http.problems import of_error
+from onetray.http.veiling import veiled
 from onetray.model import Policy, Verdict
-from onetray.remote.asked import ACTS, READS, checked
+from onetray.remote.asked import ACTS, READS, VEILED, checked
 from onetray.remote.codec import dumps, read
 from onetray.remote.faults import of_problem
 from onetray.remote.sent import heard
@@ -175,8 +176,11 @@ async def reads(request: Request, name: str, who: Principal = Asker) -> Told:
         raise NotFound(f"there is no read {shown(name)}; there are: {', '.join(READS)}", read=name[:100])
     if not asked.of_workers and not who.scopes & {READ, ADMIN}:
         raise Forbidden(f"{name} needs the scope {READ}, which the token {who.name!r} has not", needs=[READ])
-    desk = desk_of(request)
-    return Told({"value": await _ask(desk, name, await body_of(request), who)})
+    desk, told = desk_of(request), await body_of(request)
+    value = await _ask(desk, name, told, who)
+    if VEILED in request.headers or not who.scopes & {WORK, ADMIN}:
+        value = await desk.read(veiled, desk.engine, name, told, value)
+    return Told({"value": value})
 
 
 @router.post("/acts/{name}", summary="Pause a queue, open a breaker, and the like")

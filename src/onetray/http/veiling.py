@@ -1,0 +1,43 @@
+"""What a reader is shown of the answer to a read: what a kind has asked to be redacted is hidden.
+
+Owns which reads may tell a secret, and whose it would be. Workers get the real values, as their claims do, unless they
+ask for what others are shown.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onetray.engine import Engine
+from onetray.remote.asked import READS
+
+ITSELF = frozenset({
+    "context", "contexts", "dead_groups", "dead_letters", "dead_lines", "events", "events_by_correlation", "flow",
+    "flow_events", "flows", "members", "progress", "stage", "stage_tasks", "stages", "task", "tasks",
+})  # fmt: skip
+"""Reads whose values say whose they are."""
+OF_TASK = frozenset({"explain", "logs", "progress_of"})
+"""Reads whose values do not: they are of the task that was asked for."""
+JSON_OF_TASK = frozenset({"inputs", "last_checkpoint"})
+RESULTS_OF_STAGE = frozenset({"stage_results"})
+PLAIN = frozenset({
+    "breakers", "held", "job_key", "jobs", "locate", "now", "policy_of", "position", "queues", "workers",
+})  # fmt: skip
+"""Reads that tell nothing that a payload could hold."""
+
+if set(READS) != ITSELF | OF_TASK | JSON_OF_TASK | RESULTS_OF_STAGE | PLAIN:
+    raise RuntimeError("every read says what it may tell: name it in one of the sets above")
+
+
+def veiled(engine: Engine, name: str, given: dict[str, Any], value: Any) -> Any:
+    """The value of a read as others are shown it."""
+    veils: Any = engine
+    if value is None or name in PLAIN or not hasattr(veils, "veiled"):
+        return value
+    if name in ITSELF:
+        return veils.veiled(value)
+    if name in OF_TASK:
+        return veils.veiled(value, given["task"].lower())
+    if name in JSON_OF_TASK:
+        return veils.veiled_json(value, given["task"].lower())
+    return [(*row[:4], veils.veiled_json(row[4], given["stage"].lower())) for row in value]

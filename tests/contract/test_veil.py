@@ -80,6 +80,18 @@ def test_a_success_is_shown_without_what_it_was_given_or_gave(engine: Engine) ->
     assert "another-one" not in str(shown)
 
 
+def test_a_result_that_is_told_elsewhere_is_hidden_by_its_paths_too(engine: Engine) -> None:
+    """Also what is too short to be looked for."""
+    tasks = [TaskSpec("login", {}, policy=REDACT) for _ in range(2)]
+    flow = engine.submit_flow("shop", [StageSpec("in", tasks)]).id
+    for pin in (1, 2):
+        engine.succeed(take(engine, kinds=("login",)), {"password": pin})
+    [stage] = engine.stages(flow)
+    assert engine.veiled(stage).result == [{"password": "***"}] * 2
+    for _, id_, _, _, result in engine.stage_results(stage.id):
+        assert engine.veiled_json(result, id_) == {"password": "***"}
+
+
 def test_what_somebody_answered_is_redacted_too(engine: Engine) -> None:
     engine.configure("login", REDACT)
     id_ = str(engine.submit("login", {"user": "ann"}).id)

@@ -44,7 +44,10 @@ class Way:
         """What to hand to a client. Ids in the body become the value."""
         body = self.body if self.body is not None else {}
         text = _ID.sub(value, json.dumps(body)) if _ID.fullmatch(value) else json.dumps(body)
-        sent = {**json.loads(text), **changes} if isinstance(body, dict) else json.loads(text)
+        sent = json.loads(text)
+        if isinstance(sent, dict):
+            sent |= {"wait_s": 0} if "wait_s" in sent else {}
+            sent |= changes
         return {"method": self.method, "url": self.at(value), **({} if self.method == "GET" else {"json": sent})}
 
 
@@ -72,11 +75,9 @@ def _example(route: Any) -> Any:
     return next(iter(shown), None)
 
 
-def without_what_is_fresh(text: str, *values: str) -> str:
-    """An answer, without the values that were asked for, and what is new in every answer."""
-    for value in values:
-        text = text.replace(value, "VALUE")
-    return _FRESH.sub('"fresh":""', text)
+def without_what_is_fresh(text: str, asked: str) -> str:
+    """An answer without the value that was asked for, and without the ids that are new in every answer."""
+    return _FRESH.sub('"fresh":""', _ID.sub("VALUE", text.replace(asked, "VALUE")))
 
 
 def without_key(value: Any, key: str) -> Any:

@@ -64,11 +64,17 @@ class Veil:
         changes = {name: getattr(value, name) for name in FREE[kind]}
         if kind is Task and value.id in self.paths:
             changes |= {name: shown(changes[name], self.paths[value.id]) for name in _BY_PATH}
+        elif kind is Stage:
+            changes["result"] = shown(changes["result"], self.paths_of(None))
         changes = {name: self._scrubbed(found) for name, found in changes.items()}
         if kind is DeadLetter:
             # Whoever can guess the secret could try it out on the hash.
             changes["payload_hash"] = HIDDEN
         return replace(value, **changes)
+
+    def paths_of(self, id_: str | None) -> set[str]:
+        """Those of a task; of all of them, for what tells of many."""
+        return self.paths[id_] if id_ in self.paths else set().union(*self.paths.values())
 
     def _scrubbed(self, found: Any) -> Any:
         # What has no text in it keeps its type: labels, facts.
@@ -93,10 +99,10 @@ class Veils:
         return _all(self.store, policies, [value], of)[0]  # type: ignore[no-any-return]
 
     def veiled_json(self, value: Any, of: str) -> Any:
-        """The same for text or JSON that belongs to a task, a stage or a flow."""
+        """The same for a result, or any text or JSON, of a task, a stage or a flow."""
         policies = _policies(self.store)
         veil = _veils(self.store, policies, {of}).get(of) if policies else None
-        return value if veil is None else veil.secrets.scrub(value)
+        return value if veil is None else veil.secrets.scrub(shown(value, veil.paths_of(of)))
 
 
 def _policies(store: Store) -> dict[int, set[str]]:

@@ -51,12 +51,11 @@ class Gate:
             await problems.told(error, scope)(scope, receive, with_headers(send))
             return
         scope["onetray.principal"] = who
-        watched = Watched(with_headers(send), scope, receive, who, self._known, self._every_s, self._now)
-        await self._app(scope, receive, watched)
-
-    @property
-    def _every_s(self) -> float:
-        return self._desk.config.token_cache_s
+        # What is known may be one cache time old already: a look in between keeps the sum below 5 seconds.
+        every_s = max(self._desk.config.token_cache_s / 2, 0.1)
+        await self._app(
+            scope, receive, Watched(with_headers(send), scope, receive, who, self._known, every_s, self._now)
+        )
 
     async def _who(self, scope: Scope) -> Principal:
         headers, config = Headers(scope=scope), self._desk.config
@@ -81,7 +80,7 @@ class Watched:
     async def __call__(self, message: Message) -> None:
         if self._over:
             return
-        if self._who is NOBODY or self._now() - self._seen < max(self._every_s, 0.1):
+        if self._who is NOBODY or self._now() - self._seen < self._every_s:
             await self._send(message)
             return
         self._seen = self._now()

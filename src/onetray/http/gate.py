@@ -9,14 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from onetray.errors import OnetrayError, Unauthorized
 from onetray.http import problems
 from onetray.http.access import EXEMPT, Principal
 from onetray.http.desk import Desk
-from onetray.http.hosts import may_bind, must_be_allowed, must_be_local
+from onetray.http.hosts import Sent, may_bind, must_be_allowed, must_be_local, sent_with
 from onetray.http.known import LOCAL, KnownTokens
 
 NOBODY = Principal("anonymous", "default", frozenset())
@@ -58,7 +57,7 @@ class Gate:
         )
 
     async def _who(self, scope: Scope) -> Principal:
-        headers, config = Headers(scope=scope), self._desk.config
+        headers, config = sent_with(scope), self._desk.config
         if not await self._known.needed():
             must_be_local(scope, headers)
             return LOCAL
@@ -113,9 +112,9 @@ def with_headers(send: Send) -> Send:
     return sent
 
 
-def _bearer(headers: Headers) -> str | None:
+def _bearer(headers: Sent) -> str | None:
     """What was sent as a token; None when nothing was."""
-    sent = headers.getlist("authorization")
+    sent = headers[b"authorization"]
     if not sent:
         return None
     scheme, _, text = sent[0].partition(" ")

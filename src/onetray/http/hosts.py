@@ -10,7 +10,6 @@ import re
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from onetray.errors import InvalidInput, NotLocal, WrongHost, WrongOrigin, shown
@@ -41,7 +40,21 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def must_be_local(scope: Scope, headers: Headers) -> None:
+Sent = dict[bytes, list[str]]
+"""The headers that say who asks: each value of each."""
+ABOUT_CALLER = frozenset({b"host", b"origin", b"authorization"})
+
+
+def sent_with(scope: Scope) -> Sent:
+    """What a request says about who asks."""
+    found: Sent = {name: [] for name in ABOUT_CALLER}
+    for name, value in scope["headers"]:
+        if name in ABOUT_CALLER:
+            found[name].append(value.decode("latin-1"))
+    return found
+
+
+def must_be_local(scope: Scope, headers: Sent) -> None:
     """Refuse what does not come from this machine, or says that it was meant for another."""
     if _is_remote(scope.get("client")):
         raise NotLocal
@@ -51,7 +64,7 @@ def must_be_local(scope: Scope, headers: Headers) -> None:
             f"this server has no tokens and is called by a loopback name alone, not by {shown(host)}: use "
             f"http://127.0.0.1 and its port, or create a token with {CREATE}"
         )
-    for origin in headers.getlist("origin"):
+    for origin in headers[b"origin"]:
         if not is_loopback(urlsplit_host(origin)):
             raise WrongOrigin(
                 f"this server has no tokens and answers no page of {shown(origin)}: create a token with {CREATE}, and "
@@ -59,20 +72,20 @@ def must_be_local(scope: Scope, headers: Headers) -> None:
             )
 
 
-def must_be_allowed(headers: Headers, hosts: tuple[str, ...], origins: tuple[str, ...]) -> None:
+def must_be_allowed(headers: Sent, hosts: tuple[str, ...], origins: tuple[str, ...]) -> None:
     """With tokens: any host unless some are listed; no page of a browser unless it is listed."""
     if hosts:
         host = host_of(headers)
         if host is None or host not in {h.lower() for h in hosts}:
             raise WrongHost(f"this server is not {shown(host)}: list the name under allowed_hosts if it should be")
-    for origin in headers.getlist("origin"):
+    for origin in headers[b"origin"]:
         if origin.lower() not in {o.lower().rstrip("/") for o in origins}:
             raise WrongOrigin(f"pages of {shown(origin)} may not call this server: list it under allowed_origins")
 
 
-def host_of(headers: Headers) -> str | None:
+def host_of(headers: Sent) -> str | None:
     """The host that a request names, without the port; None when it names none, or several."""
-    named = headers.getlist("host")
+    named = headers[b"host"]
     found = _HOST.fullmatch(named[0].lower()) if len(named) == 1 else None
     return None if found is None else found[1].strip("[]")
 

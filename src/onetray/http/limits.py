@@ -7,13 +7,11 @@ here, whole and checked, before a route is asked: so no route can forget it.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from onetray.errors import BodyTooLarge, NotJson, OnetrayError, SlowBody, TooDeep, TooManyRequests, TooManyStreams
@@ -25,10 +23,9 @@ if TYPE_CHECKING:
     from onetray.http.desk import Desk, HttpConfig
 
 _BODILESS = frozenset({"GET", "HEAD", "OPTIONS"})
-# Up to its end, or to the end of all if it has none: each quote is looked at once, whatever is sent.
-_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
+_ABOUT_BODY = frozenset({b"content-length", b"content-type", b"content-encoding", b"transfer-encoding"})
 _OPENED = bytes.maketrans(b"{}", b"[]")
-_NO_BRACKET = bytes(set(range(256)) - set(b"[]{}"))
+_NO_MARK = bytes(set(range(256)) - set(b'[]{}"'))
 
 
 class Limited:
@@ -60,11 +57,11 @@ class Limited:
 
 async def body_of(scope: Scope, receive: Receive, config: HttpConfig) -> bytes | None:
     """The body, checked; None when there is none."""
-    headers = Headers(scope=scope)
-    said = headers.get("content-length", "")
-    if scope["method"] in _BODILESS and said in ("", "0") and "transfer-encoding" not in headers:
+    headers = {name: value for name, value in scope["headers"] if name in _ABOUT_BODY}
+    said = headers.get(b"content-length", b"")
+    if scope["method"] in _BODILESS and said in (b"", b"0") and b"transfer-encoding" not in headers:
         return None
-    if said.isdecimal() and len(said) < 20 and int(said) > config.body_bytes:
+    if said.isdigit() and len(said) < 20 and int(said) > config.body_bytes:
         raise _too_large(config)
     try:
         async with asyncio.timeout(config.body_s):
@@ -101,24 +98,25 @@ def _too_large(config: HttpConfig) -> BodyTooLarge:
     )
 
 
-def _must_be_json(headers: Headers) -> None:
-    kind, _, rest = headers.get("content-type", "").lower().partition(";")
-    charset = rest.partition("charset=")[2].strip().strip('"')
-    if kind.strip() != "application/json" or charset not in ("", "utf-8"):
+def _must_be_json(headers: dict[bytes, bytes]) -> None:
+    kind, _, rest = headers.get(b"content-type", b"").lower().partition(b";")
+    charset = rest.partition(b"charset=")[2].strip().strip(b'"')
+    if kind.strip() != b"application/json" or charset not in (b"", b"utf-8"):
         raise NotJson("the body must be JSON: send `Content-Type: application/json`, in UTF-8")
-    if headers.get("content-encoding", "identity").lower() != "identity":
+    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
         raise NotJson("the body must be JSON as it is: send it without Content-Encoding")
 
 
 def is_deeper(body: bytes, most: int) -> bool:
     """Whether lists and objects in a text of JSON are nested more than so deep. Nothing is parsed, nothing recurses.
 
-    Of the brackets outside of strings, the innermost pairs are taken away, as often as is allowed. What is left is
-    deeper, or was never closed.
+    Without what is escaped, every second stretch between quotes is outside of strings. Of the brackets there, the
+    innermost pairs are taken away, as often as is allowed. What is left is deeper, or was never closed.
     """
     if body.count(b"[") + body.count(b"{") <= most:
         return False
-    left = _STRING.sub(b"", body).translate(None, _NO_BRACKET).translate(_OPENED)
+    marks = body.replace(b"\\\\", b"").replace(b'\\"', b"").translate(_OPENED, _NO_MARK)
+    left = b"".join(marks.split(b'"')[::2])
     for _ in range(most):
         inner = left.replace(b"[]", b"")
         if len(inner) == len(left):

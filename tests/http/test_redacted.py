@@ -50,7 +50,7 @@ def leaves(value: Any) -> Iterator[str]:
         yield value if isinstance(value, str) else json.dumps(value)
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(payload=PAYLOAD, fails=st.booleans())
 def test_no_secret_of_any_payload_is_in_any_answer(
     api: tuple[Engine, TestClient], payload: dict[str, Any], fails: bool

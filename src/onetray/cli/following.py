@@ -69,10 +69,8 @@ class _Task:
         return after, [f"  {line.level:<8}{line.line}{_beside(line.data)}" for line in found]
 
     def progress(self) -> tuple[float, float | None, str]:
-        said = self._engine.progress_of(self._id, **self._of)
-        if said is None:
-            return 0, None, ""
-        return said.done, said.total, self._engine.veiled(said, self._id).message or ""
+        said = self._engine.veiled(self._engine.progress_of(self._id, **self._of), self._id)
+        return (0, None, "") if said is None else (said.done, said.total, said.message or "")
 
     def told(self, value: Any) -> str:
         return _json(value)

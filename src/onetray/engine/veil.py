@@ -87,10 +87,12 @@ class Veils:
     store: Store
 
     def veiled(self, value: T, of: str | None = None) -> T:
-        """A value of the engine's, or a list of them, as it is shown to others.
+        """A value of the engine's, a list of them, or None, as it is shown to others.
 
         `of` is the id of the task, stage or flow that it belongs to, for values that do not say so themselves.
         """
+        if value is None:
+            return value
         policies = _policies(self.store)
         if isinstance(value, list):
             return _all(self.store, policies, value, of)  # type: ignore[return-value]
@@ -100,9 +102,15 @@ class Veils:
 
     def veiled_json(self, value: Any, of: str) -> Any:
         """The same for a result, or any text or JSON, of a task, a stage or a flow."""
+        return self.veiled_each([value], of)[0]
+
+    def veiled_each(self, values: list[Any], of: str) -> list[Any]:
+        """The same for many of one task, stage or flow, in one look."""
         policies = _policies(self.store)
         veil = _veils(self.store, policies, {of}).get(of) if policies else None
-        return value if veil is None else veil.secrets.scrub(shown(value, veil.paths_of(of)))
+        if veil is None:
+            return values
+        return [veil.secrets.scrub(shown(value, veil.paths_of(of))) for value in values]
 
 
 def _policies(store: Store) -> dict[int, set[str]]:

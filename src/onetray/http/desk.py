@@ -50,6 +50,10 @@ class Desk:
         """Ask the engine something, in a thread."""
         return await asyncio.to_thread(function, *args, **kwargs)
 
+    async def show(self, of: str | None, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """The same for what a caller is shown: without what kinds redact. `of` says whose it is, if it does not."""
+        return await self.read(lambda: self.engine.veiled(function(*args, **kwargs), of))
+
     async def call(self, command: Command) -> Any:
         """Carry out a command, in a transaction with those of other requests; its value, or its error raised."""
         with spans.span(command.verb, "PRODUCER" if command.verb.startswith("submit") else "INTERNAL") as span:

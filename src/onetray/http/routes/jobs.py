@@ -124,16 +124,16 @@ def _page(engine: Engine, wanted: dict[str, Any], before: int | None, limit: int
 async def get_job(request: Request, id: Id, who: Principal = Reader) -> Json:
     """A task or a flow; `entity` says which. `actions` are the moves that it allows a user now."""
     desk = desk_of(request)
-    return Json(views.job(await desk.read(job_of, desk.engine, id, who.namespace)))
+    return Json(views.job(await desk.show(id, job_of, desk.engine, id, who.namespace)))
 
 
 def job_of(engine: Engine, id: str, namespace: str) -> Task | Flow:
     """The task or the flow of this id."""
     try:
-        return engine.veiled(engine.task(id, namespace=namespace))
+        return engine.task(id, namespace=namespace)
     except NotFound:
         pass
     try:
-        return engine.veiled(engine.flow(id, namespace=namespace))
+        return engine.flow(id, namespace=namespace)
     except NotFound:
         raise NotFound(f"there is no job {id}", job=id) from None

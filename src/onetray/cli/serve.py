@@ -127,13 +127,14 @@ def _server() -> ModuleType:
 def _run(
     server: Any, engine: Engine, settings: Settings, *, close: Callable[[], None], worker: Worker | None = None
 ) -> None:
-    from onetray.dialects import chosen
     from onetray.http.app import build
+    from onetray.http.gate import may_bind
+    from onetray.http.mounting import chosen
     from onetray.logs import set_up
 
     config = replace(settings.http, dialects=chosen(settings.http.dialects))
-    has_tokens = _has_tokens(engine)
-    server.may_bind(config.host, has_tokens)
+    has_tokens = engine.has_tokens()
+    may_bind(config.host, has_tokens)
     listening = server.listen(config.host, config.port)
     at = server.address(listening)
     access = "every request needs a token" if has_tokens else "no token is needed: only this machine reaches it"
@@ -144,8 +145,3 @@ def _run(
         click.echo(f"onetray listens on {at}; its API is described at {at}/docs; {access}")
 
     server.Server(app, config, worker=worker, close=close, ready=ready).run_on(listening)
-
-
-def _has_tokens(engine: Engine) -> bool:
-    asked: Callable[[], bool] | None = getattr(engine, "has_tokens", None)
-    return asked is not None and asked()

@@ -42,19 +42,20 @@ from onetray.http.wire import Json
 OWN_SPANS: Any = {"tracing": False, "metrics": False, "logs": False}
 """The framework would trace too, with queries and messages in its spans."""
 
+# The busiest first: they are tried one after another.
 ROUTERS: tuple[APIRouter, ...] = (
+    jobs.router,
+    work.router,
+    commands.router,
+    news.router,
     meta.router,
     metrics.router,
-    jobs.router,
     looks.router,
     controls.router,
     stages.router,
-    work.router,
     letters.router,
     fleet.router,
     streams.router,
-    commands.router,
-    news.router,
     described.router,
 )
 

@@ -42,7 +42,8 @@ class Desk:
         self.hub = Hub(engine)
         self.streams = Streams(config.streams, config.streams_each)
         self.metrics = Metrics(engine)
-        self.closing: list[Callable[[], object]] = [self.hub.close]
+        self.metrics.streams = lambda: self.streams.open
+        self.closing: list[Callable[[], object]] = [self.bell.close, self.hub.close]
         """Called on the loop when the server is to stop, before open requests are waited for. They may be async."""
         self.stopping = False
 

@@ -14,13 +14,24 @@ from onetray.errors import InvalidInput
 from onetray.http.access import must_be_guarded
 
 DIALECTS = ("so1",)
+NONE = "none"
+
+
+def chosen(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The dialects that are meant; `none` alone means none of them."""
+    if names == (NONE,):
+        return ()
+    for name in names:
+        if name not in DIALECTS:
+            raise InvalidInput(
+                f"there is no dialect {name!r}; there are: {', '.join(DIALECTS)}; or none", field="dialects"
+            )
+    return tuple(dict.fromkeys(names))
 
 
 def mount(app: FastAPI, names: tuple[str, ...]) -> None:
     """Add these dialects to an app."""
-    for name in names:
-        if name not in DIALECTS:
-            raise InvalidInput(f"there is no dialect {name!r}; there are: {', '.join(DIALECTS)}", field="dialects")
+    for name in chosen(names):
         dialect = import_module(f"onetray.dialects.{name}")
         must_be_guarded(dialect.router.routes)
         app.include_router(dialect.router)

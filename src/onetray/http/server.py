@@ -40,16 +40,6 @@ KEEP_S = 75
 BACKLOG = 2048
 
 
-def may_bind(host: str, has_tokens: bool) -> None:
-    """Refuse to listen where others can reach a server that asks nobody who they are."""
-    if not has_tokens and host not in ("127.0.0.1", "::1", "localhost"):
-        raise InvalidInput(
-            f"without tokens a server listens on the loopback interface alone, not on {host}: create a token first, "
-            "with `onetray token create --name NAME --scope admin`",
-            field="host",
-        )
-
-
 def listen(host: str, port: int) -> socket.socket:
     """A socket that others can connect to from now on; they wait until the server is ready."""
     try:

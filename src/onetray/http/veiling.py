@@ -31,13 +31,12 @@ if set(READS) != ITSELF | OF_TASK | JSON_OF_TASK | RESULTS_OF_STAGE | PLAIN:
 
 def veiled(engine: Engine, name: str, given: dict[str, Any], value: Any) -> Any:
     """The value of a read as others are shown it."""
-    veils: Any = engine
-    if value is None or name in PLAIN or not hasattr(veils, "veiled"):
+    if value is None or name in PLAIN:
         return value
     if name in ITSELF:
-        return veils.veiled(value)
+        return engine.veiled(value)
     if name in OF_TASK:
-        return veils.veiled(value, given["task"].lower())
+        return engine.veiled(value, given["task"].lower())
     if name in JSON_OF_TASK:
-        return veils.veiled_json(value, given["task"].lower())
-    return [(*row[:4], veils.veiled_json(row[4], given["stage"].lower())) for row in value]
+        return engine.veiled_json(value, given["task"].lower())
+    return [(*row[:4], engine.veiled_json(row[4], given["stage"].lower())) for row in value]

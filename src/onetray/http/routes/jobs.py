@@ -66,7 +66,7 @@ async def submit_jobs(request: Request, who: Principal = Submitter) -> Json:
     desk, from_ = desk_of(request), said(request, who)
     body = await read(request, BatchBody)
     commands = [job.command(**_made_key(job, key_of(request), n), **from_) for n, job in enumerate(body.jobs)]
-    verdicts = await desk.read(desk.engine.run, commands)
+    verdicts = await desk.run(commands)
     return Json({"verdicts": [views.verdict(v, views.placed) for v in verdicts]})
 
 
@@ -124,7 +124,7 @@ def _page(engine: Engine, wanted: dict[str, Any], before: int | None, limit: int
 async def get_job(request: Request, id: Id, who: Principal = Reader) -> Json:
     """A task or a flow; `entity` says which. `actions` are the moves that it allows a user now."""
     desk = desk_of(request)
-    return Json(views.job(await desk.show(id, job_of, desk.engine, id, who.namespace)))
+    return Json(views.job(await desk.show(None, job_of, desk.engine, id, who.namespace)))
 
 
 def job_of(engine: Engine, id: str, namespace: str) -> Task | Flow:

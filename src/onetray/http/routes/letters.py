@@ -41,8 +41,8 @@ async def list_dead_letters(
 ) -> Json:
     """One by one."""
     desk, after = desk_of(request), place("dead_letters", cursor)
-    found = await desk.read(
-        desk.engine.dead_lines, kind=kind, reason=reason_code, error=error, redriven=redriven, after=after,
+    found = await desk.show(
+        None, desk.engine.dead_lines, kind=kind, reason=reason_code, error=error, redriven=redriven, after=after,
         limit=limit, namespace=who.namespace,
     )  # fmt: skip
     next_ = cursor_at("dead_letters", found[-1].key) if len(found) == limit else None
@@ -61,8 +61,8 @@ async def group_dead_letters(
 ) -> Json:
     """By kind, reason and error, the largest group first."""
     desk = desk_of(request)
-    found = await desk.read(
-        desk.engine.dead_groups, kind=kind, reason=reason_code, error=error, redriven=redriven, limit=limit,
+    found = await desk.show(
+        None, desk.engine.dead_groups, kind=kind, reason=reason_code, error=error, redriven=redriven, limit=limit,
         namespace=who.namespace,
     )  # fmt: skip
     return Json({"groups": plain(found)})
@@ -80,7 +80,7 @@ def _letter(engine: Engine, id: str, namespace: str) -> dict[str, Any]:
     letters = engine.dead_letters(id, namespace=namespace)
     if not letters:
         raise NotFound(f"the task {id} is {task.state}: it has no dead letter", task=id, state=task.state)
-    return views.dead_letter(letters[0], task)
+    return views.dead_letter(engine.veiled(letters[0]), engine.veiled(task))
 
 
 @router.post("/redrive", summary="Run many dead letters again", **gives(answers.REDRIVEN), **takes(RedriveManyBody))

@@ -43,8 +43,8 @@ async def get_job_tree(
 
 
 def _tree(engine: Engine, id: str, namespace: str, tasks: int, after: int, limit: int) -> dict[str, Any]:
-    job = job_of(engine, id, namespace)
-    stages = engine.stages(job.id, namespace=namespace) if isinstance(job, Flow) else []
+    job = engine.veiled(job_of(engine, id, namespace))
+    stages = engine.veiled(engine.stages(job.id, namespace=namespace)) if isinstance(job, Flow) else []
     page = list(islice((s for s in stages if s.order > after), limit + 1))
     next_ = cursor_at("stages", page[limit - 1].order) if len(page) > limit else None
     return {"job": views.job(job), "stages": [_branch(engine, s, tasks) for s in page[:limit]], "next": next_}
@@ -54,7 +54,7 @@ def _branch(engine: Engine, stage: Stage, most: int) -> dict[str, Any]:
     found = engine.members(stage.flow_id, stage=stage.id, limit=most, namespace=stage.namespace) if most else []
     more = stage.counts.total > len(found)
     next_ = cursor_at("tasks", found[-1].key if found else 0) if more else None
-    return {"stage": views.stage_line(stage), "tasks": plain(found), "next": next_}
+    return {"stage": views.stage_line(stage), "tasks": plain(engine.veiled(found)), "next": next_}
 
 
 @router.get("/events", summary="What happened to a job", **gives(answers.EVENTS))
@@ -63,7 +63,7 @@ async def list_job_events(
 ) -> Json:
     """In order; of a flow also what happened to its stages and tasks. `next` goes on, also with what comes later."""
     desk, after = desk_of(request), place("events", cursor)
-    found = await desk.read(_events, desk.engine, id, who.namespace, after, limit)
+    found = await desk.show(None, _events, desk.engine, id, who.namespace, after, limit)
     return Json({"events": plain(found), "next": cursor_at("events", found[-1].id if found else after)})
 
 
@@ -79,7 +79,7 @@ async def list_job_logs(
 ) -> Json:
     """Lines in order. A flow has no log: ask its tasks."""
     desk, after = desk_of(request), place("logs", cursor)
-    found = await desk.read(desk.engine.logs, id, namespace=who.namespace, after=after, limit=limit)
+    found = await desk.show(id.lower(), desk.engine.logs, id, namespace=who.namespace, after=after, limit=limit)
     return Json({"logs": plain(found), "next": cursor_at("logs", found[-1].cursor if found else after)})
 
 
@@ -91,7 +91,7 @@ async def get_job_result(request: Request, id: Id, who: Principal = Reader) -> J
 
 
 def _result(engine: Engine, id: str, namespace: str) -> dict[str, Any]:
-    job = job_of(engine, id, namespace)
+    job = engine.veiled(job_of(engine, id, namespace))
     shown = {"id": job.id, "entity": _entity(job), "state": job.state}
     if job.state not in (FLOW if isinstance(job, Flow) else TASK).terminal:
         raise NotYet(f"the job is {job.state}: ask again later, or ask why with /explain", **shown)
@@ -99,7 +99,8 @@ def _result(engine: Engine, id: str, namespace: str) -> dict[str, Any]:
         raise JobFailed(f"the job is {job.state} and has no result: see `error`", **shown, error=job.error)
     if isinstance(job, Task):
         return {**shown, "result": job.result}
-    return {**shown, "result": {stage.name: stage.result for stage in engine.stages(job.id, namespace=namespace)}}
+    stages = engine.veiled(engine.stages(job.id, namespace=namespace))
+    return {**shown, "result": {stage.name: stage.result for stage in stages}}
 
 
 @router.get("/explain", summary="Why a job is not further", **gives(answers.EXPLAINED))
@@ -111,7 +112,7 @@ async def explain_job(request: Request, id: Id, who: Principal = Reader) -> Json
 
 def _explain(engine: Engine, id: str, namespace: str) -> dict[str, Any]:
     job = job_of(engine, id, namespace)
-    reasons = engine.explain(job.id, namespace=namespace)
+    reasons = engine.veiled(engine.explain(job.id, namespace=namespace), job.id)
     alone = isinstance(job, Task) and not reasons
     ahead = engine.position(job.id, namespace=namespace) if alone else None
     return {"id": job.id, "entity": _entity(job), "reasons": plain(reasons), "before_it": ahead}
@@ -136,7 +137,7 @@ def _progress(engine: Engine, id: str, namespace: str) -> dict[str, Any]:
     job = job_of(engine, id, namespace)
     shown = {"id": job.id, "entity": _entity(job), "state": job.state}
     if isinstance(job, Task):
-        told = plain(engine.progress_of(job.id, namespace=namespace))
+        told = plain(engine.veiled(engine.progress_of(job.id, namespace=namespace), job.id))
         return {**shown, "percentage": None, "current_stage": None, "counts": None, "said": told}
     far = engine.progress(job.id, namespace=namespace)
     return {**shown, "percentage": far.percentage, "current_stage": far.current_stage, "counts": plain(far.counts),

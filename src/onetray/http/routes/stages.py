@@ -28,7 +28,7 @@ router = APIRouter(prefix="/api/v1/stages/{id}", tags=["stages"], route_class=Na
 async def get_stage(request: Request, id: Id, who: Principal = Reader) -> Json:
     """With the numbers of its tasks, and who has to approve it."""
     desk = desk_of(request)
-    return Json(plain(await desk.read(desk.engine.stage, id, namespace=who.namespace)))
+    return Json(plain(await desk.show(None, desk.engine.stage, id, namespace=who.namespace)))
 
 
 @router.get("/tasks", summary="A stage's tasks", **gives(answers.MEMBERS))
@@ -37,7 +37,7 @@ async def list_stage_tasks(
 ) -> Json:
     """In their order."""
     desk, after = desk_of(request), place("tasks", cursor)
-    found = await desk.read(desk.engine.stage_members, id, namespace=who.namespace, after=after, limit=limit)
+    found = await desk.show(None, desk.engine.stage_members, id, namespace=who.namespace, after=after, limit=limit)
     next_ = cursor_at("tasks", found[-1].key) if len(found) == limit else None
     return Json({"tasks": plain(found), "next": next_})
 
@@ -55,7 +55,9 @@ async def list_stage_results(
 
 
 def _results(engine: Engine, id: str, namespace: str, after: int, limit: int) -> list[tuple[Any, ...]]:
-    return engine.stage_results(id, namespace=namespace, after=after, limit=limit)
+    rows = engine.stage_results(id, namespace=namespace, after=after, limit=limit)
+    shown = engine.veiled_each([row[4] for row in rows], id.lower())
+    return [(*row[:4], result) for row, result in zip(rows, shown, strict=True)]
 
 
 @router.post("/approve", summary="Approve a stage that waits", **gives(answers.FLOW_PLACED),

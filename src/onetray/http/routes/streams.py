@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response
@@ -39,7 +39,10 @@ async def streaming(desk: Desk, who: Principal, frames: Frames, headers: dict[st
     return EventStream(frames, leave=held.aclose, stall_s=desk.config.stall_s, headers=headers)
 
 
-@router.get("/jobs/{id}/stream", summary="One job as it goes, as server-sent events", response_class=EventStream)
+_STREAM: dict[str, Any] = {"response_class": EventStream, "status_code": 200}
+
+
+@router.get("/jobs/{id}/stream", summary="One job as it goes, as server-sent events", **_STREAM)
 async def job_stream(
     request: Request, id: str, cursor: Cursor = None, last: LastEventId = None, who: Principal = Reader
 ) -> Response:
@@ -77,7 +80,7 @@ async def feed(
     return Json({"events": plain(events), "cursor": page.next_cursor})
 
 
-@router.get("/feed/stream", summary="Events as they are committed, as server-sent events", response_class=EventStream)
+@router.get("/feed/stream", summary="Events as they are committed, as server-sent events", **_STREAM)
 async def feed_stream(
     request: Request,
     cursor: Cursor = None,

@@ -71,7 +71,7 @@ async def report_tasks(request: Request, who: Principal = AtWork) -> Json:
     desk, trace = desk_of(request), trace_of(request)
     body = await read(request, ReportsBody)
     commands = [report.report(report.task, namespace=who.namespace, trace=trace) for report in body.reports]
-    verdicts = await desk.read(desk.engine.run, commands)
+    verdicts = await desk.run(commands)
     told = zip(verdicts, body.reports, strict=True)
     return Json({"verdicts": [views.verdict(v, lambda value, r=r: views.reported(value, r.task)) for v, r in told]})
 
@@ -80,7 +80,7 @@ async def report_tasks(request: Request, who: Principal = AtWork) -> Json:
 async def get_task(request: Request, id: Id, who: Principal = Reader) -> Json:
     """A single task, or a member of a flow."""
     desk = desk_of(request)
-    return Json(views.job(await desk.read(desk.engine.task, id, namespace=who.namespace)))
+    return Json(views.job(await desk.show(None, desk.engine.task, id, namespace=who.namespace)))
 
 
 @router.post("/{id}/resume", summary="Resume a task that waits", **gives(answers.RECEIPT),

@@ -118,6 +118,13 @@ def test_every_post_takes_a_key(spec: dict[str, Any]) -> None:
             assert "Idempotency-Key" in [p["name"] for p in operation["parameters"]], name
 
 
+def test_limits_of_numbers_are_in_the_description(spec: dict[str, Any]) -> None:
+    schemas = spec["components"]["schemas"]
+    assert schemas["TaskBody"]["properties"]["priority"]["maximum"] == 2**31 - 1
+    assert schemas["StartBody"]["properties"]["fence"]["minimum"] == 1
+    assert schemas["ClaimBody"]["properties"]["limit"]["maximum"] == 10_000
+
+
 def test_every_reference_leads_somewhere(spec: dict[str, Any]) -> None:
     for ref in set(re.findall(r'"\$ref": ?"([^"]+)"', repr(spec).replace("'", '"'))):
         place: Any = spec

@@ -38,6 +38,13 @@ def test_a_task_is_submitted_and_found(shop: TestClient, shared_engine: Engine, 
     assert (shown["entity"], shown["payload"], shown["created_at"]) == ("task", {"to": "ann"}, iso(task.created_at))
 
 
+def test_a_whole_number_may_be_written_with_a_point(shop: TestClient, shared_engine: Engine, queue: str) -> None:
+    raw = f'{{"kind": "a", "queue": "{queue}", "priority": 5.0, "max_attempts": 2.0}}'
+    found = shop.post("/api/v1/jobs", content=raw, headers={"content-type": "application/json"})
+    assert (shared_engine.task(found.json()["id"]).priority, found.status_code) == (5, 201)
+    assert refusal(shop.post("/api/v1/jobs", json={"kind": "a", "priority": 5.5})) == (400, "invalid_input")
+
+
 def test_what_is_submitted_is_by_whoever_asks_and_in_his_trace(shop: TestClient, shared_engine: Engine) -> None:
     trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     id_ = post(shop, "/jobs", {"kind": "a"}, 201, traceparent=trace)["id"]

@@ -111,6 +111,8 @@ def _make_likely(case: Case, about: list[str], data: st.DataObject) -> None:
     """Let every other request be about something that is there, and by the worker that holds it."""
     if about and "id" in (case.path_parameters or {}) and data.draw(st.booleans()):
         case.path_parameters["id"] = data.draw(st.sampled_from(about))
+    if data.draw(st.booleans()):
+        (case.headers or {}).pop("Idempotency-Key", None)
     if isinstance(case.body, dict):
         if isinstance(case.body.get("wait_s"), int | float):
             case.body["wait_s"] = 0

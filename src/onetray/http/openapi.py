@@ -32,11 +32,10 @@ FOR_READS = (400, 401, 403, 404, 413, 429, 500, 503)
 FOR_WRITES = (*FOR_READS, 408, 409, 415)
 FOR_RESULTS = (*FOR_READS, 408, 409)
 KEY = {
-    "name": "Idempotency-Key", "in": "header", "required": False, "schema": {"type": "string", "maxLength": 500},
+    "name": "Idempotency-Key", "in": "header", "required": False, "example": "3f0c2b6e-order-17",
     "description": "Sent again with the same key, the request is carried out once.",
-    "example": "3f0c2b6e-order-17",
+    "schema": {"type": "string", "minLength": 1, "maxLength": 500, "pattern": "^[ -~]*[!-~][ -~]*$"},
 }  # fmt: skip
-
 REPLAYED = {
     "Idempotent-Replay": {
         "description": "`true` when this is the answer to an earlier request under the same key.", "schema": STRING,

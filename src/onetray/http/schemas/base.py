@@ -10,7 +10,16 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+)
 
 from onetray.http.wire import micros
 
@@ -42,6 +51,11 @@ def _moment(text: str) -> int:
         raise ValueError(f"no time as ISO 8601 has it, with its zone: {e}"[:200]) from None
 
 
+def _whole(value: Any) -> Any:
+    """JSON has one kind of number: 5.0 is a whole one."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 Id = Annotated[str, Field(pattern=ID, json_schema_extra={"format": "uuid", "example": SOME_ID})]
 Moment = Annotated[
     str,
@@ -51,8 +65,12 @@ Moment = Annotated[
 """A time: text as ISO 8601 outside, microseconds inside."""
 Text = Annotated[str, Field(min_length=1)]
 Seconds = Annotated[float, Field(ge=0, le=MOST_S)]
-Priority = Annotated[int, Field(ge=-INT32, le=INT32)]
-Attempts = Annotated[int, Field(ge=1, le=1_000_000)]
+# The limits first: behind the validator they would not be in the schema.
+Priority = Annotated[int, Field(ge=-INT32, le=INT32), BeforeValidator(_whole)]
+Attempts = Annotated[int, Field(ge=1, le=1_000_000), BeforeValidator(_whole)]
+Fence = Annotated[int, Field(ge=1, le=INT32), BeforeValidator(_whole)]
+Count = Annotated[int, Field(ge=1, le=10_000), BeforeValidator(_whole)]
+FewerCount = Annotated[int, Field(ge=1, le=1_000), BeforeValidator(_whole)]
 
 
 async def read(request: Request, model: type[T] | TypeAdapter[T]) -> T:

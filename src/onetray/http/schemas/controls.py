@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from onetray.http.schemas.base import Id, Priority, Seconds, Strict, Text
+from onetray.http.schemas.base import FewerCount, Id, Priority, Seconds, Strict, Text
 from onetray.http.schemas.jobs import ApprovalBody
 from onetray.model import REASON_CODES
 
@@ -84,5 +84,5 @@ class RedriveManyBody(RedriveBody):
     reason_code: Literal[REASON_CODES] | None = None  # type: ignore[valid-type]
     error: Text | None = None
     """A part of "Class: message"."""
-    limit: int = Field(100, ge=1, le=MOST_LETTERS)
+    limit: FewerCount = 100
     cursor: str | None = None

@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field, create_model
 
 from onetray import commands as c
 from onetray.flowmodel import More
-from onetray.http.schemas.base import INT32, SOME_ID, Id, Seconds, Strict, Text
+from onetray.http.schemas.base import SOME_ID, Count, Fence, Id, Seconds, Strict, Text
 from onetray.http.schemas.controls import example
 from onetray.http.schemas.jobs import MemberBody
 from onetray.model import DEAD_STAGES, REASON_CODES
@@ -26,7 +26,7 @@ class ClaimBody(Strict):
     worker: Text
     queue: Text = "default"
     kinds: tuple[Text, ...] | None = None
-    limit: int = Field(1, ge=1)
+    limit: Count = 1
     lease_s: Annotated[float, Field(ge=0.001, le=4e9)] | None = None
     request_key: Text | None = None
     """The same claim again gives the same tasks. The header `Idempotency-Key` says the same."""
@@ -44,7 +44,7 @@ class Ticket(Strict):
 
     model_config = example(**_TICKET)
     of: ClassVar[type[c.Report]] = c.Start
-    fence: int = Field(ge=1, le=INT32)
+    fence: Fence
     worker: Text
 
     @property

@@ -184,7 +184,7 @@ def test_what_a_database_says_of_itself_is_told_to_nobody(
     small: Engine, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int, code: str, verb: str
 ) -> None:
     def broken(*_: Any, **__: Any) -> None:
-        raise error
+        raise error from OSError(LEAK)
 
     monkeypatch.setattr(small, verb, broken)
     with served(small) as api:
@@ -193,6 +193,17 @@ def test_what_a_database_says_of_itself_is_told_to_nobody(
     for part in ("hunter2", "10.0.0.5", "/srv", "Traceback", "psycopg"):
         assert part not in answer.text
     assert answer.json()["reference"]
+
+
+def test_what_the_engine_says_itself_is_told(small: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopping(*_: Any, **__: Any) -> None:
+        raise Unavailable("the server is stopping: connect again")
+
+    monkeypatch.setattr(small, "task", stopping)
+    with served(small) as api:
+        answer = api.get("/api/v1/jobs/00000000-0000-7000-8000-000000000000")
+    assert (answer.status_code, answer.json()["detail"]) == (503, "the server is stopping: connect again")
+    assert answer.headers["retry-after"] == "1"
 
 
 class Outside:

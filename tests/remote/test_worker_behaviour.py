@@ -4,11 +4,9 @@ from tests.worker.test_cancel import (
     signals,
     test_a_cancel_reaches_an_async_handler_as_cancelled_error,
     test_a_durable_start_that_is_refused_begins_nothing,
-    test_a_success_after_a_soft_cancel_counts_and_one_after_a_hard_cancel_does_not,
 )
 from tests.worker.test_outcomes import (
     test_a_line_that_cannot_be_kept_as_it_is_costs_no_other_line,
-    test_a_result_that_cannot_be_kept_is_a_failure_that_is_not_tried_again,
 )
 from tests.worker.test_queues import (
     test_a_stop_gives_back_at_once_what_was_claimed_ahead_while_handlers_go_on,
@@ -20,8 +18,6 @@ __all__ = [
     "test_a_cancel_reaches_an_async_handler_as_cancelled_error",
     "test_a_durable_start_that_is_refused_begins_nothing",
     "test_a_line_that_cannot_be_kept_as_it_is_costs_no_other_line",
-    "test_a_result_that_cannot_be_kept_is_a_failure_that_is_not_tried_again",
     "test_a_stop_gives_back_at_once_what_was_claimed_ahead_while_handlers_go_on",
-    "test_a_success_after_a_soft_cancel_counts_and_one_after_a_hard_cancel_does_not",
     "test_kinds_that_a_worker_does_not_know_are_left_for_another",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import httpx2
 import pytest
@@ -17,7 +18,7 @@ from onetray.http import feeding
 from onetray.http.desk import Desk, HttpConfig
 from onetray.http.hub import Follower, Hub
 from onetray.http.reading import Batch
-from onetray.http.telling import PAGE
+from onetray.http.telling import PAGE, Place, look, view_of
 from onetray.model import Event
 from tests.support.live import WAIT_S, Frame, Live, parsed, serving, stream, told
 from tests.support.streams import run_streams
@@ -72,6 +73,24 @@ def test_a_failure_is_told_with_its_error(api: TestClient, engine: Engine) -> No
     engine.fail(running(engine), "no such address", retryable=False)
     last = blocks(api.get(f"/api/v1/jobs/{id_}/stream").text)[-1]
     assert (last.data["state"], last.data["error"]["message"]) == ("failed", "no such address")
+
+
+def test_an_end_that_comes_during_a_look_is_told_with_its_result(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = view_of(engine, submit(engine), "default")
+    claimed, ask = running(engine), engine.task
+
+    def before_the_end(*args: Any, **kwargs: Any) -> Any:
+        task = ask(*args, **kwargs)
+        monkeypatch.setattr(engine, "task", ask)
+        engine.succeed(claimed, {"sent": 1})
+        return task
+
+    monkeypatch.setattr(engine, "task", before_the_end)
+    found = look(view, Place())
+    assert found.ended
+    assert blocks(found.parts.decode())[-1].data["result"] == {"sent": 1}
 
 
 def test_a_stream_goes_on_after_any_of_its_ids(api: TestClient, engine: Engine) -> None:

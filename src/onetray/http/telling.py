@@ -71,8 +71,11 @@ class TaskView:
         self._job: Task | Flow = task
 
     def events(self, after: int) -> list[Event]:
-        self._job = shown(self._engine, self._engine.task(self.id, **self._of))
+        self._job = self._found()
         return self._read("events_of_task", key=self.key, after=after)
+
+    def _found(self) -> Task | Flow:
+        return shown(self._engine, self._engine.task(self.id, **self._of))
 
     def _read(self, statement: str, **params: Any) -> list[Event]:
         rows = self._engine.store.read(statement, limit=PAGE, **params)
@@ -90,6 +93,9 @@ class TaskView:
         """An event; with the last one of the job itself, how it has ended."""
         told: dict[str, Any] = plain(event)
         if event.entity_id == self.id and event.state in self.terminal:
+            if self.state not in self.terminal:
+                # It ended after it was read, and before its events were.
+                self._job = self._found()
             told |= {"result": getattr(self._job, "result", None), "error": self._job.error}
         return told
 
@@ -111,13 +117,16 @@ class FlowView(TaskView):
         self._names: dict[str, str] = {}
 
     def events(self, after: int) -> list[Event]:
-        self._job = shown(self._engine, self._engine.flow(self.id, **self._of))
+        self._job = self._found()
         while True:
             keys = self._keys()
             found = self._read("events_of_course", keys=keys, after=after)
             # A stage that was added meanwhile may have an event before these.
             if keys == self._keys():
                 return found
+
+    def _found(self) -> Task | Flow:
+        return shown(self._engine, self._engine.flow(self.id, **self._of))
 
     def _keys(self) -> list[int]:
         """The flow's, and its stages'."""

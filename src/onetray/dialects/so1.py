@@ -27,7 +27,7 @@ from onetray.flowmodel import Flow
 from onetray.http.access import Principal, Reader, Submitter, allow
 from onetray.http.desk import Desk, desk_of
 from onetray.http.problems import request_id_of
-from onetray.http.routes.streams import streaming
+from onetray.http.routes.streams import ENDED, streaming
 from onetray.http.sse import EventStream
 from onetray.http.wire import Json
 from onetray.model import Policy, Task
@@ -180,7 +180,13 @@ def _cancelling(job: Task | Flow, who: Principal) -> c.Command:
     return c.Cancel(task=job.id, namespace=who.namespace, hard=hard, actor_name=who.name)
 
 
-@router.get("/{id}/events", summary="A job as it goes, as server-sent events", response_class=EventStream)
+@router.get(
+    "/{id}/events",
+    summary="A job as it goes, as server-sent events",
+    response_class=EventStream,
+    status_code=200,
+    responses=ENDED,
+)
 async def events(
     request: Request, id: str, cursor: Cursor = None, last: LastEventId = None, who: Principal = Reader
 ) -> Response:

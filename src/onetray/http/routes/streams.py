@@ -21,6 +21,7 @@ from onetray.http.wire import Json, plain
 
 router = APIRouter(prefix="/api/v1", tags=["streams"])
 
+ENDED: dict[int | str, dict[str, Any]] = {204: {"description": "The client knows the end of the job already"}}
 MOST_TYPES = 100
 NAME_CHARS = 200
 
@@ -39,10 +40,13 @@ async def streaming(desk: Desk, who: Principal, frames: Frames, headers: dict[st
     return EventStream(frames, leave=held.aclose, stall_s=desk.config.stall_s, headers=headers)
 
 
-_STREAM: dict[str, Any] = {"response_class": EventStream, "status_code": 200}
-
-
-@router.get("/jobs/{id}/stream", summary="One job as it goes, as server-sent events", **_STREAM)
+@router.get(
+    "/jobs/{id}/stream",
+    summary="One job as it goes, as server-sent events",
+    response_class=EventStream,
+    status_code=200,
+    responses=ENDED,
+)
 async def job_stream(
     request: Request, id: str, cursor: Cursor = None, last: LastEventId = None, who: Principal = Reader
 ) -> Response:
@@ -80,7 +84,12 @@ async def feed(
     return Json({"events": plain(events), "cursor": page.next_cursor})
 
 
-@router.get("/feed/stream", summary="Events as they are committed, as server-sent events", **_STREAM)
+@router.get(
+    "/feed/stream",
+    summary="Events as they are committed, as server-sent events",
+    response_class=EventStream,
+    status_code=200,
+)
 async def feed_stream(
     request: Request,
     cursor: Cursor = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
+from functools import cache
 from typing import Any, get_args, get_origin
 
 import orjson
@@ -42,6 +43,7 @@ SCALARS: dict[Any, st.SearchStrategy[Any]] = {
 }  # fmt: skip
 
 
+@cache
 def values(kind: Any) -> st.SearchStrategy[Any]:
     """Values of a type as its annotations describe it."""
     origin, inner = get_origin(kind), get_args(kind)
@@ -75,7 +77,7 @@ def sent_fields(kind: type[c.Command]) -> dict[str, Any]:
     return {name: own for name, own in known_fields(kind).items() if name not in OWNED | DERIVED}
 
 
-@settings(max_examples=6)
+@settings(max_examples=4)
 @pytest.mark.parametrize("verb", [verb for verb in SENT if verb != SubmitMany.verb])
 @given(data=st.data())
 def test_every_command_arrives_as_it_was_sent_but_in_the_callers_name(verb: str, data: st.DataObject) -> None:
@@ -97,7 +99,7 @@ def test_many_tasks_arrive_as_they_were_sent(like: c.Submit, payloads: list[Any]
     assert (arrived.like.namespace, arrived.like.actor_name) == ("theirs", "ann")
 
 
-@settings(max_examples=5)
+@settings(max_examples=3)
 @pytest.mark.parametrize("gives", GIVEN.values(), ids=GIVEN)
 @given(data=st.data())
 def test_every_value_arrives_as_it_was_given(gives: Any, data: st.DataObject) -> None:

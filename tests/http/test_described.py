@@ -55,7 +55,7 @@ def contents(spec: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
             found = answer
             if "$ref" in answer:
                 found = spec["components"]["responses"][answer["$ref"].rpartition("/")[2]]
-            for content in found["content"].values():
+            for content in found.get("content", {}).values():
                 yield f"{name} {status}", content
 
 

@@ -96,14 +96,20 @@ def test_a_bad_submit_is_refused_by_the_name_of_the_field(
 
 
 @pytest.mark.parametrize(
-    "raw", [b"", b"{", b"[]", b"null", b'"x"', b'{"kind":"a","payload":NaN}', b'{"kind":"\\ud800"}', b"\xff",
-            b'{"kind":"a","payload":' + b"[" * 5000 + b"]" * 5000 + b"}", b'{"kind":"a","payload":"\\ud800"}',
-            b'{"kind":"a","payload":' + b"9" * 400 + b"}", b'{"kind":"a","\\ud800":1}',
-            b'{"kind":"a","delay_s":1e999}'],
+    ("raw", "code"),
+    [
+        (b"", "invalid_input"), (b"{", "malformed_json"), (b"[]", "invalid_input"), (b"null", "invalid_input"),
+        (b'"x"', "invalid_input"), (b'{"kind":"a","payload":NaN}', "invalid_input"),
+        (b'{"kind":"\\ud800"}', "malformed_json"), (b"\xff", "malformed_json"),
+        (b'{"kind":"a","payload":' + b"[" * 5000 + b"]" * 5000 + b"}", "too_deep"),
+        (b'{"kind":"a","payload":"\\ud800"}', "malformed_json"),
+        (b'{"kind":"a","payload":' + b"9" * 400 + b"}", "invalid_input"),
+        (b'{"kind":"a","\\ud800":1}', "malformed_json"), (b'{"kind":"a","delay_s":1e999}', "invalid_input"),
+    ],
 )  # fmt: skip
-def test_what_is_no_json_is_refused(shop: TestClient, raw: bytes) -> None:
+def test_what_is_no_json_is_refused(shop: TestClient, raw: bytes, code: str) -> None:
     found = shop.post("/api/v1/jobs", content=raw, headers={"content-type": "application/json"})
-    assert refusal(found) == (400, "invalid_input")
+    assert refusal(found) == (400, code)
 
 
 def test_many_jobs_are_answered_each_in_its_place(shop: TestClient) -> None:

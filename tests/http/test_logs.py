@@ -83,7 +83,7 @@ def test_a_route_that_breaks_is_written_down_with_its_answer(
         raise RuntimeError(FORGED)
 
     monkeypatch.setattr(app_module, "ROUTERS", (router,))
-    with TestClient(build(engine), raise_server_exceptions=False) as client:
+    with TestClient(build(engine), base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
         answer = client.get("/breaks")
     cause, line = lines()
     assert (answer.status_code, line["status"], line["level"]) == (500, 500, "error")
@@ -105,7 +105,7 @@ def test_what_breaks_after_the_answer_is_written_down_too(
         return Response(background=BackgroundTask(later))
 
     monkeypatch.setattr(app_module, "ROUTERS", (router,))
-    with TestClient(build(engine), raise_server_exceptions=False) as client:
+    with TestClient(build(engine), base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
         assert client.get("/breaks").status_code == 200
     assert "too late" in lines()[0]["error"]
 
@@ -120,7 +120,7 @@ def test_a_request_that_a_stop_cuts_off_is_told_that_its_outcome_is_not_known(
         raise asyncio.CancelledError
 
     monkeypatch.setattr(app_module, "ROUTERS", (router,))
-    with TestClient(build(engine), raise_server_exceptions=False) as client:
+    with TestClient(build(engine), base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
         answer = client.get("/slow")
     assert (answer.status_code, answer.json()["code"]) == (503, "outcome_unknown")
     assert lines()[-1]["request_id"] == answer.headers["x-request-id"]

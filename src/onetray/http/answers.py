@@ -107,6 +107,15 @@ RECEIPT = Answer("Where the task stands now", ref(Receipt), ex.RECEIPT_SHOWN)
 FLOW_PLACED = Answer("Where it stands now", ref(Placed), ex.PLACED_SHOWN)
 JOBS = _page("jobs", Job)
 EVENTS = _page("events", Event, GO_ON)
+FEED = Answer(
+    "Events, and the cursor to go on from",
+    record({"events": {"type": "array", "items": ref(Event)}, "cursor": WHOLE}),
+    {"events": [example_of(Event)], "cursor": 12},
+)
+STREAM = Answer(
+    "Server-sent events", STRING, 'id: e12.l3\nevent: status\ndata: {"state": "running"}\n\n', "text/event-stream"
+)
+METRICS = Answer("Metrics", STRING, "onetray_streams_open 0.0\n", "text/plain")
 LOGS = _page("logs", LogLine, GO_ON)
 MEMBERS = _page("tasks", Member)
 LETTERS = _page("dead_letters", DeadLine)

@@ -9,8 +9,10 @@ from fastapi import APIRouter, Request
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
 
+from onetray.http import answers
 from onetray.http.access import Principal, Reader
 from onetray.http.desk import desk_of
+from onetray.http.native import gives
 
 router = APIRouter(tags=["server"])
 
@@ -25,7 +27,7 @@ class _Page:
         return iter(self._families)
 
 
-@router.get("/metrics", summary="Metrics in Prometheus's text format", response_class=Response)
+@router.get("/metrics", summary="Metrics in Prometheus's text format", **gives(answers.METRICS))
 async def metrics(request: Request, who: Principal = Reader) -> Response:
     desk = desk_of(request)
     return Response(await desk.read(_text, desk.metrics, who.namespace), media_type=CONTENT_TYPE_LATEST)

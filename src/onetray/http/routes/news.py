@@ -51,7 +51,7 @@ async def news(
 async def _wait(desk: Desk, wake: Wake, generation: int, work: int, until: float) -> None:
     """Until there is work, or something else for a moment, or the time is over."""
     bell, began = bell_of(wake), time.monotonic()
-    while wake.work == work and not wake.closed and not getattr(desk, "stopping", False):
+    while wake.work == work and not wake.closed and not desk.stopping:
         now, seen = time.monotonic(), wake.generation
         if now >= until:
             return

@@ -11,9 +11,11 @@ from starlette.responses import Response
 
 from onetray.errors import InvalidInput, Unavailable
 from onetray.fields import task_id
+from onetray.http import answers
 from onetray.http.access import Principal, Reader
 from onetray.http.desk import Desk, desk_of
 from onetray.http.feeding import Wanted, feed_frames, page_of
+from onetray.http.native import gives
 from onetray.http.shown import shown
 from onetray.http.sse import EventStream, Frames
 from onetray.http.telling import Place, job_frames, look, view_of
@@ -44,8 +46,7 @@ async def streaming(desk: Desk, who: Principal, frames: Frames, headers: dict[st
     "/jobs/{id}/stream",
     summary="One job as it goes, as server-sent events",
     response_class=EventStream,
-    status_code=200,
-    responses=ENDED,
+    **{**gives(answers.STREAM), "responses": {**gives(answers.STREAM)["responses"], **ENDED}},
 )
 async def job_stream(
     request: Request, id: str, cursor: Cursor = None, last: LastEventId = None, who: Principal = Reader
@@ -65,7 +66,7 @@ async def job_stream(
     return await streaming(desk, who, job_frames(desk, view, place))
 
 
-@router.get("/feed", summary="Events, in order, from a cursor on")
+@router.get("/feed", summary="Events, in order, from a cursor on", **gives(answers.FEED))
 async def feed(
     request: Request,
     cursor: Cursor = None,
@@ -88,7 +89,7 @@ async def feed(
     "/feed/stream",
     summary="Events as they are committed, as server-sent events",
     response_class=EventStream,
-    status_code=200,
+    **gives(answers.STREAM),
 )
 async def feed_stream(
     request: Request,

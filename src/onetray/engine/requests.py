@@ -55,7 +55,7 @@ class RequestVerbs:
             )  # fmt: skip
             found: Rows = [] if mine else tx.query("request_of", caller=caller, key=key)
             if mine:
-                tx.query("forget_requests", at=at, limit=FORGET)
+                tx.query("forget_old_requests", at=at, limit=FORGET)
         if mine:
             return Begun(caller, key, at)
         return _before(caller, key, route, body_hash, found)

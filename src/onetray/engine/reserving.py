@@ -6,6 +6,7 @@ Owns the reservation. Which job a key leads to is in keys.py: there, a key is kn
 from __future__ import annotations
 
 from onetray.clock import SECOND
+from onetray.engine.requests import FORGET
 from onetray.store.base import Store
 
 
@@ -20,4 +21,5 @@ def reserve(store: Store, *, caller: str, key: str, route: str, body_hash: str, 
             expires_at=tx.now + int(ttl_s * SECOND),
         )  # fmt: skip
         (found,) = tx.query("reserved_request", caller=caller, key=key)
+        tx.query("forget_old_requests", at=tx.now, limit=FORGET)
     return bool(found[0] == body_hash)

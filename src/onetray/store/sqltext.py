@@ -204,7 +204,11 @@ def _sections() -> Iterator[tuple[str, str, str]]:
 
 @cache
 def _bodies(kind: str) -> dict[str, str]:
-    return {name: body for k, name, body in _sections() if k == kind}
+    found: dict[str, str] = {}
+    for k, name, body in _sections():
+        if k == kind and found.setdefault(name, body) is not body:
+            raise BadLifecycle(f"there are two texts for {kind} {name!r} in store/sql: give one of them another name")
+    return found
 
 
 @cache

@@ -117,14 +117,3 @@ UPDATE onetray.kind SET policy = :policy WHERE key = :key
 
 -- name: pause_queue
 UPDATE onetray.queue SET paused_at = :at, paused_by = :by WHERE key = :key
-
--- name: reserve_request
--- One whose time is over is taken over; a living one stays as it is.
-INSERT INTO onetray.request (caller, key, route, body_hash, began_at, expires_at)
-VALUES (:caller, :key, :route, :body_hash, :at, :expires_at)
-ON CONFLICT (caller, key) DO UPDATE SET route = excluded.route, body_hash = excluded.body_hash,
-    began_at = excluded.began_at, expires_at = excluded.expires_at, status = NULL, answer = NULL
-WHERE request.expires_at <= :at
-
--- name: reserved_request
-SELECT body_hash FROM onetray.request WHERE caller = :caller AND key = :key

@@ -21,8 +21,19 @@ WHERE caller = :caller AND key = :key AND began_at = :began_at AND status IS NUL
 -- name: drop_request
 DELETE FROM onetray.request WHERE caller = :caller AND key = :key AND began_at = :began_at AND status IS NULL
 
--- name: forget_requests
+-- name: forget_old_requests
 -- Those that somebody else has his hand on are left to him: nobody waits here.
 DELETE FROM onetray.request WHERE (caller, key) IN (
     SELECT caller, key FROM onetray.request WHERE expires_at <= :at ORDER BY expires_at LIMIT :limit {skip_locked_due}
 )
+
+-- name: reserve_request
+-- One whose time is over is taken over; a living one stays as it is.
+INSERT INTO onetray.request (caller, key, route, body_hash, began_at, expires_at)
+VALUES (:caller, :key, :route, :body_hash, :at, :expires_at)
+ON CONFLICT (caller, key) DO UPDATE SET route = excluded.route, body_hash = excluded.body_hash,
+    began_at = excluded.began_at, expires_at = excluded.expires_at, status = NULL, answer = NULL
+WHERE request.expires_at <= :at
+
+-- name: reserved_request
+SELECT body_hash FROM onetray.request WHERE caller = :caller AND key = :key

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
+from importlib import import_module
 
-from onetray.engine import Engine
+import pytest
+from fastapi.testclient import TestClient
+
 from onetray.errors import InvalidInput
 from onetray.http.app import build
 from onetray.http.desk import HttpConfig
@@ -18,11 +20,11 @@ def test_a_dialect_that_is_not_there_is_named_with_those_that_are() -> None:
 
 
 @pytest.mark.parametrize("name", DIALECTS)
-def test_every_route_of_a_dialect_is_in_the_schema_under_its_own_paths(name: str) -> None:
-    def paths(engine: Engine, *dialects: str) -> set[str]:
-        return set(build(engine, HttpConfig(dialects=dialects)).openapi()["paths"])
-
+def test_a_dialect_is_served_where_it_is_chosen_and_is_no_part_of_the_native_description(name: str) -> None:
+    prefix = import_module(f"onetray.dialects.{name}").PREFIX
     with engine_on("sqlite://:memory:") as engine:
-        own = paths(engine, name) - paths(engine)
-    assert own
-    assert not [path for path in own if path.startswith("/api/v1")]
+        for dialects, status in (((name,), 200), ((), 404), (("none",), 404)):
+            app = build(engine, HttpConfig(dialects=dialects))
+            with TestClient(app, base_url="http://127.0.0.1") as api:
+                assert api.get(prefix).status_code == status
+                assert not [path for path in api.get("/api/v1/openapi.json").json()["paths"] if path.startswith(prefix)]

@@ -14,6 +14,7 @@ from onetray import Onetray
 from onetray.http import server as server_module
 from onetray.http.app import build
 from onetray.http.desk import Desk, HttpConfig
+from onetray.http.gate import may_bind
 from tests.cli.run import called, one_line
 from tests.support import workload
 from tests.support.engines import engine_on, must_verify
@@ -110,10 +111,10 @@ def test_a_port_that_is_taken_says_what_to_do(tmp_path: Path) -> None:
 
 def test_without_tokens_only_the_loopback_interface_is_listened_on() -> None:
     for host in ("127.0.0.1", "localhost", "::1"):
-        server_module.may_bind(host, has_tokens=False)
-    server_module.may_bind("0.0.0.0", has_tokens=True)
+        may_bind(host, has_tokens=False)
+    may_bind("0.0.0.0", has_tokens=True)
     with pytest.raises(server_module.InvalidInput, match="token create"):
-        server_module.may_bind("0.0.0.0", has_tokens=False)
+        may_bind("0.0.0.0", has_tokens=False)
 
 
 async def _told(desk: Desk, heard: list[str]) -> None:

@@ -29,7 +29,7 @@ from tests.support.plans import Cost, Steps, on_postgres, on_sqlite
 
 IDLE = int(os.environ.get("ONETRAY_PLAN_TASKS", "300000"))
 EVENTS = 200_000
-LIMITS = [1, 10, 100, 500]
+LIMITS = [1, 100, 500]
 CLAIMS = ("claim_any", "claim_kind", "heads_of_kind")
 START = {"rank": -(2**31), "task": 0}
 READS = {

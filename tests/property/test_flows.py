@@ -12,7 +12,7 @@ from tests.property.twins import Pair
 THOROUGH = settings().max_examples > 1000
 
 
-@settings(max_examples=1000 if THOROUGH else 20, suppress_health_check=[*HealthCheck])
+@settings(max_examples=1000 if THOROUGH else 12, suppress_health_check=[*HealthCheck])
 @given(walk=walks, small=st.sampled_from((None, 2, 3)))
 def test_every_walk_through_flows_comes_to_its_end_on_both_stores(both: Pair, walk: Walk, small: int | None) -> None:
     twins = both.fresh()

@@ -21,8 +21,18 @@ def api(engine: Engine) -> Iterator[TestClient]:
 
 
 @pytest.fixture(scope="module")
+def shared_engine() -> Iterator[Engine]:
+    """An engine for a module of many small cases: what routes refuse, and how they answer.
+
+    What the databases do below them is tried with `api`, and without a server.
+    """
+    with engine_on("sqlite://:memory:", VirtualClock()) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
 def shop(shared_engine: Engine) -> Iterator[TestClient]:
-    """The same for a module of many small cases: each has a queue of its own."""
+    """A server for such a module: each case has a queue of its own."""
     with TestClient(build(shared_engine), base_url="http://127.0.0.1:8321", raise_server_exceptions=False) as client:
         yield client
 

@@ -30,6 +30,11 @@ from tests.support.plans import Cost, Steps, on_postgres, on_sqlite
 IDLE = int(os.environ.get("ONETRAY_PLAN_TASKS", "300000"))
 EVENTS = 200_000
 LIMITS = [1, 100, 500]
+WAYS = [
+    pytest.param(n, plan == "generic", id=f"{n}-{plan}")
+    for n, plan in ((1, "custom"), (1, "generic"), (100, "custom"), (500, "custom"), (500, "generic"))
+]
+"""Sizes of a batch, and whether the plan is made for it or for any. Those for any are the same for every size."""
 CLAIMS = ("claim_any", "claim_kind", "heads_of_kind")
 START = {"rank": -(2**31), "task": 0}
 READS = {
@@ -258,8 +263,7 @@ def steps_of(crowd: Crowd, name: str, limit: int) -> Steps:
     return on_sqlite(crowd.store, statement_of(crowd, name, params), params)
 
 
-@pytest.mark.parametrize("generic", [False, True], ids=["custom", "generic"])
-@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize(("limit", "generic"), WAYS)
 @pytest.mark.parametrize("name", CLAIMS)
 def test_a_claim_on_postgres_reads_what_it_takes(pg: Crowd, name: str, limit: int, generic: bool) -> None:
     cost = cost_of(pg, name, limit, generic)
@@ -271,8 +275,7 @@ def test_a_claim_on_postgres_reads_what_it_takes(pg: Crowd, name: str, limit: in
     assert cost.buffers <= 12 * limit + 30, cost
 
 
-@pytest.mark.parametrize("generic", [False, True], ids=["custom", "generic"])
-@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize(("limit", "generic"), WAYS)
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_statement_on_postgres_reads_what_it_is_asked_for(pg: Crowd, name: str, limit: int, generic: bool) -> None:
     cost = cost_of(pg, name, limit, generic)
@@ -282,8 +285,7 @@ def test_a_statement_on_postgres_reads_what_it_is_asked_for(pg: Crowd, name: str
     assert cost.buffers <= 20 * limit + 60, cost
 
 
-@pytest.mark.parametrize("generic", [False, True], ids=["custom", "generic"])
-@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize(("limit", "generic"), WAYS)
 @pytest.mark.parametrize("name", FOR_FLOWS)
 def test_a_statement_for_flows_on_postgres_reads_what_it_is_asked_for(
     pg: Crowd, name: str, limit: int, generic: bool

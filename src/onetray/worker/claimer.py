@@ -18,7 +18,7 @@ from uuid_utils import uuid4
 
 from onetray.commands import Beat, Claim, Command, Submit, ticket
 from onetray.engine.rides import Ride
-from onetray.errors import Unavailable
+from onetray.errors import Forbidden, Unauthorized, Unavailable
 from onetray.model import Assignment, Verdict
 
 if TYPE_CHECKING:
@@ -114,6 +114,10 @@ class Claimer:
                     # Nothing more is there: whoever writes something rings. Nobody rings for a place in a full queue.
                     is_full = any(self._is_full(source) for source in self._sources)
                     self._engine.wake.wait_for_work(seen, FULL_S if is_full else self._engine.wake.poll_s)
+            except (Unauthorized, Forbidden) as e:
+                # Nothing is broken here, and the next look may be allowed again: no trace of every one.
+                logger.error("claiming was refused: %s", e)
+                time.sleep(1.0)
             except Exception:
                 logger.exception("claiming failed")
                 time.sleep(1.0)

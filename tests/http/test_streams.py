@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import httpx2
@@ -17,7 +18,7 @@ from onetray.flowmodel import StageSpec, TaskSpec
 from onetray.http import feeding
 from onetray.http.desk import Desk, HttpConfig
 from onetray.http.hub import Follower, Hub
-from onetray.http.reading import Batch
+from onetray.http.reading import Batch, Reading
 from onetray.http.telling import PAGE, Place, look, view_of
 from onetray.model import Event
 from tests.support.live import WAIT_S, Frame, Live, parsed, serving, stream, told
@@ -433,6 +434,24 @@ def test_a_server_that_stops_says_goodbye_with_the_cursor(engine: Engine) -> Non
     assert [f.event for f in job] == ["status", "bye"]
     assert job[1].data == {"cursor": job[0].id}
     assert refused.status_code == 503
+
+
+def test_a_hub_is_closed_while_its_last_stream_leaves(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def close() -> None:
+        hub = Hub(engine)
+        with ExitStack() as streams:
+            follower = streams.enter_context(hub.following(1))
+
+            def leave(reading: Reading) -> None:
+                monkeypatch.undo()
+                streams.close()
+
+            monkeypatch.setattr(Reading, "end", leave)
+            hub.close()
+        assert hub.closing
+        assert not follower.signal.is_set()
+
+    asyncio.run(close())
 
 
 def test_clients_that_are_cut_off_and_come_back_miss_nothing_and_get_nothing_twice(engine: Engine) -> None:

@@ -124,9 +124,11 @@ class Hub:
     def close(self) -> None:
         """Have every stream say goodbye and end. May be called from any thread, and more than once."""
         self.closing = True
-        if self._reading is not None:
-            self._reading.end()
-            self._reading.on_loop(self._wake_all)
+        # Held here: the last stream may leave on its loop meanwhile, and take it away.
+        reading = self._reading
+        if reading is not None:
+            reading.end()
+            reading.on_loop(self._wake_all)
 
     def _wake_all(self) -> None:
         if self._reading is not None:

@@ -16,6 +16,7 @@ import uvicorn
 from onetray.engine import Engine
 from onetray.http.app import build
 from onetray.http.desk import Desk, HttpConfig
+from onetray.http.protocol import Protocol
 
 WAIT_S = 20.0
 
@@ -45,7 +46,10 @@ class _Server(uvicorn.Server):
 def serving(engine: Engine, config: HttpConfig | None = None) -> Iterator[Live]:
     """A server on a free port of the loopback interface."""
     app = build(engine, config)
-    server = _Server(uvicorn.Config(app, port=0, log_level="critical", lifespan="off", timeout_graceful_shutdown=5))
+    said = uvicorn.Config(
+        app, port=0, http=Protocol, log_level="critical", lifespan="off", timeout_graceful_shutdown=5
+    )  # fmt: skip
+    server = _Server(said)
     thread = threading.Thread(target=server.run, name="live-server", daemon=True)
     thread.start()
     try:

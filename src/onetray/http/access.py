@@ -5,8 +5,9 @@ Owns the rule that a route without one does not start. Who a token stands for is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from fastapi import Depends, Request
 from fastapi.routing import APIRoute
@@ -36,10 +37,11 @@ def principal_of(request: Request) -> Principal:
     return principal
 
 
-def allow(*scopes: str) -> Callable[[Request], Principal]:
+def allow(*scopes: str) -> Callable[[Request], Coroutine[Any, Any, Principal]]:
     """What a route depends on: a principal that has one of these scopes. Admins have all."""
 
-    def allowed(request: Request) -> Principal:
+    # Async, or FastAPI would ask it in a thread.
+    async def allowed(request: Request) -> Principal:
         principal = principal_of(request)
         if not principal.scopes & {*scopes, ADMIN}:
             has = ", ".join(sorted(principal.scopes)) or "none"

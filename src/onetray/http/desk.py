@@ -29,6 +29,8 @@ logger = logging.getLogger("onetray.http")
 
 P = ParamSpec("P")
 T = TypeVar("T")
+FEW = 10
+"""So many commands of one request share a transaction with those of other requests. More are one of their own."""
 TELL_S = 1.0
 """How long one of those who are told of a stop may take."""
 
@@ -65,7 +67,10 @@ class Desk:
         """Carry out the commands of one request, each with its own verdict."""
         with spans.span("commands", "PRODUCER") as span:
             self._carry(commands, span)
-            return await self.read(self.engine.run, commands)
+            if len(commands) > FEW:
+                return await self.read(self.engine.run, commands)
+            gathering = gathering_of(self.engine)
+            return list(await asyncio.gather(*map(gathering.call, commands)))
 
     def _carry(self, commands: Sequence[Command], span: spans.Span | None) -> None:
         carry(commands, None if span is None else span.traceparent)

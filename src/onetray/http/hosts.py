@@ -7,6 +7,7 @@ strangers. One of them can have its name resolve to 127.0.0.1 (DNS rebinding); i
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
@@ -29,6 +30,7 @@ def may_bind(host: str, has_tokens: bool) -> None:
         )
 
 
+@lru_cache(maxsize=1000)
 def is_loopback(host: str) -> bool:
     """Whether a host, as it stands in a URL or a setting, is this machine and no other."""
     name = host.lower().removesuffix(".").strip("[]")
@@ -42,14 +44,13 @@ def is_loopback(host: str) -> bool:
 
 Sent = dict[bytes, list[str]]
 """The headers that say who asks: each value of each."""
-ABOUT_CALLER = frozenset({b"host", b"origin", b"authorization"})
 
 
 def sent_with(scope: Scope) -> Sent:
     """What a request says about who asks."""
-    found: Sent = {name: [] for name in ABOUT_CALLER}
+    found: Sent = {b"host": [], b"origin": [], b"authorization": []}
     for name, value in scope["headers"]:
-        if name in ABOUT_CALLER:
+        if name in found:
             found[name].append(value.decode("latin-1"))
     return found
 
@@ -99,7 +100,12 @@ def urlsplit_host(origin: str) -> str:
 
 def _is_remote(client: tuple[str, int] | None) -> bool:
     """Whether the caller's address is another machine's. One that is no address is a socket of this one."""
+    return client is not None and _is_elsewhere(client[0])
+
+
+@lru_cache(maxsize=1000)
+def _is_elsewhere(address: str) -> bool:
     try:
-        return client is not None and not ip_address(client[0]).is_loopback
+        return not ip_address(address).is_loopback
     except ValueError:
         return False

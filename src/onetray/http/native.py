@@ -39,7 +39,7 @@ class NativeRoute(APIRoute):
         async def handle(request: Request) -> Response:
             for guard in self.guards:
                 # Before anything is said, or given again: the answer is for whoever may ask.
-                guard(request)  # type: ignore[misc]
+                await guard(request)  # type: ignore[misc]
             if request.scope["query_string"]:
                 _refuse_unknown(request, known)
             if keyed and "idempotency-key" in request.headers:

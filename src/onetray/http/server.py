@@ -25,6 +25,7 @@ from fastapi import FastAPI
 
 from onetray.config import HttpConfig
 from onetray.errors import InvalidInput
+from onetray.http.protocol import Protocol
 
 if TYPE_CHECKING:
     from onetray.http.desk import Desk
@@ -82,8 +83,8 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app, log_config=None, access_log=False, server_header=False, proxy_headers=False, ws="none",
-                lifespan="on", timeout_graceful_shutdown=round(config.grace_s), timeout_keep_alive=KEEP_S,
-                backlog=BACKLOG,
+                http=Protocol, lifespan="on", timeout_graceful_shutdown=round(config.grace_s),
+                timeout_keep_alive=KEEP_S, backlog=BACKLOG,
             )
         )  # fmt: skip
         self._desk: Desk = app.state.desk

@@ -77,7 +77,7 @@ class HttpConfig:
     """Requests of one token in a second. 0: any number."""
     streams: int = 1_000
     """Open streams on this server."""
-    streams_each: int = 100
+    streams_each: int = 600
     """Open streams of one token."""
     stream_queue: int = 5_000
     """Events that wait at most for a stream that is slow: past that it is told where to go on from, and closed."""

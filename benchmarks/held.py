@@ -29,7 +29,7 @@ LOOK = "SELECT count(*) FROM onetray.task WHERE key < 0"
 
 @dataclass
 class Rate:
-    """What a while of constant load did."""
+    """What constant load did."""
 
     tasks: int = 0
     claim_s: float = 0.0
@@ -40,42 +40,61 @@ class Rate:
         """Tasks for each second that was spent claiming."""
         return self.tasks / self.claim_s
 
+    @property
+    def jobs(self) -> float:
+        return self.tasks / self.wall_s
+
 
 def held(host: Host, store: str, seconds: float, say: Callable[[str], None]) -> dict[str, float]:
-    """Claims in the last part of so many seconds with a transaction open, as a share of those before it was."""
+    """Claims in the last part of so many seconds with a transaction open, as a share of those before it was.
+
+    Another database takes turns with it in both parts: what the machine does meanwhile is told from what the
+    transaction does.
+    """
     window_s = min(WINDOW_S, seconds / 2)
-    with host.database(store) as url, open_engine(url) as engine:
+    with (
+        host.database(store) as url, host.database(store) as other,
+        open_engine(url) as engine, open_engine(other) as free,
+    ):  # fmt: skip
         engine.janitor().start()  # As beside every worker: it sweeps what is over.
-        _load(engine, window_s / 4)  # A start is slower than what follows.
-        before = _load(engine, window_s)
+        _load([engine, free], window_s / 2)  # A start is slower than what follows.
+        before, free_before = _load([engine, free], window_s)
         with _snapshot(store, url):
             say(f"{store}: a transaction is held open for {seconds:g} s")
-            _load(engine, seconds - window_s)
-            after = _load(engine, window_s)
+            _load([engine], seconds - window_s)
+            after, free_after = _load([engine, free], window_s)
             log = _log_mib(store, url)
         must_be_sound(engine)
     return {
-        "share": round(after.claims / before.claims, 3),
+        "share": round(after.claims / before.claims / (free_after.claims / free_before.claims), 3),
         "claims": round(after.claims, 1),
         "claims_before": round(before.claims, 1),
-        "jobs_share": round(after.tasks / after.wall_s / (before.tasks / before.wall_s), 3),
+        "free_claims": round(free_after.claims, 1),
+        "free_claims_before": round(free_before.claims, 1),
+        "jobs_share": round(after.jobs / before.jobs / (free_after.jobs / free_before.jobs), 3),
         **log,
     }
 
 
-def _load(engine: Engine, seconds: float) -> Rate:
-    """Submit, claim and report batches, one after another: at least one."""
-    rate, began = Rate(), time.perf_counter()
-    while not rate.tasks or time.perf_counter() - began < seconds:
-        must_pass(engine, [Submit(kind="noop", payload={"number": n}) for n in range(BATCH)])
-        asked = time.perf_counter()
-        claimed = engine.run([Claim(worker=WORKER, limit=BATCH)])[0].unwrap()
-        rate.claim_s += time.perf_counter() - asked
-        assert len(claimed) == BATCH, f"{len(claimed)} of {BATCH} tasks were claimed"
-        must_pass(engine, [Succeed(**ticket(a)) for a in claimed])
-        rate.tasks += BATCH
-    rate.wall_s = time.perf_counter() - began
-    return rate
+def _load(engines: list[Engine], seconds: float) -> list[Rate]:
+    """Submit, claim and report batches, one after another and in turns: at least one each."""
+    rates, began = [Rate() for _ in engines], time.perf_counter()
+    while not rates[0].tasks or time.perf_counter() - began < seconds:
+        for engine, rate in zip(engines, rates, strict=True):
+            _batch(engine, rate)
+    return rates
+
+
+def _batch(engine: Engine, rate: Rate) -> None:
+    began = time.perf_counter()
+    must_pass(engine, [Submit(kind="noop", payload={"number": n}) for n in range(BATCH)])
+    asked = time.perf_counter()
+    claimed = engine.run([Claim(worker=WORKER, limit=BATCH)])[0].unwrap()
+    rate.claim_s += time.perf_counter() - asked
+    assert len(claimed) == BATCH, f"{len(claimed)} of {BATCH} tasks were claimed"
+    must_pass(engine, [Succeed(**ticket(a)) for a in claimed])
+    rate.tasks += BATCH
+    rate.wall_s += time.perf_counter() - began
 
 
 @contextmanager

@@ -89,7 +89,7 @@ def test_what_a_newer_version_has_to_do_is_left_to_it(engine: Engine, clock: Vir
 def _claimable_already(engine: Engine, id_: str) -> None:
     """Damage a task that is held: it has a ready row, so that it cannot be given another."""
     with engine.store.transaction() as tx:
-        tx.batch("insert_ready", {**_place(engine, id_), "kind": [1]})
+        tx.batch("insert_ready", _place(engine, id_))
 
 
 def _mend(engine: Engine, id_: str) -> None:
@@ -98,8 +98,9 @@ def _mend(engine: Engine, id_: str) -> None:
 
 
 def _place(engine: Engine, id_: str) -> dict[str, list[int]]:
-    ((queue,),) = engine.store.read_sql("SELECT queue FROM onetray.task WHERE key = :key", key=engine.task(id_).key)
-    return {"queue": [queue], "rank": [0], "key": [engine.task(id_).key]}
+    sql, key = "SELECT queue, kind FROM onetray.task WHERE key = :key", engine.task(id_).key
+    ((queue, kind),) = engine.store.read_sql(sql, key=key)
+    return {"queue": [queue], "rank": [0], "key": [key], "kind": [kind]}
 
 
 def test_a_clock_that_is_set_back_within_a_transaction_leaves_nothing_stuck(migrated_url: str) -> None:

@@ -122,3 +122,29 @@ def test_a_claim_does_not_step_over_what_an_old_snapshot_keeps(migrated_url: str
             assert until(all_seen, 10.0, lambda: pause.execute("SELECT pg_sleep(0.05)")), wanted - seen
             assert time.monotonic() - began < 6.0
         succeed(engine, held)
+
+
+def test_a_queue_that_was_empty_when_it_was_looked_at_is_not_read_whole(migrated_url: str) -> None:
+    with engine_on(migrated_url) as engine, old_snapshot(migrated_url):
+        store = engine.store
+        assert isinstance(store, PostgresStore)
+        submit(engine, 5_000)
+        drain(engine, 5_000, 500)
+        with psycopg.connect(migrated_url, autocommit=True) as other:
+            other.execute("ANALYZE onetray.ready, onetray.due, onetray.lease")
+            ((rows, pages),) = other.execute(
+                "SELECT reltuples, relpages FROM pg_class WHERE oid = 'onetray.ready'::regclass"
+            ).fetchall()
+        assert rows == 0
+        submit(engine, 500)
+        (queue,) = store.low_water
+        found = store.read_sql("SELECT task, kind FROM onetray.ready ORDER BY task LIMIT 100")
+        keys = [key for key, _ in found]
+        given = {"queue": queue, "rank": [0] * len(keys), "key": keys, "kind": [kind for _, kind in found]}
+        for name in ("delete_ready", "take_ready"):
+            for generic in (False, True):
+                statement = store.book.statement(name, given)
+                cost = on_postgres(store, statement, given, generic=generic, warm=False)
+                # A few for each row, and not a page for each that was there.
+                assert cost.buffers <= 8 * len(keys), (name, generic, cost, pages)
+        drain(engine, 500, 100)

@@ -206,15 +206,15 @@ def test_a_queued_task_that_is_neither_ready_nor_due_is_held(database_url: str, 
     with ExitStack() as stack:
         engine = stack.enter_context(engine_on(database_url, clock))
         task = engine.task(submitted(engine))
-        queue = engine.store.read_sql("SELECT queue FROM onetray.task WHERE key = :key", key=task.key)[0][0]
-        place = {"queue": [queue], "rank": [0], "key": [task.key]}
+        sql = "SELECT queue, kind FROM onetray.task WHERE key = :key"
+        ((queue, kind),) = engine.store.read_sql(sql, key=task.key)
+        place = {"queue": [queue], "rank": [0], "key": [task.key], "kind": [kind]}
         with engine.store.transaction() as tx:
             tx.batch("delete_ready", place)
         assert only(engine.explain(task.id)).code == "held"
         # A broken database on purpose: mended before it is verified.
         with engine.store.transaction() as tx:
-            kind = engine.store.names.kind(1, "mail")
-            tx.batch("insert_ready", {**place, "kind": [kind]})
+            tx.batch("insert_ready", place)
 
 
 def test_nobody_is_explained_who_does_not_exist(engine: Engine) -> None:

@@ -68,8 +68,8 @@ def close(family: Family, stage: StageRow, *, control: bool = True) -> None:
     while True:
         found = tx.query("queued_of_stage", stage=stage.key, after=after, most=int(control), limit=PAGE)
         if found:
-            columns = {"key": [r[0] for r in found], "queue": [r[1] for r in found], "rank": [r[2] for r in found]}
-            tx.batch("delete_ready", columns)
+            columns = zip(("key", "queue", "rank", "kind"), map(list, zip(*found, strict=True)), strict=True)
+            tx.batch("delete_ready", dict(columns))
             after = found[-1][0]
         if len(found) < PAGE:
             return

@@ -75,8 +75,9 @@ def _assign(scope: Scope, command: Claim, ns: int, queue: int, picked: list[tupl
         "request_key": [command.request_key] * len(leases), "part": list(range(len(leases))),
         "tasks": [_listed(lease, keys, lease_of) for lease in leases.values()],
     })  # fmt: skip
-    # Given once, the queue would lead PostgreSQL to read all of it.
-    tx.batch("delete_ready", {"queue": [queue] * len(keys), "rank": [r[0] for r in picked], "key": keys})
+    tx.batch("delete_ready", {
+        "queue": queue, "rank": once([r[0] for r in picked]), "key": keys, "kind": once([r[3] for r in picked]),
+    })  # fmt: skip
     tx.move((TASK.claim,), {
         "key": keys, "version": once([r[5] for r in picked]), "worker": command.worker,
         "lease": lease_of if len(leases) > 1 else lease_of[0], "at": now, "actor": actor(WORKER, command.worker),

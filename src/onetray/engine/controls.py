@@ -128,6 +128,7 @@ def _take_ready(scope: Scope, rows: list[Row]) -> set[int]:
         "queue": [row.queue for row in queued],
         "rank": [-row.priority for row in queued],
         "key": [row.key for row in queued],
+        "kind": [row.kind for row in queued],
     }
     return {key for (key,) in scope.tx.batch("take_ready", columns)}
 

@@ -87,7 +87,7 @@ class Moves:
         if transition.target not in HELD:
             moved = moved._replace(owner=None, lease=None, lease_expires_at=None)
         if row.state == QUEUED and transition.target != QUEUED:
-            self.put("delete_ready", queue=row.queue, rank=-row.priority, key=row.key)
+            self.put("delete_ready", queue=row.queue, rank=-row.priority, key=row.key, kind=row.kind)
         return moved
 
     def enter_queue(self, row: Row) -> None:

@@ -65,8 +65,8 @@ class LowWater:
         return time.monotonic() - self.looked_at < max(1.0, self.rest_s())
 
     def rest_s(self) -> float:
-        """How long to leave it after a look: it may take a twentieth of the time."""
-        return min(5.0, 20 * self.cost_s)
+        """How long to leave it after a look: it may take a fortieth of the time."""
+        return min(5.0, 40 * self.cost_s)
 
 
 class PostgresTx:

@@ -7,8 +7,8 @@ The files hold one text for both. What differs is filled in here:
     b.x              column x of the batch: a joined unnest() on PostgreSQL, a joined json_each() on SQLite. Where the
                      whole batch has one value for it, it is a parameter instead
     {in:x:type}      membership in a list that is passed as one parameter
-    {from_batch} {using_batch} {join_batch}    where the batch is brought in. SQLite knows no DELETE … USING: such a
-                     statement is run there once for each row
+    {from_batch} {using_batch} {join_batch}    where the batch is brought in. The second is for DELETE: PostgreSQL looks
+                     each row up by its key, on SQLite the statement is run once for each
     {clock} {greatest} {json_object} {for_update…} {skip_locked…} {turn_to_prune}
     {letter_error}   what a dead letter says of its error, as JSON
     {all_in_stage} {after_in_stage} {in_span}    the tasks t of a stage: all, after a key, between two
@@ -106,6 +106,12 @@ _BATCH = re.compile(r"\bb\.(\w+)")
 PARAM = re.compile(r"(?<![:\w]):([a-z_]+)")
 _NUMBERS = re.compile(r":([a-z_]+)::(?:bigint|integer)\[\]")
 _IN = re.compile(r"\{in:(\w+):(\w+)\}")
+_DELETE = re.compile(r"DELETE FROM onetray\.(\w+) \{using_batch\} (.*?)(?=\s+RETURNING|$)", re.DOTALL)
+_BY_PLACE = (
+    r"DELETE FROM onetray.\1 WHERE \1.ctid = ANY(ARRAY(SELECT (SELECT \1.ctid FROM onetray.\1 WHERE \2) {from_batch}))"
+)
+"""A join with a table that was nearly empty when it was last analyzed would begin with the table, and read all of it:
+with every row that was deleted and is kept by an old snapshot. This looks each row up by its key, whatever is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,8 +248,9 @@ def _render(name: str, body: str, dialect: str, columns: tuple[str, ...] | None 
         body = body.replace("{" + word + "}", quoted(states))
     if dialect == SQLITE and "{using_batch}" in body:
         return _by_row(Statement(name, body, columns, returns, lists, by_row=True))
+    body = _DELETE.sub(_BY_PLACE, body)
     batch = _json_each(columns) if dialect == SQLITE else _unnest(name, columns)
-    for word, text in (("from_batch", "FROM {}"), ("using_batch", "USING {} WHERE"), ("join_batch", "JOIN {} ON")):
+    for word, text in (("from_batch", "FROM {}"), ("join_batch", "JOIN {} ON")):
         body = body.replace("{" + word + "}", text.format(batch))
     if dialect == SQLITE:
         body = _IN.sub(r"IN (SELECT value FROM json_each(:\1))", body).replace("onetray.", "")

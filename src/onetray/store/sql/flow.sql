@@ -128,7 +128,7 @@ ON CONFLICT (at, task, what) DO UPDATE SET fence = excluded.fence
 
 -- name: queued_of_stage
 -- Those that may have a ready row, to take it from them. Due rows stay: a janitor may hold them, and wait for the flow.
-SELECT t.key, t.queue, -t.priority FROM onetray.task AS t
+SELECT t.key, t.queue, -t.priority, t.kind FROM onetray.task AS t
 WHERE {after_in_stage} AND t.state IN ({task.first}) AND t.unmet = 0 AND t.control <= :most
 ORDER BY t.stage, t.key LIMIT :limit
 

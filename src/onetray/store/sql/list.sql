@@ -147,7 +147,7 @@ FROM onetray.queue AS q JOIN onetray.namespace AS n ON n.key = q.ns
         SELECT t.queue, count(*) AS waiting FROM onetray.due AS d JOIN onetray.task AS t ON t.key = d.task
         WHERE d.what = :run AND d.fence = t.fence AND d.at = t.run_at AND t.state IN ({task.first})
             AND NOT EXISTS (SELECT 1 FROM onetray.ready AS y
-                WHERE y.queue = t.queue AND y.rank = -t.priority AND y.task = t.key)
+                WHERE y.queue = t.queue AND y.rank = -t.priority AND y.task = t.key AND y.kind = t.kind)
         GROUP BY t.queue
     ) AS w ON w.queue = q.key
     LEFT JOIN (

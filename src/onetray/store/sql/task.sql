@@ -69,7 +69,9 @@ FROM onetray.task {join_batch} task.key = b.key
 INSERT INTO onetray.ready (queue, rank, task, kind) SELECT b.queue, b.rank, b.key, b.kind {from_batch}
 
 -- name: delete_ready
+-- The kind says nothing more, but makes both indexes good for it: PostgreSQL may choose either.
 DELETE FROM onetray.ready {using_batch} ready.queue = b.queue AND ready.rank = b.rank AND ready.task = b.key
+    AND ready.kind = b.kind
 
 -- name: insert_due
 INSERT INTO onetray.due (at, task, what, fence) SELECT b.at, b.key, b.what, b.fence {from_batch} WHERE true
@@ -88,9 +90,6 @@ UPDATE onetray.task SET cancel_at = b.at {from_batch} WHERE task.key = b.key
 -- What became of the attempt with this fence: how it ended, or how the next one was opened.
 SELECT type, state, fence, payload FROM onetray.event
 WHERE entity = :key AND version IS NOT NULL AND fence IN (:fence, :fence + 1) ORDER BY version
-
--- name: ready_of
-SELECT task FROM onetray.ready WHERE queue = :queue AND rank = :rank AND task = :task
 
 -- name: task_by_id
 {select_task} WHERE t.id = :id AND n.name = :namespace
@@ -118,6 +117,7 @@ FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.
 -- name: take_ready
 -- As delete_ready, and says which tasks were there.
 DELETE FROM onetray.ready {using_batch} ready.queue = b.queue AND ready.rank = b.rank AND ready.task = b.key
+    AND ready.kind = b.kind
 RETURNING ready.task
 
 -- name: promote_ready

@@ -66,7 +66,7 @@ class LowWater:
 
     def rest_s(self) -> float:
         """How long to leave it after a look: it may take a fortieth of the time."""
-        return min(5.0, 40 * self.cost_s)
+        return min(10.0, 40 * self.cost_s)
 
 
 class PostgresTx:

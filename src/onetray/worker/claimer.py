@@ -33,7 +33,7 @@ AHEAD_S = 0.1
 """How much work is held ahead, in time."""
 TOO_LONG_S = 1.0
 """What was claimed ahead and has waited for so long is given back: tasks have become slower, others may have room."""
-MOST_AHEAD = 1_000
+MOST_AHEAD = 700
 AT_ONCE = 500
 LONGEST_WAIT_S = 5.0
 FULL_S = 0.05

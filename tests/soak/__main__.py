@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import click
@@ -134,6 +134,39 @@ def workers(jobs: int, processes: int, away_s: float, seed: int, store: str) -> 
     click.echo(f"outage: {'FAILED, ' + str(len(faults)) + ' faults' if faults else 'ok'}")
     if faults:
         sys.exit(1)
+
+
+@soak.command()
+@click.option(
+    "--acknowledged", type=click.IntRange(1), default=50_000, show_default=True, help="Submits to be acknowledged."
+)
+@click.option("--every-s", type=float, default=1.0, show_default=True, help="How long between two kills.")
+@click.option("--seed", type=int, default=1, show_default=True, help="What decides who is killed, and what is cut.")
+@store_option
+def journal(acknowledged: int, every_s: float, seed: int, store: str) -> None:
+    """Kill submitters, workers and PostgreSQL, and cut connections right after COMMIT: the submitters' journals say
+    what was acknowledged, and all of it is there once."""
+    from tests.support.cluster import Cluster
+    from tests.support.engines import open_migrated
+    from tests.support.journal import CrashingServer, run_campaign
+
+    def attempt(url: str) -> list[str]:
+        with ExitStack() as stack:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="onetray-soak-"))
+            server = None
+            if url.startswith("postgres"):
+                # One of its own: it is killed.
+                cluster = stack.enter_context(Cluster.start())
+                url, server = cluster.create_database(), CrashingServer(cluster)
+            open_migrated(url).close()
+            done = run_campaign(
+                url, Path(folder), acknowledged=acknowledged, every_s=every_s, database=server, seed=seed,
+                say=click.echo,
+            )  # fmt: skip
+        click.echo(str(done))
+        return done.faults
+
+    on_each(store, attempt)
 
 
 @soak.command()

@@ -9,11 +9,13 @@ import signal
 import subprocess
 import sys
 import time
+from functools import cache
 
 from onetray import Onetray, ctx
 from tests.support.fleet import Ledger
 
 app = Onetray("sqlite:///nowhere/workload.db")
+_open_once = cache(Ledger)
 
 QUICK = {"retries": 50, "lease_s": 1.5, "backoff_base_s": 0.01, "backoff_max_s": 0.1}
 
@@ -99,3 +101,10 @@ async def linger(seconds: float, ledger: str) -> float:
     await asyncio.sleep(seconds)
     Ledger(ledger).write(ctx.id, ctx.fence)
     return seconds
+
+
+@app.task(retries=100, lease_s=4.0, backoff_base_s=0.01, backoff_max_s=0.1)
+async def note(what: str, ledger: str) -> str:
+    """Write down that this was done."""
+    _open_once(ledger).write(ctx.id, what)
+    return what

@@ -170,7 +170,8 @@ class PostgresTx:
         else:
             found = self._pick_kinds(queue, kinds, limit, past_breakers)
         if found:
-            self._now = max(self.now, found[-1][-1])
+            # The latest: the last row need not be of the last look.
+            self._now = max(self.now, *(row[-1] for row in found))
         return found
 
     def _pick_any(self, queue: int, limit: int) -> Rows:

@@ -18,7 +18,6 @@ from onetray.clock import Clock
 from onetray.errors import GuardFailed, MissingExtra, OutcomeUnknown, StoreError, Unavailable
 from onetray.store.barrier import Barrier
 from onetray.store.base import Columns, Rows, Store
-from onetray.store.postgres_tx import AWAY, CLOCK, TOO_FEW, LowWater, PostgresTx, bound
 from onetray.store.sqltext import PARAM, POSTGRES, migration, migrations
 from onetray.store.witness import Witness, took_effect
 
@@ -31,6 +30,7 @@ try:
     from onetray.store.borrowed import PLACE, Borrowed, borrow
     from onetray.store.listen import Listener, notify
     from onetray.store.lone import submit_one
+    from onetray.store.postgres_tx import AWAY, CLOCK, TOO_FEW, LowWater, PostgresTx, bound
 except ImportError as e:  # pragma: no cover
     raise MissingExtra("PostgreSQL needs psycopg: pip install 'onetray[postgres]'") from e
 

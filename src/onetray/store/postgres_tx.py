@@ -328,6 +328,15 @@ class PostgresTx:
         self._send()
 
 
+def refused(e: psycopg.Error) -> bool:
+    """Whether the server has refused a statement, and with it all that was sent after it, a COMMIT too.
+
+    It has not when the connection is gone. A pooler says so in the name of the server, as a connection exception (08).
+    """
+    fatal = e.diag.severity_nonlocalized in ("FATAL", "PANIC")
+    return e.sqlstate is not None and not fatal and e.sqlstate not in AWAY and not e.sqlstate.startswith("08")
+
+
 def _together(connection: Connection[Any], queries: list[Query]) -> list[Cursor[Any]]:
     """Run statements in one round trip. The first error is raised; what was sent after it did not run."""
     refused: psycopg.Error | None = None

@@ -25,7 +25,7 @@
     │   ├── DependencyCycle   these tasks could never run: each waits for the next
     │   └── NameTaken         the flow has a task or a stage of this name
     ├── Unavailable           the database could not be reached; nothing was written
-    │   └── OutcomeUnknown    the connection broke during COMMIT and could not be asked again
+    │   └── OutcomeUnknown    perhaps it was written: the answer to COMMIT was lost, and nobody could be asked
     ├── StoreError            the database refused the set-up: the message says what to do
     │   ├── MigrationNeeded   the schema is older or newer than this code
     │   └── MissingExtra      a part that is not installed
@@ -223,7 +223,7 @@ class Unavailable(OnetrayError):
 
 
 class OutcomeUnknown(Unavailable):
-    """The connection broke during COMMIT. Ask by key whether it took effect before calling again."""
+    """Perhaps this was written. Look whether it is there before calling again."""
 
     code = "outcome_unknown"
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from onetray import commands as c
 from onetray.clock import SECOND, VirtualClock
 from onetray.config import EngineConfig
 from onetray.engine import Engine
-from tests.support.engines import engine_on
+from onetray.store.postgres_tx import LowWater, PostgresTx
+from tests.support.engines import engine_on, must_verify
+from tests.support.fleet import wait_until
 from tests.support.tasks import settle, submit, take
 
 
@@ -252,3 +256,34 @@ def test_a_paused_queue_is_paused_for_every_engine(engine: Engine, database_url:
         assert second.claim(worker="w") == []
         engine.resume_queue("default")
         assert len(second.claim(worker="w")) == 1
+
+
+@pytest.mark.parametrize("kinds", [None, ["mail", "sms"]])
+def test_a_claim_of_two_looks_is_dated_after_the_later_one(
+    kinds: list[str] | None, migrated_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What came due between two looks stands first in the claim, and was not due yet at the first look."""
+    looks = iter(range(100))
+    query = PostgresTx.query
+
+    def look(tx: PostgresTx, name: str, /, **params: Any) -> Any:
+        if name in ("claim_any", "claim_kind") and next(looks) == 1:
+            wait_until(lambda: other.do_due() > 0)
+        return query(tx, name, **params)
+
+    with engine_on(migrated_url) as engine, engine_on(migrated_url) as other:
+        old = [submit(engine, kind) for kind in ("mail", "mail", "sms")]
+        assert claimed(engine, 1) == old[:1]
+        if kinds is None:
+            # From the mark that the first claim has left, then from the start.
+            monkeypatch.setattr(LowWater, "may_start_here", lambda low: True)
+            monkeypatch.setattr(LowWater, "rest_s", lambda low: 0.0)
+        else:
+            engine.store.mixed.add(engine.store.names.queue(1, "default") or 0)
+        urgent = submit(other, "sms", priority=9, delay_s=0.3)
+        monkeypatch.setattr(PostgresTx, "query", look)
+        found = engine.claim(worker="w", limit=3, kinds=kinds)
+        assert len(found) == (3 if kinds is None else 2)
+        assert found[0].id == urgent
+        monkeypatch.undo()
+        must_verify(engine)

@@ -139,7 +139,7 @@ def burn_transactions(url: str, many: int = 50) -> None:
             connection.execute("SELECT pg_current_xact_id()")
 
 
-@pytest.mark.parametrize("verb", ["submit", "succeed", "log", "set_priority"])
+@pytest.mark.parametrize("verb", ["submit", "succeed", "log", "set_priority", "pause_queue"])
 def test_a_number_that_the_server_gave_out_again_after_a_crash_is_not_taken_for_our_commit(
     verb: str, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,6 +161,9 @@ def test_a_number_that_the_server_gave_out_again_after_a_crash_is_not_taken_for_
             elif verb == "log":
                 assert engine.log(a, "a line") == 1
                 assert [line.line for line in engine.logs(a.id)] == ["a line"]
+            elif verb == "pause_queue":
+                engine.pause_queue("default")
+                assert engine.queues()[0].paused_at is not None
             else:
                 engine.set_priority(a.id, 7)
                 assert engine.task(a.id).priority == 7

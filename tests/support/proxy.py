@@ -65,7 +65,8 @@ class _Line:
                 mode = self._proxy.disarm()
                 if mode == LOSE_REQUEST:
                     break
-                self._swallow = mode == LOSE_ANSWER
+                # One request may come in several parts: the answer is lost once all of them have passed.
+                self._swallow |= mode == LOSE_ANSWER
                 self._server.sendall(data)
         if not self._swallow:
             self._cut()

@@ -259,8 +259,7 @@ class Engine(FlowVerbs, BesideVerbs, RequestVerbs, TokenVerbs, Veils, Listings):
         names = self.store.names
         ns = names.intern_namespace(text(namespace, "namespace", self.config.limits.name_chars))
         key = names.intern_queue(ns, text(queue, "queue", self.config.limits.name_chars))
-        with self.store.transaction() as tx:
-            tx.query("pause_queue", key=key, at=at, by=by)
+        self.store.write(lambda tx: tx.query("pause_queue", key=key, at=at, by=by))
 
     # What the janitor does, one bounded step each.
 
@@ -306,8 +305,9 @@ class Engine(FlowVerbs, BesideVerbs, RequestVerbs, TokenVerbs, Veils, Listings):
             text(name, "types", self.config.limits.name_chars)
         if RESCHEDULED in types:
             raise InvalidInput(f"{RESCHEDULED} says when a task might run: it stays with its job", field="types")
-        with self.store.transaction() as tx:
-            tx.query("prune_notes", types=list(types), before=tx.now - int(older_than_s * SECOND))
+        self.store.write(
+            lambda tx: tx.query("prune_notes", types=list(types), before=tx.now - int(older_than_s * SECOND))
+        )
 
     def janitor(
         self, every_s: float = 1.0, *, retention_s: float | None = None, namespace: str | None = None

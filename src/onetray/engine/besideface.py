@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from onetray.config import EngineConfig
     from onetray.model import Task
-    from onetray.store.base import Rows, Store
+    from onetray.store.base import Rows, Store, Tx
 
 FORGOTTEN_S = 86_400
 """A worker that has been silent for so long, past its time, is not listed any more."""
@@ -89,7 +89,8 @@ class BesideVerbs:
         """Write down what a worker says about itself, and forget those that have long been silent."""
         check_beat(beat, self.config.limits)
         ns = self.store.names.intern_namespace(text(namespace, "namespace", self.config.limits.name_chars))
-        with self.store.transaction() as tx:
+
+        def register(tx: Tx) -> None:
             tx.query(
                 "worker_beat", ns=ns, name=beat.name, host=beat.host, pid=beat.pid, version=beat.version, at=tx.now,
                 expires_at=tx.now + int(beat.ttl_s * SECOND), concurrency=beat.concurrency, at_work=beat.running,
@@ -97,13 +98,14 @@ class BesideVerbs:
             )  # fmt: skip
             tx.query("forget_workers", before=tx.now - FORGOTTEN_S * SECOND)
 
+        self.store.write(register)
+
     def worker_leave(self, name: str, *, namespace: str = "default") -> None:
         """Take a worker off the list: it has stopped."""
         text(name, "name", self.config.limits.name_chars)
         ns = self.store.names.namespace(text(namespace, "namespace", self.config.limits.name_chars))
         if ns is not None:
-            with self.store.transaction() as tx:
-                tx.query("worker_leave", ns=ns, name=name)
+            self.store.write(lambda tx: tx.query("worker_leave", ns=ns, name=name))
 
     def workers(self, *, namespace: str = "default", limit: int = 1000) -> list[WorkerInfo]:
         """The workers that have said something lately, the newest first."""
@@ -127,9 +129,9 @@ class BesideVerbs:
         text(why, "why", limits.reason_chars)
         seconds(for_s, "for_s", 0.001)
         key = names.intern_kind(ns, text(kind, "kind", limits.name_chars))
-        with self.store.transaction() as tx:
-            until = tx.now + int(for_s * SECOND)
-            tx.query("open_breaker", kind=key, at=tx.now, until=until, by=by, why=why)
+        self.store.write(
+            lambda tx: tx.query("open_breaker", kind=key, at=tx.now, until=tx.now + int(for_s * SECOND), by=by, why=why)
+        )
 
     def close_breaker(self, kind: str, *, namespace: str = "default") -> None:
         """Let tasks of a kind be claimed again, and forget the failures that were counted."""
@@ -139,8 +141,7 @@ class BesideVerbs:
         key = None if ns is None else names.kind(ns, kind)
         if key is None:
             raise NotFound(f"there is no kind {kind}", kind=kind)
-        with self.store.transaction() as tx:
-            tx.query("close_breakers", kinds=[key])
+        self.store.write(lambda tx: tx.query("close_breakers", kinds=[key]))
 
 
 def _breaker(

@@ -1,8 +1,8 @@
 """Turn calls that arrive at the same time into one transaction (group commit).
 
 Owns the threads that write. A caller that is alone writes for itself; those that come meanwhile are gathered, and
-each gets its own verdicts. A unit that breaks a batch is carried out alone, so that it harms nobody. Calls are never
-repeated unless it is known that nothing was written.
+each gets its own verdicts. A unit that breaks a batch is carried out alone, so that it harms nobody. When a batch is
+run again is said in store/patience.py.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Protocol
 from onetray.commands import Command
 from onetray.errors import OnetrayError, OutcomeUnknown, StoreError, Unavailable
 from onetray.model import Verdict
+from onetray.store.patience import patiently
 
 logger = logging.getLogger("onetray.engine")
 
@@ -173,21 +174,8 @@ class Committer:
             return Verdict(error=OnetrayError(f"{command.verb} could not be written: {type(e).__name__}: {e}"))
 
     def _patiently(self, commands: Sequence[Command]) -> list[Verdict]:
-        """Try again while it is known that nothing was written: deadlocks, a database that is away."""
-        until, wait = time.monotonic() + self._patience_s, 0.01
-        while True:
-            try:
-                return self._watched(commands) if self.watchers else self._work(commands)
-            except OutcomeUnknown:
-                raise
-            except Unavailable:
-                if time.monotonic() + wait > until or self._closed:
-                    raise
-            except Exception as e:
-                if getattr(e, "sqlstate", None) not in ("40P01", "40001") or time.monotonic() > until:
-                    raise
-            time.sleep(wait)
-            wait = min(wait * 2, 1.0)
+        work = self._watched if self.watchers else self._work
+        return patiently(lambda: work(commands), self._patience_s, lambda: self._closed)
 
     def _watched(self, commands: Sequence[Command]) -> list[Verdict]:
         began = time.perf_counter()

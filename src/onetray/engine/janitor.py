@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from functools import partial
 
 import orjson
 
@@ -33,6 +34,7 @@ from onetray.engine.scope import Scope
 from onetray.errors import Unavailable
 from onetray.model import Row
 from onetray.store.base import Rows, Store, Tx
+from onetray.store.patience import LOST_TO_OTHERS
 
 logger = logging.getLogger("onetray.janitor")
 
@@ -58,19 +60,23 @@ NewScope = Callable[[Tx, int], Scope]
 
 def expire_leases(store: Store, scope_of: NewScope, now: int | None = None, limit: int = BATCH) -> list[int]:
     """Return abandoned work to the queue. Answers the keys of the tasks that were taken back."""
+
+    def take_back(tx: Tx) -> tuple[list[int], bool]:
+        before = tx.now if now is None else now
+        found = tx.query("expired_leases", before=before, limit=limit)
+        leases = _within(found, limit)
+        # Leases whose work is done are many: what was abandoned may stand behind them.
+        all_seen = len(leases) == len(found) < limit
+        return (_take_back(tx, scope_of, before, leases) if leases else []), all_seen
+
     while True:
         try:
-            with store.transaction() as tx:
-                before = tx.now if now is None else now
-                found = tx.query("expired_leases", before=before, limit=limit)
-                leases = _within(found, limit)
-                taken = _take_back(tx, scope_of, before, leases) if leases else []
+            taken, all_seen = store.write(take_back, again=False)
         except Exception as e:
             if _may_pass(e):
                 raise
             return _take_back_one_by_one(store, scope_of, now, limit)
-        # Leases whose work is done are many: what was abandoned may stand behind them.
-        if taken or len(leases) == len(found) < limit:
+        if taken or all_seen:
             return taken
 
 
@@ -127,7 +133,7 @@ def _expire(scope: Scope, before: int, held: list[Row]) -> list[int]:
 
 def _may_pass(e: Exception) -> bool:
     """Whether the same work may succeed the next time: the database was away, or others were in the way."""
-    return isinstance(e, Unavailable) or getattr(e, "sqlstate", None) in ("40P01", "40001")
+    return isinstance(e, Unavailable) or getattr(e, "sqlstate", None) in LOST_TO_OTHERS
 
 
 def _take_back_one_by_one(store: Store, scope_of: NewScope, now: int | None, limit: int) -> list[int]:
@@ -140,8 +146,10 @@ def _take_back_one_by_one(store: Store, scope_of: NewScope, now: int | None, lim
         # Each task by itself, then the lease: it stays while one of its tasks cannot be taken back.
         for some in [*([key] for key in keys), keys]:
             try:
-                with store.transaction() as tx:
-                    taken += _take_back(tx, scope_of, before, [(lease, some)], whole=some is keys)
+                part, whole = [(lease, some)], some is keys
+                taken += store.write(
+                    partial(_take_back, scope_of=scope_of, before=before, leases=part, whole=whole), again=False
+                )
             except Exception as e:
                 if _may_pass(e):
                     raise
@@ -154,12 +162,15 @@ def _take_back_one_by_one(store: Store, scope_of: NewScope, now: int | None, lim
 
 def do_due(store: Store, scope_of: NewScope, limit: int = BATCH) -> int:
     """Promote, time out and end cancels that are due. Answers how many due rows were dealt with."""
+
+    def deal_with(tx: Tx) -> int:
+        due = tx.query("due_now", now=tx.now, known=list(KNOWN), limit=limit)
+        if due:
+            _deal_with(tx, scope_of, due)
+        return len(due)
+
     try:
-        with store.transaction() as tx:
-            due = tx.query("due_now", now=tx.now, known=list(KNOWN), limit=limit)
-            if due:
-                _deal_with(tx, scope_of, due)
-            return len(due)
+        return store.write(deal_with, again=False)
     except Exception as e:
         if _may_pass(e):
             raise
@@ -212,8 +223,7 @@ def _deal_with_one_by_one(store: Store, scope_of: NewScope, limit: int) -> int:
     broken: Exception | None = None
     for row in store.read("due_now", now=store.now(), known=list(KNOWN), limit=limit):
         try:
-            with store.transaction() as tx:
-                _deal_with(tx, scope_of, [row])
+            store.write(partial(_deal_with, scope_of=scope_of, due=[row]), again=False)
             done += 1
         except Exception as e:
             if _may_pass(e):

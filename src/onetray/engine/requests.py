@@ -13,7 +13,7 @@ from onetray.fields import text, whole
 
 if TYPE_CHECKING:
     from onetray.config import EngineConfig
-    from onetray.store.base import Rows, Store
+    from onetray.store.base import Rows, Store, Tx
 
 KEPT_S = 86_400
 """How long an answer is given again."""
@@ -47,30 +47,36 @@ class RequestVerbs:
         text(key, "key", limits.key_chars)
         text(route, "route", limits.key_chars)
         text(body_hash, "body_hash", limits.name_chars)
-        with self.store.transaction() as tx:
-            at = tx.now
+        tried: list[int] = []
+
+        def take(tx: Tx) -> tuple[int, Rows]:
+            tried.append(tx.now)
             mine = tx.query(
-                "take_request", caller=caller, key=key, route=route, body_hash=body_hash, at=at,
-                expires_at=at + KEPT_S * SECOND, died_before=at - DIED_S * SECOND,
+                "take_request", caller=caller, key=key, route=route, body_hash=body_hash, at=tx.now,
+                expires_at=tx.now + KEPT_S * SECOND, died_before=tx.now - DIED_S * SECOND,
             )  # fmt: skip
-            found: Rows = [] if mine else tx.query("request_of", caller=caller, key=key)
             if mine:
-                tx.query("forget_old_requests", at=at, limit=FORGET)
-        if mine:
-            return Begun(caller, key, at)
+                tx.query("forget_old_requests", at=tx.now, limit=FORGET)
+                return tx.now, []
+            return 0, tx.query("request_of", caller=caller, key=key)
+
+        began_at, found = self.store.write(take)
+        if found and found[0][4] in tried[:-1]:
+            # Taken by ourselves, before the answer was lost.
+            began_at = found[0][4]
+        if began_at:
+            return Begun(caller, key, began_at)
         return _before(caller, key, route, body_hash, found)
 
     def answer_request(self, begun: Begun, status: int, answer: str) -> None:
         """Keep the answer. Of a request that somebody else has begun again meanwhile, theirs is kept."""
         whole(status, "status", 100, 599)
         text(answer, "answer", ANSWER_CHARS, least=0)
-        with self.store.transaction() as tx:
-            tx.query("answer_request", **_place(begun), status=status, answer=answer)
+        self.store.write(lambda tx: tx.query("answer_request", **_place(begun), status=status, answer=answer))
 
     def drop_request(self, begun: Begun) -> None:
         """Give the key back: nothing was carried out."""
-        with self.store.transaction() as tx:
-            tx.query("drop_request", **_place(begun))
+        self.store.write(lambda tx: tx.query("drop_request", **_place(begun)))
 
 
 def _place(begun: Begun) -> dict[str, Any]:
@@ -80,7 +86,7 @@ def _place(begun: Begun) -> dict[str, Any]:
 def _before(caller: str, key: str, route: str, body_hash: str, found: Rows) -> Begun:
     """What an earlier request under the key was answered."""
     # Given back between the two statements: as if it were still under way.
-    was_route, was_hash, status, answer = found[0] if found else (route, body_hash, None, None)
+    was_route, was_hash, status, answer = found[0][:4] if found else (route, body_hash, None, None)
     if (was_route, was_hash) != (route, body_hash):
         raise KeyReused(
             f"the key {key!r} was used with another request: use a new key, or send the first one again",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from onetray.clock import SECOND
 from onetray.engine.requests import FORGET
-from onetray.store.base import Store
+from onetray.store.base import Store, Tx
 
 
 def reserve(store: Store, *, caller: str, key: str, route: str, body_hash: str, ttl_s: float) -> bool:
@@ -15,11 +15,14 @@ def reserve(store: Store, *, caller: str, key: str, route: str, body_hash: str, 
 
     Nothing is answered under it: whoever comes again with the same body goes on, and finds what there is.
     """
-    with store.transaction() as tx:
+
+    def take(tx: Tx) -> str:
         tx.query(
             "reserve_request", caller=caller, key=key, route=route, body_hash=body_hash, at=tx.now,
             expires_at=tx.now + int(ttl_s * SECOND),
         )  # fmt: skip
-        (found,) = tx.query("reserved_request", caller=caller, key=key)
+        ((found,),) = tx.query("reserved_request", caller=caller, key=key)
         tx.query("forget_old_requests", at=tx.now, limit=FORGET)
-    return bool(found[0] == body_hash)
+        return str(found)
+
+    return store.write(take) == body_hash

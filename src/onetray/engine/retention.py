@@ -53,9 +53,12 @@ class Old(NamedTuple):
 
 def prune(store: Store, older_than_s: float, ns: int | None, limit: int) -> list[int]:
     """Remove whole terminal jobs that ended long enough ago, with all that belongs to them."""
-    with store.transaction() as tx:
+
+    def remove(tx: Tx) -> list[int]:
         old = Old(tx.now - int(older_than_s * SECOND), ns, limit)
         return prune_tasks(tx, old) + prune_flows(tx, old)
+
+    return store.write(remove)
 
 
 def prune_tasks(tx: Tx, old: Old) -> list[int]:
@@ -158,13 +161,19 @@ class Retention:
 
     def _remove(self, old: Old) -> list[int] | None:
         """None when another janitor is at it: one is enough for a database."""
-        with self._store.transaction() as tx:
+        began = 0.0
+
+        def remove(tx: Tx) -> list[int] | None:
+            nonlocal began
             # From here: the wait for the right to write is no reason for smaller steps.
             began = time.monotonic()
             if not tx.query("turn_to_prune")[0][0]:
                 return None
-            removed = prune_tasks(tx, old) if self._among == "tasks" else prune_flows(tx, old, old.limit)
-        self._fit(time.monotonic() - began, full=len(removed) == old.limit)
+            return prune_tasks(tx, old) if self._among == "tasks" else prune_flows(tx, old, old.limit)
+
+        removed = self._store.write(remove, again=False)
+        if removed is not None:
+            self._fit(time.monotonic() - began, full=len(removed) == old.limit)
         return removed
 
     def _fit(self, took_s: float, full: bool) -> None:

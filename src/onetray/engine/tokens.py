@@ -17,7 +17,7 @@ from onetray.tokens import SCOPES, NewToken, Token, hash_of, new_text, parts_of
 
 if TYPE_CHECKING:
     from onetray.config import EngineConfig
-    from onetray.store.base import Rows, Store
+    from onetray.store.base import Rows, Store, Tx
 
 USED_EVERY_S = 60
 """How often the use of a token is written down at most."""
@@ -48,7 +48,8 @@ class TokenVerbs:
         words = new_text()
         parts = parts_of(words)
         assert parts is not None
-        with self.store.transaction() as tx:
+
+        def add(tx: Tx) -> Token:
             token = Token(
                 parts.id, name, namespace, tuple(s for s in SCOPES if s in wanted), tx.now,
                 None if expires_s is None else tx.now + int(expires_s * SECOND), None, None, hash_of(parts.secret),
@@ -57,7 +58,9 @@ class TokenVerbs:
                 "add_token", id=token.id, hash=token.hash, name=name, namespace=namespace,
                 scopes=",".join(token.scopes), created_at=token.created_at, expires_at=token.expires_at,
             )  # fmt: skip
-        return NewToken(token, words)
+            return token
+
+        return NewToken(self.store.write(add), words)
 
     def tokens(self, *, namespace: str | None = None, limit: int = 1000) -> list[Token]:
         """The tokens of one namespace, or of all, the newest first; revoked and expired ones, too."""
@@ -73,8 +76,7 @@ class TokenVerbs:
     def revoke_token(self, id: str) -> Token:
         """Let a token be good for nothing from now on. Servers that know it notice within seconds."""
         text(id, "id", self.config.limits.name_chars)
-        with self.store.transaction() as tx:
-            tx.query("revoke_token", id=id, at=tx.now)
+        self.store.write(lambda tx: tx.query("revoke_token", id=id, at=tx.now))
         found = self.token_by_id(id)
         if found is None:
             raise NotFound(f"there is no token {id}: see `onetray token list`", token=id)
@@ -86,8 +88,7 @@ class TokenVerbs:
 
     def use_token(self, id: str) -> None:
         """Write down that a token was used, if that was not done in the last minute."""
-        with self.store.transaction() as tx:
-            tx.query("use_token", id=id, at=tx.now, before=tx.now - USED_EVERY_S * SECOND)
+        self.store.write(lambda tx: tx.query("use_token", id=id, at=tx.now, before=tx.now - USED_EVERY_S * SECOND))
 
 
 def _token(row: tuple[Any, ...]) -> Token:

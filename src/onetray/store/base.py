@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from itertools import repeat
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from onetray.clock import Clock
 from onetray.errors import InvalidInput, MigrationNeeded
@@ -24,6 +24,7 @@ from onetray.store.sqltext import book, migrations
 Columns = Mapping[str, Any]
 """A batch in columns: a list for each, all of one length; what is not a list holds for every row."""
 Rows = list[tuple[Any, ...]]
+T = TypeVar("T")
 
 
 def in_rows(columns: Columns, order: Iterable[str]) -> Iterator[tuple[Any, ...]]:
@@ -171,6 +172,16 @@ class Store(ABC):
 
     @abstractmethod
     def transaction(self) -> AbstractContextManager[Tx]: ...
+
+    def write(self, work: Callable[[Tx], T], *, again: bool = True) -> T:
+        """Carry out in one transaction whatever is no command, and answer what `work` answers.
+
+        The way to write for all but the committer: whoever returns from here has it in the database. What `work` does
+        must do no harm when it is done twice. Unless `again` is False, it is tried again, as commands are, while the
+        database is away or the answer to its COMMIT is lost.
+        """
+        with self.transaction() as tx:
+            return work(tx)
 
     @abstractmethod
     def submit_one(self, task: Columns) -> None:

@@ -6,17 +6,18 @@ times as long, and most of that is spent between client and server.
 
 from __future__ import annotations
 
-import time
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from onetray.errors import OutcomeUnknown, Unavailable
+from onetray.errors import Unavailable
 from onetray.store.listen import CHANNEL, WORK
-from onetray.store.postgres_tx import AWAY, CLOCK
+from onetray.store.postgres_tx import CLOCK, refused
+from onetray.store.witness import Fate
 
 if TYPE_CHECKING:
+    from psycopg import Connection
+
     from onetray.store.postgres import PostgresStore
 
 # The task is inserted, and so the transaction has its number, before the first id of an event is drawn: the feed's
@@ -37,7 +38,7 @@ INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, 
 SELECT key, key, created_at, %(ns)s, 1, 1, 0, %(type)s, %(state)s, %(actor)s, %(correlation_id)s, %(cause)s, %(trace)s
 FROM new
 RETURNING entity, CASE WHEN %(tell)s THEN pg_notify('{CHANNEL}', '{WORK}')::text END"""
-_LEFT = "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE pid = %(pid)s)"
+_AT_WORK = "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE pid = %(pid)s)"
 _THERE = "SELECT EXISTS (SELECT 1 FROM onetray.task WHERE id = %(id)s::uuid)"
 
 
@@ -45,31 +46,26 @@ def submit_one(store: PostgresStore, task: dict[str, Any]) -> None:
     """Write a task that may run at once. It is there when this returns."""
     tell = store.quiet(work=True)
     given = {**task, "tell": tell, "now": store.clock.now() if store.clock else None}
+    key = None
     with store.connection() as connection:
-        pid = connection.info.backend_pid
+        pid, connection.warnings.seen = connection.info.backend_pid, False
         try:
             key = connection.execute(_SUBMIT, given).fetchall()[0][0]
+            sure = not connection.warnings.seen
         except psycopg.Error as e:
-            if e.sqlstate is not None and e.sqlstate not in AWAY:
+            if refused(e):
                 raise
             connection.close()
-            key = None
-    if key is None and not _arrived(store, pid, task["id"]):
+            sure = False
+    if not sure and not store.resolve(lambda connection: _fate(connection, pid, task["id"])):
         raise Unavailable("the connection to PostgreSQL broke before the task was written")
     store.entered(task["queue"], -task["priority"], key or 0)
     store.announce(work=True, told=tell)
 
 
-def _arrived(store: PostgresStore, pid: int, id_: str) -> bool:
+def _fate(connection: Connection[Any], pid: int, id_: str) -> Fate:
     """Whether the task is there, once whoever was writing it is gone."""
-    until = time.monotonic() + store.patience_s
-    while True:
-        with suppress(psycopg.OperationalError, Unavailable), store.connection() as connection:
-            at_work = connection.execute(_LEFT, {"pid": pid}).fetchall()[0][0]
-            if connection.execute(_THERE, {"id": id_}).fetchall()[0][0]:
-                return True
-            if not at_work:
-                return False
-        if time.monotonic() > until:
-            raise OutcomeUnknown(f"it is not known whether task {id_} was written", task=id_)
-        time.sleep(0.05)
+    at_work = connection.execute(_AT_WORK, {"pid": pid}).fetchall()[0][0]
+    if connection.execute(_THERE, {"id": id_}).fetchall()[0][0]:
+        return Fate.WRITTEN
+    return Fate.UNDER_WAY if at_work else Fate.NOT_WRITTEN

@@ -132,6 +132,5 @@ class Names:
 
     def _write(self, statement: str, **params: object) -> None:
         # In a transaction of its own: a number must not be remembered from one that is rolled back.
-        with self._store.transaction() as tx:
-            tx.query(statement, **params)
+        self._store.write(lambda tx: tx.query(statement, **params))
         self.refresh()

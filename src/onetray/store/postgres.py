@@ -11,16 +11,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from onetray import points
 from onetray.clock import Clock
 from onetray.errors import GuardFailed, MissingExtra, OutcomeUnknown, StoreError, Unavailable
 from onetray.store.barrier import Barrier
-from onetray.store.base import Columns, Rows, Store
-from onetray.store.postgres_tx import AWAY, CLOCK, TOO_FEW, LowWater, PostgresTx, bound
+from onetray.store.base import Columns, Rows, Store, Tx
+from onetray.store.patience import MayBeRepeated, patiently
 from onetray.store.sqltext import PARAM, POSTGRES, migration, migrations
-from onetray.store.witness import Witness, took_effect
+from onetray.store.witness import Fate, ServerRun, fate_of
 
 try:
     import psycopg
@@ -31,15 +31,35 @@ try:
     from onetray.store.borrowed import PLACE, Borrowed, borrow
     from onetray.store.listen import Listener, notify
     from onetray.store.lone import submit_one
+    from onetray.store.postgres_tx import CLOCK, TOO_FEW, LowWater, PostgresTx, bound, refused
+    from onetray.store.replication import Warnings, confirmed
 except ImportError as e:  # pragma: no cover
     raise MissingExtra("PostgreSQL needs psycopg: pip install 'onetray[postgres]'") from e
 
+_UNCONFIRMED = (
+    "this is committed on the primary, and no standby has confirmed it: a failover may lose it. Bring the standby "
+    "back, or take it out of synchronous_standby_names; then look whether it is there before you call again"
+)
+_UNANSWERED = (
+    "the connection to PostgreSQL broke during COMMIT, and nobody could be asked since: look whether it is there "
+    "before you call again; a submit is best repeated under the same idempotency key"
+)
 MIGRATION_LOCK = 7_136_211_505
 WAIT_S = 0.02
 """How long a reader of the feed waits for writers that are about to commit."""
 TAIL_WAIT_S = 1.0
 QUIET_S = 0.05
 """When nothing was told for so long, the next commit tells of itself."""
+
+
+T = TypeVar("T")
+
+
+class ServerConnection(Connection[Any]):
+    """A connection, the run of the server that it was opened on, and what that has warned of."""
+
+    run: ServerRun
+    warnings: Warnings
 
 
 class PostgresSnapshot:
@@ -86,8 +106,9 @@ class PostgresStore(Store):
             psycopg.conninfo.conninfo_to_dict(url)
         except psycopg.ProgrammingError as e:
             raise StoreError(f"the database URL cannot be read: {e}") from e
-        self._pool: ConnectionPool[Connection[Any]] = ConnectionPool(
-            url, min_size=1, max_size=connections, kwargs=kwargs, open=False, timeout=min(10.0, patience_s),
+        self._pool: ConnectionPool[ServerConnection] = ConnectionPool(
+            url, connection_class=ServerConnection, configure=_configure, kwargs=kwargs, open=False,
+            min_size=1, max_size=connections, timeout=min(10.0, patience_s),
             # The pool waits longer after each failure: it starts afresh before its waits outlast our patience.
             reconnect_timeout=15.0, name="onetray", reset=reset,
         )  # fmt: skip
@@ -101,7 +122,7 @@ class PostgresStore(Store):
         super().__init__(clock)
 
     @contextmanager
-    def connection(self) -> Iterator[Connection[Any]]:
+    def connection(self) -> Iterator[ServerConnection]:
         try:
             with self._pool.connection() as connection:
                 yield connection
@@ -133,9 +154,10 @@ class PostgresStore(Store):
             told = tx.rings and self.quiet(tx.feeds)
             if told:
                 tx.tell(notify(tx.feeds))
+            run, connection.warnings.seen = connection.run, False
             try:
                 tx.commit()
-                committed = True
+                sure = not connection.warnings.seen
             except psycopg.Error as e:
                 if refused(e):
                     _roll_back(connection)
@@ -144,13 +166,21 @@ class PostgresStore(Store):
                 # Whatever it is that cannot be read or sent: the COMMIT may have got through.
                 connection.close()
                 self.lease_keys.clear()
-                committed = False
-        if not committed and not self._took_effect(tx.xid, tx.witness):
+                sure = False
+        xid, witness = tx.xid, tx.witness
+        if not sure and not self.resolve(lambda connection: fate_of(connection, xid, witness, run)):
             raise Unavailable("the connection to PostgreSQL broke before COMMIT took effect; nothing was written")
         tx.lower_marks()
         points.hit("committed")
         if tx.rings:
             self.announce(tx.feeds, told)
+
+    def write(self, work: Callable[[Tx], T], *, again: bool = True) -> T:
+        def once() -> T:
+            with self.transaction() as tx:
+                return work(tx)
+
+        return patiently(once, self.patience_s if again else 0.0, lambda: self._pool.closed)
 
     def submit_one(self, task: Columns) -> None:
         submit_one(self, dict(task))
@@ -170,16 +200,26 @@ class PostgresStore(Store):
             self._place = self._fetch(PLACE, {})[0]
         return self._place
 
-    def _took_effect(self, xid: str, witness: Witness | None) -> bool:
-        """Ask the database what became of a transaction whose COMMIT was not answered."""
+    def resolve(self, ask: Callable[[Connection[Any]], Fate]) -> bool:
+        """Find out whether something was written whose COMMIT was not answered, or answered with a warning.
+
+        What was written counts once the standbys have it, where commits wait for them.
+        """
         until = time.monotonic() + self.patience_s
+        fate = Fate.UNDER_WAY
         while True:
             with suppress(psycopg.OperationalError, Unavailable), self.connection() as connection:
-                answer = took_effect(connection, xid, witness)
-                if answer is not None:
-                    return answer
+                # A standby may be behind: what it does not have may be there.
+                if not connection.execute("SELECT pg_is_in_recovery()").fetchall()[0][0]:
+                    fate = ask(connection)
+                if fate is Fate.WRITTEN and confirmed(connection, connection.warnings, until):
+                    return True
+            if fate is Fate.NOT_WRITTEN:
+                return False
+            if fate is Fate.UNKNOWN:
+                raise MayBeRepeated
             if time.monotonic() > until:
-                raise OutcomeUnknown(f"transaction {xid} could not be asked about", xid=xid)
+                raise OutcomeUnknown(_UNCONFIRMED if fate is Fate.WRITTEN else _UNANSWERED)
             time.sleep(0.05)
 
     def read(self, name: str, /, **params: Any) -> Rows:
@@ -214,7 +254,7 @@ class PostgresStore(Store):
             try:
                 return self._fetch_once(sql, params)
             except psycopg.OperationalError as e:
-                if e.sqlstate is not None and e.sqlstate not in AWAY:
+                if refused(e):
                     raise
                 # Ended while it lay in the pool. A read may be made again: once, with no other such left.
                 self._pool.check()
@@ -234,24 +274,43 @@ class PostgresStore(Store):
         return int(self._fetch("SELECT coalesce(max(number), 0) FROM onetray.migration", {})[0][0]) if there else 0
 
     def migrate(self) -> list[int]:
-        applied = []
-        for number in migrations(POSTGRES):
-            with self.connection() as connection, connection.transaction():
-                # Held to the end of this transaction: the next one to migrate waits, then finds it done.
-                connection.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
-                # Rather give up than queue behind a long reader and stop every worker meanwhile.
-                connection.execute("SET LOCAL lock_timeout = '5s'")
-                connection.execute("CREATE SCHEMA IF NOT EXISTS onetray")
-                connection.execute(
-                    "CREATE TABLE IF NOT EXISTS onetray.migration "
-                    "(number integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())"
-                )
-                done = connection.execute("SELECT 1 FROM onetray.migration WHERE number = %s", (number,)).fetchone()
-                if done is None:
-                    connection.execute(migration(POSTGRES, number).encode(), prepare=False)
-                    connection.execute("INSERT INTO onetray.migration (number) VALUES (%s)", (number,))
-                    applied.append(number)
-        return applied
+        return [number for number in migrations(POSTGRES) if self._apply(number)]
+
+    def _apply(self, number: int) -> bool:
+        """Apply a migration. False: it had been applied before."""
+        sent = False
+
+        def once() -> bool:
+            nonlocal sent
+            with self.connection() as connection:
+                try:
+                    return self._migrate(connection, number, sent)
+                except psycopg.Error as e:
+                    sent |= _lost(connection, e)
+                    if not sent:
+                        raise
+                    # Perhaps it is applied: the next look tells.
+                    raise MayBeRepeated from e
+
+        return patiently(once, self.patience_s, lambda: self._pool.closed)
+
+    def _migrate(self, connection: Connection[Any], number: int, ours: bool) -> bool:
+        with connection.transaction():
+            # Held to the end of this transaction: the next one to migrate waits, then finds it done.
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
+            # Rather give up than queue behind a long reader and stop every worker meanwhile.
+            connection.execute("SET LOCAL lock_timeout = '5s'")
+            connection.execute("CREATE SCHEMA IF NOT EXISTS onetray")
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS onetray.migration "
+                "(number integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())"
+            )
+            done = connection.execute("SELECT 1 FROM onetray.migration WHERE number = %s", (number,)).fetchone()
+            if done is None:
+                connection.execute(migration(POSTGRES, number).encode(), prepare=False)
+                connection.execute("INSERT INTO onetray.migration (number) VALUES (%s)", (number,))
+            points.hit("committing")
+        return ours or done is None
 
     def upto(self, needed: int = 2**63) -> int:
         passed = self._barrier.passed
@@ -288,6 +347,12 @@ class PostgresStore(Store):
         self._pool.close()
 
 
+def _configure(connection: ServerConnection) -> None:
+    connection.warnings = Warnings()
+    connection.add_notice_handler(connection.warnings.hear)
+    connection.run = ServerRun.of(connection)
+
+
 def _roll_back(connection: Connection[Any]) -> None:
     # Not as a statement: statements that were prepared after the error, in the same pipeline, are known here and
     # not to the server. This way psycopg forgets them.
@@ -301,16 +366,11 @@ def _say_what_is_meant(e: BaseException) -> None:
         raise GuardFailed(TOO_FEW) from e
 
 
-def refused(e: psycopg.Error) -> bool:
-    """Whether the server has refused a statement, and with it all that was sent after it, a COMMIT too."""
-    return e.sqlstate is not None and e.sqlstate not in AWAY
-
-
 def _lost(connection: Connection[Any], error: BaseException) -> bool:
     """Whether the connection is gone, rather than a statement refused."""
-    if isinstance(error, psycopg.Error) and error.sqlstate in AWAY:
-        return True
-    return isinstance(error, psycopg.Error) and (connection.closed or connection.broken)
+    if not isinstance(error, psycopg.Error):
+        return False
+    return connection.closed or connection.broken or (error.sqlstate is not None and not refused(error))
 
 
 def _without_password(url: str) -> str:

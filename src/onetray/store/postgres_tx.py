@@ -9,6 +9,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import psycopg
+
 from onetray import points
 from onetray.flowmodel import FlowRow
 from onetray.machine import Transition
@@ -20,7 +22,7 @@ from onetray.store.sqltext import POSTGRES, WORDS, Statement
 from onetray.store.witness import Witness, of_batch, of_move, of_submit
 
 if TYPE_CHECKING:
-    from psycopg import Connection
+    from psycopg import Connection, Cursor
 
     from onetray.store.postgres import PostgresStore
 
@@ -170,7 +172,8 @@ class PostgresTx:
         else:
             found = self._pick_kinds(queue, kinds, limit, past_breakers)
         if found:
-            self._now = max(self.now, found[-1][-1])
+            # The latest: the last row need not be of the last look.
+            self._now = max(self.now, *(row[-1] for row in found))
         return found
 
     def _pick_any(self, queue: int, limit: int) -> Rows:
@@ -289,8 +292,7 @@ class PostgresTx:
         if len(todo) == 1:
             cursors = [self._connection.execute(todo[0][0], todo[0][1])]
         else:
-            with self._connection.pipeline():
-                cursors = [self._connection.execute(sql, params) for sql, params in todo]
+            cursors = _together(self._connection, todo)
         if begins:
             self.xid, self._now, *_ = cursors[1].fetchall()[0]
             points.hit("begun")
@@ -324,6 +326,31 @@ class PostgresTx:
         """COMMIT, after what is still pending. A move that does not move what it should makes it a ROLLBACK."""
         self._pending.append(("COMMIT", {}))
         self._send()
+
+
+def refused(e: psycopg.Error) -> bool:
+    """Whether the server has refused a statement, and with it all that was sent after it, a COMMIT too.
+
+    It has not when the connection is gone. A pooler says so in the name of the server, as a connection exception (08).
+    """
+    fatal = e.diag.severity_nonlocalized in ("FATAL", "PANIC")
+    return e.sqlstate is not None and not fatal and e.sqlstate not in AWAY and not e.sqlstate.startswith("08")
+
+
+def _together(connection: Connection[Any], queries: list[Query]) -> list[Cursor[Any]]:
+    """Run statements in one round trip. The first error is raised; what was sent after it did not run."""
+    refused: psycopg.Error | None = None
+    try:
+        with connection.pipeline():
+            try:
+                return [connection.execute(sql, params) for sql, params in queries]
+            except psycopg.Error as e:
+                # It came while more was being sent. Let out of the pipeline, psycopg would log what it ends.
+                refused = e
+    except psycopg.Error as e:
+        raise refused or e from None
+    assert refused is not None
+    raise refused
 
 
 def _least(ready: Columns) -> Columns:

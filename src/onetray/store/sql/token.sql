@@ -1,8 +1,11 @@
 -- Who may call a server, and for what.
 
 -- name: add_token
+-- The same token again, because it was not known whether it was written: one row, with the times that its owner is told.
 INSERT INTO onetray.token (id, hash, name, namespace, scopes, created_at, expires_at)
 VALUES (:id, :hash, :name, :namespace, :scopes, :created_at, :expires_at)
+ON CONFLICT (id) DO UPDATE SET created_at = excluded.created_at, expires_at = excluded.expires_at
+WHERE token.hash = excluded.hash
 
 -- word: select_token
 SELECT id, name, namespace, scopes, created_at, expires_at, revoked_at, used_at, hash, {clock} FROM onetray.token

@@ -1,0 +1,333 @@
+"""Everything that an engine writes beside its commands: whoever loses the answer to a COMMIT is told the truth."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import onetray
+from onetray import Onetray, points
+from onetray.clock import SECOND
+from onetray.engine import Engine
+from onetray.engine.requests import Begun
+from onetray.engine.reserving import reserve
+from onetray.engine.retention import Retention
+from onetray.errors import Unavailable
+from onetray.fleet import WorkerBeat
+from onetray.model import Assignment, Policy
+from onetray.store import open_store
+from onetray.store.sqltext import migrations
+from onetray.tokens import hash_of, parts_of
+from tests.support.cluster import Server
+from tests.support.engines import engine_on
+from tests.support.fleet import wait_until
+from tests.support.proxy import LOSE_ANSWER, LOSE_REQUEST, Proxy
+from tests.support.tasks import submit, take
+
+POLICY = Policy(max_attempts=7)
+
+
+class Commits:
+    """Counts the transactions that come to their COMMIT, and loses the n-th on its way."""
+
+    def __init__(self, proxy: Proxy, lost: str, n: int) -> None:
+        self._proxy, self._lost, self._n = proxy, lost, n
+        self.seen = 0
+
+    def __call__(self, point: str) -> None:
+        if point == "committing":
+            self.seen += 1
+            if self.seen == self._n:
+                self._proxy.arm(self._lost)
+
+
+@contextmanager
+def losing(proxy: Proxy, lost: str, n: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Commits]:
+    commits = Commits(proxy, lost, n)
+    with monkeypatch.context() as patch:
+        patch.setattr(points, "hook", commits)
+        yield commits
+
+
+@pytest.fixture(scope="module")
+def engines(postgres: Server) -> Iterator[tuple[Engine, Engine, Proxy]]:
+    """An engine whose line can be cut, and another that sees what is in the same database."""
+    with postgres.database() as url, engine_on(url) as direct, Proxy(url) as proxy, engine_on(proxy.url) as engine:
+        yield engine, direct, proxy
+
+
+def paused_by(engine: Engine, queue: str) -> str | None:
+    return {row.name: row.paused_by for row in engine.queues()}.get(queue)
+
+
+def beat(name: str) -> WorkerBeat:
+    return WorkerBeat(
+        name=name, host="h", pid=1, version="1", queues=("default",), kinds=("k",), concurrency=1, running=0,
+        claimed=0, state="running", ttl_s=60,
+    )  # fmt: skip
+
+
+def workers(engine: Engine) -> list[str]:
+    return [worker.name for worker in engine.workers()]
+
+
+def breaker(engine: Engine, kind: str) -> str | None:
+    return {b.kind: b.state for b in engine.breakers()}.get(kind)
+
+
+Steps = Generator[Callable[[Engine], Any], Any, None]
+Case = Callable[[Engine, str], Steps]
+"""What comes before; the call under a cut, whose answer is sent in; what must be in the database then."""
+
+
+def ended(engine: Engine, namespace: str) -> Assignment:
+    submit(engine, namespace=namespace)
+    a = take(engine, namespace=namespace)
+    engine.succeed(a)
+    submit(engine)  # The newest event of a database is never removed.
+    return a
+
+
+def pause_queue(direct: Engine, n: str) -> Steps:
+    submit(direct, queue=f"q{n}")
+    yield lambda engine: engine.pause_queue(f"q{n}", by="ann")
+    assert paused_by(direct, f"q{n}") == "ann"
+
+
+def resume_queue(direct: Engine, n: str) -> Steps:
+    direct.pause_queue(f"r{n}", by="ann")
+    yield lambda engine: engine.resume_queue(f"r{n}")
+    assert paused_by(direct, f"r{n}") is None
+
+
+def open_breaker(direct: Engine, n: str) -> Steps:
+    yield lambda engine: engine.open_breaker(f"b{n}", for_s=60)
+    assert breaker(direct, f"b{n}") == "open"
+
+
+def close_breaker(direct: Engine, n: str) -> Steps:
+    direct.open_breaker(f"c{n}", for_s=60)
+    yield lambda engine: engine.close_breaker(f"c{n}")
+    assert breaker(direct, f"c{n}") == "closed"
+
+
+def configure(direct: Engine, n: str) -> Steps:
+    yield lambda engine: engine.configure(f"k{n}", POLICY, namespace=f"space{n}")
+    direct.store.names.refresh()
+    assert direct.policy_of(f"k{n}", namespace=f"space{n}") == POLICY
+
+
+def declare(direct: Engine, n: str) -> Steps:
+    yield lambda engine: engine.declare({f"d{n}": POLICY})
+    direct.store.names.refresh()
+    assert direct.policy_of(f"d{n}") == POLICY
+
+
+def create_token(direct: Engine, n: str) -> Steps:
+    new = yield lambda engine: engine.create_token(f"t{n}", ["read"])
+    (found,) = [token for token in direct.tokens() if token.name == f"t{n}"]
+    parts = parts_of(new.text)
+    assert parts is not None
+    assert (found, found.hash) == (new.token, hash_of(parts.secret))
+
+
+def revoke_token(direct: Engine, n: str) -> Steps:
+    id_ = direct.create_token("t", ["read"]).token.id
+    revoked = yield lambda engine: engine.revoke_token(id_)
+    assert revoked.revoked_at is not None
+    assert direct.token_by_id(id_)[0] == revoked  # type: ignore[index]
+
+
+def use_token(direct: Engine, n: str) -> Steps:
+    id_ = direct.create_token("t", ["read"]).token.id
+    yield lambda engine: engine.use_token(id_)
+    assert direct.token_by_id(id_)[0].used_at is not None  # type: ignore[index]
+
+
+def begun(engine: Engine, n: str) -> Begun:
+    return engine.begin_request("ann", n, route="r", body_hash="h")
+
+
+def begin_request(direct: Engine, n: str) -> Steps:
+    mine = yield lambda engine: begun(engine, f"begin{n}")
+    assert mine.status is None
+    direct.answer_request(mine, 200, "done")
+    assert begun(direct, f"begin{n}").answer == "done"
+
+
+def answer_request(direct: Engine, n: str) -> Steps:
+    mine = begun(direct, f"answer{n}")
+    yield lambda engine: engine.answer_request(mine, 200, "done")
+    assert begun(direct, f"answer{n}").answer == "done"
+
+
+def drop_request(direct: Engine, n: str) -> Steps:
+    mine = begun(direct, f"drop{n}")
+    yield lambda engine: engine.drop_request(mine)
+    assert begun(direct, f"drop{n}").began_at > mine.began_at
+
+
+def reserve_key(direct: Engine, n: str) -> Steps:
+    given = {"caller": "ann", "key": f"reserve{n}", "route": "r", "ttl_s": 60.0}
+    mine = yield lambda engine: reserve(engine.store, body_hash="h", **given)
+    assert mine
+    assert not reserve(direct.store, body_hash="other", **given)
+
+
+def worker_beat(direct: Engine, n: str) -> Steps:
+    yield lambda engine: engine.worker_beat(beat(f"w{n}"))
+    assert workers(direct).count(f"w{n}") == 1
+
+
+def worker_leave(direct: Engine, n: str) -> Steps:
+    direct.worker_beat(beat(f"l{n}"))
+    yield lambda engine: engine.worker_leave(f"l{n}")
+    assert f"l{n}" not in workers(direct)
+
+
+def prune(direct: Engine, n: str) -> Steps:
+    a = ended(direct, f"prune{n}")
+    removed = yield lambda engine: engine.prune(0, namespace=f"prune{n}")
+    assert removed == [a.key]
+    assert direct.tasks(namespace=f"prune{n}") == []
+
+
+def prune_notes(direct: Engine, n: str) -> Steps:
+    submit(direct, namespace=f"notes{n}")
+    a = take(direct, namespace=f"notes{n}")
+    direct.cancel(a.id, namespace=f"notes{n}")
+    note = direct.events(a.id, namespace=f"notes{n}")[-1].type
+    submit(direct)
+    yield lambda engine: engine.prune_notes([note], 0)
+    assert note not in [event.type for event in direct.events(a.id, namespace=f"notes{n}")]
+
+
+def expire_leases(direct: Engine, n: str) -> Steps:
+    submit(direct, namespace=f"leases{n}")
+    a = take(direct, namespace=f"leases{n}")
+    taken = yield lambda engine: engine.expire_leases(now=a.lease_expires_at + 1)
+    assert a.key in taken
+    assert direct.task(a.id, namespace=f"leases{n}").state == "queued"
+
+
+def do_due(direct: Engine, n: str) -> Steps:
+    due_at = direct.now() + SECOND // 5
+    id_ = submit(direct, run_at=due_at, namespace=f"due{n}")
+    wait_until(lambda: direct.now() > due_at)
+    done = yield lambda engine: engine.do_due()
+    assert done == 1
+    assert [a.id for a in direct.claim(worker="w", namespace=f"due{n}")] == [id_]
+
+
+def retention_step(direct: Engine, n: str) -> Steps:
+    a = ended(direct, f"retention{n}")
+    ns = direct.store.names.namespace(f"retention{n}")
+    removed = yield lambda engine: Retention(engine.store, 0.0, lambda: ns).step()
+    assert removed == 1
+    assert direct.tasks(namespace=a.namespace) == []
+
+
+CASES: dict[Case, tuple[str, ...]] = {
+    pause_queue: ("_set_paused",),
+    resume_queue: ("_set_paused",),
+    open_breaker: ("open_breaker",),
+    close_breaker: ("close_breaker",),
+    configure: ("_write",),
+    declare: ("_write",),
+    create_token: ("create_token",),
+    revoke_token: ("revoke_token",),
+    use_token: ("use_token",),
+    begin_request: ("begin_request",),
+    answer_request: ("answer_request",),
+    drop_request: ("drop_request",),
+    reserve_key: ("reserve",),
+    worker_beat: ("worker_beat",),
+    worker_leave: ("worker_leave",),
+    prune: ("prune",),
+    prune_notes: ("prune_notes",),
+    # One by one is how either of them goes on after a batch that broke: the same work, in smaller parts.
+    expire_leases: ("expire_leases", "_take_back_one_by_one"),
+    do_due: ("do_due", "_deal_with_one_by_one"),
+    retention_step: ("_remove",),
+}
+"""Each way to write that is no command, and the functions of the source that it comes through."""
+
+
+SWEEPS = (expire_leases, do_due, retention_step)
+
+
+@pytest.mark.parametrize("lost", [LOSE_REQUEST, LOSE_ANSWER])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_whatever_is_written_is_written_once_and_answered_though_a_commit_is_lost(
+    case: Case, lost: str, engines: tuple[Engine, Engine, Proxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, direct, proxy = engines
+    for nth in itertools.count(1):
+        steps = case(direct, f"-{nth}-{lost[9]}")
+        call = next(steps)
+        with losing(proxy, lost, nth, monkeypatch) as commits:
+            if case in SWEEPS and lost == LOSE_REQUEST and nth == 1:
+                # Whoever sweeps comes again by himself, and must be told that he has to.
+                with pytest.raises(Unavailable):
+                    call(engine)
+            answer = call(engine)
+        with suppress(StopIteration):
+            steps.send(answer)
+        if commits.seen < nth:
+            # Every COMMIT of the call was lost once.
+            assert nth > 1
+            break
+
+
+def test_migrations_go_on_after_a_lost_commit(pg_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Proxy(pg_url) as proxy:
+        store = open_store(proxy.url)
+        try:
+            with losing(proxy, LOSE_ANSWER, 2, monkeypatch):
+                assert store.migrate() == migrations("postgres")
+            assert proxy.cuts == 1
+            store.check_version()
+        finally:
+            store.close()
+
+
+def test_a_worker_that_loses_answers_while_it_registers_goes_on(
+    migrated_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Proxy(migrated_url) as proxy, Onetray(proxy.url) as app:
+
+        @app.task
+        def work() -> int:
+            return 1
+
+        # The namespace, the policy, the kind, and the worker's own row.
+        for nth in range(1, 6):
+            with losing(proxy, LOSE_ANSWER, nth, monkeypatch) as commits, app.worker() as worker:
+                assert [w.name for w in app.engine.workers()] == [worker.name]
+                assert work.submit().result(timeout_s=30) == 1
+            assert commits.seen >= nth
+        assert proxy.cuts == 5
+
+
+def callers(method: str, sources: list[Path]) -> set[str]:
+    """The functions in which this method of a store is called."""
+    found = set()
+    for path in sources:
+        text = path.read_text()
+        for function in ast.walk(ast.parse(text)) if f"store.{method}(" in text else ():
+            if isinstance(function, ast.FunctionDef) and f"store.{method}(" in ast.unparse(function):
+                found.add(function.name)
+    return found
+
+
+def test_nothing_is_written_in_another_way() -> None:
+    """A COMMIT is resolved in one place: by `store.write`, or by the committer, whose batches are in batch.py."""
+    sources = list(Path(onetray.__file__).parent.rglob("*.py"))
+    assert callers("transaction", sources) == {"_unseen", "_carry_out", "submit_one"}
+    assert callers("write", sources) == {function for functions in CASES.values() for function in functions}

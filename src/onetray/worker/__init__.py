@@ -252,6 +252,8 @@ class Worker:
             run.ask_to_stop(LOST)
         if run.began is None:
             self.held.drop((run,))
+        else:
+            self.held.lose(run)
 
     def _answered(self, run: Run, command: Report, verdict: Verdict) -> None:
         error = verdict.error

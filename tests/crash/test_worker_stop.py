@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from onetray import Onetray
 from tests.support import workload
 from tests.support.fleet import wait_until
-from tests.support.workers import READY, Traces, WorkerProcess, is_alive, workers
+from tests.support.workers import READY, EmbeddedWorker, Traces, WorkerProcess, is_alive, workers
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -86,6 +87,61 @@ def test_a_worker_that_was_stopped_whole_finds_its_task_with_another_and_its_rep
     types = [event.type for event in job.events()]
     assert types.count("task.succeeded") == 1
     assert [row[2] for row in traces.rows()] == [1, 2]
+
+
+@contextmanager
+def embedded(app: Onetray, folder: Path, how: str) -> Iterator[EmbeddedWorker]:
+    program = EmbeddedWorker(app.database, folder / "program.log", how)
+    try:
+        program.until_logged(READY)
+        yield program
+    finally:
+        program.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_a_worker_that_a_program_runs_by_itself(
+    app: Onetray, traces: Traces, tmp_path: Path, number: signal.Signals
+) -> None:
+    with embedded(app, tmp_path, "plain") as program:
+        job = workload.doze.submit(**traces.asked)
+        wait_until(traces.rows)
+        program.send(number)
+        wait_until(lambda: [w.state for w in app.engine.workers()] == ["stopping"])
+        traces.let_go()
+        assert program.end() == 0, program.log
+        assert program.log.endswith("restored\n"), program.log
+    assert job.state == "succeeded"
+    assert app.engine.workers() == []
+
+
+def test_a_second_signal_stops_a_worker_that_a_program_runs_at_once(
+    app: Onetray, traces: Traces, tmp_path: Path
+) -> None:
+    with embedded(app, tmp_path, "plain") as program:
+        job = workload.deaf.submit(**traces.asked)
+        wait_until(traces.rows)
+        program.send(signal.SIGTERM)
+        wait_until(lambda: [w.state for w in app.engine.workers()] == ["stopping"])
+        program.send(signal.SIGINT)
+        assert program.end() == 0, program.log
+    view = app.engine.task(job.id)
+    assert (view.state, view.attempts) == ("queued", 0)
+
+
+def test_a_program_keeps_the_signal_handlers_that_it_has(app: Onetray, tmp_path: Path) -> None:
+    with embedded(app, tmp_path, "own-handler") as program:
+        program.send(signal.SIGTERM)
+        assert program.end() == 0, program.log
+        assert program.log.count("the program's own handler") == 1
+        assert program.log.endswith("restored\n"), program.log
+
+
+def test_a_worker_outside_the_main_thread_leaves_signals_alone(app: Onetray, tmp_path: Path) -> None:
+    with embedded(app, tmp_path, "thread") as program:
+        program.send(signal.SIGUSR1)
+        assert program.end() == 0, program.log
+        assert program.log.endswith("unchanged\nrestored\n"), program.log
 
 
 class Supervised:

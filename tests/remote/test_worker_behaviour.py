@@ -5,6 +5,9 @@ from tests.worker.test_cancel import (
     test_a_cancel_reaches_an_async_handler_as_cancelled_error,
     test_a_durable_start_that_is_refused_begins_nothing,
 )
+from tests.worker.test_lost_tasks import (
+    test_a_task_keeps_its_lease_while_other_tasks_of_its_claim_are_lost,
+)
 from tests.worker.test_outcomes import (
     test_a_line_that_cannot_be_kept_as_it_is_costs_no_other_line,
 )
@@ -19,5 +22,6 @@ __all__ = [
     "test_a_durable_start_that_is_refused_begins_nothing",
     "test_a_line_that_cannot_be_kept_as_it_is_costs_no_other_line",
     "test_a_stop_gives_back_at_once_what_was_claimed_ahead_while_handlers_go_on",
+    "test_a_task_keeps_its_lease_while_other_tasks_of_its_claim_are_lost",
     "test_kinds_that_a_worker_does_not_know_are_left_for_another",
 ]

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,9 +27,12 @@ class WorkerProcess:
         path = os.pathsep.join([str(package), str(ROOT), os.environ.get("PYTHONPATH", "")])
         with log.open("ab") as out:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "onetray", "worker", "--app", APP, "--database", url, *options],
+                [sys.executable, "-m", *self.program(url, options)],
                 env={**os.environ, "PYTHONPATH": path}, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
             )  # fmt: skip
+
+    def program(self, url: str, options: Sequence[str]) -> list[str]:
+        return ["onetray", "worker", "--app", APP, "--database", url, *options]
 
     @property
     def pid(self) -> int:
@@ -53,6 +56,13 @@ class WorkerProcess:
     def end(self, timeout_s: float = 20.0) -> int:
         """Wait for its end; answers its exit code."""
         return self.process.wait(timeout_s)
+
+
+class EmbeddedWorker(WorkerProcess):
+    """A program of its own that runs a worker of the same app: see embedded.py."""
+
+    def program(self, url: str, options: Sequence[str]) -> list[str]:
+        return ["tests.support.embedded", url, *options]
 
 
 @contextmanager

@@ -43,6 +43,7 @@ from onetray.worker.held import Held
 from onetray.worker.outbox import Outbox
 from onetray.worker.pulse import REGISTER_S, Pulse
 from onetray.worker.run import LOST, STOPPING, Run
+from onetray.worker.signals import stop_on_signals
 
 if TYPE_CHECKING:
     from onetray.app import Onetray
@@ -131,19 +132,24 @@ class Worker:
         return None
 
     def run(self) -> None:
-        """Work until a stop is asked for, by a signal or from another thread. This process is a worker from now on."""
+        """Work until a stop is asked for. This process is a worker from now on.
+
+        In the main thread SIGTERM and SIGINT ask for it, unless the program has handlers of its own for them. Those,
+        and other threads, call `ask_to_stop`.
+        """
         # Most of what a job leaves is gone before it is worth a search for cycles.
         _share_memory()
         gc.freeze()
         gc.set_threshold(max(GARBAGE, gc.get_threshold()[0]), *gc.get_threshold()[1:])
-        self.start()
-        try:
-            while not self._asked:
-                # Not for ever: a signal that comes just before the wait does not end it.
-                with contextlib.suppress(queue.Empty):
-                    self._asks.get(timeout=0.5)
-        finally:
-            self.stop()
+        with stop_on_signals(self.ask_to_stop):
+            self.start()
+            try:
+                while not self._asked:
+                    # Not for ever: a signal that comes just before the wait does not end it.
+                    with contextlib.suppress(queue.Empty):
+                        self._asks.get(timeout=0.5)
+            finally:
+                self.stop()
 
     def ask_to_stop(self) -> None:
         """Stop gracefully; asked a second time, at once. Safe in a signal handler."""
@@ -252,6 +258,8 @@ class Worker:
             run.ask_to_stop(LOST)
         if run.began is None:
             self.held.drop((run,))
+        else:
+            self.held.lose(run)
 
     def _answered(self, run: Run, command: Report, verdict: Verdict) -> None:
         error = verdict.error

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 
 from uuid_utils import uuid4
 
-from onetray.commands import Beat, Claim, Command, Submit, ticket
+from onetray.commands import Claim, Command, Submit
 from onetray.engine.rides import Ride
 from onetray.errors import Forbidden, Unauthorized, Unavailable
 from onetray.model import Assignment, Verdict
+from onetray.worker.pulse import REFUSED, renew_claims
 
 if TYPE_CHECKING:
     from onetray.engine import Engine
@@ -260,13 +261,21 @@ class Claimer:
 
     def _confirmed(self, claimed: list[Assignment]) -> tuple[float, list[Assignment]]:
         """Renew leases whose claim was answered late: what is left of them is not known here. Keeps what is ours."""
-        asked_at, speakers = time.monotonic(), {a.lease: a for a in claimed}
-        verdicts = self._engine.run([Beat(**ticket(a)) for a in speakers.values()])
-        over, lost = set(), set()
-        for lease, verdict in zip(speakers, verdicts, strict=True):
-            if verdict.error is not None:
-                logger.warning("a claim was answered too late, its tasks are left to their lease: %s", verdict.error)
-                over.add(lease)
+        asked_at, claims = time.monotonic(), _by_lease(claimed)
+        ours: list[Assignment] = []
+        for claim, verdicts in zip(claims, renew_claims(self._engine, claims), strict=True):
+            renewed = [verdict.value for verdict in verdicts if verdict.error is None]
+            refused = {a.id for a, v in zip(claim, verdicts, strict=False) if isinstance(v.error, REFUSED)}
+            if renewed:
+                ours += [a for a in claim if a.id not in refused.union(*(beaten.lost for beaten in renewed))]
             else:
-                lost.update(verdict.value.lost)
-        return asked_at, [a for a in claimed if a.lease not in over and a.id not in lost]
+                error = verdicts[0].error
+                logger.warning("a claim was answered too late, its tasks are left to their lease: %s", error)
+        return asked_at, ours
+
+
+def _by_lease(claimed: list[Assignment]) -> list[list[Assignment]]:
+    claims: dict[int, list[Assignment]] = {}
+    for assignment in claimed:
+        claims.setdefault(assignment.lease, []).append(assignment)
+    return list(claims.values())

@@ -31,6 +31,8 @@ class Held:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._leases: dict[int, Lease] = {}
+        self._lost: set[Run] = set()
+        """Taken from this worker while their handlers run: under no lease here, but in the count of their queue."""
 
     def __len__(self) -> int:
         with self._lock:
@@ -48,15 +50,27 @@ class Held:
                 lease.runs.add(run)
 
     def drop(self, runs: Iterable[Run]) -> None:
-        """They were reported, or are not ours any more."""
+        """They were reported, or were lost and have ended."""
         with self._lock:
             for run in runs:
-                lease = self._leases.get(run.assignment.lease)
-                if lease is None:
-                    continue
-                lease.runs.discard(run)
-                if not lease.runs:
-                    del self._leases[lease.key]
+                self._lost.discard(run)
+                self._release(run)
+
+    def lose(self, run: Run) -> None:
+        """It is not ours any more, and its handler still runs: nothing renews a lease in its name."""
+        with self._lock:
+            if self._release(run):
+                self._lost.add(run)
+
+    def _release(self, run: Run) -> bool:
+        """Take it from its lease, which goes with the last one. Whether it was there."""
+        lease = self._leases.get(run.assignment.lease)
+        if lease is None or run not in lease.runs:
+            return False
+        lease.runs.remove(run)
+        if not lease.runs:
+            del self._leases[lease.key]
+        return True
 
     def shortest_s(self) -> float:
         """The length of the shortest lease that is held."""
@@ -64,9 +78,10 @@ class Held:
             return min((lease.length_s for lease in self._leases.values()), default=float("inf"))
 
     def of_queue(self, queue: str) -> int:
-        """How many of a queue are held. A claim is from one queue, and so are the tasks of its lease."""
+        """How many of a queue are held or still run. A claim is from one queue, and so are the tasks of its lease."""
         with self._lock:
-            return sum(len(lease.runs) for lease in self._leases.values() if lease.queue == queue)
+            lost = sum(run.assignment.queue == queue for run in self._lost)
+            return lost + sum(len(lease.runs) for lease in self._leases.values() if lease.queue == queue)
 
     def runs(self) -> list[Run]:
         with self._lock:

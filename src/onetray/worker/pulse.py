@@ -11,18 +11,18 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from onetray.commands import Beat
-from onetray.errors import Conflict, NotFound, Unavailable
+from onetray.commands import Beat, ticket
+from onetray.errors import Conflict, NotFound, OnetrayError, Unavailable
 from onetray.fields import MOST_ROWS
 from onetray.lifecycle import HELD
-from onetray.worker.run import CANCEL, LOST
+from onetray.worker.run import CANCEL
 
 if TYPE_CHECKING:
     from onetray.engine import Engine
-    from onetray.model import Holding
+    from onetray.model import Assignment, Holding, Verdict
     from onetray.worker.floor import Floor
     from onetray.worker.held import Held, Lease
     from onetray.worker.outbox import Outbox
@@ -35,6 +35,24 @@ LOOK_S = 0.4
 SOONEST_S = 0.02
 REGISTER_S = 5.0
 BLOCKED_S = 1.0
+REFUSED = (Conflict, NotFound)
+"""The task is not ours any more, or has ended: that says nothing about the other tasks of its claim."""
+
+
+def renew_claims(engine: Engine, claims: Sequence[Sequence[Assignment]]) -> list[list[Verdict]]:
+    """Renew each claim by a heartbeat for its first task, all in one call; where that is refused, for each of its
+    other tasks, in one more. Answers the verdicts of each claim, in the order of its tasks."""
+    answers = [[verdict] for verdict in engine.run([Beat(**ticket(claim[0])) for claim in claims])]
+    rest = [
+        (verdicts, assignment)
+        for claim, verdicts in zip(claims, answers, strict=True)
+        if isinstance(verdicts[0].error, REFUSED)
+        for assignment in claim[1:]
+    ]
+    if rest:
+        for (verdicts, _), verdict in zip(rest, engine.run([Beat(**ticket(a)) for _, a in rest]), strict=True):
+            verdicts.append(verdict)
+    return answers
 
 
 class Pulse:
@@ -99,22 +117,25 @@ class Pulse:
             self._register()
 
     def _renew(self, due: list[tuple[Lease, list[Run]]], now: float) -> None:
-        """One heartbeat for each claim, all in one call. Each is sent in the name of one task of it."""
-        # By one whose report is not under way: that would end before the heartbeat.
-        speakers = [next((run for run in runs if not run.over), runs[0]) for _, runs in due]
-        verdicts = self._engine.run([Beat(**run.ticket()) for run in speakers])
-        for (lease, runs), speaker, verdict in zip(due, speakers, verdicts, strict=True):
-            if verdict.error is None:
-                lease.sure_until, lease.beat_at = now + lease.length_s, now + lease.length_s / 3
-                gone = set(verdict.value.lost)
-                for run in runs:
-                    if run.assignment.id in gone:
-                        self._lose(run, "the engine has given it to somebody else or ended it")
-            elif isinstance(verdict.error, Unavailable):
-                logger.warning("%d leases wait for the database: %s", len(due), verdict.error)
-                return
-            elif isinstance(verdict.error, Conflict | NotFound) and not speaker.over:
-                self._lose(speaker, str(verdict.error))
+        # First those whose report is not under way: that would end before the heartbeat.
+        claims = [(lease, sorted(runs, key=lambda run: run.over)) for lease, runs in due]
+        answers = renew_claims(self._engine, [[run.assignment for run in runs] for _, runs in claims])
+        failed: list[OnetrayError] = []
+        for (lease, runs), verdicts in zip(claims, answers, strict=True):
+            gone: dict[str, str] = {}
+            for run, verdict in zip(runs, verdicts, strict=False):
+                if verdict.error is None:
+                    lease.sure_until, lease.beat_at = now + lease.length_s, now + lease.length_s / 3
+                    gone |= dict.fromkeys(verdict.value.lost, "the engine has given it to somebody else or ended it")
+                elif isinstance(verdict.error, REFUSED):
+                    gone[run.assignment.id] = str(verdict.error)
+                else:
+                    failed.append(verdict.error)
+            for run in runs:
+                if run.assignment.id in gone and not run.over:
+                    self._lose(run, gone[run.assignment.id])
+        if failed:
+            logger.warning("%d leases could not be renewed, and are tried again: %s", len(failed), failed[0])
 
     def _look(self) -> None:
         """See which of the tasks should stop, and which are not ours any more."""
@@ -143,7 +164,7 @@ class Pulse:
         for lease, runs in self._held.leases():
             if now > lease.sure_until:
                 for run in runs:
-                    if run.stop != LOST and not run.over:
+                    if not run.over:
                         self._lose(run, f"no heartbeat got through for {lease.length_s:g} s")
         self._watch_loop(now)
 

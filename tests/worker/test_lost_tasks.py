@@ -1,0 +1,89 @@
+"""Heartbeats of a claim some of whose tasks were taken from this worker while their handlers still run."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from onetray import Onetray, ctx
+from onetray.worker.run import LOST
+from tests.support.fleet import wait_until
+
+WAIT_S = 20.0
+
+
+def test_a_task_keeps_its_lease_while_other_tasks_of_its_claim_are_lost(either_app: Onetray) -> None:
+    gate, began = threading.Event(), []
+
+    @either_app.task
+    def ignore_cancel(n: int) -> int:
+        began.append(n)
+        while not gate.wait(0.02):
+            if n == 0:
+                ctx.heartbeat()
+        return n
+
+    jobs = ignore_cancel.submit_many([{"n": n} for n in range(20)])
+    healthy, engine = jobs[0], either_app.engine
+    with either_app.worker(concurrency=20) as worker:
+        try:
+            wait_until(lambda: len(began) == 20)
+            assert len(worker.held.leases()) == 1
+            for job in jobs[1:]:
+                job.cancel(hard=True)
+            wait_until(lambda: sum(run.stop == LOST for run in list(worker.floor.running)) == 19)
+            expiry = engine.task(healthy.id).lease_expires_at
+            wait_until(lambda: engine.task(healthy.id).lease_expires_at != expiry)
+            assert engine.task(healthy.id).state == "running"
+        finally:
+            gate.set()
+        assert healthy.result(WAIT_S) == 0
+    assert {job.state for job in jobs[1:]} == {"cancelled"}
+
+
+def test_a_claim_whose_tasks_are_all_lost_gets_no_heartbeat_and_fills_its_queue_until_they_end(app: Onetray) -> None:
+    gate, began = threading.Event(), []
+
+    @app.task
+    def ignore_cancel() -> None:
+        began.append(1)
+        assert gate.wait(WAIT_S)
+
+    jobs = ignore_cancel.submit_many([{}] * 3)
+    with app.worker(queues="default:3") as worker:
+        try:
+            wait_until(lambda: len(began) == 3)
+            for job in jobs:
+                job.cancel(hard=True)
+            wait_until(lambda: worker.held.leases() == [])
+            assert worker.held.of_queue("default") == 3
+        finally:
+            gate.set()
+        wait_until(lambda: worker.held.of_queue("default") == 0)
+
+
+def test_a_claim_answered_late_keeps_its_tasks_when_one_of_them_was_cancelled_meanwhile(app: Onetray) -> None:
+    gate, ran = threading.Event(), []
+
+    @app.task
+    def hold() -> None:
+        assert gate.wait(WAIT_S)
+
+    @app.task
+    async def work(n: int) -> None:
+        ran.append(n)
+
+    with app.worker(concurrency=1) as worker:
+        try:
+            hold.submit()
+            wait_until(lambda: len(worker.floor.running) == 1)
+            jobs = work.submit_many([{"n": n} for n in range(3)])
+            claimed = app.engine.call(worker._claim("default", 3, "k"))
+            # Whichever of the claim's tasks a worker sends its heartbeat for.
+            for job in (jobs[0], jobs[2]):
+                job.cancel(hard=True)
+            worker._claimer._taken(claimed, time.monotonic(), repeated=True)
+        finally:
+            gate.set()
+        assert jobs[1].wait(WAIT_S) == "succeeded"
+    assert ran == [1]

@@ -18,7 +18,9 @@ from onetray.http.access import READ, Principal
 from onetray.http.gate import LOCAL
 from onetray.http.native import NativeRoute
 from onetray.http.routes import fleet
+from tests.http.callers import served, token
 from tests.http.calls import NOBODY, claim, dead, flow, get, held, post, refusal, sent, submit, ticket
+from tests.support.engines import engine_on
 
 REPLAY = "idempotent-replay"
 
@@ -178,6 +180,19 @@ def test_a_batch_whose_server_died_makes_no_second_jobs(
     again = post(api, "/jobs/batch", jobs, Idempotency_Key="k")
     assert [v["value"]["id"] for v in again["verdicts"]] == [v["value"]["id"] for v in first["verdicts"]]
     assert all(v["value"]["repeated"] for v in again["verdicts"])
+
+
+def test_one_tokens_key_leads_to_no_answer_of_anothers() -> None:
+    """Of a batch: its jobs have keys made from it. A job's own key is the namespace's, whoever sends it."""
+    with engine_on("sqlite://:memory:", VirtualClock()) as engine, served(engine) as api:
+        ann, bob = token(engine, "submit"), token(engine, "submit")
+        jobs = {"jobs": [{"kind": "mail"}]}
+        first, again, other = (
+            sent(api, "/jobs/batch", jobs, **who, Idempotency_Key="1").json()["verdicts"][0]["value"]
+            for who in (ann, ann, bob)
+        )
+        assert (again, other["repeated"]) == (first, False)
+        assert other["id"] != first["id"]
 
 
 def test_a_second_request_is_told_while_the_first_is_under_way(api: TestClient) -> None:

@@ -96,3 +96,22 @@ def test_old_requests_are_cleared_away_a_few_at_a_time(engine: Engine, clock: Vi
 def test_bad_keys_are_refused(engine: Engine, key: str, error: type[Exception]) -> None:
     with pytest.raises(error):
         engine.begin_request("ann", key, **REQUEST)
+
+
+def test_a_request_that_is_renewed_is_not_taken_over(engine: Engine, clock: VirtualClock) -> None:
+    begun = engine.begin_request("ann", "k", **REQUEST)
+    clock.advance(DIED_S - 1)
+    renewed = engine.renew_request(begun.also_at(clock.now()))
+    assert renewed is not None
+    clock.advance(DIED_S - 1)
+    with pytest.raises(InProgress):
+        engine.begin_request("ann", "k", **REQUEST)
+    engine.answer_request(renewed, 200, "{}")
+    assert engine.begin_request("ann", "k", **REQUEST).status == 200
+
+
+def test_a_request_that_was_taken_over_is_not_renewed(engine: Engine, clock: VirtualClock) -> None:
+    first = engine.begin_request("ann", "k", **REQUEST)
+    clock.advance(DIED_S)
+    engine.begin_request("ann", "k", **REQUEST)
+    assert engine.renew_request(first.also_at(clock.now() + 1)) is None

@@ -11,14 +11,17 @@ from fastapi.testclient import TestClient
 
 from onetray.clock import VirtualClock
 from onetray.engine import Engine
-from onetray.engine.requests import DIED_S, KEPT_S
-from onetray.errors import Forbidden, Unavailable
+from onetray.engine.requests import DIED_S, KEPT_S, Begun
+from onetray.errors import Forbidden, InProgress, OutcomeUnknown, Unavailable
 from onetray.http import keys
 from onetray.http.access import READ, Principal
+from onetray.http.app import build
 from onetray.http.gate import LOCAL
 from onetray.http.native import NativeRoute
 from onetray.http.routes import fleet
+from tests.http.callers import served, token
 from tests.http.calls import NOBODY, claim, dead, flow, get, held, post, refusal, sent, submit, ticket
+from tests.support.engines import engine_on
 
 REPLAY = "idempotent-replay"
 
@@ -180,38 +183,128 @@ def test_a_batch_whose_server_died_makes_no_second_jobs(
     assert all(v["value"]["repeated"] for v in again["verdicts"])
 
 
-def test_a_second_request_is_told_while_the_first_is_under_way(api: TestClient) -> None:
-    """Both at once, through the app itself: the first one is held between its two halves."""
+def test_one_tokens_key_leads_to_no_answer_of_anothers() -> None:
+    """Of a batch: its jobs have keys made from it. A job's own key is the namespace's, whoever sends it."""
+    with engine_on("sqlite://:memory:", VirtualClock()) as engine, served(engine) as api:
+        ann, bob = token(engine, "submit"), token(engine, "submit")
+        jobs = {"jobs": [{"kind": "mail"}]}
+        first, again, other = (
+            sent(api, "/jobs/batch", jobs, **who, Idempotency_Key="1").json()["verdicts"][0]["value"]
+            for who in (ann, ann, bob)
+        )
+        assert (again, other["repeated"]) == (first, False)
+        assert other["id"] != first["id"]
 
-    async def both() -> list[Any]:
-        begun, go_on = asyncio.Event(), asyncio.Event()
 
-        async def slowly(_: Request) -> Any:
-            begun.set()
-            await go_on.wait()
-            return keys.Json({"done": True})
+class Slow:
+    """A request under the key `k` that is held between its two halves, through the app itself."""
 
-        def asked() -> Request:
-            scope = {
-                "type": "http", "method": "POST", "path": "/x", "query_string": b"", "app": api.app,
-                "headers": [(b"idempotency-key", b"k")], "onetray.principal": LOCAL,
-            }  # fmt: skip
+    def __init__(self, app: Any) -> None:
+        self.app, self.runs = app, 0
+        self.begun, self.go_on = asyncio.Event(), asyncio.Event()
 
-            async def receive() -> dict[str, Any]:
-                return {"type": "http.request", "body": b"{}", "more_body": False}
+    async def ask(self, app: Any = None) -> Any:
+        scope = {
+            "type": "http", "method": "POST", "path": "/x", "query_string": b"", "app": app or self.app,
+            "headers": [(b"idempotency-key", b"k")], "onetray.principal": LOCAL,
+        }  # fmt: skip
 
-            return Request(scope, receive)
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": b"{}", "more_body": False}
 
-        first = asyncio.create_task(keys.under_its_key(asked(), "/x", slowly))
-        await asyncio.wait_for(begun.wait(), 20)
-        second = await asyncio.gather(keys.under_its_key(asked(), "/x", slowly), return_exceptions=True)
-        go_on.set()
+        return await keys.under_its_key(Request(scope, receive), "/x", self.run)
+
+    async def run(self, _: Request) -> Any:
+        self.runs += 1
+        if self.runs == 1:
+            self.begun.set()
+            await self.go_on.wait()
+        return keys.Json({"done": True})
+
+    async def first(self) -> asyncio.Task[Any]:
+        task = asyncio.create_task(self.ask())
+        await asyncio.wait_for(self.begun.wait(), 60)
+        return task
+
+
+@pytest.mark.parametrize("later_s", [0, DIED_S + 1])
+def test_a_second_request_is_told_while_the_first_is_under_way(
+    api: TestClient, clock: VirtualClock, later_s: float
+) -> None:
+    """However long the first one takes: it is carried out once, and its answer is kept."""
+
+    async def both() -> None:
+        slow = Slow(api.app)
+        first = await slow.first()
+        clock.advance(later_s)
+        [refused] = await asyncio.gather(slow.ask(), return_exceptions=True)
+        slow.go_on.set()
         await first
-        return [*second, await keys.under_its_key(asked(), "/x", slowly)]
+        assert (slow.runs, getattr(refused, "code", "answered")) == (1, "in_progress")
+        assert (await slow.ask()).headers[REPLAY] == "true"
+        assert slow.runs == 1
 
-    refused, again = asyncio.run(both())
-    assert refused.code == "in_progress"
-    assert again.headers[REPLAY] == "true"
+    asyncio.run(both())
+
+
+def test_a_living_server_keeps_its_key_from_other_servers(
+    api: TestClient, engine: Engine, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that takes longer than a dead server's is given: its server says in time that it goes on."""
+    monkeypatch.setattr(keys, "RENEW_S", 0.01)
+    renew, renewed_at = engine.renew_request, [0]
+
+    def watched(begun: Begun) -> Begun | None:
+        found = renew(begun)
+        renewed_at[0] = 0 if found is None else found.held_at[-1]
+        return found
+
+    monkeypatch.setattr(engine, "renew_request", watched)
+
+    async def both() -> None:
+        slow = Slow(api.app)
+        first = await slow.first()
+        clock.advance(DIED_S - 1)
+        async with asyncio.timeout(60):
+            while renewed_at[0] < clock.now():
+                await asyncio.sleep(0.01)
+        clock.advance(DIED_S - 1)
+        with pytest.raises(InProgress):
+            await slow.ask(build(engine))
+        slow.go_on.set()
+        await first
+        assert (await slow.ask(build(engine))).headers[REPLAY] == "true"
+        assert slow.runs == 1
+
+    asyncio.run(both())
+
+
+def test_a_renewal_whose_answer_was_lost_loses_nothing(
+    api: TestClient, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have been written or not: the answer is kept in both cases."""
+    monkeypatch.setattr(keys, "RENEW_S", 0.01)
+    renew, tried = engine.renew_request, asyncio.Event()
+
+    def lost(*args: Any) -> Any:
+        if not tried.is_set():
+            renew(*args)
+            loop.call_soon_threadsafe(tried.set)
+        raise OutcomeUnknown
+
+    async def both() -> None:
+        nonlocal loop
+        loop = asyncio.get_running_loop()
+        slow = Slow(api.app)
+        first = await slow.first()
+        await asyncio.wait_for(tried.wait(), 60)
+        slow.go_on.set()
+        await first
+        assert (await slow.ask()).headers[REPLAY] == "true"
+
+    loop: asyncio.AbstractEventLoop
+    monkeypatch.setattr(engine, "renew_request", lost)
+    asyncio.run(both())
 
 
 @pytest.mark.parametrize("query", [b"", b"nonsense=1"])

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from uuid_utils import uuid4
 
 from onetray.clock import VirtualClock
 from onetray.engine import Engine
@@ -194,6 +195,33 @@ def test_a_namespace_is_taken_from_nowhere_but_the_token(house: House) -> None:
         asked = way.request(house.things[1], namespace=MARK)
         asked["url"] += ("&" if "?" in asked["url"] else "?") + f"namespace={MARK}"
         assert SAID not in house.api.request(**asked, headers=headers).text, way
+
+
+@pytest.mark.parametrize("scope", ["submit", "work", "operate"])
+def test_without_read_no_answer_shows_what_is_in_a_job(scope: str) -> None:
+    """In one's own namespace: also when somebody who may read has sent the same before, under the same key.
+
+    Whoever claims a task gets its payload: that is what claims are for, and is left out.
+    """
+    with opened("sqlite://:memory:") as house:
+        ways = [w for w in house.guarded if scope in w.scopes and w.method == "POST" and "claim" not in w.path]
+        assert len(ways) > 5
+        for way, thing in ((w, t) for w in ways for t in (house.things if w.parameters else house.things[:1])):
+            key = {"Idempotency-Key": str(uuid4())}
+            house.api.request(**way.request(thing), headers=house.who(ADMIN) | key)
+            says_its_secret(house.engine)
+            for headers in (house.who(scope) | key, house.who(scope)):
+                answer = house.api.request(**way.request(thing), headers=headers)
+                assert SAID not in answer.text, (way, answer.text)
+                assert answer.status_code < 500, (way, answer.text)
+
+
+def says_its_secret(engine: Engine) -> None:
+    """Whatever can be claimed is done, and tells what readers alone may see."""
+    for queue in ("default", MARK):
+        for job in engine.claim(queue, worker="w9", limit=100, namespace=MARK):
+            engine.log(job, SAID)
+            engine.succeed(job, {"said": SAID})
 
 
 def test_a_worker_reports_nothing_without_the_fence_and_the_name_of_its_claim(house: House) -> None:

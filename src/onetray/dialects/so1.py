@@ -18,10 +18,21 @@ from starlette.types import Scope
 
 from onetray import commands as c
 from onetray.dialects import so1_stream
-from onetray.dialects.so1_job import SO1_PENDING, TERMINAL, USER_LABEL, as_submitted, find, shown, state_of
+from onetray.dialects.so1_job import (
+    SO1_PENDING,
+    TERMINAL,
+    TOKEN_LABEL,
+    USER_LABEL,
+    as_submitted,
+    find,
+    id_and_state,
+    shown,
+    state_of,
+    view,
+)
 from onetray.engine import Engine
 from onetray.engine.reserving import reserve
-from onetray.errors import InvalidInput, KeyReused
+from onetray.errors import Forbidden, InvalidInput, KeyReused
 from onetray.flowcommands import CancelFlow
 from onetray.flowmodel import Flow
 from onetray.http.access import Principal, Reader, Submitter, allow
@@ -31,7 +42,7 @@ from onetray.http.routes.streams import ENDED, streaming
 from onetray.http.sse import EventStream
 from onetray.http.wire import Json
 from onetray.model import Policy, Task
-from onetray.tokens import OPERATE, SUBMIT
+from onetray.tokens import OPERATE, READ, SUBMIT
 
 PREFIX = "/api/jobs"
 DAY_S = 86_400.0
@@ -91,13 +102,18 @@ async def submit(
     desk = desk_of(request)
     command = c.Submit(
         kind=new.action, payload=new.inputs, namespace=who.namespace, max_attempts=1, actor_name=who.name,
-        correlation_id=request_id_of(request.scope), labels={USER_LABEL: who.name},
+        correlation_id=request_id_of(request.scope), labels=_labels(who),
     )  # fmt: skip
     if key is not None:
         await _under_key(desk, command, key)
     receipt = await desk.call(command)
-    job = await desk.read(_job if receipt.repeated else _new, desk.engine, receipt.id, who.namespace)
+    # A new job shows what its submitter has just sent. One that was there may be another's, and has gone on.
+    job = await desk.read(_job_for if receipt.repeated else _new, desk.engine, receipt.id, who)
     return _answer(request.scope, {"job": job}, 202)
+
+
+def _labels(who: Principal) -> dict[str, str]:
+    return {USER_LABEL: who.name, **({} if who.token is None else {TOKEN_LABEL: who.token})}
 
 
 async def _under_key(desk: Desk, command: c.Submit, key: str) -> None:
@@ -122,15 +138,18 @@ async def _under_key(desk: Desk, command: c.Submit, key: str) -> None:
 @router.get("/{id}", summary="One job")
 async def get(request: Request, id: str, who: Principal = Reader) -> Json:
     desk = desk_of(request)
-    return _answer(request.scope, {"job": await desk.read(_job, desk.engine, id, who.namespace)})
+    return _answer(request.scope, {"job": await desk.read(_job_for, desk.engine, id, who)})
 
 
-def _job(engine: Engine, id_: str, namespace: str) -> dict[str, Any]:
-    return shown(engine, find(engine, id_, namespace))
+def _job_for(engine: Engine, id_: str, who: Principal) -> dict[str, Any]:
+    """A job as this caller may see it."""
+    if who.has(READ):
+        return shown(engine, view(engine, id_, who.namespace))
+    return id_and_state(find(engine, id_, who.namespace))
 
 
-def _new(engine: Engine, id_: str, namespace: str) -> dict[str, Any]:
-    return shown(engine, as_submitted(find(engine, id_, namespace)), 0)
+def _new(engine: Engine, id_: str, who: Principal) -> dict[str, Any]:
+    return shown(engine, as_submitted(view(engine, id_, who.namespace)), 0)
 
 
 @router.get("", summary="Jobs, newest first")
@@ -158,7 +177,7 @@ def _page(engine: Engine, namespace: str, before: int | None, limit: int) -> tup
     for _ in range(READS):
         page = engine.jobs(namespace=namespace, before=before, limit=limit - len(found))
         before = page.before
-        found += [shown(engine, find(engine, job.id, namespace), LIST_LINES) for job in page.jobs]
+        found += [shown(engine, view(engine, job.id, namespace), LIST_LINES) for job in page.jobs]
         if len(found) == limit or before is None:
             break
     return found, before
@@ -168,8 +187,18 @@ def _page(engine: Engine, namespace: str, before: int | None, limit: int) -> tup
 async def cancel(request: Request, id: str, who: Principal = Canceller) -> Json:
     desk = desk_of(request)
     job = await desk.read(find, desk.engine, id, who.namespace)
+    if not who.has(OPERATE) and not _is_own(job, who):
+        raise Forbidden(
+            f"the token {who.name!r} has not submitted this job: to cancel it needs the scope {OPERATE}",
+            needs=[OPERATE],
+        )
     await desk.call(_cancelling(job, who))
-    return _answer(request.scope, {"job": await desk.read(_job, desk.engine, id, who.namespace)})
+    return _answer(request.scope, {"job": await desk.read(_job_for, desk.engine, id, who)})
+
+
+def _is_own(job: Task | Flow, who: Principal) -> bool:
+    """Whether this very token submitted the job. Labels are set at the submit and never change."""
+    return who.token is not None and job.labels.get(TOKEN_LABEL) == who.token
 
 
 def _cancelling(job: Task | Flow, who: Principal) -> c.Command:

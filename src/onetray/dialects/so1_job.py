@@ -60,6 +60,8 @@ STATES: dict[str, tuple[str, str]] = {
 """For each native state: what so1 calls it before the job has started, and once it has."""
 
 USER_LABEL = "so1.userId"
+TOKEN_LABEL = "so1.tokenId"
+"""The public id of the token that submitted the job: names of tokens need not differ."""
 LINES = 1_000
 """Lines that a job is shown with. The stream has all of them."""
 _TRACEBACK = "Traceback (most recent call last)"
@@ -67,11 +69,16 @@ _PATH = re.compile(r"(?<![\w/:.])(?:[A-Za-z]:\\[^\s'\"]+|(?:/[\w.@+-]+){2,}/?)")
 
 
 def find(engine: Engine, id_: str, namespace: str) -> Task | Flow:
-    """A job, without what its action hides."""
+    """A job as it is: for decisions, not for answers."""
     try:
-        return door.shown(engine, engine.task(id_, namespace=namespace))
+        return engine.task(id_, namespace=namespace)
     except NotFound:
-        return door.shown(engine, engine.flow(id_, namespace=namespace))
+        return engine.flow(id_, namespace=namespace)
+
+
+def view(engine: Engine, id_: str, namespace: str) -> Task | Flow:
+    """A job without what its action hides."""
+    return door.shown(engine, find(engine, id_, namespace))
 
 
 def state_of(job: Task | Flow) -> str:
@@ -99,10 +106,17 @@ def shown(engine: Engine, job: Task | Flow, lines: int = LINES) -> dict[str, Any
     }
 
 
+def id_and_state(job: Task | Flow) -> dict[str, Any]:
+    """What is shown of a job to whoever may not read it."""
+    return {"id": job.id, "state": state_of(job)}
+
+
 def _metadata(job: Task | Flow) -> dict[str, Any]:
+    labels: Any = job.labels
     return {
         "requestId": job.correlation_id,
-        "userId": job.labels.get(USER_LABEL),
+        # Of a job with too many secrets all labels are hidden together.
+        "userId": labels.get(USER_LABEL) if isinstance(labels, dict) else None,
         "orgId": job.namespace,
         "action": job.kind if isinstance(job, Task) else job.name,
         "inputs": job.payload if isinstance(job, Task) else None,

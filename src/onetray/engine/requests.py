@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 KEPT_S = 86_400
 """How long an answer is given again."""
 DIED_S = 60
-"""A request without an answer after so long is taken to have lost its server: it is carried out again."""
+"""A request that nobody has begun or renewed for so long is taken to have lost its server: it is carried out again."""
 FORGET = 100
 """How many old requests each new one clears away, at most."""
 ANSWER_CHARS = 1_000_000
@@ -29,9 +29,14 @@ class Begun(NamedTuple):
 
     caller: str
     key: str
-    began_at: int
+    held_at: tuple[int, ...]
+    """When it was begun, or renewed last. Several times: of the last ones nobody knows whether they were written."""
     status: int | None = None
     answer: str = ""
+
+    def also_at(self, at: int) -> Begun:
+        """The same, about to be renewed at this time."""
+        return self._replace(held_at=(*self.held_at, at))
 
 
 class RequestVerbs:
@@ -65,8 +70,14 @@ class RequestVerbs:
             # Taken by ourselves, before the answer was lost.
             began_at = found[0][4]
         if began_at:
-            return Begun(caller, key, began_at)
+            return Begun(caller, key, (began_at,))
         return _before(caller, key, route, body_hash, found)
+
+    def renew_request(self, begun: Begun) -> Begun | None:
+        """Say, at the last of its times, that a request is still under way. None: it is not the caller's any more."""
+        at = begun.held_at[-1]
+        mine = self.store.write(lambda tx: tx.query("renew_request", **_place(begun), at=at))
+        return begun._replace(held_at=(at,)) if mine else None
 
     def answer_request(self, begun: Begun, status: int, answer: str) -> None:
         """Keep the answer. Of a request that somebody else has begun again meanwhile, theirs is kept."""
@@ -80,7 +91,7 @@ class RequestVerbs:
 
 
 def _place(begun: Begun) -> dict[str, Any]:
-    return {"caller": begun.caller, "key": begun.key, "began_at": begun.began_at}
+    return {"caller": begun.caller, "key": begun.key, "held_at": list(begun.held_at)}
 
 
 def _before(caller: str, key: str, route: str, body_hash: str, found: Rows) -> Begun:
@@ -94,4 +105,4 @@ def _before(caller: str, key: str, route: str, body_hash: str, found: Rows) -> B
         )
     if status is None:
         raise InProgress(idempotency_key=key, retry_after_s=1)
-    return Begun(caller, key, 0, status, answer)
+    return Begun(caller, key, (), status, answer)

@@ -30,6 +30,10 @@ class Principal:
     token: str | None = None
     """The public id of the token; None for whoever reaches a server without tokens."""
 
+    def has(self, *scopes: str) -> bool:
+        """Whether it has one of these scopes. Admins have all."""
+        return not self.scopes.isdisjoint((*scopes, ADMIN))
+
 
 def principal_of(request: Request) -> Principal:
     """Put there by the gate, before any route is looked for."""
@@ -43,7 +47,7 @@ def allow(*scopes: str) -> Callable[[Request], Coroutine[Any, Any, Principal]]:
     # Async, or FastAPI would ask it in a thread.
     async def allowed(request: Request) -> Principal:
         principal = principal_of(request)
-        if not principal.scopes & {*scopes, ADMIN}:
+        if not principal.has(*scopes):
             has = ", ".join(sorted(principal.scopes)) or "none"
             raise Forbidden(
                 f"this needs the scope {' or '.join(scopes)}, and the token {principal.name!r} has {has}: "

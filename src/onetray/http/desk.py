@@ -48,6 +48,8 @@ class Desk:
         self.closing: list[Callable[[], object]] = [self.bell.close, self.hub.close]
         """Called on the loop when the server is to stop, before open requests are waited for. They may be async."""
         self.stopping = False
+        self.keys_in_use: set[tuple[str, str]] = set()
+        """Callers and the keys of their requests that are being carried out here."""
 
     async def read(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Ask the engine something, in a thread."""

@@ -1,11 +1,13 @@
 """`Idempotency-Key`: a request that is sent again is answered again, and carried out once.
 
-Owns which answers are kept, and how they are given again. What is kept is the engine's (engine/requests.py). A submit
-gives its key to the job instead, a claim to its lease: these routes see to it themselves.
+Owns which answers are kept, how they are given again, and that a key stays with its request while that runs. What is
+kept is the engine's (engine/requests.py). A submit gives its key to the job instead, a claim to its lease: these routes
+see to it themselves.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 from collections.abc import Callable, Coroutine
@@ -15,8 +17,8 @@ from typing import Any
 import orjson
 from fastapi import Request, Response
 
-from onetray.engine.requests import Begun
-from onetray.errors import AnswerNotKept, InvalidInput, OnetrayError
+from onetray.engine.requests import DIED_S, Begun
+from onetray.errors import AnswerNotKept, InProgress, InvalidInput, OnetrayError
 from onetray.http import problems
 from onetray.http.access import Principal, principal_of
 from onetray.http.desk import Desk, desk_of
@@ -28,6 +30,8 @@ KEPT_PROBLEMS = (404, 409)
 """Refusals that are answers: the request was understood, and looked at. All others may be different next time."""
 ANSWER_BYTES = 256_000
 REPLAY = {"Idempotent-Replay": "true"}
+RENEW_S = DIED_S / 4
+"""How often other servers are told that a request is still under way."""
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -53,38 +57,76 @@ async def under_its_key(request: Request, route: str, go: Handler) -> Response:
     assert key is not None
     hashed = _hash(request.url.path, await request.body())
     caller = caller_of(principal_of(request))
+    # Not left to the database: it may have been away for so long that nobody could be told of the first one.
+    if (caller, key) in desk.keys_in_use:
+        raise InProgress(idempotency_key=key, retry_after_s=1)
     begun = await desk.read(desk.engine.begin_request, caller, key, route=route, body_hash=hashed)
     if begun.status is not None:
         return _again(begun.status, begun.answer)
+    async with Reservation(desk, begun) as held:
+        return await _carry_out(held, request, go)
+
+
+async def _carry_out(held: Reservation, request: Request, go: Handler) -> Response:
     try:
         response = await go(request)
     except OnetrayError as error:
         if error.status in KEPT_PROBLEMS:
-            await _keep(desk, begun, error.status, orjson.dumps(problems.of_error(error)))
+            await held.keep(error.status, orjson.dumps(problems.of_error(error)))
         else:
-            await _drop(desk, begun)
+            await held.drop()
         raise
     except Exception:
-        await _drop(desk, begun)
+        await held.drop()
         raise
-    await _keep(desk, begun, response.status_code, bytes(response.body))
+    await held.keep(response.status_code, bytes(response.body))
     return response
 
 
-async def _keep(desk: Desk, begun: Begun, status: int, body: bytes) -> None:
-    fits = len(body) <= ANSWER_BYTES
-    try:
-        await desk.read(desk.engine.answer_request, begun, status, body.decode() if fits else "")
-    except OnetrayError as e:
-        # It was carried out: whoever asked is to know that, even if nobody is told again.
-        logger.warning("an answer could not be kept: %s", e)
+class Reservation:
+    """A key while its request is carried out: nobody else may have it, however long that takes."""
 
+    def __init__(self, desk: Desk, begun: Begun) -> None:
+        self._desk, self._begun = desk, begun
 
-async def _drop(desk: Desk, begun: Begun) -> None:
-    try:
-        await desk.read(desk.engine.drop_request, begun)
-    except OnetrayError as e:
-        logger.warning("a key could not be given back, it is free in a minute: %s", e)
+    async def __aenter__(self) -> Reservation:
+        self._desk.keys_in_use.add((self._begun.caller, self._begun.key))
+        self._renewing = asyncio.create_task(self._renew())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._renewing.cancel()
+        self._desk.keys_in_use.discard((self._begun.caller, self._begun.key))
+
+    async def _renew(self) -> None:
+        engine = self._desk.engine
+        while True:
+            await asyncio.sleep(RENEW_S)
+            try:
+                # The time first: if the answer to the renewal is lost, either of the two stands in the database.
+                self._begun = self._begun.also_at(await self._desk.read(engine.now))
+                renewed = await self._desk.read(engine.renew_request, self._begun)
+            except OnetrayError as e:
+                logger.warning("a key could not be renewed: %s", e)
+                continue
+            if renewed is None:
+                logger.warning("a request was taken over by another server while it ran here")
+                return
+            self._begun = renewed
+
+    async def keep(self, status: int, body: bytes) -> None:
+        fits = len(body) <= ANSWER_BYTES
+        try:
+            await self._desk.read(self._desk.engine.answer_request, self._begun, status, body.decode() if fits else "")
+        except OnetrayError as e:
+            # It was carried out: whoever asked is to know that, even if nobody is told again.
+            logger.warning("an answer could not be kept: %s", e)
+
+    async def drop(self) -> None:
+        try:
+            await self._desk.read(self._desk.engine.drop_request, self._begun)
+        except OnetrayError as e:
+            logger.warning("a key could not be given back, it is free in a minute: %s", e)
 
 
 def _again(status: int, answer: str) -> Response:

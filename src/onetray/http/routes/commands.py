@@ -30,7 +30,7 @@ from onetray.remote.asked import ACTS, READS, VEILED, checked
 from onetray.remote.codec import dumps, read
 from onetray.remote.faults import of_problem
 from onetray.remote.sent import heard
-from onetray.tokens import ADMIN, OPERATE, READ, SCOPES, SUBMIT, WORK
+from onetray.tokens import OPERATE, READ, SCOPES, SUBMIT, WORK
 
 # Not in the OpenAPI: what the client and the server tell each other may change together. See docs/remote.md.
 router = APIRouter(prefix="/api/v1", tags=["remote"], include_in_schema=False)
@@ -103,7 +103,7 @@ def _must_be_allowed(said: Sequence[object], who: Principal) -> None:
     for one in said:
         verb = one.get("verb") if isinstance(one, dict) else None
         scope = SCOPE_OF.get(verb) if isinstance(verb, str) else None
-        if scope is not None and not who.scopes & {scope, ADMIN}:
+        if scope is not None and not who.has(scope):
             raise Forbidden(f"{verb} needs the scope {scope}, which the token {who.name!r} has not", needs=[scope])
 
 
@@ -174,11 +174,11 @@ async def reads(request: Request, name: str, who: Principal = Asker) -> Told:
     asked = READS.get(name)
     if asked is None:
         raise NotFound(f"there is no read {shown(name)}; there are: {', '.join(READS)}", read=name[:100])
-    if not asked.of_workers and not who.scopes & {READ, ADMIN}:
+    if not asked.of_workers and not who.has(READ):
         raise Forbidden(f"{name} needs the scope {READ}, which the token {who.name!r} has not", needs=[READ])
     desk, told = desk_of(request), await body_of(request)
     value = await _ask(desk, name, told, who)
-    if VEILED in request.headers or not who.scopes & {WORK, ADMIN}:
+    if VEILED in request.headers or not who.has(WORK):
         value = await desk.read(veiled, desk.engine, name, told, value)
     return Told({"value": value})
 

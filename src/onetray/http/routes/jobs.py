@@ -65,16 +65,20 @@ async def submit_jobs(request: Request, who: Principal = Submitter) -> Json:
     """
     desk, from_ = desk_of(request), said(request, who)
     body = await read(request, BatchBody)
-    commands = [job.command(**_made_key(job, key_of(request), n), **from_) for n, job in enumerate(body.jobs)]
+    commands = [job.command(**_made_key(job, key_of(request), n, who), **from_) for n, job in enumerate(body.jobs)]
     verdicts = await desk.run(commands)
     return Json({"verdicts": [views.verdict(v, views.placed) for v in verdicts]})
 
 
-def _made_key(body: TaskBody | FlowBody, key: str | None, n: int) -> dict[str, Any]:
-    """A key for a job of a batch: if its server dies after the commit, the batch is sent again and makes no second."""
+def _made_key(body: TaskBody | FlowBody, key: str | None, n: int, who: Principal) -> dict[str, Any]:
+    """A key for a job of a batch: if its server dies after the commit, the batch is sent again and makes no second.
+
+    The key of a batch is its caller's: with another token the same key makes other jobs.
+    """
     if key is None or body.idempotency_key is not None:
         return {}
-    return {"idempotency_key": f"{sha256(key.encode()).hexdigest()}#{n}"}
+    whose = key if who.token is None else f"{who.token} {key}"
+    return {"idempotency_key": f"{sha256(whose.encode()).hexdigest()}#{n}"}
 
 
 @router.get("", summary="List jobs, newest first", **gives(answers.JOBS))

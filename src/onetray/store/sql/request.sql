@@ -1,8 +1,8 @@
 -- Requests to a server under a key of their caller's.
 
 -- name: take_request
--- It is the caller's when nobody has the key, when its time is over, or when it was begun so long ago, by the same
--- request, that its server must have died.
+-- It is the caller's when nobody has the key, when its time is over, or when the same request was begun so long ago,
+-- and not renewed, that its server must have died.
 INSERT INTO onetray.request (caller, key, route, body_hash, began_at, expires_at)
 VALUES (:caller, :key, :route, :body_hash, :at, :expires_at)
 ON CONFLICT (caller, key) DO UPDATE SET route = excluded.route, body_hash = excluded.body_hash,
@@ -14,12 +14,18 @@ RETURNING began_at
 -- name: request_of
 SELECT route, body_hash, status, answer, began_at FROM onetray.request WHERE caller = :caller AND key = :key
 
+-- name: renew_request
+UPDATE onetray.request SET began_at = :at
+WHERE caller = :caller AND key = :key AND began_at {in:held_at:bigint} AND status IS NULL
+RETURNING began_at
+
 -- name: answer_request
 UPDATE onetray.request SET status = :status, answer = :answer
-WHERE caller = :caller AND key = :key AND began_at = :began_at AND status IS NULL
+WHERE caller = :caller AND key = :key AND began_at {in:held_at:bigint} AND status IS NULL
 
 -- name: drop_request
-DELETE FROM onetray.request WHERE caller = :caller AND key = :key AND began_at = :began_at AND status IS NULL
+DELETE FROM onetray.request
+WHERE caller = :caller AND key = :key AND began_at {in:held_at:bigint} AND status IS NULL
 
 -- name: forget_old_requests
 -- Those that somebody else has his hand on are left to him: nobody waits here.

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 from urllib.parse import quote, quote_plus
@@ -20,35 +21,120 @@ ANY = "*"
 SHORTEST = 4
 """Characters of a secret, or digits of a number, below which it is hidden in its place alone: "no" is in every text."""
 MOST_PATHS, PATH_CHARS = 100, 200
+MOST_TEXTS, MOST_CHARS = 100_000, 10_000_000
+"""Secrets, in all their spellings, that are looked for. When a job has more, nothing is shown that could hold one."""
+PREFIX_CHARS = 8
+"""Secrets are found by so many of their first characters."""
+CHECKS, CHECKS_PER_CHAR = 1_000, 4
+"""How much comparing one text is worth. A text that needs more, made of beginnings of secrets, is hidden whole."""
+CHARS_PER_CHECK = 64
+_ANY_TEXT = "surrogatepass"
 
 
 def shown(value: Any, redact: Iterable[str]) -> Any:
     """The value with what the paths name replaced. The value itself is left as it is."""
-    for path in redact:
-        value = _hidden(value, path.split("."))
-    return value
+    return Paths(redact).hide(value)
 
 
 def secrets_in(value: Any, redact: Iterable[str]) -> set[str]:
     """The texts of what the paths name, as they would turn up elsewhere."""
-    found = (leaf for path in redact for hidden in _at(value, path.split(".")) for leaf in _leaves(hidden))
-    return {text for leaf in found for text in _texts(leaf)}
+    return Paths(redact).secrets(value)
+
+
+class Paths:
+    """Paths that are walked along together: one walk through a value finds what all of them name."""
+
+    def __init__(self, redact: Iterable[str]) -> None:
+        self._start = _Step([path.split(".") for path in redact])
+
+    def hide(self, value: Any) -> Any:
+        """The value with what they name replaced."""
+        return _hidden(value, self._start)
+
+    def secrets(self, value: Any) -> set[str]:
+        """The texts of what they name."""
+        found = (leaf for named in _named(value, self._start) for leaf in _leaves(named))
+        return {text for leaf in found for text in _texts(leaf)}
+
+
+class _Step:
+    """Where some paths stand inside of a value. The next steps are made when a value leads there."""
+
+    def __init__(self, paths: list[list[str]]) -> None:
+        self._paths = [path for path in paths if path]
+        self.ends = len(self._paths) < len(paths)
+        """Whether one of them names the whole value."""
+        self.whole = {".".join(path) for path in self._paths}
+        """A name may have dots of its own."""
+        self._names = {path[0] for path in self._paths}
+        self._places = {int(name) for name in self._names if name.isdecimal()}
+        self._next: dict[str | int, _Step] = {}
+
+    def __bool__(self) -> bool:
+        return self.ends or bool(self._paths)
+
+    def into(self, name: str) -> _Step:
+        """The step into a field of an object."""
+        return self._step(name if name in self._names else ANY, self._into)
+
+    def at(self, place: int) -> _Step:
+        """The step to an item of a list. Lists on the way need no name: all other paths go on in each item."""
+        return self._step(place if place in self._places else -1, self._at)
+
+    def _step(self, key: Any, paths: Any) -> _Step:
+        found = self._next.get(key)
+        if found is None:
+            found = self._next[key] = _Step(list(paths(key)))
+        return found
+
+    def _into(self, name: str) -> Iterator[list[str]]:
+        return (path[1:] for path in self._paths if path[0] in (name, ANY))
+
+    def _at(self, place: int) -> Iterator[list[str]]:
+        for path in self._paths:
+            if path[0] == ANY or (path[0].isdecimal() and int(path[0]) == place):
+                yield path[1:]
+            elif not path[0].isdecimal():
+                yield path
+
+
+def _hidden(value: Any, step: _Step) -> Any:
+    if step.ends:
+        return HIDDEN
+    if not step:
+        return value
+    if isinstance(value, dict):
+        return {k: HIDDEN if k in step.whole else _hidden(v, step.into(k)) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_hidden(v, step.at(place)) for place, v in enumerate(value)]
+    return value
+
+
+def _named(value: Any, step: _Step) -> Iterator[Any]:
+    """What the paths name."""
+    if step.ends:
+        yield value
+    elif isinstance(value, dict) and step:
+        for name, inner in value.items():
+            if name in step.whole:
+                yield inner
+            else:
+                yield from _named(inner, step.into(name))
+    elif isinstance(value, list) and step:
+        for place, inner in enumerate(value):
+            yield from _named(inner, step.at(place))
 
 
 class Secrets:
     """Texts that nobody is to see."""
 
     def __init__(self, texts: Iterable[str] = (), everything: bool = False) -> None:
-        self._texts, self.everything = frozenset(texts), everything
-        """With `everything`, there were too many to look for: nothing is shown that could hold one."""
+        self._texts = frozenset(texts) - {""}
+        self.everything = everything or len(self._texts) > MOST_TEXTS or sum(map(len, self._texts)) > MOST_CHARS
+        """There are too many to look for: nothing is shown that could hold one."""
 
     def __bool__(self) -> bool:
         return self.everything or bool(self._texts)
-
-    @cached_property
-    def _found(self) -> re.Pattern[str]:
-        # The longest first: of two that begin alike, all of the longer one goes.
-        return re.compile("|".join(re.escape(t) for t in sorted(self._texts, key=len, reverse=True)))
 
     def scrub(self, value: Any) -> Any:
         """Text or JSON, without them."""
@@ -58,12 +144,86 @@ class Secrets:
 
     def _scrubbed(self, value: Any) -> Any:
         if isinstance(value, str):
-            return self._found.sub(HIDDEN, value)
+            return self._finder.replaced(value)
         if isinstance(value, dict):
             return {self._scrubbed(name): self._scrubbed(inner) for name, inner in value.items()}
         if isinstance(value, list | tuple):
             return [self._scrubbed(inner) for inner in value]
-        return HIDDEN if _is_number(value) and not self._texts.isdisjoint(_texts(value)) else value
+        return HIDDEN if self._numbers and _is_number(value) and not self._numbers.isdisjoint(_texts(value)) else value
+
+    @cached_property
+    def _finder(self) -> _Finder:
+        return _Finder(self._texts)
+
+    @cached_property
+    def _numbers(self) -> frozenset[str]:
+        return frozenset(text for text in self._texts if text[0] in "-0123456789")
+
+
+class _Finder:
+    """Finds texts in other texts, in time that grows with the text and not with how many there are to find.
+
+    One regular expression of all of them would be tried one after the other at each character, without letting any
+    other thread run.
+    """
+
+    def __init__(self, texts: frozenset[str]) -> None:
+        self._texts = texts
+        self._size = min(PREFIX_CHARS, min(map(len, texts)))
+        by_prefix: dict[str, set[int]] = {}
+        for text in texts:
+            by_prefix.setdefault(text[: self._size], set()).add(len(text))
+        self._lengths = {prefix: sorted(lengths) for prefix, lengths in by_prefix.items()}
+        letters = "".join(re.escape(c) for c in sorted(set().union(*by_prefix)))
+        # Only where all characters are of those that prefixes are made of can one begin.
+        self._runs = re.compile(f"[{letters}]{{{self._size},}}")
+
+    def replaced(self, text: str) -> str:
+        """The text without them."""
+        if len(text) < self._size:
+            return text
+        if text in self._texts:
+            return HIDDEN
+        spans = self._spans(text)
+        if spans is None:
+            return HIDDEN
+        if not spans:
+            return text
+        after = 0
+        parts: list[str] = []
+        for start, end in spans:
+            parts += text[after:start], HIDDEN
+            after = end
+        return "".join((*parts, text[after:]))
+
+    def _spans(self, text: str) -> Sequence[list[int]] | None:
+        """Where they stand, those that overlap in one; None when that would take too long to say."""
+        spans: list[list[int]] = []
+        hidden_to, left = 0, CHECKS + CHECKS_PER_CHAR * len(text)
+        for start in self._starts(text):
+            lengths = self._lengths[text[start : start + self._size]]
+            for which in range(bisect_right(lengths, len(text) - start) - 1, -1, -1):
+                length = lengths[which]
+                if start + length <= hidden_to:
+                    break
+                left -= 1 + length // CHARS_PER_CHECK
+                if left < 0:
+                    return None
+                if text[start : start + length] in self._texts:
+                    if start < hidden_to:
+                        spans[-1][1] = start + length
+                    else:
+                        spans.append([start, start + length])
+                    hidden_to = start + length
+                    break
+        return spans
+
+    def _starts(self, text: str) -> Iterator[int]:
+        """Where one of them may begin."""
+        size, prefixes = self._size, self._lengths
+        for run in self._runs.finditer(text):
+            last = run.end() - size + 1
+            yield from [at for at in range(run.start(), last) if text[at : at + size] in prefixes]
 
 
 def scrub(value: Any, secrets: Iterable[str]) -> Any:
@@ -78,45 +238,6 @@ def why_not_a_path(path: object) -> str | None:
     return None if all(path.split(".")) else "names with single dots in between"
 
 
-def _hidden(value: Any, path: list[str]) -> Any:
-    if not path:
-        return HIDDEN
-    if isinstance(value, dict):
-        name = ".".join(path)
-        inner = {k: _hidden(v, path[1:]) if path[0] in (k, ANY) else v for k, v in value.items()}
-        return inner | {name: HIDDEN} if name in inner else inner
-    if isinstance(value, list):
-        return [_hidden(v, rest) if rest is not None else v for v, rest in _items(value, path)]
-    return value
-
-
-def _at(value: Any, path: list[str]) -> Iterator[Any]:
-    """What a path names. Where lists are on the way, their items are gone through, said or not."""
-    if not path:
-        yield value
-    elif isinstance(value, dict):
-        for name, inner in value.items():
-            if path[0] in (name, ANY):
-                yield from _at(inner, path[1:])
-            elif name == ".".join(path):
-                yield inner
-    elif isinstance(value, list):
-        for inner, rest in _items(value, path):
-            if rest is not None:
-                yield from _at(inner, rest)
-
-
-def _items(items: list[Any], path: list[str]) -> Iterator[tuple[Any, list[str] | None]]:
-    """Each item with the path that goes on in it; None for one that the path does not mean."""
-    for place, item in enumerate(items):
-        if path[0] == ANY:
-            yield item, path[1:]
-        elif path[0].isdecimal():
-            yield item, path[1:] if int(path[0]) == place else None
-        else:
-            yield item, path
-
-
 def _leaves(value: Any) -> Iterator[Any]:
     if isinstance(value, dict):
         for inner in value.values():
@@ -128,17 +249,21 @@ def _leaves(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _texts(leaf: Any) -> Iterator[str]:
+def _texts(leaf: Any) -> Iterable[str]:
     """How a secret looks in texts: itself, and as JSON, Python and URLs write it."""
     if isinstance(leaf, str):
-        forms = {
+        if len(leaf.strip()) < SHORTEST:
+            return ()
+        if leaf.isascii() and leaf.isalnum():
+            return (leaf,)
+        return {
             leaf, leaf.strip(), json.dumps(leaf)[1:-1], json.dumps(leaf, ensure_ascii=False)[1:-1], repr(leaf)[1:-1],
-            quote(leaf), quote(leaf, safe=""), quote_plus(leaf),
+            quote(leaf, errors=_ANY_TEXT), quote(leaf, safe="", errors=_ANY_TEXT), quote_plus(leaf, errors=_ANY_TEXT),
         }  # fmt: skip
-        yield from (form for form in forms if len(leaf.strip()) >= SHORTEST)
-    elif _is_number(leaf):
+    if _is_number(leaf):
         forms = {json.dumps(leaf), str(int(leaf)) if leaf == leaf // 1 else json.dumps(leaf)}
-        yield from (form for form in forms if sum(c.isdigit() for c in form) >= SHORTEST)
+        return {form for form in forms if sum(c.isdigit() for c in form) >= SHORTEST}
+    return ()
 
 
 def _is_number(value: Any) -> bool:

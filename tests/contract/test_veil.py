@@ -138,10 +138,11 @@ def test_a_task_that_came_before_its_kind_said_so_is_redacted_by_the_kind(engine
     assert hides(engine.veiled(engine.task(late)))
 
 
+@pytest.mark.parametrize(("limit", "most"), [("MOST_TASKS", 2), ("MOST_BYTES", 90)])
 def test_of_a_job_with_too_many_secrets_nothing_is_shown_that_could_hold_one(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
 ) -> None:
-    monkeypatch.setattr(veil, "MOST_TASKS", 2)
+    monkeypatch.setattr(veil, limit, most)
     one = str(engine.submit("login", {"password": SECRET, "open": "seen"}, policy=REDACT).id)
     tasks = [TaskSpec("login", {"password": f"{SECRET}{i}"}, policy=REDACT) for i in range(3)]
     flow = engine.submit_flow("many", [StageSpec("all", tasks, data={"open": "seen"})], data={"a": 1}).id

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+import threading
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from onetray import redaction
 from onetray.errors import InvalidInput
 from onetray.model import Policy
 from onetray.redaction import HIDDEN, Secrets, scrub, secrets_in, shown
@@ -88,6 +91,8 @@ def test_any_path_may_be_asked_of_any_value(value: Any, path: list[str]) -> None
         ({"a": [{"b": 1}, {"c": 2}]}, "a.*.b", {"a": [{"b": "***"}, {"c": 2}]}),
         ({"a": [{"b": 1}, {"b": 2}]}, "a.b", {"a": [{"b": "***"}, {"b": "***"}]}),
         ({"a": [1, 2, 3]}, "a.1", {"a": [1, "***", 3]}),
+        ({"a": [1, 2, 3]}, "a.01", {"a": [1, "***", 3]}),
+        ({"a": [[{"b": 1}], {"0": {"b": 2}}]}, "a.0.b", {"a": [[{"b": "***"}], {"0": {"b": 2}}]}),
         ([{"b": 1}], "b", [{"b": "***"}]),
         ({"a.b": 1, "a": {"b": 2}}, "a.b", {"a.b": "***", "a": {"b": "***"}}),
         ({"a": None}, "a", {"a": "***"}),
@@ -109,6 +114,89 @@ def test_what_is_short_is_hidden_in_its_place_alone() -> None:
 
 def test_the_longer_of_two_secrets_goes_whole() -> None:
     assert scrub("abcdefgh", ["abcd", "abcdefgh"]) == "***"
+
+
+FEW = st.text(alphabet="ab", min_size=1, max_size=6) | st.text(alphabet="aé\ud800 -^]", min_size=4, max_size=5)
+
+
+def occurrences(text: str, secrets: set[str]) -> list[tuple[int, int]]:
+    return [(at, at + len(s)) for at in range(len(text)) for s in secrets if text.startswith(s, at)]
+
+
+def by_one_expression(text: str, secrets: set[str]) -> str:
+    """The plain way, too slow for many secrets: each of them is tried at each character, the longest first."""
+    longest_first = sorted(secrets, key=lambda s: (-len(s), s))
+    return re.sub("|".join(map(re.escape, longest_first)), HIDDEN, text)
+
+
+@settings(max_examples=300)
+@given(st.lists(FEW | WORDS, max_size=12).map("".join), st.sets(FEW | WORDS, min_size=1, max_size=8))
+def test_texts_are_found_as_by_one_expression_and_nothing_is_left_where_they_overlap(
+    text: str, secrets: set[str]
+) -> None:
+    covered = [False] * len(text)
+    for start, end in occurrences(text, secrets):
+        covered[start:end] = [True] * (end - start)
+    left = "".join(c for c, hidden in zip(text, covered, strict=True) if not hidden)
+    seen = scrub(text, secrets)
+    assert seen.replace(HIDDEN, "") == left
+    if by_one_expression(text, secrets).replace(HIDDEN, "") == left:
+        assert seen.count(HIDDEN) <= by_one_expression(text, secrets).count(HIDDEN)
+
+
+def test_two_secrets_that_overlap_are_both_hidden_whole() -> None:
+    assert scrub("<abcdefghi>", ["abcdef", "defghi"]) == "<***>"
+    assert scrub("aaaaaa", ["aaaa"]) == "***"
+    assert scrub("abcdabcd", ["abcd"]) == "******"
+
+
+MANY = 10_000
+ALIKE = [f"sk_live_{n:08x}" for n in range(MANY)]
+
+
+def test_many_secrets_that_begin_alike_are_all_found() -> None:
+    secrets = Secrets(ALIKE)
+    said = [f"{n} goes with {ALIKE[n % MANY]}, not with sk_live_0 or {ALIKE[n % MANY][:-1]}" for n in range(3_000)]
+    assert secrets.scrub(said) == [
+        f"{n} goes with ***, not with sk_live_0 or {ALIKE[n % MANY][:-1]}" for n in range(3_000)
+    ]
+
+
+@pytest.mark.parametrize("end", ["", "c"])
+def test_a_text_that_would_take_too_long_is_hidden_whole(end: str) -> None:
+    """Secrets that begin with each other, and a text that is nothing but their beginnings."""
+    secrets = Secrets("a" * n + end for n in range(4, 2_000))
+    assert secrets.scrub("a" * 200_000) == HIDDEN
+    assert secrets.scrub("bbb aaa") == "bbb aaa"
+
+
+def test_others_get_their_turn_while_a_long_text_is_looked_through() -> None:
+    """One expression for all keeps the interpreter to itself from the first character to the last."""
+    secrets, text = Secrets(ALIKE), " ".join(f"{n:x} sk_live_none" for n in range(20_000))
+    secrets.scrub("not long")
+    started, turns, ended = threading.Event(), 0, threading.Event()
+
+    def look_through() -> None:
+        started.set()
+        assert secrets.scrub(text) == text
+        ended.set()
+
+    thread = threading.Thread(target=look_through)
+    thread.start()
+    assert started.wait(30)
+    while not ended.wait(0.001):
+        turns += 1
+    thread.join()
+    assert turns >= 3
+
+
+def test_too_many_secrets_hide_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not Secrets(ALIKE).everything
+    monkeypatch.setattr(redaction, "MOST_TEXTS", MANY - 1)
+    assert Secrets(ALIKE).scrub({"seen": "no"}) == HIDDEN
+    monkeypatch.undo()
+    monkeypatch.setattr(redaction, "MOST_CHARS", 100)
+    assert Secrets(["x" * 101]).scrub("seen") == HIDDEN
 
 
 def test_a_number_is_found_as_text_and_text_of_digits_as_a_number() -> None:

@@ -304,6 +304,31 @@ def open_streams(count: int, idle_s: float, store: str) -> None:
     on_each(store, attempt)
 
 
+@soak.command()
+@click.option("--secrets", multiple=True, type=click.IntRange(1), default=(2_000, 10_000), show_default=True)
+@click.option("--log-kb", multiple=True, type=click.IntRange(1), default=(380, 4_000), show_default=True)
+@click.option("--payload-kb", type=click.IntRange(1), default=1_000, show_default=True, help="A large job besides.")
+def redaction(secrets: tuple[int, ...], log_kb: tuple[int, ...], payload_kb: int) -> None:
+    """Read jobs with many redacted texts and long logs from a server: no answer shows one, and reads of other jobs go
+    on meanwhile. Says what it cost in CPU seconds, and how long the loop was blocked."""
+    from tests.support.redacted import read_large, read_redacted
+
+    faults: list[str] = []
+    for count, size in [(count, size * 1_000) for count in secrets for size in log_kb]:
+        with tempfile.TemporaryDirectory(prefix="onetray-soak-") as folder:
+            cost = read_redacted(Path(folder), count, size)
+        click.echo(str(cost))
+        faults += cost.faults
+    with tempfile.TemporaryDirectory(prefix="onetray-soak-") as folder:
+        cost = read_large(Path(folder), payload_kb * 1_000)
+    click.echo(str(cost))
+    for fault in (faults := faults + cost.faults)[:20]:
+        click.echo(f"  {fault}")
+    click.echo(f"redaction: {'FAILED, ' + str(len(faults)) + ' faults' if faults else 'ok'}")
+    if faults:
+        sys.exit(1)
+
+
 @soak.command(name="property")
 @click.argument("pytest_args", nargs=-1)
 def property_(pytest_args: tuple[str, ...]) -> None:

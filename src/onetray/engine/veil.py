@@ -7,8 +7,11 @@ engine get the real values: they do not come through here.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
@@ -16,15 +19,18 @@ import orjson
 from onetray.flowmodel import Context, Flow, Progress, Stage
 from onetray.listmodel import DeadGroup, DeadLine, Job, Member
 from onetray.model import Blocker, DeadLetter, Event, LogLine, Policy, Task, TaskProgress
-from onetray.redaction import HIDDEN, Secrets, secrets_in, shown
+from onetray.redaction import HIDDEN, Paths, Secrets, shown
 
 if TYPE_CHECKING:
     from onetray.store.base import Rows, Store
 
 T = TypeVar("T")
 
-MOST_TASKS = 1_000
-"""Tasks of one job whose secrets are looked for. Of a job that has more, nothing is shown that could hold one."""
+MOST_TASKS, MOST_BYTES = 1_000, 16_000_000
+"""Tasks of one job whose secrets are looked for, and the bytes of their payloads, inputs and results. Of a job that has
+more, nothing is shown that could hold one."""
+REMEMBERED = 4
+"""Jobs whose secrets are remembered: a stream shows the same job again and again."""
 
 FREE: dict[type, tuple[str, ...]] = {
     Task: ("payload", "input", "result", "error", "held_by", "held_why", "labels"),
@@ -155,19 +161,34 @@ def _veils(store: Store, policies: dict[int, set[str]], ids: set[str]) -> dict[s
 
 
 def _of_jobs(store: Store, policies: dict[int, set[str]], jobs: set[int]) -> dict[int, Veil]:
-    rows = _tasks(store, policies, jobs)
-    if len(rows) <= MOST_TASKS:
+    which = {"jobs": list(jobs), "policies": list(policies), "limit": MOST_TASKS + 1}
+    sizes = store.read("redacted_sizes", **which)
+    if not sizes:
+        return {}
+    if len(sizes) <= MOST_TASKS and sum(size for _, size in sizes) <= MOST_BYTES:
         by_job: dict[int, Rows] = {}
-        for row in rows:
+        for row in store.read("redacted_tasks", **which):
             by_job.setdefault(row[0], []).append(row)
-        return {job: _veil(of_job, policies) for job, of_job in by_job.items()}
+        return {job: _remembered(of_job, policies) for job, of_job in by_job.items()}
     if len(jobs) == 1:
         return dict.fromkeys(jobs, Veil(Secrets(everything=True)))
     return {job: veil for one in jobs for job, veil in _of_jobs(store, policies, {one}).items()}
 
 
-def _tasks(store: Store, policies: dict[int, set[str]], jobs: set[int]) -> Rows:
-    return store.read("redacted_tasks", jobs=list(jobs), policies=list(policies), limit=MOST_TASKS + 1)
+_VEILS: OrderedDict[bytes, Veil] = OrderedDict()
+"""By what they were made from."""
+
+
+def _remembered(rows: Rows, policies: dict[int, set[str]]) -> Veil:
+    made_from = orjson.dumps([rows, sorted((key, sorted(paths)) for key, paths in policies.items())])
+    name = blake2b(made_from, digest_size=16).digest()
+    veil = _VEILS.pop(name, None) or _veil(rows, policies)
+    _VEILS[name] = veil
+    while len(_VEILS) > REMEMBERED:
+        # Another thread may have been quicker.
+        with suppress(KeyError):
+            _VEILS.popitem(last=False)
+    return veil
 
 
 def _veil(rows: Rows, policies: dict[int, set[str]]) -> Veil:
@@ -181,4 +202,5 @@ def _veil(rows: Rows, policies: dict[int, set[str]]) -> Veil:
 
 
 def _secrets(told: Iterable[str | None], paths: set[str]) -> set[str]:
-    return {s for text in told if text is not None for s in secrets_in(orjson.loads(text), paths)}
+    named = Paths(paths)
+    return {s for text in told if text is not None for s in named.secrets(orjson.loads(text))}

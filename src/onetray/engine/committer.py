@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from onetray.commands import Command
-from onetray.errors import OnetrayError, OutcomeUnknown, StoreError, Unavailable
+from onetray.errors import DatabaseMoved, OnetrayError, OutcomeUnknown, StoreError, Unavailable
 from onetray.model import Verdict
 
 logger = logging.getLogger("onetray.engine")
@@ -178,7 +178,8 @@ class Committer:
         while True:
             try:
                 return self._watched(commands) if self.watchers else self._work(commands)
-            except OutcomeUnknown:
+            except (OutcomeUnknown, DatabaseMoved):
+                # A file that somebody has moved may never come back: the caller is told at once.
                 raise
             except Unavailable:
                 if time.monotonic() + wait > until or self._closed:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
         AnswerNotKept,
         BodyTooLarge,
         Conflict,
+        DatabaseMoved,
+        DatabaseReplaced,
         DependencyCycle,
         Forbidden,
         GuardFailed,
@@ -77,11 +79,11 @@ _HOME = {
     "onetray.config": "EngineConfig Limits",
     "onetray.context": "TaskContext ctx",
     "onetray.engine": "Engine",
-    "onetray.errors": "AnswerNotKept BodyTooLarge Conflict DependencyCycle Forbidden GuardFailed IllegalTransition "
-    "InProgress InvalidInput JobFailed KeyReused LeaseConflictError LeaseLost MigrationNeeded MissingExtra NameTaken "
-    "NotFound NotJson NotLocal NotYet OnetrayError OutcomeUnknown PermanentError SlowBody StoreError TaskCancelled "
-    "TaskError TooDeep TooLarge TooManyRequests TooManyStreams TransientError Unauthorized Unavailable UnknownVerb "
-    "ValidationError WrongHost WrongOrigin",
+    "onetray.errors": "AnswerNotKept BodyTooLarge Conflict DatabaseMoved DatabaseReplaced DependencyCycle Forbidden "
+    "GuardFailed IllegalTransition InProgress InvalidInput JobFailed KeyReused LeaseConflictError LeaseLost "
+    "MigrationNeeded MissingExtra NameTaken NotFound NotJson NotLocal NotYet OnetrayError OutcomeUnknown "
+    "PermanentError SlowBody StoreError TaskCancelled TaskError TooDeep TooLarge TooManyRequests TooManyStreams "
+    "TransientError Unauthorized Unavailable UnknownVerb ValidationError WrongHost WrongOrigin",
     "onetray.fleet": "Breaker WorkerBeat WorkerInfo",
     "onetray.flowmodel": "Approval Context Counts Flow More Placed Progress Stage StageSpec TaskSpec",
     "onetray.model": "Assignment DeadLetter Event LogLine Policy Receipt Task TaskProgress Verdict",
@@ -99,6 +101,8 @@ __all__ = [
     "Conflict",
     "Context",
     "Counts",
+    "DatabaseMoved",
+    "DatabaseReplaced",
     "DeadLetter",
     "DependencyCycle",
     "Engine",

@@ -25,7 +25,9 @@
     │   ├── DependencyCycle   these tasks could never run: each waits for the next
     │   └── NameTaken         the flow has a task or a stage of this name
     ├── Unavailable           the database could not be reached; nothing was written
-    │   └── OutcomeUnknown    perhaps it was written: the answer to COMMIT was lost, and nobody could be asked
+    │   ├── OutcomeUnknown    perhaps it was written: the answer to COMMIT was lost, and nobody could be asked
+    │   └── DatabaseMoved     the SQLite file is not at its path any more
+    │       └── DatabaseReplaced  another file is there, or its -wal or -shm is not the one that was opened
     ├── StoreError            the database refused the set-up: the message says what to do
     │   ├── MigrationNeeded   the schema is older or newer than this code
     │   └── MissingExtra      a part that is not installed
@@ -226,6 +228,18 @@ class OutcomeUnknown(Unavailable):
     """Perhaps this was written. Look whether it is there before calling again."""
 
     code = "outcome_unknown"
+
+
+class DatabaseMoved(Unavailable):
+    """The SQLite file was moved away or deleted while it was open; nothing was written. Bring the same file back."""
+
+    code = "database_moved"
+
+
+class DatabaseReplaced(DatabaseMoved):
+    """The SQLite file was replaced while it was open; nothing was written. Start the process again."""
+
+    code = "database_replaced"
 
 
 class StoreError(OnetrayError):

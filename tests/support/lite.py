@@ -136,3 +136,15 @@ def open_without_room(path: str) -> list[str]:
     except OnetrayError as e:
         return [type(e).__name__, str(e)]
     return ["opened", ""]
+
+
+def submit_until_refused(path: str, ledger_path: str) -> None:
+    """Submit, and write down what was acknowledged, until the engine refuses; then write down with which error."""
+    ledger = Ledger(ledger_path)
+    engine = Engine.open(url_of(path))
+    while True:
+        try:
+            ledger.write("submitted", engine.submit("mail").id)
+        except OnetrayError as e:
+            ledger.write("refused", type(e).__name__)
+            return

@@ -40,7 +40,7 @@ def problem(status: int, code: str, detail: str, **facts: Any) -> dict[str, Any]
 
 def of_error(error: OnetrayError) -> dict[str, Any]:
     """The problem that an error of ours is."""
-    if isinstance(error, Unavailable) and (error.__cause__ or error.__context__):
+    if isinstance(error, Unavailable) and (error.__cause__ or error.__context__ or "path" in error.facts):
         return _away(error)
     if error.status >= 500 and not isinstance(error, Unavailable):
         return _broken(error)
@@ -108,7 +108,7 @@ def install(app: FastAPI) -> None:
 
 
 def _away(error: Unavailable) -> dict[str, Any]:
-    """One that came from a driver, whose words name hosts, files and users: they are for the log."""
+    """One whose words name hosts, files and users: they are for the log."""
     reference = str(uuid4())
     logger.warning("the database is away, reference %s: %s", reference, error)
     said = (type(error).__doc__ or "").strip().splitlines()[0]

@@ -17,7 +17,15 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from onetray.errors import InvalidInput, MissingExtra, OnetrayError, OutcomeUnknown, StoreError, Unavailable
+from onetray.errors import (
+    DatabaseMoved,
+    InvalidInput,
+    MissingExtra,
+    OnetrayError,
+    OutcomeUnknown,
+    StoreError,
+    Unavailable,
+)
 from onetray.remote.asked import VEILED
 from onetray.remote.faults import of_problem, raised
 
@@ -86,6 +94,10 @@ class Transport:
                 return self._once(method, path, body, options)
             except OutcomeUnknown as e:
                 unsure, error = True, e
+            except DatabaseMoved as e:
+                if not unsure:
+                    raise
+                error = e
             except Unavailable as e:
                 error = e
             may_go_on = repeatable or not unsure

@@ -246,6 +246,10 @@ class Store(ABC):
         for ring in self.on_commit:
             ring(work, told)
 
+    def check_file(self) -> None:
+        """Raise DatabaseMoved when the file of the database is not the one that was opened. Servers have none."""
+        return
+
     @abstractmethod
     def close(self) -> None: ...
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from onetray.errors import OutcomeUnknown, Unavailable
+from onetray.errors import DatabaseMoved, OutcomeUnknown, Unavailable
 
 T = TypeVar("T")
 LOST_TO_OTHERS = ("40P01", "40001")
@@ -35,7 +35,8 @@ def patiently(work: Callable[[], T], patience_s: float, given_up: Callable[[], b
         except MayBeRepeated as e:
             error: Exception = e
             unsure = e
-        except OutcomeUnknown:
+        except (OutcomeUnknown, DatabaseMoved):
+            # A file that somebody has moved may never come back: the caller is told at once.
             raise
         except Unavailable as e:
             error = e

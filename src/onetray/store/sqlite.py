@@ -23,7 +23,7 @@ import orjson
 
 from onetray import points
 from onetray.clock import Clock, SystemClock
-from onetray.errors import GuardFailed, StoreError, Unavailable
+from onetray.errors import DatabaseReplaced, GuardFailed, StoreError, Unavailable
 from onetray.flowmodel import FlowRow
 from onetray.machine import Transition
 from onetray.model import Row
@@ -33,6 +33,7 @@ from onetray.store.ears import FileEar
 from onetray.store.filesystem import network_filesystem
 from onetray.store.lone_sqlite import submit_one
 from onetray.store.names import Names
+from onetray.store.open_file import OpenFile
 from onetray.store.sqltext import SQLITE, Book, Statement, migration, migrations
 
 PRAGMAS = (
@@ -191,11 +192,19 @@ class SqliteStore(Store):
         self._button: Button | None = None
         self._writing = threading.Lock()
         self._closed = False
+        self._file: OpenFile | None = None
+        self._last_event = 0
+        """The newest event, when a transaction last began."""
         self._writer = self._connect()
+        if self.path is not None:
+            self._file = OpenFile(self.path, self._writer)
         super().__init__(clock)
 
     def _connect(self) -> apsw.Connection:
-        flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_URI
+        flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_URI
+        if self._file is None:
+            flags |= apsw.SQLITE_OPEN_CREATE
+        self.check_file()
         try:
             connection = apsw.Connection(self._name, flags=flags, statementcachesize=200)
             connection.set_busy_handler(_patient())
@@ -206,8 +215,17 @@ class SqliteStore(Store):
         if connection.readonly("main"):
             connection.close()
             raise StoreError(f"the database at {self._name} may only be read: give this user the right to write")
+        try:
+            self.check_file()
+        except BaseException:
+            connection.close()
+            raise
         self._all.append(connection)
         return connection
+
+    def check_file(self) -> None:
+        if self._file is not None:
+            self._file.check()
 
     @contextmanager
     def transaction(self) -> Iterator[SqliteTx]:
@@ -218,11 +236,17 @@ class SqliteStore(Store):
             try:
                 connection.execute("BEGIN IMMEDIATE")
                 points.hit("begun")
+                self._look_at_log(connection)
                 tx = SqliteTx(connection, self)
                 self._local.writing = True
                 yield tx
                 points.hit("committing")
+                # Here and not sooner: a file that goes from now on goes with what was acknowledged before.
+                self.check_file()
                 connection.execute("COMMIT")
+            except (apsw.CorruptError, apsw.NotADBError) as e:
+                _roll_back(connection)
+                raise self._overwritten(str(e)) from e
             except (apsw.BusyError, apsw.FullError, apsw.IOError, apsw.ReadOnlyError) as e:
                 _roll_back(connection)
                 raise Unavailable(f"the database could not be written: {e}") from e
@@ -234,6 +258,20 @@ class SqliteStore(Store):
         points.hit("committed")
         if tx.rings:
             self.announce(tx.feeds)
+
+    def _look_at_log(self, connection: apsw.Connection) -> None:
+        """Notice a database that was restored in place: its log ends before what this process has seen of it."""
+        last = _last_event(connection)
+        if last < self._last_event:
+            raise self._overwritten(f"its log ends with event {last}, and event {self._last_event} was there before")
+        self._last_event = last
+
+    def _overwritten(self, why: str) -> DatabaseReplaced:
+        return DatabaseReplaced(
+            f"the database {self._name} was overwritten or damaged while this process had it open: {why}. "
+            "Nothing was written. Stop all processes that use it, run `onetray verify`, then start them again",
+            path=self._name,
+        )
 
     def submit_one(self, task: Columns) -> None:
         submit_one(self, dict(task))
@@ -272,6 +310,8 @@ class SqliteStore(Store):
         """A connection for one read. There are as many as there were reads at the same time, not threads."""
         if self._closed:
             raise Unavailable("the store is closed")
+        if self._file is not None:
+            self._file.check_main()
         if getattr(self._local, "writing", False):
             # In memory a second connection would wait for the lock that this thread holds.
             yield self._writer
@@ -286,6 +326,8 @@ class SqliteStore(Store):
             self._idle.append(connection)
 
     def now(self) -> int:
+        # Whoever asks wants to know whether the database is there, too.
+        self.check_file()
         return self.time.now()
 
     def version(self) -> int:
@@ -355,6 +397,11 @@ class SqliteStore(Store):
 def _number(connection: apsw.Connection, sql: str) -> int:
     value: Any = connection.execute(sql).fetchall()[0][0]
     return int(value)
+
+
+def _last_event(connection: apsw.Connection) -> int:
+    """The id of the newest event. It is never pruned."""
+    return _number(connection, "SELECT coalesce(max(id), 0) FROM event")
 
 
 def _roll_back(connection: apsw.Connection) -> None:

@@ -31,7 +31,7 @@ from uuid_utils import uuid4
 from onetray import __version__
 from onetray.commands import Claim, Fail, Release, Report, Start, Succeed
 from onetray.config import LEAST_RETENTION_S
-from onetray.errors import Conflict, InvalidInput, NotFound, OnetrayError
+from onetray.errors import Conflict, DatabaseMoved, DatabaseReplaced, InvalidInput, NotFound, OnetrayError
 from onetray.fields import seconds, whole
 from onetray.fleet import WorkerBeat
 from onetray.model import Assignment, Verdict
@@ -58,6 +58,7 @@ _M_ARENA_MAX = -8
 SWITCH_S = 0.001
 GARBAGE = 2000
 LEAVE_S = 5.0
+LOOK_AT_FILE_S = 0.5
 HURRY_S = 0.5
 """How long each step of a stop is waited for once it was asked for a second time."""
 
@@ -89,6 +90,7 @@ class Worker:
         self._children = Children(path, app)
         self._state = "running"
         self._asked = self._hurry = False
+        self._misplaced: DatabaseMoved | None = None
         # Its put takes no lock that the code which a signal has interrupted may hold: an Event's set does.
         self._asks: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._closed = False
@@ -136,6 +138,8 @@ class Worker:
 
         In the main thread SIGTERM and SIGINT ask for it, unless the program has handlers of its own for them. Those,
         and other threads, call `ask_to_stop`.
+
+        Raises DatabaseReplaced when another SQLite file was put in the place of its own: start the process again.
         """
         # Most of what a job leaves is gone before it is worth a search for cycles.
         _share_memory()
@@ -147,9 +151,28 @@ class Worker:
                 while not self._asked:
                     # Not for ever: a signal that comes just before the wait does not end it.
                     with contextlib.suppress(queue.Empty):
-                        self._asks.get(timeout=0.5)
+                        self._asks.get(timeout=LOOK_AT_FILE_S)
+                    self._look_at_file()
             finally:
                 self.stop()
+
+    def _look_at_file(self) -> None:
+        """Wait for a database that was moved; give up on one that was replaced, unless that is being undone."""
+        engine, was = self.app.engine, self._misplaced
+        try:
+            if not engine.is_remote:
+                engine.store.check_file()
+            self._misplaced = None
+        except DatabaseReplaced as e:
+            self._misplaced = e
+            if isinstance(was, DatabaseReplaced) and not self._asked:
+                # What it holds is in the other file: there is nobody to report it to.
+                self._hurry = True
+                raise
+        except DatabaseMoved as e:
+            self._misplaced = e
+            if was is None:
+                logger.error("it is waited for: %s", e)
 
     def ask_to_stop(self) -> None:
         """Stop gracefully; asked a second time, at once. Safe in a signal handler."""

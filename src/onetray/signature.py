@@ -1,7 +1,7 @@
 """What a function takes and gives: arguments into JSON at a submit, back into values at a run, results the same way.
 
-Owns the types of one function, as pydantic sees them. pydantic is loaded when the first argument is checked, not
-when a task is declared.
+Owns the types of one function, as pydantic sees them. pydantic is loaded when the first argument is checked or a worker
+starts, not when a task is declared.
 """
 
 from __future__ import annotations
@@ -31,6 +31,10 @@ class Signature:
                     f"{name}: {parameter} cannot be kept as JSON by its name: declare each argument by itself",
                     field=parameter.name,
                 )
+
+    def prepare(self) -> None:
+        """Build what the first run needs. It may load pydantic: too long for an event loop to be blocked."""
+        _ = self._arguments, self._result
 
     def payload(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], some: bool = False) -> dict[str, Any]:
         """Check the arguments of a call, or with `some` only those that are given; as JSON values, by their names."""

@@ -6,6 +6,7 @@ Each command prints a short summary and ends with an exit code other than 0 on a
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -352,6 +353,26 @@ def plans(tasks: int, pytest_args: tuple[str, ...]) -> None:
     code = subprocess.run(command, env=environment, check=False).returncode
     click.echo(f"plans: {'ok' if code == 0 else 'FAILED'} after {time.monotonic() - began:.0f} s")
     sys.exit(code)
+
+
+@soak.command(context_settings={"ignore_unknown_options": True})
+@click.option("--times", type=click.IntRange(1), default=3, show_default=True, help="Runs, one after another.")
+@click.argument("pytest_args", nargs=-1)
+def suite(times: int, pytest_args: tuple[str, ...]) -> None:
+    """Run the whole test suite while a process burns each core: no test may depend on a quiet machine. PYTEST_ARGS go
+    to pytest."""
+    from tests.support.suite import busy_cores, run_suite
+
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    codes = []
+    with busy_cores(os.cpu_count() or 2):
+        for number in range(1, times + 1):
+            run = run_suite(pytest_args)
+            for name in run.failed[:20]:
+                click.echo(f"  {name}")
+            click.echo(f"suite, run {number} of {times}: {run}")
+            codes.append(run.exit_code)
+    sys.exit(1 if any(codes) else 0)
 
 
 if __name__ == "__main__":

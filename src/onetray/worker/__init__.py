@@ -31,6 +31,7 @@ from uuid_utils import uuid4
 from onetray import __version__
 from onetray.commands import Claim, Fail, Release, Report, Start, Succeed
 from onetray.config import LEAST_RETENTION_S
+from onetray.declared import PROCESS
 from onetray.errors import Conflict, DatabaseMoved, DatabaseReplaced, InvalidInput, NotFound, OnetrayError
 from onetray.fields import seconds, whole
 from onetray.fleet import WorkerBeat
@@ -104,6 +105,7 @@ class Worker:
         if not self.app.tasks:
             raise InvalidInput("the app has no tasks: declare one with @app.task", field="app")
         engine.declare({task.kind: task.policy for task in self.app.tasks.values()}, namespace=self.app.namespace)
+        self._prepare_tasks()
         self.outbox = Outbox(engine, self._answered, self.held.drop, helpers=1)
         self.floor = Floor(self.app, self.config.concurrency, self._children, self._ended)
         self._pulse = Pulse(engine, self.app.namespace, self.held, self.floor, self.outbox, self._lose, self._register)
@@ -124,6 +126,16 @@ class Worker:
             self._janitor.start()
         self._claimer.start()
         logger.info("worker %s takes tasks from %s", self.name, ", ".join(self.config.queues))
+
+    def _prepare_tasks(self) -> None:
+        """Load what handlers need before the first of them holds up the loop for it. Child processes load their own."""
+        for task in self.app.tasks.values():
+            if task.isolation != PROCESS:
+                try:
+                    task.signature.prepare()
+                except Exception as e:
+                    # Types are the app's: whatever they raise must not keep the worker from its other tasks.
+                    logger.error("tasks of %s will fail: %s", task.kind, e)
 
     def _new_janitor(self) -> Janitor | None:
         engine, retention_s = self.app.engine, self.config.retention_s

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from onetray.commands import Beat, ticket
+from onetray.declared import ASYNC
 from onetray.errors import Conflict, NotFound, OnetrayError, Unavailable
 from onetray.fields import MOST_ROWS
 from onetray.lifecycle import HELD
@@ -174,10 +175,10 @@ class Pulse:
             self._floor.loop.call_soon_threadsafe(self._pong)
         elif now - self._pinged_at > BLOCKED_S and not self._told_blocked:
             self._told_blocked = True
-            names = ", ".join(repr(run) for run in list(self._floor.running) if run.task.isolation == "async")
+            begun = [run for run in list(self._floor.running) if run.task.isolation == ASYNC and run.began is not None]
             logger.warning(
                 "the event loop is blocked, by one of: %s. Do blocking work in a task that is not async. It is at:\n%s",
-                names or "no task of ours", self._where(),
+                ", ".join(map(repr, begun)) or "no task of ours", self._where(),
             )  # fmt: skip
 
     def _pong(self) -> None:

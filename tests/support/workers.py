@@ -21,13 +21,13 @@ READY = "takes tasks from"
 class WorkerProcess:
     """One `onetray worker`, whose log goes to a file."""
 
-    def __init__(self, url: str, log: Path, *options: str) -> None:
+    def __init__(self, url: str, log: Path, *options: str, under: Sequence[str] = ()) -> None:
         self.url, self.log_file = url, log
         package = Path(onetray.__file__).parents[1]
         path = os.pathsep.join([str(package), str(ROOT), os.environ.get("PYTHONPATH", "")])
         with log.open("ab") as out:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", *self.program(url, options)],
+                [*under, sys.executable, "-m", *self.program(url, options)],
                 env={**os.environ, "PYTHONPATH": path}, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
             )  # fmt: skip
 
@@ -105,6 +105,14 @@ def is_alive(pid: int) -> bool:
             return False
     asked = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False)
     return asked.stdout.strip()[:1] not in ("", "Z")
+
+
+def bytes_read(pid: int) -> int:
+    """How much a process has read; 0 where there is no /proc."""
+    try:
+        return int(Path(f"/proc/{pid}/io").read_text().split()[1])
+    except (ProcessLookupError, FileNotFoundError):
+        return 0
 
 
 def cpu_s(pid: int) -> float:

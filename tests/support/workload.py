@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import ctypes
+import fcntl
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import tempfile
+import termios
+import threading
 import time
+from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 
 from onetray import Onetray, ctx
@@ -17,6 +24,7 @@ from tests.support.fleet import Ledger
 app = Onetray("sqlite:///nowhere/workload.db")
 _open_once = cache(Ledger)
 
+SLEEP = [sys.executable, "-S", "-c", "import time; time.sleep(1000)"]
 QUICK = {"retries": 50, "lease_s": 1.5, "backoff_base_s": 0.01, "backoff_max_s": 0.1}
 
 
@@ -51,13 +59,19 @@ def deaf(ledger: str, until: str) -> int:
 
 @app.task(isolation="process", **QUICK)
 def alone(ledger: str, until: str) -> int:
-    """In a process of its own, with one that it has started."""
-    helper = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(60)"])
+    """In a process of its own, with one that it has started: in a session of its own, where that is ended too."""
+    helper = subprocess.Popen(SLEEP, start_new_session=sys.platform == "linux")
     Ledger(ledger).write("began", ctx.id, ctx.attempt, os.getpid(), helper.pid)
     while not os.path.exists(until):
         time.sleep(0.01)
     helper.kill()
     return ctx.attempt
+
+
+@app.task(isolation="process", **QUICK)
+def here(ledger: str) -> None:
+    """Say in which process it is, and under which."""
+    Ledger(ledger).write("began", ctx.id, ctx.attempt, os.getpid(), os.getppid())
 
 
 @app.task(isolation="process", backoff_base_s=0.0)
@@ -71,11 +85,116 @@ def die(how: str) -> None:
         ctypes.string_at(0)
     elif how == "real-time signal":
         os.kill(os.getpid(), 40)
+    elif how == "sys.exit":
+        sys.exit(3)
+    elif how == "without its reaper":
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(60)
+    elif how == "closed descriptors":
+        os.closerange(3, 256)
+        time.sleep(60)
+    elif how == "closed descriptors, with a fork":
+        os.fork() or _sleep()
+        os.closerange(3, 256)
+        with open(os.devnull), open(os.devnull), open(os.devnull, "w"):
+            return
+    elif how.startswith("garbage"):
+        os.write(int(sys.argv[3]), how.encode() + b"\n")
+        time.sleep(60)
 
 
-@app.task(isolation="process", retries=0, timeout_s=0.5)
-def overrun(ledger: str) -> None:
-    Ledger(ledger).write("began", ctx.id, ctx.attempt, os.getpid())
+def start_helper(how: str) -> list[int]:
+    """Start a process that outlives the one that starts it; answers the ids of all there are."""
+    if how.startswith("fork"):
+        return [os.fork() or _sleep(own_session="session" in how)]
+    if how == "shell":
+        # system(3) hands on every descriptor that is inheritable.
+        with tempfile.NamedTemporaryFile("r") as file:
+            os.system(f"sleep 1000 & echo $! > {file.name}")
+            return [int(file.read())]
+    if how == "pool":
+        # Not in the list of pools that Python waits for: the handler's process ends before it.
+        pool = ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("fork"))
+        return [future.result() for future in [pool.submit(os.getpid) for _ in range(2)]]
+    if how == "session":
+        return [subprocess.Popen(SLEEP, start_new_session=True).pid]
+    # A daemon as in the textbook: two forks, a session and an environment of its own, every descriptor closed.
+    read, write = os.pipe()
+    if os.fork() == 0:
+        os.setsid()
+        if (daemon := os.fork()) == 0:
+            os.closerange(0, 256)
+            os.execve(SLEEP[0], SLEEP, {})
+        os.write(write, str(daemon).encode())
+        os._exit(0)
+    os.wait()
+    return [int(os.read(read, 20))]
+
+
+def _sleep(own_session: bool = False) -> int:
+    if own_session:
+        os.setsid()
+    time.sleep(1000)
+    os._exit(0)
+
+
+@app.task(isolation="process", retries=0, backoff_base_s=0.0)
+def leave_behind(helper: str, ledger: str, until: str, how: str = "kill") -> str:
+    """Start something, and end: with the process, by a result, or not at all."""
+    helpers = start_helper(helper)
+    Ledger(ledger).write("began", ctx.id, ctx.attempt, os.getpid(), *helpers)
+    if how in ("kill", "exit"):
+        os.kill(os.getpid(), signal.SIGKILL) if how == "kill" else os._exit(0)
+    while how == "wait" and not os.path.exists(until):
+        time.sleep(0.01)
+    return helper
+
+
+@app.task(isolation="process", retries=0)
+def come_back_twice() -> str:
+    """Fork, and let the fork come back from the handler, too, and first."""
+    if (fork := os.fork()) == 0:
+        try:
+            ctx.log("from a fork")
+        except RuntimeError:
+            return "the fork"
+        sys.exit(5)
+    return f"the fork's exit code was {os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1])}"
+
+
+@app.task(isolation="process", retries=0)
+def leave_a_thread(ledger: str, until: str) -> None:
+    """Leave a thread behind that speaks when this attempt has ended."""
+
+    def speak() -> None:
+        while not os.path.exists(until):
+            time.sleep(0.01)
+        ctx.log("late")
+        try:
+            ctx.checkpoint("late")
+        except RuntimeError as e:
+            Ledger(ledger).write("refused", str(e))
+
+    threading.Thread(target=contextvars.copy_context().run, args=(speak,), daemon=True).start()
+
+
+@app.task(isolation="process", retries=0)
+def report_and_die() -> str:
+    """Die as soon as the report has been written, and before it is read."""
+    pipe = int(sys.argv[3])
+
+    def die() -> None:
+        while not int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder):
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=die, daemon=True).start()
+    return "reported"
+
+
+@app.task(isolation="process", retries=0, timeout_s=2)
+def overrun(ledger: str, helper: str) -> None:
+    Ledger(ledger).write("began", ctx.id, ctx.attempt, os.getpid(), *start_helper(helper))
     time.sleep(60)
 
 
@@ -93,6 +212,14 @@ def speak() -> str:
     ctx.checkpoint({"at": 1})
     nap.submit(0)
     return str(ctx.last_checkpoint)
+
+
+@app.task(isolation="process", retries=0)
+def talk() -> str:
+    """Print, here and in a program that this starts."""
+    print("from the handler", flush=True)
+    os.system("echo from its helper; echo from its helper >&2")
+    return "done"
 
 
 @app.task

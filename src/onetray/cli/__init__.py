@@ -137,7 +137,8 @@ def _exit_code(run: Callable[[], Any]) -> int:
     try:
         code = run()
         with _reader_may_leave():
-            sys.stdout.flush()
+            if sys.stdout is not None:  # Started with it closed.
+                sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as e:
         e.show()
         return e.exit_code

@@ -7,6 +7,8 @@ ends with its parent.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import inspect
 import os
 import queue
@@ -47,42 +49,67 @@ class Pipes:
     """Lines of JSON from the parent and to it."""
 
     def __init__(self, from_parent: int, to_parent: int) -> None:
-        self._in = os.fdopen(from_parent, "rb")
-        self._out = os.fdopen(to_parent, "wb", buffering=0)
+        for descriptor in (from_parent, to_parent):
+            os.set_inheritable(descriptor, False)
+        self._in, self._out = from_parent, to_parent
+        self._pid, self._pipe = os.getpid(), os.fstat(to_parent)
         self._writing = threading.Lock()
-        self.heard: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self._asking = threading.Lock()
+        self.orders: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self.busy = False
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
-        for line in self._in:
-            self.heard.put(orjson.loads(line))
+        with contextlib.suppress(OSError), os.fdopen(self._in, "rb", closefd=False) as lines:
+            for line in lines:
+                message = orjson.loads(line)
+                is_answer = "answer" in message or "error" in message
+                (self._answers if is_answer else self.orders).put(message)
         # The parent is gone, or wants no more: what still runs here is nobody's.
-        self.heard.put(None)
+        self.orders.put(None)
+        self._answers.put(None)
         if not self.busy:
             time.sleep(PATIENCE_S)
         if os.getpgrp() == os.getpid():
             os.killpg(0, signal.SIGKILL)  # And what its handlers have started.
         os._exit(1)
 
+    @property
+    def is_here(self) -> bool:
+        """Whether this is the process that the parent speaks to, and not one that a handler has forked."""
+        return os.getpid() == self._pid
+
     def send(self, message: dict[str, Any]) -> None:
+        if not self.is_here:
+            # Before the lock: at the fork, a thread that is not here may have held it.
+            raise RuntimeError("ctx speaks only in the process that the handler began in, not in a fork of it")
+        rest = memoryview(orjson.dumps(message) + b"\n")
         with self._writing:
-            self._out.write(orjson.dumps(message) + b"\n")
+            if not os.path.samestat(os.fstat(self._out), self._pipe):
+                raise OSError(errno.EBADF, "a handler has closed the pipe to its worker")
+            while rest:
+                rest = rest[os.write(self._out, rest) :]
+
+    def ask(self, message: dict[str, Any]) -> dict[str, Any] | None:
+        """Ask the parent; answers None when it is gone."""
+        with self._asking:
+            self.send(message)
+            return self._answers.get()
 
 
 class ChildDesk:
     """What stands behind ctx in a child: the parent."""
 
-    def __init__(self, pipes: Pipes, resources: Any, most_bytes: int) -> None:
-        self._pipes, self.resources, self._most_bytes = pipes, resources, most_bytes
-        self._asking = threading.Lock()
+    def __init__(self, pipes: Pipes, turn: int, resources: Any, most_bytes: int) -> None:
+        self._pipes, self._turn, self.resources, self._most_bytes = pipes, turn, resources, most_bytes
         self.more: dict[str, Any] = {}
 
     def log(self, level: str, line: str, data: dict[str, Any] | None) -> None:
-        self._pipes.send({"log": [level, line, data]})
+        self._pipes.send({"turn": self._turn, "log": [level, line, data]})
 
     def progress(self, done: float, total: float | None, message: str | None) -> None:
-        self._pipes.send({"progress": [done, total, message]})
+        self._pipes.send({"turn": self._turn, "progress": [done, total, message]})
 
     def say(self, **more: Any) -> None:
         self.more.update(more)
@@ -117,9 +144,7 @@ class ChildDesk:
         return None
 
     def _ask(self, name: str, *args: Any) -> Any:
-        with self._asking:
-            self._pipes.send({"ask": name, "args": list(args)})
-            answer = self._pipes.heard.get()
+        answer = self._pipes.ask({"turn": self._turn, "ask": name, "args": list(args)})
         if answer is None:
             raise RuntimeError("the worker is gone")
         if "error" in answer:
@@ -136,8 +161,8 @@ class Room:
         self._lifespan = Lifespan(app.lifespan_of)
         self._resources = self._loop.run_until_complete(self._lifespan.begin())
 
-    def attempt(self, told: dict[str, Any]) -> Report | None:
-        desk, task = ChildDesk(self._pipes, self._resources, self._most_bytes), self._app.tasks[told["kind"]]
+    def attempt(self, turn: int, told: dict[str, Any]) -> Report | None:
+        desk, task = ChildDesk(self._pipes, turn, self._resources, self._most_bytes), self._app.tasks[told["kind"]]
         assignment = Assignment(**{**told, "policy": Policy.from_body(told["policy"])})
         is_async = inspect.iscoroutinefunction(task.function)
         steps = attempt(
@@ -163,13 +188,18 @@ class Room:
 
 def main(app_path: str, from_parent: int, to_parent: int) -> None:
     pipes = Pipes(from_parent, to_parent)
-    hello, app = pipes.heard.get(), locate(app_path)
-    assert hello is not None
+    hello, app = pipes.orders.get(), locate(app_path)
+    if hello is None:
+        return
     app.database, app.token = hello["database"], hello["token"]
     room = Room(app, pipes, hello["result_bytes"])
-    while (message := pipes.heard.get()) is not None:
+    while (order := pipes.orders.get()) is not None:
         pipes.busy = True
-        pipes.send({"end": _written(room.attempt(message["run"]))})
+        report = room.attempt(order["turn"], order["run"])
+        if not pipes.is_here:
+            # A fork whose code came back from the handler as the handler itself did: it has nothing to report.
+            os._exit(0 if isinstance(report, Succeed) else 1)
+        pipes.send({"turn": order["turn"], "end": _written(report)})
         pipes.busy = False
     room.close()
 

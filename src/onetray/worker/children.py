@@ -2,24 +2,35 @@
 
 Owns the children. They are spawned, never forked, kept for the next task, and spoken to in lines of JSON over a pair of
 pipes of their own: what a handler prints goes where the worker's output goes. A child that dies fails its attempt.
+
+    worker ── control ──▶ reaper.py ── waits for ──▶ child.py ──▶ whatever a handler starts
+       ▲─────────────────── two pipes ──────────────────▲
+
+The reaper says when a child has ended. The end of a pipe does not: what a handler has started may hold a copy of it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
 import os
-import signal
+import select
+import socket
 import subprocess
 import sys
 import threading
-from typing import IO, TYPE_CHECKING, Any
+import time
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from onetray.commands import Fail, Pause, Release, Report, Succeed
 from onetray.flowmodel import More, TaskSpec
 from onetray.lifecycle import WAITING_INPUT
+from onetray.worker import reaper
 from onetray.worker.exits import how_it_ended
 
 if TYPE_CHECKING:
@@ -31,67 +42,175 @@ logger = logging.getLogger("onetray.worker")
 ASKED = ("last_checkpoint", "inputs", "config", "answer", "results_of", "created_at", "checkpoint")
 """What a child may ask its parent for."""
 
-
+REAPER = (sys.executable, "-I", "-S", reaper.__file__)
 LEAVE_S = 3.0
+EXIT_S = 1.0
+"""How long a child that has closed its pipe may live on: one that dies closes it a moment before."""
+KILL_S = 2 * reaper.END_S
+"""How long a reaper may take to end a child. Then it is killed itself, and the child with it."""
+LOOK_S = 1.0
+CHUNK_BYTES = 1 << 16
+
+
+class ChildGone(Exception):
+    """The child has ended: nothing more can be sent to it."""
 
 
 class Child:
-    """One process that runs handlers of one app."""
+    """One process that runs handlers of one app, one attempt at a time. One thread has it; any thread may kill it."""
 
     def __init__(self, app_path: str, hello: dict[str, Any]) -> None:
-        to_child, from_parent = os.pipe()
-        to_parent, from_child = os.pipe()
-        # By the descriptors' numbers: not inherited by anything that the handler itself starts.
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "onetray.worker.child", app_path, str(to_child), str(from_child)],
-            pass_fds=(to_child, from_child),
-            stdin=subprocess.DEVNULL,
-            # Out of reach of the terminal's Ctrl-C, and ended together with whatever the handler has started.
-            start_new_session=True,
-        )
-        os.close(to_child)
-        os.close(from_child)
-        self._out: IO[bytes] = os.fdopen(from_parent, "wb", buffering=0)
-        self._in: IO[bytes] = os.fdopen(to_parent, "rb")
-        with contextlib.suppress(BrokenPipeError):  # One that is dead already is noticed when it is given a task.
+        self._lock = threading.Lock()
+        self._turn = 0
+        """Which attempt it runs: who is late to kill an attempt must not hit the next one."""
+        self._killed_at: float | None = None
+        self._exit: bytes | None = None
+        """What the reaper has said at the end; empty if it was killed."""
+        self._lines: deque[bytes] = deque()
+        self._line: list[bytes] = []
+        with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
+            to_child, self._out = _pipe()
+            theirs.callback(os.close, to_child)
+            ours.callback(self.dismiss)
+            self._in, from_child = _pipe()
+            theirs.callback(os.close, from_child)
+            ours.callback(os.close, self._in)
+            self._control, control = _socket_pair()
+            theirs.enter_context(control)
+            ours.enter_context(self._control)
+            command = [sys.executable, "-m", "onetray.worker.child", app_path, str(to_child), str(from_child)]
+            self.process = subprocess.Popen(
+                [*REAPER, str(control.fileno()), str(to_child), str(from_child), *command],
+                pass_fds=(control.fileno(), to_child, from_child),
+                stdin=subprocess.DEVNULL,
+                # Out of reach of the terminal's Ctrl-C.
+                start_new_session=True,
+            )
+            for descriptor in (self._out, self._in, self._control.fileno()):
+                os.set_blocking(descriptor, False)
+            self._descriptors = ours.pop_all()
+        with contextlib.suppress(ChildGone):  # One that is dead already is noticed when it is given a task.
             self.send(hello)
 
-    def send(self, message: dict[str, Any]) -> None:
-        self._out.write(orjson.dumps(message) + b"\n")
+    def begin(self) -> int:
+        """Begin an attempt; answers its number here."""
+        with self._lock:
+            self._turn += 1
+            return self._turn
 
-    def receive(self) -> dict[str, Any] | None:
-        """The next message; None when the child has died."""
-        line = self._in.readline()
-        return orjson.loads(line) if line.endswith(b"\n") else None
+    def finish(self) -> bool:
+        """End the attempt. Answers whether there may be another one: nobody has killed the child meanwhile."""
+        with self._lock:
+            self._turn += 1
+            return self._killed_at is None
 
-    def kill(self) -> None:
-        """End it with all that its handler has started, also if it is dead itself: its id is ours until `end`."""
-        if self.process.returncode is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.process.pid, signal.SIGKILL)
+    def kill(self, turn: int | None = None) -> None:
+        """Have it ended with all that its handlers have started; for one attempt, only if that still runs."""
+        with self._lock:
+            if self._killed_at is None and turn in (None, self._turn):
+                self._killed_at = time.monotonic()
+                with contextlib.suppress(OSError):  # The reaper is gone.
+                    self._control.shutdown(socket.SHUT_WR)
 
     def dismiss(self) -> None:
         """Tell it that there is nothing more to do."""
-        self._out.close()
+        if self._out >= 0:
+            os.close(self._out)
+            self._out = -1
 
-    def end(self, patience_s: float = 0) -> str:
-        """Wait for its end, kill it when it takes too long, and say how it died."""
-        if patience_s:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(patience_s)
-        self.kill()
+    def send(self, message: dict[str, Any]) -> None:
+        rest = memoryview(orjson.dumps(message) + b"\n")
+        while rest:
+            try:
+                rest = rest[os.write(self._out, rest) :]
+            except BlockingIOError:
+                if self._is_over():
+                    raise ChildGone from None
+                self._wait(LOOK_S, self._out, select.POLLOUT)
+            except OSError:
+                raise ChildGone from None
+
+    def receive(self) -> Any:
+        """The next message; None when the child has ended, or closed its pipe."""
+        while not self._lines:
+            head, *more = self._read().split(b"\n")
+            if not head and not more:
+                return None
+            self._line.append(head)
+            for part in more:
+                self._lines.append(b"".join(self._line))
+                self._line = [part]
+        return orjson.loads(self._lines.popleft())
+
+    def _read(self) -> bytes:
+        while True:
+            # Asked before: what it wrote before its end must be read, and nothing is written after it.
+            is_over = self._is_over()
+            try:
+                return os.read(self._in, CHUNK_BYTES)
+            except BlockingIOError:
+                if is_over:
+                    return b""
+                self._wait(LOOK_S, self._in, select.POLLIN)
+
+    def _is_over(self) -> bool:
+        if self.has_ended():
+            return True
+        return self._killed_at is not None and time.monotonic() > self._killed_at + KILL_S
+
+    def has_ended(self, within_s: float = 0.0) -> bool:
+        """Whether it has ended, with all that its handlers have started, within that time from now."""
+        until = time.monotonic() + within_s
+        while self._exit is None:
+            try:
+                self._exit = self._control.recv(100)
+            except BlockingIOError:
+                if (left := until - time.monotonic()) <= 0:
+                    return False
+                self._wait(left)
+            except OSError:
+                self._exit = b""
+        return True
+
+    def _wait(self, most_s: float, descriptor: int | None = None, event: int = 0) -> None:
+        """Wait until a pipe is ready, or the child has ended."""
+        poll = select.poll()
+        poll.register(self._control, select.POLLIN)
+        if descriptor is not None:
+            poll.register(descriptor, event)
+        poll.poll(1000 * most_s)
+
+    def end(self, patience_s: float = 0.0) -> str:
+        """Wait for its end, have it killed when it takes too long, and say how it ended."""
+        if not self.has_ended(patience_s):
+            self.kill()
+            assert self._killed_at is not None
+            if not self.has_ended(self._killed_at + KILL_S - time.monotonic()):
+                logger.error("process %d did not end its child process: it is killed", self.process.pid)
+        # It has nothing more to do. Who is not stopped, ends by itself at the same moment.
+        self.process.kill()
         code = self.process.wait()
-        self._out.close()
-        self._in.close()
-        return how_it_ended(code)
+        with self._lock:
+            self._killed_at = self._killed_at or time.monotonic()
+            self._descriptors.close()
+        return self._how(code)
+
+    def _how(self, reapers_code: int) -> str:
+        if not self._exit:
+            return f"its parent process, the reaper, was lost: {how_it_ended(reapers_code)}"
+        code, _, left = self._exit.decode().strip().partition(" ")
+        if int(left):
+            logger.error("%s processes that a handler has started could not be killed", left)
+        return how_it_ended(int(code)) if code else "killed, and it did not end"
 
 
 class Children:
     def __init__(self, app_path: str | None, app: Onetray) -> None:
         self._app_path, self._app = app_path, app
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         self._idle: list[Child] = []
-        self._all: set[Child] = set()
+        self._busy: set[Child] = set()
+        self._closed = False
 
     def attempt(self, run: Run) -> Report | None:
         """Run one attempt in a child, and say how it ended."""
@@ -99,56 +218,62 @@ class Children:
             message = "isolation='process' needs to know where the app is: onetray worker --app module:app"
             return Fail(error_class="ConfigurationError", message=message, retryable=False, **run.ticket())
         child = self._take()
-        run.interrupt = child.kill
+        turn = child.begin()
+        run.interrupt = partial(child.kill, turn)
         if run.stop is not None:
-            child.kill()
+            child.kill(turn)
         run.begin()
-        try:
-            child.send({"run": _told(run)})
-            report = self._converse(child, run)
-        except (BrokenPipeError, ConnectionError):
-            report = None
+        report, fault = self._converse(child, run, turn)
         run.interrupt = None
-        if report is not None:
+        if child.finish() and report is not None:
             self._give_back(child)
             return report
-        return self._died(child, run)
+        how = self._bury(child)
+        return report or _died(run, fault or f"died: {how}")
 
-    def _converse(self, child: Child, run: Run) -> Report | None:
-        while (message := child.receive()) is not None:
-            if "log" in message:
-                run.log(*message["log"])
-            elif "progress" in message:
-                run.progress(*message["progress"])
-            elif "ask" in message:
-                child.send(_answer(run, message["ask"], message["args"]))
-            elif "end" in message:
-                return _report(message["end"], run)
-        return None
-
-    def _died(self, child: Child, run: Run) -> Report:
-        how = child.end()
-        with self._lock:
-            self._all.discard(child)
-        if run.stop is not None:
-            return Release(reason=f"{run.stop}; its process was ended", **run.ticket())
-        message = f"the process that ran it died: {how}"
-        logger.error("%r: %s", run, message)
-        return Fail(error_class="ProcessDied", message=message, **run.ticket())
+    def _converse(self, child: Child, run: Run, turn: int) -> tuple[Report | None, str]:
+        """Answer what the handler asks until it reports. Without a report it says why the child must be ended."""
+        try:
+            child.send({"run": _told(run), "turn": turn})
+            while (message := child.receive()) is not None:
+                if message["turn"] != turn:
+                    _refuse(child, message)
+                elif "log" in message:
+                    run.log(*message["log"])
+                elif "progress" in message:
+                    run.progress(*message["progress"])
+                elif "ask" in message:
+                    child.send(_answer(run, message["ask"], message["args"]))
+                else:
+                    return _report(message["end"], run), ""
+        except ChildGone:
+            return None, ""
+        except Exception as e:
+            child.kill()
+            return None, f"was ended: it wrote what is no message into the pipe to its worker ({e})"
+        if child.has_ended(EXIT_S):
+            return None, ""
+        return None, "was ended: it had closed the pipe to its worker"
 
     def _take(self) -> Child:
-        with self._lock:
-            while self._idle:
-                child = self._idle.pop()
-                if child.process.poll() is None:
-                    return child
-                self._all.discard(child)
-                child.end()
-        assert self._app_path is not None
-        child = Child(self._app_path, self._hello())
-        with self._lock:
-            self._all.add(child)
+        child = self._take_idle()
+        while child is not None and child.has_ended():
+            self._bury(child)
+            child = self._take_idle()
+        if child is None:
+            assert self._app_path is not None
+            child = Child(self._app_path, self._hello())
+            with self._changed:
+                self._busy.add(child)
         return child
+
+    def _take_idle(self) -> Child | None:
+        with self._changed:
+            if not self._idle:
+                return None
+            child = self._idle.pop()
+            self._busy.add(child)
+            return child
 
     def _hello(self) -> dict[str, Any]:
         """What a child cannot find by the app's path: it may have been changed here."""
@@ -156,17 +281,67 @@ class Children:
         return {"database": self._app.database, "token": self._app.token, "result_bytes": most}
 
     def _give_back(self, child: Child) -> None:
-        with self._lock:
-            self._idle.append(child)
+        with self._changed:
+            if not self._closed:
+                self._busy.discard(child)
+                self._idle.append(child)
+                return
+        self._bury(child)
+
+    def _bury(self, child: Child) -> str:
+        how = child.end()
+        with self._changed:
+            self._busy.discard(child)
+            self._changed.notify_all()
+        return how
 
     def close(self) -> None:
         """Let idle ones end their lifespans; kill the rest."""
-        with self._lock:
-            children, idle, self._all, self._idle = self._all, self._idle, set(), []
+        until = time.monotonic() + LEAVE_S
+        with self._changed:
+            self._closed = True
+            idle, self._idle = self._idle, []
+            for child in self._busy:
+                child.kill()
         for child in idle:
             child.dismiss()
-        for child in children:
-            child.end(LEAVE_S if child in idle else 0)
+        for child in idle:
+            child.end(max(0.0, until - time.monotonic()))
+        with self._changed:
+            self._changed.wait_for(lambda: not self._busy, max(0.0, until - time.monotonic()))
+
+
+def _pipe() -> tuple[int, int]:
+    read, write = os.pipe()
+    return _beyond_standard(read), _beyond_standard(write)
+
+
+def _socket_pair() -> tuple[socket.socket, socket.socket]:
+    one, other = (socket.socket(fileno=_beyond_standard(end.detach())) for end in socket.socketpair())
+    return one, other
+
+
+def _beyond_standard(descriptor: int) -> int:
+    """A worker may have been started with its standard streams closed: what a handler prints must not end up here."""
+    if descriptor > 2:
+        return descriptor
+    moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
+    os.close(descriptor)
+    return moved
+
+
+def _died(run: Run, how: str) -> Report:
+    if run.stop is not None:
+        return Release(reason=f"{run.stop}; its process was ended", **run.ticket())
+    message = f"the process that ran it {how}"
+    logger.error("%r: %s", run, message)
+    return Fail(error_class="ProcessDied", message=message, **run.ticket())
+
+
+def _refuse(child: Child, message: dict[str, Any]) -> None:
+    """Of an attempt that has ended: from a thread that its handler has left."""
+    if "ask" in message:
+        child.send({"error": "this attempt has ended"})
 
 
 def _told(run: Run) -> dict[str, Any]:

@@ -31,6 +31,10 @@ class Principal:
     """The public id of the token; None for whoever reaches a server without tokens."""
 
 
+NOBODY = Principal("anonymous", "default", frozenset())
+"""Whoever asks what anybody may ask."""
+
+
 def principal_of(request: Request) -> Principal:
     """Put there by the gate, before any route is looked for."""
     principal: Principal = request.scope["onetray.principal"]

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from onetray.errors import BodyTooLarge, NotJson, OnetrayError, SlowBody, TooDeep, TooManyRequests, TooManyStreams
 from onetray.http import problems
-from onetray.http.access import Principal
+from onetray.http.access import NOBODY, Principal
 from onetray.http.rates import Rates
 
 if TYPE_CHECKING:
@@ -39,9 +39,11 @@ class Limited:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        who: Principal = scope["onetray.principal"]
         try:
-            self._must_have_room(scope["onetray.principal"])
-            body = await body_of(scope, receive, self._config)
+            self._must_have_room(who)
+            # What anybody may ask needs no body: that of a stranger is not read.
+            body = None if who is NOBODY else await body_of(scope, receive, self._config)
         except OnetrayError as error:
             # What was not read is still on its way: the connection is of no use to a next request.
             await problems.told(error, scope, {"connection": "close"})(scope, receive, send)

@@ -78,6 +78,8 @@ class HttpConfig:
     unsent_bytes: int = 100_000_000
     """Bytes of answers that clients do not read. Past that, those who have not read for longest are cut off."""
     body_bytes: int = 10_000_000
+    bodies_bytes: int = 100_000_000
+    """Bytes of the bodies of all requests that are under way. Past that, those that are not whole give way."""
     body_s: float = 30.0
     """How long the body of a request may take to come."""
     json_depth: int = 64

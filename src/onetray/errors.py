@@ -25,6 +25,7 @@
     │   ├── DependencyCycle   these tasks could never run: each waits for the next
     │   └── NameTaken         the flow has a task or a stage of this name
     ├── Unavailable           the database could not be reached; nothing was written
+    │   ├── Busy              the server has no room for the request now; nothing was written
     │   └── OutcomeUnknown    the connection broke during COMMIT and could not be asked again
     ├── StoreError            the database refused the set-up: the message says what to do
     │   ├── MigrationNeeded   the schema is older or newer than this code
@@ -220,6 +221,12 @@ class Unavailable(OnetrayError):
     """The database could not be reached; nothing was written. Try again."""
 
     code, status = "unavailable", 503
+
+
+class Busy(Unavailable):
+    """The server has no room for this request now; nothing was written. Try again in a moment."""
+
+    code = "busy"
 
 
 class OutcomeUnknown(Unavailable):

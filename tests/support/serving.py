@@ -36,7 +36,7 @@ class ServerProcess:
             )  # fmt: skip
 
     def until_ready(self) -> None:
-        wait_until(lambda: self.said.endswith("\n") or self.process.poll() is not None, 30)
+        wait_until(lambda: self.said.endswith("\n") or self.process.poll() is not None, 90)
         assert self.said, self.log
 
     @property

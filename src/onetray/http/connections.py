@@ -15,8 +15,11 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import orjson
+
 from onetray.config import HttpConfig
-from onetray.errors import InvalidInput
+from onetray.errors import Busy, InvalidInput
+from onetray.http.problems import problem
 
 if TYPE_CHECKING:
     from onetray.http.protocol import Protocol
@@ -32,10 +35,10 @@ AT_ONCE = 16
 PAUSE_S = 0.1
 """How long nothing is accepted when the system has no files left. The kernel keeps those who come meanwhile."""
 SAY_EVERY_S = 10.0
+_PROBLEM = orjson.dumps(problem(503, Busy.code, "the server has no room for another connection: try again"))
 FULL = (
-    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\nretry-after: 1\r\n"
-    b"connection: close\r\ncontent-length: 61\r\n\r\n"
-    b"This server has no room for another connection: try it again."
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\nretry-after: 1\r\n"
+    b"connection: close\r\ncontent-length: %d\r\n\r\n%s" % (len(_PROBLEM), _PROBLEM)
 )
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from onetray.errors import (
         AnswerNotKept,
         BodyTooLarge,
+        Busy,
         Conflict,
         DatabaseMoved,
         DatabaseReplaced,
@@ -79,8 +80,8 @@ _HOME = {
     "onetray.config": "EngineConfig Limits",
     "onetray.context": "TaskContext ctx",
     "onetray.engine": "Engine",
-    "onetray.errors": "AnswerNotKept BodyTooLarge Conflict DatabaseMoved DatabaseReplaced DependencyCycle Forbidden "
-    "GuardFailed IllegalTransition InProgress InvalidInput JobFailed KeyReused LeaseConflictError LeaseLost "
+    "onetray.errors": "AnswerNotKept BodyTooLarge Busy Conflict DatabaseMoved DatabaseReplaced DependencyCycle "
+    "Forbidden GuardFailed IllegalTransition InProgress InvalidInput JobFailed KeyReused LeaseConflictError LeaseLost "
     "MigrationNeeded MissingExtra NameTaken NotFound NotJson NotLocal NotYet OnetrayError OutcomeUnknown "
     "PermanentError SlowBody StoreError TaskCancelled TaskError TooDeep TooLarge TooManyRequests TooManyStreams "
     "TransientError Unauthorized Unavailable UnknownVerb ValidationError WrongHost WrongOrigin",
@@ -98,6 +99,7 @@ __all__ = [
     "AsyncJob",
     "BodyTooLarge",
     "Breaker",
+    "Busy",
     "Conflict",
     "Context",
     "Counts",

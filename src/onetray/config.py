@@ -69,7 +69,17 @@ class HttpConfig:
     """Pages of browsers that may call a server with tokens: https://jobs.example.org. None: none may."""
     token_cache_s: float = 3.0
     """How long a token that was found good counts as good. So long may a revoked one live on."""
+    connections: int = 0
+    """Connections at once. 0: as many as the limit of open files leaves room for, 4,096 at most."""
+    head_s: float = 10.0
+    """How long the line and the headers of a request may take to come."""
+    idle_s: float = 75.0
+    """How long a connection may be silent: longer than pools and balancers keep theirs, so that they close it."""
+    unsent_bytes: int = 100_000_000
+    """Bytes of answers that clients do not read. Past that, those who have not read for longest are cut off."""
     body_bytes: int = 10_000_000
+    bodies_bytes: int = 100_000_000
+    """Bytes of the bodies of all requests that are under way. Past that, those that are not whole give way."""
     body_s: float = 30.0
     """How long the body of a request may take to come."""
     json_depth: int = 64
@@ -84,4 +94,4 @@ class HttpConfig:
     heartbeat_s: float = 15.0
     """How often a stream that has nothing to tell says that it is there."""
     stall_s: float = 30.0
-    """How long a client may take no bytes before its stream is closed."""
+    """How long a client may leave its answer unread before its connection is cut off: 64 KiB of a large one."""

@@ -25,6 +25,7 @@
     │   ├── DependencyCycle   these tasks could never run: each waits for the next
     │   └── NameTaken         the flow has a task or a stage of this name
     ├── Unavailable           the database could not be reached; nothing was written
+    │   ├── Busy              the server has no room for the request now; nothing was written
     │   ├── OutcomeUnknown    perhaps it was written: the answer to COMMIT was lost, and nobody could be asked
     │   └── DatabaseMoved     the SQLite file is not at its path any more
     │       └── DatabaseReplaced  another file is there, or its -wal or -shm is not the one that was opened
@@ -222,6 +223,12 @@ class Unavailable(OnetrayError):
     """The database could not be reached; nothing was written. Try again."""
 
     code, status = "unavailable", 503
+
+
+class Busy(Unavailable):
+    """The server has no room for this request now; nothing was written. Try again in a moment."""
+
+    code = "busy"
 
 
 class OutcomeUnknown(Unavailable):

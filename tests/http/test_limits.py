@@ -6,7 +6,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -22,8 +22,10 @@ from onetray.http.app import build
 from onetray.http.desk import HttpConfig
 from onetray.http.limits import Streams, is_deeper
 from onetray.http.rates import MOST_CALLERS, Bucket, Rates
-from tests.http.callers import served, token
+from onetray.tokens import new_text
+from tests.http.callers import bearer, served, token
 from tests.support.engines import engine_on
+from tests.support.live import WAIT_S, Live, serving
 
 NOWHERE = "/api/v1/nowhere"
 JSON = {"content-type": "application/json"}
@@ -227,3 +229,59 @@ def test_on_the_wire_a_slow_a_lying_and_an_endless_body_are_answered_and_closed(
     assert [b"slow_body" in slow, slow[:12]] == [True, b"HTTP/1.1 408"]
     assert [b"body_too_large" in long, long[:12]] == [True, b"HTTP/1.1 413"]
     assert [b"body_too_large" in endless, endless[:12]] == [True, b"HTTP/1.1 413"]
+
+
+# Bodies of many requests at once.
+
+MEGABYTE = 1_000_000
+
+
+@contextmanager
+def sending(
+    live: Live, caller: dict[str, str], sent: int, length: str = f"Content-Length: {MEGABYTE}"
+) -> Iterator[socket.socket]:
+    """A submit that has sent so much of its body, which has a megabyte."""
+    head = ["POST /api/v1/jobs HTTP/1.1", "Host: 127.0.0.1", "Content-Type: application/json", length]
+    head += [f"{name}: {value}" for name, value in caller.items()]
+    body = b'{"kind": "mail", "payload": "' + b"x" * MEGABYTE
+    with socket.create_connection(("127.0.0.1", live.port), WAIT_S) as plug:
+        plug.sendall("\r\n".join([*head, "", ""]).encode() + body[:sent])
+        yield plug
+
+
+def finished(plug: socket.socket, left: int) -> bytes:
+    """The status of the answer once the rest of the body was sent."""
+    with suppress(ConnectionError):
+        plug.sendall(b"x" * (left - 2) + b'"}')
+    return plug.recv(12)
+
+
+@pytest.mark.parametrize("length", [f"Content-Length: {MEGABYTE}", "Transfer-Encoding: chunked"])
+def test_a_large_body_is_not_read_of_whoever_may_not_send_it(engine: Engine, length: str) -> None:
+    with serving(engine) as live:
+        for caller, status in ((token(engine, "read"), b"403"), (bearer(new_text()), b"401")):
+            with sending(live, caller, 0, length) as plug:
+                assert plug.recv(12) == b"HTTP/1.1 " + status
+
+
+def test_when_bodies_take_too_much_room_one_of_whoever_sends_most_gives_way(engine: Engine) -> None:
+    much, little = token(engine, "submit"), token(engine, "submit")
+    with serving(engine, HttpConfig(bodies_bytes=5 * MEGABYTE)) as live, ExitStack() as held:
+        first = held.enter_context(sending(live, little, MEGABYTE // 2))
+        many = [held.enter_context(sending(live, much, MEGABYTE - 10)) for _ in range(5)]
+        answers = [finished(plug, 10) for plug in many]
+        assert sorted(answers) == [b"HTTP/1.1 201"] * 4 + [b"HTTP/1.1 503"]
+        (refused_,) = (plug for plug, answer in zip(many, answers, strict=True) if answer.endswith(b"503"))
+        rest = refused_.recv(65_536)
+        assert b"retry-after: 1" in rest
+        assert finished(first, MEGABYTE // 2) == b"HTTP/1.1 201"
+
+
+def test_a_body_has_room_for_as_long_as_its_request_is_under_way(engine: Engine) -> None:
+    caller = token(engine, "submit")
+    with serving(engine, HttpConfig(bodies_bytes=MEGABYTE)) as live:
+        for _ in range(3):
+            with sending(live, caller, MEGABYTE - 10) as plug:
+                assert finished(plug, 10) == b"HTTP/1.1 201"
+    with serving(engine, HttpConfig(bodies_bytes=MEGABYTE - 1)) as live, sending(live, caller, MEGABYTE - 10) as plug:
+        assert finished(plug, 10) == b"HTTP/1.1 503"

@@ -8,15 +8,16 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import orjson
-import uvicorn
 
 from onetray.engine import Engine
 from onetray.http.app import build
+from onetray.http.connections import Connections
 from onetray.http.desk import Desk, HttpConfig
-from onetray.http.protocol import Protocol
+from onetray.http.server import Server, listen
 
 WAIT_S = 20.0
 
@@ -26,37 +27,26 @@ class Live(NamedTuple):
 
     port: int
     desk: Desk
+    connections: Connections
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
 
-class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.ready = threading.Event()
-
-    async def startup(self, sockets: Any = None) -> None:
-        await super().startup(sockets)
-        self.ready.set()
-
-
 @contextmanager
-def serving(engine: Engine, config: HttpConfig | None = None) -> Iterator[Live]:
-    """A server on a free port of the loopback interface."""
-    app = build(engine, config)
-    said = uvicorn.Config(
-        app, port=0, http=Protocol, log_level="critical", lifespan="off", timeout_graceful_shutdown=5
-    )  # fmt: skip
-    server = _Server(said)
-    thread = threading.Thread(target=server.run, name="live-server", daemon=True)
+def serving(engine: Engine, config: HttpConfig | None = None, listening: socket.socket | None = None) -> Iterator[Live]:
+    """A server on a free port of the loopback interface, or on a socket that listens already."""
+    config = replace(config or HttpConfig(), grace_s=5)
+    app, ready = build(engine, config), threading.Event()
+    server, listening = Server(app, config, ready=ready.set), listening or listen("127.0.0.1", 0)
+    # Signals are the main thread's.
+    thread = threading.Thread(target=lambda: asyncio.run(server._serve([listening])), name="live-server", daemon=True)
     thread.start()
     try:
-        assert server.ready.wait(WAIT_S), "the server did not start"
-        yield Live(server.servers[0].sockets[0].getsockname()[1], app.state.desk)
+        assert ready.wait(WAIT_S), "the server did not start"
+        yield Live(listening.getsockname()[1], app.state.desk, server._connections)
     finally:
-        app.state.desk.hub.close()
         server.should_exit = True
         thread.join(WAIT_S)
         assert not thread.is_alive(), "the server did not stop"

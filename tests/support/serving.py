@@ -22,19 +22,21 @@ ROOT = Path(__file__).parents[2]
 class ServerProcess:
     """One server, whose log goes to a file."""
 
-    def __init__(self, folder: Path, *words: str, name: str = "server") -> None:
+    def __init__(self, folder: Path, *words: str, name: str = "server", files: int | None = None) -> None:
         package = Path(onetray.__file__).parents[1]
         path = os.pathsep.join([str(package), str(ROOT), os.environ.get("PYTHONPATH", "")])
         environment = {k: v for k, v in os.environ.items() if not k.startswith("ONETRAY_")}
         self._log, self._said = folder / f"{name}.log", folder / f"{name}.out"
+        # What `ulimit -n` sets, for this process alone.
+        limited = [] if files is None else ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh"]
         with self._log.open("ab") as log, self._said.open("wb") as said:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "onetray", *words, "--port", "0"],
+                [*limited, sys.executable, "-m", "onetray", *words, "--port", "0"],
                 cwd=folder, env={**environment, "PYTHONPATH": path}, stdin=subprocess.DEVNULL, stdout=said, stderr=log,
             )  # fmt: skip
 
     def until_ready(self) -> None:
-        wait_until(lambda: self.said.endswith("\n") or self.process.poll() is not None, 30)
+        wait_until(lambda: self.said.endswith("\n") or self.process.poll() is not None, 90)
         assert self.said, self.log
 
     @property
@@ -48,6 +50,10 @@ class ServerProcess:
     @property
     def said(self) -> str:
         return self._said.read_text()
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
 
     def client(self, **options: Any) -> httpx2.Client:
         return httpx2.Client(base_url=self.url, timeout=20, trust_env=False, **options)
@@ -68,9 +74,11 @@ class ServerProcess:
 
 
 @contextmanager
-def serving_all(folder: Path, names: Sequence[str], *words: str) -> Iterator[list[ServerProcess]]:
-    """Servers that are ready; killed at the end if they still run."""
-    started = [ServerProcess(folder, *words, name=name) for name in names]
+def serving_all(
+    folder: Path, names: Sequence[str], *words: str, files: int | None = None
+) -> Iterator[list[ServerProcess]]:
+    """Servers that are ready; killed at the end if they still run. Each may open so many files, if that is said."""
+    started = [ServerProcess(folder, *words, name=name, files=files) for name in names]
     try:
         for server in started:
             server.until_ready()
@@ -81,7 +89,7 @@ def serving_all(folder: Path, names: Sequence[str], *words: str) -> Iterator[lis
 
 
 @contextmanager
-def serving(folder: Path, *words: str) -> Iterator[ServerProcess]:
+def serving(folder: Path, *words: str, files: int | None = None) -> Iterator[ServerProcess]:
     """The same, one of them."""
-    with serving_all(folder, ["server"], *words) as (server,):
+    with serving_all(folder, ["server"], *words, files=files) as (server,):
         yield server

@@ -11,7 +11,8 @@ from typing import Any
 
 from fastapi import Depends, Request
 from fastapi.routing import APIRoute
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Match
+from starlette.types import Scope
 
 from onetray.errors import Forbidden
 from onetray.tokens import ADMIN, OPERATE, READ, SUBMIT, WORK
@@ -33,6 +34,10 @@ class Principal:
     def has(self, *scopes: str) -> bool:
         """Whether it has one of these scopes. Admins have all."""
         return not self.scopes.isdisjoint((*scopes, ADMIN))
+
+
+NOBODY = Principal("anonymous", "default", frozenset())
+"""Whoever asks what anybody may ask."""
 
 
 def principal_of(request: Request) -> Principal:
@@ -65,6 +70,18 @@ Submitter = Depends(allow(SUBMIT))
 AtWork = Depends(allow(WORK))
 Operator = Depends(allow(OPERATE))
 Admin = Depends(allow(ADMIN))
+
+
+async def must_be_allowed(scope: Scope) -> None:
+    """Raise Forbidden if the token of a request has not the scope that its route needs. Routes ask that themselves;
+    this is for what is to be known before its body is read.
+    """
+    for route in scope["app"].state.guarded:
+        if route.matches(scope)[0] is Match.FULL:
+            for dependency in route.dependant.dependencies:
+                if hasattr(dependency.call, "scopes"):
+                    await dependency.call(Request(scope))
+            return
 
 
 def must_be_guarded(routes: Iterable[BaseRoute]) -> None:

@@ -75,9 +75,10 @@ def build(engine: Engine, config: HttpConfig | None = None) -> FastAPI:
         telemetry=OWN_SPANS,
     )  # fmt: skip
     config = config or HttpConfig()
-    app.state.desk, app.state.shapes = (desk := Desk(engine, config)), {}
+    app.state.desk, app.state.shapes, app.state.guarded = (desk := Desk(engine, config)), {}, []
     for router in ROUTERS:
         must_be_guarded(router.routes)
+        app.state.guarded += router.routes
         app.include_router(router)
     mount(app, config.dialects)
     problems.install(app)

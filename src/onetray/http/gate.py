@@ -13,13 +13,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from onetray.errors import OnetrayError, Unauthorized
 from onetray.http import problems
-from onetray.http.access import EXEMPT, Principal
+from onetray.http.access import EXEMPT, NOBODY, Principal
 from onetray.http.desk import Desk
 from onetray.http.hosts import Sent, may_bind, must_be_allowed, must_be_local, sent_with
 from onetray.http.known import LOCAL, KnownTokens
 
-NOBODY = Principal("anonymous", "default", frozenset())
-"""Whoever asks what anybody may ask."""
 HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),

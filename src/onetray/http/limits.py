@@ -16,7 +16,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from onetray.errors import BodyTooLarge, NotJson, OnetrayError, SlowBody, TooDeep, TooManyRequests, TooManyStreams
 from onetray.http import problems
-from onetray.http.access import Principal
+from onetray.http.access import NOBODY, Principal, must_be_allowed
+from onetray.http.bodies import Bodies, Body
 from onetray.http.rates import Rates
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 _BODILESS = frozenset({"GET", "HEAD", "OPTIONS"})
 _ABOUT_BODY = frozenset({b"content-length", b"content-type", b"content-encoding", b"transfer-encoding"})
 _OPENED = bytes.maketrans(b"{}", b"[]")
+SMALL = 65_536
+"""Bytes of a body that are read before the token's scopes are looked at: a connection reads as many ahead."""
 _NO_MARK = bytes(set(range(256)) - set(b'[]{}"'))
 
 
@@ -33,20 +36,23 @@ class Limited:
 
     def __init__(self, app: ASGIApp, desk: Desk) -> None:
         self._app, self._config = app, desk.config
-        self._rates = Rates(desk.config.requests_per_s)
+        self._rates, self._bodies = Rates(desk.config.requests_per_s), Bodies(desk.config.bodies_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        try:
-            self._must_have_room(scope["onetray.principal"])
-            body = await body_of(scope, receive, self._config)
-        except OnetrayError as error:
-            # What was not read is still on its way: the connection is of no use to a next request.
-            await problems.told(error, scope, {"connection": "close"})(scope, receive, send)
-            return
-        await self._app(scope, receive if body is None else again(body, receive), send)
+        who: Principal = scope["onetray.principal"]
+        with self._bodies.hold(who.token or who.name) as held:
+            try:
+                self._must_have_room(who)
+                # What anybody may ask needs no body: that of a stranger is not read.
+                body = None if who is NOBODY else await body_of(scope, receive, self._config, held)
+            except OnetrayError as error:
+                # What was not read is still on its way: the connection is of no use to a next request.
+                await problems.told(error, scope, {"connection": "close"})(scope, receive, send)
+                return
+            await self._app(scope, receive if body is None else again(body, receive), send)
 
     def _must_have_room(self, who: Principal) -> None:
         wait_s = self._rates.take(who.token or who.name)
@@ -55,19 +61,19 @@ class Limited:
             raise TooManyRequests(f"more than {most} requests a second: come back later", retry_after_s=wait_s)
 
 
-async def body_of(scope: Scope, receive: Receive, config: HttpConfig) -> bytes | None:
+async def body_of(scope: Scope, receive: Receive, config: HttpConfig, held: Body) -> bytes | None:
     """The body, checked; None when there is none."""
     headers = {name: value for name, value in scope["headers"] if name in _ABOUT_BODY}
     said = headers.get(b"content-length", b"")
-    if scope["method"] in _BODILESS and said in (b"", b"0") and b"transfer-encoding" not in headers:
+    chunked = b"transfer-encoding" in headers
+    if scope["method"] in _BODILESS and said in (b"", b"0") and not chunked:
         return None
-    if said.isdigit() and len(said) < 20 and int(said) > config.body_bytes:
+    length = int(said) if said.isdigit() and len(said) < 20 else 0
+    if length > config.body_bytes:
         raise _too_large(config)
-    try:
-        async with asyncio.timeout(config.body_s):
-            body = await _whole(receive, config)
-    except TimeoutError:
-        raise SlowBody(f"the body did not come within {config.body_s:g} s: send it at once") from None
+    if chunked or length > SMALL:
+        await must_be_allowed(scope)
+    body = await _read(receive, config, held)
     if body:
         _must_be_json(headers)
         if is_deeper(body, config.json_depth):
@@ -75,16 +81,29 @@ async def body_of(scope: Scope, receive: Receive, config: HttpConfig) -> bytes |
     return body
 
 
-async def _whole(receive: Receive, config: HttpConfig) -> bytes:
+async def _read(receive: Receive, config: HttpConfig, held: Body) -> bytes:
+    try:
+        async with asyncio.timeout(config.body_s) as limit:
+            held.begin(limit)
+            return await _whole(receive, config, held)
+    except TimeoutError:
+        if held.gave_way:
+            raise held.refusal from None
+        raise SlowBody(f"the body did not come within {config.body_s:g} s: send it at once") from None
+    finally:
+        held.end()
+
+
+async def _whole(receive: Receive, config: HttpConfig, held: Body) -> bytes:
     """What really comes, whatever Content-Length says."""
-    parts, size = [], 0
+    parts = []
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise SlowBody("the caller left before the body was whole")
         part = message.get("body", b"")
-        size += len(part)
-        if size > config.body_bytes:
+        held.add(len(part))
+        if held.size > config.body_bytes:
             raise _too_large(config)
         parts.append(part)
         if not message.get("more_body"):

@@ -34,6 +34,7 @@ def mount(app: FastAPI, names: tuple[str, ...]) -> None:
     for name in chosen(names):
         dialect = import_module(f"onetray.dialects.{name}")
         must_be_guarded(dialect.router.routes)
+        app.state.guarded += dialect.router.routes
         # Their contracts are their own: the native description would say of them what is not so.
         app.include_router(dialect.router, include_in_schema=False)
         app.state.shapes[dialect.PREFIX] = dialect.shape

@@ -28,7 +28,7 @@ _BAD = ', error="invalid_token"'
 TITLES = {
     400: "The request is wrong", 401: "Who are you?", 403: "Not allowed", 404: "Not found", 405: "No such method",
     408: "Not yet", 409: "Refused as things stand", 413: "Too large", 415: "JSON only", 429: "Too many requests",
-    500: "Something broke here", 503: "The database is away",
+    500: "Something broke here", 503: "Not available now",
 }  # fmt: skip
 _NO_FACTS = frozenset({"type", "title", "status", "code", "detail", "given"})
 

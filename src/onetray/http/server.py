@@ -25,6 +25,7 @@ from fastapi import FastAPI
 
 from onetray.config import HttpConfig
 from onetray.errors import InvalidInput
+from onetray.http.connections import Acceptor, Connections, most_connections
 from onetray.http.protocol import Protocol
 
 if TYPE_CHECKING:
@@ -36,8 +37,6 @@ logger = logging.getLogger("onetray.http")
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 CLOSE_S = 5.0
 """How long the closing of the database is waited for at the end."""
-KEEP_S = 75
-"""How long a connection may stand idle: longer than those of pools and balancers, which then close it themselves."""
 BACKLOG = 2048
 
 
@@ -84,11 +83,13 @@ class Server(uvicorn.Server):
             uvicorn.Config(
                 app, log_config=None, access_log=False, server_header=False, proxy_headers=False, ws="none",
                 http=Protocol, lifespan="on", timeout_graceful_shutdown=round(config.grace_s),
-                timeout_keep_alive=KEEP_S, backlog=BACKLOG,
             )
         )  # fmt: skip
         self._desk: Desk = app.state.desk
-        self._threads = config.threads
+        self._http = config
+        self._connections = Connections(
+            most_connections(config, 0 if worker is None else worker.config.concurrency), config.unsent_bytes
+        )
         self._worker, self._close, self._ready = worker, close, ready
         self._ended: threading.Event | None = None
 
@@ -98,7 +99,7 @@ class Server(uvicorn.Server):
 
     async def _until_stopped(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        loop.set_default_executor(ThreadPoolExecutor(self._threads, "onetray-http"))
+        loop.set_default_executor(ThreadPoolExecutor(self._http.threads, "onetray-http"))
         for number in SIGNALS:
             loop.add_signal_handler(number, self.ask_to_stop)
         if self._worker is not None:
@@ -123,10 +124,18 @@ class Server(uvicorn.Server):
             self._ended = _begin(self._worker.stop)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        # Without a socket: connections are accepted here.
+        await super().startup([])
         await asyncio.to_thread(self._desk.metrics.tallies.begin)
-        logger.info("the server listens on %s", ", ".join(address(s) for s in sockets or ()))
+        self.servers += [Acceptor(s, self._connections, self._protocol) for s in sockets or ()]  # type: ignore[misc]
+        logger.info(
+            "the server listens on %s, for %s connections at once",
+            ", ".join(address(s) for s in sockets or ()), f"{self._connections.most:,}",
+        )  # fmt: skip
         self._ready()
+
+    def _protocol(self) -> Protocol:
+        return Protocol(self.config, self.server_state, self.lifespan.state, self._http, self._connections)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for server in self.servers:

@@ -1,6 +1,6 @@
 """Server-sent events on the wire: frames, and an answer that goes on.
 
-Owns the format, the end of a stream and clients that take no bytes any more. What is told is the route's.
+Owns the format and the end of a stream. What is told is the route's. Clients that do not read: see protocol.py.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def mark(id: str | int) -> bytes:
 
 
 class EventStream(Response):
-    """An answer that goes on until its frames end, the client leaves, or it takes no bytes for `stall_s`."""
+    """An answer that goes on until its frames end or the client has gone."""
 
     media_type = "text/event-stream"
 
@@ -51,11 +51,10 @@ class EventStream(Response):
         frames: Frames,
         *,
         leave: Callable[[], Awaitable[object]],
-        stall_s: float,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         self.status_code, self.background = 200, None
-        self._frames, self._leave, self._stall_s = frames, leave, stall_s
+        self._frames, self._leave = frames, leave
         self.init_headers({**HEADERS, **(headers or {})})
 
     def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
@@ -82,17 +81,12 @@ class EventStream(Response):
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         try:
             async for part in self._frames:
-                async with asyncio.timeout(self._stall_s):
-                    await send({"type": "http.response.body", "body": part, "more_body": True})
+                await send({"type": "http.response.body", "body": part, "more_body": True})
                 # Sending need not wait for anything. Let it be noticed that the client has gone, and let others speak.
                 await asyncio.sleep(0)
         except OnetrayError as e:
             # The client has its cursor, and connects again.
             logger.warning("a stream was closed: %s", e)
-        except TimeoutError:
-            # It cannot even be told so: the server closes the connection of an answer that does not end.
-            logger.info("a stream was closed: its client took no bytes for %g s", self._stall_s)
-            return
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

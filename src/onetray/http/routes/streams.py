@@ -39,7 +39,7 @@ async def streaming(desk: Desk, who: Principal, frames: Frames, headers: dict[st
         raise Unavailable("the server is stopping: connect again in a moment")
     held = AsyncExitStack()
     await held.enter_async_context(desk.streams.place(who))
-    return EventStream(frames, leave=held.aclose, stall_s=desk.config.stall_s, headers=headers)
+    return EventStream(frames, leave=held.aclose, headers=headers)
 
 
 @router.get(

@@ -18,7 +18,7 @@ from onetray.http.app import build
 from onetray.http.desk import Desk, HttpConfig
 from onetray.http.protocol import Protocol
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 class Live(NamedTuple):

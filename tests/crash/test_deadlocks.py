@@ -23,6 +23,8 @@ from tests.support.engines import engine_on, must_verify
 from tests.support.rivals import prepare, prepare_flows, rival
 
 ROUND_S = 3.0
+MOST_ROUNDS = 5
+"""On a busy machine one of them may be over before a rival has met the others."""
 MARKS = {
     "claim": "task.claimed",
     "report": "task.started",
@@ -67,10 +69,14 @@ def test_rivals_for_the_same_flows_never_deadlock(rivals: tuple[str, ...], pg_ur
     with engine_on(pg_url) as engine:
         prepare_flows(engine)
         plans = [(pg_url, what, n, ROUND_S) for n, what in enumerate(rivals)]
-        done = fleet.run_all(rival, plans, 60, prepared=True)
-        assert all(rounds > 0 for _, rounds in done), done
-        seen = {type_ for (type_,) in engine.store.read_sql("SELECT DISTINCT type FROM onetray.event")}
-        assert {MARKS[what] for what in rivals} <= seen
+        missing = {MARKS[what] for what in rivals}
+        for _ in range(MOST_ROUNDS):
+            done = fleet.run_all(rival, plans, 60, prepared=True)
+            assert all(rounds > 0 for _, rounds in done), done
+            missing -= {type_ for (type_,) in engine.store.read_sql("SELECT DISTINCT type FROM onetray.event")}
+            if not missing:
+                break
+        assert not missing
     assert deadlocks(pg_url) == 0
 
 

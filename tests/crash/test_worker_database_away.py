@@ -28,7 +28,7 @@ def test_a_task_that_ends_while_the_database_is_away_is_reported_once_and_not_ru
 
         with app, app.worker(drain_s=5) as worker:
             job = work.submit()
-            assert begun.wait(30)
+            assert begun.wait(60)
             cluster.kill()
             may_end.set()
             wait_until(lambda: not worker.floor.running, 30)

@@ -78,7 +78,7 @@ def test_a_worker_that_was_stopped_whole_finds_its_task_with_another_and_its_rep
             # The lease runs out, and a janitor of the second one notices.
             wait_until(lambda: len(traces.rows()) == 2, 30)
             traces.let_go()
-            assert job.result(20) == 2
+            assert job.result(60) == 2
             first.send(signal.SIGCONT)
             # Its handler ends at once: before the worker has looked at the clock, or after.
             wait_until(lambda: "was refused" in first.log or "nobody wants to know" in first.log)

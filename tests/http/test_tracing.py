@@ -97,9 +97,9 @@ def test_spans_lead_from_the_request_to_the_handler_and_to_its_child(
 
     with app.worker(concurrency=1, janitor=False):
         job = app.job(small.post("/submit/parent", headers={"traceparent": PARENT}).json()["id"])
-        inner = app.job(job.result(20))
-        said = inner.result(20)
-        app.job(broken.submit().id).wait(20)
+        inner = app.job(job.result(60))
+        said = inner.result(60)
+        app.job(broken.submit().id).wait(60)
     assert len(spans.get_finished_spans()) == 5
     found = {span.name: span for span in spans.get_finished_spans()}
     request, submitted, ran, child_ran = (

@@ -13,7 +13,7 @@ from tests.support.fleet import wait_until
 from tests.support.onslaught import attack
 from tests.support.servers import served
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 def test_a_flow_runs_on_a_remote_worker_with_what_its_stages_give_each_other(app: Onetray) -> None:

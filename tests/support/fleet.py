@@ -83,7 +83,7 @@ class Ledger:
         return [json.loads(line) for line in Path(path).read_text().splitlines()] if Path(path).exists() else []
 
 
-def wait_until(holds: Callable[[], Any], timeout_s: float = 20.0) -> None:
+def wait_until(holds: Callable[[], Any], timeout_s: float = 60.0) -> None:
     give_up_at = time.monotonic() + timeout_s
     while not holds():
         if time.monotonic() > give_up_at:

@@ -19,7 +19,7 @@ from onetray.http.connections import Connections
 from onetray.http.desk import Desk, HttpConfig
 from onetray.http.server import Server, listen
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 class Live(NamedTuple):

@@ -72,7 +72,8 @@ def _cancel_and_submit(engine: Engine, chance: random.Random) -> None:
 
 
 def _claim_and_report(engine: Engine, chance: random.Random) -> None:
-    held = engine.claim(worker="rival", limit=10)
+    # Some leases run out while they are spoken of, some are sure to last for that on a busy machine, too.
+    held = engine.claim(worker="rival", limit=10, lease_s=chance.choice((0.05, 2.0)))
     tickets: list[dict[str, Any]] = [{"task": a.key, "fence": a.fence, "worker": a.worker} for a in held]
     chance.shuffle(tickets)
     _run(engine, [Start(**t) for t in tickets])

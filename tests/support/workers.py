@@ -42,7 +42,7 @@ class WorkerProcess:
     def log(self) -> str:
         return self.log_file.read_text(errors="replace")
 
-    def until_logged(self, words: str, times: int = 1, timeout_s: float = 30.0) -> None:
+    def until_logged(self, words: str, times: int = 1, timeout_s: float = 60.0) -> None:
         wait_until(lambda: self.log.count(words) >= times or self.process.poll() is not None, timeout_s)
         assert self.log.count(words) >= times, self.log
 
@@ -53,7 +53,7 @@ class WorkerProcess:
         self.process.kill()
         self.process.wait(10)
 
-    def end(self, timeout_s: float = 20.0) -> int:
+    def end(self, timeout_s: float = 60.0) -> int:
         """Wait for its end; answers its exit code."""
         return self.process.wait(timeout_s)
 

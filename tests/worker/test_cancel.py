@@ -11,7 +11,7 @@ import pytest
 from onetray import Onetray, ctx
 from tests.support.fleet import wait_until
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 class Signals:
@@ -153,17 +153,27 @@ def test_a_cancel_while_the_loop_is_blocked_reaches_the_handler_that_could_not_b
 def test_a_blocked_loop_keeps_its_leases_and_the_log_says_where_it_is_blocked(
     either_app: Onetray, caplog: pytest.LogCaptureFixture
 ) -> None:
-    @either_app.task(lease_s=1.2, retries=3)
+    go = threading.Event()
+
+    @either_app.task(lease_s=6.0, retries=3)
     async def block() -> int:
-        time.sleep(3.7)
+        assert go.wait(WAIT_S)
         return ctx.attempt
+
+    def expiry() -> int | None:
+        return either_app.engine.task(job.id).lease_expires_at
 
     job = block.submit()
     with either_app.worker():
+        wait_until(lambda: expiry() is not None)
+        first = expiry()
+        wait_until(lambda: expiry() != first)
+        wait_until(lambda: "the event loop is blocked" in caplog.text)
+        go.set()
         assert job.result(WAIT_S) == 1
     assert [event.type for event in job.events()].count("task.succeeded") == 1
     assert f"the event loop is blocked, by one of: block {job.id}" in caplog.text
-    assert "time.sleep(3.7)" in caplog.text
+    assert "assert go.wait(WAIT_S)" in caplog.text
 
 
 def test_a_handler_whose_lease_is_lost_is_stopped_and_its_report_dropped(

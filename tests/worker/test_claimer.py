@@ -13,7 +13,7 @@ from onetray.model import Verdict
 from onetray.worker.claimer import Claimer
 from tests.support.fleet import wait_until
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 @pytest.fixture

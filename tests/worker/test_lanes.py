@@ -21,7 +21,7 @@ from onetray.worker.floor import Floor
 from onetray.worker.outbox import Outbox
 from onetray.worker.run import CANCEL, Run
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 Ends = list[list[tuple[Run, Report | None]]]
 whose: ContextVar[str] = ContextVar("whose", default="nobody's")

@@ -67,8 +67,8 @@ def test_whatever_a_handler_raises_ends_its_task_and_not_the_worker(app: Onetray
         handler = function if isolation == "thread" else on_loop
         jobs[name] = app.task(kind=f"odd{number}", **ONCE)(handler).submit()
     with app.worker(concurrency=3):
-        ends = {name: job.wait(20) for name, job in jobs.items()}
-        assert well.submit().result(20) == 7
+        ends = {name: job.wait(60) for name, job in jobs.items()}
+        assert well.submit().result(60) == 7
     assert set(ends.values()) == {"dead_lettered"}
     found = {name: job.view().error["class"] for name, job in jobs.items()}
     assert found == {name: said for name, (_, said) in RAISED.items()}
@@ -89,7 +89,7 @@ def test_a_result_that_cannot_be_kept_is_a_failure_that_is_not_tried_again(app: 
     odd = [app.task(kind=f"odd{n}", retries=5)(given(value)) for n, value in enumerate(UNKEPT.values())]
     jobs = dict(zip(UNKEPT, [task.submit() for task in odd], strict=True))
     with app.worker(concurrency=3):
-        assert {name: job.wait(20) for name, job in jobs.items()} == dict.fromkeys(UNKEPT, "failed")
+        assert {name: job.wait(60) for name, job in jobs.items()} == dict.fromkeys(UNKEPT, "failed")
     assert {job.view().attempts for job in jobs.values()} == {1}
     assert {job.view().error["stage"] for job in jobs.values()} == {"output"}
 
@@ -101,7 +101,7 @@ def test_a_result_of_another_type_than_the_function_says_is_a_failure(app: Onetr
 
     job = count.submit()
     with app.worker():
-        assert job.wait(20) == "failed"
+        assert job.wait(60) == "failed"
     error = job.view().error
     assert (error["class"], error["stage"]) == ("ValidationError", "output")
     assert "count gave a result that is not what it says" in error["message"]
@@ -114,7 +114,7 @@ def test_a_payload_that_does_not_fit_any_more_is_not_tried_again(app: Onetray) -
     app.engine.submit("send", {"whom": 1})
     (task,) = app.engine.tasks()
     with app.worker():
-        assert app.job(task.id).wait(20) == "dead_lettered"
+        assert app.job(task.id).wait(60) == "dead_lettered"
     assert app.job(task.id).view().error["stage"] == "input"
 
 
@@ -127,7 +127,7 @@ def test_ten_thousand_lines_are_all_kept_in_their_order(app: Onetray) -> None:
     logging.getLogger("onetray.task").setLevel(logging.WARNING)
     job = chatter.submit()
     with app.worker():
-        assert job.wait(30) == "succeeded"
+        assert job.wait(60) == "succeeded"
         assert [line.line for line in job.logs()] == [str(n) for n in range(10_000)]
 
 
@@ -144,7 +144,7 @@ def test_a_line_that_cannot_be_kept_as_it_is_costs_no_other_line(app: Onetray) -
 
     job = talk.submit()
     with app.worker():
-        assert job.wait(20) == "succeeded"
+        assert job.wait(60) == "succeeded"
         lines = [line.line for line in job.logs()]
     assert [line[:6] for line in lines] == ["before", "object", "NUL \\0", "x" * 6, "large", "7", "after"]
 
@@ -159,7 +159,7 @@ def test_progress_that_makes_no_sense_harms_nothing(app: Onetray, nonsense: tupl
 
     job = work.submit()
     with app.worker():
-        assert job.result(20) == 1
+        assert job.result(60) == 1
         assert [line.line for line in job.logs()] == ["went on"]
 
 
@@ -177,7 +177,7 @@ def test_a_handler_that_submits_in_a_loop_leaves_each_child_once_though_it_is_tr
 
     job = parent.submit()
     with app.worker():
-        assert job.wait(20) == "succeeded"
+        assert job.wait(60) == "succeeded"
     children = [t for t in app.engine.tasks(limit=1000) if t.kind == "child"]
     assert sorted(t.payload["n"] for t in children) == list(range(50))
 
@@ -189,7 +189,7 @@ def test_a_cancel_of_a_handlers_own_is_no_way_out_of_the_budget(app: Onetray) ->
 
     job = stop_myself.submit()
     with app.worker():
-        assert job.wait(20) == "dead_lettered"
+        assert job.wait(60) == "dead_lettered"
     assert job.view().attempts == 2
 
 
@@ -208,7 +208,7 @@ def test_a_stray_task_on_the_loop_that_exits_does_not_take_the_loop_with_it(
 
     job = careless.submit()
     with app.worker():
-        assert job.result(20) == "still here"
+        assert job.result(60) == "still here"
     assert "the event loop goes on" in caplog.text
 
 
@@ -223,7 +223,7 @@ def test_a_failing_hook_after_a_success_changes_nothing_and_one_before_fails_the
 
     job = work.submit()
     with app.worker():
-        assert job.result(20) == 1
+        assert job.result(60) == 1
 
     @app.before
     async def before(_: Any) -> None:
@@ -231,7 +231,7 @@ def test_a_failing_hook_after_a_success_changes_nothing_and_one_before_fails_the
 
     job = work.submit()
     with app.worker():
-        assert job.wait(20) == "failed"
+        assert job.wait(60) == "failed"
     assert job.view().error["message"] == "not today"
 
 

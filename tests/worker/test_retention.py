@@ -13,7 +13,7 @@ from onetray.errors import InvalidInput
 from tests.support.engines import engine_on
 from tests.support.fleet import wait_until
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 DAY = 86_400
 
 

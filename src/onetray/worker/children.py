@@ -234,7 +234,7 @@ class Children:
     def _converse(self, child: Child, run: Run, turn: int) -> tuple[Report | None, str]:
         """Answer what the handler asks until it reports. Without a report it says why the child must be ended."""
         try:
-            child.send({"run": _told(run), "turn": turn})
+            child.send(_order(run, turn))
             while (message := child.receive()) is not None:
                 if message["turn"] != turn:
                     _refuse(child, message)
@@ -244,6 +244,10 @@ class Children:
                     run.progress(*message["progress"])
                 elif "ask" in message:
                     child.send(_answer(run, message["ask"], message["args"]))
+                elif "late" in message:
+                    if not run.may_begin():
+                        return run.unbegun(), ""
+                    child.send(_order(run, turn))
                 else:
                     return _report(message["end"], run), ""
         except ChildGone:
@@ -336,6 +340,11 @@ def _died(run: Run, how: str) -> Report:
     message = f"the process that ran it {how}"
     logger.error("%r: %s", run, message)
     return Fail(error_class="ProcessDied", message=message, **run.ticket())
+
+
+def _order(run: Run, turn: int) -> dict[str, Any]:
+    """What tells a child to run it, and until when it may begin: the child may come to read it much later."""
+    return {"run": _told(run), "turn": turn, "sure_until": run.sure_until()}
 
 
 def _refuse(child: Child, message: dict[str, Any]) -> None:

@@ -53,7 +53,7 @@ class Pipes:
         for descriptor in (from_parent, to_parent):
             os.set_inheritable(descriptor, False)
         self._in, self._out = from_parent, to_parent
-        self._pid, self._pipe = os.getpid(), os.fstat(to_parent)
+        self._pid, self._reaper, self._pipe = os.getpid(), os.getppid(), os.fstat(to_parent)
         self._writing = threading.Lock()
         self._asking = threading.Lock()
         self.orders: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
@@ -85,7 +85,7 @@ class Pipes:
         """Whether the parent still holds its end. Its last orders may lie in the pipe after its death."""
         poll = select.poll()
         poll.register(self._in, 0)
-        return not poll.poll(0)
+        return not poll.poll(0) and os.getppid() == self._reaper
 
     def send(self, message: dict[str, Any]) -> None:
         if not self.is_here:

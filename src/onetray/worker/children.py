@@ -52,10 +52,6 @@ LOOK_S = 1.0
 CHUNK_BYTES = 1 << 16
 
 
-class ChildGone(Exception):
-    """The child has ended: nothing more can be sent to it."""
-
-
 class Child:
     """One process that runs handlers of one app, one attempt at a time. One thread has it; any thread may kill it."""
 
@@ -89,8 +85,7 @@ class Child:
             for descriptor in (self._out, self._in, self._control.fileno()):
                 os.set_blocking(descriptor, False)
             self._descriptors = ours.pop_all()
-        with contextlib.suppress(ChildGone):  # One that is dead already is noticed when it is given a task.
-            self.send(hello)
+        self.send(hello)
 
     def begin(self) -> int:
         """Begin an attempt; answers its number here."""
@@ -119,16 +114,16 @@ class Child:
             self._out = -1
 
     def send(self, message: dict[str, Any]) -> None:
+        """Send a message. That the child has ended is for `receive` to say: it may have reported before."""
         rest = memoryview(orjson.dumps(message) + b"\n")
-        while rest:
-            try:
-                rest = rest[os.write(self._out, rest) :]
-            except BlockingIOError:
-                if self._is_over():
-                    raise ChildGone from None
-                self._wait(LOOK_S, self._out, select.POLLOUT)
-            except OSError:
-                raise ChildGone from None
+        with contextlib.suppress(BrokenPipeError):
+            while rest:
+                try:
+                    rest = rest[os.write(self._out, rest) :]
+                except BlockingIOError:
+                    if self._is_over():
+                        return
+                    self._wait(LOOK_S, self._out, select.POLLOUT)
 
     def receive(self) -> Any:
         """The next message; None when the child has ended, or closed its pipe."""
@@ -250,8 +245,6 @@ class Children:
                     child.send(_order(run, turn))
                 else:
                     return _report(message["end"], run), ""
-        except ChildGone:
-            return None, ""
         except Exception as e:
             child.kill()
             return None, f"was ended: it wrote what is no message into the pipe to its worker ({e})"

@@ -15,7 +15,7 @@ from onetray import Onetray
 from onetray.worker import Worker, children, reaper
 from tests.support import workload
 from tests.support.fleet import wait_until
-from tests.support.workers import APP, Traces, WorkerProcess, is_alive, workers
+from tests.support.workers import APP, Traces, WorkerProcess, bytes_read, is_alive, workers
 
 DEATHS = {
     "kill": "died: killed by SIGKILL",
@@ -147,6 +147,38 @@ def test_a_worker_that_is_killed_takes_its_processes_with_it(app: Onetray, trace
         _, _, _, child, helper = traces.rows()[0]
         wait_until(lambda: not is_alive(child) and not is_alive(helper))
     assert job.state in ("assigned", "running")
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_an_order_that_a_process_reads_when_the_lease_is_over_begins_no_handler(
+    app: Onetray, traces: Traces, tmp_path: Path, how: signal.Signals
+) -> None:
+    with workers(app.database, tmp_path, 1, "--concurrency", "1") as (worker,):
+        workload.here.submit(traces.ledger).result(60)
+        _, _, _, child, reaper = traces.rows()[0]
+        stopped = {child, reaper} - {worker.pid}
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        job = workload.here.submit(traces.ledger)
+        wait_until(lambda: job.state == "running")
+        worker.send(how)
+        second = WorkerProcess(app.database, tmp_path / "second.log")
+        try:
+            assert job.wait(60) == "succeeded"
+            read = bytes_read(child)
+            os.kill(child, signal.SIGCONT)
+            wait_until(lambda: bytes_read(child) > read or not is_alive(child))
+            worker.send(signal.SIGCONT)
+            # A worker that was stopped answers its process, or has noticed before that the lease is over.
+            gone = ("is not ours any more", "does not begin", "was refused")
+            wait_until(lambda: not is_alive(child) or any(words in worker.log for words in gone))
+        finally:
+            second.kill()
+            for pid in stopped:
+                os.kill(pid, signal.SIGCONT)
+    wait_until(lambda: not is_alive(child))
+    assert [row[2] for row in traces.rows() if row[1] == job.id] == [2]
+    assert job.id not in [row[1] for row in traces.rows() if row[3] == child]
 
 
 def test_deaths_leave_no_descriptor_and_no_zombie_and_may_be_asked_for_by_several_at_once(app: Onetray) -> None:

@@ -180,14 +180,20 @@ def leave_a_thread(ledger: str, until: str) -> None:
 
 @app.task(isolation="process", retries=0)
 def report_and_die() -> str:
-    """Die as soon as the report has been written, and before it is read."""
+    """Die as soon as the report has been written, and before it or a question before it is read."""
     pipe = int(sys.argv[3])
 
+    def unread() -> int:
+        return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
+
     def die() -> None:
-        while not int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder):
+        while unread() == asked:
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGKILL)
 
+    threading.Thread(target=contextvars.copy_context().run, args=(ctx.checkpoint, 1), daemon=True).start()
+    while not (asked := unread()):
+        time.sleep(0.01)
     threading.Thread(target=die, daemon=True).start()
     return "reported"
 

@@ -18,8 +18,9 @@ from onetray.commands import Report
 from onetray.declared import Task
 from onetray.worker.children import Children
 from onetray.worker.floor import Floor
+from onetray.worker.held import Held
 from onetray.worker.outbox import Outbox
-from onetray.worker.run import CANCEL, Run
+from onetray.worker.run import CANCEL, LOST, Run
 
 WAIT_S = 60.0
 
@@ -52,6 +53,28 @@ def told(ends: Ends) -> list[Any]:
 
 def idle(floor: Floor) -> bool:
     return floor.wait_until_idle(time.monotonic() + WAIT_S)
+
+
+def test_a_task_whose_lease_is_over_does_not_begin(app: Onetray) -> None:
+    """This process was stopped for a while, and goes on before anybody has looked at the clock."""
+
+    @app.task
+    async def on_loop() -> str:
+        return "begun"
+
+    @app.task
+    def in_thread() -> str:
+        return "begun"
+
+    with floor_of(app, 2) as (floor, ends):
+        for task in (on_loop, in_thread):
+            late, good = runs_of(app, task, {}, {})
+            Held().take([late], time.monotonic() - late.assignment.lease_s - 1)
+            Held().take([good], time.monotonic())
+            floor.admit([late, good])
+            assert idle(floor)
+            assert (late.began, late.stop) == (None, LOST)
+    assert sorted(told(ends)) == ["begun", "begun", "release", "release"]
 
 
 def test_what_a_handler_sets_in_its_context_no_other_handler_sees(app: Onetray) -> None:

@@ -12,6 +12,7 @@ import errno
 import inspect
 import os
 import queue
+import select
 import signal
 import sys
 import threading
@@ -52,7 +53,7 @@ class Pipes:
         for descriptor in (from_parent, to_parent):
             os.set_inheritable(descriptor, False)
         self._in, self._out = from_parent, to_parent
-        self._pid, self._pipe = os.getpid(), os.fstat(to_parent)
+        self._pid, self._reaper, self._pipe = os.getpid(), os.getppid(), os.fstat(to_parent)
         self._writing = threading.Lock()
         self._asking = threading.Lock()
         self.orders: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
@@ -79,6 +80,12 @@ class Pipes:
     def is_here(self) -> bool:
         """Whether this is the process that the parent speaks to, and not one that a handler has forked."""
         return os.getpid() == self._pid
+
+    def has_parent(self) -> bool:
+        """Whether the parent still holds its end. Its last orders may lie in the pipe after its death."""
+        poll = select.poll()
+        poll.register(self._in, 0)
+        return not poll.poll(0) and os.getppid() == self._reaper
 
     def send(self, message: dict[str, Any]) -> None:
         if not self.is_here:
@@ -194,12 +201,20 @@ def main(app_path: str, from_parent: int, to_parent: int) -> None:
     app.database, app.token = hello["database"], hello["token"]
     room = Room(app, pipes, hello["result_bytes"])
     while (order := pipes.orders.get()) is not None:
+        # Before the look at the parent: if that dies after it, what runs here is ended at once.
         pipes.busy = True
-        report = room.attempt(order["turn"], order["run"])
-        if not pipes.is_here:
-            # A fork whose code came back from the handler as the handler itself did: it has nothing to report.
-            os._exit(0 if isinstance(report, Succeed) else 1)
-        pipes.send({"turn": order["turn"], "end": _written(report)})
+        if not pipes.has_parent():
+            break
+        turn, sure_until = order["turn"], order["sure_until"]
+        if sure_until is not None and time.monotonic() > sure_until:
+            # This process was stopped, or slow to start. The parent knows whether its lease was renewed.
+            pipes.send({"turn": turn, "late": True})
+        else:
+            report = room.attempt(turn, order["run"])
+            if not pipes.is_here:
+                # A fork whose code came back from the handler as the handler itself did: it has nothing to report.
+                os._exit(0 if isinstance(report, Succeed) else 1)
+            pipes.send({"turn": turn, "end": _written(report)})
         pipes.busy = False
     room.close()
 

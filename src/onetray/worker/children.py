@@ -52,10 +52,6 @@ LOOK_S = 1.0
 CHUNK_BYTES = 1 << 16
 
 
-class ChildGone(Exception):
-    """The child has ended: nothing more can be sent to it."""
-
-
 class Child:
     """One process that runs handlers of one app, one attempt at a time. One thread has it; any thread may kill it."""
 
@@ -89,8 +85,7 @@ class Child:
             for descriptor in (self._out, self._in, self._control.fileno()):
                 os.set_blocking(descriptor, False)
             self._descriptors = ours.pop_all()
-        with contextlib.suppress(ChildGone):  # One that is dead already is noticed when it is given a task.
-            self.send(hello)
+        self.send(hello)
 
     def begin(self) -> int:
         """Begin an attempt; answers its number here."""
@@ -119,16 +114,16 @@ class Child:
             self._out = -1
 
     def send(self, message: dict[str, Any]) -> None:
+        """Send a message. That the child has ended is for `receive` to say: it may have reported before."""
         rest = memoryview(orjson.dumps(message) + b"\n")
-        while rest:
-            try:
-                rest = rest[os.write(self._out, rest) :]
-            except BlockingIOError:
-                if self._is_over():
-                    raise ChildGone from None
-                self._wait(LOOK_S, self._out, select.POLLOUT)
-            except OSError:
-                raise ChildGone from None
+        with contextlib.suppress(BrokenPipeError):
+            while rest:
+                try:
+                    rest = rest[os.write(self._out, rest) :]
+                except BlockingIOError:
+                    if self._is_over():
+                        return
+                    self._wait(LOOK_S, self._out, select.POLLOUT)
 
     def receive(self) -> Any:
         """The next message; None when the child has ended, or closed its pipe."""
@@ -234,7 +229,7 @@ class Children:
     def _converse(self, child: Child, run: Run, turn: int) -> tuple[Report | None, str]:
         """Answer what the handler asks until it reports. Without a report it says why the child must be ended."""
         try:
-            child.send({"run": _told(run), "turn": turn})
+            child.send(_order(run, turn))
             while (message := child.receive()) is not None:
                 if message["turn"] != turn:
                     _refuse(child, message)
@@ -244,10 +239,12 @@ class Children:
                     run.progress(*message["progress"])
                 elif "ask" in message:
                     child.send(_answer(run, message["ask"], message["args"]))
+                elif "late" in message:
+                    if not run.may_begin():
+                        return run.unbegun(), ""
+                    child.send(_order(run, turn))
                 else:
                     return _report(message["end"], run), ""
-        except ChildGone:
-            return None, ""
         except Exception as e:
             child.kill()
             return None, f"was ended: it wrote what is no message into the pipe to its worker ({e})"
@@ -336,6 +333,11 @@ def _died(run: Run, how: str) -> Report:
     message = f"the process that ran it {how}"
     logger.error("%r: %s", run, message)
     return Fail(error_class="ProcessDied", message=message, **run.ticket())
+
+
+def _order(run: Run, turn: int) -> dict[str, Any]:
+    """What tells a child to run it, and until when it may begin: the child may come to read it much later."""
+    return {"run": _told(run), "turn": turn, "sure_until": run.sure_until()}
 
 
 def _refuse(child: Child, message: dict[str, Any]) -> None:

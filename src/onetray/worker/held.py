@@ -48,6 +48,7 @@ class Held:
                     lease = Lease(a.lease, a.queue, a.lease_s, asked_at + a.lease_s, asked_at + a.lease_s / 3)
                     self._leases[a.lease] = lease
                 lease.runs.add(run)
+                run.lease = lease
 
     def drop(self, runs: Iterable[Run]) -> None:
         """They were reported, or were lost and have ended."""

@@ -143,7 +143,7 @@ class Lanes:
         return False
 
     def _steps(self, run: Run) -> Steps:
-        if run.stop is not None or run.assignment.policy.durable_start:
+        if run.stop is not None or run.assignment.policy.durable_start or not run.is_sure():
             return self._carefully(run)
         run.begin()
         return attempt(self._app, run.task, run.context(), call, run.ticket(), run.more)

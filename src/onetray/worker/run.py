@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from onetray.declared import Task
     from onetray.engine import Engine
     from onetray.model import Assignment, Verdict
+    from onetray.worker.held import Lease
     from onetray.worker.outbox import Outbox
 
 logger = logging.getLogger("onetray.worker")
@@ -40,7 +41,7 @@ class Run:
     """An attempt that this worker holds."""
 
     __slots__ = (
-        "_engine", "_outbox", "_said", "assignment", "began", "interrupt", "more", "over", "resources",
+        "_engine", "_outbox", "_said", "assignment", "began", "interrupt", "lease", "more", "over", "resources",
         "spoke", "start_sent", "started", "stop", "taken_at", "task",
     )  # fmt: skip
 
@@ -48,6 +49,8 @@ class Run:
         self.assignment, self.task = assignment, task
         self._outbox, self._engine = outbox, engine
         self.resources: Any = None
+        self.lease: Lease | None = None
+        """What holds it, once it is held."""
         self.taken_at = time.monotonic()
         self.began: float | None = None
         self.start_sent = self.started = self.spoke = False
@@ -71,9 +74,20 @@ class Run:
         self.began = time.monotonic()
         self._outbox.began(self)
 
+    def sure_until(self) -> float | None:
+        """Until when nobody else can hold it, by the monotonic clock of this machine."""
+        return None if self.lease is None else self.lease.sure_until
+
+    def is_sure(self) -> bool:
+        """Whether it is still ours. Asked before its handler begins: this process may have been stopped for a while."""
+        return self.lease is None or time.monotonic() <= self.lease.sure_until
+
     def may_begin(self) -> bool:
         """Whether its handler is to be called, with its start written before if the policy asks for that."""
-        if self.stop is None and self.assignment.policy.durable_start:
+        if self.stop is None and not self.is_sure():
+            logger.warning("%r does not begin: its lease has run out", self)
+            self.stop = LOST
+        if self.stop is None and self.assignment.policy.durable_start and not self.started:
             self._start_durably()
         return self.stop is None
 

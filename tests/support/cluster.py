@@ -2,6 +2,7 @@
 
     with Cluster.start() as cluster:
         url = cluster.create_database()
+        with cluster.standby() as standby: …
 
 `Server` makes and drops databases on any server. `Cluster` is a private server that can be stopped, killed
 and started again; it listens on 127.0.0.1 only. Nothing of it is left when its owner ends, even by SIGKILL.
@@ -81,7 +82,8 @@ class Server:
 class Cluster(Server):
     """A private PostgreSQL server in a temporary directory."""
 
-    def __init__(self, bin_dir: Path) -> None:
+    def __init__(self, bin_dir: Path, primary: "Cluster | None" = None) -> None:
+        self._primary = primary
         self.directory = Path(tempfile.mkdtemp(prefix="onetray-pg-", dir=temp_root()))
         self.data = self.directory / "data"
         self.log = self.directory / "log"
@@ -102,6 +104,16 @@ class Cluster(Server):
     def start(cls, bin_dir: Path | None = None, *, system: bool = False) -> Self:
         """Start a new cluster from `bin_dir`, the system's PostgreSQL, or what `find_bin_dir` prefers."""
         return cls(bin_dir or find_bin_dir(system=system))
+
+    def standby(self) -> "Cluster":
+        """Start another server that is a copy of this one, and follows it. `promote` makes it a server of its own."""
+        return Cluster(self.bin_dir, primary=self)
+
+    def promote(self) -> None:
+        """Let a standby take over. Returns when it can be written to."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            if connection.execute("SELECT pg_promote()").fetchall() != [(True,)]:
+                raise self._failed("the standby was not promoted")
 
     def __enter__(self) -> Self:
         return self
@@ -152,9 +164,14 @@ class Cluster(Server):
 
     def _initialise(self) -> None:
         # --no-sync: an empty cluster need not survive a power cut.
-        options = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"]
-        if self._spawn("initdb", *options, "-D", str(self.data)).wait() != 0:
-            raise self._failed("initdb failed")
+        if self._primary is None:
+            options = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C"]
+            made = self._spawn("initdb", *options, "--no-sync", "-D", str(self.data))
+        else:
+            options = ["--checkpoint=fast", "--write-recovery-conf", "--dbname", self._primary.url]
+            made = self._spawn("pg_basebackup", *options, "--no-sync", "-D", str(self.data))
+        if made.wait() != 0:
+            raise self._failed("the server could not be set up")
 
     def _start_on_a_free_port(self) -> None:
         for _ in range(10):
@@ -169,6 +186,8 @@ class Cluster(Server):
         self.port = port
         self.url = f"postgresql://postgres@127.0.0.1:{port}/postgres"
         settings = SETTINGS.format(port=port, directory=self.directory)
+        if self._primary is not None:
+            settings += f"primary_conninfo = '{self._primary.url}'\n"
         (self.data / "postgresql.auto.conf").write_text(settings)
 
     def _try_to_start(self) -> bool:

@@ -18,7 +18,7 @@ def test_the_secret_is_kept_nowhere(engine: Engine) -> None:
     new = engine.create_token("ann", ["submit", "read"], namespace="shop", expires_s=60)
     parts = parts_of(new.text)
     assert parts is not None
-    row = engine.store.read("token_by_id", id=parts.id)[0]
+    row = engine.store.read("tokens_by_id", ids=[parts.id])[0]
     assert hashlib.sha256(parts.secret.encode()).hexdigest() in row
     assert not any(parts.secret in str(value) for value in row)
     assert parts.secret not in repr(new)

@@ -280,12 +280,12 @@ def test_a_long_poll_whose_token_was_revoked_meanwhile_is_refused(small: Engine)
 def test_a_stream_goes_on_while_the_database_is_away(small: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     new = small.create_token("ann", ["read"])
 
-    def away(_: str) -> None:
+    def away(_: list[str]) -> None:
         raise Unavailable
 
     async def stream(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
-        monkeypatch.setattr(small, "token_by_id", away)
+        monkeypatch.setattr(small, "tokens_by_id", away)
         outside.at += 6.0
         await send({"type": "http.response.body", "body": b": heartbeat", "more_body": True})
 

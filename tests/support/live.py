@@ -6,10 +6,10 @@ import asyncio
 import socket
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
@@ -20,6 +20,7 @@ from onetray.http.desk import Desk, HttpConfig
 from onetray.http.server import Server, listen
 
 WAIT_S = 60.0
+T = TypeVar("T")
 
 
 class Live(NamedTuple):
@@ -28,6 +29,11 @@ class Live(NamedTuple):
     port: int
     desk: Desk
     connections: Connections
+    loop: asyncio.AbstractEventLoop
+
+    def in_thread(self, function: Callable[[], T]) -> T:
+        """What a function answers in one of the threads that requests use."""
+        return asyncio.run_coroutine_threadsafe(self.desk.read(function), self.loop).result(WAIT_S)
 
     @property
     def url(self) -> str:
@@ -38,14 +44,19 @@ class Live(NamedTuple):
 def serving(engine: Engine, config: HttpConfig | None = None, listening: socket.socket | None = None) -> Iterator[Live]:
     """A server on a free port of the loopback interface, or on a socket that listens already."""
     config = replace(config or HttpConfig(), grace_s=5)
-    app, ready = build(engine, config), threading.Event()
-    server, listening = Server(app, config, ready=ready.set), listening or listen("127.0.0.1", 0)
+    app, ready, loops = build(engine, config), threading.Event(), []
+
+    def begin() -> None:
+        loops.append(asyncio.get_running_loop())
+        ready.set()
+
+    server, listening = Server(app, config, ready=begin), listening or listen("127.0.0.1", 0)
     # Signals are the main thread's.
     thread = threading.Thread(target=lambda: asyncio.run(server._serve([listening])), name="live-server", daemon=True)
     thread.start()
     try:
         assert ready.wait(WAIT_S), "the server did not start"
-        yield Live(listening.getsockname()[1], app.state.desk, server._connections)
+        yield Live(listening.getsockname()[1], app.state.desk, server._connections, loops[0])
     finally:
         server.should_exit = True
         thread.join(WAIT_S)

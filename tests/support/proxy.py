@@ -1,4 +1,4 @@
-"""A loopback proxy that loses what a bad network loses: a request before it arrives, or an answer after it was sent."""
+"""A loopback proxy that does what a bad network does: loses a request, or an answer, or says nothing any more."""
 
 from __future__ import annotations
 
@@ -23,6 +23,9 @@ class Proxy:
         self.cuts = 0
         self._armed: str | None = None
         self._lock = threading.Lock()
+        self.flows = threading.Event()
+        """While this is not set nothing is forwarded, and nothing is closed: as by a server that hangs."""
+        self.flows.set()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def arm(self, mode: str) -> None:
@@ -32,6 +35,7 @@ class Proxy:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.flows.set()
         self._listener.close()
 
     def _accept(self) -> None:
@@ -62,6 +66,7 @@ class _Line:
     def requests(self) -> None:
         with contextlib.suppress(OSError):
             while data := self._client.recv(65536):
+                self._proxy.flows.wait()
                 mode = self._proxy.disarm()
                 if mode == LOSE_REQUEST:
                     break
@@ -76,6 +81,7 @@ class _Line:
             while data := self._server.recv(65536):
                 if self._swallow:
                     break
+                self._proxy.flows.wait()
                 self._client.sendall(data)
         self._cut()
 

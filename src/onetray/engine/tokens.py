@@ -70,8 +70,11 @@ class TokenVerbs:
 
     def token_by_id(self, id: str) -> tuple[Token, int] | None:
         """A token and the time at which it was read; None when there is none of this id."""
-        rows = self._read("token_by_id", id=text(id, "id", self.config.limits.name_chars))
-        return (_token(rows[0]), int(rows[0][9])) if rows else None
+        return self.tokens_by_id([text(id, "id", self.config.limits.name_chars)]).get(id)
+
+    def tokens_by_id(self, ids: Sequence[str]) -> dict[str, tuple[Token, int]]:
+        """Those of these tokens that there are, each with the time at which it was read."""
+        return {row[0]: (_token(row), int(row[9])) for row in self._read("tokens_by_id", ids=list(ids))}
 
     def revoke_token(self, id: str) -> Token:
         """Let a token be good for nothing from now on. Servers that know it notice within seconds."""

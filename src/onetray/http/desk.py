@@ -22,6 +22,7 @@ from onetray.http.bell import Bell
 from onetray.http.hub import Hub
 from onetray.http.limits import Streams
 from onetray.http.metrics import Metrics
+from onetray.http.probes import Probe
 from onetray.http.tracing import carry
 from onetray.model import Verdict
 
@@ -31,6 +32,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 FEW = 10
 """So many commands of one request share a transaction with those of other requests. More are one of their own."""
+READY_S = 2.0
+"""How long the database may take to say that it is there."""
 TELL_S = 1.0
 """How long one of those who are told of a stop may take."""
 
@@ -45,6 +48,9 @@ class Desk:
         self.streams = Streams(config.streams, config.streams_each)
         self.metrics = Metrics(engine)
         self.metrics.streams = lambda: self.streams.open
+        self.ready = Probe(lambda: engine.store.now(), limit_s=READY_S, kept_s=1.0)
+        self.scrapes: dict[str, Probe[bytes]] = {}
+        """The metrics of each name space."""
         self.closing: list[Callable[[], object]] = [self.bell.close, self.hub.close]
         """Called on the loop when the server is to stop, before open requests are waited for. They may be async."""
         self.stopping = False

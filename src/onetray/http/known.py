@@ -1,7 +1,8 @@
 """The tokens that a server knows, for a few seconds each: not every request asks the database.
 
-Owns how long an answer counts, and how often strangers may make the server ask. A token that is revoked is refused
-as soon as its answer is too old. All of it runs on the loop, but the asking itself.
+Owns how long an answer counts, and how often the database is asked: once for all tokens that are waited for, and not
+again before that is answered. So a flood of tokens that nobody knows costs few queries, and nobody is refused for it.
+A token that is revoked is refused as soon as its answer is too old. All of it runs on the loop, but the asking itself.
 """
 
 from __future__ import annotations
@@ -18,15 +19,16 @@ from onetray.engine.tokens import USED_EVERY_S
 from onetray.errors import OnetrayError, TooManyRequests, Unauthorized
 from onetray.http.access import Principal
 from onetray.http.desk import Desk
-from onetray.http.rates import Bucket
 from onetray.tokens import SCOPES, Token, is_secret_of, parts_of
 
 logger = logging.getLogger("onetray.http")
 
 MOST_KNOWN = 10_000
 MOST_UNKNOWN = 1_000
-STRANGERS_PER_S = 50.0
-"""Ids that the server has never met and asks the database about, at most. Known tokens are not counted."""
+LOOK_EVERY_S = 0.02
+"""How often the database is asked about tokens at most."""
+MOST_AT_ONCE, MOST_WAITING = 1_000, 10_000
+"""Tokens that one query is about, and tokens that are waited for."""
 
 LOCAL = Principal("local", "default", frozenset(SCOPES))
 """Whoever reaches a server that has no tokens: it listens on the loopback interface alone."""
@@ -51,16 +53,29 @@ class KnownTokens:
         self._desk, self._now = desk, monotonic
         self._known: OrderedDict[str, _Answer] = OrderedDict()
         self._unknown: OrderedDict[str, _Answer] = OrderedDict()
-        self._strangers = Bucket(STRANGERS_PER_S, monotonic)
-        self._asked: dict[str, asyncio.Task[_Answer]] = {}
+        self._asked: dict[str, asyncio.Future[_Answer]] = {}
+        """The ids that are waited for: those of `_waiting`, and those that are being looked up."""
+        self._waiting: list[str] = []
+        self._looking: asyncio.Task[None] | None = None
+        self._next_look = float("-inf")
         self._closed, self._open_until = False, float("-inf")
+        self._finding_out: asyncio.Task[None] | None = None
 
     async def needed(self) -> bool:
         """Whether nobody is let in without a token: from the first one on, and for good."""
         if not self._closed and self._now() >= self._open_until:
+            if self._finding_out is None:
+                self._finding_out = asyncio.create_task(self._find_out())
+            await asyncio.shield(self._finding_out)
+        return self._closed
+
+    async def _find_out(self) -> None:
+        """Once for all who ask meanwhile: a database that hangs must not take a thread for each."""
+        try:
             self._closed = await self._desk.read(self._desk.engine.has_tokens)
             self._open_until = self._now() + self._desk.config.token_cache_s
-        return self._closed
+        finally:
+            self._finding_out = None
 
     async def principal(self, text: str | None) -> Principal:
         """Who a token stands for. Unauthorized if it is none, or good for nothing any more."""
@@ -97,24 +112,47 @@ class KnownTokens:
         found = self._known.get(id_) or self._unknown.get(id_)
         if found is not None and self._now() < found.until:
             return found
-        if id_ not in self._known and id_ not in self._asked:
-            wait_s = self._strangers.take()
-            if wait_s:
-                raise TooManyRequests("too many tokens that nobody knows: try again in a second", retry_after_s=wait_s)
-        return await self._ask_once(id_)
+        return await self._look_up(id_)
 
-    async def _ask_once(self, id_: str) -> _Answer:
-        """Those who ask about the same id at the same time share one look."""
+    async def _look_up(self, id_: str) -> _Answer:
+        """What the next query says. Those who ask about the same id at the same time share the answer."""
         asked = self._asked.get(id_)
         if asked is None:
-            asked = self._asked[id_] = asyncio.create_task(self._ask(id_))
-            asked.add_done_callback(lambda _: self._asked.pop(id_, None))
+            if len(self._asked) >= MOST_WAITING:
+                raise TooManyRequests("too many tokens that nobody knows: try again in a second", retry_after_s=1.0)
+            asked = self._asked[id_] = asyncio.get_running_loop().create_future()
+            self._waiting.append(id_)
+            if self._looking is None:
+                self._looking = asyncio.create_task(self._look())
         # Whoever goes away does not take the answer from the others.
         return await asyncio.shield(asked)
 
-    async def _ask(self, id_: str) -> _Answer:
+    async def _look(self) -> None:
+        """Query after query, until nobody waits."""
+        try:
+            while self._waiting:
+                await asyncio.sleep(self._next_look - self._now())
+                self._next_look = self._now() + LOOK_EVERY_S
+                ids, self._waiting = self._waiting[:MOST_AT_ONCE], self._waiting[MOST_AT_ONCE:]
+                await self._ask(ids)
+        finally:
+            self._looking = None
+
+    async def _ask(self, ids: list[str]) -> None:
         began = self._now()
-        found = await self._desk.read(self._desk.engine.token_by_id, id_)
+        try:
+            found = await self._desk.read(self._desk.engine.tokens_by_id, ids)
+        except Exception as error:
+            for id_ in ids:
+                asked = self._asked.pop(id_)
+                asked.set_exception(error)
+                # Perhaps nobody waits for it any more.
+                asked.exception()
+        else:
+            for id_ in ids:
+                self._asked.pop(id_).set_result(self._kept(id_, found.get(id_), began))
+
+    def _kept(self, id_: str, found: tuple[Token, int] | None, began: float) -> _Answer:
         answer = _Answer(None, began + self._desk.config.token_cache_s)
         if found is None:
             _keep(self._unknown, id_, answer, MOST_UNKNOWN)

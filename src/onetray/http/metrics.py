@@ -106,9 +106,9 @@ class Metrics:
         look.until = ended + max(KEPT_S, SHARE * (ended - began))
         return look
 
-    def families(self, namespace: str) -> Iterator[Any]:
+    def families(self, namespace: str, look: Look | None = None) -> Iterator[Any]:
         """All numbers as Prometheus has them: those of the name space, and those of this process."""
-        look = self.look(namespace)
+        look = look or self.look(namespace)
         tally = self.tallies.of(namespace)
         counted: list[Counter | Histogram] = [
             self.requests,

@@ -14,8 +14,8 @@ SELECT id, name, namespace, scopes, created_at, expires_at, revoked_at, used_at,
 {select_token} WHERE CAST(:of_namespace AS text) IS NULL OR namespace = :of_namespace
 ORDER BY created_at DESC, id LIMIT :limit
 
--- name: token_by_id
-{select_token} WHERE id = :id
+-- name: tokens_by_id
+{select_token} WHERE id {in:ids:text}
 
 -- name: any_token
 SELECT 1 FROM onetray.token LIMIT 1

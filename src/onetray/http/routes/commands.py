@@ -19,7 +19,7 @@ from onetray.commands import Command
 from onetray.config import Limits
 from onetray.engine import Engine
 from onetray.errors import Forbidden, InvalidInput, NotFound, OnetrayError, OutcomeUnknown, TooLarge, shown
-from onetray.fields import text
+from onetray.fields import read_json, text
 from onetray.fleet import WorkerBeat
 from onetray.http.access import AtWork, Operator, Principal, allow
 from onetray.http.desk import Desk, desk_of
@@ -67,8 +67,8 @@ class Told(Response):
 
 async def body_of(request: Request) -> dict[str, Any]:
     try:
-        told = orjson.loads(await request.body())
-    except orjson.JSONDecodeError as e:
+        told = read_json(await request.body())
+    except (orjson.JSONDecodeError, TypeError) as e:
         raise InvalidInput(f"the body is no JSON: {e}", field="body") from None
     if not isinstance(told, dict):
         raise InvalidInput(f"the body must be an object, not {shown(told)}", field="body")

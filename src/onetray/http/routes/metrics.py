@@ -12,7 +12,9 @@ from starlette.responses import Response
 from onetray.http import answers
 from onetray.http.access import Principal, Reader
 from onetray.http.desk import desk_of
+from onetray.http.metrics import DEFAULT, Metrics
 from onetray.http.native import gives
+from onetray.tokens import ADMIN
 
 router = APIRouter(tags=["server"])
 
@@ -29,9 +31,12 @@ class _Page:
 
 @router.get("/metrics", summary="Metrics in Prometheus's text format", **gives(answers.METRICS))
 async def metrics(request: Request, who: Principal = Reader) -> Response:
+    """Those of the token's namespace. An admin of the namespace `default` sees those of the whole process, too."""
     desk = desk_of(request)
-    return Response(await desk.read(_text, desk.metrics, who.namespace), media_type=CONTENT_TYPE_LATEST)
+    return Response(await desk.read(_text, desk.metrics, who), media_type=CONTENT_TYPE_LATEST)
 
 
-def _text(counted: Any, namespace: str) -> bytes:
-    return generate_latest(_Page(list(counted.families(namespace))))
+def _text(counted: Metrics, who: Principal) -> bytes:
+    # Whoever runs the server: `local` is one of them. Tenants have namespaces of their own.
+    of_process = who.namespace == DEFAULT and who.has(ADMIN)
+    return generate_latest(_Page(list(counted.families(who.namespace, of_process))))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import fields, is_dataclass
+from typing import Any
 
 import orjson
 
@@ -24,6 +25,9 @@ MOST_ROWS = 10_000
 """What one read gives, or one step of the janitor takes, at most."""
 _NEVER_NAN = frozenset({str, int, bool, type(None)})
 _ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+_ALL_ZEROS = bytes.maketrans(b"123456789", b"000000000")
+_LONG = b"0" * 19
+_LONG_WHOLE = re.compile(rb"(?<![\d.eE+-])-?\d{19,}+(?![.eE])")
 _TRACEPARENT = re.compile(r"[\da-f]{2}-[\da-f]{32}-[\da-f]{16}-[\da-f]{2}")
 _UUID = re.compile(r"[\da-f]{8}-[\da-f]{4}-[\da-f]{4}-[\da-f]{4}-[\da-f]{12}")
 
@@ -94,6 +98,33 @@ def listed(value: object, field: str, least: int, most: int) -> tuple[object, ..
     return tuple(value)
 
 
+def read_json(raw: bytes) -> Any:
+    """What a text of JSON says. A whole number past 64 bits is refused: orjson would make a float of it.
+
+    Raises orjson.JSONDecodeError, or TypeError as orjson does for such a number when it writes.
+    """
+    told = orjson.loads(raw)
+    if _LONG in raw.translate(_ALL_ZEROS):
+        _must_fit_64_bits(raw)
+    return told
+
+
+def _must_fit_64_bits(raw: bytes) -> None:
+    quotes = at = 0
+    for found in _LONG_WHOLE.finditer(raw):
+        if not _fits_64_bits(found[0]):
+            # After an even number of quotes that are not escaped it stands in no string.
+            quotes += raw[at : found.start()].replace(b"\\\\", b"").replace(b'\\"', b"").count(b'"')
+            at = found.start()
+            if quotes % 2 == 0:
+                raise TypeError("Integer exceeds 64-bit range: send it as text")
+
+
+def _fits_64_bits(digits: bytes) -> bool:
+    # JSON has no leading zeros: what is longer is larger, and Python itself reads no number of any length.
+    return len(digits) <= 20 and -(2**63) <= int(digits) < 2**64
+
+
 def json_text(value: object, field: str, most: int) -> str:
     """Any JSON value as text: no NaN, no NUL, nothing that JSON does not know, in its limit."""
     try:
@@ -101,7 +132,7 @@ def json_text(value: object, field: str, most: int) -> str:
             # A plain copy: orjson takes bytes, and none of its subclasses.
             raw = bytes(value)
             # Written again, too: what may be read may be too deep to be written.
-            orjson.dumps(orjson.loads(raw))
+            orjson.dumps(read_json(raw))
         else:
             raw = orjson.dumps(value)
             # orjson writes NaN as null, without a word.

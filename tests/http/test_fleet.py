@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from fastapi.testclient import TestClient
 
@@ -65,6 +67,29 @@ def test_letters_of_flows_that_have_ended_are_left(shop: TestClient, queue: str)
 )  # fmt: skip
 def test_a_bad_redrive_is_refused(shop: TestClient, body: dict[str, object]) -> None:
     assert refusal(sent(shop, "/dead-letters/redrive", body)) == (400, "invalid_input")
+
+
+@pytest.mark.parametrize(
+    "body", [None, {}, {"limit": 10}, {"delay_s": 5, "reason": "why not"}, {"kind": None, "ids": None}, {"all": False},
+             {"all": True, "kind": "a"}, {"all": True, "ids": [NOBODY]}],
+)  # fmt: skip
+def test_everything_is_redriven_only_for_who_says_so(shop: TestClient, queue: str, body: Any) -> None:
+    id_ = dead(shop, queue)
+    found = sent(shop, "/dead-letters/redrive", body)
+    assert refusal(found) == (400, "invalid_input")
+    assert '"all": true' in found.json()["detail"]
+    assert get(shop, f"/dead-letters/{id_}")["successor_id"] is None
+
+
+def test_all_dead_letters_are_redriven_a_page_at_a_time(shop: TestClient, queue: str) -> None:
+    ids, found, cursor = {dead(shop, queue) for _ in range(3)}, set(), {}
+    while True:
+        page = post(shop, "/dead-letters/redrive", {"all": True, "limit": 2, **cursor})
+        found |= {one["task"] for one in page["redriven"]}
+        if page["next"] is None:
+            break
+        cursor = {"cursor": page["next"]}
+    assert ids <= found
 
 
 def test_a_dead_letter_that_is_not_there(shop: TestClient, queue: str) -> None:

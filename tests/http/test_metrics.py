@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,10 +15,10 @@ from onetray.engine import Engine
 from onetray.errors import LeaseLost, Unavailable
 from onetray.fleet import WorkerBeat
 from onetray.http import counting, metrics, tallies
-from onetray.http.app import build
 from onetray.http.counting import Counter
 from onetray.http.tallies import Tallies
 from onetray.model import Policy
+from tests.http.callers import served, token
 
 Found = dict[tuple[str, tuple[str, ...]], float]
 
@@ -39,7 +40,7 @@ def fresh(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClien
     """A server that looks again at each scrape, and has begun to count."""
     monkeypatch.setattr(metrics, "KEPT_S", 0.0)
     monkeypatch.setattr(metrics, "SHARE", 0)
-    with TestClient(build(engine), base_url="http://127.0.0.1:8321") as client:
+    with served(engine) as client:
         scraped(client)
         yield client
 
@@ -109,6 +110,60 @@ def test_queues_and_workers_are_told_as_they_stand(fresh: TestClient, engine: En
     assert found["onetray_queue_paused", ("post",)] == 1
     assert found["onetray_workers_alive", ()] == 1
     assert found["onetray_worker_tasks", ("claimed", "w")] == 4
+
+
+OF_THE_PROCESS = {
+    "onetray_requests_total", "onetray_request_seconds", "onetray_requests_open", "onetray_streams_open",
+    "onetray_commit_seconds", "onetray_events_behind",
+}  # fmt: skip
+
+
+def families_for(api: TestClient, headers: dict[str, str]) -> dict[str, str]:
+    """The text of each family that a token is shown."""
+    answer = api.get("/metrics", headers=headers)
+    assert answer.status_code == 200
+    parts = re.split(r"^# HELP (\S+) ", answer.text, flags=re.MULTILINE)[1:]
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+@pytest.mark.parametrize("scopes", [["read"], ["admin"]])
+def test_what_another_name_space_does_changes_no_number_of_ours(
+    fresh: TestClient, engine: Engine, scopes: list[str]
+) -> None:
+    """Not by a request, a command or a commit: whoever sees them grow knows how much the others do."""
+    ours, theirs = (token(engine, *scopes, namespace=name) for name in ("ours", "theirs"))
+    worker = token(engine, "admin", namespace="theirs")
+    families_for(fresh, theirs)
+    before = families_for(fresh, ours)
+    fresh.post("/api/v1/jobs", json={"kind": "mail"}, headers=worker)
+    [job] = engine.claim(worker="w", namespace="theirs")
+    engine.beat(job)
+    after = families_for(fresh, ours)
+    assert not OF_THE_PROCESS & set(after)
+    assert after == before
+    assert "onetray_lease_renewals_total 1.0" in families_for(fresh, theirs)["onetray_lease_renewals_total"]
+
+
+def test_the_numbers_of_the_process_are_for_the_admins_of_the_default_name_space(
+    fresh: TestClient, engine: Engine
+) -> None:
+    """And for `local`: both run the server. Tenants have name spaces of their own."""
+    assert set(families_for(fresh, {})) >= OF_THE_PROCESS
+    assert set(families_for(fresh, token(engine, "admin"))) >= OF_THE_PROCESS
+    assert not set(families_for(fresh, token(engine, "read"))) & OF_THE_PROCESS
+
+
+def test_past_the_most_name_spaces_nobody_is_shown_the_numbers_of_others(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tallies, "MOST", 2)
+    counted = Tallies(engine)
+    counted.begin()
+    for namespace in ("a", "b", "c", "d"):
+        engine.submit(f"kind-{namespace}", namespace=namespace)
+    counted.look()
+    shown = [counted.of(namespace).events.family().samples for namespace in "abcd"]
+    assert [len(samples) for samples in shown] == [1, 1, 0, 0]
 
 
 def test_another_name_space_shows_nothing_of_its_own(fresh: TestClient, engine: Engine) -> None:

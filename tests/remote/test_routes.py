@@ -20,6 +20,7 @@ from onetray.http.access import Principal
 from onetray.http.desk import Desk, HttpConfig
 from onetray.http.routes import commands, news
 from onetray.http.routes.commands import SCOPE_OF
+from onetray.model import Policy
 from onetray.remote.asked import ACTS, READS, checked, parameters
 from onetray.tokens import SCOPES
 from tests.support.tasks import UNKNOWN_ID, submit, take
@@ -229,6 +230,29 @@ def test_kinds_and_workers_are_declared_in_the_callers_namespace(caller: Caller,
     assert [w.queues for w in engine.workers(namespace="fleet")] == [("a",)]
     assert worker.post("/api/v1/workers/leave", json={"name": "w1"}).status_code == 200
     assert engine.workers(namespace="fleet") == []
+
+
+@pytest.mark.parametrize(
+    ("scopes", "left"),
+    [(["work"], ("pin", "card", "token")), (["work", "submit", "read"], ("pin", "card", "token")),
+     (["work", "operate"], ("pin",)), (["admin"], ("pin",))],
+)  # fmt: skip
+def test_a_workers_declaration_takes_no_redaction_away(
+    caller: Caller, engine: Engine, scopes: list[str], left: tuple[str, ...]
+) -> None:
+    """A worker of an older version of the app starts, or one that means ill: what is hidden stays hidden."""
+    namespace = "-".join(scopes)
+    engine.configure("pay", Policy(redact=("card", "token")), namespace=namespace)
+    job = engine.submit("pay", {"card": "4111111111111111", "pin": "1234"}, namespace=namespace)
+    declared = {"policies": {"pay": {"redact": ["pin"], "max_attempts": 7}, "new": {}}}
+    answer = caller(*scopes, namespace=namespace).post("/api/v1/kinds", json=declared)
+    assert answer.json() == ({"kept": {"pay": ["card", "token"]}} if len(left) > 1 else {"kept": {}})
+    policy = engine.policy_of("pay", namespace=namespace)
+    assert policy is not None
+    assert (policy.redact, policy.max_attempts) == (left, 7)
+    later = engine.submit("pay", {"card": "4111111111111111"}, namespace=namespace)
+    hidden = [engine.veiled(engine.task(x.id or "", namespace=namespace)).payload["card"] for x in (job, later)]
+    assert hidden == ["***", "***" if "card" in left else "4111111111111111"]
 
 
 @pytest.mark.parametrize("body", [{}, {"policies": 5}, {"policies": {"k": 5}}, {"policies": {"": {}}}])

@@ -115,7 +115,7 @@ FEED = Answer(
 STREAM = Answer(
     "Server-sent events", STRING, 'id: e12.l3\nevent: status\ndata: {"state": "running"}\n\n', "text/event-stream"
 )
-METRICS = Answer("Metrics", STRING, "onetray_streams_open 0.0\n", "text/plain")
+METRICS = Answer("Metrics", STRING, "onetray_up 1.0\n", "text/plain")
 LOGS = _page("logs", LogLine, GO_ON)
 MEMBERS = _page("tasks", Member)
 LETTERS = _page("dead_letters", DeadLine)

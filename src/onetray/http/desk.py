@@ -49,7 +49,7 @@ class Desk:
         self.metrics = Metrics(engine)
         self.metrics.streams = lambda: self.streams.open
         self.ready = Probe(lambda: engine.store.now(), limit_s=READY_S, kept_s=1.0)
-        self.scrapes: dict[str, Probe[bytes]] = {}
+        self.scrapes: dict[tuple[str, bool], Probe[bytes]] = {}
         """The metrics of each name space."""
         self.closing: list[Callable[[], object]] = [self.bell.close, self.hub.close]
         """Called on the loop when the server is to stop, before open requests are waited for. They may be async."""

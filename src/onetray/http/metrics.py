@@ -1,7 +1,8 @@
-"""What a server has counted: requests, commands, commits; and what it looks up for whoever asks for metrics.
+"""What a server has counted: requests, commits; and what it looks up for whoever asks for metrics.
 
 Owns how often it looks: the queues of a large database take a while to count, so what was found is kept for some
-seconds. What has happened to tasks is counted in tallies.py.
+seconds. Also owns who is shown what: the numbers of the process tell how much all name spaces do, so they are for those
+who run the server. What is counted for each name space is in tallies.py.
 """
 
 from __future__ import annotations
@@ -14,17 +15,19 @@ from typing import Any
 
 from prometheus_client.core import GaugeMetricFamily
 
-from onetray.commands import Beat, Command
+from onetray.bulk import SubmitMany
+from onetray.commands import Command
 from onetray.engine import Engine
-from onetray.errors import LeaseLost, Unavailable
+from onetray.errors import Unavailable
 from onetray.fleet import WorkerInfo
 from onetray.http.counting import Counter, Histogram
-from onetray.http.tallies import Tallies
+from onetray.http.tallies import OK, Tallies
 from onetray.listmodel import QueueDepth
 from onetray.model import Verdict
 
 KEPT_S, SHARE = 5.0, 20
 """A look is kept for so long at least, and for so many times as long as it took."""
+DEFAULT = "default"
 MOST_LISTED = 200
 MOST_NAMESPACES = 100
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -53,10 +56,7 @@ class Metrics:
         """How many streams are open: whoever gives them their places knows."""
         self.requests = Counter("onetray_requests", "Requests that were answered.", "method", "route", "status")
         self.durations = Histogram("onetray_request_seconds", "From a request to the end of its answer.", "route")
-        self.commands = Counter("onetray_commands", "Commands of this process.", "verb", "outcome")
         self.commits = Histogram("onetray_commit_seconds", "Transactions that commands of this process shared.")
-        self.renewals = Counter("onetray_lease_renewals", "Heartbeats that this process has written.")
-        self.conflicts = Counter("onetray_claim_conflicts", "Refused: the task is not, or no longer, the worker's.")
         self._looks: dict[str, Look] = {}
         self._looking = Lock()
         engine.on_batch(self.committed)
@@ -70,16 +70,12 @@ class Metrics:
     def committed(self, commands: Sequence[Command], verdicts: Sequence[Verdict], took_s: float) -> None:
         """A batch was carried out, in one transaction."""
         self.commits.add(s=took_s)
-        counted: dict[tuple[str, str], int] = {}
+        counted: dict[tuple[str, str, str], int] = {}
         for command, (_, error) in zip(commands, verdicts, strict=False):
-            key = command.verb, "ok" if error is None else error.code
+            key = _namespace_of(command), command.verb, OK if error is None else error.code
             counted[key] = counted.get(key, 0) + 1
-        for (verb, outcome), number in counted.items():
-            self.commands.add(verb, outcome, by=number)
-            if outcome == LeaseLost.code:
-                self.conflicts.add(by=number)
-            elif verb == Beat.verb and outcome == "ok":
-                self.renewals.add(by=number)
+        for (namespace, verb, outcome), number in counted.items():
+            self.tallies.of(namespace).count_commands(verb, outcome, number)
 
     # What is asked for.
 
@@ -106,27 +102,28 @@ class Metrics:
         look.until = ended + max(KEPT_S, SHARE * (ended - began))
         return look
 
-    def families(self, namespace: str, look: Look | None = None) -> Iterator[Any]:
-        """All numbers as Prometheus has them: those of the name space, and those of this process."""
+    def families(self, namespace: str, of_process: bool, look: Look | None = None) -> Iterator[Any]:
+        """The numbers of a name space as Prometheus has them, and those of this process for who may see them."""
         look = look or self.look(namespace)
-        tally = self.tallies.of(namespace)
-        counted: list[Counter | Histogram] = [
-            self.requests,
-            self.durations,
-            self.commands,
-            self.commits,
-            self.renewals,
-            self.conflicts,
-        ]
-        for number in (*tally.all, *counted):
+        for number in self.tallies.of(namespace).all:
             yield number.family()
         yield GaugeMetricFamily("onetray_up", "Whether the database answers.", value=int(look.up))
-        yield GaugeMetricFamily("onetray_requests_open", "Requests under way, this one too.", value=self.open)
-        yield GaugeMetricFamily("onetray_streams_open", "Streams that are open at this server.", value=self.streams())
-        yield GaugeMetricFamily("onetray_events_behind", "Events not counted yet.", value=self.tallies.behind)
+        if of_process:
+            yield from self._of_process()
         if look.up:
             yield from _of_queues(look)
             yield from _of_workers(look)
+
+    def _of_process(self) -> Iterator[Any]:
+        for number in (self.requests, self.durations, self.commits):
+            yield number.family()
+        yield GaugeMetricFamily("onetray_requests_open", "Requests under way, this one too.", value=self.open)
+        yield GaugeMetricFamily("onetray_streams_open", "Streams that are open at this server.", value=self.streams())
+        yield GaugeMetricFamily("onetray_events_behind", "Events not counted yet.", value=self.tallies.behind)
+
+
+def _namespace_of(command: Command) -> str:
+    return str(getattr(command.like if isinstance(command, SubmitMany) else command, "namespace", DEFAULT))
 
 
 def _of_queues(look: Look) -> Iterator[Any]:

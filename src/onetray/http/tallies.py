@@ -1,11 +1,13 @@
 """What has happened to tasks, counted from the event log: what came since the last look, never the whole of it.
 
-Owns the place up to which it was counted. Each name space has its own numbers: a token sees those of its own.
+Owns the place up to which it was counted, and that each name space has numbers of its own: a token sees no others.
 """
 
 from __future__ import annotations
 
+from onetray.commands import Beat
 from onetray.engine import Engine
+from onetray.errors import LeaseLost
 from onetray.http.counting import MOST, OTHER, Counter, Histogram
 from onetray.lifecycle import TASK
 from onetray.store.base import Rows
@@ -15,6 +17,8 @@ SCAN, STEPS = 10_000, 20
 ENDS = tuple(t.event for t in TASK.transitions if t.target in TASK.terminal)
 DEAD = TASK.dead_letter.event
 CLAIMED, RETRIED, EXPIRED = TASK.claim.event, TASK.retry.event, TASK.expire.event
+OK = "ok"
+"""The outcome of a command that was carried out. Otherwise it is the code of the error."""
 FAILED = (TASK.fail.event, TASK.time_out.event)
 
 
@@ -30,13 +34,19 @@ class Tally:
         self.dead = Counter("onetray_dead_letters", "Tasks that were set aside.", "kind", "reason")
         self.waited = Histogram("onetray_queue_seconds", "From when it might run to its last start.", "kind")
         self.ran = Histogram("onetray_run_seconds", "From the last start of a task to its end.", "kind")
+        self.commands = Counter("onetray_commands", "Commands of this process.", "verb", "outcome")
+        self.renewals = Counter("onetray_lease_renewals", "Heartbeats that this process has written.")
+        self.conflicts = Counter("onetray_claim_conflicts", "Refused: the task is not, or no longer, the worker's.")
         self._by_type = {CLAIMED: self.claims, RETRIED: self.retries, EXPIRED: self.expiries} | dict.fromkeys(
             FAILED, self.failures
         )
 
     @property
     def all(self) -> list[Counter | Histogram]:
-        return [self.events, self.claims, self.retries, self.failures, self.expiries, self.dead, self.waited, self.ran]
+        return [
+            self.events, self.claims, self.retries, self.failures, self.expiries, self.dead, self.waited, self.ran,
+            self.commands, self.renewals, self.conflicts,
+        ]  # fmt: skip
 
     def count(self, type_: str, kind: str | None, reason: str | None, number: int) -> None:
         self.events.add(type_, by=number)
@@ -44,6 +54,13 @@ class Tally:
             self.dead.add(kind or OTHER, reason or OTHER, by=number)
         elif type_ in self._by_type:
             self._by_type[type_].add(kind or OTHER, by=number)
+
+    def count_commands(self, verb: str, outcome: str, number: int) -> None:
+        self.commands.add(verb, outcome, by=number)
+        if outcome == LeaseLost.code:
+            self.conflicts.add(by=number)
+        elif verb == Beat.verb and outcome == OK:
+            self.renewals.add(by=number)
 
 
 class Tallies:
@@ -57,9 +74,11 @@ class Tallies:
         """Events that the last look has left for the next one."""
 
     def of(self, namespace: str) -> Tally:
-        """The numbers of a name space. Past a limit of them, those of all others together."""
-        name = namespace if namespace in self._of or len(self._of) < MOST else ""
-        return self._of.setdefault(name, Tally())
+        """The numbers of a name space. Past a limit of them none are kept: together they would tell of each other."""
+        found = self._of.get(namespace)
+        if found is not None:
+            return found
+        return self._of.setdefault(namespace, Tally()) if len(self._of) < MOST else Tally()
 
     def begin(self) -> None:
         """Count from now on."""

@@ -9,6 +9,7 @@ come from the server. Verbs and checks are the engine's own. What cannot be done
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -31,6 +32,8 @@ from onetray.remote.transport import Transport
 from onetray.wake import Wake
 
 T = TypeVar("T")
+
+logger = logging.getLogger("onetray.remote")
 
 TOKEN = "ONETRAY_TOKEN"
 ANY = "default"
@@ -92,7 +95,9 @@ class RemoteEngine(Engine):
 
     def declare(self, policies: Mapping[str, Policy], *, namespace: str = ANY) -> None:
         self.must_be_ours(namespace)
-        self._transport.post("/api/v1/kinds", dumps({"policies": dict(policies)}))
+        answer = self._transport.post("/api/v1/kinds", dumps({"policies": dict(policies)}))
+        for kind, paths in answer.get("kept", {}).items():
+            logger.warning("the server goes on redacting %s of %s: a token with operate can end it", paths, kind)
 
     def configure(self, kind: str, policy: Policy, *, namespace: str = ANY) -> None:
         self.declare({kind: policy}, namespace=namespace)

@@ -19,7 +19,7 @@ from onetray.commands import Command
 from onetray.config import Limits
 from onetray.engine import Engine
 from onetray.errors import Forbidden, InvalidInput, NotFound, OnetrayError, OutcomeUnknown, TooLarge, shown
-from onetray.fields import text
+from onetray.fields import read_json, text
 from onetray.fleet import WorkerBeat
 from onetray.http.access import AtWork, Operator, Principal, allow
 from onetray.http.desk import Desk, desk_of
@@ -67,8 +67,8 @@ class Told(Response):
 
 async def body_of(request: Request) -> dict[str, Any]:
     try:
-        told = orjson.loads(await request.body())
-    except orjson.JSONDecodeError as e:
+        told = read_json(await request.body())
+    except (orjson.JSONDecodeError, TypeError) as e:
         raise InvalidInput(f"the body is no JSON: {e}", field="body") from None
     if not isinstance(told, dict):
         raise InvalidInput(f"the body must be an object, not {shown(told)}", field="body")
@@ -203,9 +203,25 @@ async def kinds(request: Request, who: Principal = AtWork) -> Told:
     policies = told.get("policies")
     if not isinstance(policies, dict) or len(policies) > MOST_KINDS:
         raise InvalidInput(f"policies must be at most {MOST_KINDS} policies by their kinds", field="policies")
-    known = {kind: read(Policy, policy, strict=True) for kind, policy in policies.items()}
-    await desk.read(desk.engine.declare, known, namespace=who.namespace)
-    return Told({})
+    declared = {kind: read(Policy, policy, strict=True) for kind, policy in policies.items()}
+    return Told({"kept": await desk.read(_declare, desk.engine, declared, who)})
+
+
+def _declare(engine: Engine, declared: dict[str, Policy], who: Principal) -> dict[str, list[str]]:
+    """Declare kinds; the paths that stay redacted, by kind, although the declaration does not name them.
+
+    A worker only adds paths: an old version of an app that starts again must not show what a new one hides. To take
+    some away needs somebody who operates the server.
+    """
+    kept: dict[str, list[str]] = {}
+    if not who.has(OPERATE):
+        engine.store.names.refresh()
+        for kind, policy in declared.items():
+            now = engine.policy_of(kind, namespace=who.namespace)
+            kept[kind] = [path for path in now.redact if path not in policy.redact] if now is not None else []
+    together = {kind: p.with_(redact=(*p.redact, *kept[kind])) if kept.get(kind) else p for kind, p in declared.items()}
+    engine.declare(together, namespace=who.namespace)
+    return {kind: paths for kind, paths in kept.items() if paths}
 
 
 @router.post("/workers/beat", summary="What a worker says about itself")

@@ -85,14 +85,26 @@ def _letter(engine: Engine, id: str, namespace: str) -> dict[str, Any]:
 
 @router.post("/redrive", summary="Run many dead letters again", **gives(answers.REDRIVEN), **takes(RedriveManyBody))
 async def redrive_dead_letters(request: Request, who: Principal = Operator) -> Json:
-    """Those of `ids`, or a page of those that the filters leave, oldest first: go on with `next` as `cursor`.
+    """Those of `ids`, a page of those that `kind`, `reason_code` and `error` leave, or of `all`, oldest first.
+
+    Go on with `next` as `cursor`. A body that says none of these is refused: it might be a mistake.
 
     By filters, letters of flows that have ended are left: each would retry its whole flow. Retry these flows.
     """
     desk, body = desk_of(request), await read(request, RedriveManyBody)
-    if body.ids is not None and {"kind", "reason_code", "error", "cursor"} & body.model_fields_set:
-        raise InvalidInput("give ids, or filters with a cursor, not both", field="ids")
+    _must_say_which(body)
     return Json(await desk.read(_redrive, desk.engine, body, {**said(request, who), "cause": body.reason}))
+
+
+def _must_say_which(body: RedriveManyBody) -> None:
+    """Ids, or filters, or all: one of the three."""
+    filtered = any(name is not None for name in (body.kind, body.reason_code, body.error))
+    if (body.ids is not None) + filtered + body.all != 1 or (body.ids is not None and body.cursor is not None):
+        raise InvalidInput(
+            'give ids; or any of kind, reason_code and error; or {"all": true} for every dead letter. Only the latter '
+            "two take a cursor",
+            field="all",
+        )
 
 
 def _redrive(engine: Engine, body: RedriveManyBody, by: dict[str, Any]) -> dict[str, Any]:

@@ -14,9 +14,10 @@ from onetray.errors import Unavailable
 from onetray.http import answers
 from onetray.http.access import Principal, Reader
 from onetray.http.desk import desk_of
-from onetray.http.metrics import Look, Metrics
+from onetray.http.metrics import DEFAULT, Look, Metrics
 from onetray.http.native import gives
 from onetray.http.probes import Probe
+from onetray.tokens import ADMIN
 
 router = APIRouter(tags=["server"])
 
@@ -36,17 +37,21 @@ class _Page:
 
 @router.get("/metrics", summary="Metrics in Prometheus's text format", **gives(answers.METRICS))
 async def metrics(request: Request, who: Principal = Reader) -> Response:
+    """Those of the token's namespace. An admin of the namespace `default` sees those of the whole process, too."""
     desk = desk_of(request)
-    scrape = desk.scrapes.get(who.namespace)
+    # Whoever runs the server: `local` is one of them. Tenants have namespaces of their own.
+    of_process = who.namespace == DEFAULT and who.has(ADMIN)
+    shown = who.namespace, of_process
+    scrape = desk.scrapes.get(shown)
     if scrape is None:
-        scrape = desk.scrapes[who.namespace] = Probe(partial(_text, desk.metrics, who.namespace), limit_s=LIMIT_S)
+        scrape = desk.scrapes[shown] = Probe(partial(_text, desk.metrics, *shown), limit_s=LIMIT_S)
     try:
         text = await scrape.answer()
     except Unavailable:
         # Said by onetray_up; what this process has counted is told all the same.
-        text = _text(desk.metrics, who.namespace, Look())
+        text = _text(desk.metrics, *shown, Look())
     return Response(text, media_type=CONTENT_TYPE_LATEST)
 
 
-def _text(counted: Metrics, namespace: str, look: Look | None = None) -> bytes:
-    return generate_latest(_Page(list(counted.families(namespace, look))))
+def _text(counted: Metrics, namespace: str, of_process: bool, look: Look | None = None) -> bytes:
+    return generate_latest(_Page(list(counted.families(namespace, of_process, look))))

@@ -76,9 +76,11 @@ class RedriveBody(Why):
 
 
 class RedriveManyBody(RedriveBody):
-    """Letters by their ids, or those that the filters leave, oldest first, a page at a time."""
+    """Letters by their ids, those that the filters leave, or all; oldest first, a page at a time."""
 
     model_config = example(kind="send_mail", reason_code="exhausted_retries", limit=100)
+    all: bool = False
+    """Every letter of the namespace: without ids and filters nothing less is taken for it."""
     ids: tuple[Id, ...] | None = Field(None, min_length=1, max_length=MOST_LETTERS)
     kind: Text | None = None
     reason_code: Literal[REASON_CODES] | None = None  # type: ignore[valid-type]

@@ -145,11 +145,11 @@ def workers(jobs: int, processes: int, away_s: float, seed: int, store: str) -> 
 @click.option("--seed", type=int, default=1, show_default=True, help="What decides who is killed, and what is cut.")
 @store_option
 def journal(acknowledged: int, every_s: float, seed: int, store: str) -> None:
-    """Kill submitters, workers and PostgreSQL, and cut connections right after COMMIT: the submitters' journals say
-    what was acknowledged, and all of it is there once."""
+    """Kill submitters, workers and PostgreSQL, fail over to a synchronous standby, and cut connections right after
+    COMMIT: the submitters' journals say what was acknowledged, and all of it is there once."""
     from tests.support.cluster import Cluster
     from tests.support.engines import open_migrated
-    from tests.support.journal import CrashingServer, run_campaign
+    from tests.support.journal import FailingOverServer, run_campaign
 
     def attempt(url: str) -> list[str]:
         with ExitStack() as stack:
@@ -158,7 +158,7 @@ def journal(acknowledged: int, every_s: float, seed: int, store: str) -> None:
             if url.startswith("postgres"):
                 # One of its own: it is killed.
                 cluster = stack.enter_context(Cluster.start())
-                url, server = cluster.create_database(), CrashingServer(cluster)
+                url, server = cluster.create_database(), FailingOverServer(cluster, stack)
             open_migrated(url).close()
             done = run_campaign(
                 url, Path(folder), acknowledged=acknowledged, every_s=every_s, database=server, seed=seed,

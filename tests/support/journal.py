@@ -25,6 +25,8 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 from urllib.parse import urlsplit, urlunsplit
 
+import psycopg
+
 from onetray.engine import Engine
 from onetray.errors import OnetrayError, OutcomeUnknown, Unavailable
 from onetray.verify import verify
@@ -38,8 +40,11 @@ from tests.support.workload import app, note
 INTENDED, ACKNOWLEDGED, REFUSED, UNKNOWN = "intended", "acknowledged", "refused", "unknown"
 THREADS = 4
 BULK = 20
+LEAST = 50
+"""Submits that have to be acknowledged between two kills."""
 OUTCOMES = ("task.succeeded", "task.failed", "task.dead_lettered", "task.cancelled")
 _COMMITTED = b"COMMIT\x00"
+_IN_SYNC = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
 _IDLE = b"Z\x00\x00\x00\x05I"
 
 
@@ -184,22 +189,61 @@ class CuttingProxy:
 class Database(Protocol):
     """A server that can be taken away."""
 
+    url: str
+
     def crash(self) -> str:
-        """Take it away and bring it back; answers what was killed."""
+        """Take it away and bring it, or another at `url`, back; answers what was done."""
 
 
 class CrashingServer:
     """Ends a PostgreSQL server in each of its ways in turn, and starts it again."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._ways = cycle([cluster.kill, partial(cluster.restart, "immediate"), partial(cluster.restart, "fast")])
+        self.cluster = cluster
+        self._ways = cycle([self._kill, partial(self._restart, "immediate"), partial(self._restart, "fast")])
+
+    @property
+    def url(self) -> str:
+        return self.cluster.url
 
     def crash(self) -> str:
         next(self._ways)()
-        if self._cluster.pid is None:
-            self._cluster.start_again()
         return "PostgreSQL servers"
+
+    def _kill(self) -> None:
+        self.cluster.kill()
+        self.cluster.start_again()
+
+    def _restart(self, mode: str) -> None:
+        self.cluster.restart(mode)
+
+
+class FailingOverServer(CrashingServer):
+    """The same with a synchronous standby, which takes over every other time and gets a standby of its own."""
+
+    def __init__(self, cluster: Cluster, stack: ExitStack) -> None:
+        super().__init__(cluster)
+        self._stack = stack
+        self._crashes = 0
+        self._follow()
+
+    def crash(self) -> str:
+        self._crashes += 1
+        if self._crashes % 2:
+            return super().crash()
+        self.cluster.kill()
+        self._standby.promote()
+        self.cluster = self._standby
+        self._follow()
+        return "failovers"
+
+    def _follow(self) -> None:
+        """From here on nothing is acknowledged that the standby does not have."""
+        self._standby = self._stack.enter_context(self.cluster.standby())
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+            connection.execute("SELECT pg_reload_conf()")
+            wait_until(lambda: connection.execute(_IN_SYNC).fetchall() == [(1,)], 60)
 
 
 @dataclass
@@ -244,7 +288,16 @@ def run_campaign(
         if url.startswith("postgres"):
             proxy = stack.enter_context(CuttingProxy(url, cut_share, seed))
         crew = stack.enter_context(_crew(proxy.url if proxy else url, folder, submitters, workers))
-        _kill_until(crew, done, acknowledged, every_s, database, database_every, random.Random(seed), limit_s, say)
+
+        def crash() -> str:
+            assert database is not None
+            assert proxy is not None
+            what = database.crash()
+            proxy.forward_to(database.url)
+            return what
+
+        lots, often = random.Random(seed), database_every if database else 0
+        _kill_until(crew, done, acknowledged, every_s, crash, often, lots, limit_s, say)
         if proxy is not None:
             done.cuts, proxy.share = proxy.cuts, 0.0
         crew.stop_submitting()
@@ -320,7 +373,7 @@ def _crew(url: str, folder: Path, submitters: int, workers: int) -> Iterator[Cre
 
 
 def _kill_until(
-    crew: Crew, done: Campaign, acknowledged: int, every_s: float, database: Database | None, database_every: int,
+    crew: Crew, done: Campaign, acknowledged: int, every_s: float, crash: Callable[[], str], often: int,
     lots: random.Random, limit_s: float, say: Callable[[str], None],
 ) -> None:  # fmt: skip
     until, turn = time.monotonic() + limit_s, 0
@@ -329,9 +382,11 @@ def _kill_until(
             done.faults.append(f"{known} submits were acknowledged in {limit_s:g} s, fewer than {acknowledged}")
             return
         time.sleep(every_s)
+        # Those who are killed must have begun to work, or nothing is shown by it.
+        wait_until(lambda: crew.acknowledged() > known + LEAST or time.monotonic() > until, limit_s)
         turn += 1
-        if database is not None and turn % database_every == 0:
-            done.kills[database.crash()] += 1
+        if often and turn % often == 0:
+            done.kills[crash()] += 1
         else:
             done.kills[lots.choice([crew.kill_a_submitter, crew.kill_a_worker])(lots)] += 1
         if turn % 10 == 0:

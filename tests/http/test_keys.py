@@ -203,7 +203,7 @@ def test_a_second_request_is_told_while_the_first_is_under_way(api: TestClient) 
             return Request(scope, receive)
 
         first = asyncio.create_task(keys.under_its_key(asked(), "/x", slowly))
-        await asyncio.wait_for(begun.wait(), 20)
+        await asyncio.wait_for(begun.wait(), 60)
         second = await asyncio.gather(keys.under_its_key(asked(), "/x", slowly), return_exceptions=True)
         go_on.set()
         await first

@@ -25,7 +25,7 @@ from tests.support.binaries import has_system_postgres
 from tests.support.engines import engine_on
 from tests.support.tasks import counts, submit
 
-PATIENCE_S = 30
+PATIENCE_S = 60
 Own = psycopg.AsyncConnection[Any]
 
 

@@ -18,7 +18,7 @@ from tests.support.engines import engine_on
 from tests.support.tasks import submit, take
 
 ONE = Policy(breaker_failures=1, breaker_open_s=30, max_attempts=9, backoff_base_s=0)
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 def half_open(engine: Engine, clock: VirtualClock) -> None:

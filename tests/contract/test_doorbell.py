@@ -11,7 +11,7 @@ from onetray.engine import Engine
 from onetray.store.doorbell import Bell, Button
 from tests.support.engines import engine_on
 
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 @pytest.fixture

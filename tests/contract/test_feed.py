@@ -17,7 +17,7 @@ from onetray.lifecycle import TASK
 from onetray.model import Event
 from tests.support.engines import engine_on
 
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 class Seen:

@@ -18,7 +18,7 @@ from tests.support.cluster import Cluster
 from tests.support.engines import engine_on, must_verify
 from tests.support.writers import writing
 
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 @pytest.fixture

@@ -455,7 +455,7 @@ def test_log_every_state_change_appends_one_row(engine: Engine, clock: VirtualCl
             assert [e.was for e in own[1:]] == [e.state for e in own[:-1]]
 
 
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 class Heard:

@@ -19,7 +19,7 @@ from onetray.wake import Wake
 from tests.support.engines import engine_on
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ class Gate:
             self.commits += point == "committed"
             self.held += point == "begun"
         if point == "begun":
-            assert self._open.wait(30)
+            assert self._open.wait(60)
 
     def open(self) -> None:
         self._open.set()
@@ -86,7 +86,7 @@ def payloads(engine: Engine) -> list[Any]:
 
 
 def answers(futures: list[Future[Any]]) -> list[Any]:
-    return [f.exception(timeout=30) or f.result() for f in futures]
+    return [f.exception(timeout=60) or f.result() for f in futures]
 
 
 def test_64_single_calls_become_few_transactions_and_each_gets_its_own_answer(
@@ -96,7 +96,7 @@ def test_64_single_calls_become_few_transactions_and_each_gets_its_own_answer(
     gathered(engine, 64)
     gate.open()
     for n, future in enumerate(futures):
-        assert engine.task(future.result(30).id).payload == n
+        assert engine.task(future.result(60).id).payload == n
     assert gate.commits <= 2 * engine.store.writers
 
 
@@ -196,8 +196,8 @@ def test_close_finishes_what_was_handed_over_and_refuses_what_comes_after(
     with pytest.raises(Unavailable, match="closed"):
         engine.submit("mail", "late")
     gate.open()
-    closing.result(30)
-    assert sorted(engine.task(f.result(30).id).payload for f in futures) == list(range(10))
+    closing.result(60)
+    assert sorted(engine.task(f.result(60).id).payload for f in futures) == list(range(10))
     assert "late" not in payloads(engine)
 
 
@@ -221,5 +221,5 @@ def test_the_same_claim_made_twice_at_once_by_two_processes_is_one_claim(
 
         monkeypatch.setattr(points, "hook", meanwhile)
         assert [a.id for a in first.claim(worker="w", request_key="r")] == [id_]
-        asking.join(10)
+        asking.join(60)
         assert again == [id_]

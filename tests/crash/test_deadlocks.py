@@ -131,8 +131,8 @@ def test_a_janitor_with_several_kinds_of_due_work_locks_all_its_tasks_in_order(
             fleet.wait_until(lambda: somebody_waits(pg_url))
 
         with stop_once_at("locked", rush_in, monkeypatch, "janitor"):
-            started("janitor", engine.do_due).join(30)
-            batch[0].join(30)
+            started("janitor", engine.do_due).join(60)
+            batch[0].join(60)
         assert engine.task(older.id).state == "cancelled"
         assert engine.task(newer).priority == 1
     assert deadlocks(pg_url) == 0
@@ -157,7 +157,7 @@ def test_a_beat_and_a_janitor_that_meet_at_the_expiry_do_not_deadlock(
 
         with stop_once_at("locked", sweep, monkeypatch):
             beaten = engine.beat(a, lease_s=20)
-            swept[0].join(30)
+            swept[0].join(60)
         assert beaten.lease_expires_at == clock.now() + 20_000_000
         assert engine.task(a.id).state == "assigned"
     assert deadlocks(pg_url) == 0
@@ -177,7 +177,7 @@ def test_beats_for_the_same_leases_in_opposite_order_do_not_deadlock(pg_url: str
             fleet.wait_until(lambda: waiting(pg_url) == 2)
             rude.rollback()
         for call in calls:
-            call.join(30)
+            call.join(60)
     assert deadlocks(pg_url) == 0
 
 
@@ -192,7 +192,7 @@ def test_batches_about_the_same_two_flows_in_opposite_order_do_not_deadlock(pg_u
             fleet.wait_until(lambda: waiting(pg_url) == 2)
             rude.rollback()
         for call in calls:
-            call.join(30)
+            call.join(60)
         assert [engine.flow(flow.id).state for flow in (one, two)] == ["paused", "cancelled"]
         assert engine.task(one.tasks[0]).priority == 1
     assert deadlocks(pg_url) == 0
@@ -209,7 +209,7 @@ def test_a_batch_that_lost_a_deadlock_is_run_again(pg_url: str, monkeypatch: pyt
             fleet.wait_until(lambda: somebody_waits(pg_url))
             rude.execute("SELECT 1 FROM onetray.task WHERE key = %s FOR UPDATE", (keys[0],))
             rude.rollback()
-        call.join(30)
+        call.join(60)
         assert [engine.task(i).priority for i in (one, two)] == [5, 5]
 
 
@@ -231,7 +231,7 @@ def test_a_report_that_waited_for_a_beat_sees_the_renewed_lease(pg_url: str, mon
 
         with stop_once_at("committing", speak, monkeypatch):
             engine.beat(a)
-        report[0].join(30)
+        report[0].join(60)
         assert engine.task(a.id).state == "succeeded"
 
 
@@ -251,7 +251,7 @@ def test_a_dead_letter_that_waited_for_a_claim_names_the_lease_of_that_claim(
 
         with stop_once_at("committing", set_aside, monkeypatch):
             (a,) = engine.claim(worker="w")
-        bury[0].join(30)
+        bury[0].join(60)
         (letter,) = engine.dead_letters()
         assert (letter.last_owner, letter.last_lease_expires_at) == ("w", a.lease_expires_at)
 
@@ -273,7 +273,7 @@ def test_a_janitor_that_waited_for_a_reschedule_leaves_the_task_to_its_new_due_r
 
         with stop_once_at("committing", sweep, monkeypatch):
             engine.reschedule(id_, delay_s=7)
-        swept[0].join(30)
+        swept[0].join(60)
         must_verify(engine)
         assert sweeper.do_due() == 1
         assert len(sweeper.claim(worker="w")) == 1
@@ -308,7 +308,7 @@ def test_a_resume_and_a_janitor_that_want_the_same_due_row_do_not_deadlock(
 
         with stop_once_at("flows_locked", sweep, monkeypatch):
             engine.resume_flow(flow)
-            swept[0].join(30)
+            swept[0].join(60)
         assert len(sweeper.claim(worker="w")) == 1
     assert deadlocks(pg_url) == 0
 
@@ -329,7 +329,7 @@ def test_a_claim_that_a_cancel_of_the_flow_waited_for_comes_before_it_in_the_log
 
         with stop_once_at("moving", interfere, monkeypatch):
             engine.claim(worker="w")
-        cancel[0].join(30)
+        cancel[0].join(60)
         assert engine.flow(flow.id).state == "cancelled"
         types = [event.type for event in engine.flow_events(flow.id)]
         assert types.index("task.claimed") < types.index("flow.cancel_requested")

@@ -65,10 +65,10 @@ def test_a_reader_sees_committed_data_only_and_never_waits_for_the_writer(path: 
     with engine_on(url_of(path)) as engine:
         engine.submit("mail", "first")
         writer = fleet.start(slow_writer, str(path), reached, go_on)
-        assert reached.wait(30)
+        assert reached.wait(60)
         assert [t.payload for t in engine.tasks()] == ["first"]
         go_on.set()
-        fleet.end_all([writer], 30)
+        fleet.end_all([writer], 60)
         assert [t.payload for t in engine.tasks()] == ["second", "first"]
 
 
@@ -78,13 +78,13 @@ def test_a_writer_that_waits_for_the_lock_goes_on_when_its_holder_is_killed(path
     with engine_on(url_of(path)) as engine:
         engine.submit("mail", "first")
         holder = fleet.start(slow_writer, str(path), reached, never)
-        assert reached.wait(30)
+        assert reached.wait(60)
         waiter = fleet.start(submit_one, str(path), "third")
         wait_until(lambda: waiter.exitcode is not None or has_open(waiter.pid, path))
         assert waiter.exitcode is None, "it did not wait"
         holder.kill()
         fleet.end_all([holder], 30, exitcode=KILLED)
-        fleet.end_all([waiter], 30)
+        fleet.end_all([waiter], 60)
         assert [t.payload for t in engine.tasks()] == ["third", "first"]
 
 

@@ -51,6 +51,6 @@ def test_a_second_signal_stops_a_worker_at_once_though_its_database_is_away(clus
             worker.send(signal.SIGTERM)
             worker.until_logged("was asked to stop")
             worker.send(signal.SIGTERM)
-            assert worker.end(20) == 0
+            assert worker.end() == 0
         finally:
             cluster.start_again()

@@ -72,7 +72,7 @@ def flow(shop: TestClient, queue: str, *stages: dict[str, Any], **fields: Any) -
     return dict(post(shop, "/jobs", {"name": "f", "stages": list(made), **fields}, 201))
 
 
-def until(came: Callable[[], bool], timeout_s: float = 20.0) -> None:
+def until(came: Callable[[], bool], timeout_s: float = 60.0) -> None:
     """Wait for something that tells nobody of itself."""
     end = time.monotonic() + timeout_s
     while not came():

@@ -207,13 +207,13 @@ def listening(engine: Engine, **config: Any) -> Iterator[tuple[str, int]]:
         yield bound.getsockname()
     finally:
         server.should_exit = True
-        thread.join(10)
+        thread.join(60)
         bound.close()
 
 
 def sent(address: tuple[str, int], head: str, body: bytes) -> bytes:
     """What comes back until the server closes the connection."""
-    with socket.create_connection(address, timeout=10) as connection:
+    with socket.create_connection(address, timeout=60) as connection:
         request = f"POST {NOWHERE} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n{head}\r\n"
         connection.sendall(request.encode() + body)
         return b"".join(iter(lambda: connection.recv(65_536), b""))

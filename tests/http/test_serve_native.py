@@ -52,7 +52,7 @@ def test_a_stop_under_load_loses_no_acknowledged_request(tmp_path: Path, signals
             server.send()
         assert server.end() == 0, server.log
         for client in clients:
-            client.join(20)
+            client.join(60)
             assert not client.is_alive()
     with engine_on(url) as engine:
         assert len(set(acknowledged)) == len(acknowledged)
@@ -74,7 +74,7 @@ def test_a_request_that_is_under_way_is_answered_after_a_stop_was_asked_for(tmp_
             late.get("/readyz")
         writer.execute("ROLLBACK")
         writer.close()
-        request.join(20)
+        request.join(60)
         assert server.end() == 0
     with engine_on(url) as engine:
         assert _is_there(engine, answers[0])
@@ -112,7 +112,7 @@ def _from_one_to_the_other(one: ServerProcess, two: ServerProcess) -> None:
         waits = threading.Thread(target=lambda: found.append(there.post("/api/v1/tasks/claim", json=body)))
         waits.start()
         id_ = _submit(here, 1)
-        waits.join(20)
+        waits.join(60)
         (task,) = found[0].json()["tasks"]
         assert task["id"] == id_
         assert here.get(f"/api/v1/jobs/{id_}").json()["state"] == "assigned"

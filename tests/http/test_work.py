@@ -133,7 +133,7 @@ def test_a_claim_waits_for_the_first_task(shop: TestClient, shared_engine: Engin
         waiting = pool.submit(claim, shop, queue, wait_s=30)
         until(lambda: bool(bell_of(shop)._waiting))
         id_ = shared_engine.submit("mail", queue=queue).id
-        assert [t["id"] for t in waiting.result(timeout=20)] == [id_]
+        assert [t["id"] for t in waiting.result(timeout=60)] == [id_]
 
 
 def test_many_claims_wait_with_one_thread(shop: TestClient, shared_engine: Engine, queue: str) -> None:
@@ -144,7 +144,7 @@ def test_many_claims_wait_with_one_thread(shop: TestClient, shared_engine: Engin
         assert sum(t.name == "onetray-bell" for t in threading.enumerate()) == 1
         for n in range(8):
             shared_engine.submit("mail", queue=f"{queue}-{n}")
-        assert all(len(w.result(timeout=20)) == 1 for w in waiting)
+        assert all(len(w.result(timeout=60)) == 1 for w in waiting)
 
 
 def test_nothing_is_claimed_for_a_client_that_has_gone(shop: TestClient, shared_engine: Engine, queue: str) -> None:
@@ -171,7 +171,7 @@ def test_nothing_is_claimed_for_a_client_that_has_gone(shop: TestClient, shared_
         await asyncio.to_thread(until, lambda: bool(bell_of(shop)._waiting))
         gone.set()
         await asyncio.to_thread(shared_engine.submit, "mail", queue=queue)
-        await asyncio.wait_for(asked, 20)
+        await asyncio.wait_for(asked, 60)
 
     asyncio.run(both())
     assert sent_back[-1]["body"] == b'{"tasks":[]}'
@@ -188,4 +188,4 @@ def test_who_waits_is_sent_away_when_the_server_stops(api: TestClient, queue: st
         waiting = pool.submit(claim, api, queue, wait_s=30)
         until(lambda: bool(bell._waiting))
         bell.close()
-        assert waiting.result(timeout=20) == []
+        assert waiting.result(timeout=60) == []

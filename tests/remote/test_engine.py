@@ -218,7 +218,7 @@ def test_a_server_that_restarts_is_waited_for(tmp_path: Path) -> None:
             asking = threading.Thread(target=lambda: answers.append(remote.submit("k").state))
             asking.start()
             with served(own, port):
-                asking.join(20)
+                asking.join(60)
             assert answers == ["queued"]
 
 
@@ -274,7 +274,7 @@ def test_whoever_waits_hears_of_what_others_write(near: tuple[Engine, Served]) -
 
         threading.Thread(target=wait, daemon=True).start()
         own.submit("k")
-        assert heard.wait(20)
+        assert heard.wait(60)
 
 
 def test_closing_ends_a_request_that_waits_for_news(near: tuple[Engine, Served]) -> None:
@@ -284,7 +284,7 @@ def test_closing_ends_a_request_that_waits_for_news(near: tuple[Engine, Served])
     waiting.start()
     remote.wake.wait(remote.wake.generation, 5.0)
     remote.close()
-    waiting.join(20)
+    waiting.join(60)
     assert not waiting.is_alive()
     assert not [t for t in threading.enumerate() if t.name == "onetray-listener" and t in remote.wake._threads]
     with pytest.raises(Unavailable, match="closed"):

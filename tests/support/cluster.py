@@ -32,7 +32,7 @@ from tests.support.binaries import NoPostgres, account, find_bin_dir, reachable,
 __all__ = ["Cluster", "ClusterFailed", "NoPostgres", "Server", "server"]
 
 SHARED_SERVER = "ONETRAY_TEST_POSTGRES"
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 STOP_SIGNALS = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 SETTINGS = """
 listen_addresses = '127.0.0.1'

@@ -65,7 +65,7 @@ def slow_writer(path: str, reached: Any, go_on: Any) -> None:
     def hook(point: str) -> None:
         if point == "committing":
             reached.set()
-            assert go_on.wait(30)
+            assert go_on.wait(60)
 
     engine.store.names.refresh()
     points.hook = hook

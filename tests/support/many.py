@@ -66,7 +66,7 @@ def hold_open(url: str, count: int, idle_s: float) -> Held:
         return asyncio.run(_hold(engine, int(server.stdout.readline()), server.pid, count, idle_s))
     finally:
         server.terminate()
-        server.wait(20)
+        server.wait(60)
         engine.close()
 
 

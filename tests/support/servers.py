@@ -17,7 +17,7 @@ from fastapi import FastAPI
 from onetray.engine import Engine
 from onetray.http.app import build
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class Served(uvicorn.Server):

@@ -36,7 +36,7 @@ class ServerProcess:
             )  # fmt: skip
 
     def until_ready(self) -> None:
-        wait_until(lambda: self.said.endswith("\n") or self.process.poll() is not None, 90)
+        wait_until(lambda: self.said.endswith("\n") or self.process.poll() is not None, 120)
         assert self.said, self.log
 
     @property
@@ -56,21 +56,21 @@ class ServerProcess:
         return int(self.url.rpartition(":")[2])
 
     def client(self, **options: Any) -> httpx2.Client:
-        return httpx2.Client(base_url=self.url, timeout=20, trust_env=False, **options)
+        return httpx2.Client(base_url=self.url, timeout=60, trust_env=False, **options)
 
     def send(self, number: signal.Signals = signal.SIGTERM) -> None:
         self.process.send_signal(number)
 
     def until_logged(self, words: str) -> None:
-        wait_until(lambda: words in self.log or self.process.poll() is not None, 20)
+        wait_until(lambda: words in self.log or self.process.poll() is not None, 60)
         assert words in self.log, self.log
 
-    def end(self, timeout_s: float = 20.0) -> int:
+    def end(self, timeout_s: float = 60.0) -> int:
         return self.process.wait(timeout_s)
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(60)
 
 
 @contextmanager

@@ -41,7 +41,7 @@ def run_storm(
         plans: list[tuple[Any, ...]] = [({**plan, "number": n},) for n in range(processes)]
         sweeper = fleet.start(janitors, url, until, JANITORS)
         told = fleet.run_all(storm, plans, limit_s + 30)
-        fleet.end_all([sweeper], 30)
+        fleet.end_all([sweeper], 60)
         took_s = time.time() - began
         claims = [c for t in told for c in t["claims"]]
         successes = [s for t in told for s in t["successes"]]

@@ -37,7 +37,7 @@ def is_running(pid: int) -> bool:
     return True
 
 
-def wait_until(holds: Callable[[], bool], timeout_s: float = 20) -> None:
+def wait_until(holds: Callable[[], bool], timeout_s: float = 60) -> None:
     give_up_at = time.monotonic() + timeout_s
     while not holds():
         assert time.monotonic() < give_up_at, "waited too long"

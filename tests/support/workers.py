@@ -51,7 +51,7 @@ class WorkerProcess:
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(60)
 
     def end(self, timeout_s: float = 60.0) -> int:
         """Wait for its end; answers its exit code."""

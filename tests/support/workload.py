@@ -26,6 +26,9 @@ _open_once = cache(Ledger)
 
 SLEEP = [sys.executable, "-S", "-c", "import time; time.sleep(1000)"]
 QUICK = {"retries": 50, "lease_s": 1.5, "backoff_base_s": 0.01, "backoff_max_s": 0.1}
+"""For tasks that another worker takes over soon."""
+PATIENT = {**QUICK, "lease_s": 120.0}
+"""For tasks that are not to be lost, however busy the machine is."""
 
 
 @app.task(**QUICK)
@@ -37,7 +40,7 @@ async def nap(seconds: float, ledger: str | None = None) -> float:
     return seconds
 
 
-@app.task(**QUICK)
+@app.task(**PATIENT)
 def doze(ledger: str, until: str) -> int:
     """In a thread: say that it began, and last until a file is there or it should stop."""
     Ledger(ledger).write("began", ctx.id, ctx.attempt, os.getpid())
@@ -48,7 +51,7 @@ def doze(ledger: str, until: str) -> int:
     return ctx.attempt
 
 
-@app.task(**QUICK)
+@app.task(**PATIENT)
 def deaf(ledger: str, until: str) -> int:
     """The same, and it does not listen."""
     Ledger(ledger).write("began", ctx.id, ctx.attempt, os.getpid())
@@ -57,7 +60,7 @@ def deaf(ledger: str, until: str) -> int:
     return ctx.attempt
 
 
-@app.task(isolation="process", **QUICK)
+@app.task(isolation="process", **PATIENT)
 def alone(ledger: str, until: str) -> int:
     """In a process of its own, with one that it has started: in a session of its own, where that is ended too."""
     helper = subprocess.Popen(SLEEP, start_new_session=sys.platform == "linux")

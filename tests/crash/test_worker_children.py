@@ -177,8 +177,27 @@ def test_an_order_that_a_process_reads_when_the_lease_is_over_begins_no_handler(
             for pid in stopped:
                 os.kill(pid, signal.SIGCONT)
     wait_until(lambda: not is_alive(child))
-    assert [row[2] for row in traces.rows() if row[1] == job.id] == [2]
+    assert job.id in [row[1] for row in traces.rows() if row[3] != child]
     assert job.id not in [row[1] for row in traces.rows() if row[3] == child]
+
+
+def test_an_order_that_a_process_reads_late_begins_its_handler_if_the_lease_was_renewed(
+    app: Onetray, traces: Traces
+) -> None:
+    with Worker(app, path=APP, concurrency=1):
+        workload.here.submit(traces.ledger).result(60)
+        child = traces.rows()[0][3]
+        os.kill(child, signal.SIGSTOP)
+        try:
+            job = workload.here.submit(traces.ledger)
+            wait_until(lambda: job.state == "running")
+            first = job.view().lease_expires_at
+            wait_until(lambda: job.view().lease_expires_at > first + 1.1e6 * workload.QUICK["lease_s"])
+        finally:
+            os.kill(child, signal.SIGCONT)
+        assert job.wait(60) == "succeeded"
+    begun = [(row[1], row[2]) for row in traces.rows()]
+    assert len(begun) == len(set(begun))
 
 
 def test_deaths_leave_no_descriptor_and_no_zombie_and_may_be_asked_for_by_several_at_once(app: Onetray) -> None:

@@ -84,8 +84,9 @@ class Pipes:
     def has_parent(self) -> bool:
         """Whether the parent still holds its end. Its last orders may lie in the pipe after its death."""
         poll = select.poll()
-        poll.register(self._in, 0)
-        return not poll.poll(0) and os.getppid() == self._reaper
+        poll.register(self._in, select.POLLHUP)
+        closed = any(event & (select.POLLHUP | select.POLLERR | select.POLLNVAL) for _, event in poll.poll(0))
+        return not closed and os.getppid() == self._reaper
 
     def send(self, message: dict[str, Any]) -> None:
         if not self.is_here:

@@ -216,13 +216,22 @@ def expire_leases(direct: Engine, n: str) -> Steps:
     assert direct.task(a.id, namespace=f"leases{n}").state == "queued"
 
 
+def delayed(engine: Engine, namespace: str) -> str:
+    """A task whose time has come since it was submitted."""
+    id_, due_at = "", 0
+    # On a busy machine it may be due at once.
+    while not id_ or engine.task(id_, namespace=namespace).created_at >= due_at:
+        due_at = engine.now() + SECOND // 10
+        id_ = submit(engine, run_at=due_at, namespace=namespace)
+    wait_until(lambda: engine.now() > due_at)
+    return id_
+
+
 def do_due(direct: Engine, n: str) -> Steps:
-    due_at = direct.now() + SECOND // 5
-    id_ = submit(direct, run_at=due_at, namespace=f"due{n}")
-    wait_until(lambda: direct.now() > due_at)
+    id_ = delayed(direct, f"due{n}")
     done = yield lambda engine: engine.do_due()
     assert done == 1
-    assert [a.id for a in direct.claim(worker="w", namespace=f"due{n}")] == [id_]
+    assert id_ in [a.id for a in direct.claim(worker="w", limit=100, namespace=f"due{n}")]
 
 
 def retention_step(direct: Engine, n: str) -> Steps:
@@ -259,7 +268,8 @@ CASES: dict[Case, tuple[str, ...]] = {
 """Each way to write that is no command, and the functions of the source that it comes through."""
 
 
-SWEEPS = (expire_leases, do_due, retention_step)
+ONCE = (expire_leases, do_due, retention_step, use_token)
+"""Whoever does these comes again by himself."""
 
 
 @pytest.mark.parametrize("lost", [LOSE_REQUEST, LOSE_ANSWER])
@@ -272,8 +282,7 @@ def test_whatever_is_written_is_written_once_and_answered_though_a_commit_is_los
         steps = case(direct, f"-{nth}-{lost[9]}")
         call = next(steps)
         with losing(proxy, lost, nth, monkeypatch) as commits:
-            if case in SWEEPS and lost == LOSE_REQUEST and nth == 1:
-                # Whoever sweeps comes again by himself, and must be told that he has to.
+            if case in ONCE and lost == LOSE_REQUEST and nth == 1:
                 with pytest.raises(Unavailable):
                     call(engine)
             answer = call(engine)

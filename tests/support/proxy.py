@@ -42,10 +42,10 @@ class Proxy:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                server = socket.create_connection(self._target)
-                line = _Line(self, client, server)
-                threading.Thread(target=line.requests, daemon=True).start()
-                threading.Thread(target=line.answers, daemon=True).start()
+                self.serve(client)
+
+    def serve(self, client: socket.socket) -> None:
+        Line(self, client, socket.create_connection(self._target)).start()
 
     def disarm(self) -> str | None:
         """Take the armed mode, once."""
@@ -56,12 +56,17 @@ class Proxy:
             return mode
 
 
-class _Line:
+class Line:
     """One connection, in both directions."""
 
-    def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket) -> None:
+    def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket, last_words: bytes = b"") -> None:
         self._proxy, self._client, self._server = proxy, client, server
+        self._last_words = last_words
         self._swallow = False
+
+    def start(self) -> None:
+        threading.Thread(target=self.requests, daemon=True).start()
+        threading.Thread(target=self.answers, daemon=True).start()
 
     def requests(self) -> None:
         with contextlib.suppress(OSError):
@@ -83,6 +88,8 @@ class _Line:
                     break
                 self._proxy.flows.wait()
                 self._client.sendall(data)
+        with contextlib.suppress(OSError):
+            self._client.sendall(self._last_words)
         self._cut()
 
     def _cut(self) -> None:

@@ -91,7 +91,10 @@ class TokenVerbs:
 
     def use_token(self, id: str) -> None:
         """Write down that a token was used, if that was not done in the last minute."""
-        self.store.write(lambda tx: tx.query("use_token", id=id, at=tx.now, before=tx.now - USED_EVERY_S * SECOND))
+        # Not again: a request waits for it.
+        self.store.write(
+            lambda tx: tx.query("use_token", id=id, at=tx.now, before=tx.now - USED_EVERY_S * SECOND), again=False
+        )
 
 
 def _token(row: tuple[Any, ...]) -> Token:

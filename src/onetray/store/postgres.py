@@ -48,6 +48,9 @@ MIGRATION_LOCK = 7_136_211_505
 WAIT_S = 0.02
 """How long a reader of the feed waits for writers that are about to commit."""
 TAIL_WAIT_S = 1.0
+CONNECT_S = 10.0
+OPEN_S, OPEN_POOLER_S = 15.0, 30.0
+"""How long a server that is away is waited for at first. A pooler may ask for it only every 15 s."""
 QUIET_S = 0.05
 """When nothing was told for so long, the next commit tells of itself."""
 
@@ -100,7 +103,8 @@ class PostgresStore(Store):
         # is remembered by psycopg as prepared without being so, and fails from then on.
         prepare = None if pooler else 0
         kwargs = {
-            "autocommit": True, "connect_timeout": 10, "application_name": "onetray", "prepare_threshold": prepare,
+            "autocommit": True, "connect_timeout": int(CONNECT_S), "application_name": "onetray",
+            "prepare_threshold": prepare,
         }  # fmt: skip
         try:
             psycopg.conninfo.conninfo_to_dict(url)
@@ -108,23 +112,33 @@ class PostgresStore(Store):
             raise StoreError(f"the database URL cannot be read: {e}") from e
         self._pool: ConnectionPool[ServerConnection] = ConnectionPool(
             url, connection_class=ServerConnection, configure=_configure, kwargs=kwargs, open=False,
-            min_size=1, max_size=connections, timeout=min(10.0, patience_s),
+            min_size=1, max_size=connections, timeout=min(CONNECT_S, patience_s),
             # The pool waits longer after each failure: it starts afresh before its waits outlast our patience.
             reconnect_timeout=15.0, name="onetray", reset=reset,
         )  # fmt: skip
         self._barrier = Barrier(self._fetch)
         self._pool.open()
         try:
-            self._pool.wait(timeout=min(15.0, patience_s))
-        except PoolTimeout as e:
+            # Connections count once the server has answered: a pooler lets us in while it is away.
+            self._connect(min(OPEN_POOLER_S if pooler else OPEN_S, patience_s))
+        except Unavailable as e:
             self._pool.close()
             raise Unavailable(f"PostgreSQL does not answer at {_without_password(url)}: {e}") from e
         super().__init__(clock)
 
+    def _connect(self, patience_s: float) -> None:
+        until = time.monotonic() + patience_s
+
+        def once() -> None:
+            with self.connection(max(0.1, min(CONNECT_S, until - time.monotonic()))):
+                return
+
+        patiently(once, patience_s)
+
     @contextmanager
-    def connection(self) -> Iterator[ServerConnection]:
+    def connection(self, timeout_s: float | None = None) -> Iterator[ServerConnection]:
         try:
-            with self._pool.connection() as connection:
+            with self._pool.connection(timeout_s) as connection:
                 yield connection
         except PoolClosed as e:
             raise Unavailable("the store is closed") from e

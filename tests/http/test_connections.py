@@ -67,7 +67,7 @@ def answered(live: Live, path: str = "/healthz") -> int:
 
 def test_honest_clients_are_answered_while_others_drip_their_heads(tmp_path: Path) -> None:
     with serving_process(tmp_path, "serve", "--database", "sqlite:///jobs.db", files=FILES) as server:
-        with slow_clients(server.port, FILES + 50, drip) as seen:
+        with slow_clients(server.port, FILES + 50, drip()) as seen:
             wait_until(lambda: seen.connected >= FILES + 50)
             for number in range(3):
                 with server.client() as client:
@@ -178,7 +178,7 @@ def test_when_files_run_out_that_is_said_once_and_tried_again(
         assert answered(live) == 200
     assert [r.getMessage() for r in caplog.records if "accepted" in r.getMessage()] == [
         "a connection cannot be accepted: Too many open files; raise `ulimit -n`, or lower http.connections "
-        "(1 times since this was last said)"
+        "(1 since the last such line)"
     ]
 
 

@@ -9,7 +9,9 @@ import httpx2
 import pytest
 
 from onetray.engine import Engine
+from onetray.http import known
 from onetray.http.routes import metrics as routes
+from tests.http.callers import bearer
 from tests.http.calls import until
 from tests.support.engines import engine_on
 from tests.support.live import WAIT_S, Live, serving
@@ -28,12 +30,12 @@ def hung(pg_url: str) -> Iterator[tuple[Engine, Live, Proxy]]:
             proxy.flows.set()
 
 
-def get(live: Live, path: str) -> int:
-    return int(httpx2.get(live.url + path, timeout=WAIT_S, trust_env=False).status_code)
+def get(live: Live, path: str, headers: dict[str, str] | None = None) -> int:
+    return int(httpx2.get(live.url + path, headers=headers, timeout=WAIT_S, trust_env=False).status_code)
 
 
-async def all_at_once(live: Live, path: str) -> list[int]:
-    async with httpx2.AsyncClient(timeout=WAIT_S, trust_env=False) as client:
+async def all_at_once(live: Live, path: str, headers: dict[str, str] | None = None) -> list[int]:
+    async with httpx2.AsyncClient(headers=headers, timeout=WAIT_S, trust_env=False) as client:
         answers = await asyncio.gather(*(client.get(live.url + path) for _ in range(CALLERS)))
     return [answer.status_code for answer in answers]
 
@@ -60,18 +62,15 @@ def test_scrapes_of_a_database_that_hangs_say_so_and_leave_the_threads_to_others
     assert "onetray_up 0.0" in httpx2.get(f"{live.url}/metrics", timeout=WAIT_S, trust_env=False).text
 
 
-def test_requests_to_a_server_without_tokens_wait_for_one_look_at_a_database_that_hangs(
-    hung: tuple[Engine, Live, Proxy],
+@pytest.mark.parametrize("tokens", [False, True], ids=["without tokens", "with tokens"])
+def test_while_it_is_not_known_who_asks_requests_are_refused_and_leave_the_threads_to_others(
+    hung: tuple[Engine, Live, Proxy], monkeypatch: pytest.MonkeyPatch, tokens: bool
 ) -> None:
-    _, live, proxy = hung
-
-    async def asked() -> list[int]:
-        proxy.flows.clear()
-        answers = asyncio.create_task(all_at_once(live, "/api/v1/jobs"))
-        while live.desk.metrics.open < CALLERS:
-            await asyncio.sleep(0.01)
-        assert await asyncio.to_thread(live.in_thread, lambda: "free") == "free"
-        proxy.flows.set()
-        return await answers
-
-    assert asyncio.run(asyncio.wait_for(asked(), 3 * WAIT_S)) == [200] * CALLERS
+    engine, live, proxy = hung
+    headers = bearer(engine.create_token("ann", ["read"]).text) if tokens else {}
+    monkeypatch.setattr(known, "ANSWER_S", 0.5)
+    proxy.flows.clear()
+    assert asyncio.run(all_at_once(live, "/api/v1/jobs", headers)) == [503] * CALLERS
+    assert live.in_thread(lambda: "free") == "free"
+    proxy.flows.set()
+    until(lambda: get(live, "/api/v1/jobs", headers) == 200)

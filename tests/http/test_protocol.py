@@ -72,6 +72,12 @@ def test_as_much_as_is_allowed_is_heard(live: Live) -> None:
     assert told(live, LINE + b"X-Long: " + b"x" * (MOST - 1000) + b"\r\n\r\n")[0][0] == 200
 
 
+def test_so_many_requests_and_no_more_can_be_sent_ahead_of_their_answers(live: Live) -> None:
+    assert [status for status, _ in told(live, (LINE + b"\r\n") * 100, until=100)] == [200] * 100
+    (status, answer), *_ = told(live, (LINE + b"\r\n") * 1_000)
+    assert (status, answer[:15]) == (400, b"At most 100 req")
+
+
 def test_what_is_no_http_is_refused(live: Live) -> None:
     assert told(live, b"\x16\x03\x01 hello\r\n\r\n") == [(400, b"This is no HTTP request: see RFC 9112.")]
 

@@ -14,8 +14,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from tests.support.slow_campaigns import Phase
 
 STORES = ("sqlite", "postgres", "both")
 store_option = click.option(
@@ -328,6 +332,43 @@ def redaction(secrets: tuple[int, ...], log_kb: tuple[int, ...], payload_kb: int
     click.echo(f"redaction: {'FAILED, ' + str(len(faults)) + ' faults' if faults else 'ok'}")
     if faults:
         sys.exit(1)
+
+
+@soak.command(name="slow-connections")
+@click.option("--clients", type=click.IntRange(1, 10_000), default=1_100, show_default=True, help="Clients that drip.")
+@click.option("--seconds", type=float, default=90.0, show_default=True, help="How long they go on.")
+@store_option
+def slow_connections(clients: int, seconds: float, store: str) -> None:
+    """Drip the heads of requests at a server process that may open 1,024 files, then flood it with random tokens: every
+    honest request is answered, and the log stays short."""
+    from tests.support.slow_campaigns import slow_connections
+
+    _phases(store, lambda url: slow_connections(url, clients, seconds))
+
+
+@soak.command(name="slow-readers")
+@click.option(
+    "--clients", type=click.IntRange(1, 900), default=500, show_default=True, help="Clients that do not read."
+)
+@click.option("--seconds", type=float, default=30.0, show_default=True, help="How long each sort of them goes on.")
+@store_option
+def slow_readers(clients: int, seconds: float, store: str) -> None:
+    """Ask a server process for streams and large answers and read nothing, and send bodies that never end: every honest
+    request is answered, and the server stays small."""
+    from tests.support.slow_campaigns import slow_readers
+
+    _phases(store, lambda url: slow_readers(url, clients, seconds))
+
+
+def _phases(store: str, run: Callable[[str], Iterator[Phase]]) -> None:
+    def attempt(url: str) -> list[str]:
+        faults: list[str] = []
+        for phase in run(url):
+            click.echo(str(phase))
+            faults += phase.faults
+        return faults
+
+    on_each(store, attempt)
 
 
 @soak.command(name="property")

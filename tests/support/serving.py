@@ -22,10 +22,13 @@ ROOT = Path(__file__).parents[2]
 class ServerProcess:
     """One server, whose log goes to a file."""
 
-    def __init__(self, folder: Path, *words: str, name: str = "server", files: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, *words: str, name: str = "server", files: int | None = None, **settings: str
+    ) -> None:
         package = Path(onetray.__file__).parents[1]
         path = os.pathsep.join([str(package), str(ROOT), os.environ.get("PYTHONPATH", "")])
         environment = {k: v for k, v in os.environ.items() if not k.startswith("ONETRAY_")}
+        environment |= {f"ONETRAY_{name.upper()}": value for name, value in settings.items()}
         self._log, self._said = folder / f"{name}.log", folder / f"{name}.out"
         # What `ulimit -n` sets, for this process alone.
         limited = [] if files is None else ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh"]
@@ -75,10 +78,10 @@ class ServerProcess:
 
 @contextmanager
 def serving_all(
-    folder: Path, names: Sequence[str], *words: str, files: int | None = None
+    folder: Path, names: Sequence[str], *words: str, files: int | None = None, **settings: str
 ) -> Iterator[list[ServerProcess]]:
     """Servers that are ready; killed at the end if they still run. Each may open so many files, if that is said."""
-    started = [ServerProcess(folder, *words, name=name, files=files) for name in names]
+    started = [ServerProcess(folder, *words, name=name, files=files, **settings) for name in names]
     try:
         for server in started:
             server.until_ready()
@@ -89,7 +92,7 @@ def serving_all(
 
 
 @contextmanager
-def serving(folder: Path, *words: str, files: int | None = None) -> Iterator[ServerProcess]:
+def serving(folder: Path, *words: str, files: int | None = None, **settings: str) -> Iterator[ServerProcess]:
     """The same, one of them."""
-    with serving_all(folder, ["server"], *words, files=files) as (server,):
+    with serving_all(folder, ["server"], *words, files=files, **settings) as (server,):
         yield server

@@ -2,6 +2,7 @@
 
 drip         the head of a request comes byte by byte, and never ends
 stay_silent  an answer is asked for, and not read
+hold_body    a body comes at once, but for its last byte
 guess        one random token after the other
 
 They live on a loop of their own, in a thread, and connect again when they are closed, until the block ends.
@@ -77,34 +78,38 @@ def _narrow_socket() -> Iterator[socket.socket]:
         yield plug
 
 
-async def drip(port: int, seen: Seen) -> None:
-    loop = asyncio.get_running_loop()
-    with _narrow_socket() as plug:
-        await loop.sock_connect(plug, ("127.0.0.1", port))
-        seen.connected += 1
-        await loop.sock_sendall(plug, HEAD)
-        while True:
-            await asyncio.sleep(PAUSE_S)
-            # A closed connection is noticed by the second byte.
-            await loop.sock_sendall(plug, b"x")
-
-
-def stay_silent(path: str, token: str | None = None) -> Act:
-    """Ask for an answer, and take none of it."""
-    header = "" if token is None else f"Authorization: Bearer {token}\r\n"
+def _send_and_stay(first: bytes, then: bytes, every_s: float) -> Act:
+    """Send something, and then little by little, until the connection is closed: the second sending notices that."""
 
     async def act(port: int, seen: Seen) -> None:
         loop = asyncio.get_running_loop()
         with _narrow_socket() as plug:
             await loop.sock_connect(plug, ("127.0.0.1", port))
             seen.connected += 1
-            await loop.sock_sendall(plug, f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{header}\r\n".encode())
-            # A cut is noticed by what is sent after it: blank lines before a request mean nothing.
+            await loop.sock_sendall(plug, first)
             while True:
-                await asyncio.sleep(5 * PAUSE_S)
-                await loop.sock_sendall(plug, b"\r\n")
+                await asyncio.sleep(every_s)
+                await loop.sock_sendall(plug, then)
 
     return act
+
+
+def drip(every_s: float = PAUSE_S) -> Act:
+    return _send_and_stay(HEAD, b"x", every_s)
+
+
+def stay_silent(path: str, token: str, every_s: float = 1.0) -> Act:
+    # Blank lines before a request mean nothing.
+    return _send_and_stay(_head("GET", path, token) + b"\r\n", b"\r\n", every_s)
+
+
+def hold_body(path: str, token: str, size: int, every_s: float = 1.0) -> Act:
+    head = _head("POST", path, token) + b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % size
+    return _send_and_stay(head + b" " * (size - 100), b" ", every_s)
+
+
+def _head(method: str, path: str, token: str) -> bytes:
+    return f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n".encode()
 
 
 async def guess(port: int, seen: Seen) -> None:

@@ -67,7 +67,7 @@ class Seldom:
     def warn(self, *facts: object) -> None:
         self._times += 1
         if (now := time.monotonic()) >= self._next_at:
-            logger.warning(f"{self._message} (%d times since this was last said)", *facts, self._times)
+            logger.warning(f"{self._message} (%d since the last such line)", *facts, self._times)
             self._times, self._next_at = 0, now + SAY_EVERY_S
 
 

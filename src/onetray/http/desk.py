@@ -46,6 +46,8 @@ class Desk:
         self.bell = Bell(engine.wake)
         self.hub = Hub(engine)
         self.streams = Streams(config.streams, config.streams_each)
+        self.catching_up = asyncio.Semaphore(max(1, config.threads // 4))
+        """Streams that read pages of the feed at the same time: the other threads are for other requests."""
         self.metrics = Metrics(engine)
         self.metrics.streams = lambda: self.streams.open
         self.ready = Probe(lambda: engine.store.now(), limit_s=READY_S, kept_s=1.0)

@@ -130,16 +130,20 @@ async def _catch_up(desk: Desk, wanted: Wanted, follower: Follower, place: int) 
         # Whatever the hub has given up to its place is read here.
         follower.reset()
         while place < goal and not desk.hub.closing:
-            page = await _read(desk, wanted, place, PAGE)
-            if page.next_cursor == place:
-                if desk.engine.store.held_up:
-                    await asyncio.sleep(HELD_UP_S)
-                    continue
-                # Old jobs were removed, and their events with them.
-                place = goal
-            else:
-                place = min(page.next_cursor, goal)
-            yield place, await _part(desk, wanted, Batch([e for e in page.events if e.id <= goal], place), 0)
+            async with desk.catching_up:
+                page = await _read(desk, wanted, place, PAGE)
+                if page.next_cursor == place:
+                    if desk.engine.store.held_up:
+                        await asyncio.sleep(HELD_UP_S)
+                        continue
+                    # Old jobs were removed, and their events with them.
+                    place = goal
+                else:
+                    place = min(page.next_cursor, goal)
+                part = await _part(desk, wanted, Batch([e for e in page.events if e.id <= goal], place), 0)
+            # Not kept for as long as the client takes to read.
+            del page
+            yield place, part
         if not follower.lagging:
             return
 

@@ -13,18 +13,22 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from onetray.clock import SECOND
 from onetray.engine.tokens import USED_EVERY_S
-from onetray.errors import OnetrayError, TooManyRequests, Unauthorized
+from onetray.errors import OnetrayError, TooManyRequests, Unauthorized, Unavailable
 from onetray.http.access import Principal
 from onetray.http.desk import Desk
 from onetray.tokens import SCOPES, Token, is_secret_of, parts_of
 
 logger = logging.getLogger("onetray.http")
 
+T = TypeVar("T")
 MOST_KNOWN = 10_000
 MOST_UNKNOWN = 1_000
+ANSWER_S = 10.0
+"""How long a request waits for what the database says about its token."""
 LOOK_EVERY_S = 0.02
 """How often the database is asked about tokens at most."""
 MOST_AT_ONCE, MOST_WAITING = 1_000, 10_000
@@ -66,7 +70,7 @@ class KnownTokens:
         if not self._closed and self._now() >= self._open_until:
             if self._finding_out is None:
                 self._finding_out = asyncio.create_task(self._find_out())
-            await asyncio.shield(self._finding_out)
+            await _in_time(self._finding_out)
         return self._closed
 
     async def _find_out(self) -> None:
@@ -124,8 +128,7 @@ class KnownTokens:
             self._waiting.append(id_)
             if self._looking is None:
                 self._looking = asyncio.create_task(self._look())
-        # Whoever goes away does not take the answer from the others.
-        return await asyncio.shield(asked)
+        return await _in_time(asked)
 
     async def _look(self) -> None:
         """Query after query, until nobody waits."""
@@ -174,6 +177,15 @@ class KnownTokens:
         except OnetrayError as e:
             # The request need not fail for it; whoever looks at used_at sees an older time.
             logger.warning("the use of the token %s was not written down: %s", answer.token.id, type(e).__name__)
+
+
+async def _in_time(asked: asyncio.Future[T]) -> T:
+    """An answer that others may wait for, too: whoever goes away does not take it from them."""
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            return await asyncio.shield(asked)
+    except TimeoutError:
+        raise Unavailable(f"the database does not answer within {ANSWER_S:g} s: try again") from None
 
 
 def _keep(answers: OrderedDict[str, _Answer], id_: str, answer: _Answer, most: int) -> None:

@@ -24,6 +24,8 @@ logger = logging.getLogger("onetray.http")
 
 MOST = 65_536
 """Bytes of the first line and the headers of a request, and of whatever the parser keeps to itself."""
+MOST_AHEAD = 100
+"""Requests that a client may send before the one under way is answered. Each takes a hundred times its bytes."""
 LEAST_READ = 65_536
 """Bytes that a client has to read of a large answer within `stall_s`."""
 RESET = struct.pack("ii", 1, 0)
@@ -94,14 +96,19 @@ class Protocol(HttpToolsProtocol):
             if self._kept > MOST:
                 raise httptools.HttpParserError
         except httptools.HttpParserError:
-            much = max(self._head, self._kept) > MOST
-            self.send_400_response(
-                f"The line and the headers of a request have at most {MOST:,} bytes: send less."
-                if much else "This is no HTTP request: see RFC 9112."
-            )  # fmt: skip
+            self.send_400_response(self._wrong)
         if self._late is None and self._is_waiting:
             # Only if it did not come whole: most do.
             self._arm_late()
+
+    @property
+    def _wrong(self) -> str:
+        """What a client is told that was refused by the parser."""
+        if max(self._head, self._kept) > MOST:
+            return f"The line and the headers of a request have at most {MOST:,} bytes: send less."
+        if len(self.pipeline) > MOST_AHEAD:
+            return f"At most {MOST_AHEAD} requests can be sent before they are answered: wait for some of the answers."
+        return "This is no HTTP request: see RFC 9112."
 
     @property
     def _is_waiting(self) -> bool:
@@ -176,6 +183,8 @@ class Protocol(HttpToolsProtocol):
             self._in_time()
             self._all.begin_request(self)
             super().on_headers_complete()
+            if len(self.pipeline) > MOST_AHEAD:
+                raise ValueError("too many requests")
         self._resumed = False
 
     def on_message_complete(self) -> None:

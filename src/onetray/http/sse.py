@@ -27,6 +27,9 @@ HEADERS = {
     "connection": "close",
 }
 
+LARGE = 16_384
+"""Bytes of a part that may have to wait for its client. The transport waits at four times as many."""
+
 Frames = AsyncGenerator[bytes, None]
 
 
@@ -82,6 +85,9 @@ class EventStream(Response):
         try:
             async for part in self._frames:
                 await send({"type": "http.response.body", "body": part, "more_body": True})
+                if len(part) > LARGE:
+                    # Nothing, which is sent when there is room again: the next part is not made before.
+                    await send({"type": "http.response.body", "body": b"", "more_body": True})
                 # Sending need not wait for anything. Let it be noticed that the client has gone, and let others speak.
                 await asyncio.sleep(0)
         except OnetrayError as e:

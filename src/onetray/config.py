@@ -44,6 +44,8 @@ class EngineConfig:
     """How old a kind's policy may be when a task is submitted under it."""
     call_timeout_s: float = 60.0
     """How long a call waits for the database to come back before it says Unavailable."""
+    clock_skew_s: float = 5.0
+    """SQLite: how far the clock may be behind the newest time in the database before the log says so."""
     pooler: bool = False
     """PostgreSQL behind pgbouncer in transaction mode: no prepared statements, no LISTEN."""
 

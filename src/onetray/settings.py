@@ -81,6 +81,7 @@ class Loaded:
 _RANGES: dict[str, tuple[float, float]] = {
     "concurrency": (1, 10_000), "processes": (1, 1_000), "drain_s": (0, 86_400), "engine.chunk": (1, 10_000),
     "engine.committers": (1, 100), "engine.names_ttl_s": (0, 3_600), "engine.call_timeout_s": (0.1, 3_600),
+    "engine.clock_skew_s": (0.001, 1e9),
     "http.port": (0, 65_535), "http.grace_s": (1, 3_600), "http.threads": (1, 1_000),
     "http.connections": (0, 1_000_000), "http.head_s": (0.1, 3_600), "http.idle_s": (0.1, 86_400),
     "http.token_cache_s": (0, 5), "http.body_s": (0.1, 3_600), "http.json_depth": (1, 1_000),

@@ -6,16 +6,18 @@ import os
 import resource
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import apsw
 
 from onetray import points
+from onetray.clock import SECOND, SystemClock
 from onetray.commands import Submit
 from onetray.config import EngineConfig
 from onetray.engine import Engine
-from onetray.errors import OnetrayError
+from onetray.errors import LeaseLost, OnetrayError
 from onetray.store import open_store
 from tests.support.fleet import Ledger
 
@@ -148,3 +150,34 @@ def submit_until_refused(path: str, ledger_path: str) -> None:
         except OnetrayError as e:
             ledger.write("refused", type(e).__name__)
             return
+
+
+class OffClock:
+    """The system's clock, wrong by so many seconds."""
+
+    def __init__(self, off_s: float) -> None:
+        self._off = int(off_s * SECOND)
+
+    def now(self) -> int:
+        return SystemClock().now() + self._off
+
+
+def submit_and_finish(path: str, off_s: float) -> list[str | None]:
+    """Submit tasks, some to run in a moment, and finish tasks until all of three such processes have ended."""
+    with Engine.open(url_of(path), clock=OffClock(off_s)) as engine:
+        ids = [engine.submit("mail", n, delay_s=0.05 * (n % 3)).id for n in range(20)]
+        engine.janitor(every_s=0.02).start()
+        until = time.monotonic() + 30
+        while engine.store.read_sql("SELECT count(*) FROM task WHERE finished_at IS NOT NULL")[0][0] < 60:
+            assert time.monotonic() < until, "some tasks are not to be had"
+            for a in engine.claim(worker=f"w{off_s:g}", limit=3):
+                with suppress(LeaseLost):  # The first process that is ahead has ended the leases of the others.
+                    engine.start(a)
+                    engine.succeed(a)
+        return ids
+
+
+def die_with_a_claim(path: str, off_s: float) -> None:
+    engine = Engine.open(url_of(path), clock=OffClock(off_s))
+    assert engine.claim(worker="dead", lease_s=1.0)
+    os._exit(1)

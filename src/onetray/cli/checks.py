@@ -120,6 +120,13 @@ def check_schema(store: Store) -> Iterator[Check]:
         yield Check("schema", OK, f"at version {have}")
 
 
+_OF_CLOCKS = {
+    "postgres": "set both by NTP: times that this host gives are off by as much",
+    "sqlite": "a process with a wrong clock has written to it, or this one was set back: set the clock by NTP. Until "
+    "it has caught up, all go by the database's time, which is a tenth slower",
+}
+
+
 def check_clock(store: Store) -> Iterator[Check]:
     before = time.time_ns() // 1000
     theirs = store.now()
@@ -128,7 +135,7 @@ def check_clock(store: Store) -> Iterator[Check]:
     if abs(skew) > SKEW_US:
         side = "ahead of" if skew > 0 else "behind"
         said = f"the database is {span(abs(skew))} {side} this host"
-        yield Check("clock", WARN, said, "set both by NTP: times that this host gives are off by as much")
+        yield Check("clock", WARN, said, _OF_CLOCKS[store.dialect])
     else:
         yield Check("clock", OK, f"this host and the database agree to {max(abs(skew) // 1000, 1)} ms")
 

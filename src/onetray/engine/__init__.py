@@ -80,7 +80,7 @@ class Engine(FlowVerbs, BesideVerbs, RequestVerbs, TokenVerbs, Veils, Listings):
     ) -> Engine:
         """Open the database that a URL names: `sqlite:///jobs.db`, `sqlite://:memory:`, `postgresql://…`."""
         config = config or EngineConfig()
-        options: dict[str, Any] = {}
+        options: dict[str, Any] = {"clock_skew_s": config.clock_skew_s}
         if str(url).startswith("postgres"):
             options = {"pooler": config.pooler, "patience_s": config.call_timeout_s}
         store = open_store(url, clock, **options)

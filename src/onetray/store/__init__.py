@@ -23,7 +23,7 @@ def open_store(
     if url.startswith("sqlite:"):
         from onetray.store.sqlite import SqliteStore
 
-        lite = SqliteStore(url, clock, create=create)
+        lite = SqliteStore(url, clock, create=create, **options)
         if migrate:
             lite.migrate()
         return lite

@@ -23,11 +23,13 @@ import orjson
 
 from onetray import points
 from onetray.clock import Clock, SystemClock
+from onetray.config import EngineConfig
 from onetray.errors import DatabaseReplaced, GuardFailed, StoreError, Unavailable
 from onetray.flowmodel import FlowRow
 from onetray.machine import Transition
 from onetray.model import Row
 from onetray.store.base import FEEDS, RINGS, Columns, Rows, Store, in_rows
+from onetray.store.database_time import DatabaseTime
 from onetray.store.doorbell import Button
 from onetray.store.ears import FileEar
 from onetray.store.filesystem import network_filesystem
@@ -55,7 +57,6 @@ class SqliteTx:
     def __init__(self, connection: apsw.Connection, store: SqliteStore) -> None:
         self._connection = connection
         self._book: Book = store.book
-        self._clock: Clock = store.time
         self.names: Names = store.names
         self.mixed = store.mixed
         self._now = store.time.now()
@@ -116,9 +117,14 @@ class SqliteTx:
     def pick(self, queue: int, kinds: list[int] | None, limit: int, past_breakers: bool = False) -> Rows:
         given = {"queue": queue, "limit": limit, "past_breakers": int(past_breakers)}
         if kinds is None:
-            return self.query("claim_any", rank=-(2**31), task=0, **given)
-        found = [self.query("claim_kind", kind=k, **given) for k in kinds]
-        return found[0] if len(found) == 1 else list(itertools.islice(merge(*found), limit))
+            found = self.query("claim_any", rank=-(2**31), task=0, **given)
+        else:
+            each = [self.query("claim_kind", kind=k, **given) for k in kinds]
+            found = each[0] if len(each) == 1 else list(itertools.islice(merge(*each), limit))
+        if found:
+            # A process whose clock is ahead may have made them claimable.
+            self._now = max(self._now, *(r[-1] for r in found))
+        return found
 
     def lock_request(self, ns: int, worker: str, request_key: str) -> None:
         return
@@ -175,8 +181,11 @@ class SqliteStore(Store):
     writers = 1
     takes_one = True
 
-    def __init__(self, url: str, clock: Clock | None = None, *, create: bool = True) -> None:
-        self.time: Clock = clock or SystemClock()
+    def __init__(
+        self, url: str, clock: Clock | None = None, *, create: bool = True, clock_skew_s: float | None = None
+    ) -> None:
+        skew_s = EngineConfig().clock_skew_s if clock_skew_s is None else clock_skew_s
+        self.time = DatabaseTime(clock or SystemClock(), skew_s)
         self.path = _path(url)
         self.memory = self.alone = self.path is None
         self.tells = not self.alone
@@ -260,11 +269,18 @@ class SqliteStore(Store):
             self.announce(tx.feeds)
 
     def _look_at_log(self, connection: apsw.Connection) -> None:
-        """Notice a database that was restored in place: its log ends before what this process has seen of it."""
-        last = _last_event(connection)
+        """See how far the log and its time have come.
+
+        A log that ends before what this process has seen of it tells that the database was restored in place.
+        """
+        last, newest = _end_of_log(connection)
         if last < self._last_event:
             raise self._overwritten(f"its log ends with event {last}, and event {self._last_event} was there before")
+        if not self._last_event:
+            # Workers that have been at work without a word in the log have the later time.
+            newest = max(newest, _number(connection, "SELECT coalesce(max(beat_at), 0) FROM worker"))
         self._last_event = last
+        self.time.saw(newest)
 
     def _overwritten(self, why: str) -> DatabaseReplaced:
         return DatabaseReplaced(
@@ -326,8 +342,10 @@ class SqliteStore(Store):
             self._idle.append(connection)
 
     def now(self) -> int:
-        # Whoever asks wants to know whether the database is there, too.
         self.check_file()
+        if self.path is not None:
+            with self._reader() as connection:
+                self.time.saw(_end_of_log(connection)[1])
         return self.time.now()
 
     def version(self) -> int:
@@ -399,9 +417,10 @@ def _number(connection: apsw.Connection, sql: str) -> int:
     return int(value)
 
 
-def _last_event(connection: apsw.Connection) -> int:
-    """The id of the newest event. It is never pruned."""
-    return _number(connection, "SELECT coalesce(max(id), 0) FROM event")
+def _end_of_log(connection: apsw.Connection) -> tuple[int, int]:
+    """The id and the time of the newest event. It is never pruned."""
+    found: Any = connection.execute("SELECT id, ts FROM event ORDER BY id DESC LIMIT 1").fetchall()
+    return found[0] if found else (0, 0)
 
 
 def _roll_back(connection: apsw.Connection) -> None:

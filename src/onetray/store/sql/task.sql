@@ -14,9 +14,10 @@ SELECT l.*, {clock} FROM (
 ) AS l
 
 -- name: claim_any
+-- The clock, and never before the task was due: another process, whose clock is ahead, may have made it claimable.
 -- While a breaker is open, anywhere, nothing: the claim then asks again in a way that goes past it.
 SELECT r.rank, t.key, CAST(t.id AS text), t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
-    t.correlation_id, t.trace, t.job, {clock}
+    t.correlation_id, t.trace, t.job, {greatest}({clock}, t.run_at)
 FROM onetray.ready AS r JOIN onetray.task AS t ON t.key = r.task
 WHERE r.queue = :queue AND (r.rank, r.task) >= (:rank, :task) AND {past_breakers}
     AND EXISTS (SELECT 1 FROM onetray.queue AS q WHERE q.key = :queue AND q.paused_at IS NULL)
@@ -24,7 +25,7 @@ ORDER BY r.queue, r.rank, r.task LIMIT :limit {skip_locked}
 
 -- name: claim_kind
 SELECT r.rank, t.key, CAST(t.id AS text), t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
-    t.correlation_id, t.trace, t.job, {clock}
+    t.correlation_id, t.trace, t.job, {greatest}({clock}, t.run_at)
 FROM onetray.ready AS r JOIN onetray.task AS t ON t.key = r.task
 WHERE r.queue = :queue AND r.kind = :kind AND {past_breakers}
     AND EXISTS (SELECT 1 FROM onetray.queue AS q WHERE q.key = :queue AND q.paused_at IS NULL)

@@ -31,7 +31,7 @@ same, with `Idempotent-Replay: true`, for a day. HEAD is answered wherever GET i
 """
 FOR_READS = (400, 401, 403, 404, 413, 429, 500, 503)
 FOR_WRITES = (*FOR_READS, 408, 409, 415)
-FOR_RESULTS = (*FOR_READS, 408, 409)
+FOR_RESULTS = (*FOR_READS, 409)
 KEY = {
     "name": "Idempotency-Key", "in": "header", "required": False, "example": "3f0c2b6e-order-17",
     "description": "Sent again with the same key, the request is carried out once.",

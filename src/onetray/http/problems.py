@@ -27,8 +27,8 @@ TYPE = "https://onetray.dev/problems/"
 MEDIA_TYPE = "application/problem+json"
 _BAD = ', error="invalid_token"'
 TITLES = {
-    400: "The request is wrong", 401: "Who are you?", 403: "Not allowed", 404: "Not found", 405: "No such method",
-    408: "Not yet", 409: "Refused as things stand", 413: "Too large", 415: "JSON only", 429: "Too many requests",
+    400: "The request is wrong", 401: "No valid token", 403: "Not allowed", 404: "Not found", 405: "No such method",
+    408: "Too slow", 409: "Refused as things stand", 413: "Too large", 415: "JSON only", 429: "Too many requests",
     500: "Something broke here", 503: "The database is away",
 }  # fmt: skip
 _NO_FACTS = frozenset({"type", "title", "status", "code", "detail", "given"})

@@ -276,7 +276,7 @@ class JobFailed(OnetrayError):
 class NotYet(OnetrayError):
     """The job has not ended yet. Wait longer, or ask `explain` why."""
 
-    code, status = "not_yet", 408
+    code, status = "not_yet", 409
 
 
 class GuardFailed(OnetrayError):

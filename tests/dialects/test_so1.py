@@ -13,7 +13,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from onetray.clock import VirtualClock
-from onetray.dialects.so1_job import STATES, TERMINAL
+from onetray.dialects.so1_job import STATES, TERMINAL, without_paths
 from onetray.engine import Engine
 from onetray.errors import Unavailable
 from onetray.flowmodel import StageSpec, TaskSpec
@@ -109,6 +109,22 @@ def test_times_are_iso(api: TestClient, engine: Engine) -> None:
     assert all(ISO.fullmatch(found[name]) for name in ("createdAt", "startedAt", "completedAt"))
 
 
+def test_started_at_stays_when_the_job_is_started_again(api: TestClient, engine: Engine, clock: VirtualClock) -> None:
+    """A worker that stops in order gives the job back, and another one starts it: it entered `running` once."""
+    id_ = made(api)
+    first = running(engine)
+    began = job(api, id_)["startedAt"]
+    clock.advance(60)
+    engine.release(first)
+    assert job(api, id_)["startedAt"] == began
+    again = running(engine)
+    clock.advance(60)
+    assert engine.task(id_).started_at == clock.now() - 60 * 1_000_000
+    assert job(api, id_)["startedAt"] == began
+    engine.succeed(again)
+    assert job(api, id_)["startedAt"] == api.get("/api/jobs").json()["jobs"][0]["startedAt"] == began
+
+
 def test_completed_at_is_set_on_a_cancelled_job(api: TestClient) -> None:
     id_ = made(api)
     api.post(f"/api/jobs/{id_}/cancel")
@@ -156,6 +172,32 @@ def test_inputs_may_be_left_out(api: TestClient) -> None:
 def test_a_body_that_is_wrong_is_a_validation_error(quick_api: TestClient, body: Any) -> None:
     must_be_an_error(post(quick_api, body), 400, "VALIDATION_ERROR")
     assert quick_api.get("/api/jobs").json()["jobs"] == []
+
+
+NATIVE = re.compile(
+    r"\b(task|flow|kind|payload|queue|queued|assigned|succeeded|dead_lettered|waiting_input|onetray)\b", re.I
+)
+"""Words of the native API, which whoever knows so1 has never heard of."""
+
+
+def test_errors_speak_so1(api: TestClient, engine: Engine) -> None:
+    """Also those that the engine itself has found."""
+    done = {state: in_state(engine, state).id for state in ("succeeded", "dead_lettered", "cancelled")}
+    flow = engine.submit_flow("report", [])
+    engine.cancel_flow(flow.id, hard=True)
+    answers = [
+        post(api, {"action": "a\0b"}), post(api, {"action": "a", "inputs": {"x": "y" * 1_000_001}}),
+        post(api, {"action": "a", "inputs": {"x": 2**70}}), post(api, {"action": "x" * 201}), post(api, []),
+        post(api, key="nonsense"), api.get(f"/api/jobs/{UNKNOWN_ID}"), api.get("/api/jobs/nonsense"),
+        api.post(f"/api/jobs/{flow.id}/cancel"), *(api.post(f"/api/jobs/{id_}/cancel") for id_ in done.values()),
+        api.delete("/api/jobs"), api.get("/api/jobs?limit=0"),
+    ]  # fmt: skip
+    assert [a.status_code for a in answers] == [400, 413, 400, 400, 400, 400, 404, 404, 409, 409, 409, 409, 405, 400]
+    for answer in answers:
+        assert not NATIVE.search(answer.text), answer.text
+    ended = {a.json()["error"]["details"]["state"] for a in answers[9:12]}
+    assert ended == {"success", "failed", "cancelled"}
+    assert answers[1].json()["error"]["details"]["field"] == "inputs"
 
 
 def test_what_is_no_json_is_a_bad_request(quick_api: TestClient) -> None:
@@ -232,6 +274,12 @@ def test_what_is_not_there_is_not_found(quick_api: TestClient, method: str, path
     must_be_an_error(quick_api.request(method, f"/api/jobs/{UNKNOWN_ID}{path}"), 404, "NOT_FOUND")
 
 
+@pytest.mark.parametrize("id_", ["nonsense", "1", UNKNOWN_ID[:-1], UNKNOWN_ID + "0", "x" * 5_000, "%00", "ü"])
+@pytest.mark.parametrize(("method", "path"), [("GET", ""), ("GET", "/events"), ("POST", "/cancel")])
+def test_an_id_that_can_be_no_jobs_is_not_found_either(quick_api: TestClient, method: str, path: str, id_: str) -> None:
+    must_be_an_error(quick_api.request(method, f"/api/jobs/{id_}{path}"), 404, "NOT_FOUND")
+
+
 def test_a_job_of_another_namespace_is_not_found(api: TestClient, engine: Engine) -> None:
     id_ = submit(engine, namespace="theirs")
     must_be_an_error(api.get(f"/api/jobs/{id_}"), 404, "NOT_FOUND")
@@ -256,6 +304,42 @@ def test_a_job_in_the_list_is_shown_as_by_its_id(api: TestClient, engine: Engine
     engine.log(claimed, "one")
     engine.succeed(claimed, 1)
     assert api.get("/api/jobs").json()["jobs"] == [job(api, id_)]
+
+
+def test_a_list_costs_a_few_statements_however_long_it_is(
+    api: TestClient, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With lines, outputs, flows, jobs that were started twice, and something to hide."""
+    engine.configure("deploy", Policy(redact=("site",)))
+    costs = []
+    for _ in range(2):
+        for _ in range(8):
+            made(api, inputs={"site": "hidden-acme"})
+            engine.release(running(engine))
+            again = running(engine)
+            engine.log(again, "one for hidden-acme", "two")
+            engine.succeed(again, {"site": "hidden-acme", "said": "hidden-acme"})
+        for _ in range(2):
+            engine.submit_flow("report", [StageSpec("fetch", tasks=[TaskSpec("get")])])
+            engine.succeed(running(engine), 1)
+        costs.append(_statements(api, engine, monkeypatch))
+    assert costs[0] == costs[1] <= 15
+    assert "hidden-acme" not in api.get("/api/jobs").text
+
+
+def _statements(api: TestClient, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many reads the list makes."""
+    reads: list[str] = []
+    read = engine.store.read
+
+    def counted(name: str, /, **params: Any) -> Any:
+        reads.append(name)
+        return read(name, **params)
+
+    with monkeypatch.context() as watched:
+        watched.setattr(engine.store, "read", counted)
+        assert api.get("/api/jobs?limit=50").status_code == 200
+    return len(reads)
 
 
 @pytest.mark.parametrize("asked", ["cursor=x", "cursor=j", "cursor=jffffffffffffffffffff", "limit=0", "limit=51"])
@@ -490,13 +574,28 @@ def test_errors_elsewhere_keep_their_own_shape(quick_api: TestClient) -> None:
         ("C:\\Users\\ann\\key.txt is locked", "<path> is locked"),
         ("GET https://api.acme.dev/v1/sites gave 503", "GET https://api.acme.dev/v1/sites gave 503"),
         ("3/4 done, and/or more", "3/4 done, and/or more"),
-        ("it broke\nTraceback (most recent call last):\n  File x", "it broke"),
+        ("cannot open:/srv/app/key.pem", "cannot open:<path>"),
+        ("see file:///srv/app/key.pem", "see file://<path>"),
+        ("~/.ssh/id_rsa is missing", "<path> is missing"),
+        ("/secrets: permission denied", "<path>: permission denied"),
+        ("C:/Users/ann/key.txt and \\\\fs01\\home\\ann", "<path> and <path>"),
+        ("at src/app/main.py, line 3; ./run.sh; ../x/y", "at <path>, line 3; <path>; <path>"),
+        ("path=/srv/my-app/ü.txt (/opt/x)", "path=<path> (<path>)"),
+        (
+            "POST http://h:80/a/b?c=/d failed at 2026/11/16, 1/2, n/a",
+            "POST http://h:80/a/b?c=/d failed at 2026/11/16, 1/2, n/a",
+        ),
     ],
 )
-def test_an_error_shows_no_paths_and_no_stack_trace(api: TestClient, engine: Engine, message: str, shown: str) -> None:
+def test_paths_are_left_out_of_messages(message: str, shown: str) -> None:
+    assert without_paths(message) == shown
+
+
+def test_an_error_shows_no_paths_and_no_stack_trace(api: TestClient, engine: Engine) -> None:
     id_ = made(api)
+    message = "no /srv/app/key.pem\nTraceback (most recent call last):\n  File x"
     engine.fail(running(engine), message, retryable=False, detail={"stack": "Traceback /srv/app"})
-    assert job(api, id_)["error"]["message"] == shown
+    assert job(api, id_)["error"]["message"] == "no <path>"
     assert "/srv" not in api.get(f"/api/jobs/{id_}").text
 
 
@@ -603,6 +702,7 @@ def test_the_dialect_can_be_left_out(engine: Engine) -> None:
 CONTRACT: dict[str, list[Callable[..., None]]] = {
     "Job: id, state, createdAt, startedAt?, completedAt?, output?, error?, logs[], metadata": [
         test_a_job_has_the_fields_of_the_contract, test_completed_at_is_set_on_a_cancelled_job,
+        test_started_at_stays_when_the_job_is_started_again,
     ],
     "error {code, message}": [test_a_failure_has_a_code_and_a_message],
     "metadata {requestId, userId, orgId, action, inputs}": [
@@ -625,9 +725,11 @@ CONTRACT: dict[str, list[Callable[..., None]]] = {
     "a retry is a new job: max_attempts=1": [test_a_job_is_tried_once],
     "GET /api/jobs/{id}: 200 {requestId, job}; 404 NOT_FOUND": [
         test_a_job_by_its_id, test_what_is_not_there_is_not_found, test_a_job_of_another_namespace_is_not_found,
+        test_an_id_that_can_be_no_jobs_is_not_found_either,
     ],
     "GET /api/jobs: list, newest first, cursor": [
         test_the_list_is_newest_first_and_goes_on_from_its_cursor, test_a_job_in_the_list_is_shown_as_by_its_id,
+        test_a_list_costs_a_few_statements_however_long_it_is,
         test_what_is_no_cursor_of_the_list_is_refused, test_jobs_that_were_made_otherwise_are_shown_too,
     ],
     "GET /api/jobs/{id}/events: exactly two event names": [
@@ -650,7 +752,8 @@ CONTRACT: dict[str, list[Callable[..., None]]] = {
     "running: signals the worker": [test_the_worker_of_a_running_job_is_asked_to_stop],
     "terminal: 409 CONFLICT": [test_a_terminal_job_cannot_be_cancelled],
     "Errors: {requestId, error {code, message, details?}}": [
-        test_errors_elsewhere_keep_their_own_shape, test_a_method_that_is_not_there_has_the_shape_of_so1,
+        test_errors_speak_so1, test_errors_elsewhere_keep_their_own_shape,
+        test_a_method_that_is_not_there_has_the_shape_of_so1,
         test_too_much_input_has_the_shape_of_so1,
     ],
     "X-Request-Id is set by the server": [
@@ -661,7 +764,9 @@ CONTRACT: dict[str, list[Callable[..., None]]] = {
         test_what_is_no_json_is_a_bad_request, test_what_breaks_has_the_shape_of_so1_and_tells_nothing,
     ],
     "Inputs are redacted per action before they are shown": [test_what_an_action_hides_is_shown_nowhere],
-    "errors carry no secrets, stack traces or paths": [test_an_error_shows_no_paths_and_no_stack_trace],
+    "errors carry no secrets, stack traces or paths": [
+        test_an_error_shows_no_paths_and_no_stack_trace, test_paths_are_left_out_of_messages,
+    ],
     "a so1 job never goes from pending to failed": [test_a_job_never_goes_from_pending_to_failed],
     "a worker lost before it started gives the job back to the bin": [
         test_a_worker_that_is_lost_before_it_started_gives_the_job_back,

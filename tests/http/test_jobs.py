@@ -205,7 +205,10 @@ def test_a_flows_events_are_those_of_its_tasks_too(shop: TestClient) -> None:
 def test_a_result_is_there_once_the_job_has_ended(shop: TestClient, queue: str) -> None:
     id_ = submit(shop, queue)
     task = claim(shop, queue)[0]
-    assert refusal(shop.get(f"/api/v1/jobs/{id_}/result")) == (408, "not_yet")
+    not_yet = shop.get(f"/api/v1/jobs/{id_}/result")
+    # Not 408: clients and proxies send a request again that was answered so.
+    assert (refusal(not_yet), not_yet.headers["retry-after"]) == ((409, "not_yet"), "1")
+    assert (not_yet.json()["id"], not_yet.json()["state"]) == (id_, "assigned")
     post(shop, f"/tasks/{id_}/succeed", ticket(task, result={"n": 1}))
     assert get(shop, f"/jobs/{id_}/result")["result"] == {"n": 1}
     failed = shop.get(f"/api/v1/jobs/{dead(shop, queue)}/result")

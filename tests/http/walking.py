@@ -48,7 +48,11 @@ class Way:
         if isinstance(sent, dict):
             sent |= {"wait_s": 0} if "wait_s" in sent else {}
             sent |= changes
-        return {"method": self.method, "url": self.at(value), **({} if self.method == "GET" else {"json": sent})}
+        return {
+            "method": self.method,
+            "url": self.at(value),
+            **({} if self.method in ("GET", "HEAD") else {"json": sent}),
+        }
 
 
 def ways(app: FastAPI) -> list[Way]:

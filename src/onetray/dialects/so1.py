@@ -25,14 +25,14 @@ from onetray.dialects.so1_job import (
     USER_LABEL,
     as_submitted,
     find,
+    find_all,
     id_and_state,
     shown,
     state_of,
-    view,
 )
 from onetray.engine import Engine
 from onetray.engine.reserving import reserve
-from onetray.errors import Forbidden, InvalidInput, KeyReused
+from onetray.errors import Forbidden, IllegalTransition, InvalidInput, KeyReused
 from onetray.flowcommands import CancelFlow
 from onetray.flowmodel import Flow
 from onetray.http.access import Principal, Reader, Submitter, allow
@@ -41,6 +41,7 @@ from onetray.http.problems import request_id_of
 from onetray.http.routes.streams import ENDED, streaming
 from onetray.http.sse import EventStream
 from onetray.http.wire import Json
+from onetray.listmodel import Job
 from onetray.model import Policy, Task
 from onetray.tokens import OPERATE, READ, SUBMIT
 
@@ -59,7 +60,9 @@ CODES = {
 BAD_REQUESTS = frozenset({"malformed_json", "too_deep"})
 """Codes of 400 that are not about a field."""
 _UUID4 = re.compile(r"[\da-f]{8}-[\da-f]{4}-4[\da-f]{3}-[89ab][\da-f]{3}-[\da-f]{12}")
-_SHOWN_DETAILS = ("field", "errors", "limit", "needs", "state", "from")
+_SHOWN_DETAILS = ("field", "errors", "limit", "needs", "state")
+_FIELDS = {"kind": "action", "payload": "inputs"}
+"""What so1 calls the fields that the engine refuses by their own names."""
 
 router = APIRouter(prefix=PREFIX, tags=["so1"])
 Canceller = Depends(allow(SUBMIT, OPERATE))
@@ -82,7 +85,10 @@ def shape(problem: dict[str, Any], scope: Scope, headers: dict[str, str] | None 
     if problem["code"] in BAD_REQUESTS:
         code = "BAD_REQUEST"
     details = {name: problem[name] for name in _SHOWN_DETAILS if name in problem}
-    error = {"code": code, "message": problem["detail"], **({"details": details} if details else {})}
+    message, field = str(problem["detail"]), problem.get("field")
+    if field in _FIELDS:
+        message, details["field"] = message.replace(field, _FIELDS[field], 1), _FIELDS[field]
+    error = {"code": code, "message": message, **({"details": details} if details else {})}
     status = 400 if problem["status"] == 422 else problem["status"]
     return _answer(scope, {"error": error}, status, headers)
 
@@ -143,13 +149,12 @@ async def get(request: Request, id: str, who: Principal = Reader) -> Json:
 
 def _job_for(engine: Engine, id_: str, who: Principal) -> dict[str, Any]:
     """A job as this caller may see it."""
-    if who.has(READ):
-        return shown(engine, view(engine, id_, who.namespace))
-    return id_and_state(find(engine, id_, who.namespace))
+    job = find(engine, id_, who.namespace)
+    return shown(engine, [job])[0] if who.has(READ) else id_and_state(job)
 
 
 def _new(engine: Engine, id_: str, who: Principal) -> dict[str, Any]:
-    return shown(engine, as_submitted(view(engine, id_, who.namespace)), 0)
+    return shown(engine, [as_submitted(find(engine, id_, who.namespace))], 0)[0]
 
 
 @router.get("", summary="Jobs, newest first")
@@ -173,14 +178,14 @@ def _before(cursor: str | None) -> int | None:
 
 
 def _page(engine: Engine, namespace: str, before: int | None, limit: int) -> tuple[list[dict[str, Any]], int | None]:
-    found: list[dict[str, Any]] = []
+    found: list[Job] = []
     for _ in range(READS):
         page = engine.jobs(namespace=namespace, before=before, limit=limit - len(found))
         before = page.before
-        found += [shown(engine, view(engine, job.id, namespace), LIST_LINES) for job in page.jobs]
+        found += page.jobs
         if len(found) == limit or before is None:
             break
-    return found, before
+    return shown(engine, find_all(engine, found), LIST_LINES), before
 
 
 @router.post("/{id}/cancel", summary="Cancel a job: a pending one at once, a running one by asking its worker")
@@ -192,7 +197,11 @@ async def cancel(request: Request, id: str, who: Principal = Canceller) -> Json:
             f"the token {who.name!r} has not submitted this job: to cancel it needs the scope {OPERATE}",
             needs=[OPERATE],
         )
-    await desk.call(_cancelling(job, who))
+    try:
+        await desk.call(_cancelling(job, who))
+    except IllegalTransition:
+        state = state_of(await desk.read(find, desk.engine, id, who.namespace))
+        raise IllegalTransition(f"the job is {state}: it cannot be cancelled any more", state=state) from None
     return _answer(request.scope, {"job": await desk.read(_job_for, desk.engine, id, who)})
 
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from onetray.engine import Engine
-from onetray.errors import NotFound
-from onetray.flowmodel import Flow
+from onetray.engine.job_details import first_lines, first_starts, flows_by_keys, stages_of_flows, tasks_by_keys
+from onetray.errors import InvalidInput, NotFound
+from onetray.flowmodel import Flow, Stage
 from onetray.http import shown as door
 from onetray.http.wire import iso
 from onetray.lifecycle import (
@@ -22,15 +24,18 @@ from onetray.lifecycle import (
     CREATED,
     DEAD_LETTERED,
     FAILED,
+    FLOW,
     FLOW_PAUSED,
     PARTIAL,
     PENDING,
     QUEUED,
     RUNNING,
     SUCCEEDED,
+    TASK,
     WAITING,
     WAITING_INPUT,
 )
+from onetray.listmodel import Job
 from onetray.model import LogLine, Task
 
 SO1_PENDING, SO1_RUNNING, SO1_SUCCESS, SO1_FAILED, SO1_CANCELLED = (
@@ -65,20 +70,32 @@ TOKEN_LABEL = "so1.tokenId"
 LINES = 1_000
 """Lines that a job is shown with. The stream has all of them."""
 _TRACEBACK = "Traceback (most recent call last)"
-_PATH = re.compile(r"(?<![\w/:.])(?:[A-Za-z]:\\[^\s'\"]+|(?:/[\w.@+-]+){2,}/?)")
+_PATH = re.compile(
+    r"""(?P<url>\b(?!file:)[a-z][a-z\d+.-]{0,20}://[^\s'"<>]*)
+    |(?<!\w)[a-z]:[\\/][^\s'"<>|;,()]*                                          # C:\Users\ann
+    |\\\\[^\s'"<>|;,()]+                                                    # \\server\share
+    |(?:(?<=file://)|(?<![\w/<.]))(?:~[\w.-]*|\.{1,2})?(?:/[\w.@+~%-]+)+/?  # /srv/app, ~/.ssh, ./run.sh
+    |(?<![\w./-])\w[\w.-]*(?:/[\w.-]+)+\.[a-z]\w{0,7}\b                      # src/app/main.py""",
+    re.VERBOSE | re.IGNORECASE,
+)
 
 
 def find(engine: Engine, id_: str, namespace: str) -> Task | Flow:
-    """A job as it is: for decisions, not for answers."""
-    try:
-        return engine.task(id_, namespace=namespace)
-    except NotFound:
-        return engine.flow(id_, namespace=namespace)
+    """A job as it is: `shown` and `outcome` leave out what its action hides."""
+    for read in (engine.task, engine.flow):
+        # An id that can be none is one that nobody has.
+        with suppress(NotFound, InvalidInput):
+            return read(id_, namespace=namespace)
+    raise NotFound(f"there is no job {id_[:50]}")
 
 
-def view(engine: Engine, id_: str, namespace: str) -> Task | Flow:
-    """A job without what its action hides."""
-    return door.shown(engine, find(engine, id_, namespace))
+def find_all(engine: Engine, jobs: Sequence[Job]) -> list[Task | Flow]:
+    """The jobs of a list, in its order."""
+    keys = {entity: [job.key for job in jobs if job.entity == entity] for entity in (TASK.entity, FLOW.entity)}
+    found: list[Task | Flow] = [
+        *tasks_by_keys(engine.store, keys[TASK.entity]), *flows_by_keys(engine.store, keys[FLOW.entity]),
+    ]  # fmt: skip
+    return sorted(found, key=lambda job: job.key, reverse=True)
 
 
 def state_of(job: Task | Flow) -> str:
@@ -92,16 +109,40 @@ def as_submitted(task: Task | Flow) -> Task | Flow:
     return replace(task, state=QUEUED, started_at=None, finished_at=None, result=None, error=None)
 
 
-def shown(engine: Engine, job: Task | Flow, lines: int = LINES) -> dict[str, Any]:
-    """A job with its lines and, if it has ended, its outcome."""
+def shown(engine: Engine, jobs: Sequence[Task | Flow], most_lines: int = LINES) -> list[dict[str, Any]]:
+    """Jobs with their first lines and, if they have ended, their outcome. It takes the same few statements for many."""
+    store, tasks = engine.store, [job for job in jobs if isinstance(job, Task)]
+    logs = first_lines(store, [task.key for task in tasks], most_lines)
+    stages = stages_of_flows(store, [job.key for job in jobs if isinstance(job, Flow) and state_of(job) == SO1_SUCCESS])
+    # Only what was given back once can have been started twice.
+    starts = first_starts(store, [task.key for task in tasks if task.started_at is not None and task.fence > 1])
+    lines = [(one, task.id) for task in tasks for one in logs.get(task.key, ())]
+    told: list[Any] = door.shown(
+        engine, [*jobs, *stages, *(one for one, _ in lines)],
+        [*(job.id for job in jobs), *(stage.flow_id for stage in stages), *(id_ for _, id_ in lines)],
+    )  # fmt: skip
+    told_stages, told_lines = told[len(jobs) : len(jobs) + len(stages)], told[len(jobs) + len(stages) :]
+    return [
+        _shown(
+            job, starts.get(job.key, job.started_at), [stage for stage in told_stages if stage.flow_id == job.id],
+            [one for one, (_, id_) in zip(told_lines, lines, strict=True) if id_ == job.id],
+        )
+        for job in told[: len(jobs)]
+    ]  # fmt: skip
+
+
+def _shown(
+    job: Task | Flow, started_at: int | None, stages: Sequence[Stage], lines: Sequence[LogLine]
+) -> dict[str, Any]:
     return {
         "id": job.id,
         "state": state_of(job),
         "createdAt": iso(job.created_at),
-        **({} if job.started_at is None else {"startedAt": iso(job.started_at)}),
+        # When it entered `running`: a second worker that starts it anew finds it there.
+        **({} if started_at is None else {"startedAt": iso(started_at)}),
         **({} if job.finished_at is None else {"completedAt": iso(job.finished_at)}),
-        **outcome(engine, job),
-        "logs": [line(one) for one in lines_of(engine, job, 0, lines)],
+        **_outcome(job, stages),
+        "logs": [line(one) for one in lines],
         "metadata": _metadata(job),
     }
 
@@ -135,22 +176,27 @@ def line(one: LogLine) -> dict[str, Any]:
 
 
 def outcome(engine: Engine, job: Task | Flow) -> dict[str, Any]:
-    """`output` of a success, `error` of what ended otherwise."""
-    state = state_of(job)
-    if state not in TERMINAL:
+    """`output` of a success, `error` of what ended otherwise; nothing of a job that goes on."""
+    if state_of(job) not in TERMINAL:
         return {}
+    stages = engine.stages(job.id, namespace=job.namespace) if isinstance(job, Flow) else []
+    return _outcome(door.shown(engine, job), door.shown(engine, stages))
+
+
+def _outcome(job: Task | Flow, stages: Sequence[Stage]) -> dict[str, Any]:
+    state = state_of(job)
     if state == SO1_SUCCESS:
-        return {"output": job.result if isinstance(job, Task) else _given(engine, job)}
-    return {} if job.error is None else {"error": _error(job.error)}
-
-
-def _given(engine: Engine, flow: Flow) -> dict[str, Any]:
-    stages = door.shown(engine, engine.stages(flow.id, namespace=flow.namespace))
-    return {stage.name: stage.result for stage in stages}
+        return {"output": job.result if isinstance(job, Task) else {stage.name: stage.result for stage in stages}}
+    return {"error": _error(job.error)} if state in TERMINAL and job.error is not None else {}
 
 
 def _error(error: Any) -> dict[str, str]:
     """Its class and its message: no stack trace, no paths of the machine that it happened on."""
     facts = error if isinstance(error, dict) else {"message": error}
     message = str(facts.get("message") or "").partition(_TRACEBACK)[0].strip()
-    return {"code": str(facts.get("class") or "Error"), "message": _PATH.sub("<path>", message)}
+    return {"code": str(facts.get("class") or "Error"), "message": without_paths(message)}
+
+
+def without_paths(message: str) -> str:
+    """A message without paths of the machine that it comes from. Addresses on the web stay."""
+    return _PATH.sub(lambda found: found["url"] or "<path>", message)

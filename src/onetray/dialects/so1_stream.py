@@ -14,11 +14,11 @@ from onetray.dialects.so1_job import (
     SO1_PENDING,
     SO1_RUNNING,
     TERMINAL,
+    find,
     line,
     lines_of,
     outcome,
     state_of,
-    view,
 )
 from onetray.engine import Engine
 from onetray.errors import InvalidInput
@@ -61,7 +61,7 @@ def look(engine: Engine, id_: str, namespace: str, seen: Seen, late: bool = Fals
 
     To whom comes late, after the end and without a cursor, only the end is told.
     """
-    job = view(engine, id_, namespace)
+    job = find(engine, id_, namespace)
     state = state_of(job)
     ended = state in TERMINAL
     parts = []

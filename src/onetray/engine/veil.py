@@ -8,7 +8,7 @@ engine get the real values: they do not come through here.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -92,10 +92,11 @@ class Veils:
 
     store: Store
 
-    def veiled(self, value: T, of: str | None = None) -> T:
+    def veiled(self, value: T, of: str | Sequence[str] | None = None) -> T:
         """A value of the engine's, a list of them, or None, as it is shown to others.
 
-        `of` is the id of the task, stage or flow that it belongs to, for values that do not say so themselves.
+        `of` is the id of the task, stage or flow that it belongs to, for values that do not say so themselves; or one
+        for each value of a list.
         """
         if value is None:
             return value
@@ -124,7 +125,7 @@ def _policies(store: Store) -> dict[int, set[str]]:
     return {key: set(Policy.from_body(body).redact) for key, body in store.read("redacting_policies", mark=MARK)}
 
 
-def _all(store: Store, policies: dict[int, set[str]], values: list[Any], of: str | None) -> list[Any]:
+def _all(store: Store, policies: dict[int, set[str]], values: list[Any], of: str | Sequence[str] | None) -> list[Any]:
     for value in values:
         if type(value) not in FREE and not isinstance(value, DeadGroup):
             raise TypeError(f"say in engine/veil.py what of a {type(value).__name__} may hold a secret")
@@ -132,7 +133,8 @@ def _all(store: Store, policies: dict[int, set[str]], values: list[Any], of: str
         return values
     if isinstance(values[0], DeadGroup):
         return _groups(store, policies, values)
-    names = [_name(value, of) for value in values]
+    each = [of] * len(values) if of is None or isinstance(of, str) else of
+    names = [_name(value, id_) for value, id_ in zip(values, each, strict=True)]
     veils = _veils(store, policies, set(names))
     return [veils[name].over(v) if name in veils else v for v, name in zip(values, names, strict=True)]
 

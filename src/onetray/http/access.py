@@ -17,7 +17,9 @@ from starlette.types import Scope
 from onetray.errors import Forbidden
 from onetray.tokens import ADMIN, OPERATE, READ, SUBMIT, WORK
 
-EXEMPT = frozenset({("GET", "/"), ("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/api/v1/version")})
+EXEMPT = frozenset(
+    (method, path) for method in ("GET", "HEAD") for path in ("/", "/healthz", "/readyz", "/api/v1/version")
+)
 """What anybody may ask who reaches the server: exact paths, nothing below them."""
 
 

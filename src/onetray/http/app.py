@@ -22,6 +22,7 @@ from onetray.http.gate import Gate
 from onetray.http.limits import Limited
 from onetray.http.logs import Journal
 from onetray.http.mounting import mount
+from onetray.http.native import also_head
 from onetray.http.routes import (
     commands,
     controls,
@@ -77,6 +78,7 @@ def build(engine: Engine, config: HttpConfig | None = None) -> FastAPI:
     config = config or HttpConfig()
     app.state.desk, app.state.shapes, app.state.guarded = (desk := Desk(engine, config)), {}, []
     for router in ROUTERS:
+        also_head(router.routes)
         must_be_guarded(router.routes)
         app.state.guarded += router.routes
         app.include_router(router)

@@ -12,6 +12,7 @@ from fastapi import FastAPI
 
 from onetray.errors import InvalidInput
 from onetray.http.access import must_be_guarded
+from onetray.http.native import also_head
 
 DIALECTS = ("so1",)
 NONE = "none"
@@ -33,6 +34,7 @@ def mount(app: FastAPI, names: tuple[str, ...]) -> None:
     """Add these dialects to an app."""
     for name in chosen(names):
         dialect = import_module(f"onetray.dialects.{name}")
+        also_head(dialect.router.routes)
         must_be_guarded(dialect.router.routes)
         app.state.guarded += dialect.router.routes
         # Their contracts are their own: the native description would say of them what is not so.

@@ -6,12 +6,13 @@ and the description at /api/v1/openapi.json is made from what they say here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
+from starlette.routing import BaseRoute
 
 from onetray.errors import InvalidInput
 from onetray.http.answers import Answer
@@ -47,6 +48,14 @@ class NativeRoute(APIRoute):
             return await go(request)
 
         return handle
+
+
+def also_head(routes: Iterable[BaseRoute]) -> None:
+    """Have HEAD answered wherever GET is: probes and caches ask that way. The server leaves the body out."""
+    for route in routes:
+        methods = getattr(route, "methods", None) or set()
+        if "GET" in methods:
+            methods.add("HEAD")
 
 
 def own_key(endpoint: Callable[..., Any]) -> Callable[..., Any]:

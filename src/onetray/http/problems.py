@@ -12,6 +12,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import Scope
@@ -26,8 +27,8 @@ TYPE = "https://onetray.dev/problems/"
 MEDIA_TYPE = "application/problem+json"
 _BAD = ', error="invalid_token"'
 TITLES = {
-    400: "The request is wrong", 401: "Who are you?", 403: "Not allowed", 404: "Not found", 405: "No such method",
-    408: "Not yet", 409: "Refused as things stand", 413: "Too large", 415: "JSON only", 429: "Too many requests",
+    400: "The request is wrong", 401: "No valid token", 403: "Not allowed", 404: "Not found", 405: "No such method",
+    408: "Too slow", 409: "Refused as things stand", 413: "Too large", 415: "JSON only", 429: "Too many requests",
     500: "Something broke here", 503: "Not available now",
 }  # fmt: skip
 _NO_FACTS = frozenset({"type", "title", "status", "code", "detail", "given"})
@@ -98,13 +99,24 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
-        code = {404: "no_such_route", 405: "no_such_method"}.get(error.status_code, "refused")
+        if error.status_code == 405:
+            return _no_such_method(request)
+        code = "no_such_route" if error.status_code == 404 else "refused"
         body = problem(error.status_code, code, str(error.detail))
         return answer(body, dict(error.headers or {}), request.scope)
 
     @app.exception_handler(Exception)
     async def broken(request: Request, error: Exception) -> Response:
         return answer(_broken(error), scope=request.scope)
+
+
+def _no_such_method(request: Request) -> Response:
+    """Each method of a path is a route of its own: all that fit the path are named."""
+    path = request.scope["path"]
+    fitting = [r for r in iter_route_contexts(request.app.routes) if r.path_regex.match(path)]
+    methods = ", ".join(sorted({method for route in fitting for method in route.methods or ()}))
+    body = problem(405, "no_such_method", f"there is no {request.method[:20]} here: use {methods}")
+    return answer(body, {"allow": methods}, request.scope)
 
 
 def _away(error: Unavailable) -> dict[str, Any]:

@@ -6,6 +6,7 @@ say.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 from onetray.engine import Engine
@@ -13,8 +14,9 @@ from onetray.engine import Engine
 T = TypeVar("T")
 
 
-def shown(engine: Engine, value: T, of: str | None = None) -> T:
-    """A value, or a list of values, as others may see it. `of`: whose it is, where it does not say so itself.
+def shown(engine: Engine, value: T, of: str | Sequence[str] | None = None) -> T:
+    """A value, or a list of values, as others may see it. `of`: whose it is, or each is, where it does not say so
+    itself.
 
     It may ask the database: call it in a thread.
     """

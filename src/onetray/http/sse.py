@@ -67,6 +67,12 @@ class EventStream(Response):
         self.raw_headers = [(name, value) for name, value in self.raw_headers if name != b"content-length"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] == "HEAD":
+            # What the stream would be like: it is not opened.
+            await self._leave()
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            return
         told = asyncio.create_task(self._tell(send))
         gone = asyncio.create_task(_gone(receive))
         try:

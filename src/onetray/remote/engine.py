@@ -111,7 +111,7 @@ class RemoteEngine(Engine):
         self.must_be_ours(namespace)
         self._transport.post("/api/v1/workers/leave", dumps({"name": name}))
 
-    def veiled(self, value: T, of: str | None = None) -> T:
+    def veiled(self, value: T, of: str | Sequence[str] | None = None) -> T:
         """As it came: what others must not see, the server has hidden already."""
         return value
 

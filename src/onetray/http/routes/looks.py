@@ -85,7 +85,7 @@ async def list_job_logs(
 
 @router.get("/result", summary="What a job gave", **gives(answers.RESULT))
 async def get_job_result(request: Request, id: Id, who: Principal = Reader) -> Json:
-    """408 while it has not ended; 409 when it ended without a result. Large stages have pages of their own."""
+    """409 `not_yet` while it has not ended, `job_failed` when it ended without a result. Large stages have pages."""
     desk = desk_of(request)
     return Json(await desk.read(_result, desk.engine, id, who.namespace))
 
@@ -94,7 +94,7 @@ def _result(engine: Engine, id: str, namespace: str) -> dict[str, Any]:
     job = engine.veiled(job_of(engine, id, namespace))
     shown = {"id": job.id, "entity": _entity(job), "state": job.state}
     if job.state not in (FLOW if isinstance(job, Flow) else TASK).terminal:
-        raise NotYet(f"the job is {job.state}: ask again later, or ask why with /explain", **shown)
+        raise NotYet(f"the job is {job.state}: ask again later, or ask why with /explain", **shown, retry_after_s=1)
     if job.state not in (SUCCEEDED, PARTIAL):
         raise JobFailed(f"the job is {job.state} and has no result: see `error`", **shown, error=job.error)
     if isinstance(job, Task):

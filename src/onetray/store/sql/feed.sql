@@ -21,6 +21,9 @@ SELECT max(w.id) FROM (
 -- What happened to a flow and to its stages, without their tasks. All of it is written under the flow's lock: no barrier.
 {select_event} WHERE e.entity {in:keys:bigint} AND e.id + 0 > :after ORDER BY e.id + 0 LIMIT :limit
 
+-- name: first_starts
+SELECT e.entity, min(e.ts) FROM onetray.event AS e WHERE e.entity {in:keys:bigint} AND e.type = :started GROUP BY e.entity
+
 -- name: kinds_of_ids
 SELECT CAST(t.id AS text), k.name FROM onetray.task AS t JOIN onetray.kind AS k ON k.key = t.kind WHERE t.id {in:ids:uuid}
 UNION ALL

@@ -250,6 +250,9 @@ FROM onetray.context AS c JOIN onetray.flow AS f ON f.key = c.job JOIN onetray.n
 -- name: flow_by_id
 {select_flow} WHERE f.id = :id AND n.name = :namespace
 
+-- name: flows_by_keys
+{select_flow} WHERE f.key {in:keys:bigint}
+
 -- name: flows_newest
 {select_flow} WHERE n.name = :namespace AND f.key < :before ORDER BY f.key DESC LIMIT :limit
 
@@ -268,6 +271,9 @@ FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns JOIN onetray.
 
 -- name: stages_of
 {select_stage} WHERE f.id = :id AND n.name = :namespace ORDER BY s.ord
+
+-- name: stages_of_flows
+{select_stage} WHERE s.job {in:keys:bigint} ORDER BY s.job, s.ord
 
 -- word: select_stage
 SELECT s.key, CAST(s.id AS text), CAST(f.id AS text), n.name, s.ord, s.name, s.state, s.version, s.on_failure, s.sealed,

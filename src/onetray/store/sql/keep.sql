@@ -88,6 +88,11 @@ SELECT l.cursor, l.ts, l.attempt, l.level, l.line, l.data
 FROM onetray.log AS l JOIN onetray.task AS t ON t.key = l.task JOIN onetray.namespace AS n ON n.key = t.ns
 WHERE t.id = :id AND n.name = :namespace AND l.cursor > :after ORDER BY l.cursor LIMIT :limit
 
+-- name: first_lines
+-- Lines of a log are numbered from 1 on, without gaps.
+SELECT l.task, l.cursor, l.ts, l.attempt, l.level, l.line, l.data FROM onetray.log AS l
+WHERE l.task {in:keys:bigint} AND l.cursor <= :most ORDER BY l.task, l.cursor
+
 -- name: namespaces
 SELECT key, name FROM onetray.namespace
 

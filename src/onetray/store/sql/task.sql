@@ -98,6 +98,9 @@ WHERE entity = :key AND version IS NOT NULL AND fence IN (:fence, :fence + 1) OR
 -- name: task_by_key
 {select_task} WHERE t.key = :key
 
+-- name: tasks_by_keys
+{select_task} WHERE t.key {in:keys:bigint}
+
 -- name: tasks_newest
 {select_task} WHERE n.name = :namespace AND t.key < :before ORDER BY t.key DESC LIMIT :limit
 

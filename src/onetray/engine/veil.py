@@ -18,7 +18,7 @@ import orjson
 
 from onetray.flowmodel import Context, Flow, Progress, Stage
 from onetray.listmodel import DeadGroup, DeadLine, Job, Member
-from onetray.model import Blocker, DeadLetter, Event, LogLine, Policy, Task, TaskProgress
+from onetray.model import Blocker, DeadLetter, Event, LogLine, Policy, Task, TaskProgress, value_of
 from onetray.redaction import HIDDEN, Paths, Secrets, in_flow
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Veil:
     def over(self, value: Any) -> Any:
         kind = type(value)
         paths = self.by_task.get(value.id, self.of_flow) if kind is Task else self.of_all
-        changes = {name: getattr(value, name) for name in FREE[kind]}
+        changes = {name: value_of(getattr(value, name)) for name in FREE[kind]}
         changes |= {name: paths.hide(changes[name]) for name in BY_PATH.get(kind, ())}
         if kind is Flow:
             changes["data"] = _hidden_as(CONFIG, changes["data"], paths)
@@ -95,7 +95,7 @@ class Veil:
 
     def json(self, value: Any) -> Any:
         """A result, or any text or JSON, of the job."""
-        return self.secrets.scrub(self.of_all.hide(value))
+        return self.secrets.scrub(self.of_all.hide(value_of(value)))
 
     def _scrubbed(self, found: Any) -> Any:
         # What has no text in it keeps its type: labels, facts.

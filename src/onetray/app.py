@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from onetray.commands import Command, Submit
     from onetray.config import EngineConfig
     from onetray.flow import FlowDefinition
-    from onetray.model import Verdict
+    from onetray.model import Policy, Verdict
     from onetray.worker import Worker
 
 P = ParamSpec("P")
@@ -88,7 +88,10 @@ class Onetray:
         return task
 
     def flow(self, name: str, *, config: type[Any] | None = None, **rules: Any) -> FlowDefinition[Any]:
-        """Declare a flow: see flow.py. `roll_up` says how it ends; further rules are those of all its tasks."""
+        """Declare a flow: see flow.py. `roll_up` says how it ends; further rules are those of all its tasks.
+
+        What `redact` names is hidden in its config and in the input of approvals, too.
+        """
         from onetray.flow import FlowDefinition
 
         if name in self.flows:
@@ -117,6 +120,18 @@ class Onetray:
         """Declare a function that is called with ctx and the exception after each failed attempt."""
         self.hooks["on_error"].append(function)
         return function
+
+    @property
+    def policies(self) -> dict[str, Policy]:
+        """What is declared of each kind. A flow's name is one, too: its policy says what of the flow is redacted."""
+        from onetray.model import Policy
+
+        known = {task.kind: task.policy for task in self.tasks.values()}
+        for flow in self.flows.values():
+            if flow.redact:
+                of_task = known.get(flow.name, Policy())
+                known[flow.name] = of_task.with_(redact=tuple(dict.fromkeys((*of_task.redact, *flow.redact))))
+        return known
 
     # The database.
 

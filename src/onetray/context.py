@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from onetray.errors import OnetrayError, TaskCancelled, WaitForInput
 from onetray.plain import clean, plain
+from onetray.redaction import HIDDEN, Redactor, in_flow
 
 if TYPE_CHECKING:
     from onetray.client.job import Job
@@ -72,12 +73,16 @@ class Saved:
 class TaskContext:
     """One attempt of one task, as its handler sees it."""
 
-    __slots__ = ("_assignment", "_began", "_children", "_desk")
+    __slots__ = ("_assignment", "_began", "_children", "_desk", "_knows_flow", "_redact", "_redactor")
 
-    def __init__(self, assignment: Assignment, desk: Desk) -> None:
+    def __init__(self, assignment: Assignment, desk: Desk, redact: tuple[str, ...] = ()) -> None:
+        """`redact`: what its kind says now. What it said when the task was submitted, the assignment knows."""
         self._assignment, self._desk = assignment, desk
         self._began = time.time()
         self._children: dict[str, int] | None = None
+        self._redact = redact
+        self._redactor: Redactor | None = None
+        self._knows_flow = False
 
     @property
     def id(self) -> str:
@@ -149,11 +154,52 @@ class TaskContext:
         number = LEVELS.get(level)
         if number is None:
             raise ValueError(f"level must be one of {', '.join(LEVELS)}, not {level!r}")
-        message = clean(str(message))
-        said = "".join(f" {name}={value!r}" for name, value in data.items())
-        beside = {"task": self.id, "data": data, "trace_id": self.trace and self.trace.split("-")[1]}
-        logger.log(number, "%s %s: %s%s", self.kind, self.id, message, said, extra=beside)
-        self._desk.log(level, message, plain(data) if data else None)
+        message, kept = clean(str(message)), plain(data) if data else None
+        if logger.isEnabledFor(number):
+            # The job's log has all of it, and hides it when it is shown. The process's log is anybody's.
+            shown = self._shown(kept) if data and self.redacts else data
+            said = "".join(f" {name}={value!r}" for name, value in shown.items())
+            beside = {"task": self.id, "data": shown, "trace_id": self.trace and self.trace.split("-")[1]}
+            logger.log(number, "%s %s: %s%s", self.kind, self.id, self.redacted(message), said, extra=beside)
+        self._desk.log(level, message, kept)
+
+    @property
+    def redacts(self) -> bool:
+        """Whether anything of it is hidden from others than its handler."""
+        return bool(self._redact or self._assignment.policy.redact)
+
+    def redacted(self, value: Any) -> Any:
+        """Text or JSON as it may be written where others read it: without what the task redacts."""
+        if not self.redacts:
+            return value
+        try:
+            self._learn_flow()
+        except (OnetrayError, RuntimeError):
+            # It cannot be known what is to be hidden: all of it is.
+            return HIDDEN
+        return self._hides().hide(value)
+
+    def _learn_flow(self) -> None:
+        """What its flow was given may have got to it in any way. Asked for once, by the first line that it logs."""
+        if self._assignment.flow and not self._knows_flow:
+            for _ in (self.flow_config, self.approval, self.inputs):
+                pass
+            self._knows_flow = True
+
+    def _shown(self, data: Any) -> dict[str, Any]:
+        found = self.redacted(data)
+        return found if isinstance(found, dict) else {"data": found}
+
+    def _given(self, value: Any, name: str | None = None) -> Any:
+        """What a handler is given may be what its next line must not say."""
+        if self.redacts and value is not None:
+            self._hides().learn(value if name is None else {name: value})
+        return value
+
+    def _hides(self) -> Redactor:
+        if self._redactor is None:
+            self._redactor = redactor_of(self._assignment, self._redact)
+        return self._redactor
 
     def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
         """Say how far it is. The last word counts; it is written soon, with others."""
@@ -161,18 +207,19 @@ class TaskContext:
         for number in (done, 0 if total is None else total):
             if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number < math.inf:
                 # What is only told on the side must not cost the work.
-                logger.warning("%s %s: progress is told in numbers, 0 or more, not %r", self.kind, self.id, number)
+                odd = self.redacted(repr(number))
+                logger.warning("%s %s: progress is told in numbers, 0 or more, not %s", self.kind, self.id, odd)
                 return
         self._desk.progress(done, total, None if message is None else clean(str(message))[:1_000])
 
     def checkpoint(self, body: Any) -> Awaitable[None]:
         """Keep something for the next attempt. Durable when this returns; in an async handler, when it was awaited."""
-        return self._desk.checkpoint(body)
+        return self._desk.checkpoint(self._given(body))
 
     @property
     def last_checkpoint(self) -> Any:
         """What this attempt or an earlier one has kept last; None when there is nothing."""
-        return self._desk.last_checkpoint()
+        return self._given(self._desk.last_checkpoint())
 
     @property
     def cancelled(self) -> bool:
@@ -204,21 +251,23 @@ class TaskContext:
     @property
     def inputs(self) -> dict[str, Any]:
         """In a flow: what the stages before gave (`stages`), and the tasks that this one depends on (`tasks`)."""
-        return self._desk.inputs()
+        inputs: dict[str, Any] = self._given(self._desk.inputs())
+        return inputs
 
     def results_of(self, stage: str) -> list[Any]:
         """In a flow: the results of all tasks of an earlier stage that succeeded, however many there are."""
-        return self._desk.results_of(stage)
+        results: list[Any] = self._given(self._desk.results_of(stage))
+        return results
 
     @property
     def flow_config(self) -> Any:
         """In a flow: what it was submitted with, as JSON values."""
-        return self._desk.config()
+        return self._given(self._desk.config(), "config")
 
     @property
     def approval(self) -> Any:
         """In a flow: what was said by who approved this task's stage."""
-        return self._desk.answer()
+        return self._given(self._desk.answer(), "approval")
 
     def say(self, *, partial: bool = False, errors: Any = None, metrics: dict[str, Any] | None = None) -> None:
         """Say more about the success of a flow's task: that it has errors, and what it measured."""
@@ -230,6 +279,15 @@ class TaskContext:
             self._children = {}
         number = self._children[body] = self._children.get(body, 0) + 1
         return f"{self.id}/{body}/{number}"
+
+
+def redactor_of(assignment: Assignment, redact: tuple[str, ...] = ()) -> Redactor:
+    """What of a task is hidden in the log of the process that runs it."""
+    paths = (*redact, *assignment.policy.redact)
+    redactor = Redactor(in_flow(paths) if assignment.flow else paths)
+    for given in (assignment.payload, assignment.input):
+        redactor.learn(given)
+    return redactor
 
 
 current: ContextVar[TaskContext | None] = ContextVar("onetray.ctx", default=None)

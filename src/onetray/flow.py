@@ -29,6 +29,8 @@ from onetray.declared import Task, declare, inherit
 from onetray.errors import InvalidInput, shown
 from onetray.flowcommands import SubmitFlow
 from onetray.flowmodel import Approval, StageSpec, TaskSpec
+from onetray.model import Policy
+from onetray.redaction import ANY
 from onetray.rollup import ON_FAILURE, STOP, STRICT
 from onetray.signature import told
 
@@ -41,6 +43,8 @@ C = TypeVar("C")
 _OWN = ("name", "stages", "data", "data_json", "namespace")
 _OPTIONS = tuple(name for name in SubmitFlow.__dataclass_fields__ if name not in _OWN)
 CONFIG, ITEM, APPROVAL, RESULTS, RESULT = "config", "item", "approval", "results", "result"
+ANSWER = ("by", "at", "verdict", "note", "input")
+"""What a function knows of an approval."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +103,8 @@ class FlowDefinition(Generic[C]):
     ) -> None:
         self.app, self.name, self.config_type, self.roll_up = app, name, config, roll_up
         self._rules = rules
+        self.redact: tuple[str, ...] = Policy(redact=rules.get("redact", ())).redact
+        """What of its config, of its approvals' input and of its tasks is hidden from whoever looks at it."""
         self.stages: dict[str, StageDefinition] = {}
 
     def __repr__(self) -> str:
@@ -142,6 +148,10 @@ class FlowDefinition(Generic[C]):
             each = _listed(name, each)
         inner = {**self._rules, **{k: v for k, v in rules.items() if k == "queue"}}
         rules = {**self._rules, **rules}
+        if self.redact:
+            # What the whole flow hides, each of its tasks does.
+            rules["redact"] = tuple(dict.fromkeys((*self.redact, *rules["redact"])))
+        self._must_be_hideable(name, rules.get("redact", ()))
         item = {ITEM} if each is not None else set()
         stage = StageDefinition(
             name,
@@ -159,6 +169,23 @@ class FlowDefinition(Generic[C]):
         )
         self.stages[name] = stage
         return stage
+
+    def _must_be_hideable(self, stage: str, redact: Iterable[str]) -> None:
+        """Refuse a path that names nothing this stage has: what somebody means by it would be shown."""
+        for path in Policy(redact=tuple(redact)).redact:
+            first, _, rest = path.partition(".")
+            if first in self.stages:
+                raise InvalidInput(
+                    f"{stage}: what {first!r} gives is redacted where {first!r} is declared, or by the whole flow: "
+                    f"give the path {rest or ANY!r} to @flow.stage of {first!r}",
+                    field="redact",
+                )
+            if first == APPROVAL and rest and rest.partition(".")[0] not in ANSWER:
+                raise InvalidInput(
+                    f"{stage}: {path!r} names nothing: an approval has {', '.join(ANSWER)}; what was given with it is "
+                    f"{APPROVAL}.input.{rest}",
+                    field="redact",
+                )
 
     def _source(self, name: str, each: Any) -> StageDefinition | None:
         if isinstance(each, str):
@@ -210,7 +237,7 @@ class FlowDefinition(Generic[C]):
                 raise InvalidInput(f"a flow has no option {name!r}; there are: {', '.join(_OPTIONS)}", field=name)
         value, kept = self.checked(config)
         stages = [stage.spec(value, kept) for stage in self.stages.values()]
-        given = {"roll_up": self.roll_up, "namespace": self.app.namespace, **options}
+        given = {"roll_up": self.roll_up, "namespace": self.app.namespace, "redact": self.redact, **options}
         inherit(given, self.name, kept)
         return SubmitFlow(name=self.name, stages=stages, data=kept, **given)
 

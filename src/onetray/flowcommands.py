@@ -31,7 +31,7 @@ from onetray.fields import (
 from onetray.flowmodel import SCOPES, Approval, StageSpec, TaskSpec
 from onetray.flowspecs import check_approval, check_names, check_stage, check_tasks
 from onetray.machine import USER
-from onetray.model import RawJson
+from onetray.model import Policy, RawJson
 from onetray.rollup import ROLL_UPS, STRICT
 
 
@@ -50,6 +50,8 @@ class SubmitFlow(Command):
     start: bool = True
     deadline_s: float | None = None
     context: Any = None
+    redact: tuple[str, ...] | list[str] = ()
+    """What of its data, its contexts and the input of approvals nobody is shown but its handlers: see Policy.redact."""
     namespace: str = "default"
     idempotency_key: str | None = None
     unique_key: str | None = None
@@ -71,6 +73,7 @@ class SubmitFlow(Command):
         flag(self.start, "start")
         if self.deadline_s is not None:
             seconds(self.deadline_s, "deadline_s")
+        self.redact = Policy(redact=self.redact).redact  # type: ignore[arg-type]
         size = [0]
         stages = listed(self.stages, "stages", 0, limits.stages)
         self.stages = tuple(check_stage(s, limits, "stages", size) for s in stages)

@@ -36,6 +36,23 @@ MAX_SPARED = 5
 class RawJson(bytes):
     """JSON that is text already. It is checked, not parsed into objects."""
 
+    @property
+    def value(self) -> Any:
+        # A plain copy: orjson takes bytes, and none of its subclasses.
+        return orjson.loads(bytes(self))
+
+
+def value_of(found: Any) -> Any:
+    """JSON as a value, whether it was left as its text or not."""
+    return found.value if isinstance(found, RawJson) else found
+
+
+def json_of(text: str | None, raw: bool = False) -> Any:
+    """What was stored as JSON: its value, or, for whoever only passes it on, its text."""
+    if text is None or text == "null":
+        return None
+    return RawJson(text.encode()) if raw else orjson.loads(text)
+
 
 @dataclass(frozen=True)
 class Policy:

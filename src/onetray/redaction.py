@@ -29,6 +29,16 @@ CHECKS, CHECKS_PER_CHAR = 1_000, 4
 """How much comparing one text is worth. A text that needs more, made of beginnings of secrets, is hidden whole."""
 CHARS_PER_CHECK = 64
 _ANY_TEXT = "surrogatepass"
+IN_FLOW = (
+    "config", "approval.input", "item", "result", "results.*", "payload.config", "stages.*", "tasks.*",
+)  # fmt: skip
+"""Where a task of a flow is given what stands elsewhere in the flow: its config, an approval, the results of others."""
+
+
+def in_flow(redact: Iterable[str]) -> frozenset[str]:
+    """Paths as they hold in a flow: from wherever in its values something of it is passed on."""
+    paths = frozenset(redact)
+    return paths | {f"{place}.{path}" for place in IN_FLOW for path in paths}
 
 
 def shown(value: Any, redact: Iterable[str]) -> Any:
@@ -44,7 +54,7 @@ def secrets_in(value: Any, redact: Iterable[str]) -> set[str]:
 class Paths:
     """Paths that are walked along together: one walk through a value finds what all of them name."""
 
-    def __init__(self, redact: Iterable[str]) -> None:
+    def __init__(self, redact: Iterable[str] = ()) -> None:
         self._start = _Step([path.split(".") for path in redact])
 
     def hide(self, value: Any) -> Any:
@@ -224,6 +234,23 @@ class _Finder:
         for run in self._runs.finditer(text):
             last = run.end() - size + 1
             yield from [at for at in range(run.start(), last) if text[at : at + size] in prefixes]
+
+
+class Redactor:
+    """Hides what paths name, and what was found there in any value that it has learned, wherever it turns up."""
+
+    def __init__(self, redact: Iterable[str]) -> None:
+        self._paths, self._texts, self._secrets = Paths(redact), frozenset[str](), Secrets()
+
+    def learn(self, value: Any) -> None:
+        texts = self._paths.secrets(value)
+        if not texts <= self._texts:
+            self._texts |= texts
+            self._secrets = Secrets(self._texts)
+
+    def hide(self, value: Any) -> Any:
+        """Text or JSON as it may be shown."""
+        return self._secrets.scrub(self._paths.hide(value))
 
 
 def scrub(value: Any, secrets: Iterable[str]) -> Any:

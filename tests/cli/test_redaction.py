@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from onetray.cli.following import follow
+from onetray.engine import veil
 from onetray.flowmodel import StageSpec, TaskSpec
 from onetray.model import Policy
 from tests.cli.conftest import Place
@@ -50,6 +51,19 @@ def test_nor_of_a_flow(place: Place) -> None:
             done = called(*words, *place.at, *as_json)
             assert done.exit_code == 0, done.stderr
             assert SECRET not in done.output, (words, as_json)
+
+
+def test_nor_when_there_are_too_many_to_look_for(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(veil, "MOST_TASKS", 1)
+    tasks = [TaskSpec("login", {"password": SECRET}, policy=REDACT) for _ in range(2)]
+    flow = place.engine.submit_flow("in", [StageSpec("login", tasks)], data={"told": SECRET}).id
+    id_ = take(place.engine, kinds=("login",))
+    place.engine.fail(id_, f"{SECRET} was refused")
+    for words in (("tasks", "list", flow), ("jobs", "show", flow), ("jobs", "tree", flow), ("tasks", "show", id_.id)):
+        done = called(*words, *place.at)
+        assert done.exit_code == 0, done.output
+        assert "***" in done.output or words[1] == "tree"
+        assert SECRET not in done.output
 
 
 @pytest.mark.parametrize("as_json", [False, True])

@@ -413,6 +413,45 @@ def test_a_wrong_stage_is_refused_where_it_is_declared(app: Onetray, rules: dict
     assert list(flow.stages) == ["first"]
 
 
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("fetch.token", "what 'fetch' gives is redacted where 'fetch' is declared"),
+        ("fetch", "what 'fetch' gives is redacted where 'fetch' is declared"),
+        ("approval.pin", "approval.input.pin"),
+        ("a..b", "policy.redact"),
+    ],
+)
+def test_a_path_that_would_hide_nothing_of_a_stage_is_refused_where_it_is_declared(
+    app: Onetray, path: str, told: str
+) -> None:
+    flow = app.flow("f", redact=["secret"])
+    flow.stage(name="fetch")(lambda: None)
+    with pytest.raises(InvalidInput, match=told):
+        flow.stage(name="use", redact=[path])(lambda fetch: None)
+    with pytest.raises(InvalidInput, match="redact"):
+        app.flow("g", redact=[""])
+
+
+def test_what_a_flow_redacts_is_declared_for_its_name_and_for_all_its_tasks(app: Onetray, anywhere: Harness) -> None:
+    flow = app.flow("cards", redact=["secret"])
+
+    @flow.stage(redact=["config.also", "item.pin", "approval.input.code"], approve="ann")
+    def first(config: dict[str, str], approval: dict[str, Any]) -> str:
+        return config["secret"] + approval["input"]["code"]
+
+    assert app.policies["cards"].redact == ("secret",)
+    assert app.policies["cards.first"].redact == ("secret", "config.also", "item.pin", "approval.input.code")
+    job = flow.submit({"secret": "one-secret", "also": "x", "open": "seen"})
+    anywhere.approve(job, "first", input={"code": "-two"})
+    anywhere.drain()
+    assert job.result(0) == {"first": "one-secret-two"}
+    engine = anywhere.engine
+    assert engine.veiled(engine.flow(job.id)).data == {"secret": "***", "also": "***", "open": "seen"}
+    (stage,) = engine.veiled(engine.stages(job.id))
+    assert (stage.answer["input"], stage.result) == ({"code": "***"}, "******")
+
+
 def test_a_parameter_that_is_no_earlier_stage_is_refused(app: Onetray) -> None:
     flow = app.flow("odd")
     with pytest.raises(InvalidInput, match=r"'later' is nothing that it can be given; there are: approval, config$"):

@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 from onetray.engine import Engine, veil
+from onetray.errors import InvalidInput
 from onetray.flowmodel import Approval, StageSpec, TaskSpec
 from onetray.http.wire import plain
 from onetray.model import Policy
@@ -128,6 +129,72 @@ def test_a_flow_hides_the_secrets_of_all_its_tasks_in_all_its_parts(engine: Engi
     assert not hides(engine.stages(flow))
 
 
+FLOW = {"password": SECRET, "pins": [PIN]}
+
+
+def a_flow_of_its_own(engine: Engine, **fields: Any) -> str:
+    """A flow that redacts, with tasks that do not. It waits for an approval."""
+    stages = [
+        StageSpec("in", [TaskSpec("mail", {"text": SAID})], data={"password": "of-the-stage"}),
+        StageSpec("out", [TaskSpec("mail")], approval=Approval(owner="ann"), compensate=TaskSpec("undo", {"s": SAID})),
+    ]
+    flow = engine.submit_flow("shop", stages, data={**FLOW, "card": {"number": CARD}}, context=FLOW, **fields).id
+    mail = take(engine, kinds=("mail",))
+    assert engine.flow(mail_flow := engine.task(mail.id).job_id).data["password"] == SECRET
+    assert mail_flow == flow
+    engine.log(mail, ("info", SAID, {"password": 12}))
+    engine.succeed(mail, {"password": "s", "said": "of-the-stage and of-the-answer"})
+    return flow
+
+
+def seen_of_flow(engine: Engine, flow: str) -> list[Any]:
+    tasks = [engine.task(member.id) for member in engine.members(flow)]
+    return [
+        engine.veiled(engine.flow(flow)), engine.veiled(engine.stages(flow)), engine.veiled(engine.flow_events(flow)),
+        engine.veiled(engine.contexts(flow)), engine.veiled(engine.progress(flow)), engine.veiled(tasks),
+        [engine.veiled(engine.logs(task.id), task.id) for task in tasks],
+        [engine.veiled_json(engine.inputs(task.id), task.id) for task in tasks],
+    ]  # fmt: skip
+
+
+def test_a_flow_hides_its_config_its_contexts_and_what_was_given_with_an_approval(engine: Engine) -> None:
+    flow = a_flow_of_its_own(engine, redact=REDACT.redact)
+    stage = engine.stages(flow)[1].id
+    engine.approve_stage(stage, input={"password": "of-the-answer", "pins": [1, 2]}, note=f"not {SECRET}")
+    mail = take(engine, kinds=("mail",))
+    engine.fail(mail, f"{SAID} of-the-answer", retryable=False)
+    for seen in seen_of_flow(engine, flow):
+        assert hides(seen), seen
+        assert "of-the-answer" not in str(seen)
+        assert "of-the-stage" not in str(seen)
+    shown = engine.veiled(engine.flow(flow))
+    assert shown.data == {"password": "***", "pins": ["***"], "card": {"number": "***"}}
+    answer = engine.veiled(engine.stage(stage)).answer
+    assert (answer["verdict"], answer["input"]) == ("approved", {"password": "***", "pins": ["***", "***"]})
+    approved = [e for e in engine.veiled(engine.flow_events(flow)) if e.type == "stage.approved"]
+    assert [e.payload["input"]["pins"] for e in approved] == [["***", "***"]]
+    first = engine.members(flow)[0].id
+    assert engine.veiled(engine.task(first)).result["password"] == "***"
+    assert engine.veiled(engine.logs(first), first)[0].data == {"password": "***"}
+
+
+def test_so_does_what_runs_it_again_and_one_that_came_before_its_kind_said_so(engine: Engine) -> None:
+    flow = a_flow_of_its_own(engine, redact=REDACT.redact)
+    engine.cancel_flow(flow)
+    again = engine.retry_flow(flow).id
+    assert engine.veiled(engine.flow(again)).data["password"] == "***"
+    engine.cancel_flow(again)
+    open_ = a_flow_of_its_own(engine)
+    assert not hides(engine.veiled(engine.flow(open_)))
+    engine.configure("shop", REDACT)
+    assert hides(seen_of_flow(engine, open_))
+
+
+def test_a_path_that_makes_no_sense_is_refused_of_a_flow_too(engine: Engine) -> None:
+    with pytest.raises(InvalidInput, match="redact"):
+        engine.submit_flow("shop", [], redact=["a..b"])
+
+
 def test_a_task_that_came_before_its_kind_said_so_is_redacted_by_the_kind(engine: Engine) -> None:
     id_ = str(engine.submit("login", PAYLOAD).id)
     assert not hides(engine.veiled(engine.task(id_)))
@@ -150,6 +217,7 @@ def test_of_a_job_with_too_many_secrets_nothing_is_shown_that_could_hold_one(
     assert shown_one.payload == {"password": "***", "open": "seen"}
     assert shown_flow.data == "***"
     assert engine.veiled(engine.stages(flow))[0].data == "***"
+    assert [m.error for m in engine.veiled(engine.members(flow))] == [None] * 3
     both = engine.veiled(engine.feed.read(0).events)
     assert hides(both)
 

@@ -56,7 +56,8 @@ class _Task:
     terminal = TASK.terminal
 
     def __init__(self, engine: Engine, id_: str, namespace: str) -> None:
-        self._engine, self._id, self._of = engine, id_, {"namespace": namespace}
+        self._engine, self._id = engine, id_
+        self._of: dict[str, Any] = {"namespace": namespace}
 
     def state(self) -> str:
         return self._engine.task(self._id, **self._of).state

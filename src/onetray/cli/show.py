@@ -67,11 +67,16 @@ def print_members(members: Sequence[Member], now: int) -> None:
         [
             (
                 m.id, m.stage, m.name or m.kind, m.state, f"{m.attempts} of {m.max_attempts}", m.owner,
-                moment(m.created_at, now), (m.error or {}).get("message"),
+                moment(m.created_at, now), _message(m.error),
             )
             for m in members
         ],
     )  # fmt: skip
+
+
+def _message(error: Any) -> str | None:
+    """What a task failed with. Where too much is redacted, all of it is hidden."""
+    return error.get("message") if isinstance(error, dict) else error
 
 
 def as_text(value: Any) -> str | None:

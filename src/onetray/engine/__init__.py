@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields as dataclass_fields
 from typing import Any, ClassVar
 
-import orjson
-
 from onetray import commands as c
 from onetray.clock import SECOND, Clock
 from onetray.config import LEAST_RETENTION_S, EngineConfig
@@ -38,7 +36,7 @@ from onetray.fields import MOST_ROWS, choice, id_or_none, listed, seconds, task_
 from onetray.flowcommands import FLOW_VERBS
 from onetray.flowmodel import More
 from onetray.machine import ACTORS, USER
-from onetray.model import Assignment, Blocker, DeadLetter, Event, LogLine, Policy, Receipt, Task, Verdict
+from onetray.model import Assignment, Blocker, DeadLetter, Event, LogLine, Policy, Receipt, Task, Verdict, json_of
 from onetray.store import open_store
 from onetray.store.base import Rows, Store, Tx
 from onetray.wake import Wake
@@ -340,12 +338,13 @@ class Engine(FlowVerbs, BesideVerbs, RequestVerbs, TokenVerbs, Veils, Listings):
 
     # Reads.
 
-    def task(self, task: str, *, namespace: str = "default", actor: str = USER) -> Task:
+    def task(self, task: str, *, namespace: str = "default", actor: str = USER, raw: bool = False) -> Task:
+        """A task. `raw`: its JSON as RawJson, for whoever only passes it on."""
         choice(actor, "actor", ACTORS)
         rows = self._read("task_by_id", id=task_id(task), namespace=namespace)
         if not rows:
             raise NotFound(f"there is no task {task}", task=task)
-        return _task(rows[0], actor)
+        return _task(rows[0], actor, raw)
 
     def tasks(self, *, namespace: str = "default", limit: int = 100, before: int = 2**62) -> list[Task]:
         """The newest tasks first; `before` a key pages on."""
@@ -362,10 +361,12 @@ class Engine(FlowVerbs, BesideVerbs, RequestVerbs, TokenVerbs, Veils, Listings):
         text(namespace, "namespace", self.config.limits.name_chars)
         return position(self.store, task, namespace, whole(most, "most", 1, MOST_ROWS))
 
-    def events(self, task: str, *, namespace: str = "default", after: int = 0, limit: int = 1000) -> list[Event]:
+    def events(
+        self, task: str, *, namespace: str = "default", after: int = 0, limit: int = 1000, raw: bool = False
+    ) -> list[Event]:
         """One task's history, in order."""
-        key = self.task(task, namespace=namespace).key
-        return [event_of(r) for r in self._read("events_of_task", key=key, after=after, limit=limit)]
+        key = self.task(task, namespace=namespace, raw=True).key
+        return [event_of(r, raw) for r in self._read("events_of_task", key=key, after=after, limit=limit)]
 
     def events_by_correlation(
         self, correlation_id: str, *, namespace: str = "default", after: int = 0, limit: int = 1000
@@ -377,19 +378,21 @@ class Engine(FlowVerbs, BesideVerbs, RequestVerbs, TokenVerbs, Veils, Listings):
         )  # fmt: skip
         return [event_of(r) for r in rows]
 
-    def logs(self, task: str, *, namespace: str = "default", after: int = 0, limit: int = 1000) -> list[LogLine]:
+    def logs(
+        self, task: str, *, namespace: str = "default", after: int = 0, limit: int = 1000, raw: bool = False
+    ) -> list[LogLine]:
         """Log lines from a cursor on."""
         rows = self._read("logs_of", id=task_id(task), namespace=namespace, after=after, limit=limit)
         if not rows:
             self.task(task, namespace=namespace)
-        return [made(LogLine, [*r[:5], _json(r[5])]) for r in rows]
+        return [made(LogLine, [*r[:5], json_of(r[5], raw)]) for r in rows]
 
     def dead_letters(
         self, task: str | None = None, *, namespace: str = "default", limit: int = 100
     ) -> list[DeadLetter]:
         id_ = None if task is None else task_id(task)
         rows = self._read("dead_letters", id=id_, namespace=namespace, limit=limit)
-        return [made(DeadLetter, [*r[:4], _json(r[4]), *r[5:]]) for r in rows]
+        return [made(DeadLetter, [*r[:4], json_of(r[4]), *r[5:]]) for r in rows]
 
     def _read(self, name: str, **params: Any) -> Rows:
         """Run a named query once its parameters are checked: what a database would refuse is refused by its name."""
@@ -421,14 +424,10 @@ def _check(command: object, limits: Any) -> None:
     command.check(limits)
 
 
-def _json(text: str | None) -> Any:
-    return None if text is None else orjson.loads(text)
-
-
-def _task(r: tuple[Any, ...], actor: str) -> Task:
-    told = [_json(text) for text in r[26:30]]
+def _task(r: tuple[Any, ...], actor: str, raw: bool = False) -> Task:
+    told = [json_of(text, raw) for text in r[26:30]]
     return made(
-        Task, [*r[:26], *told, Policy.from_body(r[30]), *r[31:34], bool(r[34]), r[35], _json(r[36]) or {}, actor]
+        Task, [*r[:26], *told, Policy.from_body(r[30]), *r[31:34], bool(r[34]), r[35], json_of(r[36]) or {}, actor]
     )
 
 

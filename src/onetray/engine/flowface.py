@@ -8,14 +8,13 @@ from __future__ import annotations
 from dataclasses import fields as dataclass_fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import orjson
-
 from onetray import flowcommands as f
 from onetray.errors import NotFound
 from onetray.fields import choice, task_id
 from onetray.flowmodel import Approval, Context, Counts, Flow, Placed, Progress, Stage, StageSpec, TaskSpec
 from onetray.lifecycle import FLOW, SUCCEEDED
 from onetray.machine import ACTORS, USER
+from onetray.model import json_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,37 +88,38 @@ class FlowVerbs:
 
     # Reads.
 
-    def flow(self, flow: str, *, namespace: str = "default", actor: str = USER) -> Flow:
+    def flow(self, flow: str, *, namespace: str = "default", actor: str = USER, raw: bool = False) -> Flow:
+        """A flow. `raw`: its JSON as RawJson, for whoever only passes it on."""
         choice(actor, "actor", ACTORS)
         rows = self._read("flow_by_id", id=task_id(flow, "flow"), namespace=namespace)
         if not rows:
             raise NotFound(f"there is no flow {flow}", flow=flow)
-        return _flow(rows[0], actor)
+        return _flow(rows[0], actor, raw)
 
     def flows(self, *, namespace: str = "default", limit: int = 100, before: int = 2**62) -> list[Flow]:
         """The newest flows first; `before` a key pages on."""
         return [_flow(r, USER) for r in self._read("flows_newest", namespace=namespace, limit=limit, before=before)]
 
-    def stage(self, stage: str, *, namespace: str = "default", actor: str = USER) -> Stage:
+    def stage(self, stage: str, *, namespace: str = "default", actor: str = USER, raw: bool = False) -> Stage:
         choice(actor, "actor", ACTORS)
         rows = self._read("stage_by_id", id=task_id(stage, "stage"), namespace=namespace)
         if not rows:
             raise NotFound(f"there is no stage {stage}", stage=stage)
-        return self._stages(rows, actor)[0]
+        return self._stages(rows, actor, raw)[0]
 
-    def stages(self, flow: str, *, namespace: str = "default") -> list[Stage]:
+    def stages(self, flow: str, *, namespace: str = "default", raw: bool = False) -> list[Stage]:
         """A flow's stages, in their order."""
         rows = self._read("stages_of", id=task_id(flow, "flow"), namespace=namespace)
         if not rows:
             self.flow(flow, namespace=namespace)
-        return self._stages(rows, USER)
+        return self._stages(rows, USER, raw)
 
-    def _stages(self, rows: Rows, actor: str) -> list[Stage]:
+    def _stages(self, rows: Rows, actor: str, raw: bool) -> list[Stage]:
         held: dict[int, int] = {}
         open_ = [r[0] for r in rows if r[18]]
         if open_:
             held = dict(self.store.read("held_in_stages", stages=open_))
-        return [_stage(r, held.get(r[0], 0), actor) for r in rows]
+        return [_stage(r, held.get(r[0], 0), actor, raw) for r in rows]
 
     def progress(self, flow: str, *, namespace: str = "default") -> Progress:
         """How far a flow is: from its counters, however many tasks it has."""
@@ -137,11 +137,13 @@ class FlowVerbs:
         key = self.stage(stage, namespace=namespace).key
         return [_task(r, USER) for r in self._read("tasks_of_stage", stage=key, after=after, limit=limit)]
 
-    def stage_results(self, stage: str, *, namespace: str = "default", after: int = 0, limit: int = 1000) -> Rows:
+    def stage_results(
+        self, stage: str, *, namespace: str = "default", after: int = 0, limit: int = 1000, raw: bool = False
+    ) -> Rows:
         """The results of a stage's tasks, in pages: (key, id, name, state, result) each."""
-        key = self.stage(stage, namespace=namespace).key
+        key = self.stage(stage, namespace=namespace, raw=True).key
         found = self._read("results_of_stage", stage=key, after=after, limit=limit)
-        return [(*r[:4], _json(r[4])) for r in found]
+        return [(*r[:4], json_of(r[4], raw)) for r in found]
 
     def all_results(self, stage: str, *, namespace: str = "default") -> list[Any]:
         """The results of all tasks of a stage that succeeded, in their order, however many there are."""
@@ -161,16 +163,18 @@ class FlowVerbs:
         before = self.store.read("results_before", job=job, ord=ord_)
         needed = self.store.read("results_needed", task=key)
         return {
-            "stages": {name: _json(result) for name, result in before},
-            "tasks": {name or id_: _json(result) for id_, name, result in needed},
+            "stages": {name: json_of(result) for name, result in before},
+            "tasks": {name or id_: json_of(result) for id_, name, result in needed},
         }
 
-    def flow_events(self, flow: str, *, namespace: str = "default", after: int = 0, limit: int = 1000) -> list[Event]:
+    def flow_events(
+        self, flow: str, *, namespace: str = "default", after: int = 0, limit: int = 1000, raw: bool = False
+    ) -> list[Event]:
         """Everything that happened to a flow, its stages and its tasks, in order."""
         from onetray.feed import event_of
 
-        key = self.flow(flow, namespace=namespace).key
-        return [event_of(r) for r in self._read("events_of_job", key=key, after=after, limit=limit)]
+        key = self.flow(flow, namespace=namespace, raw=True).key
+        return [event_of(r, raw) for r in self._read("events_of_job", key=key, after=after, limit=limit)]
 
     def contexts(self, flow: str, *, namespace: str = "default", after: int = 0, limit: int = 100) -> list[Context]:
         rows = self._read("contexts_of_flow", id=task_id(flow, "flow"), namespace=namespace, after=after, limit=limit)
@@ -191,28 +195,24 @@ def _placed(value: Any) -> Placed:
     return value
 
 
-def _json(text: str | None) -> Any:
-    return None if text is None else orjson.loads(text)
-
-
 def made(entity: type[T], fields: list[Any]) -> T:
     """An entity from a row whose columns stand in its fields' order."""
     return entity(*fields)
 
 
-def _flow(r: tuple[Any, ...], actor: str) -> Flow:
-    return made(Flow, [*r[:28], *(_json(t) for t in r[28:31]), _json(r[31]) or {}, actor])
+def _flow(r: tuple[Any, ...], actor: str, raw: bool = False) -> Flow:
+    return made(Flow, [*r[:28], *(json_of(t, raw) for t in r[28:31]), json_of(r[31]) or {}, actor])
 
 
-def _stage(r: tuple[Any, ...], held: int, actor: str) -> Stage:
+def _stage(r: tuple[Any, ...], held: int, actor: str, raw: bool) -> Stage:
     total, open_, blocked, waiting, succeeded, partly, failed, dead, cancelled, redriven = r[17:27]
     # Counted a moment later than the rest: never more than there are.
     held = min(held, open_ - blocked - waiting)
     queued = open_ - blocked - waiting - held
     counts = Counts(total, queued, held, blocked, waiting, succeeded, partly, failed, dead, cancelled, redriven)
-    told = [_json(t) for t in r[27:34]]
+    told = [json_of(t, raw) for t in r[27:34]]
     return made(Stage, [*r[:10], bool(r[10]), *r[11:17], counts, *told, r[34], actor])
 
 
 def _context(r: tuple[Any, ...]) -> Context:
-    return made(Context, [*r[:7], _json(r[7]), r[8]])
+    return made(Context, [*r[:7], json_of(r[7]), r[8]])

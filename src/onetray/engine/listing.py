@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from onetray.clock import SECOND
-from onetray.engine.flowface import _json, made
+from onetray.engine.flowface import made
 from onetray.engine.moves import RUN
 from onetray.errors import InvalidInput, NotFound
 from onetray.fields import FAR_US, MOST_ROWS, choice, listed, optional_text, seconds, task_id, text, whole
 from onetray.lifecycle import FLOW, MACHINES, TASK
 from onetray.listmodel import DeadGroup, DeadLine, Job, JobPage, Located, Member, Prunable, QueueDepth
-from onetray.model import REASON_CODES
+from onetray.model import REASON_CODES, json_of
 
 if TYPE_CHECKING:
     from onetray.config import EngineConfig
@@ -159,7 +159,7 @@ class Listings:
             rows = self._read("list_members", job=job, ord=ord_, **wanted)
         else:
             rows = self._read("list_members_of_stage", stage=self._stage_key(stage, job, namespace), **wanted)
-        return [made(Member, [*r[:13], _json(r[13])]) for r in rows]
+        return [made(Member, [*r[:13], json_of(r[13])]) for r in rows]
 
     def stage_members(
         self, stage: str, *, after: int = 0, limit: int = 100, namespace: str = "default"
@@ -167,7 +167,9 @@ class Listings:
         """The tasks of a stage as lines of a list, in their order; `after` the key of one pages on."""
         key = self.stage(stage, namespace=namespace).key
         wanted = {**self._states((), TASK.states), "after": after, "limit": limit}
-        return [made(Member, [*r[:13], _json(r[13])]) for r in self._read("list_members_of_stage", stage=key, **wanted)]
+        return [
+            made(Member, [*r[:13], json_of(r[13])]) for r in self._read("list_members_of_stage", stage=key, **wanted)
+        ]
 
     def _stage_key(self, stage: str, job: int, namespace: str) -> int:
         rows = self._read("key_of_stage", id=task_id(stage, "stage"), job=job, namespace=namespace)

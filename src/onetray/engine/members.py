@@ -156,6 +156,8 @@ class Drafts:
         ns = self._names.intern_namespace(c.namespace)
         kind = self._names.intern_kind(ns, c.name)
         policy = self._names.policy_of_kind(kind, self._ttl_s)
+        if c.redact:
+            policy = self._names.intern_policy(self._names.policy(policy).with_(redact=tuple(c.redact)))
         stages_end = WHEN_DONE if c.sealed is False else SEALED
         return FlowDraft(
             ns, kind, policy, c.roll_up, WHEN_DONE if c.sealed is None else SEALED if c.sealed else OPEN_ENDED,
@@ -183,8 +185,8 @@ def write_flow(scope: Scope, draft: FlowDraft) -> tuple[FlowRow, list[StageRow],
         "key": [flow.key], "ns": [flow.ns], "kind": [flow.kind], "sealed": [flow.sealed], "at": [now],
         "deadline_at": [deadline_at], "stages": [0], "chained": [chained], "amends": [amends], "state": [CREATED],
         "roll_up": [flow.roll_up], "context": [context], "retry_of": [draft.retry_of],
-        "compensates": [draft.compensates], "id": [flow.id], "correlation_id": [correlation], "trace": [draft.trace],
-        "data": [draft.data], "metadata": [draft.metadata],
+        "compensates": [draft.compensates], "policy": [draft.policy or None], "id": [flow.id],
+        "correlation_id": [correlation], "trace": [draft.trace], "data": [draft.data], "metadata": [draft.metadata],
     })  # fmt: skip
     scope.family.flows[flow.key] = flow
     if draft.labels:

@@ -1,14 +1,15 @@
-"""What somebody is shown of a job: everything but what its kinds have asked to be redacted.
+"""What somebody is shown of a job: everything but what its kinds, or its flow, have asked to be redacted.
 
 Owns which fields may hold somebody's secret, and how far one is looked for: in all of its job. The secrets of a flow
-are those of all its tasks, since one task's result is the next one's input. Handlers and the program that embeds the
-engine get the real values: they do not come through here.
+are those of all its tasks, since one task's result is the next one's input, and of what the flow itself was given: its
+data, contexts, answers to approvals. Handlers and the program that embeds the engine get the real values: they do not
+come through here.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -18,17 +19,17 @@ import orjson
 
 from onetray.flowmodel import Context, Flow, Progress, Stage
 from onetray.listmodel import DeadGroup, DeadLine, Job, Member
-from onetray.model import Blocker, DeadLetter, Event, LogLine, Policy, Task, TaskProgress
-from onetray.redaction import HIDDEN, Paths, Secrets, shown
+from onetray.model import Blocker, DeadLetter, Event, LogLine, Policy, Task, TaskProgress, value_of
+from onetray.redaction import HIDDEN, Paths, Secrets, in_flow
 
 if TYPE_CHECKING:
     from onetray.store.base import Rows, Store
 
 T = TypeVar("T")
 
-MOST_TASKS, MOST_BYTES = 1_000, 16_000_000
-"""Tasks of one job whose secrets are looked for, and the bytes of their payloads, inputs and results. Of a job that has
-more, nothing is shown that could hold one."""
+MOST_TASKS, MOST_PARTS, MOST_BYTES = 1_000, 2_000, 16_000_000
+"""Tasks of one job whose secrets are looked for, stages and contexts of one flow, and the bytes of all that. Of a job
+that has more, nothing is shown that could hold one."""
 REMEMBERED = 4
 """Jobs whose secrets are remembered: a stream shows the same job again and again."""
 
@@ -54,7 +55,14 @@ NAMED_BY: dict[type, str] = {
 """Where a value says whose it is. Of the others it has to be said."""
 MARK = '"redact":["'
 """Stands in the body of a policy that redacts."""
-_BY_PATH = ("payload", "input", "result")
+BY_PATH: dict[type, tuple[str, ...]] = {
+    Task: ("payload", "input", "result"), Flow: ("metadata",), Stage: ("data", "metadata", "result", "metrics"),
+    LogLine: ("data",), Context: ("payload",),
+}  # fmt: skip
+"""What of each value is JSON of somebody's own, in which paths name something."""
+CONFIG, APPROVAL = "config", "approval"
+"""What handlers call the data of their flow, and the answer of whoever approved."""
+_INPUT = "input"
 
 
 @dataclass(slots=True)
@@ -62,29 +70,42 @@ class Veil:
     """What is hidden of one job."""
 
     secrets: Secrets
-    paths: dict[str, set[str]] = field(default_factory=dict)
-    """By the ids of its tasks."""
+    by_task: dict[str, Paths] = field(default_factory=dict)
+    """Those of tasks that redact, by their ids."""
+    of_flow: Paths = field(default_factory=Paths)
+    """Those of the flow, for its other tasks."""
+    of_all: Paths = field(default_factory=Paths)
+    """All of them together, for what is no task's own."""
 
     def over(self, value: Any) -> Any:
         kind = type(value)
-        changes = {name: getattr(value, name) for name in FREE[kind]}
-        if kind is Task and value.id in self.paths:
-            changes |= {name: shown(changes[name], self.paths[value.id]) for name in _BY_PATH}
+        paths = self.by_task.get(value.id, self.of_flow) if kind is Task else self.of_all
+        changes = {name: value_of(getattr(value, name)) for name in FREE[kind]}
+        changes |= {name: paths.hide(changes[name]) for name in BY_PATH.get(kind, ())}
+        if kind is Flow:
+            changes["data"] = _hidden_as(CONFIG, changes["data"], paths)
         elif kind is Stage:
-            changes["result"] = shown(changes["result"], self.paths_of(None))
+            changes["answer"] = _hidden_as(APPROVAL, changes["answer"], paths)
+        elif kind is Event and isinstance(changes["payload"], dict) and _INPUT in changes["payload"]:
+            changes["payload"] = _hidden_as(APPROVAL, changes["payload"], paths)
         changes = {name: self._scrubbed(found) for name, found in changes.items()}
         if kind is DeadLetter:
             # Whoever can guess the secret could try it out on the hash.
             changes["payload_hash"] = HIDDEN
         return replace(value, **changes)
 
-    def paths_of(self, id_: str | None) -> set[str]:
-        """Those of a task; of all of them, for what tells of many."""
-        return self.paths[id_] if id_ in self.paths else set().union(*self.paths.values())
+    def json(self, value: Any) -> Any:
+        """A result, or any text or JSON, of the job."""
+        return self.secrets.scrub(self.of_all.hide(value_of(value)))
 
     def _scrubbed(self, found: Any) -> Any:
         # What has no text in it keeps its type: labels, facts.
         return found if found == {} else self.secrets.scrub(found)
+
+
+def _hidden_as(name: str, value: Any, paths: Paths) -> Any:
+    """A value as handlers know it, by a name."""
+    return None if value is None else paths.hide({name: value})[name]
 
 
 class Veils:
@@ -115,9 +136,7 @@ class Veils:
         """The same for many of one task, stage or flow, in one look."""
         policies = _policies(self.store)
         veil = _veils(self.store, policies, {of}).get(of) if policies else None
-        if veil is None:
-            return values
-        return [veil.secrets.scrub(shown(value, veil.paths_of(of))) for value in values]
+        return values if veil is None else [veil.json(value) for value in values]
 
 
 def _policies(store: Store) -> dict[int, set[str]]:
@@ -163,28 +182,49 @@ def _veils(store: Store, policies: dict[int, set[str]], ids: set[str]) -> dict[s
 
 
 def _of_jobs(store: Store, policies: dict[int, set[str]], jobs: set[int]) -> dict[int, Veil]:
-    which = {"jobs": list(jobs), "policies": list(policies), "limit": MOST_TASKS + 1}
-    sizes = store.read("redacted_sizes", **which)
-    if not sizes:
+    which = {"jobs": list(jobs), "policies": list(policies)}
+    flows = {key: _paths(policies, own, kinds) for key, own, kinds in store.read("redacting_flows", **which)}
+    sizes = store.read("redacted_sizes", **which, limit=MOST_TASKS + 1)
+    redacting = list(flows.keys() | {job for job, _ in sizes})
+    if not redacting:
         return {}
-    if len(sizes) <= MOST_TASKS and sum(size for _, size in sizes) <= MOST_BYTES:
-        by_job: dict[int, Rows] = {}
-        for row in store.read("redacted_tasks", **which):
-            by_job.setdefault(row[0], []).append(row)
-        return {job: _remembered(of_job, policies) for job, of_job in by_job.items()}
-    if len(jobs) == 1:
-        return dict.fromkeys(jobs, Veil(Secrets(everything=True)))
-    return {job: veil for one in jobs for job, veil in _of_jobs(store, policies, {one}).items()}
+    given = store.read("given_sizes", jobs=redacting, limit=MOST_PARTS + 1)
+    if len(sizes) > MOST_TASKS or len(given) > MOST_PARTS or sum(size for _, size in sizes + given) > MOST_BYTES:
+        if len(jobs) == 1:
+            return dict.fromkeys(jobs, Veil(Secrets(everything=True)))
+        return {job: veil for one in jobs for job, veil in _of_jobs(store, policies, {one}).items()}
+    tasks = _by_job(store.read("redacted_tasks", **which, limit=MOST_TASKS))
+    parts = _by_job(store.read("given_to_flows", jobs=redacting, limit=MOST_PARTS)) if given else {}
+    return {
+        job: _remembered(flows.get(job, set()), parts.get(job, []), [
+            (id_, _paths(policies, own, kinds), told) for _, id_, own, kinds, *told in tasks.get(job, ())
+        ])
+        for job in redacting
+    }  # fmt: skip
 
 
+def _paths(policies: dict[int, set[str]], own: int | None, kinds: int) -> set[str]:
+    """Those of the policy that it was submitted under; and the kind's, since it may have come before its app did."""
+    return (policies.get(own, set()) if own is not None else set()) | policies.get(kinds, set())
+
+
+def _by_job(rows: Rows) -> dict[int, Rows]:
+    found: dict[int, Rows] = {}
+    for row in rows:
+        found.setdefault(row[0], []).append(row)
+    return found
+
+
+Members = list[tuple[str, set[str], list[str | None]]]
+"""The tasks of a job that redact: their ids, their paths, and their JSON."""
 _VEILS: OrderedDict[bytes, Veil] = OrderedDict()
 """By what they were made from."""
 
 
-def _remembered(rows: Rows, policies: dict[int, set[str]]) -> Veil:
-    made_from = orjson.dumps([rows, sorted((key, sorted(paths)) for key, paths in policies.items())])
+def _remembered(flow: set[str], parts: Rows, tasks: Members) -> Veil:
+    made_from = orjson.dumps([sorted(flow), parts, [(id_, sorted(paths), told) for id_, paths, told in tasks]])
     name = blake2b(made_from, digest_size=16).digest()
-    veil = _VEILS.pop(name, None) or _veil(rows, policies)
+    veil = _VEILS.pop(name, None) or _veil(flow, parts, tasks)
     _VEILS[name] = veil
     while len(_VEILS) > REMEMBERED:
         # Another thread may have been quicker.
@@ -193,16 +233,18 @@ def _remembered(rows: Rows, policies: dict[int, set[str]]) -> Veil:
     return veil
 
 
-def _veil(rows: Rows, policies: dict[int, set[str]]) -> Veil:
+def _veil(flow: set[str], parts: Rows, tasks: Members) -> Veil:
+    # What was given to the flow is there for a flow alone.
+    spread = in_flow if parts else frozenset
+    paths = {own: Paths(spread(own | flow)) for own in {frozenset(own) for _, own, _ in tasks}}
+    of_all = Paths(spread(flow.union(*paths)))
     texts: set[str] = set()
-    paths: dict[str, set[str]] = {}
-    for _, id_, own, kinds, *told in rows:
-        # The kind's, too: a task may have been submitted before its app was first there to say.
-        paths[id_] = policies.get(own, set()) | policies.get(kinds, set())
-        texts |= _secrets(told, paths[id_])
-    return Veil(Secrets(texts), paths)
-
-
-def _secrets(told: Iterable[str | None], paths: set[str]) -> set[str]:
-    named = Paths(paths)
-    return {s for text in told if text is not None for s in named.secrets(orjson.loads(text))}
+    for _, own, told in tasks:
+        texts.update(*(paths[frozenset(own)].secrets(orjson.loads(text)) for text in told if text is not None))
+    for _, data, more, answer in parts:
+        for name, text in ((CONFIG, data), ("", more), (APPROVAL, answer)):
+            if text is not None:
+                value = orjson.loads(text)
+                texts |= of_all.secrets({name: value} if name else value)
+    by_task = {id_: paths[frozenset(own)] for id_, own, _ in tasks}
+    return Veil(Secrets(texts), by_task, Paths(spread(flow)), of_all)

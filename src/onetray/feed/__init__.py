@@ -11,11 +11,9 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-import orjson
-
 from onetray.errors import InvalidInput, Unavailable
 from onetray.fields import listed, text
-from onetray.model import Event
+from onetray.model import Event, json_of
 from onetray.store.base import Store
 from onetray.wake import Wake
 
@@ -158,10 +156,10 @@ class Pace:
         return soon
 
 
-def event_of(r: tuple[Any, ...]) -> Event:
+def event_of(r: tuple[Any, ...], raw: bool = False) -> Event:
     """An event from a row whose columns stand in its fields' order."""
     fields: list[Any] = list(r)
-    fields[9] = None if r[9] is None else orjson.loads(r[9])
+    fields[9] = json_of(r[9], raw)
     return Event(*fields)
 
 

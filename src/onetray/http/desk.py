@@ -24,6 +24,7 @@ from onetray.http.limits import Streams
 from onetray.http.metrics import Metrics
 from onetray.http.probes import Probe
 from onetray.http.tracing import carry
+from onetray.http.wire import Json
 from onetray.model import Verdict
 
 logger = logging.getLogger("onetray.http")
@@ -63,9 +64,9 @@ class Desk:
         """Ask the engine something, in a thread."""
         return await asyncio.to_thread(function, *args, **kwargs)
 
-    async def show(self, of: str | None, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """The same for what a caller is shown: without what kinds redact. `of` says whose it is, if it does not."""
-        return await self.read(lambda: self.engine.veiled(function(*args, **kwargs), of))
+    async def answer(self, make: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> Json:
+        """An answer that may be large: what it tells is read, and written as JSON, in a thread."""
+        return await self.read(lambda: Json(make(*args, **kwargs)))
 
     async def call(self, command: Command) -> Any:
         """Carry out a command, in a transaction with those of other requests; its value, or its error raised."""

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from onetray.errors import OnetrayError
+from onetray.model import RawJson
 
 logger = logging.getLogger("onetray.http")
 
@@ -36,7 +37,15 @@ Frames = AsyncGenerator[bytes, None]
 def frame(event: str, data: Any, id: str | int | None = None) -> bytes:
     """One event. Its data is one line: JSON has no line breaks outside of its escapes."""
     mark = b"" if id is None else b"id: %s\n" % str(id).encode()
-    return b"%sevent: %s\ndata: %s\n\n" % (mark, event.encode(), orjson.dumps(data))
+    return b"%sevent: %s\ndata: %s\n\n" % (mark, event.encode(), orjson.dumps(data, default=_in_one_line))
+
+
+def _in_one_line(value: Any) -> Any:
+    """What was stored as JSON, as it is; written again where somebody has sent it in several lines."""
+    if not isinstance(value, RawJson):
+        raise TypeError(f"{type(value).__name__} is no JSON")
+    raw = bytes(value)
+    return value.value if b"\n" in raw or b"\r" in raw else orjson.Fragment(raw)
 
 
 def mark(id: str | int) -> bytes:

@@ -66,7 +66,8 @@ class TaskView:
     terminal = TASK.terminal
 
     def __init__(self, engine: Engine, task: Task) -> None:
-        self._engine, self.id, self.key, self._of = engine, task.id, task.key, {"namespace": task.namespace}
+        self._engine, self.id, self.key = engine, task.id, task.key
+        self._of: dict[str, Any] = {"namespace": task.namespace}
         self.watched: int | None = task.key
         self._job: Task | Flow = task
 
@@ -75,7 +76,7 @@ class TaskView:
         return self._read("events_of_task", key=self.key, after=after)
 
     def _found(self) -> Task | Flow:
-        return shown(self._engine, self._engine.task(self.id, **self._of))
+        return shown(self._engine, self._engine.task(self.id, raw=True, **self._of))
 
     def _read(self, statement: str, **params: Any) -> list[Event]:
         rows = self._engine.store.read(statement, limit=PAGE, **params)
@@ -126,7 +127,7 @@ class FlowView(TaskView):
                 return found
 
     def _found(self) -> Task | Flow:
-        return shown(self._engine, self._engine.flow(self.id, **self._of))
+        return shown(self._engine, self._engine.flow(self.id, raw=True, **self._of))
 
     def _keys(self) -> list[int]:
         """The flow's, and its stages'."""
@@ -150,7 +151,7 @@ class FlowView(TaskView):
 def view_of(engine: Engine, id_: str, namespace: str) -> TaskView:
     """The job, or the task of a flow, that an id stands for."""
     try:
-        return TaskView(engine, engine.task(id_, namespace=namespace))
+        return TaskView(engine, engine.task(id_, namespace=namespace, raw=True))
     except NotFound:
         return FlowView(engine, engine.flow(id_, namespace=namespace))
 

@@ -13,6 +13,8 @@ from typing import Any
 import orjson
 from starlette.responses import Response
 
+from onetray.model import RawJson
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 HIDDEN = frozenset({"key"})
 """Numbers that mean something inside alone."""
@@ -40,13 +42,20 @@ def shown_fields(kind: type) -> tuple[tuple[str, bool], ...]:
     return tuple((n, n.endswith("_at") or n in ("ts", "at")) for n in names + told if n not in hidden)
 
 
+@lru_cache
+def json_fields(kind: type) -> frozenset[str]:
+    """Those that hold somebody's own JSON: nothing in it is a value of ours."""
+    return frozenset(f.name for f in fields(kind) if f.type == "Any") if is_dataclass(kind) else frozenset()
+
+
 def plain(value: Any) -> Any:
     """A value of the engine's as JSON knows it."""
     if (is_dataclass(value) and not isinstance(value, type)) or (
         isinstance(value, tuple) and hasattr(value, "_fields")
     ):
+        as_it_is = json_fields(type(value))
         return {
-            name: iso(found) if is_time and found is not None else plain(found)
+            name: iso(found) if is_time and found is not None else found if name in as_it_is else plain(found)
             for name, is_time in shown_fields(type(value))
             for found in (getattr(value, name),)
         }
@@ -63,4 +72,11 @@ class Json(Response):
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        return orjson.dumps(content)
+        return orjson.dumps(content, default=_passed_on)
+
+
+def _passed_on(value: Any) -> orjson.Fragment:
+    """What was stored as JSON goes out as it is: nothing is read and written again."""
+    if isinstance(value, RawJson):
+        return orjson.Fragment(bytes(value))
+    raise TypeError(f"{type(value).__name__} is no JSON")

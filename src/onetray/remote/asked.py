@@ -22,7 +22,7 @@ from onetray.model import Blocker, DeadLetter, Event, Holding, LogLine, Policy, 
 
 VEILED = "Onetray-Veiled"
 """A header of who wants to be shown no more than others are, whatever the token allows."""
-OWNED = frozenset({"self", "namespace", "actor", "by"})
+OWNED = frozenset({"self", "namespace", "actor", "by", "raw"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ class Direct(Outbox):
 def _answered(run: Run, command: Report, verdict: Verdict) -> None:
     if verdict.error is None:
         return
-    logger.warning("%s of %r was refused: %s", command.verb, run, verdict.error)
+    logger.warning("%s of %r was refused: %s", command.verb, run, run.redacted(verdict.error))
     if isinstance(verdict.error, Conflict | NotFound):
         run.ask_to_stop(LOST)
 

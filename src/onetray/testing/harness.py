@@ -49,7 +49,7 @@ class Harness:
         if self._opened:
             raise InvalidInput("this harness is open already: make another one", field="harness")
         self.engine = self._engine()
-        self.engine.declare({task.kind: task.policy for task in self.app.tasks.values()}, namespace=self.app.namespace)
+        self.engine.declare(self.app.policies, namespace=self.app.namespace)
         self._room = Room(self.app, self._resources)
         self._old, self._opened = self.app.use(self.engine), True
 

@@ -104,7 +104,7 @@ class Worker:
         sys.setswitchinterval(min(SWITCH_S, sys.getswitchinterval()))
         if not self.app.tasks:
             raise InvalidInput("the app has no tasks: declare one with @app.task", field="app")
-        engine.declare({task.kind: task.policy for task in self.app.tasks.values()}, namespace=self.app.namespace)
+        engine.declare(self.app.policies, namespace=self.app.namespace)
         self._prepare_tasks()
         self.outbox = Outbox(engine, self._answered, self.held.drop, helpers=1)
         self.floor = Floor(self.app, self.config.concurrency, self._children, self._ended)
@@ -311,7 +311,7 @@ class Worker:
             if not run.over:
                 self._lose(run, str(error))
         else:
-            logger.warning("%s of %r was refused: %s", command.verb, run, error)
+            logger.warning("%s of %r was refused: %s", command.verb, run, run.redacted(error))
 
     def _register(self) -> None:
         ttl_s = 4 * REGISTER_S

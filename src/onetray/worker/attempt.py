@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine
 from inspect import isawaitable
@@ -104,7 +105,7 @@ async def _after(how: Call, hook: Callable[..., Any], ctx: TaskContext, result: 
         await how(hook, ctx, result)
     except Exception:
         # The work is done: to fail now would have it done again.
-        logger.exception("a hook after %s %s failed", ctx.kind, ctx.id)
+        _log_failure("a hook after", ctx)
 
 
 def _more(task: Task[Any, Any], ctx: TaskContext, result: Any, said: dict[str, Any]) -> More | None:
@@ -123,7 +124,16 @@ async def _tell_error(app: Onetray, ctx: TaskContext, how: Call, error: BaseExce
         try:
             await how(hook, ctx, error)
         except Exception:
-            logger.exception("a hook on the error of %s %s failed", ctx.kind, ctx.id)
+            _log_failure("a hook on the error of", ctx)
+
+
+def _log_failure(what: str, ctx: TaskContext) -> None:
+    """Log the exception that is being handled. It may quote what its task redacts."""
+    if not ctx.redacts:
+        logger.exception("%s %s %s failed", what, ctx.kind, ctx.id)
+        return
+    trace = "".join(traceback.format_exception(sys.exc_info()[1]))
+    logger.error("%s %s %s failed: %s", what, ctx.kind, ctx.id, ctx.redacted(trace))
 
 
 def failure(error: BaseException, fields: dict[str, Any]) -> Fail:

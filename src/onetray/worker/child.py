@@ -174,7 +174,7 @@ class Room:
         assignment = Assignment(**{**told, "policy": Policy.from_body(told["policy"])})
         is_async = inspect.iscoroutinefunction(task.function)
         steps = attempt(
-            self._app, task, TaskContext(assignment, desk), call if is_async else self._call_here,
+            self._app, task, TaskContext(assignment, desk, task.policy.redact), call if is_async else self._call_here,
             {"task": assignment.key}, desk.more,
         )  # fmt: skip
         report = self._loop.run_until_complete(steps) if is_async else drive(steps)

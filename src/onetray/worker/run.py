@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from onetray.commands import Checkpoint, Log, Progress, Release, Report, Start, ticket
-from onetray.context import Saved, TaskContext
-from onetray.errors import Conflict, NotFound, OnetrayError
+from onetray.context import Saved, TaskContext, redactor_of
+from onetray.errors import Conflict, InvalidInput, NotFound, OnetrayError
 
 if TYPE_CHECKING:
     from onetray.declared import Task
@@ -65,7 +65,15 @@ class Run:
 
     def context(self) -> TaskContext:
         """What its handler sees of it. Not kept here: the two would keep each other alive."""
-        return TaskContext(self.assignment, self)
+        return TaskContext(self.assignment, self, self.task.policy.redact)
+
+    def redacted(self, error: object) -> str:
+        """An error as it may be logged."""
+        if not self.task.policy.redact and not self.assignment.policy.redact:
+            return str(error)
+        if isinstance(error, InvalidInput):
+            return f"{error.code}: its words may quote what the task redacts"
+        return str(redactor_of(self.assignment, self.task.policy.redact).hide(str(error)))
 
     def __repr__(self) -> str:
         return f"{self.assignment.kind} {self.assignment.id} (attempt {self.assignment.attempt})"
@@ -96,11 +104,11 @@ class Run:
             self._engine.call(Start(**self.ticket()))
             self.start_sent = self.started = self.spoke = True
         except (Conflict, NotFound) as e:
-            logger.warning("%r does not begin: %s", self, e)
+            logger.warning("%r does not begin: %s", self, self.redacted(e))
             self.stop = LOST
         except OnetrayError as e:
             # Nothing was done yet: somebody else, or this worker later, begins it without loss.
-            logger.warning("%r does not begin, its start could not be written: %s", self, e)
+            logger.warning("%r does not begin, its start could not be written: %s", self, self.redacted(e))
             self.stop = UNWRITTEN
 
     def unbegun(self) -> Release:

@@ -180,7 +180,7 @@ async def reads(request: Request, name: str, who: Principal = Asker) -> Told:
     value = await _ask(desk, name, told, who)
     if VEILED in request.headers or not who.has(WORK):
         value = await desk.read(veiled, desk.engine, name, told, value)
-    return Told({"value": value})
+    return await desk.read(Told, {"value": value})
 
 
 @router.post("/acts/{name}", summary="Pause a queue, open a breaker, and the like")

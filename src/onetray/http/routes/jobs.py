@@ -22,7 +22,7 @@ from onetray.http.params import Cursor, Id, Kind, Limit
 from onetray.http.schemas.base import Moment, read
 from onetray.http.schemas.jobs import JOB, BatchBody, FlowBody, TaskBody
 from onetray.http.wire import Json, plain
-from onetray.listmodel import Job, JobPage
+from onetray.listmodel import Job
 from onetray.model import Task
 
 router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"], route_class=NativeRoute)
@@ -101,9 +101,7 @@ async def list_jobs(
         "labels": dict(_label(pair) for pair in label), "since": since or 0,
     }  # fmt: skip
     before = None if cursor is None else place("jobs", cursor)
-    page = await desk.read(_page, desk.engine, wanted, before, limit)
-    next_ = None if page.before is None else cursor_at("jobs", page.before)
-    return Json({"jobs": plain(page.jobs), "next": next_})
+    return await desk.answer(_page, desk.engine, wanted, before, limit)
 
 
 def _label(pair: str) -> tuple[str, str]:
@@ -113,7 +111,7 @@ def _label(pair: str) -> tuple[str, str]:
     return name, value
 
 
-def _page(engine: Engine, wanted: dict[str, Any], before: int | None, limit: int) -> JobPage:
+def _page(engine: Engine, wanted: dict[str, Any], before: int | None, limit: int) -> dict[str, Any]:
     found: list[Job] = []
     for _ in range(WALKS):
         page = engine.jobs(**wanted, before=before, limit=limit - len(found))
@@ -121,23 +119,27 @@ def _page(engine: Engine, wanted: dict[str, Any], before: int | None, limit: int
         before = page.before
         if before is None or len(found) == limit:
             break
-    return JobPage(found, before)
+    return {"jobs": plain(found), "next": None if before is None else cursor_at("jobs", before)}
 
 
 @router.get("/{id}", summary="One job", **gives(answers.JOB))
 async def get_job(request: Request, id: Id, who: Principal = Reader) -> Json:
     """A task or a flow; `entity` says which. `actions` are the moves that it allows a user now."""
     desk = desk_of(request)
-    return Json(views.job(await desk.show(None, job_of, desk.engine, id, who.namespace)))
+    return await desk.answer(_job, desk.engine, id, who.namespace)
+
+
+def _job(engine: Engine, id: str, namespace: str) -> dict[str, Any]:
+    return views.job(engine.veiled(job_of(engine, id, namespace)))
 
 
 def job_of(engine: Engine, id: str, namespace: str) -> Task | Flow:
-    """The task or the flow of this id."""
+    """The task or the flow of this id, with its JSON as it was stored."""
     try:
-        return engine.task(id, namespace=namespace)
+        return engine.task(id, namespace=namespace, raw=True)
     except NotFound:
         pass
     try:
-        return engine.flow(id, namespace=namespace)
+        return engine.flow(id, namespace=namespace, raw=True)
     except NotFound:
         raise NotFound(f"there is no job {id}", job=id) from None

@@ -41,12 +41,16 @@ async def list_dead_letters(
 ) -> Json:
     """One by one."""
     desk, after = desk_of(request), place("dead_letters", cursor)
-    found = await desk.show(
-        None, desk.engine.dead_lines, kind=kind, reason=reason_code, error=error, redriven=redriven, after=after,
-        limit=limit, namespace=who.namespace,
+    return await desk.answer(
+        _page, desk.engine, kind=kind, reason=reason_code, error=error, redriven=redriven, after=after, limit=limit,
+        namespace=who.namespace,
     )  # fmt: skip
+
+
+def _page(engine: Engine, *, limit: int, **wanted: Any) -> dict[str, Any]:
+    found = engine.veiled(engine.dead_lines(limit=limit, **wanted))
     next_ = cursor_at("dead_letters", found[-1].key) if len(found) == limit else None
-    return Json({"dead_letters": plain(found), "next": next_})
+    return {"dead_letters": plain(found), "next": next_}
 
 
 @router.get("/groups", summary="Dead letters that say the same", **gives(answers.GROUPS))
@@ -61,22 +65,25 @@ async def group_dead_letters(
 ) -> Json:
     """By kind, reason and error, the largest group first."""
     desk = desk_of(request)
-    found = await desk.show(
-        None, desk.engine.dead_groups, kind=kind, reason=reason_code, error=error, redriven=redriven, limit=limit,
+    return await desk.answer(
+        _groups, desk.engine, kind=kind, reason=reason_code, error=error, redriven=redriven, limit=limit,
         namespace=who.namespace,
     )  # fmt: skip
-    return Json({"groups": plain(found)})
+
+
+def _groups(engine: Engine, **wanted: Any) -> dict[str, Any]:
+    return {"groups": plain(engine.veiled(engine.dead_groups(**wanted)))}
 
 
 @router.get("/{id}", summary="One dead letter", **gives(answers.LETTER))
 async def get_dead_letter(request: Request, id: Id, who: Principal = Reader) -> Json:
     """All that is known of why the task of this id was set aside."""
     desk = desk_of(request)
-    return Json(await desk.read(_letter, desk.engine, id, who.namespace))
+    return await desk.answer(_letter, desk.engine, id, who.namespace)
 
 
 def _letter(engine: Engine, id: str, namespace: str) -> dict[str, Any]:
-    task = engine.task(id, namespace=namespace)
+    task = engine.task(id, namespace=namespace, raw=True)
     letters = engine.dead_letters(id, namespace=namespace)
     if not letters:
         raise NotFound(f"the task {id} is {task.state}: it has no dead letter", task=id, state=task.state)

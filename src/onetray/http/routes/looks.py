@@ -20,7 +20,7 @@ from onetray.http.params import Cursor, Id, Limit
 from onetray.http.routes.jobs import job_of
 from onetray.http.wire import Json, plain
 from onetray.lifecycle import FLOW, PARTIAL, SUCCEEDED, TASK
-from onetray.model import Task
+from onetray.model import Task, value_of
 
 router = APIRouter(prefix="/api/v1/jobs/{id}", tags=["jobs"], route_class=NativeRoute)
 
@@ -39,12 +39,12 @@ async def get_job_tree(
 ) -> Json:
     """The `next` of a stage goes on at `/api/v1/stages/{id}/tasks`. A single task has no stages."""
     desk = desk_of(request)
-    return Json(await desk.read(_tree, desk.engine, id, who.namespace, tasks, place("stages", cursor), limit))
+    return await desk.answer(_tree, desk.engine, id, who.namespace, tasks, place("stages", cursor), limit)
 
 
 def _tree(engine: Engine, id: str, namespace: str, tasks: int, after: int, limit: int) -> dict[str, Any]:
     job = engine.veiled(job_of(engine, id, namespace))
-    stages = engine.veiled(engine.stages(job.id, namespace=namespace)) if isinstance(job, Flow) else []
+    stages = engine.veiled(engine.stages(job.id, namespace=namespace, raw=True)) if isinstance(job, Flow) else []
     page = list(islice((s for s in stages if s.order > after), limit + 1))
     next_ = cursor_at("stages", page[limit - 1].order) if len(page) > limit else None
     return {"job": views.job(job), "stages": [_branch(engine, s, tasks) for s in page[:limit]], "next": next_}
@@ -63,14 +63,14 @@ async def list_job_events(
 ) -> Json:
     """In order; of a flow also what happened to its stages and tasks. `next` goes on, also with what comes later."""
     desk, after = desk_of(request), place("events", cursor)
-    found = await desk.show(None, _events, desk.engine, id, who.namespace, after, limit)
-    return Json({"events": plain(found), "next": cursor_at("events", found[-1].id if found else after)})
+    return await desk.answer(_events, desk.engine, id, who.namespace, after, limit)
 
 
-def _events(engine: Engine, id: str, namespace: str, after: int, limit: int) -> list[Any]:
+def _events(engine: Engine, id: str, namespace: str, after: int, limit: int) -> dict[str, Any]:
     job = job_of(engine, id, namespace)
     read = engine.flow_events if isinstance(job, Flow) else engine.events
-    return list(read(job.id, namespace=namespace, after=after, limit=limit))
+    found = engine.veiled(read(job.id, namespace=namespace, after=after, limit=limit, raw=True))
+    return {"events": plain(found), "next": cursor_at("events", found[-1].id if found else after)}
 
 
 @router.get("/logs", summary="A task's log", **gives(answers.LOGS))
@@ -79,15 +79,19 @@ async def list_job_logs(
 ) -> Json:
     """Lines in order. A flow has no log: ask its tasks."""
     desk, after = desk_of(request), place("logs", cursor)
-    found = await desk.show(id.lower(), desk.engine.logs, id, namespace=who.namespace, after=after, limit=limit)
-    return Json({"logs": plain(found), "next": cursor_at("logs", found[-1].cursor if found else after)})
+    return await desk.answer(_logs, desk.engine, id, who.namespace, after, limit)
+
+
+def _logs(engine: Engine, id: str, namespace: str, after: int, limit: int) -> dict[str, Any]:
+    found = engine.veiled(engine.logs(id, namespace=namespace, after=after, limit=limit, raw=True), id.lower())
+    return {"logs": plain(found), "next": cursor_at("logs", found[-1].cursor if found else after)}
 
 
 @router.get("/result", summary="What a job gave", **gives(answers.RESULT))
 async def get_job_result(request: Request, id: Id, who: Principal = Reader) -> Json:
     """409 `not_yet` while it has not ended, `job_failed` when it ended without a result. Large stages have pages."""
     desk = desk_of(request)
-    return Json(await desk.read(_result, desk.engine, id, who.namespace))
+    return await desk.answer(_result, desk.engine, id, who.namespace)
 
 
 def _result(engine: Engine, id: str, namespace: str) -> dict[str, Any]:
@@ -96,10 +100,10 @@ def _result(engine: Engine, id: str, namespace: str) -> dict[str, Any]:
     if job.state not in (FLOW if isinstance(job, Flow) else TASK).terminal:
         raise NotYet(f"the job is {job.state}: ask again later, or ask why with /explain", **shown, retry_after_s=1)
     if job.state not in (SUCCEEDED, PARTIAL):
-        raise JobFailed(f"the job is {job.state} and has no result: see `error`", **shown, error=job.error)
+        raise JobFailed(f"the job is {job.state} and has no result: see `error`", **shown, error=value_of(job.error))
     if isinstance(job, Task):
         return {**shown, "result": job.result}
-    stages = engine.veiled(engine.stages(job.id, namespace=namespace))
+    stages = engine.veiled(engine.stages(job.id, namespace=namespace, raw=True))
     return {**shown, "result": {stage.name: stage.result for stage in stages}}
 
 
@@ -107,7 +111,7 @@ def _result(engine: Engine, id: str, namespace: str) -> dict[str, Any]:
 async def explain_job(request: Request, id: Id, who: Principal = Reader) -> Json:
     """Each reason, who holds it, and when that ends. None: the next worker that asks may have it."""
     desk = desk_of(request)
-    return Json(await desk.read(_explain, desk.engine, id, who.namespace))
+    return await desk.answer(_explain, desk.engine, id, who.namespace)
 
 
 def _explain(engine: Engine, id: str, namespace: str) -> dict[str, Any]:
@@ -130,7 +134,7 @@ async def list_job_actions(request: Request, id: Id, who: Principal = Reader) ->
 async def get_job_progress(request: Request, id: Id, who: Principal = Reader) -> Json:
     """Of a task what it has last `said`; of a flow the numbers of its tasks."""
     desk = desk_of(request)
-    return Json(await desk.read(_progress, desk.engine, id, who.namespace))
+    return await desk.answer(_progress, desk.engine, id, who.namespace)
 
 
 def _progress(engine: Engine, id: str, namespace: str) -> dict[str, Any]:

@@ -28,7 +28,12 @@ router = APIRouter(prefix="/api/v1/stages/{id}", tags=["stages"], route_class=Na
 async def get_stage(request: Request, id: Id, who: Principal = Reader) -> Json:
     """With the numbers of its tasks, and who has to approve it."""
     desk = desk_of(request)
-    return Json(plain(await desk.show(None, desk.engine.stage, id, namespace=who.namespace)))
+    return await desk.answer(_stage, desk.engine, id, who.namespace)
+
+
+def _stage(engine: Engine, id: str, namespace: str) -> dict[str, Any]:
+    shown: dict[str, Any] = plain(engine.veiled(engine.stage(id, namespace=namespace, raw=True)))
+    return shown
 
 
 @router.get("/tasks", summary="A stage's tasks", **gives(answers.MEMBERS))
@@ -37,9 +42,12 @@ async def list_stage_tasks(
 ) -> Json:
     """In their order."""
     desk, after = desk_of(request), place("tasks", cursor)
-    found = await desk.show(None, desk.engine.stage_members, id, namespace=who.namespace, after=after, limit=limit)
-    next_ = cursor_at("tasks", found[-1].key) if len(found) == limit else None
-    return Json({"tasks": plain(found), "next": next_})
+    return await desk.answer(_tasks, desk.engine, id, who.namespace, after, limit)
+
+
+def _tasks(engine: Engine, id: str, namespace: str, after: int, limit: int) -> dict[str, Any]:
+    found = engine.veiled(engine.stage_members(id, namespace=namespace, after=after, limit=limit))
+    return {"tasks": plain(found), "next": cursor_at("tasks", found[-1].key) if len(found) == limit else None}
 
 
 @router.get("/results", summary="The results of a stage's tasks", **gives(answers.RESULTS))
@@ -48,16 +56,17 @@ async def list_stage_results(
 ) -> Json:
     """In the order of the tasks, also of a stage that is too large for its results to be collected."""
     desk, after = desk_of(request), place("results", cursor)
-    found = await desk.read(_results, desk.engine, id, who.namespace, after, limit)
-    next_ = cursor_at("results", found[-1][0]) if len(found) == limit else None
-    names = ("id", "name", "state", "result")
-    return Json({"results": [dict(zip(names, row[1:], strict=True)) for row in found], "next": next_})
+    return await desk.answer(_results, desk.engine, id, who.namespace, after, limit)
 
 
-def _results(engine: Engine, id: str, namespace: str, after: int, limit: int) -> list[tuple[Any, ...]]:
-    rows = engine.stage_results(id, namespace=namespace, after=after, limit=limit)
+def _results(engine: Engine, id: str, namespace: str, after: int, limit: int) -> dict[str, Any]:
+    rows = engine.stage_results(id, namespace=namespace, after=after, limit=limit, raw=True)
     shown = engine.veiled_each([row[4] for row in rows], id.lower())
-    return [(*row[:4], result) for row, result in zip(rows, shown, strict=True)]
+    results = [
+        {"id": row[1], "name": row[2], "state": row[3], "result": result}
+        for row, result in zip(rows, shown, strict=True)
+    ]
+    return {"results": results, "next": cursor_at("results", rows[-1][0]) if len(rows) == limit else None}
 
 
 @router.post("/approve", summary="Approve a stage that waits", **gives(answers.FLOW_PLACED),

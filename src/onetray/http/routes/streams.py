@@ -9,7 +9,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response
 
+from onetray.engine import Engine
 from onetray.errors import InvalidInput, Unavailable
+from onetray.feed import Page
 from onetray.fields import task_id
 from onetray.http import answers
 from onetray.http.access import Principal, Reader
@@ -81,8 +83,11 @@ async def feed(
     desk = desk_of(request)
     wanted = _wanted(who, types, kind, job)
     page = await page_of(desk, wanted, feed_cursor(cursor) or 0, limit, wait_s)
-    events = await desk.read(shown, desk.engine, page.events)
-    return Json({"events": plain(events), "cursor": page.next_cursor})
+    return await desk.answer(_page, desk.engine, page)
+
+
+def _page(engine: Engine, page: Page) -> dict[str, Any]:
+    return {"events": plain(shown(engine, page.events)), "cursor": page.next_cursor}
 
 
 @router.get(

@@ -11,6 +11,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 
 from onetray import commands as c
+from onetray.engine import Engine
 from onetray.errors import InvalidInput
 from onetray.http import answers, views
 from onetray.http.access import AtWork, Operator, Principal, Reader
@@ -80,7 +81,11 @@ async def report_tasks(request: Request, who: Principal = AtWork) -> Json:
 async def get_task(request: Request, id: Id, who: Principal = Reader) -> Json:
     """A single task, or a member of a flow."""
     desk = desk_of(request)
-    return Json(views.job(await desk.show(None, desk.engine.task, id, namespace=who.namespace)))
+    return await desk.answer(_task, desk.engine, id, who.namespace)
+
+
+def _task(engine: Engine, id: str, namespace: str) -> dict[str, Any]:
+    return views.job(engine.veiled(engine.task(id, namespace=namespace, raw=True)))
 
 
 @router.post("/{id}/resume", summary="Resume a task that waits", **gives(answers.RECEIPT),

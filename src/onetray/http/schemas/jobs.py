@@ -135,6 +135,8 @@ class FlowBody(Keyed):
     start: bool = True
     deadline_s: Seconds | None = None
     context: Any = None
+    redact: tuple[Text, ...] = ()
+    """Paths of what nobody is shown of `data`, of contexts and of the input of approvals but those who do the work."""
 
     def command(self, **said: Any) -> Command:
         return SubmitFlow(**{**self.given, "stages": [stage.spec() for stage in self.stages], **said})

@@ -46,12 +46,14 @@ SELECT s.key, s.job, s.ns, s.ord, CAST(s.id AS text), s.name, s.state, s.version
 FROM onetray.stage AS s
 
 -- name: insert_flow
+-- What is run again, or undone, is redacted as it was the first time.
 INSERT INTO onetray.flow (key, job, ns, kind, version, sealed, created_at, updated_at, deadline_at, stages,
     stages_open, succeeded, partial, failed, cancelled, skipped, ignored, chained, amends, state, roll_up, context,
-    retry_of, compensates, id, correlation_id, trace, data, metadata)
+    retry_of, compensates, policy, id, correlation_id, trace, data, metadata)
 SELECT b.key, b.key, b.ns, b.kind, 1, b.sealed, b.at, b.at, b.deadline_at, b.stages, b.stages, 0, 0, 0, 0, 0, 0, b.chained,
-    b.amends, b.state, b.roll_up, b.context, b.retry_of, b.compensates, b.id, b.correlation_id, b.trace, b.data,
-    b.metadata {from_batch}
+    b.amends, b.state, b.roll_up, b.context, b.retry_of, b.compensates,
+    coalesce(b.policy, (SELECT f.policy FROM onetray.flow AS f WHERE f.key = coalesce(b.retry_of, b.compensates))),
+    b.id, b.correlation_id, b.trace, b.data, b.metadata {from_batch}
 
 -- name: insert_stage
 INSERT INTO onetray.stage (key, job, ns, ord, version, sealed, takes_more, gate, created_at, updated_at, carried_from,

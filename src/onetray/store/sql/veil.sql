@@ -9,23 +9,51 @@ SELECT DISTINCT k.name
 FROM onetray.dead_letter AS d JOIN onetray.task AS t ON t.key = d.task JOIN onetray.kind AS k ON k.key = t.kind
 WHERE k.name {in:kinds:text} AND (t.policy {in:policies:integer} OR k.policy {in:policies:integer})
 
+-- name: redacting_flows
+SELECT f.key, f.policy, k.policy
+FROM onetray.flow AS f JOIN onetray.kind AS k ON k.key = f.kind
+WHERE f.key {in:jobs:bigint} AND (f.policy {in:policies:integer} OR k.policy {in:policies:integer})
+
 -- name: redacted_tasks
-SELECT t.job, CAST(t.id AS text), t.policy, k.policy, t.payload, t.input, t.result
-FROM onetray.task AS t JOIN onetray.kind AS k ON k.key = t.kind
+SELECT t.job, CAST(t.id AS text), t.policy, k.policy, t.payload, t.input, t.result, c.body
+FROM onetray.task AS t JOIN onetray.kind AS k ON k.key = t.kind LEFT JOIN onetray.checkpoint AS c ON c.task = t.key
 WHERE t.key {in:jobs:bigint} AND (t.policy {in:policies:integer} OR k.policy {in:policies:integer})
 UNION ALL
-SELECT t.job, CAST(t.id AS text), t.policy, k.policy, t.payload, t.input, t.result
+SELECT t.job, CAST(t.id AS text), t.policy, k.policy, t.payload, t.input, t.result, c.body
 FROM onetray.stage AS s JOIN onetray.task AS t ON t.stage = s.key JOIN onetray.kind AS k ON k.key = t.kind
+LEFT JOIN onetray.checkpoint AS c ON c.task = t.key
 WHERE s.job {in:jobs:bigint} AND (t.policy {in:policies:integer} OR k.policy {in:policies:integer})
 LIMIT :limit
 
 -- name: redacted_sizes
 -- Of the same tasks: the bytes that would be read.
 SELECT t.job, octet_length(t.payload) + coalesce(octet_length(t.input), 0) + coalesce(octet_length(t.result), 0)
-FROM onetray.task AS t JOIN onetray.kind AS k ON k.key = t.kind
+    + coalesce(octet_length(c.body), 0)
+FROM onetray.task AS t JOIN onetray.kind AS k ON k.key = t.kind LEFT JOIN onetray.checkpoint AS c ON c.task = t.key
 WHERE t.key {in:jobs:bigint} AND (t.policy {in:policies:integer} OR k.policy {in:policies:integer})
 UNION ALL
 SELECT t.job, octet_length(t.payload) + coalesce(octet_length(t.input), 0) + coalesce(octet_length(t.result), 0)
+    + coalesce(octet_length(c.body), 0)
 FROM onetray.stage AS s JOIN onetray.task AS t ON t.stage = s.key JOIN onetray.kind AS k ON k.key = t.kind
+LEFT JOIN onetray.checkpoint AS c ON c.task = t.key
 WHERE s.job {in:jobs:bigint} AND (t.policy {in:policies:integer} OR k.policy {in:policies:integer})
+LIMIT :limit
+
+-- name: given_to_flows
+-- What a flow was given besides its tasks: its data, its stages' data, answers to approvals, contexts.
+SELECT f.key, f.data, f.metadata, NULL FROM onetray.flow AS f WHERE f.key {in:jobs:bigint}
+UNION ALL
+SELECT s.job, s.data, s.metadata, s.answer FROM onetray.stage AS s WHERE s.job {in:jobs:bigint}
+UNION ALL
+SELECT c.job, NULL, c.payload, NULL FROM onetray.context AS c WHERE c.job {in:jobs:bigint}
+LIMIT :limit
+
+-- name: given_sizes
+-- Of the same: the bytes that would be read.
+SELECT f.key, octet_length(f.data) + coalesce(octet_length(f.metadata), 0) FROM onetray.flow AS f WHERE f.key {in:jobs:bigint}
+UNION ALL
+SELECT s.job, octet_length(s.data) + coalesce(octet_length(s.metadata), 0) + coalesce(octet_length(s.answer), 0)
+FROM onetray.stage AS s WHERE s.job {in:jobs:bigint}
+UNION ALL
+SELECT c.job, octet_length(c.payload) FROM onetray.context AS c WHERE c.job {in:jobs:bigint}
 LIMIT :limit

@@ -18,11 +18,11 @@ from onetray.client.gathering import gathering_of
 from onetray.commands import Command
 from onetray.config import HttpConfig
 from onetray.engine import Engine
-from onetray.http.bell import Bell
 from onetray.http.hub import Hub
 from onetray.http.limits import Streams
 from onetray.http.metrics import Metrics
 from onetray.http.tracing import carry
+from onetray.http.waiting import Waiting
 from onetray.model import Verdict
 
 logger = logging.getLogger("onetray.http")
@@ -40,12 +40,12 @@ class Desk:
 
     def __init__(self, engine: Engine, config: HttpConfig) -> None:
         self.engine, self.config = engine, config
-        self.bell = Bell(engine.wake)
+        self.waiting = Waiting(engine.wake)
         self.hub = Hub(engine)
         self.streams = Streams(config.streams, config.streams_each)
         self.metrics = Metrics(engine)
         self.metrics.streams = lambda: self.streams.open
-        self.closing: list[Callable[[], object]] = [self.bell.close, self.hub.close]
+        self.closing: list[Callable[[], object]] = [self.waiting.close, self.hub.close]
         """Called on the loop when the server is to stop, before open requests are waited for. They may be async."""
         self.stopping = False
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from onetray.errors import OutcomeUnknown, Unavailable
-from onetray.store.listen import CHANNEL, WORK
+from onetray.store.listen import CHANNEL
 from onetray.store.postgres_tx import AWAY, CLOCK
+from onetray.store.work import Work, written
 
 if TYPE_CHECKING:
     from onetray.store.postgres import PostgresStore
@@ -36,15 +37,17 @@ INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, 
     trace)
 SELECT key, key, created_at, %(ns)s, 1, 1, 0, %(type)s, %(state)s, %(actor)s, %(correlation_id)s, %(cause)s, %(trace)s
 FROM new
-RETURNING entity, CASE WHEN %(tell)s THEN pg_notify('{CHANNEL}', '{WORK}')::text END"""
+RETURNING entity, CASE WHEN %(tell)s THEN pg_notify('{CHANNEL}', %(news)s)::text END"""
 _LEFT = "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE pid = %(pid)s)"
 _THERE = "SELECT EXISTS (SELECT 1 FROM onetray.task WHERE id = %(id)s::uuid)"
 
 
 def submit_one(store: PostgresStore, task: dict[str, Any]) -> None:
     """Write a task that may run at once. It is there when this returns."""
-    tell = store.quiet(work=True)
-    given = {**task, "tell": tell, "now": store.clock.now() if store.clock else None}
+    work = Work({task["queue"]: 1})
+    tell = store.quiet(work)
+    news = written(work, store.sender)
+    given = {**task, "tell": tell, "news": news, "now": store.clock.now() if store.clock else None}
     with store.connection() as connection:
         pid = connection.info.backend_pid
         try:
@@ -57,7 +60,7 @@ def submit_one(store: PostgresStore, task: dict[str, Any]) -> None:
     if key is None and not _arrived(store, pid, task["id"]):
         raise Unavailable("the connection to PostgreSQL broke before the task was written")
     store.entered(task["queue"], -task["priority"], key or 0)
-    store.announce(work=True, told=tell)
+    store.announce(work, told=tell)
 
 
 def _arrived(store: PostgresStore, pid: int, id_: str) -> bool:

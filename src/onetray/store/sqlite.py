@@ -27,13 +27,14 @@ from onetray.errors import GuardFailed, StoreError, Unavailable
 from onetray.flowmodel import FlowRow
 from onetray.machine import Transition
 from onetray.model import Row
-from onetray.store.base import FEEDS, RINGS, Columns, Rows, Store, in_rows
+from onetray.store.base import RINGS, Columns, Rows, Store, in_rows
 from onetray.store.doorbell import Button
 from onetray.store.ears import FileEar
 from onetray.store.filesystem import network_filesystem
 from onetray.store.lone_sqlite import submit_one
 from onetray.store.names import Names
 from onetray.store.sqltext import SQLITE, Book, Statement, migration, migrations
+from onetray.store.work import Work, count_statement, written
 
 PRAGMAS = (
     # Readers never wait for the writer, and a commit is one append and one fsync.
@@ -58,7 +59,8 @@ class SqliteTx:
         self.names: Names = store.names
         self.mixed = store.mixed
         self._now = store.time.now()
-        self.rings = self.feeds = False
+        self.rings = False
+        self.work: Work[int] = Work()
 
     @property
     def now(self) -> int:
@@ -67,9 +69,12 @@ class SqliteTx:
     def query(self, name: str, /, **params: Any) -> Rows:
         statement = self._book.statements[name]
         self.rings |= name in RINGS
-        self.feeds |= name in FEEDS
+        count_statement(self.work, name, params)
         params.setdefault("now", self._now)
-        return self._connection.execute(statement.sql, bound(statement, params)).fetchall()
+        rows: Rows = self._connection.execute(statement.sql, bound(statement, params)).fetchall()
+        if name == "open_ready":
+            self.work.count([queue for (queue,) in rows], 0)
+        return rows
 
     ask = query
 
@@ -80,7 +85,7 @@ class SqliteTx:
     def batch(self, name: str, columns: Columns, /, **params: Any) -> Rows:
         statement = self._book.statement(name, columns)
         self.rings |= name in RINGS
-        self.feeds |= name in FEEDS
+        count_statement(self.work, name, columns)
         params.setdefault("now", self._now)
         given = {**params, **columns}
         if statement.by_row:
@@ -190,6 +195,7 @@ class SqliteStore(Store):
         self._watch: apsw.Connection | None = None
         self._button: Button | None = None
         self._writing = threading.Lock()
+        self._commits = 0
         self._closed = False
         self._writer = self._connect()
         super().__init__(clock)
@@ -223,6 +229,7 @@ class SqliteStore(Store):
                 yield tx
                 points.hit("committing")
                 connection.execute("COMMIT")
+                self._commits += 1
             except (apsw.BusyError, apsw.FullError, apsw.IOError, apsw.ReadOnlyError) as e:
                 _roll_back(connection)
                 raise Unavailable(f"the database could not be written: {e}") from e
@@ -233,7 +240,7 @@ class SqliteStore(Store):
                 self._local.writing = False
         points.hit("committed")
         if tx.rings:
-            self.announce(tx.feeds)
+            self.announce(tx.work)
 
     def submit_one(self, task: Columns) -> None:
         submit_one(self, dict(task))
@@ -327,13 +334,15 @@ class SqliteStore(Store):
         return self.upto()
 
     def ear(self) -> FileEar | None:
-        return None if self.path is None else FileEar(self.path, self.changes)
+        if self.path is None:
+            return None
+        return FileEar(self.path, self.sender, self.changes, lambda: self._commits, self.named)
 
-    def tell(self, work: bool) -> None:
+    def tell(self, work: Work[int]) -> None:
         if self._button is None and self.path is not None:
             self._button = Button(self.path)
         if self._button is not None:
-            self._button.press(work)
+            self._button.press(written(work, self.sender))
 
     def changes(self) -> int:
         """A number that changes when another connection has written."""

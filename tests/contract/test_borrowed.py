@@ -282,7 +282,7 @@ def test_the_others_hear_of_it_at_the_commit(engine: Engine, own: Own, url: str)
         engine.submit("mail", connection=own)
     own.execute("SELECT pg_notify('onetray', 'last')")
     own.commit()
-    assert next(heard) == "work"
+    assert next(heard).endswith("=1")
     assert next(heard) == "last"
 
 

@@ -34,24 +34,24 @@ def until_the_end() -> Iterator[ExitStack]:
 
 def test_everybody_at_the_file_hears_the_bell(path: str, until_the_end: ExitStack) -> None:
     bells = [until_the_end.enter_context(closing(Bell(path))) for _ in range(3)]
-    until_the_end.enter_context(closing(Button(path))).press()
-    assert [bell.wait(PATIENCE_S) for bell in bells] == [True, True, True]
+    until_the_end.enter_context(closing(Button(path))).press("me 3=1")
+    assert [bell.wait(PATIENCE_S) for bell in bells] == [["me 3=1"]] * 3
 
 
 def test_a_file_has_one_bell_by_whatever_name(path: str, tmp_path: Path, until_the_end: ExitStack) -> None:
     (tmp_path / "another.db").symlink_to(path)
     bell = until_the_end.enter_context(closing(Bell(path)))
-    until_the_end.enter_context(closing(Button(str(tmp_path / "another.db")))).press()
+    until_the_end.enter_context(closing(Button(str(tmp_path / "another.db")))).press("")
     assert bell.wait(PATIENCE_S)
 
 
 def test_a_bell_that_has_rung_often_is_heard_once(path: str, until_the_end: ExitStack) -> None:
     bell = until_the_end.enter_context(closing(Bell(path)))
     button = until_the_end.enter_context(closing(Button(path)))
-    for _ in range(10):
-        button.press()
-    assert bell.wait(PATIENCE_S)
-    assert not bell.wait(0.01)
+    for number in range(10):
+        button.press(str(number))
+    assert bell.wait(PATIENCE_S) == [str(number) for number in range(10)]
+    assert bell.wait(0.01) == []
 
 
 def hears(url: str) -> bool:
@@ -74,7 +74,7 @@ def test_a_commit_rings(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_commit_that_does_not_ring_is_noticed(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As from a container of its own, where the file is shared and the network is not."""
-    monkeypatch.setattr("onetray.store.sqlite.Button.press", lambda button: None)
+    monkeypatch.setattr("onetray.store.sqlite.Button.press", lambda button, news: None)
     assert hears(url)
 
 

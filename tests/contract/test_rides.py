@@ -41,7 +41,7 @@ class OneClaim:
 def commits(engine: Engine) -> list[bool]:
     """A list that grows with each commit: whether there is more to claim."""
     seen: list[bool] = []
-    engine.store.on_commit.append(lambda work, told: seen.append(work))
+    engine.store.on_commit.append(lambda work, told: seen.append(bool(work)))
     return seen
 
 

@@ -4,18 +4,22 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from onetray.commands import Beat, Log
+from onetray.clock import VirtualClock
+from onetray.commands import Beat, Log, Submit
 from onetray.engine import Engine
+from onetray.flowspecs import StageSpec, TaskSpec
+from onetray.model import Policy
 from onetray.store import open_store
 from onetray.store.base import Store
-from onetray.wake import Wake
+from onetray.store.work import Work, read, written
+from onetray.wake import Waiter, Wake
 from tests.support.engines import engine_on
 
 ROOT = Path(__file__).parents[2]
@@ -184,7 +188,7 @@ def test_what_was_written_before_the_first_wait_is_heard(database_url: str) -> N
 
 
 def test_a_follower_needs_no_wake_ups(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Wake, "heard", lambda self, work=True: None)
+    monkeypatch.setattr(Wake, "heard", lambda self, work=None: None)
     with engine_on(database_url) as engine, another_process(database_url) as process:
         stream = engine.feed.follow()
         ids = [submit_there(process) for _ in range(2)]
@@ -204,7 +208,7 @@ def test_no_thread_is_started_before_it_is_needed_and_none_is_left(database_url:
         assert threads() == set()
         wake.wait(wake.generation, 0.01)
         assert threads() == {"onetray-listener"}
-        store.announce(True)
+        store.announce(Work())
         assert ("onetray-notifier" in threads()) == store.tells
         wake.close()
         assert threads() == set()
@@ -266,12 +270,13 @@ def test_another_process_hears_whether_it_is_work(pg_url: str) -> None:
         engine.submit("mail")
         task = engine.claim(worker="w")[0]
         settled(other)
-        work, seen = other.wake.work, other.wake.generation
+        waiter = other.wake.waiter([("default", "default")])
+        work, told, seen = other.wake.work, waiter.seen(), other.wake.generation
         engine.succeed(task)
         assert other.wake.wait(seen, PATIENCE_S) != seen
         assert other.wake.work == work
         engine.submit("mail")
-        other.wake.wait_for_work(work, PATIENCE_S)
+        waiter.wait(told, PATIENCE_S)
         assert other.wake.work > work
 
 
@@ -298,3 +303,189 @@ def test_a_store_in_memory_wakes_and_polls_without_an_ear() -> None:
         stream = engine.feed.follow()
         id = engine.submit("mail").id
         assert next(stream).entity_id == id
+
+
+# Who is woken for work.
+
+MAIL = ("default", "mail")
+
+
+class InLine(Waiter):
+    """Somebody in line for work, who notes that he was woken."""
+
+    def __init__(self, engine: Engine, *queues: tuple[str, str], kinds: tuple[str, ...] | None = None) -> None:
+        self.woken = threading.Event()
+        super().__init__(engine.wake, queues or (MAIL,), kinds, self.woken.set, polls=False)
+        assert self.stand()
+
+    def stand(self) -> bool:
+        """Wait again, as after a look."""
+        self.looked()
+        self.woken.clear()
+        return self.enter(self.seen())
+
+
+def woken(waiters: list[InLine]) -> list[bool]:
+    return [waiter.woken.is_set() for waiter in waiters]
+
+
+def test_a_task_wakes_one_of_those_who_wait_in_its_queue_and_nobody_else(engine: Engine) -> None:
+    settled(engine)
+    mail, others = [InLine(engine) for _ in range(3)], [InLine(engine, ("default", "x")), InLine(engine, ("y", "mail"))]
+    engine.submit("letter", queue="mail")
+    assert woken(mail) == [True, False, False]
+    engine.run([Submit(kind="letter", queue="mail"), Submit(kind="letter", queue="mail")])
+    assert woken(mail) == [True, True, True]
+    assert not any(woken(others))
+    engine.submit("letter", queue="mail", namespace="y")
+    assert woken(others) == [False, True]
+
+
+def test_those_who_know_other_kinds_are_woken_beside(engine: Engine) -> None:
+    """Nobody knows here which of them can take it."""
+    settled(engine)
+    mail = [InLine(engine, kinds=kinds) for kinds in (("a",), ("a",), ("b",), None)]
+    engine.submit("b", queue="mail")
+    assert woken(mail) == [True, False, True, True]
+
+
+def test_a_wake_up_that_was_not_used_goes_to_the_next(engine: Engine) -> None:
+    settled(engine)
+    first, second, third = (InLine(engine) for _ in range(3))
+    engine.submit("letter", queue="mail")
+    first.pass_on()
+    assert woken([second, third]) == [True, False]
+    second.looked()
+    second.pass_on()
+    assert not third.woken.is_set()
+
+
+def test_a_look_that_finds_more_than_was_told_of_wakes_two_more(engine: Engine) -> None:
+    engine.pause_queue("mail")
+    settled(engine)
+    mail = [InLine(engine) for _ in range(4)]
+    engine.resume_queue("mail")
+    assert woken(mail) == [True, False, False, False]
+    mail[0].looked(found_all=True)
+    assert woken(mail) == [True, True, True, False]
+    mail[1].looked()
+    assert woken(mail) == [True, True, True, False]
+
+
+def test_work_between_a_look_and_the_wait_is_not_missed(engine: Engine) -> None:
+    waiter = engine.wake.waiter([MAIL])
+    seen = waiter.seen()
+    engine.submit("letter", queue="mail")
+    assert not waiter.enter(seen)
+    assert waiter.enter(waiter.seen())
+    waiter.leave()
+
+
+def test_one_that_polls_for_all_is_not_one_that_polls_by_itself(engine: Engine) -> None:
+    own, first, second = engine.wake.waiter([MAIL]), InLine(engine), InLine(engine)
+    assert own.enter(own.seen())
+    engine.wake.poll()
+    assert own.queue is None
+    assert woken([first, second]) == [True, False]
+    own.leave()
+
+
+def released(engine: Engine, clock: VirtualClock) -> None:
+    engine.release(engine.claim("mail", worker="w")[0])
+
+
+def expired(engine: Engine, clock: VirtualClock) -> None:
+    [task] = engine.claim("mail", worker="w")
+    clock.advance(task.lease_s + 1)
+    assert engine.expire_leases()
+
+
+def retried(engine: Engine, clock: VirtualClock) -> None:
+    engine.fail(engine.claim("mail", worker="w")[0], "no", retry_after_s=5.0)
+    clock.advance(10)
+    assert engine.do_due()
+
+
+def promoted(engine: Engine, clock: VirtualClock) -> None:
+    engine.submit("letter", queue="mail", delay_s=5)
+    clock.advance(6)
+    assert engine.do_due()
+
+
+def resumed(engine: Engine, clock: VirtualClock) -> None:
+    [task] = engine.claim("mail", worker="w")
+    engine.pause(task, owner="ann", reason="which?")
+    engine.resume(task.id)
+
+
+def queue_resumed(engine: Engine, clock: VirtualClock) -> None:
+    engine.pause_queue("mail")
+    engine.resume_queue("mail")
+
+
+def breaker_closed(engine: Engine, clock: VirtualClock) -> None:
+    engine.open_breaker("letter", for_s=60)
+    engine.close_breaker("letter")
+
+
+def next_stage(engine: Engine, clock: VirtualClock) -> None:
+    first, second = TaskSpec("letter", queue="x"), TaskSpec("letter", queue="mail")
+    engine.submit_flow("f", [StageSpec("one", [first]), StageSpec("two", [second])])
+    engine.succeed(engine.claim("x", worker="w")[0])
+
+
+def flow_resumed(engine: Engine, clock: VirtualClock) -> None:
+    flow = engine.submit_flow("f", [StageSpec("one", [TaskSpec("letter", queue="mail")])])
+    engine.pause_flow(flow.id)
+    engine.resume_flow(flow.id)
+
+
+WAYS = (released, expired, retried, promoted, resumed, queue_resumed, breaker_closed, next_stage, flow_resumed)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_every_way_back_into_a_queue_wakes_one_who_waits_there(
+    engine: Engine, clock: VirtualClock, way: Callable[[Engine, VirtualClock], None]
+) -> None:
+    engine.configure("letter", Policy(max_attempts=5))
+    engine.submit("letter", queue="mail")
+    settled(engine)
+    mail = [InLine(engine) for _ in range(9)]
+    way(engine, clock)
+    assert any(woken(mail))
+
+
+def test_another_process_wakes_one_in_the_queue_that_it_wrote_to(database_url: str) -> None:
+    with engine_on(database_url) as engine, engine_on(database_url) as other:
+        engine.submit("letter", queue="mail")
+        engine.submit("letter", queue="x")
+        settled(engine), settled(other)
+        here, there = [InLine(engine) for _ in range(2)], [InLine(other) for _ in range(2)]
+        elsewhere = InLine(other, ("default", "x"))
+        engine.submit("letter", queue="mail")
+        assert there[0].woken.wait(PATIENCE_S)
+        # What this process has told the others comes back to it as well, and wakes nobody a second time.
+        engine.submit("letter", queue="x")
+        assert elsewhere.woken.wait(PATIENCE_S)
+        assert woken(here) == [True, False]
+        assert woken(there) == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "counted", "uncounted", "anywhere"),
+    [("a 3=2,8=?", {3: 2}, {8}, False), ("a ", {}, set(), False), ("", {}, set(), False), ("a *", {}, set(), True),
+     ("work", {}, set(), True), ("a 3=x", {}, set(), True), ("\0", {}, set(), True)],
+)  # fmt: skip
+def test_news_of_other_processes_are_read_whatever_they_say(
+    text: str, counted: dict[int, int], uncounted: set[int], anywhere: bool
+) -> None:
+    found = read(text, "me")
+    assert found is not None
+    assert (found.counted, found.uncounted, found.anywhere) == (counted, uncounted, anywhere)
+
+
+def test_news_name_few_queues_and_are_not_told_to_oneself() -> None:
+    work = Work({3: 2, 5: 1}, [8])
+    assert written(work, "me") == "me 3=2,5=1,8=?"
+    assert read(written(work, "me"), "me") is None
+    assert written(Work(dict.fromkeys(range(1000), 1)), "me") == "me *"

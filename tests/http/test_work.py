@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
+from onetray import commands as c
 from onetray.engine import Engine
-from onetray.http.bell import Bell
+from onetray.http.waiting import Waiting
+from onetray.wake import Wake
 from tests.http.calls import NOBODY, claim, flow, get, held, post, refusal, sent, submit, ticket, until
+from tests.support.engines import engine_on
+from tests.support.live import Live, serving
 
 REPORTS: dict[str, dict[str, Any]] = {
     "start": {}, "beat": {}, "succeed": {"result": 1}, "fail": {"message": "no"}, "release": {},
@@ -23,9 +30,9 @@ STATES = {"start": "running", "succeed": "succeeded", "fail": "queued", "release
           "progress": "assigned"}  # fmt: skip
 
 
-def bell_of(client: TestClient) -> Bell:
-    bell: Bell = client.app.state.desk.bell  # type: ignore[attr-defined]
-    return bell
+def waiting_at(client: TestClient) -> Waiting:
+    waiting: Waiting = client.app.state.desk.waiting  # type: ignore[attr-defined]
+    return waiting
 
 
 def test_a_claim_gives_what_is_to_be_run_and_its_ticket(shop: TestClient, queue: str) -> None:
@@ -131,17 +138,18 @@ def test_a_member_says_more_than_its_result(shop: TestClient, queue: str) -> Non
 def test_a_claim_waits_for_the_first_task(shop: TestClient, shared_engine: Engine, queue: str) -> None:
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(claim, shop, queue, wait_s=30)
-        until(lambda: bool(bell_of(shop)._waiting))
+        until(lambda: len(waiting_at(shop)) == 1)
         id_ = shared_engine.submit("mail", queue=queue).id
         assert [t["id"] for t in waiting.result(timeout=60)] == [id_]
 
 
-def test_many_claims_wait_with_one_thread(shop: TestClient, shared_engine: Engine, queue: str) -> None:
-    bell = bell_of(shop)
+def test_many_claims_wait_without_a_thread(shop: TestClient, shared_engine: Engine, queue: str) -> None:
+    waiting_, threads = waiting_at(shop), {thread.name for thread in threading.enumerate()}
     with ThreadPoolExecutor(8) as pool:
         waiting = [pool.submit(claim, shop, f"{queue}-{n}", wait_s=30) for n in range(8)]
-        until(lambda: len(bell._waiting) == 8)
-        assert sum(t.name == "onetray-bell" for t in threading.enumerate()) == 1
+        until(lambda: len(waiting_) == 8)
+        new = {thread.name for thread in threading.enumerate()} - threads
+        assert not [name for name in new if name.startswith("onetray")]
         for n in range(8):
             shared_engine.submit("mail", queue=f"{queue}-{n}")
         assert all(len(w.result(timeout=60)) == 1 for w in waiting)
@@ -168,7 +176,7 @@ def test_nothing_is_claimed_for_a_client_that_has_gone(shop: TestClient, shared_
 
     async def both() -> None:
         asked = asyncio.create_task(shop.app(scope, receive, send))  # type: ignore[arg-type]
-        await asyncio.to_thread(until, lambda: bool(bell_of(shop)._waiting))
+        await asyncio.to_thread(until, lambda: len(waiting_at(shop)) == 1)
         gone.set()
         await asyncio.to_thread(shared_engine.submit, "mail", queue=queue)
         await asyncio.wait_for(asked, 60)
@@ -183,9 +191,140 @@ def test_a_claim_that_waits_in_vain_is_empty(shop: TestClient, queue: str) -> No
 
 
 def test_who_waits_is_sent_away_when_the_server_stops(api: TestClient, queue: str) -> None:
-    bell = bell_of(api)
+    all_waiting = waiting_at(api)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(claim, api, queue, wait_s=30)
-        until(lambda: bool(bell._waiting))
-        bell.close()
-        assert waiting.result(timeout=60) == []
+        until(lambda: len(all_waiting) == 1)
+        all_waiting.close()
+        assert waiting.result(timeout=20) == []
+
+
+# At a real server: who is woken.
+
+
+class Waits:
+    """A claim that waits at a server, on a socket of its own."""
+
+    def __init__(self, live: Live, queue: str, **body: Any) -> None:
+        text = json.dumps({"worker": "w", "queue": queue, "wait_s": 30, **body}).encode()
+        token = body.pop("token", None)
+        self._socket = socket.create_connection(("127.0.0.1", live.port), 20)
+        allowed = f"Authorization: Bearer {token}\r\n" if token else ""
+        self._socket.sendall(
+            f"POST /api/v1/tasks/claim HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n{allowed}"
+            f"Content-Length: {len(text)}\r\nConnection: close\r\n\r\n".encode()
+            + text
+        )
+
+    def answer(self) -> tuple[int, dict[str, Any]]:
+        """The status and the body."""
+        parts = b""
+        while part := self._socket.recv(65_536):
+            parts += part
+        head, _, body = parts.partition(b"\r\n\r\n")
+        return int(head.split()[1]), json.loads(body)
+
+    @property
+    def ids(self) -> list[str]:
+        status, body = self.answer()
+        assert status == 200, body
+        return [task["id"] for task in body["tasks"]]
+
+    def leave(self) -> None:
+        self._socket.close()
+
+
+@contextmanager
+def claims_wait(engine: Engine, live: Live, *queues: str, **body: Any) -> Iterator[list[Waits]]:
+    """Claims in line at a server, in this order."""
+    waiting = []
+    for queue in queues:
+        many = in_line(engine)
+        waiting.append(Waits(live, queue, **body))
+        until(lambda many=many: in_line(engine) == many + 1)  # type: ignore[misc]
+    try:
+        yield waiting
+    finally:
+        for one in waiting:
+            one.leave()
+
+
+def in_line(engine: Engine) -> int:
+    return len(engine.wake._lines)
+
+
+def claims_counted(engine: Engine) -> list[c.Claim]:
+    """A list that grows with every look for something to claim."""
+    found: list[c.Claim] = []
+    engine.on_batch(lambda commands, *_: found.extend(one for one in commands if isinstance(one, c.Claim)))
+    return found
+
+
+@pytest.fixture
+def no_polling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is answered within a test's patience was woken."""
+    monkeypatch.setattr("onetray.wake.POLL_S", 3600.0)
+    monkeypatch.setattr("onetray.wake.DEAF_POLL_S", 3600.0)
+
+
+@pytest.fixture
+def engine_here() -> Iterator[Engine]:
+    with engine_on("sqlite://:memory:") as engine:
+        yield engine
+
+
+@pytest.mark.usefixtures("no_polling")
+def test_a_submit_makes_one_claim_of_its_queue_look_and_none_of_another(engine_here: Engine) -> None:
+    engine = engine_here
+    with serving(engine) as live, claims_wait(engine, live, "a", "a", "a", "b", "b") as waiting:
+        looks = claims_counted(engine)
+        id_ = engine.submit("mail", queue="a").id
+        assert waiting[0].ids == [id_]
+        engine.submit("mail", queue="b")
+        assert len(waiting[3].ids) == 1
+        assert [look.queue for look in looks] == ["a", "b"]
+        assert in_line(engine) == 3
+
+
+@pytest.mark.usefixtures("no_polling")
+def test_many_tasks_at_once_are_claimed_by_as_many_who_wait(engine_here: Engine) -> None:
+    engine = engine_here
+    with serving(engine) as live, claims_wait(engine, live, *["a"] * 6) as waiting:
+        ids = [v.unwrap().id for v in engine.run([c.Submit(kind="mail", queue="a")] * 4)]
+        assert sorted(id_ for one in waiting[:4] for id_ in one.ids) == sorted(ids)
+        assert in_line(engine) == 2
+
+
+@pytest.mark.usefixtures("no_polling")
+def test_a_queue_that_goes_on_is_emptied_by_all_who_wait(engine_here: Engine) -> None:
+    """Nobody knows how many tasks it holds: who finds one has others look."""
+    engine = engine_here
+    engine.pause_queue("a")
+    with serving(engine) as live, claims_wait(engine, live, *["a"] * 9) as waiting:
+        ids = [engine.submit("mail", queue="a").id for _ in range(7)]
+        until(lambda: in_line(engine) == 9)
+        engine.resume_queue("a")
+        until(lambda: all(engine.task(id_).state == "assigned" for id_ in ids))
+        until(lambda: in_line(engine) == 2)
+        assert len(waiting) == 9
+
+
+@pytest.mark.usefixtures("no_polling")
+def test_the_next_one_is_woken_when_the_first_has_left(engine_here: Engine) -> None:
+    engine = engine_here
+    with serving(engine) as live, claims_wait(engine, live, "a", "a") as (first, second):
+        first.leave()
+        until(lambda: in_line(engine) == 1)
+        id_ = engine.submit("mail", queue="a").id
+        assert second.ids == [id_]
+
+
+def test_one_claim_looks_for_all_that_wait_in_a_queue(engine_here: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, polls = engine_here, list[int]()
+    poll = Wake.poll
+    monkeypatch.setattr("onetray.wake.POLL_S", 0.02)
+    monkeypatch.setattr(Wake, "poll", lambda wake: (polls.append(1), poll(wake))[1])
+    with serving(engine) as live, claims_wait(engine, live, *["a"] * 20, *["b"] * 20):
+        looks, before = claims_counted(engine), len(polls)
+        until(lambda: len(polls) >= before + 10)
+        assert len(looks) <= 2 * (len(polls) - before + 1)

@@ -29,6 +29,7 @@ from onetray.model import Assignment, Policy
 from onetray.remote.courier import MOST_BYTES
 from onetray.remote.engine import RemoteEngine
 from tests.remote.conftest import at_work, lite
+from tests.support.fleet import wait_until
 from tests.support.servers import Served, listener, served
 from tests.support.wire import CUT_ANSWER, LOSE_ANSWER, LOSE_REQUEST, Wire
 
@@ -264,17 +265,88 @@ def test_an_engine_that_was_opened_before_a_fork_is_refused(remote: RemoteEngine
 def test_whoever_waits_hears_of_what_others_write(near: tuple[Engine, Served]) -> None:
     own, server = near
     with RemoteEngine(server.url) as remote:
-        remote.wake.wait(remote.wake.generation, 5.0)
-        seen, heard = remote.wake.work, threading.Event()
+        waiter, heard = remote.wake.waiter([("default", "default")]), threading.Event()
 
         def wait() -> None:
-            while remote.wake.work == seen and not remote.wake.closed:
-                remote.wake.wait_for_work(seen, 20.0)
+            # The ear says hello first.
+            while waiter.queue is None or remote.wake.work < 2:
+                waiter.looked()
+                waiter.wait(waiter.seen(), 20.0)
             heard.set()
 
         threading.Thread(target=wait, daemon=True).start()
         own.submit("k")
         assert heard.wait(60)
+
+
+@pytest.fixture
+def no_polling(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onetray.wake.POLL_S", 3600.0)
+    monkeypatch.setattr("onetray.wake.DEAF_POLL_S", 3600.0)
+
+
+class Worker:
+    """A remote engine that waits for work in a queue, and how often it was woken for some."""
+
+    def __init__(self, url: str, queue: str) -> None:
+        self.engine = RemoteEngine(url)
+        self.waiter = self.engine.wake.waiter([("default", queue)])
+        self.woken = 0
+
+    def wait(self) -> None:
+        self.waiter.wait(self.waiter.seen(), 20.0)
+        self.woken += self.waiter.queue is not None
+        self.waiter.looked()
+
+    def until_in_line(self, own: Engine, many: int) -> threading.Thread:
+        """Have it wait at the server, behind as many others."""
+        thread = threading.Thread(target=self.wait, daemon=True)
+        thread.start()
+        # The ear says hello first.
+        thread.join(20)
+        again = threading.Thread(target=self.wait, daemon=True)
+        again.start()
+        wait_until(lambda: len(own.wake._lines) == many + 1, 20)
+        return again
+
+
+@pytest.mark.usefixtures("no_polling")
+def test_a_task_wakes_one_remote_worker_of_its_queue(near: tuple[Engine, Served]) -> None:
+    own, server = near
+    one, two, other = Worker(server.url, "a"), Worker(server.url, "a"), Worker(server.url, "b")
+    own.wake.wait(own.wake.generation, 20)
+    try:
+        first, second, _ = (w.until_in_line(own, n) for n, w in enumerate((one, two, other)))
+        own.submit("k", queue="a")
+        first.join(20)
+        assert not first.is_alive()
+        # Its ear listens again, behind the others.
+        own.submit("k", queue="a")
+        second.join(20)
+        assert (one.woken, two.woken, other.woken) == (2, 2, 1)
+    finally:
+        for worker in (one, two, other):
+            worker.engine.close()
+
+
+@pytest.mark.usefixtures("no_polling")
+def test_a_remote_worker_without_a_place_leaves_a_task_to_another(near: tuple[Engine, Served]) -> None:
+    own, server = near
+    full, idle = Worker(server.url, "a"), Worker(server.url, "a")
+    own.wake.wait(own.wake.generation, 20)
+    try:
+        gone = full.until_in_line(own, 0)
+        waiting = idle.until_in_line(own, 1)
+        # Nobody waits there any more, but the request that was under way still does, first in line.
+        full.waiter.let_go()
+        gone.join(20)
+        own.submit("k", queue="a")
+        waiting.join(20)
+        assert not waiting.is_alive()
+        assert (full.woken, idle.woken) == (1, 2)
+    finally:
+        full.engine.close()
+        idle.engine.close()
 
 
 def test_closing_ends_a_request_that_waits_for_news(near: tuple[Engine, Served]) -> None:

@@ -368,6 +368,31 @@ def _phases(store: str, run: Callable[[str], Iterator[Phase]]) -> None:
             faults += phase.faults
         return faults
 
+
+@soak.command(name="waiting-workers")
+@click.option("--claims", type=click.IntRange(1, 5000), default=1000, show_default=True, help="Claims that wait.")
+@click.option("--queues", type=click.IntRange(1), default=10, show_default=True, help="Queues that they wait on.")
+@click.option("--tasks", type=click.IntRange(1), default=10_000, show_default=True, help="Tasks to be submitted.")
+@click.option("--workers", type=click.IntRange(1), default=8, show_default=True, help="Remote workers beside.")
+@click.option("--idle-s", type=float, default=20.0, show_default=True, help="How long to measure them while idle.")
+@click.option("--most-wait-s", type=float, default=1.0, show_default=True, help="A task may wait so long: one poll.")
+@store_option
+def waiting_workers(
+    claims: int, queues: int, tasks: int, workers: int, idle_s: float, most_wait_s: float, store: str
+) -> None:
+    """Let claims and remote workers wait at a server: what they cost while idle, and whether each task finds one."""
+    from tests.support.engines import engine_on
+    from tests.support.waiting import run_waiting
+
+    def attempt(url: str) -> list[str]:
+        with engine_on(url) as engine:
+            done = run_waiting(
+                engine, url, claims=claims, queues=queues, tasks=tasks, workers=workers, idle_s=idle_s,
+                most_wait_s=most_wait_s,
+            )  # fmt: skip
+        click.echo(str(done))
+        return done.faults
+
     on_each(store, attempt)
 
 

@@ -36,6 +36,7 @@ class Served(uvicorn.Server):
 
     def end(self) -> None:
         self._app.state.desk.stopping = self.should_exit = True
+        self._app.state.desk.waiting.close()
         self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive(), "the server has not stopped"
 

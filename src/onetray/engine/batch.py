@@ -123,7 +123,7 @@ def within(scope: Scope, commands: Sequence[Command], specs: Specs, drafts: Draf
         claim(scope, claims)
         if specs and not about and not drafts.flows and not scope.entered:
             # All that was submitted is claimed already: nobody need look for it.
-            scope.tx.feeds = False
+            scope.tx.work.clear()
 
 
 About = list[tuple[int, TaskCommand | FlowCommand]]

@@ -32,7 +32,7 @@ class Ride:
     asked_at: float
     """By the monotonic clock."""
     seen: int = 0
-    """How much work had been told of by then: see Wake."""
+    """How much work in its queue had been told of by then: see Wake."""
 
 
 class Rides:

@@ -18,12 +18,12 @@ from onetray.client.gathering import gathering_of
 from onetray.commands import Command
 from onetray.config import HttpConfig
 from onetray.engine import Engine
-from onetray.http.bell import Bell
 from onetray.http.hub import Hub
 from onetray.http.limits import Streams
 from onetray.http.metrics import Metrics
 from onetray.http.probes import Probe
 from onetray.http.tracing import carry
+from onetray.http.waiting import Waiting
 from onetray.http.wire import Json
 from onetray.model import Verdict
 
@@ -44,7 +44,7 @@ class Desk:
 
     def __init__(self, engine: Engine, config: HttpConfig) -> None:
         self.engine, self.config = engine, config
-        self.bell = Bell(engine.wake)
+        self.waiting = Waiting(engine.wake)
         self.hub = Hub(engine)
         self.streams = Streams(config.streams, config.streams_each)
         self.catching_up = asyncio.Semaphore(max(1, config.threads // 4))
@@ -54,7 +54,7 @@ class Desk:
         self.ready = Probe(lambda: engine.store.now(), limit_s=READY_S, kept_s=1.0)
         self.scrapes: dict[tuple[str, bool], Probe[bytes]] = {}
         """The metrics of each name space."""
-        self.closing: list[Callable[[], object]] = [self.bell.close, self.hub.close]
+        self.closing: list[Callable[[], object]] = [self.waiting.close, self.hub.close]
         """Called on the loop when the server is to stop, before open requests are waited for. They may be async."""
         self.stopping = False
         self.keys_in_use: set[tuple[str, str]] = set()

@@ -68,7 +68,7 @@ class Reading:
     def end(self) -> None:
         self._stop.set()
         # It may be waiting for news.
-        self._engine.wake.heard(work=False)
+        self._engine.wake.heard()
 
     def on_loop(self, call: Callable[..., None], *args: Any) -> None:
         with suppress(RuntimeError):  # The loop has ended, and its streams with it.

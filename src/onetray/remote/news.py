@@ -1,21 +1,24 @@
-"""Hearing from a server that something was written: one request that waits, while anybody here does.
+"""Hearing from a server that something was written: requests that wait, while anybody here does.
 
-Owns the ear of the wake-up. It carries no data and may be late or absent: whoever waits looks for itself, too.
+Owns the ears of the wake-up: one for all that is written, and one for work in the queues that are claimed from here.
+They carry no data and may be late or absent: whoever waits looks for itself, too.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import urlencode
 
 from onetray.errors import OnetrayError
 from onetray.remote.transport import Transport
-from onetray.store.ears import Ear
+from onetray.store.ears import Ear, Wanted, WorkEar
+from onetray.store.work import Queue, Work, everywhere
 
 logger = logging.getLogger("onetray.remote")
 
@@ -34,23 +37,32 @@ class Elsewhere:
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
-        self.on_commit: list[Callable[[bool, bool], None]] = []
+        self.on_commit: list[Callable[[Work[int], bool], None]] = []
 
-    def tell(self, work: bool) -> None:
+    def tell(self, work: Work[int]) -> None:
         """The server tells the others."""
+
+    def named(self, work: Work[int]) -> Work[Queue]:
+        """Queues have no numbers here."""
+        return everywhere()
 
     def ear(self) -> Ear:
         return NewsEar(self._transport.another())
 
+    def work_ear(self, wanted: Callable[[], Wanted]) -> WorkEar:
+        return WorkNewsEar(self._transport.another(), wanted)
+
 
 class NewsEar:
+    """Hears that anything was written."""
+
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self._stopping = threading.Event()
         self._socket: socket.socket | None = None
         self.hears = False
 
-    def run(self, heard: Callable[[bool], None], wanted: threading.Event) -> None:
+    def run(self, heard: Callable[[Work[Queue]], set[Queue]], wanted: threading.Event) -> None:
         # Kept while nobody waits: what was written between a look and the wait is heard, too.
         known: dict[str, Any] = {}
         wait = BACKOFF_S[0]
@@ -59,24 +71,32 @@ class NewsEar:
             if self._stopping.is_set():
                 break
             try:
-                news = self._ask(known)
+                known = self._hear(known, heard)
             except OnetrayError as e:
+                if self._was_interrupted():
+                    continue
                 logger.debug("no news from the server, looking instead: %s", e)
                 self.hears = False
                 self._stopping.wait(wait)
                 wait = min(2 * wait, BACKOFF_S[1])
                 continue
-            self.hears, wait = bool(news.get("heard")), BACKOFF_S[0]
-            same = news.get("boot") == known.get("boot")
-            if not same or news.get("generation") != known.get("generation"):
-                heard(not same or news.get("work") != known.get("work"))
-            known = news
+            self.hears, wait = bool(known.get("heard")), BACKOFF_S[0]
             self._stopping.wait(EVERY_S)
         self._transport.close()
 
-    def _ask(self, known: dict[str, Any]) -> dict[str, Any]:
-        seen: dict[str, Any] = {name: known[name] for name in ("boot", "generation", "work") if name in known}
-        path = "/api/v1/news?" + urlencode({**seen, "wait_s": WAIT_S})
+    def _hear(self, known: dict[str, Any], heard: Callable[[Work[Queue]], set[Queue]]) -> dict[str, Any]:
+        """Wait for the next news, and tell of them."""
+        news = self._ask((name, known[name]) for name in ("boot", "generation") if name in known)
+        if any(news.get(name) != known.get(name) for name in ("boot", "generation")):
+            heard(Work())
+        return news
+
+    def _was_interrupted(self) -> bool:
+        """Whether the request was ended from here, to be asked again."""
+        return False
+
+    def _ask(self, seen: Iterable[tuple[str, Any]], wait_s: float = WAIT_S) -> dict[str, Any]:
+        path = "/api/v1/news?" + urlencode([*seen, ("wait_s", wait_s)])
         told = self._transport.ask(
             "GET", path, None, writes=False, patience_s=0.0, timeout=WAIT_S + MARGIN_S,
             extensions={"trace": self._note},
@@ -98,3 +118,36 @@ class NewsEar:
     def stop(self) -> None:
         self._stopping.set()
         self._hang_up()
+
+
+class WorkNewsEar(NewsEar):
+    """Hears of work in the queues that are claimed from here. The server wakes one of those who wait for each task."""
+
+    def __init__(self, transport: Transport, wanted: Callable[[], Wanted]) -> None:
+        super().__init__(transport)
+        self._wanted = wanted
+        self._interrupted = threading.Event()
+
+    def _hear(self, known: dict[str, Any], heard: Callable[[Work[Queue]], set[Queue]]) -> dict[str, Any]:
+        self._interrupted.clear()
+        queues, group = self._wanted()
+        asked = [("queue", name) for name in sorted({name for _, name in queues})]
+        asked.append(("group", "" if group is None else hashlib.sha256("\0".join(group).encode()).hexdigest()[:16]))
+        same = [("boot", known["boot"]), ("work", known["work"])] if known.get("queues") == queues else []
+        news = self._ask([*asked, *same])
+        woken = news.get("woken")
+        if isinstance(woken, str):
+            unused = heard(Work({queue: 1 for queue in queues if queue[1] == woken}))
+            if len(unused) == sum(name == woken for _, name in queues):
+                # Nobody here has a place for it: somebody else may.
+                self._ask([*asked, ("unused", woken)], wait_s=0.0)
+        elif not same or any(news.get(name) != known.get(name) for name in ("boot", "work")):
+            heard(Work(uncounted=queues))
+        return {**news, "queues": queues}
+
+    def ask_again(self) -> None:
+        self._interrupted.set()
+        self._hang_up()
+
+    def _was_interrupted(self) -> bool:
+        return self._interrupted.is_set()

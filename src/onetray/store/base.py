@@ -12,14 +12,17 @@ from contextlib import AbstractContextManager
 from itertools import repeat
 from typing import Any, Protocol, TypeVar
 
+from uuid_utils import uuid4
+
 from onetray.clock import Clock
 from onetray.errors import InvalidInput, MigrationNeeded
 from onetray.flowmodel import FlowRow
 from onetray.machine import Transition
 from onetray.model import Row
-from onetray.store.ears import Ear
+from onetray.store.ears import Ear, Wanted, WorkEar
 from onetray.store.names import Names
 from onetray.store.sqltext import book, migrations
+from onetray.store.work import Queue, Work, everywhere
 
 Columns = Mapping[str, Any]
 """A batch in columns: a list for each, all of one length; what is not a list holds for every row."""
@@ -50,10 +53,6 @@ RINGS = frozenset(
     }
 )
 """Statements that somebody may be waiting for. Moves and new tasks are such, too."""
-FEEDS = frozenset(
-    {"insert_ready", "promote_ready", "open_ready", "pause_queue", "close_breakers", "set_breaker", "try_breaker"}
-)
-"""Those after which there may be more to claim."""
 
 
 class Mixed:
@@ -77,8 +76,8 @@ class Tx(Protocol):
 
     names: Names
     mixed: Mixed
-    feeds: bool
-    """Whether there may be more to claim after it."""
+    work: Work[int]
+    """What there may be to claim after it."""
 
     @property
     def now(self) -> int:
@@ -163,9 +162,11 @@ class Store(ABC):
 
     def __init__(self, clock: Clock | None) -> None:
         self.clock = clock
-        self.on_commit: list[Callable[[bool, bool], None]] = []
-        """Called after each commit that somebody may be waiting for, with whether there may be more to claim, and
-        whether the other processes know already. They must be quick and must not raise."""
+        self.on_commit: list[Callable[[Work[int], bool], None]] = []
+        """Called after each commit that somebody may be waiting for, with what there may be to claim, and whether the
+        other processes know already. They must be quick and must not raise."""
+        self.sender = uuid4().hex[:8]
+        """How other processes, and this one, know whose news they hear."""
         self.book = book(self.dialect)
         self.mixed = Mixed()
         self.names = Names(self)
@@ -234,21 +235,32 @@ class Store(ABC):
         """Whether there are events that a writer, still at work, keeps from being read."""
         return False
 
-    def tell(self, work: bool) -> None:
-        """Tell other processes that something was committed, where they cannot see it; whether it is work, too."""
+    def tell(self, work: Work[int]) -> None:
+        """Tell other processes that something was committed, where they cannot see it; what there is to claim, too."""
         return
 
     def ear(self) -> Ear | None:
         """Something that hears when other processes commit; None where there is nothing to hear."""
         return None
 
-    def announce(self, work: bool, told: bool = False) -> None:
+    def work_ear(self, wanted: Callable[[], Wanted]) -> WorkEar | None:
+        """One for work alone, where that is told apart from all else; None where `ear` hears both."""
+        return None
+
+    def announce(self, work: Work[int], told: bool = False) -> None:
         for ring in self.on_commit:
             ring(work, told)
 
     def check_file(self) -> None:
         """Raise DatabaseMoved when the file of the database is not the one that was opened. Servers have none."""
         return
+
+    def named(self, work: Work[int]) -> Work[Queue]:
+        """The same by the names of the queues. Where they cannot be read, it may be any queue."""
+        try:
+            return work.named(self.names.place)
+        except Exception:
+            return everywhere()
 
     @abstractmethod
     def close(self) -> None: ...

@@ -21,8 +21,9 @@ from psycopg.rows import tuple_row
 
 from onetray.errors import GuardFailed, InvalidInput, StoreError, Unavailable
 from onetray.store.base import Columns, Rows
-from onetray.store.listen import notify
+from onetray.store.listen import NOTIFY
 from onetray.store.postgres_tx import CLOCK, TOO_FEW, PostgresTx, Query
+from onetray.store.work import written
 
 if TYPE_CHECKING:
     from onetray.commands import Command
@@ -123,7 +124,8 @@ class Borrowed:
                 tx.flush()
                 if tx.rings and not self._store.pooler:
                     # Heard by the others when the caller commits.
-                    self._lent.run(notify(tx.feeds))
+                    # From nobody, so that this process hears it, too: it does not know when that will be.
+                    self._lent.run(NOTIFY, {"news": written(tx.work, "")})
             except BaseException:
                 # On a connection that is gone there is nothing left to undo.
                 with suppress(psycopg.Error, CancelledError):

@@ -1,7 +1,7 @@
 """A doorbell between the processes of one machine that share a file: a datagram to whoever listens.
 
-Owns the sockets. It says whether there may be more to claim and nothing else, may be lost, and anybody may ring it:
-whoever hears it looks for itself. It goes to a multicast address made from the file's identity, over the loopback
+Owns the sockets. It says in which queues there may be more to claim (see work.py), may be lost, and anybody may ring
+it: whoever hears it looks for itself. It goes to a multicast address made from the file's identity, over the loopback
 interface only: nobody has to know who is there.
 """
 
@@ -15,7 +15,8 @@ import sys
 from hashlib import blake2b
 
 PORT = 21_505
-_NEWS, _WORK = b".", b"w"
+BYTES = 8192
+MOST_RINGS = 1000
 _LOOPBACK = socket.inet_aton("127.0.0.1")
 # Elsewhere this would let only the processes of one user share the port.
 _SHARED = socket.SO_REUSEPORT if sys.platform == "darwin" else socket.SO_REUSEADDR
@@ -39,8 +40,8 @@ class Button:
         # Not beyond this machine, and not twice on it.
         self._socket.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 0)
 
-    def press(self, work: bool = True) -> None:
-        self._socket.sendto(_WORK if work else _NEWS, self._to)
+    def press(self, news: str) -> None:
+        self._socket.sendto(news.encode(), self._to)
 
     def close(self) -> None:
         self._socket.close()
@@ -61,21 +62,18 @@ class Bell:
             self._socket.close()
             raise
 
-    def wait(self, timeout_s: float) -> bool | None:
-        """Wait until it rings or the time is over; answers whether it rang for work, None if it did not ring.
-
-        All that has rung so far counts once.
-        """
+    def wait(self, timeout_s: float) -> list[str]:
+        """Wait until it rings or the time is over; answers all that was said so far."""
         self._socket.settimeout(timeout_s)
         try:
-            said = {self._socket.recv(1)}
+            said = [self._socket.recv(BYTES)]
         except TimeoutError:
-            return None
+            return []
         self._socket.setblocking(False)
         with contextlib.suppress(BlockingIOError):
-            while True:
-                said.add(self._socket.recv(1))
-        return said != {_NEWS}
+            while len(said) < MOST_RINGS:
+                said.append(self._socket.recv(BYTES))
+        return [news.decode(errors="replace") for news in said]
 
     def close(self) -> None:
         self._socket.close()

@@ -9,9 +9,10 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from onetray.store.doorbell import Bell, Button
+from onetray.store.work import Queue, Work, everywhere, read
 
 logger = logging.getLogger("onetray.wake")
 
@@ -25,12 +26,28 @@ class Ear(Protocol):
     hears: bool
     """Whether it can be relied on at the moment."""
 
-    def run(self, heard: Callable[[bool], None], wanted: threading.Event) -> None:
-        """Call `heard` whenever another process may have written, until stopped, and say whether there may be more to
-        claim. `wanted` says if anybody waits."""
+    def run(self, heard: Callable[[Work[Queue]], set[Queue]], wanted: threading.Event) -> None:
+        """Call `heard` whenever another process may have written, until stopped, and say what there may be to claim.
+        `wanted` says if anybody waits."""
         ...
 
     def stop(self) -> None: ...
+
+
+class Wanted(NamedTuple):
+    """What those who wait for work wait for."""
+
+    queues: frozenset[Queue]
+    group: tuple[str, ...] | None
+    """What they can take: the same for those who know the same kinds."""
+
+
+class WorkEar(Ear, Protocol):
+    """One that hears of nothing but work in the queues that are wanted."""
+
+    def ask_again(self) -> None:
+        """Other queues are wanted now."""
+        ...
 
 
 class FileEar:
@@ -38,29 +55,43 @@ class FileEar:
 
     hears = True
 
-    def __init__(self, path: str, changes: Callable[[], int]) -> None:
-        self._path, self._changes = path, changes
+    def __init__(
+        self, path: str, sender: str, changes: Callable[[], int], commits: Callable[[], int],
+        named: Callable[[Work[int]], Work[Queue]],
+    ) -> None:  # fmt: skip
+        """`sender` is whose rings are not told again, `commits` counts what this process has written itself, and
+        `named` puts names for the numbers of queues."""
+        self._path, self._sender, self._named = path, sender, named
+        self._changes, self._commits = changes, commits
         self._stopping = threading.Event()
 
-    def run(self, heard: Callable[[bool], None], wanted: threading.Event) -> None:
-        bell, work = self._bell(), True
+    def run(self, heard: Callable[[Work[Queue]], set[Queue]], wanted: threading.Event) -> None:
+        bell, rung = self._bell(), list[str]()
         # Kept while nobody waits: what was written between a look at the data and the wait is heard, too.
-        known: int | None = None
+        known, own = None, self._commits()
         try:
             while not self._stopping.is_set():
                 wanted.wait()
-                now = self._look(known)
-                if now != known:
-                    known = now
-                    heard(work)
+                (own_before, own), (before, known) = (own, self._commits()), (known, self._look(known))
+                told = [work for work in (read(text, self._sender) for text in rung) if work is not None]
+                # What is noticed without a ring may be anything, unless this process has written itself meanwhile.
+                if known != before and not told:
+                    told = [Work() if own != own_before else everywhere()]
+                if told:
+                    self._tell(told, heard)
                 if bell is None:
                     self._stopping.wait(LOOK_S)
                 else:
-                    # What is noticed without a ring may be anything.
-                    work = bell.wait(LOOK_ANYWAY_S) is not False
+                    rung = bell.wait(LOOK_ANYWAY_S)
         finally:
             if bell is not None:
                 bell.close()
+
+    def _tell(self, told: list[Work[int]], heard: Callable[[Work[Queue]], set[Queue]]) -> None:
+        work: Work[int] = Work()
+        for one in told:
+            work.add(one)
+        heard(self._named(work))
 
     def _bell(self) -> Bell | None:
         try:
@@ -80,4 +111,4 @@ class FileEar:
     def stop(self) -> None:
         self._stopping.set()
         with contextlib.suppress(OSError), contextlib.closing(Button(self._path)) as button:
-            button.press()
+            button.press("")

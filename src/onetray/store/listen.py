@@ -15,34 +15,34 @@ from typing import Any
 import psycopg
 from psycopg import Connection
 
+from onetray.store.work import Queue, Work, everywhere, read
+
 logger = logging.getLogger("onetray.wake")
 
-CHANNEL, WORK = "onetray", "work"
+CHANNEL = "onetray"
+NOTIFY = f"SELECT pg_notify('{CHANNEL}', %(news)s)"
+"""Tells other processes of a commit: see work.py for the words."""
 BACKOFF_S = (0.1, 5.0)
 # A peer that vanished without a word is noticed within a minute. Until then polling goes on.
 _ALIVE: dict[str, Any] = {"keepalives": 1, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
 
 
-def notify(work: bool) -> str:
-    """The statement that tells other processes of a commit; whether there may be more to claim, too."""
-    return f"NOTIFY {CHANNEL}, '{WORK}'" if work else f"NOTIFY {CHANNEL}"
-
-
 class Listener:
-    def __init__(self, url: str) -> None:
-        self._url = url
+    def __init__(self, url: str, sender: str, named: Callable[[Work[int]], Work[Queue]]) -> None:
+        """`sender` is whose news are not told again; `named` puts names for the numbers of queues."""
+        self._url, self._sender, self._named = url, sender, named
         self._stopping = threading.Event()
         self._end, self._told_to_end = socket.socketpair()
         self.hears = False
 
-    def run(self, heard: Callable[[bool], None], wanted: threading.Event) -> None:
+    def run(self, heard: Callable[[Work[Queue]], set[Queue]], wanted: threading.Event) -> None:
         wait, lost = BACKOFF_S[0], False
         while not self._stopping.is_set():
             try:
                 with self._connect() as connection:
                     wait, lost, self.hears = BACKOFF_S[0], False, True
                     # Before the LISTEN nothing was heard.
-                    heard(True)
+                    heard(everywhere())
                     self._listen(connection, heard)
             except psycopg.OperationalError as e:
                 # Once for each loss: it may last.
@@ -64,15 +64,18 @@ class Listener:
         connection.execute(f"LISTEN {CHANNEL}")
         return connection
 
-    def _listen(self, connection: Connection[Any], heard: Callable[[bool], None]) -> None:
+    def _listen(self, connection: Connection[Any], heard: Callable[[Work[Queue]], set[Queue]]) -> None:
         while not self._stopping.is_set():
             select.select([connection.fileno(), self._told_to_end.fileno()], [], [])
             connection.pgconn.consume_input()
-            said = set()
+            found: Work[int] | None = None
             while (news := connection.pgconn.notifies()) is not None:
-                said.add(news.extra)
-            if said:
-                heard(WORK.encode() in said)
+                work = read(news.extra.decode(errors="replace"), self._sender)
+                if work is not None:
+                    found = found or Work()
+                    found.add(work)
+            if found is not None:
+                heard(self._named(found))
 
     def stop(self) -> None:
         self._stopping.set()

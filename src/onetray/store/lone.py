@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from onetray.errors import Unavailable
-from onetray.store.listen import CHANNEL, WORK
+from onetray.store.listen import CHANNEL
 from onetray.store.postgres_tx import CLOCK, refused
 from onetray.store.witness import Fate
+from onetray.store.work import Work, written
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -37,15 +38,17 @@ INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, 
     trace)
 SELECT key, key, created_at, %(ns)s, 1, 1, 0, %(type)s, %(state)s, %(actor)s, %(correlation_id)s, %(cause)s, %(trace)s
 FROM new
-RETURNING entity, CASE WHEN %(tell)s THEN pg_notify('{CHANNEL}', '{WORK}')::text END"""
+RETURNING entity, CASE WHEN %(tell)s THEN pg_notify('{CHANNEL}', %(news)s)::text END"""
 _AT_WORK = "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE pid = %(pid)s)"
 _THERE = "SELECT EXISTS (SELECT 1 FROM onetray.task WHERE id = %(id)s::uuid)"
 
 
 def submit_one(store: PostgresStore, task: dict[str, Any]) -> None:
     """Write a task that may run at once. It is there when this returns."""
-    tell = store.quiet(work=True)
-    given = {**task, "tell": tell, "now": store.clock.now() if store.clock else None}
+    work = Work({task["queue"]: 1})
+    tell = store.quiet(work)
+    news = written(work, store.sender)
+    given = {**task, "tell": tell, "news": news, "now": store.clock.now() if store.clock else None}
     key = None
     with store.connection() as connection:
         pid, connection.warnings.seen = connection.info.backend_pid, False
@@ -60,7 +63,7 @@ def submit_one(store: PostgresStore, task: dict[str, Any]) -> None:
     if not sure and not store.resolve(lambda connection: _fate(connection, pid, task["id"])):
         raise Unavailable("the connection to PostgreSQL broke before the task was written")
     store.entered(task["queue"], -task["priority"], key or 0)
-    store.announce(work=True, told=tell)
+    store.announce(work, told=tell)
 
 
 def _fate(connection: Connection[Any], pid: int, id_: str) -> Fate:

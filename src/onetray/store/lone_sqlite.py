@@ -28,4 +28,5 @@ def submit_one(store: SqliteStore, task: dict[str, Any]) -> None:
         given = {**task, "key": key, "now": tx.now}
         for sql in (_TASK, _READY, _EVENT):
             tx.execute(sql, given)
-        tx.rings = tx.feeds = True
+        tx.rings = True
+        tx.work.count(task["queue"], 1)

@@ -28,6 +28,7 @@ class Names:
         self._policies: dict[int, Policy] = {}
         self._policy_keys: dict[str, int] = {}
         self._queue_names: dict[int, str] = {}
+        self._places: dict[int, tuple[str, str]] = {}
         self._kind_names: dict[int, str] = {}
         self._read_at = float("-inf")
         self._turns = itertools.count(1)
@@ -51,6 +52,9 @@ class Names:
             self._namespaces = {name: key for key, name in namespaces}
             self._queue_names = {key: name for key, _, name in queues}
             self._queues = {(ns, name): key for key, ns, name in queues}
+            spaces: dict[int, str] = dict(namespaces)
+            # A queue may be of a namespace that was added between the two reads: it is there the next time.
+            self._places = {key: (spaces[ns], name) for key, ns, name in queues if ns in spaces}
             self._kind_policy = {key: policy for key, _, _, policy in kinds}
             self._kind_names = {key: name for key, _, name, _ in kinds}
             self._kinds = {(ns, name): key for key, ns, name, _ in kinds}
@@ -91,6 +95,12 @@ class Names:
         if key not in self._queue_names:
             self.refresh()
         return self._queue_names[key]
+
+    def place(self, queue: int) -> tuple[str, str]:
+        """The namespace and the name of a queue."""
+        if queue not in self._places:
+            self.refresh()
+        return self._places[queue]
 
     def policy_of_kind(self, kind: int, no_older_than_s: float) -> int:
         if time.monotonic() - self._read_at > no_older_than_s:

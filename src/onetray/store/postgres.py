@@ -21,6 +21,7 @@ from onetray.store.base import Columns, Rows, Store, Tx
 from onetray.store.patience import MayBeRepeated, patiently
 from onetray.store.sqltext import PARAM, POSTGRES, migration, migrations
 from onetray.store.witness import Fate, ServerRun, fate_of
+from onetray.store.work import Work, written
 
 try:
     import psycopg
@@ -29,7 +30,7 @@ try:
     from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
     from onetray.store.borrowed import PLACE, Borrowed, borrow
-    from onetray.store.listen import Listener, notify
+    from onetray.store.listen import NOTIFY, Listener
     from onetray.store.lone import submit_one
     from onetray.store.postgres_tx import CLOCK, TOO_FEW, LowWater, PostgresTx, bound, refused
     from onetray.store.replication import Warnings, confirmed
@@ -165,9 +166,9 @@ class PostgresStore(Store):
             if tx.xid is None:
                 return
             points.hit("committing")
-            told = tx.rings and self.quiet(tx.feeds)
+            told = tx.rings and self.quiet(tx.work)
             if told:
-                tx.tell(notify(tx.feeds))
+                tx.tell(written(tx.work, self.sender))
             run, connection.warnings.seen = connection.run, False
             try:
                 tx.commit()
@@ -187,7 +188,7 @@ class PostgresStore(Store):
         tx.lower_marks()
         points.hit("committed")
         if tx.rings:
-            self.announce(tx.feeds, told)
+            self.announce(tx.work, told)
 
     def write(self, work: Callable[[Tx], T], *, again: bool = True) -> T:
         def once() -> T:
@@ -342,20 +343,20 @@ class PostgresStore(Store):
     def held_up(self) -> bool:
         return self._barrier.pending
 
-    def quiet(self, work: bool) -> bool:
+    def quiet(self, work: Work[int]) -> bool:
         """Whether to tell of a commit in its own transaction: it is heard sooner, but all such commits take turns."""
         if self.pooler or not work or not self.on_commit:
             return False
         last, self._told_at = self._told_at, time.monotonic()
         return self._told_at - last > QUIET_S
 
-    def tell(self, work: bool) -> None:
+    def tell(self, work: Work[int]) -> None:
         self._told_at = time.monotonic()
         with self._pool.connection(timeout=2.0) as connection:
-            connection.execute(notify(work))
+            connection.execute(NOTIFY, {"news": written(work, self.sender)})
 
     def ear(self) -> Listener | None:
-        return None if self.pooler else Listener(self.url)
+        return None if self.pooler else Listener(self.url, self.sender, self.named)
 
     def close(self) -> None:
         self._pool.close()

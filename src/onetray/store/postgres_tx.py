@@ -15,11 +15,13 @@ from onetray import points
 from onetray.flowmodel import FlowRow
 from onetray.machine import Transition
 from onetray.model import Row
-from onetray.store.base import FEEDS, RINGS, Columns, Rows, in_rows
+from onetray.store.base import RINGS, Columns, Rows, in_rows
 from onetray.store.copytext import CopyText
+from onetray.store.listen import NOTIFY
 from onetray.store.names import Names
 from onetray.store.sqltext import POSTGRES, WORDS, Statement
 from onetray.store.witness import Witness, of_batch, of_move, of_submit
+from onetray.store.work import Work, count_statement
 
 if TYPE_CHECKING:
     from psycopg import Connection, Cursor
@@ -85,7 +87,8 @@ class PostgresTx:
         self._opened = False
         self._now: int | None = None
         self.xid: str | None = None
-        self.rings = self.feeds = False
+        self.rings = False
+        self.work: Work[int] = Work()
         self.witness: Witness | None = None
 
     @property
@@ -98,10 +101,13 @@ class PostgresTx:
     def query(self, name: str, /, **params: Any) -> Rows:
         statement = self._book.statements[name]
         self.rings |= name in RINGS
-        self.feeds |= name in FEEDS
-        self._opened |= name == "open_ready"
+        count_statement(self.work, name, params)
         params.setdefault("now", self._given)
-        return self._send((statement.sql, bound(statement, params)), returns=statement.returns)
+        rows = self._send((statement.sql, bound(statement, params)), returns=statement.returns)
+        if name == "open_ready":
+            self._opened = True
+            self.work.count([queue for (queue,) in rows], 0)
+        return rows
 
     def ask(self, name: str, /, **params: Any) -> Rows:
         statement = self._book.statements[name]
@@ -114,7 +120,7 @@ class PostgresTx:
     def batch(self, name: str, columns: Columns, /, **params: Any) -> Rows:
         statement = self._book.statement(name, columns)
         self.rings |= name in RINGS
-        self.feeds |= name in FEEDS
+        count_statement(self.work, name, columns)
         self.witness = self.witness or of_batch(name, columns)
         if name in ("insert_ready", "promote_ready"):
             self._entered.append(columns)
@@ -237,7 +243,7 @@ class PostgresTx:
         self.rings = True
         rows = [("event", events), ("task", tasks)]
         if ready["key"]:
-            self.feeds = True
+            self.work.count(ready["queue"], len(ready["key"]))
             self._entered.append(_least(ready))
             rows.insert(0, ("ready", {"task" if k == "key" else k: values for k, values in ready.items()}))
         self._copy(rows)
@@ -318,9 +324,9 @@ class PostgresTx:
         if begun or len(self._pending) > 1:
             self._send()
 
-    def tell(self, sql: str) -> None:
+    def tell(self, news: str) -> None:
         """Have others told of what this transaction does when it is committed."""
-        self._pending.append((sql, {}))
+        self._pending.append((NOTIFY, {"news": news}))
 
     def commit(self) -> None:
         """COMMIT, after what is still pending. A move that does not move what it should makes it a ROLLBACK."""

@@ -28,7 +28,7 @@ from onetray.errors import DatabaseReplaced, GuardFailed, StoreError, Unavailabl
 from onetray.flowmodel import FlowRow
 from onetray.machine import Transition
 from onetray.model import Row
-from onetray.store.base import FEEDS, RINGS, Columns, Rows, Store, in_rows
+from onetray.store.base import RINGS, Columns, Rows, Store, in_rows
 from onetray.store.database_time import DatabaseTime
 from onetray.store.doorbell import Button
 from onetray.store.ears import FileEar
@@ -37,6 +37,7 @@ from onetray.store.lone_sqlite import submit_one
 from onetray.store.names import Names
 from onetray.store.open_file import OpenFile
 from onetray.store.sqltext import SQLITE, Book, Statement, migration, migrations
+from onetray.store.work import Work, count_statement, written
 
 PRAGMAS = (
     # Readers never wait for the writer, and a commit is one append and one fsync.
@@ -60,7 +61,8 @@ class SqliteTx:
         self.names: Names = store.names
         self.mixed = store.mixed
         self._now = store.time.now()
-        self.rings = self.feeds = False
+        self.rings = False
+        self.work: Work[int] = Work()
 
     @property
     def now(self) -> int:
@@ -69,9 +71,12 @@ class SqliteTx:
     def query(self, name: str, /, **params: Any) -> Rows:
         statement = self._book.statements[name]
         self.rings |= name in RINGS
-        self.feeds |= name in FEEDS
+        count_statement(self.work, name, params)
         params.setdefault("now", self._now)
-        return self._connection.execute(statement.sql, bound(statement, params)).fetchall()
+        rows: Rows = self._connection.execute(statement.sql, bound(statement, params)).fetchall()
+        if name == "open_ready":
+            self.work.count([queue for (queue,) in rows], 0)
+        return rows
 
     ask = query
 
@@ -82,7 +87,7 @@ class SqliteTx:
     def batch(self, name: str, columns: Columns, /, **params: Any) -> Rows:
         statement = self._book.statement(name, columns)
         self.rings |= name in RINGS
-        self.feeds |= name in FEEDS
+        count_statement(self.work, name, columns)
         params.setdefault("now", self._now)
         given = {**params, **columns}
         if statement.by_row:
@@ -200,6 +205,7 @@ class SqliteStore(Store):
         self._watch: apsw.Connection | None = None
         self._button: Button | None = None
         self._writing = threading.Lock()
+        self._commits = 0
         self._closed = False
         self._file: OpenFile | None = None
         self._last_event = 0
@@ -253,6 +259,7 @@ class SqliteStore(Store):
                 # Here and not sooner: a file that goes from now on goes with what was acknowledged before.
                 self.check_file()
                 connection.execute("COMMIT")
+                self._commits += 1
             except (apsw.CorruptError, apsw.NotADBError) as e:
                 _roll_back(connection)
                 raise self._overwritten(str(e)) from e
@@ -266,7 +273,7 @@ class SqliteStore(Store):
                 self._local.writing = False
         points.hit("committed")
         if tx.rings:
-            self.announce(tx.feeds)
+            self.announce(tx.work)
 
     def _look_at_log(self, connection: apsw.Connection) -> None:
         """See how far the log and its time have come.
@@ -387,13 +394,15 @@ class SqliteStore(Store):
         return self.upto()
 
     def ear(self) -> FileEar | None:
-        return None if self.path is None else FileEar(self.path, self.changes)
+        if self.path is None:
+            return None
+        return FileEar(self.path, self.sender, self.changes, lambda: self._commits, self.named)
 
-    def tell(self, work: bool) -> None:
+    def tell(self, work: Work[int]) -> None:
         if self._button is None and self.path is not None:
             self._button = Button(self.path)
         if self._button is not None:
-            self._button.press(work)
+            self._button.press(written(work, self.sender))
 
     def changes(self) -> int:
         """A number that changes when another connection has written."""

@@ -20,6 +20,7 @@ from onetray.commands import Claim, Command, Submit
 from onetray.engine.rides import Ride
 from onetray.errors import Forbidden, Unauthorized, Unavailable
 from onetray.model import Assignment, Verdict
+from onetray.wake import group_of
 from onetray.worker.pulse import REFUSED, renew_claims
 
 if TYPE_CHECKING:
@@ -77,6 +78,9 @@ class Claimer:
         self._dry: dict[str, tuple[int, float]] = {}
         """The queues whose last claim found too little: how much work had been told of before it, and when it was."""
         self._unsure: deque[Ride] = deque()
+        self._waiter = engine.wake.waiter(
+            [(namespace, source.queue) for source in sources], group_of(claim_of(sources[0].queue, 1, "").kinds)
+        )
         self._rate, self._counted, self._looked_at = 0.0, 0, time.monotonic()
         self._thread = threading.Thread(target=self._work, name="onetray-claimer", daemon=True)
 
@@ -87,7 +91,7 @@ class Claimer:
     def stop(self) -> None:
         self._stopping = True
         self._engine.rides.leave(self)
-        self._engine.wake.heard()
+        self._waiter.let_go()
         with self._floor.changed:
             self._floor.changed.notify_all()
 
@@ -97,7 +101,7 @@ class Claimer:
 
     def _work(self) -> None:
         while not self._stopping or any(self._asked.values()):
-            seen = self._engine.wake.work
+            seen = self._waiter.seen()
             try:
                 if self._unsure:
                     self._make_sure(self._unsure.popleft())
@@ -114,7 +118,10 @@ class Claimer:
                 elif not self._claim() and not self._stopping:
                     # Nothing more is there: whoever writes something rings. Nobody rings for a place in a full queue.
                     is_full = any(self._is_full(source) for source in self._sources)
-                    self._engine.wake.wait_for_work(seen, FULL_S if is_full else self._engine.wake.poll_s)
+                    # Of the queue that it was woken for it may hold no more: another worker may.
+                    self._waiter.pass_on()
+                    self._wait(seen, FULL_S if is_full else self._engine.wake.poll_s)
+                    continue
             except (Unauthorized, Forbidden) as e:
                 # Nothing is broken here, and the next look may be allowed again: no trace of every one.
                 logger.error("claiming was refused: %s", e)
@@ -122,6 +129,15 @@ class Claimer:
             except Exception:
                 logger.exception("claiming failed")
                 time.sleep(1.0)
+            # Woken, and yet it has not looked: another worker may have a place.
+            self._waiter.pass_on()
+        self._waiter.pass_on()
+
+    def _wait(self, seen: int, timeout_s: float) -> None:
+        self._waiter.wait(seen, timeout_s)
+        if self._waiter.queue is not None:
+            # Told of before, perhaps, and passed on by another one: it is to be looked for all the same.
+            self._dry.pop(self._waiter.queue[1], None)
 
     # As a rider.
 
@@ -130,7 +146,6 @@ class Claimer:
         with self._lock:
             if self._stopping or (room := self._room_left()) <= 0:
                 return None
-            seen = self._engine.wake.work
             if isinstance(beside, Submit):
                 sources = [s for s in self._sources if s.queue == beside.queue and beside.namespace == self._namespace]
             else:
@@ -139,7 +154,7 @@ class Claimer:
                 limit = self._reserve(source, -(-room // len(sources)))
                 if limit > 0:
                     claim = self._claim_of(source.queue, limit, str(uuid4()))
-                    return Ride(self, claim, time.monotonic(), seen)
+                    return Ride(self, claim, time.monotonic(), self._told_of(source.queue))
         return None
 
     def arrive(self, ride: Ride, verdict: Verdict) -> None:
@@ -195,12 +210,14 @@ class Claimer:
         for source in self._in_turn():
             with self._lock:
                 skipped = self._stopping or self._is_dry(source)
-                limit, seen = 0 if skipped else self._reserve(source, self._room_left()), self._engine.wake.work
+                limit, seen = 0 if skipped else self._reserve(source, self._room_left()), self._told_of(source.queue)
             if limit > 0:
                 try:
                     got = self._claim_with(self._claim_of(source.queue, limit, str(uuid4())))
                 finally:
                     self._over(source.queue, limit)
+                if self._waiter.queue == (self._namespace, source.queue):
+                    self._waiter.looked(found_all=got == limit)
                 more |= self._found(source.queue, limit, got, seen)
         return more
 
@@ -213,7 +230,11 @@ class Claimer:
     def _is_dry(self, source: Source) -> bool:
         """Whether there was too little at the last look, and nobody has told of more since."""
         seen, at = self._dry.get(source.queue, (-1, 0.0))
-        return seen == self._engine.wake.work and time.monotonic() - at < 0.9 * self._engine.wake.poll_s
+        return seen == self._told_of(source.queue) and time.monotonic() - at < 0.9 * self._engine.wake.poll_s
+
+    def _told_of(self, queue: str) -> int:
+        """A number that rises whenever there may be more to claim in a queue."""
+        return self._engine.wake.work_in(((self._namespace, queue),))
 
     def _is_full(self, source: Source) -> bool:
         return source.most is not None and self._held.of_queue(source.queue) >= source.most

@@ -1,20 +1,24 @@
 """Whether something was written: a request that waits for it, and tells nothing else.
 
-Owns the waiting. One thread of the server's hears for all that wait: see client/aio.py.
+Owns the waiting: for anything at all, or for work in some queues, of which each task wakes one of those who wait. One
+thread of the server's hears for all that wait for anything: see client/aio.py.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
 
 from onetray.client.aio import bell_of
+from onetray.errors import Forbidden
 from onetray.http.access import Principal, allow
 from onetray.http.desk import Desk, desk_of
+from onetray.http.waiting import gone
 from onetray.http.wire import Json
-from onetray.tokens import SCOPES
+from onetray.tokens import ADMIN, SCOPES, WORK
 from onetray.wake import Wake
 
 # Not in the OpenAPI: what the client and the server tell each other may change together. See docs/remote.md.
@@ -22,43 +26,75 @@ router = APIRouter(prefix="/api/v1", tags=["remote"], include_in_schema=False)
 
 MOST_WAIT_S = 30.0
 OFTEN_S = 0.02
-"""What is no work to claim is told of so often at most: on a busy server something is written all the time."""
+"""What is written is told of so often at most: on a busy server something is written all the time."""
 LOOK_S = 1.0
 """How often a request that waits sees whether the server is about to stop."""
 MOST = 2**53
+MOST_QUEUES = 1_000
 
 Anybody = Depends(allow(*SCOPES))
+Number = Annotated[int, Query(ge=-1, le=MOST)]
+Word = Annotated[str, Query(max_length=100)]
 
 
 @router.get("/news", summary="Wait until something was written")
 async def news(
     request: Request,
-    boot: str = Query("", max_length=100),
-    generation: int = Query(-1, ge=-1, le=MOST),
-    work: int = Query(-1, ge=-1, le=MOST),
-    wait_s: float = Query(0.0, ge=0.0, le=MOST_WAIT_S),
+    boot: Word = "",
+    generation: Number = -1,
+    work: Number = -1,
+    queue: Annotated[list[str] | None, Query(max_length=MOST_QUEUES)] = None,
+    group: Word = "",
+    unused: Annotated[str | None, Query(max_length=1_000)] = None,
+    wait_s: Annotated[float, Query(ge=0.0, le=MOST_WAIT_S)] = 0.0,
     who: Principal = Anybody,
 ) -> Json:
-    desk = desk_of(request)
+    """With queues: wait for work there, as one of a group that can take the same tasks. `unused` names the queue of a
+    wake-up that was given to the caller, and is somebody else's now."""
+    desk, until = desk_of(request), time.monotonic() + wait_s
     wake = desk.engine.wake
-    if boot == wake.boot:
-        await _wait(desk, wake, generation, work, time.monotonic() + wait_s)
-    return Json({
-        "boot": wake.boot, "generation": wake.generation, "work": wake.work, "heard": wake.poll_s >= LOOK_S,
-    })  # fmt: skip
+    heard = {"boot": wake.boot, "heard": wake.poll_s >= LOOK_S}
+    if queue is None:
+        if boot == wake.boot:
+            await _wait(desk, wake, generation, until)
+        return Json({**heard, "generation": wake.generation})
+    if not who.scopes & {WORK, ADMIN}:
+        raise Forbidden(f"work is told of to whoever has the scope {WORK}", needs=[WORK])
+    places = {(who.namespace, name) for name in queue}
+    if unused is not None:
+        wake.wake_next((who.namespace, unused), (group,), 1, more=False)
+    known = work if boot == wake.boot else wake.work_in(places) - 1
+    woken = await _wait_for_work(request, places, (group,), known, until)
+    return Json({**heard, "work": wake.work_in(places), "woken": woken})
 
 
-async def _wait(desk: Desk, wake: Wake, generation: int, work: int, until: float) -> None:
-    """Until there is work, or something else for a moment, or the time is over."""
+async def _wait(desk: Desk, wake: Wake, generation: int, until: float) -> None:
+    """Until something was written, and a moment longer, or the time is over."""
     bell, began = bell_of(wake), time.monotonic()
-    while wake.work == work and not wake.closed and not desk.stopping:
+    while not wake.closed and not desk.stopping:
         now, seen = time.monotonic(), wake.generation
         if now >= until:
             return
         if seen == generation:
             await bell.wait(seen, min(until - now, LOOK_S))
         elif now < began + OFTEN_S:
-            # Work may come meanwhile: then there is no need to go on waiting.
-            await asyncio.sleep(min(began + OFTEN_S - now, 0.01))
+            await asyncio.sleep(began + OFTEN_S - now)
         else:
             return
+
+
+async def _wait_for_work(
+    request: Request, places: set[tuple[str, str]], group: tuple[str], known: int, until: float
+) -> str | None:
+    """Until there may be work that the caller does not know of. Answers the queue that it was woken for."""
+    desk, left_s = desk_of(request), until - time.monotonic()
+    if left_s <= 0 or desk.waiting.closed:
+        return None
+    with desk.waiting.place(places, group, polls=True) as place, gone(request) as left_us:
+        await place.wait(known, left_s, left_us)
+        if place.queue is None or left_us.done():
+            return None
+        woken = place.queue[1]
+        # From here on it is the caller's to look, or to pass on.
+        place.looked()
+        return woken

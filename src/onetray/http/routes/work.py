@@ -24,8 +24,10 @@ from onetray.http.params import Id
 from onetray.http.schemas.base import read
 from onetray.http.schemas.controls import ResumeBody
 from onetray.http.schemas.reports import REPORTS, ClaimBody, ReportsBody, Ticket
+from onetray.http.waiting import gone
 from onetray.http.wire import Json
 from onetray.model import Assignment
+from onetray.wake import group_of
 
 router = APIRouter(prefix="/api/v1/tasks", tags=["tasks"], route_class=NativeRoute)
 
@@ -54,16 +56,19 @@ def _request_key(body: ClaimBody, key: str | None) -> dict[str, Any]:
 async def _claimed(request: Request, command: c.Claim, wait_s: float) -> list[Assignment]:
     """Look, and look again whenever there may be more, until the time is over or nobody waits for the answer."""
     desk, until = desk_of(request), time.monotonic() + wait_s
-    while True:
-        seen = desk.bell.work
-        found: list[Assignment] = await desk.call(command)
-        left = until - time.monotonic()
-        if found or left <= 0 or desk.bell.closed:
-            return found
-        await desk.bell.wait(seen, left)
-        # Nothing is claimed for somebody who has gone.
-        if await request.is_disconnected():
-            return []
+    queue = command.namespace, command.queue
+    with desk.waiting.place([queue], group_of(command.kinds)) as place, gone(request) as left_us:
+        while True:
+            seen = place.seen()
+            found: list[Assignment] = await desk.call(command)
+            place.looked(found_all=len(found) == command.limit)
+            left_s = until - time.monotonic()
+            if found or left_s <= 0 or desk.waiting.closed:
+                return found
+            await place.wait(seen, left_s, left_us)
+            # Nothing is claimed for somebody who has gone.
+            if left_us.done():
+                return []
 
 
 @router.post("/reports", summary="Report about many tasks", **gives(answers.REPORTED), **takes(ReportsBody))

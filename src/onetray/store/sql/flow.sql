@@ -104,6 +104,7 @@ SELECT t.queue, -t.priority, t.key, t.kind FROM onetray.task AS t
 WHERE {in_span} AND t.state IN ({task.first}) AND t.unmet = 0
     AND t.control = 0 AND t.run_at <= :at
 ON CONFLICT DO NOTHING
+RETURNING queue
 
 -- name: open_due
 -- A row that is there is left alone: a janitor may hold it, and wait for the flow.

@@ -1,0 +1,112 @@
+"""Requests that wait for something to claim. They cost nothing while there is nothing.
+
+Owns how a request is woken, and the one timer that has somebody look without being told: one request of all that
+wait for the same work, and more of them only if it finds some. Who is woken for which task is in wake.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from starlette.requests import Request
+from starlette.types import Receive
+
+from onetray.store.work import Queue
+from onetray.wake import Group, Waiter, Wake
+
+
+class Place(Waiter):
+    """The place of one request in the line."""
+
+    def __init__(self, wake: Wake, queues: Iterable[Queue], group: Group, polls: bool) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._woken: asyncio.Future[None] = self._loop.create_future()
+        super().__init__(wake, queues, group, self._call, polls)
+
+    async def wait(self, seen: int, timeout_s: float, *ends: asyncio.Future[None]) -> None:
+        """Wait until there may be more to claim than when `seen` was asked for, something else ends it, or the time
+        is over."""
+        self._woken = self._loop.create_future()
+        if not self.enter(seen):
+            return
+        try:
+            await asyncio.wait((self._woken, *ends), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self.leave()
+
+    def _call(self) -> None:
+        """From any thread."""
+        try:
+            self._loop.call_soon_threadsafe(_done, self._woken)
+        except RuntimeError:  # Its loop is closed, and nobody waits there any more.
+            self.pass_on()
+
+
+class Waiting:
+    """All requests of a server that wait for something to claim."""
+
+    def __init__(self, wake: Wake) -> None:
+        self._wake = wake
+        self._places: dict[asyncio.AbstractEventLoop, set[Place]] = {}
+        self._timers: dict[asyncio.AbstractEventLoop, asyncio.TimerHandle] = {}
+        self._closed = False
+
+    def __len__(self) -> int:
+        return sum(map(len, self._places.values()))
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is of no use to wait."""
+        return self._closed or self._wake.closed
+
+    @contextmanager
+    def place(self, queues: Iterable[Queue], group: Group, *, polls: bool = False) -> Iterator[Place]:
+        """A place for a request. Those of one group can take the same tasks. One that `polls` looks by itself."""
+        loop = asyncio.get_running_loop()
+        place = Place(self._wake, queues, group, polls)
+        self._places.setdefault(loop, set()).add(place)
+        if loop not in self._timers:
+            self._timers[loop] = loop.call_later(self._wake.poll_s, self._poll, loop)
+        try:
+            yield place
+        finally:
+            # Whatever it was woken for and has not looked for is the next one's.
+            place.pass_on()
+            self._places[loop].discard(place)
+            if not self._places[loop]:
+                del self._places[loop]
+                self._timers.pop(loop).cancel()
+
+    def _poll(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timers[loop] = loop.call_later(self._wake.poll_s, self._poll, loop)
+        self._wake.poll()
+
+    def close(self) -> None:
+        """Send everybody away who waits: the server stops."""
+        self._closed = True
+        for loop, places in list(self._places.items()):
+            for place in list(places):
+                loop.call_soon_threadsafe(partial(_done, place._woken))
+
+
+@contextmanager
+def gone(request: Request) -> Iterator[asyncio.Future[None]]:
+    """Done when the client has left. For a request whose body was read."""
+    watch = asyncio.create_task(_until_gone(request.receive))
+    try:
+        yield watch
+    finally:
+        watch.cancel()
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _done(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

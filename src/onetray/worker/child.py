@@ -88,10 +88,13 @@ class Pipes:
         closed = any(event & (select.POLLHUP | select.POLLERR | select.POLLNVAL) for _, event in poll.poll(0))
         return not closed and os.getppid() == self._reaper
 
-    def send(self, message: dict[str, Any]) -> None:
+    def _must_be_here(self) -> None:
+        """Asked before a lock is taken: at the fork, a thread that is not here may have held it."""
         if not self.is_here:
-            # Before the lock: at the fork, a thread that is not here may have held it.
             raise RuntimeError("ctx speaks only in the process that the handler began in, not in a fork of it")
+
+    def send(self, message: dict[str, Any]) -> None:
+        self._must_be_here()
         rest = memoryview(orjson.dumps(message) + b"\n")
         with self._writing:
             if not os.path.samestat(os.fstat(self._out), self._pipe):
@@ -101,6 +104,7 @@ class Pipes:
 
     def ask(self, message: dict[str, Any]) -> dict[str, Any] | None:
         """Ask the parent; answers None when it is gone."""
+        self._must_be_here()
         with self._asking:
             self.send(message)
             return self._answers.get()

@@ -167,7 +167,7 @@ def _children() -> list[int]:
     me, found = os.getpid(), []
     for name in os.listdir("/proc") if os.path.isdir("/proc/self") else []:
         if name.isdecimal():
-            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as stat:
+            with contextlib.suppress(OSError, IndexError), open(f"/proc/{name}/stat", "rb") as stat:
                 # After the command's name, which may hold anything: the state and the parent.
                 if int(stat.read().rpartition(b")")[2].split()[1]) == me:
                     found.append(int(name))

@@ -145,16 +145,28 @@ def test_those_who_sent_a_request_and_those_who_did_not_leave_room_for_each_othe
 def test_when_all_have_a_request_under_way_another_is_told_so(
     shared_engine: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stream = b"GET /api/v1/feed/stream HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    body = b'{"worker": "w", "queue": "empty", "wait_s": 20}'
+    claim = b"POST /api/v1/tasks/claim HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    claim += b"Content-Length: %d\r\n\r\n" % len(body) + body
     with serving(shared_engine, HttpConfig(connections=2)) as live, ExitStack() as held:
-        streams = [held.enter_context(connected(live, stream)) for _ in range(2)]
-        until(lambda: live.desk.streams.open == 2)
+        claims = [held.enter_context(connected(live, claim)) for _ in range(2)]
+        until(lambda: live.desk.metrics.open == 2)
         for _ in range(3):
             with connected(live) as plug:
                 assert until_closed(plug) == FULL
         assert len([r for r in caplog.records if "all 2 connections" in r.getMessage()]) == 1
-        streams[0].close()
+        claims[0].close()
         until(lambda: len(live.connections) < 2)
+        assert answered(live) == 200
+
+
+def test_streams_leave_connections_to_other_requests(shared_engine: Engine) -> None:
+    stream = b"GET /api/v1/feed/stream HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    with serving(shared_engine, HttpConfig(connections=4)) as live, ExitStack() as held:
+        for _ in range(3):
+            held.enter_context(connected(live, stream))
+        until(lambda: live.desk.streams.open == 3)
+        assert answered(live, "/api/v1/feed/stream") == 429
         assert answered(live) == 200
 
 

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 import pytest
@@ -18,7 +18,7 @@ from onetray.commands import Submit
 from onetray.config import HttpConfig
 from onetray.engine import Engine
 from onetray.errors import InvalidInput
-from onetray.http.connections import FULL, most_connections
+from onetray.http.connections import FULL, Acceptor, most_connections
 from onetray.http.server import listen
 from tests.http.calls import until
 from tests.support.fleet import wait_until
@@ -66,13 +66,15 @@ def answered(live: Live, path: str = "/healthz") -> int:
 
 
 def test_honest_clients_are_answered_while_others_drip_their_heads(tmp_path: Path) -> None:
-    with serving_process(tmp_path, "serve", "--database", "sqlite:///jobs.db", files=FILES) as server:
-        with slow_clients(server.port, FILES + 50, drip()) as seen:
-            wait_until(lambda: seen.connected >= FILES + 50)
-            for number in range(3):
-                with server.client() as client:
-                    assert client.get("/healthz").status_code == 200
-                    assert client.post("/api/v1/jobs", json={"kind": "mail", "payload": number}).status_code == 201
+    with (
+        serving_process(tmp_path, "serve", "--database", "sqlite:///jobs.db", files=FILES) as server,
+        slow_clients(server.port, FILES + 50, drip()) as seen,
+    ):
+        wait_until(lambda: seen.connected >= FILES + 50)
+        for number in range(3):
+            with server.client() as client:
+                assert client.get("/healthz").status_code == 200
+                assert client.post("/api/v1/jobs", json={"kind": "mail", "payload": number}).status_code == 201
         server.send()
         assert server.end() == 0
     assert "for 72 connections at once" in server.log
@@ -168,6 +170,15 @@ def test_streams_leave_connections_to_other_requests(shared_engine: Engine) -> N
         until(lambda: live.desk.streams.open == 3)
         assert answered(live, "/api/v1/feed/stream") == 429
         assert answered(live) == 200
+
+
+def test_a_stop_does_not_wait_for_connections_that_were_about_to_be_made(shared_engine: Engine) -> None:
+    with serving(shared_engine) as live:
+        (acceptor,) = cast("list[Acceptor]", live.server.servers)
+        live.on_loop(lambda: live.loop.remove_reader(acceptor.sockets[0]))
+        with connected(live) as plug:
+            live.on_loop(lambda: (acceptor._accept(), acceptor.close()))
+            assert until_closed(plug) == b""
 
 
 class Exhausted(socket.socket):

@@ -88,7 +88,7 @@ class HttpConfig:
     requests_per_s: float = 0.0
     """Requests of one token in a second. 0: any number."""
     streams: int = 1_000
-    """Open streams on this server."""
+    """Open streams on this server, and at most three quarters of its connections."""
     streams_each: int = 600
     """Open streams of one token."""
     stream_queue: int = 5_000

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 import pytest
@@ -18,7 +18,7 @@ from onetray.commands import Submit
 from onetray.config import HttpConfig
 from onetray.engine import Engine
 from onetray.errors import InvalidInput
-from onetray.http.connections import FULL, most_connections
+from onetray.http.connections import FULL, Acceptor, most_connections
 from onetray.http.server import listen
 from tests.http.calls import until
 from tests.support.fleet import wait_until
@@ -66,13 +66,15 @@ def answered(live: Live, path: str = "/healthz") -> int:
 
 
 def test_honest_clients_are_answered_while_others_drip_their_heads(tmp_path: Path) -> None:
-    with serving_process(tmp_path, "serve", "--database", "sqlite:///jobs.db", files=FILES) as server:
-        with slow_clients(server.port, FILES + 50, drip()) as seen:
-            wait_until(lambda: seen.connected >= FILES + 50)
-            for number in range(3):
-                with server.client() as client:
-                    assert client.get("/healthz").status_code == 200
-                    assert client.post("/api/v1/jobs", json={"kind": "mail", "payload": number}).status_code == 201
+    with (
+        serving_process(tmp_path, "serve", "--database", "sqlite:///jobs.db", files=FILES) as server,
+        slow_clients(server.port, FILES + 50, drip()) as seen,
+    ):
+        wait_until(lambda: seen.connected >= FILES + 50)
+        for number in range(3):
+            with server.client() as client:
+                assert client.get("/healthz").status_code == 200
+                assert client.post("/api/v1/jobs", json={"kind": "mail", "payload": number}).status_code == 201
         server.send()
         assert server.end() == 0
     assert "for 72 connections at once" in server.log
@@ -145,17 +147,38 @@ def test_those_who_sent_a_request_and_those_who_did_not_leave_room_for_each_othe
 def test_when_all_have_a_request_under_way_another_is_told_so(
     shared_engine: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stream = b"GET /api/v1/feed/stream HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    body = b'{"worker": "w", "queue": "empty", "wait_s": 20}'
+    claim = b"POST /api/v1/tasks/claim HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    claim += b"Content-Length: %d\r\n\r\n" % len(body) + body
     with serving(shared_engine, HttpConfig(connections=2)) as live, ExitStack() as held:
-        streams = [held.enter_context(connected(live, stream)) for _ in range(2)]
-        until(lambda: live.desk.streams.open == 2)
+        claims = [held.enter_context(connected(live, claim)) for _ in range(2)]
+        until(lambda: live.desk.metrics.open == 2)
         for _ in range(3):
             with connected(live) as plug:
                 assert until_closed(plug) == FULL
         assert len([r for r in caplog.records if "all 2 connections" in r.getMessage()]) == 1
-        streams[0].close()
+        claims[0].close()
         until(lambda: len(live.connections) < 2)
         assert answered(live) == 200
+
+
+def test_streams_leave_connections_to_other_requests(shared_engine: Engine) -> None:
+    stream = b"GET /api/v1/feed/stream HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    with serving(shared_engine, HttpConfig(connections=4)) as live, ExitStack() as held:
+        for _ in range(3):
+            held.enter_context(connected(live, stream))
+        until(lambda: live.desk.streams.open == 3)
+        assert answered(live, "/api/v1/feed/stream") == 429
+        assert answered(live) == 200
+
+
+def test_a_stop_does_not_wait_for_connections_that_were_about_to_be_made(shared_engine: Engine) -> None:
+    with serving(shared_engine) as live:
+        (acceptor,) = cast("list[Acceptor]", live.server.servers)
+        live.on_loop(lambda: live.loop.remove_reader(acceptor.sockets[0]))
+        with connected(live) as plug:
+            live.on_loop(lambda: (acceptor._accept(), acceptor.close()))
+            assert until_closed(plug) == b""
 
 
 class Exhausted(socket.socket):

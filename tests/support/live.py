@@ -28,8 +28,20 @@ class Live(NamedTuple):
 
     port: int
     desk: Desk
-    connections: Connections
+    server: Server
     loop: asyncio.AbstractEventLoop
+
+    @property
+    def connections(self) -> Connections:
+        return self.server._connections
+
+    def on_loop(self, function: Callable[[], T]) -> T:
+        """What a function answers on the server's loop."""
+
+        async def call() -> T:
+            return function()
+
+        return asyncio.run_coroutine_threadsafe(call(), self.loop).result(WAIT_S)
 
     def in_thread(self, function: Callable[[], T]) -> T:
         """What a function answers in one of the threads that requests use."""
@@ -56,7 +68,7 @@ def serving(engine: Engine, config: HttpConfig | None = None, listening: socket.
     thread.start()
     try:
         assert ready.wait(WAIT_S), "the server did not start"
-        yield Live(listening.getsockname()[1], app.state.desk, server._connections, loops[0])
+        yield Live(listening.getsockname()[1], app.state.desk, server, loops[0])
     finally:
         server.should_exit = True
         thread.join(WAIT_S)

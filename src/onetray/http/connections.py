@@ -143,6 +143,7 @@ class Acceptor:
         self._listening, self._connections, self._protocol = listening, connections, protocol
         self._loop = asyncio.get_running_loop()
         self._resume: asyncio.TimerHandle | None = None
+        self._closing = False
         self._connecting: set[asyncio.Task[None]] = set()
         self._no_files = Seldom("a connection cannot be accepted: %s; raise `ulimit -n`, or lower http.connections")
         self._no_room = Seldom("all %d connections have a request under way: another was answered with 503")
@@ -150,6 +151,7 @@ class Acceptor:
         self._start()
 
     def close(self) -> None:
+        self._closing = True
         self._loop.remove_reader(self._listening)
         if self._resume is not None:
             self._resume.cancel()
@@ -198,6 +200,10 @@ class Acceptor:
             # It was gone before it was looked at.
             self._connections.remove(protocol)
             accepted.close()
+        else:
+            if self._closing:
+                # The server has told all others already that it stops.
+                protocol.shutdown()
 
 
 def _refuse(accepted: socket.socket) -> None:

@@ -169,6 +169,10 @@ class Streams:
     def open(self) -> int:
         return self._each.total()
 
+    def leave_room(self, connections: int) -> None:
+        """Have at most three quarters of a server's connections: the rest are for other requests."""
+        self._most = min(self._most, connections * 3 // 4)
+
     @asynccontextmanager
     async def place(self, who: Principal) -> AsyncIterator[None]:
         """A place for as long as the stream is open. TooManyStreams if there is none: enter before you answer."""

@@ -218,6 +218,10 @@ def test_of_a_job_with_too_many_secrets_nothing_is_shown_that_could_hold_one(
     assert shown_flow.data == "***"
     assert engine.veiled(engine.stages(flow))[0].data == "***"
     assert [m.error for m in engine.veiled(engine.members(flow))] == [None] * 3
+    # Many at once are looked at in parts: none of them is passed over.
+    others = [str(engine.submit("login", {"password": f"{SECRET}{i}"}, policy=REDACT).id) for i in range(5)]
+    assert [engine.veiled(t).payload for t in map(engine.task, others)] == [{"password": "***"}] * 5
+    assert [t.payload for t in engine.veiled([engine.task(id_) for id_ in others])] == [{"password": "***"}] * 5
     both = engine.veiled(engine.feed.read(0).events)
     assert hides(both)
 

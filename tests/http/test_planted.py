@@ -101,7 +101,11 @@ def declared(url: str) -> Onetray:
         ctx.log(f"fetches with {config.secret}")
         return [{"secret": SECRETS["spawned"], "pin": SHORT, "said": config.secret}]
 
-    @shop.stage(each=fetch, when=lambda config: bool(config.secret), compensate=lambda config, result: None)
+    def wanted(config: Config) -> bool:
+        ctx.log(f"asks whether {config.secret} is good")
+        return True
+
+    @shop.stage(each=fetch, when=wanted, compensate=lambda config, result: ctx.log(f"undoes {config.secret}"))
     def send(item: dict[str, str]) -> dict[str, str]:
         ctx.log(f"sends {item['secret']!r} {item['said']}", item=item)
         return item
@@ -149,7 +153,7 @@ def run_all(app: Onetray, scene: Scene) -> None:
 def run_raw(engine: Engine, scene: Scene) -> None:
     """A flow made by hand, whose tasks redact nothing: the flow alone does."""
     said = f"{SECRETS['raw_data']} {SECRETS['raw_stage']}"
-    task = TaskSpec("plain", {"said": said, "pin": "open"})
+    task = TaskSpec("plain", {"said": said, "pin": "open"}, policy=Policy(max_attempts=1))
     flow = engine.submit_flow(
         "by hand",
         [
@@ -167,7 +171,7 @@ def run_raw(engine: Engine, scene: Scene) -> None:
     )  # fmt: skip
     engine.approve_stage(engine.stages(flow)[1].id, input={"secret": SECRETS["raw_approval"]})
     second = take(engine, kinds=("plain",))
-    engine.fail(second, f"{said} {SECRETS['raw_approval']}", retryable=False)
+    engine.fail(second, f"{said} {SECRETS['raw_approval']}")
     scene.flows.append(flow)
 
 
@@ -285,4 +289,6 @@ def test_the_log_of_the_worker_shows_none(scene: Scene) -> None:
     lines = [json.loads(line) for line in scene.process_log.splitlines()]
     assert any("with ***" in line["message"] for line in lines)
     assert any("a hook after" in line["message"] for line in lines)
+    assert any("asks whether *** is good" in line["message"] for line in lines)
+    assert any("undoes ***" in line["message"] for line in lines)
     assert [line["message"] for line in lines if scene.leaks(json.dumps(line, ensure_ascii=False))] == []

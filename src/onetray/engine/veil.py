@@ -192,9 +192,12 @@ def _of_jobs(store: Store, policies: dict[int, set[str]], jobs: set[int]) -> dic
     if len(sizes) > MOST_TASKS or len(given) > MOST_PARTS or sum(size for _, size in sizes + given) > MOST_BYTES:
         if len(jobs) == 1:
             return dict.fromkeys(jobs, Veil(Secrets(everything=True)))
-        return {job: veil for one in jobs for job, veil in _of_jobs(store, policies, {one}).items()}
-    tasks = _by_job(store.read("redacted_tasks", **which, limit=MOST_TASKS))
-    parts = _by_job(store.read("given_to_flows", jobs=redacting, limit=MOST_PARTS)) if given else {}
+        # Of all of them, again: those past the limit were not seen.
+        first = set(sorted(jobs)[: len(jobs) // 2])
+        return _of_jobs(store, policies, first) | _of_jobs(store, policies, jobs - first)
+    # Some may have been added since.
+    tasks = _by_job(store.read("redacted_tasks", **which, limit=2 * MOST_TASKS))
+    parts = _by_job(store.read("given_to_flows", jobs=redacting, limit=2 * MOST_PARTS)) if given else {}
     return {
         job: _remembered(flows.get(job, set()), parts.get(job, []), [
             (id_, _paths(policies, own, kinds), told) for _, id_, own, kinds, *told in tasks.get(job, ())

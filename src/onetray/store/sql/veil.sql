@@ -7,7 +7,9 @@ SELECT key, body FROM onetray.policy WHERE replace(body, :mark, '') <> body
 -- name: redacting_kinds
 SELECT DISTINCT k.name
 FROM onetray.dead_letter AS d JOIN onetray.task AS t ON t.key = d.task JOIN onetray.kind AS k ON k.key = t.kind
-WHERE k.name {in:kinds:text} AND (t.policy {in:policies:integer} OR k.policy {in:policies:integer})
+LEFT JOIN onetray.flow AS f ON f.key = t.job LEFT JOIN onetray.kind AS n ON n.key = f.kind
+WHERE k.name {in:kinds:text} AND (t.policy {in:policies:integer} OR k.policy {in:policies:integer}
+    OR f.policy {in:policies:integer} OR n.policy {in:policies:integer})
 
 -- name: redacting_flows
 SELECT f.key, f.policy, k.policy

@@ -37,6 +37,8 @@ from onetray.machine import SYSTEM, USER, WORKER
 from onetray.model import DEAD_STAGES, REASON_CODES, Assignment, Policy
 
 _INT32 = 2**31 - 1
+MOST_KINDS = 1_000
+"""Kinds that one claim names."""
 
 
 @dataclass(slots=True)
@@ -128,7 +130,7 @@ class Claim(Command):
         text(self.namespace, "namespace", limits.name_chars)
         whole(self.limit, "limit", 1, limits.batch)
         if self.kinds is not None:
-            names = listed(self.kinds, "kinds", 0, 1_000)
+            names = listed(self.kinds, "kinds", 0, MOST_KINDS)
             self.kinds = tuple(dict.fromkeys(text(k, "kinds", limits.name_chars) for k in names))
         if self.lease_s is not None:
             seconds(self.lease_s, "lease_s", 0.001)

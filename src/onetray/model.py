@@ -116,32 +116,49 @@ def _is_number(value: object) -> bool:
 
 
 def _is_class_name(value: object) -> bool:
-    return isinstance(value, str) and 0 < len(value) <= 200 and value.isprintable()
+    return isinstance(value, str) and 0 < len(value) <= CLASS_CHARS and value.isprintable()
 
 
 _TEN_YEARS_S = 10 * 366 * 86_400.0
 _SHORTEST_S = 0.001
+CLASS_CHARS = 200
+POLICY_BOUNDS: dict[str, tuple[float, float]] = {
+    "max_attempts": (1, 1_000_000),
+    "backoff_factor": (1, 1000),
+    "breaker_failures": (1, 1000),
+    **dict.fromkeys(("backoff_base_s", "backoff_max_s", "cancel_grace_s"), (0, _TEN_YEARS_S)),
+    **dict.fromkeys(
+        ("lease_s", "heartbeat_s", "idempotency_ttl_s", "breaker_window_s", "breaker_open_s", "timeout_s",
+         "queue_ttl_s", "deadline_s"), (_SHORTEST_S, _TEN_YEARS_S)),
+}  # fmt: skip
+"""What the numbers of a policy may be. The API's description says the same."""
+
+
+def _within(p: Policy, name: str) -> bool:
+    least, most = POLICY_BOUNDS[name]
+    value = getattr(p, name)
+    return _is_number(value) and least <= value <= most
 
 
 def _check_policy(p: Policy) -> None:
     def refuse(name: str, must: str) -> None:
         raise InvalidInput(f"policy.{name} must be {must}, not {shown(getattr(p, name))}", field=f"policy.{name}")
 
-    if type(p.max_attempts) is not int or not 1 <= p.max_attempts <= 1_000_000:
+    if type(p.max_attempts) is not int or not _within(p, "max_attempts"):
         refuse("max_attempts", "a whole number from 1 to 1,000,000")
     for name in ("backoff_base_s", "backoff_max_s", "cancel_grace_s"):
-        if not _is_number(getattr(p, name)) or not 0 <= getattr(p, name) <= _TEN_YEARS_S:
+        if not _within(p, name):
             refuse(name, "seconds, 0 or more, at most ten years")
-    if not _is_number(p.backoff_factor) or not 1 <= p.backoff_factor <= 1000:
+    if not _within(p, "backoff_factor"):
         refuse("backoff_factor", "a number from 1 to 1,000")
-    if p.breaker_failures is not None and (type(p.breaker_failures) is not int or not 1 <= p.breaker_failures <= 1000):
+    failures = p.breaker_failures
+    if failures is not None and (type(failures) is not int or not _within(p, "breaker_failures")):
         refuse("breaker_failures", "None, or a whole number from 1 to 1,000")
     for name in ("lease_s", "heartbeat_s", "idempotency_ttl_s", "breaker_window_s", "breaker_open_s"):
-        if not _is_number(getattr(p, name)) or not _SHORTEST_S <= getattr(p, name) <= _TEN_YEARS_S:
+        if not _within(p, name):
             refuse(name, "seconds, 0.001 or more, at most ten years")
     for name in ("timeout_s", "queue_ttl_s", "deadline_s"):
-        value = getattr(p, name)
-        if value is not None and (not _is_number(value) or not _SHORTEST_S <= value <= _TEN_YEARS_S):
+        if getattr(p, name) is not None and not _within(p, name):
             refuse(name, "None, or seconds, 0.001 or more, at most ten years")
     if p.heartbeat_s is not None and p.lease_s > 2 * p.heartbeat_s * 1.000001:
         refuse("lease_s", f"at most twice heartbeat_s ({p.heartbeat_s})")

@@ -13,14 +13,16 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from pydantic import TypeAdapter
 
+from onetray.config import EngineConfig, Limits
 from onetray.drawing import as_dict
 from onetray.engine import Engine
-from onetray.errors import OnetrayError
+from onetray.errors import InvalidInput, OnetrayError
 from onetray.http.app import ROUTERS, build
 from onetray.http.native import BODIES, NativeRoute
 from onetray.http.openapi import described
 from onetray.http.page import rendered
 from onetray.lifecycle import MACHINES
+from onetray.model import Policy
 from onetray.store import open_store
 from tests.http.calls import refusal
 
@@ -204,3 +206,89 @@ def test_lifecycles_as_data_and_as_drawings(client: TestClient) -> None:
 def test_the_description_is_made_once(client: TestClient) -> None:
     assert isinstance(client.app, FastAPI)
     assert described(client.app) is described(client.app)
+
+
+UNBOUNDED = {"PolicyBody.retry_on", "PolicyBody.no_retry_on"}
+"""Lists that the engine itself does not bound: a body of the largest size is their limit."""
+BOUND = {"string": "maxLength", "array": "maxItems", "integer": "maximum", "number": "maximum"}
+ENOUGH = {"enum", "const", "format", "pattern"}
+
+
+def unbounded(schema: Any, name: str) -> Iterator[str]:
+    """Where a schema of what is sent does not say how much it may be."""
+    if isinstance(schema, list):
+        for part in schema:
+            yield from unbounded(part, name)
+    elif isinstance(schema, dict):
+        bound = BOUND.get(schema.get("type", ""))
+        if bound and bound not in schema and not ENOUGH & set(schema):
+            yield name
+        for key, part in schema.items():
+            if key == "properties":
+                for field, found in part.items():
+                    yield from unbounded(found, f"{name}.{field}")
+            elif key in ("anyOf", "oneOf", "items", "additionalProperties"):
+                yield from unbounded(_with_bounds(part, schema), name)
+
+
+def _with_bounds(part: Any, whole: dict[str, Any]) -> Any:
+    """One of several types has the bounds that stand beside all of them."""
+    beside = {key: whole[key] for key in BOUND.values() if key in whole and "anyOf" in whole}
+    return [{**one, **beside} for one in part] if isinstance(part, list) else part
+
+
+def test_everything_that_is_sent_says_how_much_it_may_be(spec: dict[str, Any]) -> None:
+    taken = {name: spec["components"]["schemas"][name] for name in _names_of_bodies(spec)}
+    for name, operation in operations(spec):
+        taken |= {f"{name} {p['name']}": p["schema"] for p in operation.get("parameters", [])}
+    found = {place for name, schema in taken.items() for place in unbounded(schema, name)}
+    assert found == UNBOUNDED
+
+
+def _names_of_bodies(spec: dict[str, Any]) -> set[str]:
+    """Bodies, and what they are made of."""
+    found, left = set[str](), set(BODIES)
+    while left:
+        name = left.pop()
+        found.add(name)
+        left |= set(re.findall(r"#/components/schemas/(\w+)", str(spec["components"]["schemas"][name]))) - found
+    return found
+
+
+def test_the_limits_in_the_description_are_those_of_the_engine() -> None:
+    limits = Limits(name_chars=7, key_chars=11, reason_chars=13, line_chars=17, batch=19, labels=3, stages=5)
+    store = open_store("sqlite://:memory:")
+    store.migrate()
+    with Engine(store, config=EngineConfig(limits=limits)) as engine:
+        schemas = described(build(engine))["components"]["schemas"]
+    task = schemas["TaskBody"]["properties"]
+    assert task["kind"]["maxLength"] == 7
+    assert [task[name]["anyOf"][0]["maxLength"] for name in ("unique_key", "cause")] == [11, 13]
+    assert task["labels"]["anyOf"][0]["maxProperties"] == 3
+    assert schemas["LineBody"]["properties"]["line"]["maxLength"] == 17
+    assert schemas["BatchBody"]["properties"]["jobs"]["maxItems"] == 19
+    assert schemas["FlowBody"]["properties"]["stages"]["maxItems"] == 5
+    assert "x-onetray-limit" not in str(schemas)
+
+
+@pytest.mark.parametrize("field", ["kind", "queue", "idempotency_key", "unique_key", "correlation_id", "cause"])
+def test_a_text_of_the_largest_size_is_taken_and_a_longer_one_is_not(
+    client: TestClient, spec: dict[str, Any], field: str
+) -> None:
+    schema = spec["components"]["schemas"]["TaskBody"]["properties"][field]
+    most = (schema if "maxLength" in schema else schema["anyOf"][0])["maxLength"]
+    answers = [client.post("/api/v1/jobs", json={"kind": "k", field: "x" * size}) for size in (most, most + 1)]
+    assert [answer.status_code for answer in answers] == [201, 413]
+
+
+@pytest.mark.parametrize("end", ["minimum", "maximum"])
+def test_a_policy_at_the_ends_that_are_described_is_taken_and_one_past_them_is_not(
+    spec: dict[str, Any], end: str
+) -> None:
+    for name, schema in spec["components"]["schemas"]["PolicyBody"]["properties"].items():
+        if end in schema:
+            # A lease is at most twice a heartbeat.
+            beside: dict[str, Any] = {"lease_s": 0.001} if name == "heartbeat_s" else {}
+            assert Policy(**{**beside, name: schema[end]}), name
+            with pytest.raises(InvalidInput):
+                Policy(**{**beside, name: schema[end] * 2 + 1 if end == "maximum" else schema[end] - 1})

@@ -14,12 +14,14 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
 
 from onetray import __version__
+from onetray.config import Limits
 from onetray.drawing import as_dict, diagram
 from onetray.errors import OnetrayError
 from onetray.http import problems
 from onetray.http.access import EXEMPT
 from onetray.http.answers import SCHEMAS, STRING, Answer
 from onetray.http.native import ANSWER, ANSWERS, BODIES
+from onetray.http.schemas.base import LIMIT
 from onetray.http.shapes import PLACE, record, ref
 from onetray.lifecycle import MACHINES, STAGE
 
@@ -35,7 +37,7 @@ FOR_RESULTS = (*FOR_READS, 409)
 KEY = {
     "name": "Idempotency-Key", "in": "header", "required": False, "example": "3f0c2b6e-order-17",
     "description": "Sent again with the same key, the request is carried out once.",
-    "schema": {"type": "string", "minLength": 1, "maxLength": 500, "pattern": "^[ -~]*[!-~][ -~]*$"},
+    "schema": {"type": "string", "minLength": 1, LIMIT: "key_chars", "pattern": "^[ -~]*[!-~][ -~]*$"},
 }  # fmt: skip
 REPLAYED = {
     "Idempotent-Replay": {
@@ -84,6 +86,24 @@ def _made(app: FastAPI) -> dict[str, Any]:
     whole["security"] = [{"token": []}]
     for path, method, operation in _operations(whole):
         _complete(path, method, operation)
+    limited: dict[str, Any] = _limited(whole, app.state.desk.engine.config.limits)
+    return limited
+
+
+_BOUNDS = {"string": "maxLength", "array": "maxItems", "object": "maxProperties"}
+
+
+def _limited(found: Any, limits: Limits) -> Any:
+    """The same with the numbers of this server's limits, where schemas name them."""
+    if isinstance(found, list):
+        return [_limited(one, limits) for one in found]
+    if not isinstance(found, dict):
+        return found
+    whole = {name: _limited(value, limits) for name, value in found.items() if name != LIMIT}
+    if LIMIT in found:
+        for schema in whole.get("anyOf", [whole]):
+            if schema["type"] in _BOUNDS:
+                schema[_BOUNDS[schema["type"]]] = getattr(limits, found[LIMIT])
     return whole
 
 

@@ -19,7 +19,9 @@ from onetray.machine import Machine
 
 router = APIRouter(tags=["server"], route_class=NativeRoute)
 
-Entity = Annotated[str, Path(description="`task`, `stage` or `flow`.", examples=["task"])]
+Entity = Annotated[
+    str, Path(description="`task`, `stage` or `flow`.", examples=["task"], json_schema_extra={"enum": list(MACHINES)})
+]
 
 GUARDED = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",

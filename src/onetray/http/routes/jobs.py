@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 
 from onetray.engine import Engine
+from onetray.engine.listing import JOB_STATES
 from onetray.errors import InvalidInput, NotFound
 from onetray.flowmodel import Flow
 from onetray.http import answers, views
@@ -19,7 +20,7 @@ from onetray.http.desk import desk_of
 from onetray.http.keys import key_of
 from onetray.http.native import NativeRoute, gives, own_key, takes
 from onetray.http.params import Cursor, Id, Kind, Limit
-from onetray.http.schemas.base import Moment, read
+from onetray.http.schemas.base import LIMIT, Moment, read
 from onetray.http.schemas.jobs import JOB, BatchBody, FlowBody, TaskBody
 from onetray.http.wire import Json, plain
 from onetray.listmodel import Job
@@ -30,6 +31,31 @@ router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"], route_class=NativeRoute
 WALKS = 10
 """How many short reads one page is looked for with. When nearly nothing matches, it is short, or empty."""
 BETWEEN = "="
+MOST_FILTERS = 20
+
+States = Annotated[
+    list[str],
+    Query(
+        max_length=MOST_FILTERS,
+        description="Only jobs in one of these states.",
+        json_schema_extra={"items": {"type": "string", "enum": list(JOB_STATES)}},
+    ),
+]
+Queue = Annotated[
+    str | None,
+    Query(
+        min_length=1, description="Only tasks of this queue. Flows have none.", json_schema_extra={LIMIT: "name_chars"}
+    ),
+]
+Correlation = Annotated[
+    str | None,
+    Query(min_length=1, description="Only what belongs to this.", json_schema_extra={LIMIT: "key_chars"}),
+]
+LabelPairs = Annotated[
+    list[str],
+    Query(max_length=MOST_FILTERS, description="Only with this label: `name=value`.",
+          json_schema_extra={"items": {"type": "string", "pattern": "^[^=]+=.+$"}}),
+]  # fmt: skip
 
 
 @router.post("", summary="Submit a job", **gives(answers.PLACED, 201, also={200: answers.PLACED}),
@@ -84,11 +110,11 @@ def _made_key(body: TaskBody | FlowBody, key: str | None, n: int, who: Principal
 @router.get("", summary="List jobs, newest first", **gives(answers.JOBS))
 async def list_jobs(
     request: Request,
-    state: Annotated[list[str], Query(max_length=20, description="Only jobs in one of these states.")] = [],  # noqa: B006
+    state: States = [],  # noqa: B006
     kind: Kind = None,
-    queue: Annotated[str | None, Query(min_length=1, description="Only tasks of this queue. Flows have none.")] = None,
-    correlation_id: Annotated[str | None, Query(min_length=1, description="Only what belongs to this.")] = None,
-    label: Annotated[list[str], Query(max_length=20, description="Only with this label: `name=value`.")] = [],  # noqa: B006
+    queue: Queue = None,
+    correlation_id: Correlation = None,
+    label: LabelPairs = [],  # noqa: B006
     since: Annotated[Moment | None, Query(description="Only what was submitted since.")] = None,
     cursor: Cursor = None,
     limit: Limit = 100,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
+from pydantic import Field
 
 from onetray import commands as c
 from onetray.engine import Engine
@@ -17,14 +18,20 @@ from onetray.http.cursors import place
 from onetray.http.desk import desk_of
 from onetray.http.native import NativeRoute, gives, takes
 from onetray.http.params import Cursor, Id, Kind, Limit
-from onetray.http.schemas.base import read
+from onetray.http.schemas.base import LIMIT, read
 from onetray.http.schemas.controls import RedriveBody, RedriveManyBody
 from onetray.http.wire import Json, plain
+from onetray.model import REASON_CODES
 
 router = APIRouter(prefix="/api/v1/dead-letters", tags=["dead letters"], route_class=NativeRoute)
 
-Reason = Annotated[str | None, Query(min_length=1, description="Only with this reason code.")]
-Part = Annotated[str | None, Query(min_length=1, description='Only where "Class: message" contains this.')]
+ReasonCode = Annotated[str, Field(min_length=1, json_schema_extra={"enum": list(REASON_CODES)})]
+Reason = Annotated[ReasonCode | None, Query(description="Only with this reason code.")]
+Part = Annotated[
+    str | None,
+    Query(min_length=1, description='Only where "Class: message" contains this.',
+          json_schema_extra={LIMIT: "reason_chars"}),
+]  # fmt: skip
 Redriven = Annotated[bool, Query(description="Also those that were redriven.")]
 
 

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
+from pydantic import Field
 from starlette.responses import Response
 
 from onetray.engine import Engine
@@ -18,6 +19,7 @@ from onetray.http.access import Principal, Reader
 from onetray.http.desk import Desk, desk_of
 from onetray.http.feeding import Wanted, feed_frames, page_of
 from onetray.http.native import gives
+from onetray.http.params import Id
 from onetray.http.shown import shown
 from onetray.http.sse import EventStream, Frames
 from onetray.http.telling import Place, job_frames, look, view_of
@@ -29,9 +31,16 @@ ENDED: dict[int | str, dict[str, Any]] = {204: {"description": "The client knows
 MOST_TYPES = 100
 NAME_CHARS = 200
 
-Cursor = Annotated[str | None, Query(max_length=80, description="Go on after this one.")]
-LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", description="As `cursor`, and before it.")]
-Types = Annotated[list[str] | None, Query(description="Only events of these types, by their names.")]
+CURSOR_CHARS = 80
+Cursor = Annotated[str | None, Query(max_length=CURSOR_CHARS, description="Go on after this one.")]
+LastEventId = Annotated[
+    str | None,
+    Header(alias="Last-Event-ID", max_length=CURSOR_CHARS, description="As `cursor`, and before it."),
+]
+Types = Annotated[
+    list[Annotated[str, Field(max_length=MOST_TYPES * (NAME_CHARS + 1))]] | None,
+    Query(max_length=MOST_TYPES, description="Only events of these types, by their names."),
+]
 Name = Annotated[str | None, Query(min_length=1, max_length=NAME_CHARS)]
 
 
@@ -51,7 +60,7 @@ async def streaming(desk: Desk, who: Principal, frames: Frames, headers: dict[st
     **{**gives(answers.STREAM), "responses": {**gives(answers.STREAM)["responses"], **ENDED}},
 )
 async def job_stream(
-    request: Request, id: str, cursor: Cursor = None, last: LastEventId = None, who: Principal = Reader
+    request: Request, id: Id, cursor: Cursor = None, last: LastEventId = None, who: Principal = Reader
 ) -> Response:
     """`status`, `log`, `progress`, `stage` and `note`, each with the cursor of what was told so far as its id.
 

@@ -63,7 +63,18 @@ Moment = Annotated[
     WithJsonSchema({"type": "string", "format": "date-time", "example": "2026-11-16T09:30:00Z"}),
 ]
 """A time: text as ISO 8601 outside, microseconds inside."""
-Text = Annotated[str, Field(min_length=1)]
+LIMIT = "x-onetray-limit"
+"""Stands in a schema for a limit of the engine's, by its name: the description of a server fills its own in."""
+
+
+def most(limit: str) -> Any:
+    """Say in the schema of a text, a list or an object which limit of the engine's it has. The engine checks it."""
+    return Field(json_schema_extra={LIMIT: limit})
+
+
+Name = Annotated[str, Field(min_length=1), most("name_chars")]
+Key = Annotated[str, Field(min_length=1), most("key_chars")]
+Reason = Annotated[str, Field(min_length=1), most("reason_chars")]
 Seconds = Annotated[float, Field(ge=0, le=MOST_S)]
 # The limits first: behind the validator they would not be in the schema.
 Priority = Annotated[int, Field(ge=-INT32, le=INT32), BeforeValidator(_whole)]

@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from onetray.http.schemas.base import FewerCount, Id, Priority, Seconds, Strict, Text
+from onetray.http.cursors import MOST_CHARS
+from onetray.http.schemas.base import FewerCount, Id, Name, Priority, Reason, Seconds, Strict
 from onetray.http.schemas.jobs import ApprovalBody
 from onetray.model import REASON_CODES
 
@@ -21,7 +22,7 @@ class Why(Strict):
     """Nothing has to be said; `reason` stands in the log."""
 
     model_config = example(reason="the customer called")
-    reason: Text | None = None
+    reason: Reason | None = None
 
 
 class CancelBody(Why):
@@ -38,7 +39,7 @@ class ResumeBody(Why):
 
 class RetryBody(Why):
     model_config = example(from_stage="resize")
-    from_stage: Text | None = None
+    from_stage: Name | None = None
     """Of a flow: from this stage on. Otherwise from the one that failed."""
 
 
@@ -51,7 +52,7 @@ class AnswerBody(Why):
     """What somebody says to a stage that waits."""
 
     model_config = example(note="not this week")
-    note: Text | None = None
+    note: Reason | None = None
 
 
 class ApproveBody(AnswerBody):
@@ -82,9 +83,9 @@ class RedriveManyBody(RedriveBody):
     all: bool = False
     """Every letter of the namespace: without ids and filters nothing less is taken for it."""
     ids: tuple[Id, ...] | None = Field(None, min_length=1, max_length=MOST_LETTERS)
-    kind: Text | None = None
+    kind: Name | None = None
     reason_code: Literal[REASON_CODES] | None = None  # type: ignore[valid-type]
-    error: Text | None = None
+    error: Reason | None = None
     """A part of "Class: message"."""
     limit: FewerCount = 100
-    cursor: str | None = None
+    cursor: str | None = Field(None, max_length=MOST_CHARS)

@@ -10,25 +10,35 @@ from pydantic import ConfigDict, Discriminator, Field, Tag, TypeAdapter, create_
 from onetray.commands import Command, Submit
 from onetray.flowcommands import SubmitFlow
 from onetray.flowmodel import Approval, StageSpec, TaskSpec
-from onetray.http.schemas.base import Attempts, Moment, Priority, Seconds, Strict, Text
-from onetray.model import Policy
+from onetray.http.schemas.base import Attempts, Key, Moment, Name, Priority, Reason, Seconds, Strict, most
+from onetray.model import CLASS_CHARS, ON_EXHAUSTION, POLICY_BOUNDS, Policy
+from onetray.redaction import MOST_PATHS, PATH_CHARS
 
 _HINTS = get_type_hints(Policy)
+
+_TEXTS: Any = {"type": "string", "minLength": 1}
+_BOUNDS: dict[str, Any] = {
+    **{name: {"minimum": least, "maximum": most_} for name, (least, most_) in POLICY_BOUNDS.items()},
+    **{name: {"items": {**_TEXTS, "maxLength": CLASS_CHARS}} for name in ("retry_on", "no_retry_on")},
+    "redact": {"maxItems": MOST_PATHS, "items": {**_TEXTS, "maxLength": PATH_CHARS}},
+    "on_exhaustion": {"enum": list(ON_EXHAUSTION)},
+}
+"""What the policy itself checks, for the description."""
 
 PolicyBody = create_model(
     "PolicyBody",
     __base__=Strict,
     __doc__="How the task is run, instead of its kind's own policy.",
-    **{f.name: (_HINTS[f.name], f.default) for f in fields(Policy)},
+    **{f.name: (_HINTS[f.name], Field(f.default, json_schema_extra=_BOUNDS.get(f.name))) for f in fields(Policy)},
 )  # type: ignore[call-overload]
 
 
 class Work(Strict):
     """What a single task and a member of a stage have in common."""
 
-    kind: Text
+    kind: Name
     payload: Any = None
-    queue: Text = "default"
+    queue: Name = "default"
     priority: Priority = 0
     delay_s: Seconds | None = None
     run_at: Moment | None = None
@@ -49,8 +59,8 @@ class MemberBody(Work):
     """A task of a stage."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"kind": "resize", "payload": {"width": 640}}]})
-    name: Text | None = None
-    depends_on: tuple[Text, ...] = ()
+    name: Name | None = None
+    depends_on: Annotated[tuple[Name, ...], most("batch")] = ()
     """Names or ids of tasks of the same flow that have to succeed first."""
 
     def spec(self) -> TaskSpec:
@@ -60,8 +70,8 @@ class MemberBody(Work):
 class ApprovalBody(Strict):
     """Who has to approve, what they are asked for, and what happens when they do not answer."""
 
-    owner: Text = "anybody"
-    reason: Text = "waits for approval"
+    owner: Name = "anybody"
+    reason: Reason = "waits for approval"
     form: dict[str, Any] | None = None
     deadline_s: Seconds | None = None
     on_deadline: Literal["approve", "reject", "skip", "cancel"] = "reject"
@@ -77,8 +87,8 @@ class StageBody(Strict):
     """A stage of a flow."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_A_STAGE]})
-    name: Text
-    tasks: tuple[MemberBody, ...] = ()
+    name: Name
+    tasks: Annotated[tuple[MemberBody, ...], most("batch")] = ()
     on_failure: Literal["stop", "continue", "ignore"] = "stop"
     start_as_waiting: bool = False
     approval: ApprovalBody | None = None
@@ -101,12 +111,12 @@ class StageBody(Strict):
 class Keyed(Strict):
     """What every job may say about itself."""
 
-    idempotency_key: Text | None = None
+    idempotency_key: Key | None = None
     """The same as the header `Idempotency-Key`, for each job of a batch."""
-    unique_key: Text | None = None
-    labels: dict[str, str] | None = None
-    correlation_id: Text | None = None
-    cause: Text | None = None
+    unique_key: Key | None = None
+    labels: Annotated[dict[str, Name], most("labels")] | None = None
+    correlation_id: Key | None = None
+    cause: Reason | None = None
 
 
 class TaskBody(Work, Keyed):
@@ -126,8 +136,8 @@ class FlowBody(Keyed):
     """A flow: it has stages."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"name": "thumbnails", "stages": [_A_STAGE]}]})
-    name: Text
-    stages: tuple[StageBody, ...]
+    name: Name
+    stages: Annotated[tuple[StageBody, ...], most("stages")]
     data: Any = None
     metadata: Any = None
     roll_up: Literal["strict", "drain", "mixed"] = "strict"
@@ -160,11 +170,11 @@ class BatchBody(Strict):
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"jobs": [{"kind": "send_mail", "payload": {"to": "ann@example.com"}}]}]}
     )
-    jobs: tuple[JobBody, ...] = Field(min_length=1)
+    jobs: Annotated[tuple[JobBody, ...], most("batch")] = Field(min_length=1)
 
 
 class MembersBody(Strict):
     """Tasks that are to be added to a stage."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"tasks": [{"kind": "resize", "payload": {"w": 64}}]}]})
-    tasks: tuple[MemberBody, ...] = Field(min_length=1)
+    tasks: Annotated[tuple[MemberBody, ...], most("batch")] = Field(min_length=1)

@@ -10,8 +10,9 @@ from typing import Annotated, Any, ClassVar, Literal, Union
 from pydantic import ConfigDict, Field, create_model
 
 from onetray import commands as c
+from onetray.commands import MOST_KINDS
 from onetray.flowmodel import More
-from onetray.http.schemas.base import SOME_ID, Count, Fence, Id, Seconds, Strict, Text
+from onetray.http.schemas.base import SOME_ID, Count, Fence, Id, Key, Name, Reason, Seconds, Strict, most
 from onetray.http.schemas.controls import example
 from onetray.http.schemas.jobs import MemberBody
 from onetray.model import DEAD_STAGES, REASON_CODES
@@ -19,16 +20,17 @@ from onetray.model import DEAD_STAGES, REASON_CODES
 MOST_WAIT_S = 30
 _TICKET: dict[str, Any] = {"fence": 1, "worker": "worker-1"}
 Amount = Annotated[float, Field(ge=0, le=1e15)]
+Line = Annotated[str, most("line_chars")]
 
 
 class ClaimBody(Strict):
     model_config = example(queue="default", worker="worker-1", limit=10, wait_s=20)
-    worker: Text
-    queue: Text = "default"
-    kinds: tuple[Text, ...] | None = None
+    worker: Name
+    queue: Name = "default"
+    kinds: Annotated[tuple[Name, ...], Field(max_length=MOST_KINDS)] | None = None
     limit: Count = 1
     lease_s: Annotated[float, Field(ge=0.001, le=4e9)] | None = None
-    request_key: Text | None = None
+    request_key: Key | None = None
     """The same claim again gives the same tasks. The header `Idempotency-Key` says the same."""
     wait_s: float = Field(0, ge=0, le=MOST_WAIT_S)
     """How long to wait when there is nothing to claim."""
@@ -45,7 +47,7 @@ class Ticket(Strict):
     model_config = example(**_TICKET)
     of: ClassVar[type[c.Report]] = c.Start
     fence: Fence
-    worker: Text
+    worker: Name
 
     @property
     def given(self) -> dict[str, Any]:
@@ -80,9 +82,9 @@ class SucceedBody(Ticket):
     partial: bool = False
     errors: Any = None
     metrics: dict[str, Any] | None = None
-    spawn: dict[str, tuple[MemberBody, ...]] = Field(default_factory=dict)
+    spawn: dict[str, Annotated[tuple[MemberBody, ...], most("batch")]] = Field(default_factory=dict)
     context: Any = None
-    context_label: Text | None = None
+    context_label: Name | None = None
 
     def fields(self) -> dict[str, Any]:
         given = self.given
@@ -100,8 +102,8 @@ class FailBody(Ticket):
 
     model_config = example(**_TICKET, message="the mail server refused", error_class="SmtpError", retryable=True)
     of = c.Fail
-    message: str
-    error_class: Text = "Error"
+    message: Annotated[str, most("error_chars")]
+    error_class: Name = "Error"
     retryable: bool | None = None
     reason_code: Literal[REASON_CODES] | None = None  # type: ignore[valid-type]
     stage: Literal[DEAD_STAGES] = "exec"  # type: ignore[valid-type]
@@ -115,7 +117,7 @@ class ReleaseBody(Ticket):
 
     model_config = example(**_TICKET, reason="the worker stops")
     of = c.Release
-    reason: Text | None = None
+    reason: Reason | None = None
     delay_s: Seconds = 0.0
 
 
@@ -125,15 +127,15 @@ class PauseBody(Ticket):
     model_config = example(**_TICKET, state="waiting_input", owner="ann", reason="which address?")
     of = c.Pause
     state: Literal["blocked", "waiting_input"] = "blocked"
-    owner: Text
-    reason: Text
+    owner: Name
+    reason: Reason
 
 
 class LineBody(Strict):
     """A line with its level and data."""
 
     level: str = Field("info", min_length=1, max_length=20)
-    line: str
+    line: Line
     data: Any = None
 
 
@@ -142,7 +144,7 @@ class LogBody(Ticket):
 
     model_config = example(**_TICKET, lines=["connected", {"level": "warning", "line": "slow", "data": {"ms": 900}}])
     of = c.Log
-    lines: tuple[str | LineBody, ...] = Field(min_length=1)
+    lines: Annotated[tuple[Line | LineBody, ...], most("batch")] = Field(min_length=1)
 
     def fields(self) -> dict[str, Any]:
         lines = tuple(x if isinstance(x, str) else (x.level, x.line, x.data) for x in self.lines)
@@ -156,7 +158,7 @@ class ProgressBody(Ticket):
     of = c.Progress
     done: Amount
     total: Amount | None = None
-    message: Text | None = None
+    message: Reason | None = None
 
 
 REPORTS: dict[str, type[Ticket]] = {
@@ -183,4 +185,6 @@ class ReportsBody(Strict):
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"reports": [{"verb": "succeed", "task": SOME_ID, **_TICKET, "result": 1}]}]}
     )
-    reports: tuple[Annotated[AnyReport, Field(discriminator="verb")], ...] = Field(min_length=1)
+    reports: Annotated[tuple[Annotated[AnyReport, Field(discriminator="verb")], ...], most("batch")] = Field(
+        min_length=1
+    )

@@ -32,6 +32,8 @@ from onetray.lifecycle import (
 from onetray.model import Blocker, Policy
 from onetray.store.base import Rows, Store
 
+COUNTED = 1_000
+"""So many tasks before another are counted. More are said to be more."""
 RUN, RESCHEDULED, CANCEL_ASKED = "run", "task.rescheduled", "task.cancel_requested"
 FAILED_ATTEMPT = (TASK.retry.event, TASK.expire.event)
 """What a task that is queued was brought back by, when its wait is a backoff."""

@@ -79,8 +79,10 @@ def check_stage(spec: object, limits: Limits, where: str = "stage", size: list[i
         if control is not None:
             check_task(control, limits, f"stage.{name}")
             json_text(control.payload, f"stage.{name}.payload", limits.payload_bytes)
-            if control.depends_on or control.name:
-                raise InvalidInput(f"stage.{name} has neither a name nor dependencies", field=f"stage.{name}")
+            if control.depends_on or control.name or control.delay_s or control.run_at is not None:
+                raise InvalidInput(
+                    f"stage.{name} has neither a name, nor dependencies, nor a time of its own", field=f"stage.{name}"
+                )
     check_approval(spec.approval, limits)
     json_text(spec.data, "stage.data", limits.payload_bytes)
     optional_json(spec.metadata, "stage.metadata", limits.payload_bytes)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from onetray.bulk import SubmitMany
+from onetray.commands import Submit
 from tests.cli.conftest import Place
 from tests.cli.run import called, one_line, onetray, told
 from tests.support.tasks import UNKNOWN_ID, in_state, submit, take
@@ -130,6 +132,17 @@ def test_an_explanation_says_who_holds_it_and_until_when(place: Place) -> None:
     assert [(r["code"], r["held_by"]) for r in reasons] == [("assigned", "w7")]
     stage = place.engine.stages(place.flow())[1].id
     assert "stage_not_open" in called("jobs", "explain", stage, *place.at).stdout
+
+
+def test_an_explanation_says_that_there_are_more_before_it_than_were_counted(place: Place) -> None:
+    place.engine.call(SubmitMany(like=Submit(kind="sync"), payloads=[None] * 1000))
+    last, later = submit(place.engine), submit(place.engine)
+    said = {id_: called("jobs", "explain", id_, *place.at).stdout for id_ in (last, later)}
+    assert "; 1,000 tasks would be claimed before it" in said[last]
+    assert "; more than 1,000 tasks would be claimed before it" in said[later]
+    for id_, more in ((last, False), (later, True)):
+        found = told("jobs", "explain", id_, *place.at)
+        assert (found["before_it"], found["more_before_it"]) == (1000, more)
 
 
 def test_actions_are_what_the_lifecycle_allows(place: Place) -> None:

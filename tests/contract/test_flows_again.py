@@ -8,7 +8,7 @@ import pytest
 
 from onetray.clock import VirtualClock
 from onetray.engine import Engine
-from onetray.errors import IllegalTransition, NotFound
+from onetray.errors import IllegalTransition, NameTaken, NotFound
 from onetray.flowmodel import Approval, Placed, StageSpec, TaskSpec
 from tests.support.flows import history, how, run_all, tasks_of, types
 from tests.support.tasks import settle, take, written
@@ -218,6 +218,81 @@ def test_a_member_whose_stage_is_over_in_an_open_flow_is_not_redriven(engine: En
     with pytest.raises(IllegalTransition, match="stage 'a' is over"):
         engine.redrive(flow.tasks[0])
     assert written(engine) == before
+
+
+def test_redriving_a_member_of_a_flow_that_has_ended_keeps_its_delay(engine: Engine, clock: VirtualClock) -> None:
+    flow = failed(engine)
+    new = engine.redrive(flow.tasks[2], delay_s=60).id or ""
+    assert engine.task(new).run_at == clock.now() + 60_000_000
+    assert run_all(engine) == []
+    clock.advance(60)
+    engine.sweep()
+    assert run_all(engine) == ["bad", "z"]
+
+
+def chained(engine: Engine) -> Placed:
+    """An open stage in which `first` was set aside, and `last`, which needs it, was cancelled for that."""
+    tasks = [
+        TaskSpec("bad", name="first"),
+        TaskSpec("last", name="last", depends_on=("first",)),
+        TaskSpec("x", queue="later"),
+    ]
+    flow = engine.submit_flow("f", [StageSpec("a", tasks, sealed=False)], roll_up="drain")
+    engine.fail(take(engine), "no", reason_code="parse_error")
+    assert tasks_of(engine, flow.stages[0]) == ["dead_lettered", "cancelled", "queued"]
+    return flow
+
+
+def test_the_successor_in_an_open_stage_takes_over_the_name(engine: Engine) -> None:
+    flow = chained(engine)
+    new = engine.redrive(flow.tasks[0]).id or ""
+    assert (engine.task(new).name, engine.task(flow.tasks[0]).name) == ("first", None)
+    added = engine.add_tasks(flow.stages[0], [TaskSpec("more", depends_on=("first",))]).tasks[0]
+    assert engine.task(added).unmet == 1
+    with pytest.raises(NameTaken):
+        engine.add_tasks(flow.stages[0], [TaskSpec("more", name="first")])
+    assert run_all(engine) == ["bad", "more"]
+    assert engine.inputs(added)["tasks"] == {"first": "bad"}
+
+
+def test_the_successor_in_an_open_stage_waits_for_what_the_old_one_needed(engine: Engine) -> None:
+    flow = chained(engine)
+    before = written(engine)
+    with pytest.raises(IllegalTransition, match="it needs 'first', which is dead_lettered: redrive that first"):
+        engine.redrive(flow.tasks[1])
+    assert written(engine) == before
+    engine.redrive(flow.tasks[0])
+    last = engine.redrive(flow.tasks[1]).id or ""
+    assert (engine.task(last).name, engine.task(last).unmet) == ("last", 1)
+    assert run_all(engine) == ["bad", "last"]
+    assert engine.inputs(last)["tasks"] == {"first": "bad"}
+
+
+def test_a_retry_of_a_flow_keeps_the_names_and_needs_of_what_was_redriven_in_it(engine: Engine) -> None:
+    flow = chained(engine)
+    engine.redrive(flow.tasks[0])
+    engine.add_tasks(flow.stages[0], [TaskSpec("more", name="more", depends_on=("first",))])
+    engine.seal_stage(flow.stages[0])
+    engine.fail(take(engine), "no", reason_code="parse_error")
+    engine.succeed(take(engine, queue="later"))
+    assert how(engine, flow) == ["failed", "failed"]
+    again = engine.retry_flow(flow.id)
+    assert [engine.task(t).name for t in again.tasks] == ["first", "last", None, "more"]
+    assert [engine.task(t).unmet for t in again.tasks] == [0, 1, 0, 1]
+    assert run_all(engine) == ["bad", "last", "more"]
+
+
+def test_the_successor_of_what_a_task_has_spawned_says_who_spawned_it(engine: Engine) -> None:
+    tasks = [TaskSpec("x"), TaskSpec("y", queue="later")]
+    engine.submit_flow("f", [StageSpec("a", tasks)], roll_up="drain")
+    engine.succeed(take(engine), spawn={"a": [TaskSpec("z")]})
+    spawned = take(engine)
+    engine.fail(spawned, "no", reason_code="parse_error")
+    new = engine.redrive(spawned.id).id
+    sql = "SELECT n.spawned_by, o.spawned_by FROM onetray.task AS n JOIN onetray.task AS o ON o.key = n.retry_of"
+    ((now, before),) = engine.store.read_sql(sql)
+    assert new is not None
+    assert now == before is not None
 
 
 def to_undo(*kinds: str, **fields: Any) -> list[StageSpec]:

@@ -230,7 +230,9 @@ def test_a_flows_result_is_what_its_stages_gave(shop: TestClient, queue: str) ->
 def test_explain_says_what_stands_in_the_way(shop: TestClient, queue: str) -> None:
     submit(shop, queue)
     ready, late = submit(shop, queue), submit(shop, queue, delay_s=60)
-    assert get(shop, f"/jobs/{ready}/explain") == {"id": ready, "entity": "task", "reasons": [], "before_it": 1}
+    assert get(shop, f"/jobs/{ready}/explain") == {
+        "id": ready, "entity": "task", "reasons": [], "before_it": 1, "more_before_it": False,
+    }  # fmt: skip
     reasons = get(shop, f"/jobs/{late}/explain")["reasons"]
     assert len(reasons) == 1
     assert micros(reasons[0]["ends_at"]) > 0

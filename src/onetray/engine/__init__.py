@@ -357,7 +357,10 @@ class Engine(FlowVerbs, BesideVerbs, RequestVerbs, TokenVerbs, Veils, Listings):
         return explain(self.store, task, namespace)
 
     def position(self, task: str, *, namespace: str = "default", most: int = 1000) -> int | None:
-        """How many tasks would be claimed before this one, counted up to `most`; None if it has no ready row."""
+        """How many tasks would be claimed before this one; None if it has no ready row.
+
+        No more than `most` are counted: so many means so many or more.
+        """
         text(namespace, "namespace", self.config.limits.name_chars)
         return position(self.store, task, namespace, whole(most, "most", 1, MOST_ROWS))
 

@@ -5,17 +5,17 @@ Owns what is copied and what is carried over. Nothing that has ended changes: wh
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onetray.clock import SECOND
 from onetray.engine import course
-from onetray.engine.members import FlowDraft, StageDraft, write_flow
+from onetray.engine.members import FlowDraft, StageDraft, add_members, write_flow
 from onetray.engine.moves import actor
-from onetray.engine.submit import Spec, write_tasks
+from onetray.engine.submit import Spec
 from onetray.errors import Conflict, IllegalTransition, NotFound
 from onetray.flowcommands import RetryFlow
 from onetray.flowmodel import FlowRow, Placed, StageRow
-from onetray.lifecycle import CANCELLED, DEAD_LETTERED, FAILED, FLOW, PARTIAL, SKIPPED, STAGE, SUCCEEDED
+from onetray.lifecycle import CANCELLED, DEAD_LETTERED, FAILED, FLOW, PARTIAL, SKIPPED, STAGE, SUCCEEDED, TASK
 from onetray.model import Receipt, Row, Verdict
 from onetray.rollup import IGNORE
 
@@ -33,7 +33,7 @@ def retry_flow(scope: Scope, c: RetryFlow, flow: FlowRow, *_: Any) -> Verdict:
             **{"from": flow.state, "attempted": "retry", "allowed": list(FLOW.actions(flow.state, c.actor))},
         )
     by = actor(c.actor, c.actor_name)
-    draft = _again(scope, flow, c.from_stage, by, c.cause, c.trace)[0]
+    draft = _again(scope, flow, c.from_stage, by, c.cause or "retry", c.trace)[0]
     new, stages, specs = _submit(scope, draft, by, c.cause, c.trace)
     now = scope.family.flows[new.key]
     return Verdict(Placed(
@@ -43,7 +43,7 @@ def retry_flow(scope: Scope, c: RetryFlow, flow: FlowRow, *_: Any) -> Verdict:
 
 
 def _again(
-    scope: Scope, flow: FlowRow, from_stage: str | None, by: str, cause: str | None, trace: str | None
+    scope: Scope, flow: FlowRow, from_stage: str | None, by: str, cause: str, trace: str | None
 ) -> tuple[FlowDraft, dict[int, Spec]]:
     """What the new flow is made from, and which new task stands for which old one. Nothing is written yet."""
     tx = scope.tx
@@ -54,7 +54,7 @@ def _again(
     found = tx.query("stages_to_copy", job=flow.key)
     start = _start_at(found, from_stage, undone=compensation is not None)
     draft = FlowDraft(
-        ns, kind, 0, roll_up, sealed, data, metadata, by, correlation, trace or old_trace, cause or "retry",
+        ns, kind, 0, roll_up, sealed, data, metadata, by, correlation, trace or old_trace, cause,
         deadline_us, context, flow.key, compensates,
     )  # fmt: skip
     copies: dict[int, Spec] = {}
@@ -70,7 +70,7 @@ def _again(
             if state not in (SUCCEEDED, PARTIAL) and not succeeded:
                 stage.compensate = None  # It has done nothing that could be undone.
         else:
-            stage.tasks = _copied(scope, flow, key, start, copies, by)
+            stage.tasks = _copied(scope, flow, key, start, copies, by, cause, trace)
         draft.stages.append(stage)
     return draft, copies
 
@@ -122,26 +122,40 @@ def _carry_over(stage: StageDraft, key: int, state: str, result: str | None, met
 
 
 def _copied(
-    scope: Scope, flow: FlowRow, stage: int, start: int, copies: dict[int, Spec], by: str
-) -> list[tuple[Spec, tuple[str, ...]]]:
+    scope: Scope, flow: FlowRow, stage: int, start: int, copies: dict[int, Spec], by: str, cause: str,
+    trace: str | None,
+) -> list[tuple[Spec, tuple[str, ...]]]:  # fmt: skip
     """The tasks of a stage, once more, with what they depend on among those that run again too."""
+    first, names = _successions(scope, stage)
     after, keys = 0, []
     while True:
         page = scope.tx.query("members_to_copy", stage=stage, ord=start, after=after, limit=PAGE)
-        for key, queue, kind, policy, priority, most, trace, payload, name, spawned_by in page:
+        for key, queue, kind, policy, priority, most, old_trace, payload, name, spawned_by in page:
             copies[key] = Spec(
-                flow.ns, queue, kind, policy, most, priority, None, payload, by, None, trace, "retry", key, name=name,
-                spawned_by=spawned_by,
+                flow.ns, queue, kind, policy, most, priority, None, payload, by, None, trace or old_trace, cause, key,
+                name=names.get(key, name), spawned_by=spawned_by,
             )  # fmt: skip
             keys.append(key)
         if len(page) < PAGE:
             break
         after = page[-1][0]
+    copies |= {key: copies[origin] for key, origin in first.items() if origin in copies}
     needs: dict[int, list[str]] = {}
     for task, needed in scope.tx.query("needs_of", keys=keys) if keys else ():
         if needed in copies:
             needs.setdefault(task, []).append(copies[needed].id)
     return [(copies[key], tuple(needs.get(key, ()))) for key in keys]
+
+
+def _successions(scope: Scope, stage: int) -> tuple[dict[int, int], dict[int, str]]:
+    """Which task each successor in a stage goes back to; and the names that those have passed on."""
+    first: dict[int, int] = {}
+    names: dict[int, str] = {}
+    for key, before, name in scope.tx.query("successors_in_stage", stage=stage):
+        origin = first.setdefault(key, first.get(before) or before)
+        if name is not None:
+            names[origin] = name
+    return first, names
 
 
 def redrive_member(scope: Scope, c: Redrive, row: Row) -> Verdict:
@@ -157,17 +171,22 @@ def redrive_member(scope: Scope, c: Redrive, row: Row) -> Verdict:
         return _no(row, f"it decides about stage {stage.name!r}: retry the flow from that stage once it has ended")
     if flow.state in FLOW.terminal:
         draft, copies = _again(scope, flow, stage.name, by, c.cause or "redrive", c.trace)
-        found = copies.get(_first(scope, row))
+        found = copies.get(row.key)
         if found is None:
             return _no(row, "the task that spawned it would spawn it again: redrive that one")
         new = found
+        new.delay_s = c.delay_s
         _submit(scope, draft, by, c.cause or "redrive", c.trace)
     elif row.state == SUCCEEDED:
         return _no(row, "it has succeeded, and its flow goes on: there is nothing to run again")
     elif stage.state in STAGE.terminal or stage.ending is not None or flow.ending is not None:
         return _no(row, f"its stage {stage.name!r} is over and its flow is not: retry the flow once it has ended")
     else:
-        new = _succeed_in_stage(scope, c, row, stage, flow, by)
+        needs = _needs(scope, row)
+        for needed in needs:
+            if needed.state in TASK.terminal and needed.state != SUCCEEDED:
+                return _no(row, f"it needs {needed.name or needed.id!r}, which is {needed.state}: redrive that first")
+        new = _succeed_in_stage(scope, c, row, stage, flow, by, tuple(needed.id for needed in needs))
     if row.state == DEAD_LETTERED:
         tx.batch("set_successor", {"key": [row.key], "successor": [new.key]})
     return Verdict(Receipt(new.id, "queued", 1, 1, c.actor))
@@ -177,12 +196,22 @@ def _no(row: Row, why: str) -> Verdict:
     return Verdict(error=IllegalTransition(why, **{"from": row.state, "attempted": "redrive", "allowed": []}))
 
 
-def _first(scope: Scope, row: Row) -> int:
-    """The task that this one was made in place of, in the same stage: that is the one which is copied."""
-    key = row.key
-    while found := scope.tx.query("predecessor_in_stage", key=key):
-        key = int(found[0][0])
-    return key
+class _Needed(NamedTuple):
+    key: int
+    stage: int
+    id: str
+    name: str | None
+    state: str
+
+
+def _needs(scope: Scope, row: Row) -> list[_Needed]:
+    """What a task depends on, as it is now: of what was redriven, the last successor."""
+    found = []
+    for needed in map(_Needed._make, scope.tx.query("needed_by", task=row.key)):
+        while later := scope.tx.query("successor_in_stage", stage=needed.stage, key=needed.key):
+            needed = _Needed._make(later[0])
+        found.append(needed)
+    return found
 
 
 def _successor(scope: Scope, row: Row) -> Receipt | None:
@@ -190,22 +219,25 @@ def _successor(scope: Scope, row: Row) -> Receipt | None:
     keys = []
     if row.state == DEAD_LETTERED:
         keys = [k for (k,) in scope.tx.query("lock_letter", key=row.key) if k is not None]
-    keys = keys or [k for (k,) in scope.tx.query("successor_in_stage", stage=row.stage, key=row.key)]
+    keys = keys or [k for k, *_ in scope.tx.query("successor_in_stage", stage=row.stage, key=row.key)]
     found = scope.tx.query("task_by_key", key=keys[0]) if keys else []
     return Receipt(found[0][1], found[0][6], found[0][8], found[0][7], repeated=True) if found else None
 
 
-def _succeed_in_stage(scope: Scope, c: Redrive, row: Row, stage: StageRow, flow: FlowRow, by: str) -> Spec:
-    """A successor in the same stage. The old one is not counted as what it ended as any more."""
+def _succeed_in_stage(
+    scope: Scope, c: Redrive, row: Row, stage: StageRow, flow: FlowRow, by: str, needs: tuple[str, ...]
+) -> Spec:
+    """A successor in the same stage, with the name of the old one. That is not counted as what it ended as any more."""
     family, tx = scope.family, scope.tx
-    ((_, queue, kind, policy, priority, most, _, trace, payload, _),) = tx.query("spec_of", key=row.key)
+    ((_, queue, kind, policy, priority, most, _, trace, payload, _, name, spawned_by),) = tx.query(
+        "spec_of", key=row.key
+    )
     spec = Spec(
-        row.ns, queue, kind, policy, most, priority, tx.now + int(c.delay_s * SECOND), payload, by, flow.correlation_id,
-        c.trace or trace, c.cause or "redrive", row.key, job=flow.key, stage=stage.key, context=flow.context,
+        row.ns, queue, kind, policy, most, priority, tx.now + int(c.delay_s * SECOND), payload, by,
+        trace=c.trace or trace, cause=c.cause or "redrive", retry_of=row.key, name=name, spawned_by=spawned_by,
     )  # fmt: skip
-    counts = {row.state: getattr(stage, row.state) - 1}
-    family.change(stage, total=stage.total + 1, open=stage.open + 1, redriven=stage.redriven + 1, **counts)
-    family.touch(family.stages[stage.key])
-    family.write_moves()
-    write_tasks(scope, [spec])
+    if name is not None:
+        tx.query("give_up_name", key=row.key)
+    family.change(stage, redriven=stage.redriven + 1, **{row.state: getattr(stage, row.state) - 1})
+    add_members(scope, flow, [(stage, (spec, needs))])
     return spec

@@ -150,7 +150,7 @@ def _redrive(scope: Scope, command: Redrive, row: Row) -> Verdict:
         there = tx.query("task_by_key", key=successor) if successor is not None else []
         if there:
             return Verdict(_receipt_of(there[0], command.actor))
-    ((_, queue, kind, policy, priority, most, correlation, trace, payload, id_),) = tx.query("spec_of", key=row.key)
+    ((_, queue, kind, policy, priority, most, correlation, trace, payload, id_, *_),) = tx.query("spec_of", key=row.key)
     spec = Spec(
         ns=row.ns, queue=queue, kind=kind, policy=policy, priority=priority, max_attempts=most,
         run_at=tx.now + int(command.delay_s * SECOND), correlation_id=correlation or id_,

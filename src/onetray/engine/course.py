@@ -123,7 +123,7 @@ def _take_answers(family: Family) -> None:
         if state != SUCCEEDED:
             wind_down(family, stage, FAILED, f"its condition could not be decided: the control task is {state}")
         elif not answer:
-            family.last_words[stage.key] = STAGE.skip, ENGINE, "its condition is not met"
+            family.last_words[stage.key] = STAGE.skip, ENGINE, "its condition is not met", None
             wind_down(family, stage, SKIPPED, "its condition is not met")
         else:
             turn(family, stage, answer=answer)
@@ -183,14 +183,15 @@ def _end_early(family: Family, stage: StageRow, budget: list[int]) -> None:
 def _end(family: Family, stage: StageRow, outcome: str) -> None:
     """End a stage, count it, and give the next one its turn."""
     flow = family.flows[stage.job]
-    transition, by, cause = last_words(family, stage, outcome)
+    transition, by, cause, trace = last_words(family, stage, outcome)
     if stage.state not in transition.sources:
         for hop in STAGE.path(transition, stage.state)[:-1]:
             assert hop is STAGE.start
             stage = _start(family, stage)
     columns = facts_of_end(family, stage, transition)
     why = cause or stage.ending_why
-    family.move_stage(transition, stage, by, cause=why, detail=decision(flow, stage, outcome, why), **columns)
+    detail = decision(flow, stage, outcome, why)
+    family.move_stage(transition, stage, by, cause=why, trace=trace, detail=detail, **columns)
     flow = family.flows[stage.job]
     # What is ignored is a stage's own failure, not that its flow was cancelled.
     count = outcome if stage.ending == outcome == CANCELLED else counts_as(outcome, stage.on_failure)
@@ -240,7 +241,7 @@ def turn(family: Family, stage: StageRow, answer: Any = None) -> None:
         stage = ask(family, stage)
         _set_deadline(family, stage)
     elif stage.sealed == SEALED and not stage.total:
-        family.last_words[stage.key] = STAGE.skip, ENGINE, "it has no tasks"
+        family.last_words[stage.key] = STAGE.skip, ENGINE, "it has no tasks", None
         wind_down(family, stage, SKIPPED, "it has no tasks")
     else:
         detail = told(condition=answer) if answer is not None else None

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from onetray.engine.family import Family
+from onetray.engine.family import Family, LastWords
 from onetray.engine.moves import ENGINE, told
 from onetray.flowmodel import FlowRow, StageRow
 from onetray.lifecycle import CANCELLED, CREATED, FAILED, PARTIAL, SKIPPED, STAGE, SUCCEEDED, WAITING
@@ -26,19 +26,20 @@ _ANSWERS = {"rejected": STAGE.reject, "skipped": STAGE.skip}
 _WITH_RESULT = (STAGE.succeed, STAGE.end_partly, STAGE.fail, STAGE.cancel)
 
 
-def last_words(family: Family, stage: StageRow, outcome: str) -> tuple[Transition, str, str | None]:
+def last_words(family: Family, stage: StageRow, outcome: str) -> LastWords:
     """How a stage's end is told. Somebody may have said it in an earlier step: their answer is kept."""
     words = family.last_words.pop(stage.key, None)
     if words is None and stage.state in (CREATED, WAITING) and outcome in (FAILED, SKIPPED) and stage.total:
         kept = family.scope.tx.query("specs_of_stage", key=stage.key)[0][6]
         answer = orjson.loads(kept) if kept else {}
         if answer.get("verdict") in _ANSWERS:
-            words = _ANSWERS[answer["verdict"]], answer["by"], answer["note"]
+            why = answer.get("cause") or answer["note"]
+            words = _ANSWERS[answer["verdict"]], answer["by"], why, answer.get("trace")
     if words is not None and words[0].target == outcome:
         return words
     flow = family.flows[stage.job]
     by = flow.ending_by if outcome == flow.ending == CANCELLED else None
-    return _ENDS[outcome], by or ENGINE, None
+    return _ENDS[outcome], by or ENGINE, None, None
 
 
 def decision(flow: FlowRow, stage: StageRow, outcome: str, why: str | None) -> str:

@@ -62,6 +62,10 @@ class Member(Protocol):
     def control(self) -> int: ...
 
 
+LastWords = tuple[Transition, str, str | None, str | None]
+"""How the end of a stage is told: the transition, by whom, why, in which trace."""
+
+
 class Family:
     """The flows that a transaction has locked."""
 
@@ -80,7 +84,7 @@ class Family:
         """Tasks whose success is written, and whose dependents have not been told of it yet."""
         self.answers: list[tuple[Row, str, str | None]] = []
         """Control tasks that have ended, how, and their results."""
-        self.last_words: dict[int, tuple[Transition, str, str | None]] = {}
+        self.last_words: dict[int, LastWords] = {}
         """How a stage that is being ended is to end: the transition, by whom, and why."""
         self.budget: list[int] = []
         """How many tasks this transaction may still cancel because of what became of their flows."""

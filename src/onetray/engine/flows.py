@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import orjson
-from uuid_utils import uuid7
 
 from onetray.engine import course
 from onetray.engine.again import retry_flow
@@ -132,7 +131,9 @@ def _add_stage(scope: Scope, c: AddStage, flow: FlowRow, _: object, drafts: Draf
         raise NameTaken(f"the flow has a stage called {draft.name!r} already", name=draft.name)
     alone = not flow.stages_open
     check_members(scope, flow, flow.stages + 1, draft.tasks)
-    (stage,) = add_stages(scope, flow, [draft], by(c), c.cause)
+    for spec, _ in draft.tasks:
+        spec.trace = c.trace
+    (stage,) = add_stages(scope, flow, [draft], by(c), c.cause, c.trace)
     specs = add_members(scope, flow, [(stage, member) for member in draft.tasks])
     if alone and flow.state != CREATED:
         course.advance(scope.family, scope.family.flows[flow.key], 0)
@@ -268,6 +269,8 @@ def _has_its_turn(flow: FlowRow, stage: StageRow) -> None:
 def _answer(scope: Scope, stage: StageRow, c: Answer, verdict: str, given: Any = None) -> str:
     """Keep who answered, when, what with."""
     body = {"by": by(c), "at": scope.tx.now, "verdict": verdict, "note": c.note, "input": given}
+    # For those who end the stage in a later step.
+    body |= {name: said for name, said in (("cause", c.cause), ("trace", c.trace)) if said is not None}
     text = orjson.dumps(body).decode()
     scope.tx.batch("set_answer", {"key": [stage.key], "answer": [text]})
     return text
@@ -307,7 +310,7 @@ def _end_waiting(
         _has_its_turn(flow, stage)
     _answer(scope, stage, c, verdict)
     why = f"{verdict} by {by(c)}" + (f": {c.note}" if c.note else "")
-    scope.family.last_words[stage.key] = transition, by(c), c.cause or c.note or why
+    scope.family.last_words[stage.key] = transition, by(c), c.cause or c.note or why, c.trace
     course.wind_down(scope.family, scope.family.change(stage, due_at=None), target, why)
     return placed(scope, stage, c)
 
@@ -329,19 +332,15 @@ def _append_context(scope: Scope, c: AppendContext, flow: FlowRow, _: object, *_
         if not found:
             raise NotFound(f"the flow has no context {c.parent}", context=c.parent)
         parent = found[0][0]
-    return Verdict(append(scope, flow, c.payload_json, c.scope, task, parent, c.label))
-
-
-def append(
-    scope: Scope, flow: FlowRow, payload: str, within: str, task: int | None, parent: int | None, label: str | None
-) -> str:
-    """Append a context; in the scope of the run it becomes the current one."""
     key = scope.tx.new_keys(1)[0]
-    id_ = write_context(scope, flow, key, payload, within, task, parent, label, str(uuid7()))
-    if within == "run":
+    id_ = write_context(
+        scope, flow, key, c.payload_json, c.scope, task, parent, c.label, by=by(c), cause=c.cause, trace=c.trace
+    )
+    # In the scope of the run it becomes the current one.
+    if c.scope == "run":
         scope.family.change_flow(flow, context=key)
     course.settle(scope)
-    return id_
+    return Verdict(id_)
 
 
 def time_out(scope: Scope, flow: FlowRow) -> None:

@@ -208,18 +208,21 @@ def write_flow(scope: Scope, draft: FlowDraft) -> tuple[FlowRow, list[StageRow],
 
 
 def _write_events(
-    scope: Scope, entities: list[tuple[int, int]], flow: FlowRow, type_: str, by: str, cause: str | None
-) -> None:
+    scope: Scope, entities: list[tuple[int, int]], flow: FlowRow, type_: str, by: str, cause: str | None,
+    trace: str | None = None,
+) -> None:  # fmt: skip
     n = len(entities)
     scope.tx.batch("insert_event", {
         "entity": [e for e, _ in entities], "job": [j for _, j in entities], "ts": [scope.tx.now] * n,
         "ns": [flow.ns] * n, "version": [1] * n, "fence": [0] * n, "attempts": [0] * n, "type": [type_] * n,
         "was": [None] * n, "state": [CREATED] * n, "actor": [by] * n, "correlation_id": [flow.correlation_id] * n,
-        "cause": [cause] * n, "trace": [flow.trace] * n, "payload": [None] * n,
+        "cause": [cause] * n, "trace": [trace or flow.trace] * n, "payload": [None] * n,
     })  # fmt: skip
 
 
-def add_stages(scope: Scope, flow: FlowRow, drafts: list[StageDraft], by: str, cause: str | None) -> list[StageRow]:
+def add_stages(
+    scope: Scope, flow: FlowRow, drafts: list[StageDraft], by: str, cause: str | None, trace: str | None = None
+) -> list[StageRow]:
     """Write new stages after those that a flow has. One with a gate and no condition waits from the beginning."""
     if not drafts:
         return []
@@ -243,12 +246,12 @@ def add_stages(scope: Scope, flow: FlowRow, drafts: list[StageDraft], by: str, c
         "on_failure": [d.on_failure for d in drafts], "collect": [d.collect for d in drafts],
         "condition": [d.control for d in drafts], "compensate": [d.compensate for d in drafts],
         "approval": [d.approval for d in drafts], "id": [r.id for r in rows],
-        "correlation_id": [flow.correlation_id] * n, "trace": [flow.trace] * n, "data": [d.data for d in drafts],
-        "metadata": [d.metadata for d in drafts], "result": [d.result for d in drafts],
-        "metrics": [d.metrics for d in drafts],
+        "correlation_id": [flow.correlation_id] * n, "trace": [trace or flow.trace] * n,
+        "data": [d.data for d in drafts], "metadata": [d.metadata for d in drafts],
+        "result": [d.result for d in drafts], "metrics": [d.metrics for d in drafts],
     })  # fmt: skip
     family.write_moves()
-    _write_events(scope, [(r.key, flow.key) for r in rows], flow, STAGE.add.event, by, cause)
+    _write_events(scope, [(r.key, flow.key) for r in rows], flow, STAGE.add.event, by, cause, trace)
     amends = int(flow.amends or any(d.compensate is not None for d in drafts))
     family.change_flow(flow, stages=flow.stages + n, stages_open=flow.stages_open + n, amends=amends)
     for row, d in zip(rows, drafts, strict=True):
@@ -396,11 +399,17 @@ def write_context(
     parent: int | None,
     label: str | None,
     id_: str | None = None,
+    *,
+    by: str = ENGINE,
+    cause: str | None = None,
+    trace: str | None = None,
 ) -> str:
     id_ = id_ or str(uuid7())
     scope.tx.batch("insert_context", {
         "key": [key], "job": [flow.key], "ns": [flow.ns], "task": [task], "parent": [parent], "at": [scope.tx.now],
         "scope": [within], "label": [label], "id": [id_], "payload": [payload],
     })  # fmt: skip
-    scope.family.note_flow(flow.key, "flow.context_appended", ENGINE, context=id_, scope=within, label=label)
+    scope.family.note_flow(
+        flow.key, "flow.context_appended", by, cause=cause, trace=trace, context=id_, scope=within, label=label
+    )
     return id_

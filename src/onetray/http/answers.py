@@ -149,8 +149,8 @@ RESULT = Answer(
 EXPLAINED = Answer(
     "Why it is not further; nothing when it can be claimed now",
     record({"id": STRING, "entity": STRING, "reasons": {"type": "array", "items": ref(Blocker)},
-            "before_it": of_type(int | None)}),
-    {"id": SOME_ID, "entity": "task", "reasons": [example_of(Blocker)], "before_it": None},
+            "before_it": of_type(int | None), "more_before_it": of_type(bool)}),
+    {"id": SOME_ID, "entity": "task", "reasons": [example_of(Blocker)], "before_it": None, "more_before_it": False},
 )  # fmt: skip
 ALLOWED = Answer(
     "What may be done to it now",

@@ -281,7 +281,7 @@ class SqliteStore(Store):
         A log that ends before what this process has seen of it tells that the database was restored in place.
         """
         last, newest = _end_of_log(connection)
-        if last < self._last_event:
+        if last < self._last_event and self._file is not None:
             raise self._overwritten(f"its log ends with event {last}, and event {self._last_event} was there before")
         if not self._last_event:
             # Workers that have been at work without a word in the log have the later time.

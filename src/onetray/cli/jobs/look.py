@@ -168,20 +168,25 @@ def _branch(stage: Stage, tasks: list[Any], *, last: bool) -> Iterator[str]:
 @common
 def explain(id: str, database: str, namespace: str, as_json: bool) -> None:
     """Say why a job, a stage or a task is not running or has not ended: what, who holds it, when that ends."""
+    from onetray.explain import COUNTED
+
     with opened(database) as engine:
         found, now = engine.locate(id, among=ANY, namespace=namespace), engine.now()
         reasons = engine.veiled(engine.explain(found.id, namespace=namespace), found.id)
         place = None
         if found.entity == "task" and not reasons:
-            place = engine.position(found.id, namespace=namespace)
+            place = engine.position(found.id, namespace=namespace, most=COUNTED + 1)
+    more = place is not None and place > COUNTED
     if as_json:
-        print_json({"entity": found.entity, "id": found.id, "reasons": reasons, "before_it": place})
+        told = {"before_it": COUNTED if more else place, "more_before_it": more}
+        print_json({"entity": found.entity, "id": found.id, "reasons": reasons, **told})
         return
     for reason in reasons:
         until = f"; that ends {moment(reason.ends_at, now)}" if reason.ends_at is not None else ""
         click.echo(one_line(f"{reason.code}: {reason.message}{until}"))
     if not reasons:
-        ahead = "" if place is None else f"; {count(place, 'task')} would be claimed before it"
+        many = f"more than {COUNTED:,} tasks" if more else count(place or 0, "task")
+        ahead = "" if place is None else f"; {many} would be claimed before it"
         click.echo(f"nothing stands in its way: the next worker that asks may have it{ahead}")
 
 

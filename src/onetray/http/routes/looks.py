@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query, Request
 
 from onetray.engine import Engine
 from onetray.errors import JobFailed, NotYet
+from onetray.explain import COUNTED
 from onetray.flowmodel import Flow, Stage
 from onetray.http import answers, views
 from onetray.http.access import Principal, Reader
@@ -109,7 +110,10 @@ def _result(engine: Engine, id: str, namespace: str) -> dict[str, Any]:
 
 @router.get("/explain", summary="Why a job is not further", **gives(answers.EXPLAINED))
 async def explain_job(request: Request, id: Id, who: Principal = Reader) -> Json:
-    """Each reason, who holds it, and when that ends. None: the next worker that asks may have it."""
+    """Each reason, who holds it, and when that ends. None: the next worker that asks may have it.
+
+    `before_it` tasks are claimed before it, or more than these if `more_before_it` says so.
+    """
     desk = desk_of(request)
     return await desk.answer(_explain, desk.engine, id, who.namespace)
 
@@ -118,8 +122,10 @@ def _explain(engine: Engine, id: str, namespace: str) -> dict[str, Any]:
     job = job_of(engine, id, namespace)
     reasons = engine.veiled(engine.explain(job.id, namespace=namespace), job.id)
     alone = isinstance(job, Task) and not reasons
-    ahead = engine.position(job.id, namespace=namespace) if alone else None
-    return {"id": job.id, "entity": _entity(job), "reasons": plain(reasons), "before_it": ahead}
+    ahead = engine.position(job.id, namespace=namespace, most=COUNTED + 1) if alone else None
+    more = ahead is not None and ahead > COUNTED
+    return {"id": job.id, "entity": _entity(job), "reasons": plain(reasons), "before_it": COUNTED if more else ahead,
+            "more_before_it": more}  # fmt: skip
 
 
 @router.get("/actions", summary="What may be done to a job", **gives(answers.ALLOWED))

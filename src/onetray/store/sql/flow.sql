@@ -199,7 +199,8 @@ SELECT s.key, CAST(s.id AS text), s.name, s.compensate, s.result FROM onetray.st
 WHERE s.job = :job AND s.compensate IS NOT NULL AND (s.succeeded > 0 OR s.carried_from IS NOT NULL) ORDER BY s.ord DESC
 
 -- name: successor_in_stage
-SELECT t.key FROM onetray.task AS t WHERE t.stage = :stage AND t.retry_of = :key
+SELECT t.key, t.stage, CAST(t.id AS text), t.name, t.state FROM onetray.task AS t
+WHERE t.stage = :stage AND t.retry_of = :key
 
 -- name: members_to_copy
 -- The tasks of a stage that a retry runs again: not those whose predecessor or spawner is run again itself.
@@ -214,6 +215,10 @@ ORDER BY t.stage, t.key LIMIT :limit
 -- name: needs_of
 SELECT d.task, d.needs FROM onetray.dependency AS d WHERE d.task {in:keys:bigint} ORDER BY d.task, d.needs
 
+-- name: needed_by
+SELECT t.key, t.stage, CAST(t.id AS text), t.name, t.state
+FROM onetray.dependency AS d JOIN onetray.task AS t ON t.key = d.needs WHERE d.task = :task ORDER BY d.needs
+
 -- name: stages_to_copy
 SELECT s.key, s.ord, s.name, s.state, s.on_failure, s.sealed, s.takes_more, s.gate, s.collect, s.condition, s.compensate,
     s.approval, s.data, s.metadata, s.result, s.metrics, s.succeeded, s.carried_from
@@ -223,8 +228,13 @@ FROM onetray.stage AS s WHERE s.job = :job ORDER BY s.ord
 -- Where a stage that was carried over comes from: its tasks are there, and what was asked before it was opened.
 SELECT s.key, s.carried_from, s.gate, s.condition, s.compensate FROM onetray.stage AS s WHERE s.key = :key
 
--- name: predecessor_in_stage
-SELECT o.key FROM onetray.task AS t JOIN onetray.task AS o ON o.key = t.retry_of AND o.stage = t.stage WHERE t.key = :key
+-- name: successors_in_stage
+-- The tasks that were made in the place of others, each with the one before it.
+SELECT t.key, t.retry_of, t.name FROM onetray.task AS t JOIN onetray.task AS o ON o.key = t.retry_of AND o.stage = t.stage
+WHERE t.stage = :stage AND t.key > 0 ORDER BY t.stage, t.key
+
+-- name: give_up_name
+UPDATE onetray.task SET name = NULL WHERE key = :key
 
 -- name: flow_to_copy
 SELECT f.ns, f.kind, f.roll_up, f.sealed, f.correlation_id, f.trace, f.data, f.metadata, c.payload,

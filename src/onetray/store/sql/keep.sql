@@ -73,7 +73,7 @@ WHERE n.name = :namespace AND (CAST(:id AS text) IS NULL OR CAST(t.id AS text) =
 
 -- name: spec_of
 SELECT t.key, t.queue, t.kind, t.policy, t.priority, t.max_attempts, t.correlation_id, t.trace, t.payload,
-    CAST(t.id AS text)
+    CAST(t.id AS text), t.name, t.spawned_by
 FROM onetray.task AS t WHERE t.key = :key
 
 -- name: last_cursor

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from inspect import isawaitable
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from fastapi import Request
 
@@ -24,6 +24,9 @@ from onetray.http.metrics import Metrics
 from onetray.http.tracing import carry
 from onetray.http.waiting import Waiting
 from onetray.model import Verdict
+
+if TYPE_CHECKING:
+    from onetray.http.token_watch import TokenWatch
 
 logger = logging.getLogger("onetray.http")
 
@@ -48,6 +51,8 @@ class Desk:
         self.closing: list[Callable[[], object]] = [self.waiting.close, self.hub.close]
         """Called on the loop when the server is to stop, before open requests are waited for. They may be async."""
         self.stopping = False
+        self.tokens: TokenWatch
+        """Set by the gate, which knows the tokens."""
 
     async def read(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Ask the engine something, in a thread."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -12,7 +12,7 @@ import httpx2
 import pytest
 from fastapi.testclient import TestClient
 
-from onetray.commands import Submit
+from onetray.commands import Progress, Submit, ticket
 from onetray.engine import Engine
 from onetray.flowmodel import StageSpec, TaskSpec
 from onetray.http import feeding
@@ -21,6 +21,8 @@ from onetray.http.hub import Follower, Hub
 from onetray.http.reading import Batch, Reading
 from onetray.http.telling import PAGE, Place, look, view_of
 from onetray.model import Event
+from tests.support.engines import engine_on
+from tests.support.fleet import wait_until
 from tests.support.live import WAIT_S, Frame, Live, parsed, serving, stream, told
 from tests.support.streams import run_streams
 from tests.support.tasks import UNKNOWN_ID, running, submit, take
@@ -459,3 +461,101 @@ def test_clients_that_are_cut_off_and_come_back_miss_nothing_and_get_nothing_twi
         outcome = run_streams(engine, live.port, clients=8, jobs=100, seed=1)
     assert outcome.faults == []
     assert outcome.cuts > 8
+
+
+# Quiet streams: their token ends, and nothing fits.
+
+QUIET = "/api/v1/feed/stream?types=no.such.type", "/api/v1/jobs/{id}/stream", "/api/jobs/{id}/events"
+
+
+@pytest.fixture
+def engine_here() -> Iterator[Engine]:
+    with engine_on("sqlite://:memory:") as engine:
+        yield engine
+
+
+async def until_the_end(port: int, path: str, token: str, began: Callable[[], object]) -> None:
+    async with stream(port, path, token=token) as one:
+        assert one.status == 200
+        frames = one.frames()
+        await anext(frames)
+        began()
+        async for _ in frames:
+            pass
+
+
+@pytest.mark.parametrize("path", QUIET)
+def test_a_quiet_stream_ends_once_its_token_is_revoked(engine_here: Engine, path: str) -> None:
+    engine = engine_here
+    new, id_ = engine.create_token("ann", ["read"]), engine.submit("mail").id
+    config = HttpConfig(token_cache_s=0.2, heartbeat_s=3600.0)
+    with serving(engine, config) as live:
+        asyncio.run(until_the_end(live.port, path.format(id=id_), new.text, lambda: engine.revoke_token(new.token.id)))
+        wait_until(lambda: live.desk.streams.open == 0)
+
+
+@pytest.mark.parametrize("path", QUIET)
+def test_a_quiet_stream_ends_when_its_token_expires(engine_here: Engine, path: str) -> None:
+    """By the clock: nobody asks the database again before."""
+    engine = engine_here
+    id_, new = engine.submit("mail").id, engine.create_token("ann", ["read"], expires_s=1.0)
+    with serving(engine, HttpConfig(token_cache_s=3600.0, heartbeat_s=3600.0)) as live:
+        asyncio.run(until_the_end(live.port, path.format(id=id_), new.text, lambda: None))
+
+
+@pytest.mark.parametrize("path", [QUIET[0], QUIET[2]])
+def test_a_stream_beats_though_what_happens_is_not_for_it(engine_here: Engine, path: str) -> None:
+    """Something happens more often than a heartbeat is due, and nothing of it is told."""
+    engine, stop = engine_here, threading.Event()
+    id_ = str(engine.submit("mail").id)
+    [task] = engine.claim(worker="w")
+    engine.start(task)
+
+    def go_on() -> None:
+        done = 0
+        while not stop.wait(0.02):
+            done += 1
+            engine.call(Progress(**ticket(task), done=done))
+            engine.submit("other")
+
+    async def read(port: int) -> None:
+        async with stream(port, path.format(id=id_)) as one:
+            async for frame in one.frames():
+                if frame.comment is not None:
+                    return
+        raise AssertionError("it ended without a heartbeat")
+
+    with serving(engine, HttpConfig(heartbeat_s=0.5)) as live:
+        writer = threading.Thread(target=go_on)
+        writer.start()
+        try:
+            asyncio.run(read(live.port))
+        finally:
+            stop.set()
+            writer.join()
+
+
+def test_a_stream_beats_while_it_catches_up_with_what_is_not_for_it(
+    engine_here: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, gate = engine_here, threading.Event()
+    engine.submit("mail")
+    read = engine.feed.read
+    with serving(engine, HttpConfig(heartbeat_s=0.05)) as live:
+
+        def held_up(*args: Any, **more: Any) -> Any:
+            # The stream's own: the hub reads for all namespaces.
+            assert "namespace" not in more or gate.wait(WAIT_S)
+            return read(*args, **more)
+
+        monkeypatch.setattr(engine.feed, "read", held_up)
+
+        async def beats() -> None:
+            async with stream(live.port, "/api/v1/feed/stream?cursor=0&types=no.such.type") as one:
+                async for frame in one.frames():
+                    if frame.comment is not None:
+                        gate.set()
+                        return
+
+        asyncio.run(beats())
+        assert gate.is_set()

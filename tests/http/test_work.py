@@ -6,16 +6,21 @@ import asyncio
 import json
 import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
+import httpx2
 import pytest
 from fastapi.testclient import TestClient
 
 from onetray import commands as c
 from onetray.engine import Engine
+from onetray.http.desk import HttpConfig
+from onetray.http.handing import give_back, under_way
+from onetray.http.protocol import Protocol
 from onetray.http.waiting import Waiting
 from onetray.wake import Wake
 from tests.http.calls import NOBODY, claim, flow, get, held, post, refusal, sent, submit, ticket, until
@@ -206,8 +211,8 @@ class Waits:
     """A claim that waits at a server, on a socket of its own."""
 
     def __init__(self, live: Live, queue: str, **body: Any) -> None:
-        text = json.dumps({"worker": "w", "queue": queue, "wait_s": 30, **body}).encode()
         token = body.pop("token", None)
+        text = json.dumps({"worker": "w", "queue": queue, "wait_s": 30, **body}).encode()
         self._socket = socket.create_connection(("127.0.0.1", live.port), 20)
         allowed = f"Authorization: Bearer {token}\r\n" if token else ""
         self._socket.sendall(
@@ -328,3 +333,123 @@ def test_one_claim_looks_for_all_that_wait_in_a_queue(engine_here: Engine, monke
         looks, before = claims_counted(engine), len(polls)
         until(lambda: len(polls) >= before + 10)
         assert len(looks) <= 2 * (len(polls) - before + 1)
+
+
+# At a real server: who may have what was claimed.
+
+SOON = HttpConfig(token_cache_s=0.2)
+LATE = HttpConfig(token_cache_s=3600.0)
+
+
+def untouched(engine: Engine, id_: str) -> bool:
+    """Whether a task can be claimed, and no attempt was burnt."""
+    task = engine.task(id_)
+    return (task.state, task.attempts) == ("queued", 0)
+
+
+def test_a_claim_that_waits_is_refused_once_its_token_is_revoked(engine_here: Engine) -> None:
+    engine = engine_here
+    new = engine.create_token("ann", ["work"])
+    with serving(engine, SOON) as live, claims_wait(engine, live, "a", token=new.text) as (one,):
+        engine.revoke_token(new.token.id)
+        status, problem = one.answer()
+        assert (status, problem["code"]) == (401, "unauthorized")
+        assert untouched(engine, str(engine.submit("mail", queue="a").id))
+
+
+def test_a_claim_that_waits_is_refused_when_its_token_expires(engine_here: Engine) -> None:
+    """By the clock: nobody asks the database again before."""
+    engine = engine_here
+    new = engine.create_token("ann", ["work"], expires_s=1.0)
+    with serving(engine, LATE) as live:
+        one = Waits(live, "a", token=new.text)
+        assert one.answer()[0] == 401
+        assert untouched(engine, str(engine.submit("mail", queue="a").id))
+
+
+def test_tasks_go_back_at_once_when_the_token_ends_while_they_are_claimed(engine_here: Engine) -> None:
+    engine = engine_here
+    new, id_ = engine.create_token("ann", ["work"]), str(engine.submit("mail", queue="a").id)
+    with serving(engine, LATE) as live:
+        after_a_claim(live, lambda: (engine.revoke_token(new.token.id), live.desk.tokens._known._known.clear()))
+        assert Waits(live, "a", token=new.text, request_key="r").answer()[0] == 401
+        assert untouched(engine, id_)
+        assert [e.type for e in engine.events(id_)] == ["task.submitted", "task.claimed", "task.released"]
+        # Its key is free, too.
+        assert len(engine.claim("a", worker="w", request_key="r")) == 1
+
+
+def after_a_claim(live: Live, then: Callable[[], object]) -> None:
+    """Have something happen between a claim and its answer."""
+    call = live.desk.call
+
+    async def called(command: c.Command) -> Any:
+        found = await call(command)
+        if isinstance(command, c.Claim) and found:
+            await asyncio.to_thread(then)
+        return found
+
+    live.desk.call = called  # type: ignore[method-assign]
+
+
+def test_tasks_go_back_at_once_when_the_client_leaves_while_they_are_claimed(
+    engine_here: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, noticed = engine_here, threading.Event()
+    lost = Protocol.connection_lost
+    monkeypatch.setattr(Protocol, "connection_lost", lambda *args: (lost(*args), noticed.set())[0])
+    with serving(engine) as live, claims_wait(engine, live, "a", request_key="r") as (one,):
+        after_a_claim(live, lambda: (one.leave(), noticed.wait(20)))
+        id_ = str(engine.submit("mail", queue="a").id)
+        until(lambda: [e.type for e in engine.events(id_)][1:] == ["task.claimed", "task.released"])
+        assert untouched(engine, id_)
+        assert len(engine.claim("a", worker="w", request_key="r")) == 1
+
+
+def test_tasks_stay_with_the_same_claim_that_was_sent_again(
+    shop: TestClient, shared_engine: Engine, queue: str
+) -> None:
+    command = c.Claim(worker="w", queue=queue, request_key=queue)
+    id_ = str(shared_engine.submit("mail", queue=queue).id)
+    found = shared_engine.call(command)
+    desk = shop.app.state.desk  # type: ignore[attr-defined]
+    with under_way(command), under_way(command):
+        asyncio.run(give_back(desk, found, "gone", command))
+        assert shared_engine.task(id_).state == "assigned"
+    with under_way(command):
+        asyncio.run(give_back(desk, found, "gone", command))
+        assert shared_engine.task(id_).state == "queued"
+
+
+def test_one_look_at_a_token_is_shared_by_all_that_wait_with_it(
+    engine_here: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, looks = engine_here, list[str]()
+    new, look = engine.create_token("ann", ["work"]), engine.token_by_id
+    monkeypatch.setattr(engine, "token_by_id", lambda id_: (looks.append(id_), look(id_))[1])
+    with serving(engine, HttpConfig(token_cache_s=0.1)) as live, claims_wait(engine, live, *["a"] * 10, token=new.text):
+        looks.clear()
+        until(lambda: len(looks) >= 3)
+        assert len(live.desk.tokens._tasks) == 1
+
+
+def test_what_a_remote_worker_claims_goes_back_when_its_token_ends_before_the_answer(engine_here: Engine) -> None:
+    engine = engine_here
+    new, id_ = engine.create_token("ann", ["work"]), str(engine.submit("mail", queue="a").id)
+    with serving(engine, SOON) as live:
+        run = engine.run
+
+        def slow(commands: Any, **more: Any) -> Any:
+            found = run(commands, **more)
+            if isinstance(commands[0], c.Claim):
+                engine.revoke_token(new.token.id)
+                # Longer than what is known of a token counts.
+                time.sleep(0.3)
+            return found
+
+        engine.run = slow  # type: ignore[method-assign]
+        body = {"commands": [{"verb": "claim", "queue": "a", "worker": "w"}]}
+        headers = {"Authorization": f"Bearer {new.text}"}
+        answer = httpx2.post(f"{live.url}/api/v1/commands", json=body, headers=headers, timeout=20)
+        assert answer.status_code == 401
+        assert untouched(engine, id_)

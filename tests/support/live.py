@@ -146,7 +146,9 @@ def parsed(block: str, light: bool = False) -> Frame:
 
 
 @asynccontextmanager
-async def stream(port: int, path: str, last: str | None = None, narrow: bool = False) -> AsyncIterator[Stream]:
+async def stream(
+    port: int, path: str, last: str | None = None, narrow: bool = False, token: str | None = None
+) -> AsyncIterator[Stream]:
     """Open a stream; its connection is cut at the end of the block. A narrow one takes few bytes ahead."""
     plug = socket.socket()
     if narrow:
@@ -155,6 +157,7 @@ async def stream(port: int, path: str, last: str | None = None, narrow: bool = F
     await asyncio.get_running_loop().sock_connect(plug, ("127.0.0.1", port))
     reader, writer = await asyncio.open_connection(sock=plug, limit=1024 if narrow else 2**16)
     header = "" if last is None else f"Last-Event-ID: {last}\r\n"
+    header += "" if token is None else f"Authorization: Bearer {token}\r\n"
     writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{header}\r\n".encode())
     one = Stream(reader, writer)
     try:

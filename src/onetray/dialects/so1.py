@@ -236,4 +236,4 @@ async def events(
     if seen is not None and seen.state in TERMINAL:
         # It knows the end already: a browser that gets this connects no more.
         return Response(status_code=204, headers=headers)
-    return await streaming(desk, who, so1_stream.frames(desk, job, seen), headers)
+    return await streaming(desk, who, so1_stream.frames(desk, job, seen), headers=headers)

@@ -25,7 +25,7 @@ from onetray.errors import InvalidInput
 from onetray.flowmodel import Flow
 from onetray.http.desk import Desk
 from onetray.http.feeding import rung
-from onetray.http.sse import HEARTBEAT, Frames, frame
+from onetray.http.sse import Frames, frame
 from onetray.model import Task
 
 PAGE = 100
@@ -101,5 +101,5 @@ async def frames(desk: Desk, job: Task | Flow, seen: Seen | None) -> Frames:
             # A server that stops has no word for it here: the client connects again, with its cursor.
             if found.ended or desk.hub.closing:
                 return
-            if not found.more and not await rung(watcher.signal, desk.config.heartbeat_s):
-                yield HEARTBEAT
+            if not found.more:
+                await rung(watcher.signal, desk.config.heartbeat_s)

@@ -28,7 +28,7 @@ from onetray.engine.rides import Ride, Rides
 from onetray.engine.scope import Scope
 from onetray.engine.tokens import TokenVerbs
 from onetray.engine.veil import Veils
-from onetray.errors import InvalidInput, NotFound, OnetrayError, TooLarge, Unavailable, UnknownVerb, shown
+from onetray.errors import Conflict, InvalidInput, NotFound, OnetrayError, TooLarge, Unavailable, UnknownVerb, shown
 from onetray.explain import explain, position
 from onetray.feed import Feed, event_of
 from onetray.feed.listeners import Listeners, Subscription
@@ -177,6 +177,15 @@ class Engine(FlowVerbs, BesideVerbs, RequestVerbs, TokenVerbs, Veils, Listings):
     def claim(self, queue: str = "default", *, worker: str, limit: int = 1, **fields: Any) -> list[Assignment]:
         claimed: list[Assignment] = self.call(c.Claim(queue=queue, worker=worker, limit=limit, **fields))
         return claimed
+
+    def undo_claim(self, claimed: Sequence[Assignment], reason: str) -> None:
+        """Give back what was claimed for somebody who has not heard of it. It costs no attempt, and the claim's key is
+        free again."""
+        with self.store.transaction() as tx:
+            tx.query("forget_requests", keys=sorted({a.lease for a in claimed}))
+        for verdict in self.run([c.Release(**c.ticket(a), reason=reason) for a in claimed]):
+            if verdict.error is not None and not isinstance(verdict.error, Conflict):
+                raise verdict.error
 
     def start(self, task: Assignment | int | str, **fields: Any) -> Receipt:
         return receipt(self.call(c.Start(**ticket_of(task, fields))), task)

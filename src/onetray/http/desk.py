@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from inspect import isawaitable
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from fastapi import Request
 
@@ -26,6 +26,9 @@ from onetray.http.tracing import carry
 from onetray.http.waiting import Waiting
 from onetray.http.wire import Json
 from onetray.model import Verdict
+
+if TYPE_CHECKING:
+    from onetray.http.token_watch import TokenWatch
 
 logger = logging.getLogger("onetray.http")
 
@@ -59,6 +62,8 @@ class Desk:
         self.stopping = False
         self.keys_in_use: set[tuple[str, str]] = set()
         """Callers and the keys of their requests that are being carried out here."""
+        self.tokens: TokenWatch
+        """Set by the gate, which knows the tokens."""
 
     async def read(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Ask the engine something, in a thread."""

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
 
 from onetray.feed import PAGE, Page
+from onetray.http.access import Principal
 from onetray.http.desk import Desk
 from onetray.http.hub import Follower
 from onetray.http.reading import Batch, written
@@ -78,7 +79,7 @@ async def chosen(desk: Desk, wanted: Wanted, events: Iterable[Event]) -> list[Ev
     return found if wanted.kind is None else await KINDS.those_of(desk, wanted.kind, found)
 
 
-async def page_of(desk: Desk, wanted: Wanted, cursor: int, limit: int, wait_s: float) -> Page:
+async def page_of(desk: Desk, who: Principal, wanted: Wanted, cursor: int, limit: int, wait_s: float) -> Page:
     """The events past a cursor that fit. When there are none: what comes within the time."""
     until = time.monotonic() + wait_s
     known = cursor
@@ -90,6 +91,7 @@ async def page_of(desk: Desk, wanted: Wanted, cursor: int, limit: int, wait_s: f
             return Page(found, page.next_cursor)
         if page.next_cursor == cursor:
             known = await desk.hub.moved(max(known, cursor), min(left, LOOK_AGAIN_S))
+            await desk.tokens.must_hold(who)
         cursor = page.next_cursor
 
 
@@ -97,30 +99,44 @@ async def _read(desk: Desk, wanted: Wanted, cursor: int, limit: int) -> Page:
     return await desk.read(desk.engine.feed.read, cursor, limit, namespace=wanted.namespace, types=wanted.types)
 
 
-async def feed_frames(desk: Desk, wanted: Wanted, cursor: int | None) -> Frames:
+class ReadTo:
+    """How far a stream of the feed has read, and how much of that its client knows."""
+
+    def __init__(self, cursor: int | None) -> None:
+        self.cursor = cursor
+        """Where it begins; None for now."""
+        self.place = self.told = cursor or 0
+
+    def heartbeat(self) -> bytes:
+        # What did not fit was looked at all the same: it need not be looked at again.
+        part = mark(self.place) if self.place > self.told else b""
+        self.told = self.place
+        return part + HEARTBEAT
+
+
+async def feed_frames(desk: Desk, wanted: Wanted, to: ReadTo) -> Frames:
     """Every event that fits, from a cursor or from now on, until the client has had enough or is too slow."""
     hub, config = desk.hub, desk.config
     with hub.following(config.stream_queue) as follower:
-        place = told = await hub.at() if cursor is None else cursor
-        yield mark(place)
-        if cursor is not None:
-            async for place, part in _catch_up(desk, wanted, follower, cursor):
+        if to.cursor is None:
+            to.place = to.told = await hub.at()
+        yield mark(to.place)
+        if to.cursor is not None:
+            async for place, part in _catch_up(desk, wanted, follower, to.cursor):
+                to.place = place
                 if part:
-                    told = place
+                    to.told = place
                     yield part
         while True:
             for batch in follower.take():
-                if part := await _part(desk, wanted, batch, place):
-                    told = batch.cursor
+                if part := await _part(desk, wanted, batch, to.place):
+                    to.told = batch.cursor
                     yield part
-                place = max(place, batch.cursor)
+                to.place = max(to.place, batch.cursor)
             if hub.closing or follower.lagging:
-                yield frame("bye" if hub.closing else "resync", {"cursor": place}, place)
+                yield frame("bye" if hub.closing else "resync", {"cursor": to.place}, to.place)
                 return
-            if not await rung(follower.signal, config.heartbeat_s):
-                # What did not fit was looked at all the same: it need not be looked at again.
-                yield (mark(place) if place > told else b"") + HEARTBEAT
-                told = place
+            await follower.signal.wait()
 
 
 async def _catch_up(desk: Desk, wanted: Wanted, follower: Follower, place: int) -> AsyncIterator[tuple[int, bytes]]:

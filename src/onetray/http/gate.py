@@ -17,6 +17,7 @@ from onetray.http.access import EXEMPT, NOBODY, Principal
 from onetray.http.desk import Desk
 from onetray.http.hosts import Sent, may_bind, must_be_allowed, must_be_local, sent_with
 from onetray.http.known import LOCAL, KnownTokens
+from onetray.http.token_watch import TokenWatch
 
 HEADERS = (
     (b"x-content-type-options", b"nosniff"),
@@ -27,10 +28,17 @@ HEADERS = (
 """What browsers are told, unless a route says otherwise: guess nothing, keep nothing, lend nothing to other pages."""
 
 
+UNDO = "onetray.undo"
+"""In the scope of a request: called when its answer is withheld, by whoever must not leave it at that."""
+
+
 class Gate:
     def __init__(self, app: ASGIApp, desk: Desk, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._app, self._desk, self._now = app, desk, monotonic
         self._known = KnownTokens(desk, monotonic)
+        # What is known may be one cache time old already: a look in between keeps the sum below 5 seconds.
+        self._every_s = max(desk.config.token_cache_s / 2, 0.1)
+        desk.tokens = TokenWatch(self._known, self._every_s)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -48,11 +56,8 @@ class Gate:
             await problems.told(error, scope)(scope, receive, with_headers(send))
             return
         scope["onetray.principal"] = who
-        # What is known may be one cache time old already: a look in between keeps the sum below 5 seconds.
-        every_s = max(self._desk.config.token_cache_s / 2, 0.1)
-        await self._app(
-            scope, receive, Watched(with_headers(send), scope, receive, who, self._known, every_s, self._now)
-        )
+        watched = Watched(with_headers(send), scope, receive, who, self._known, self._every_s, self._now)
+        await self._app(scope, receive, watched)
 
     async def _who(self, scope: Scope) -> Principal:
         headers, config = sent_with(scope), self._desk.config
@@ -94,6 +99,8 @@ class Watched:
 
     async def _end(self, message: Message, error: Unauthorized) -> None:
         if message["type"] == "http.response.start":
+            if (undo := self._scope.get(UNDO)) is not None:
+                await undo()
             await problems.told(error, self._scope)(self._scope, self._receive, self._send)
         else:
             # The server closes the request with this, and the route is told that its reader has left.
@@ -119,4 +126,4 @@ def _bearer(headers: Sent) -> str | None:
     return text.strip() if len(sent) == 1 and scheme.lower() == "bearer" else ""
 
 
-__all__ = ["LOCAL", "NOBODY", "Gate", "may_bind"]
+__all__ = ["LOCAL", "NOBODY", "UNDO", "Gate", "may_bind"]

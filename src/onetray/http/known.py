@@ -104,6 +104,13 @@ class KnownTokens:
         if answer.token is None:
             raise Unauthorized(_BAD_TOKEN, given=True)
         self._must_live(answer)
+        if answer.token.namespace != who.namespace or not who.scopes <= frozenset(answer.token.scopes):
+            raise Unauthorized("the token allows less than it did: connect again", given=True)
+
+    def lives_s(self, who: Principal) -> float:
+        """How long until a token expires, as far as it is known."""
+        found = self._known.get(who.token or "")
+        return float("inf") if found is None or found.dies_at is None else found.dies_at - self._now()
 
     def _must_live(self, answer: _Answer) -> None:
         """Said only to somebody who has shown the secret."""

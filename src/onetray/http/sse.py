@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from typing import Any
 
 import orjson
@@ -54,7 +55,10 @@ def mark(id: str | int) -> bytes:
 
 
 class EventStream(Response):
-    """An answer that goes on until its frames end or the client has gone."""
+    """An answer that goes on until its frames or its token end, or the client has gone.
+
+    When nothing was sent for `heartbeat_s`, whatever the frames leave out, it sends a heartbeat.
+    """
 
     media_type = "text/event-stream"
 
@@ -63,10 +67,14 @@ class EventStream(Response):
         frames: Frames,
         *,
         leave: Callable[[], Awaitable[object]],
+        ended: asyncio.Future[Any],
+        heartbeat_s: float,
+        heartbeat: Callable[[], bytes] = lambda: HEARTBEAT,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         self.status_code, self.background = 200, None
-        self._frames, self._leave = frames, leave
+        self._frames, self._leave, self._ended = frames, leave, ended
+        self._heartbeat_s, self._heartbeat = heartbeat_s, heartbeat
         self.init_headers({**HEADERS, **(headers or {})})
 
     def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
@@ -85,30 +93,51 @@ class EventStream(Response):
         told = asyncio.create_task(self._tell(send))
         gone = asyncio.create_task(_gone(receive))
         try:
-            await asyncio.wait((told, gone), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((told, gone, self._ended), return_when=asyncio.FIRST_COMPLETED)
         finally:
+            cut_off = self._ended.done() and not told.done() and not gone.done()
             for task in (told, gone):
                 task.cancel()
             await asyncio.gather(told, gone, return_exceptions=True)
             await self._frames.aclose()
             await self._leave()
+        if cut_off:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
         if not told.cancelled() and (error := told.exception()) is not None and not gone.done():
             raise error
 
     async def _tell(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         try:
-            async for part in self._frames:
-                await send({"type": "http.response.body", "body": part, "more_body": True})
-                if len(part) > LARGE:
-                    # Nothing, which is sent when there is room again: the next part is not made before.
-                    await send({"type": "http.response.body", "body": b"", "more_body": True})
-                # Sending need not wait for anything. Let it be noticed that the client has gone, and let others speak.
-                await asyncio.sleep(0)
+            async with aclosing(self._parts()) as parts:
+                async for part in parts:
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
+                    if len(part) > LARGE:
+                        # Nothing, which is sent when there is room again: the next part is not made before.
+                        await send({"type": "http.response.body", "body": b"", "more_body": True})
+                    # Sending need not wait for anything. Let it be noticed that the client has gone, and let others
+                    # speak.
+                    await asyncio.sleep(0)
         except OnetrayError as e:
             # The client has its cursor, and connects again.
             logger.warning("a stream was closed: %s", e)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _parts(self) -> Frames:
+        """The frames, and a heartbeat whenever nothing was sent for too long."""
+        while True:
+            following = asyncio.ensure_future(anext(self._frames, None))
+            try:
+                while not (await asyncio.wait((following,), timeout=self._heartbeat_s))[0]:
+                    yield self._heartbeat()
+                part = following.result()
+            finally:
+                if not following.done():
+                    following.cancel()
+                    await asyncio.gather(following, return_exceptions=True)
+            if part is None:
+                return
+            yield part
 
 
 async def _gone(receive: Receive) -> None:

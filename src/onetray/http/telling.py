@@ -20,7 +20,7 @@ from onetray.flowmodel import Flow, Progress
 from onetray.http.desk import Desk
 from onetray.http.feeding import rung
 from onetray.http.shown import shown
-from onetray.http.sse import HEARTBEAT, Frames, frame
+from onetray.http.sse import Frames, frame
 from onetray.http.wire import plain
 from onetray.lifecycle import FLOW, TASK
 from onetray.model import Event, LogLine, Task, TaskProgress
@@ -206,5 +206,5 @@ async def job_frames(desk: Desk, view: TaskView, place: Place) -> Frames:
             if hub.closing:
                 yield frame("bye", {"cursor": str(place)}, str(place))
                 return
-            if not found.more and not await rung(watcher.signal, desk.config.heartbeat_s):
-                yield HEARTBEAT
+            if not found.more:
+                await rung(watcher.signal, desk.config.heartbeat_s)

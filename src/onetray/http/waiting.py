@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 from starlette.requests import Request
 from starlette.types import Receive
@@ -26,7 +27,7 @@ class Place(Waiter):
         self._woken: asyncio.Future[None] = self._loop.create_future()
         super().__init__(wake, queues, group, self._call, polls)
 
-    async def wait(self, seen: int, timeout_s: float, *ends: asyncio.Future[None]) -> None:
+    async def wait(self, seen: int, timeout_s: float, *ends: asyncio.Future[Any]) -> None:
         """Wait until there may be more to claim than when `seen` was asked for, something else ends it, or the time
         is over."""
         self._woken = self._loop.create_future()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import orjson
@@ -23,6 +24,8 @@ from onetray.fields import read_json, text
 from onetray.fleet import WorkerBeat
 from onetray.http.access import AtWork, Operator, Principal, allow
 from onetray.http.desk import Desk, desk_of
+from onetray.http.gate import UNDO
+from onetray.http.handing import REFUSED, give_back
 from onetray.http.problems import of_error
 from onetray.http.veiling import veiled
 from onetray.model import Policy, Verdict
@@ -95,7 +98,20 @@ async def commands(request: Request, who: Principal = Sender) -> Told:
         raise TooLarge(f"a batch has at most {most} commands, not {len(said)}", field="commands", limit=most)
     _must_be_allowed(said, who)
     verdicts = await desk.read(_carry_out, desk.engine, said, who)
+    _note_claims(request, said, verdicts)
     return Told({"verdicts": [_answer(verdict) for verdict in verdicts]})
+
+
+def _note_claims(request: Request, said: Sequence[object], verdicts: Sequence[Verdict]) -> None:
+    """What was claimed goes back if the token has ended before the answer. A client that has left asks again."""
+    found = [
+        assignment
+        for one, verdict in zip(said, verdicts, strict=True)
+        if isinstance(one, dict) and one.get("verb") == "claim" and verdict.error is None
+        for assignment in verdict.value
+    ]
+    if found:
+        request.scope[UNDO] = partial(give_back, desk_of(request), found, REFUSED)
 
 
 def _must_be_allowed(said: Sequence[object], who: Principal) -> None:

@@ -28,7 +28,7 @@ MOST_WAIT_S = 30.0
 OFTEN_S = 0.02
 """What is written is told of so often at most: on a busy server something is written all the time."""
 LOOK_S = 1.0
-"""How often a request that waits sees whether the server is about to stop."""
+"""How often a request that waits sees whether the server is about to stop, and its token still good."""
 MOST = 2**53
 MOST_QUEUES = 1_000
 
@@ -56,7 +56,7 @@ async def news(
     heard = {"boot": wake.boot, "heard": wake.poll_s >= LOOK_S}
     if queue is None:
         if boot == wake.boot:
-            await _wait(desk, wake, generation, until)
+            await _wait(desk, who, wake, generation, until)
         return Json({**heard, "generation": wake.generation})
     if not who.scopes & {WORK, ADMIN}:
         raise Forbidden(f"work is told of to whoever has the scope {WORK}", needs=[WORK])
@@ -64,11 +64,11 @@ async def news(
     if unused is not None:
         wake.wake_next((who.namespace, unused), (group,), 1, more=False)
     known = work if boot == wake.boot else wake.work_in(places) - 1
-    woken = await _wait_for_work(request, places, (group,), known, until)
+    woken = await _wait_for_work(request, who, places, (group,), known, until)
     return Json({**heard, "work": wake.work_in(places), "woken": woken})
 
 
-async def _wait(desk: Desk, wake: Wake, generation: int, until: float) -> None:
+async def _wait(desk: Desk, who: Principal, wake: Wake, generation: int, until: float) -> None:
     """Until something was written, and a moment longer, or the time is over."""
     bell, began = bell_of(wake), time.monotonic()
     while not wake.closed and not desk.stopping:
@@ -77,6 +77,7 @@ async def _wait(desk: Desk, wake: Wake, generation: int, until: float) -> None:
             return
         if seen == generation:
             await bell.wait(seen, min(until - now, LOOK_S))
+            await desk.tokens.must_hold(who)
         elif now < began + OFTEN_S:
             await asyncio.sleep(began + OFTEN_S - now)
         else:
@@ -84,14 +85,20 @@ async def _wait(desk: Desk, wake: Wake, generation: int, until: float) -> None:
 
 
 async def _wait_for_work(
-    request: Request, places: set[tuple[str, str]], group: tuple[str], known: int, until: float
+    request: Request, who: Principal, places: set[tuple[str, str]], group: tuple[str], known: int, until: float
 ) -> str | None:
     """Until there may be work that the caller does not know of. Answers the queue that it was woken for."""
     desk, left_s = desk_of(request), until - time.monotonic()
     if left_s <= 0 or desk.waiting.closed:
         return None
-    with desk.waiting.place(places, group, polls=True) as place, gone(request) as left_us:
-        await place.wait(known, left_s, left_us)
+    with (
+        desk.waiting.place(places, group, polls=True) as place,
+        gone(request) as left_us,
+        desk.tokens.watching(who) as ended,
+    ):
+        await place.wait(known, left_s, left_us, ended)
+        if ended.done():
+            raise ended.result()
         if place.queue is None or left_us.done():
             return None
         woken = place.queue[1]

@@ -17,7 +17,7 @@ from onetray.fields import task_id
 from onetray.http import answers
 from onetray.http.access import Principal, Reader
 from onetray.http.desk import Desk, desk_of
-from onetray.http.feeding import Wanted, feed_frames, page_of
+from onetray.http.feeding import ReadTo, Wanted, feed_frames, page_of
 from onetray.http.native import gives
 from onetray.http.params import Id
 from onetray.http.shown import shown
@@ -44,13 +44,19 @@ Types = Annotated[
 Name = Annotated[str | None, Query(min_length=1, max_length=NAME_CHARS)]
 
 
-async def streaming(desk: Desk, who: Principal, frames: Frames, headers: dict[str, str] | None = None) -> EventStream:
-    """An answer that goes on, with a place of its own among the open streams."""
+async def streaming(desk: Desk, who: Principal, frames: Frames, **options: Any) -> EventStream:
+    """An answer that goes on for as long as its token does, with a place of its own among the open streams."""
     if desk.hub.closing:
         raise Unavailable("the server is stopping: connect again in a moment")
     held = AsyncExitStack()
     await held.enter_async_context(desk.streams.place(who))
-    return EventStream(frames, leave=held.aclose, headers=headers)
+    return EventStream(
+        frames,
+        leave=held.aclose,
+        ended=held.enter_context(desk.tokens.watching(who)),
+        heartbeat_s=desk.config.heartbeat_s,
+        **options,
+    )
 
 
 @router.get(
@@ -91,7 +97,7 @@ async def feed(
     """A page may be short, or empty, and still move the cursor on: what was looked at did not fit."""
     desk = desk_of(request)
     wanted = _wanted(who, types, kind, job)
-    page = await page_of(desk, wanted, feed_cursor(cursor) or 0, limit, wait_s)
+    page = await page_of(desk, who, wanted, feed_cursor(cursor) or 0, limit, wait_s)
     return await desk.answer(_page, desk.engine, page)
 
 
@@ -117,7 +123,8 @@ async def feed_stream(
     """Each event under its type's name, with the feed's cursor as its id; without a cursor from now on."""
     desk = desk_of(request)
     wanted, place = _wanted(who, types, kind, job), feed_cursor(last or cursor)
-    return await streaming(desk, who, feed_frames(desk, wanted, place))
+    read_to = ReadTo(place)
+    return await streaming(desk, who, feed_frames(desk, wanted, read_to), heartbeat=read_to.heartbeat)
 
 
 def feed_cursor(text: str | None) -> int | None:

@@ -18,6 +18,7 @@ from onetray.http.access import AtWork, Operator, Principal, Reader
 from onetray.http.answers import Answer
 from onetray.http.asked import said, trace_of
 from onetray.http.desk import desk_of
+from onetray.http.handing import handed_over, under_way
 from onetray.http.keys import key_of
 from onetray.http.native import NativeRoute, gives, own_key, takes
 from onetray.http.params import Id
@@ -42,7 +43,7 @@ async def claim_tasks(request: Request, who: Principal = AtWork) -> Json:
     """
     body = await read(request, ClaimBody)
     command = body.command(**_request_key(body, key_of(request)), namespace=who.namespace)
-    return Json({"tasks": [views.assignment(a) for a in await _claimed(request, command, body.wait_s)]})
+    return Json({"tasks": [views.assignment(a) for a in await _claimed(request, who, command, body.wait_s)]})
 
 
 def _request_key(body: ClaimBody, key: str | None) -> dict[str, Any]:
@@ -53,22 +54,39 @@ def _request_key(body: ClaimBody, key: str | None) -> dict[str, Any]:
     return {"request_key": key}
 
 
-async def _claimed(request: Request, command: c.Claim, wait_s: float) -> list[Assignment]:
-    """Look, and look again whenever there may be more, until the time is over or nobody waits for the answer."""
+async def _claimed(request: Request, who: Principal, command: c.Claim, wait_s: float) -> list[Assignment]:
+    """What was found, now or within the time, and can be handed over."""
     desk, until = desk_of(request), time.monotonic() + wait_s
-    queue = command.namespace, command.queue
-    with desk.waiting.place([queue], group_of(command.kinds)) as place, gone(request) as left_us:
-        while True:
+    with under_way(command):
+        seen = desk.engine.wake.work_in([(command.namespace, command.queue)])
+        found: list[Assignment] = await desk.call(command)
+        if not found and wait_s:
+            found = await _waited(request, who, command, until, seen)
+        return await handed_over(request, who, command, found) if found else []
+
+
+async def _waited(request: Request, who: Principal, command: c.Claim, until: float, seen: int) -> list[Assignment]:
+    """Look whenever there may be more, until the time is over, nobody waits for the answer, or nobody may have it."""
+    desk, queue = desk_of(request), (command.namespace, command.queue)
+    with (
+        desk.waiting.place([queue], group_of(command.kinds)) as place,
+        gone(request) as left_us,
+        desk.tokens.watching(who) as ended,
+    ):
+        while (left_s := until - time.monotonic()) > 0 and not desk.waiting.closed:
+            await place.wait(seen, left_s, left_us, ended)
+            # Nothing is claimed for somebody who has gone, or may not have it.
+            if left_us.done():
+                break
+            if ended.done():
+                raise ended.result()
+            await desk.tokens.must_hold(who)
             seen = place.seen()
             found: list[Assignment] = await desk.call(command)
             place.looked(found_all=len(found) == command.limit)
-            left_s = until - time.monotonic()
-            if found or left_s <= 0 or desk.waiting.closed:
+            if found:
                 return found
-            await place.wait(seen, left_s, left_us)
-            # Nothing is claimed for somebody who has gone.
-            if left_us.done():
-                return []
+    return []
 
 
 @router.post("/reports", summary="Report about many tasks", **gives(answers.REPORTED), **takes(ReportsBody))

@@ -145,7 +145,7 @@ class FlowBody(Keyed):
     start: bool = True
     deadline_s: Seconds | None = None
     context: Any = None
-    redact: tuple[Text, ...] = ()
+    redact: tuple[str, ...] = Field((), json_schema_extra=_BOUNDS["redact"])
     """Paths of what nobody is shown of `data`, of contexts and of the input of approvals but those who do the work."""
 
     def command(self, **said: Any) -> Command:

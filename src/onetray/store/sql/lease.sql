@@ -7,7 +7,7 @@ SELECT key, tasks, expires_at, length FROM onetray.lease
 WHERE ns = :ns AND worker = :worker AND request_key = :request_key ORDER BY part
 
 -- name: forget_requests
--- The leases have run out and wait for the janitor: their request key is free again.
+-- The leases have run out and wait for the janitor, or nobody was told of them: their request key is free again.
 UPDATE onetray.lease SET request_key = NULL WHERE key {in:keys:bigint}
 
 -- name: claimed_again

@@ -339,7 +339,8 @@ def _statements(api: TestClient, engine: Engine, monkeypatch: pytest.MonkeyPatch
     with monkeypatch.context() as watched:
         watched.setattr(engine.store, "read", counted)
         assert api.get("/api/jobs?limit=50").status_code == 200
-    return len(reads)
+    # Whether there are tokens is asked again every few seconds, whatever the request.
+    return len([name for name in reads if name != "any_token"])
 
 
 @pytest.mark.parametrize("asked", ["cursor=x", "cursor=j", "cursor=jffffffffffffffffffff", "limit=0", "limit=51"])

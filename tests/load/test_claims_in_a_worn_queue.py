@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import psycopg
+import pytest
 
 from onetray.commands import Claim, Submit, Succeed, ticket
 from onetray.engine import Engine
 from onetray.model import Assignment
+from onetray.store.base import Rows
 from onetray.store.postgres import PostgresStore
+from onetray.store.postgres_tx import PostgresTx
 from tests.support.engines import engine_on
 from tests.support.plans import Cost, on_postgres
 
@@ -148,3 +152,39 @@ def test_a_queue_that_was_empty_when_it_was_looked_at_is_not_read_whole(migrated
                 # A few for each row, and not a page for each that was there.
                 assert cost.buffers <= 8 * len(keys), (name, generic, cost, pages)
         drain(engine, 500, 100)
+
+
+def test_a_task_that_is_committed_while_a_later_one_is_claimed_is_found_next(
+    migrated_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with engine_on(migrated_url) as engine:
+        store = engine.store
+        assert isinstance(store, PostgresStore)
+        submit(engine, 1)
+        drain(engine, 1, 1)
+        (low,) = store.low_water.values()
+        held, go, first = threading.Event(), threading.Event(), iter([True])
+
+        def hold_the_first(point: str) -> None:
+            if point == "committing" and next(first, False):
+                held.set()
+                assert go.wait(20)
+
+        monkeypatch.setattr("onetray.points.hook", hold_the_first)
+        # Its key is drawn, and it is not committed.
+        late = threading.Thread(target=submit, args=(engine, 1))
+        late.start()
+        assert held.wait(20)
+        submit(engine, 1)
+        look = PostgresTx._claim_any
+
+        def slow(tx: PostgresTx, queue: int, rank: int, task: int, limit: int) -> Rows:
+            found = look(tx, queue, rank, task, limit)
+            go.set()
+            late.join(20)
+            return found
+
+        monkeypatch.setattr(PostgresTx, "_claim_any", slow)
+        # As after a look from the start that was slow: the next one is not due for ten seconds.
+        low.looked_at, low.cost_s = time.monotonic(), 1.0
+        assert [len(claim(engine, 1)) for _ in range(2)] == [1, 1]

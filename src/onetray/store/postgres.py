@@ -203,8 +203,8 @@ class PostgresStore(Store):
     def entered(self, queue: int, rank: int, task: int) -> None:
         """A task is in its queue. One before the mark makes the next claim look from the start."""
         low = self.low_water.get(queue)
-        if low is not None and (rank, task) < (low.rank, low.task):
-            low.reset()
+        if low is not None:
+            low.enter(rank, task)
 
     def borrow(self, connection: object) -> Borrowed:
         return borrow(self, connection)

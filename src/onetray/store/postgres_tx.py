@@ -6,6 +6,7 @@ Owns what happens between BEGIN and COMMIT. Connections, and what becomes of a l
 from __future__ import annotations
 
 import time
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,7 @@ _BY_INDEX = ", ".join(
 _PLANNED_ONCE = "set_config('plan_cache_mode', 'force_generic_plan', true)"
 _BEGIN = f"SELECT pg_current_xact_id()::text, {CLOCK}, {_BY_INDEX}, {_PLANNED_ONCE}"
 _START = -(2**31), 0
+RECENT = 100
 Query = tuple[str, dict[str, Any]]
 
 
@@ -60,6 +62,23 @@ class LowWater:
     task: int = _START[1]
     looked_at: float = field(default=float("-inf"))
     cost_s: float = 0.0
+    entries: int = 0
+    """How many tasks have entered the queue from this process."""
+    recent: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=RECENT))
+    """The last of them."""
+
+    def enter(self, rank: int, task: int) -> None:
+        """A task is in the queue. One before the mark makes the next claim look from the start."""
+        self.recent.append((rank, task))
+        self.entries += 1
+        if (rank, task) < (self.rank, self.task):
+            self.reset()
+
+    def move_to(self, place: tuple[int, int], entries: int) -> None:
+        """Set the mark, before all that has entered since there were so many entries: that look has not seen it."""
+        missed = self.entries - entries
+        known = self.recent.copy() if missed <= RECENT else [(self.rank, self.task)]
+        self.rank, self.task = min([place, *(known if missed else ())])
 
     def reset(self) -> None:
         self.looked_at = float("-inf")
@@ -187,11 +206,13 @@ class PostgresTx:
         # What this transaction itself has put before the mark counts too.
         self.lower_marks()
         if low.may_start_here():
+            entries = low.entries
             found = self._claim_any(queue, low.rank, low.task, limit)
             # Short of the limit there may be something before the mark: a late commit, a requeue, a higher
             # priority. It is looked for at once unless looking was slow.
             if len(found) == limit or time.monotonic() - low.looked_at < low.rest_s():
-                low.rank, low.task = found[0][:2] if found else (low.rank, low.task)
+                if found:
+                    low.move_to((found[0][0], found[0][1]), entries)
                 return found
             already = {r[1] for r in found}
             more = [r for r in self._pick_from_start(queue, limit, low) if r[1] not in already]
@@ -199,11 +220,11 @@ class PostgresTx:
         return self._pick_from_start(queue, limit, low)
 
     def _pick_from_start(self, queue: int, limit: int, low: LowWater) -> Rows:
-        began = time.monotonic()
+        began, entries = time.monotonic(), low.entries
         found = self._claim_any(queue, *_START, limit)
         low.looked_at = time.monotonic()
         low.cost_s = low.looked_at - began
-        low.rank, low.task = (found[0][0], found[0][1]) if found else _START
+        low.move_to((found[0][0], found[0][1]) if found else _START, entries)
         return found
 
     def _claim_any(self, queue: int, rank: int, task: int, limit: int) -> Rows:

@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from onetray.clock import VirtualClock
 from onetray.engine import Engine
 from onetray.fleet import WorkerBeat
+from tests.http.callers import served, token
 from tests.http.calls import NOBODY, claim, dead, flow, get, post, refusal, sent, submit, ticket
+from tests.support.engines import engine_on
 
 
 def test_dead_letters_are_listed_grouped_and_shown(shop: TestClient, queue: str) -> None:
@@ -79,6 +82,16 @@ def test_everything_is_redriven_only_for_who_says_so(shop: TestClient, queue: st
     assert refusal(found) == (400, "invalid_input")
     assert '"all": true' in found.json()["detail"]
     assert get(shop, f"/dead-letters/{id_}")["successor_id"] is None
+
+
+def test_who_may_not_read_cannot_guess_at_errors_by_a_redrive() -> None:
+    """Which letters a part of their error leaves tells what stands in them."""
+    with engine_on("sqlite://:memory:", VirtualClock()) as engine, served(engine) as api:
+        operator, reader = token(engine, "operate"), token(engine, "operate", "read")
+        found = [sent(api, "/dead-letters/redrive", {"error": "hunter2"}, **who) for who in (operator, reader)]
+        assert [answer.status_code for answer in found] == [403, 200]
+        assert found[0].json()["needs"] == ["read"]
+        assert post(api, "/dead-letters/redrive", {"kind": "mail"}, **operator)["redriven"] == []
 
 
 def test_all_dead_letters_are_redriven_a_page_at_a_time(shop: TestClient, queue: str) -> None:

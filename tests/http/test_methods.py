@@ -7,12 +7,13 @@ from typing import Any
 
 import httpx2
 import pytest
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from onetray.clock import VirtualClock
 from onetray.engine import Engine
 from onetray.http.app import build
-from tests.http.callers import served, token
+from tests.http.callers import BASE, served, token
 from tests.http.calls import NOBODY, refusal, submit
 from tests.http.walking import ways
 from tests.support.engines import engine_on
@@ -31,6 +32,13 @@ from tests.support.live import serving
 def test_allow_names_every_method_of_a_path(shop: TestClient, method: str, path: str, allowed: str) -> None:
     answer = shop.request(method, path)
     assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
+
+
+def test_allow_is_whole_also_where_the_app_is_a_part_of_another(shared_engine: Engine) -> None:
+    outer = FastAPI()
+    outer.mount("/jobs-here", build(shared_engine))
+    with TestClient(outer, base_url=BASE) as api:
+        assert api.delete("/jobs-here/api/v1/jobs").headers["allow"] == "GET, HEAD, POST"
 
 
 def test_a_method_that_is_not_there_is_named_with_those_that_are(shop: TestClient) -> None:

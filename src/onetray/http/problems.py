@@ -15,6 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import Match
 from starlette.types import Scope
 from uuid_utils import uuid4
 
@@ -112,8 +113,7 @@ def install(app: FastAPI) -> None:
 
 def _no_such_method(request: Request) -> Response:
     """Each method of a path is a route of its own: all that fit the path are named."""
-    path = request.scope["path"]
-    fitting = [r for r in iter_route_contexts(request.app.routes) if r.path_regex.match(path)]
+    fitting = [r for r in iter_route_contexts(request.app.routes) if r.matches(request.scope)[0] is not Match.NONE]
     methods = ", ".join(sorted({method for route in fitting for method in route.methods or ()}))
     body = problem(405, "no_such_method", f"there is no {request.method[:20]} here: use {methods}")
     return answer(body, {"allow": methods}, request.scope)

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from onetray import commands as c
 from onetray.engine import Engine
-from onetray.errors import InvalidInput, NotFound
+from onetray.errors import Forbidden, InvalidInput, NotFound
 from onetray.http import answers, problems, views
 from onetray.http.access import Operator, Principal, Reader
 from onetray.http.asked import said
@@ -22,6 +22,7 @@ from onetray.http.schemas.base import LIMIT, read
 from onetray.http.schemas.controls import RedriveBody, RedriveManyBody
 from onetray.http.wire import Json, plain
 from onetray.model import REASON_CODES
+from onetray.tokens import READ
 
 router = APIRouter(prefix="/api/v1/dead-letters", tags=["dead letters"], route_class=NativeRoute)
 
@@ -101,12 +102,16 @@ def _letter(engine: Engine, id: str, namespace: str) -> dict[str, Any]:
 async def redrive_dead_letters(request: Request, who: Principal = Operator) -> Json:
     """Those of `ids`, a page of those that `kind`, `reason_code` and `error` leave, or of `all`, oldest first.
 
-    Go on with `next` as `cursor`. A body that says none of these is refused: it might be a mistake.
+    Go on with `next` as `cursor`. A body that says none of these is refused: it might be a mistake. The filter `error`
+    needs the scope `read`, too.
 
     By filters, letters of flows that have ended are left: each would retry its whole flow. Retry these flows.
     """
     desk, body = desk_of(request), await read(request, RedriveManyBody)
     _must_say_which(body)
+    if body.error is not None and not who.has(READ):
+        # Which letters it leaves tells what stands in them.
+        raise Forbidden(f"to choose by error, the token {who.name!r} needs the scope {READ} too", needs=[READ])
     return Json(await desk.read(_redrive, desk.engine, body, {**said(request, who), "cause": body.reason}))
 
 

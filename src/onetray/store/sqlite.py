@@ -244,6 +244,8 @@ class SqliteStore(Store):
             connection = self._writer
             try:
                 connection.execute("BEGIN IMMEDIATE")
+                if self._file is not None:
+                    self._file.note_sides()
                 points.hit("begun")
                 self._look_at_log(connection)
                 tx = SqliteTx(connection, self)
@@ -251,7 +253,8 @@ class SqliteStore(Store):
                 yield tx
                 points.hit("committing")
                 # Here and not sooner: a file that goes from now on goes with what was acknowledged before.
-                self.check_file()
+                if self._file is not None:
+                    self._file.check_in(connection)
                 connection.execute("COMMIT")
             except (apsw.CorruptError, apsw.NotADBError) as e:
                 _roll_back(connection)
@@ -371,6 +374,8 @@ class SqliteStore(Store):
                         self._writer.execute(f"PRAGMA user_version = {number}")
                         applied.append(number)
                     self._writer.execute("COMMIT")
+                    if self._file is not None:
+                        self._file.note_sides()
                 except apsw.Error as e:
                     _roll_back(self._writer)
                     raise StoreError(f"cannot set up the database at {self._name}: {e}", path=self._name) from e

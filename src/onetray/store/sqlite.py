@@ -13,7 +13,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from heapq import merge
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -261,6 +261,10 @@ class SqliteStore(Store):
                 raise self._overwritten(str(e)) from e
             except (apsw.BusyError, apsw.FullError, apsw.IOError, apsw.ReadOnlyError) as e:
                 _roll_back(connection)
+                if isinstance(e, apsw.IOError) and self._file is not None:
+                    # What is not to be read may have been cut off by a copy.
+                    with suppress(apsw.Error):
+                        self._file.check_in(connection)
                 raise Unavailable(f"the database could not be written: {e}") from e
             except BaseException:
                 _roll_back(connection)

@@ -81,10 +81,18 @@ def restore_backup(path: Path) -> None:
     target.close()
 
 
+def copy_over(path: Path) -> None:
+    """As `cp` does it: the same file, with what a smaller one has in it."""
+    backup = path.with_name("backup.db")
+    Engine.open(url_of(backup)).close()
+    path.write_bytes(backup.read_bytes())
+
+
 WAYS = [
     (delete, DatabaseMoved), (delete_all, DatabaseMoved), (move_directory, DatabaseMoved),
     (put_another, DatabaseReplaced), (swap_directory, DatabaseReplaced), (delete_wal, DatabaseReplaced),
     (delete_shm, DatabaseReplaced), (put_another_wal, DatabaseReplaced), (restore_backup, DatabaseReplaced),
+    (copy_over, DatabaseReplaced),
 ]  # fmt: skip
 
 
@@ -93,7 +101,8 @@ def test_a_write_is_refused_at_once_when_the_file_is_not_the_one_that_was_opened
     path: Path, take_away: Callable[[Path], None], error: type[OnetrayError]
 ) -> None:
     with Engine.open(url_of(path)) as engine:
-        engine.submit("mail")
+        engine.submit("mail", "x" * 500_000)
+        engine.store.read_sql("PRAGMA wal_checkpoint")
         engine.submit("mail")
         take_away(path)
         for write in (lambda: engine.submit("mail"), lambda: engine.claim(worker="w"), lambda: engine.pause_queue("x")):
@@ -130,6 +139,24 @@ def test_a_file_that_comes_back_is_written_again(path: Path) -> None:
         engine.submit("mail", 3)
         assert [t.payload for t in engine.tasks()] == [3, 1]
         must_verify(engine)
+
+
+def test_a_database_that_was_vacuumed_is_smaller_and_still_the_same(path: Path) -> None:
+    with Engine.open(url_of(path)) as engine:
+        for _ in range(10):
+            engine.submit("mail", "x" * 500_000)
+        for task in engine.claim(worker="w", limit=10):
+            engine.succeed(task)
+        engine.submit("mail")
+        before = path.stat().st_size
+        assert len(engine.prune(0)) == 10
+        other = apsw.Connection(str(path))
+        other.execute("VACUUM")
+        other.close()
+        engine.store.read_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+        assert path.stat().st_size < before
+        engine.submit("mail")
+        assert len(engine.tasks()) == 2
 
 
 def test_readers_of_a_file_that_is_gone_are_told(path: Path) -> None:
@@ -203,14 +230,14 @@ def test_a_worker_waits_for_a_file_that_was_moved_and_works_on_when_it_is_back(p
     traces = Traces(tmp_path)
     with Engine.open(url_of(path)) as engine, workers(url_of(path), tmp_path) as (worker,):
         path.rename(path.with_name("away.db"))
-        worker.until_logged("it is waited for")
+        worker.until_logged("the worker waits for its database")
         path.with_name("away.db").rename(path)
         traces.let_go()
         job = engine.submit("doze", traces.asked)
         wait_until(lambda: engine.task(job.id or "").state == "succeeded", 30)
         worker.send(signal.SIGTERM)
         assert worker.end() == 0
-        assert worker.log.count("it is waited for") == 1
+        assert worker.log.count("the worker waits for its database") == 1
         must_verify(engine)
 
 

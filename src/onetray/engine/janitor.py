@@ -283,14 +283,18 @@ class Janitor:
             self._thread.join()
 
     def _run(self) -> None:
+        away = False
         while not self._stopping:
             wait = self._every_s
             try:
                 while self._sweep() and not self._stopping:
                     pass
                 wait = min(self._every_s, max(0.001, self._next_in_s()))
+                away = False
             except Unavailable as e:
-                logger.warning("the janitor waits for the database: %s", e)
+                if not away:
+                    logger.warning("the janitor waits for the database: %s", e)
+                away = True
             except Exception:
                 logger.exception("the janitor's sweep failed")
             self._wake.wait(wait)

@@ -27,26 +27,49 @@ class OpenFile:
         if self._main is None or _has_moved(connection):
             raise StoreError(f"the file {path} was replaced while it was being opened: open it again", path=path)
         self._sides: list[tuple[str, Identity]] = []
-        self._find_sides()
+        self._size = 0
+        self._schema: object = None
+        self._spoiled: DatabaseReplaced | None = None
 
-    def check(self) -> None:
-        """Raise unless everything that is written now will be found at the path."""
-        self.check_main()
-        if not self._sides:
-            self._find_sides()
+    def check(self) -> int:
+        """Raise unless everything that is written now will be found at the path. Answers the size of the database."""
+        size = self.check_main()
         for name, identity in self._sides:
             if _identity(name) != identity:
                 self._check_sides()
-                return
+                break
+        return size
 
-    def check_main(self) -> None:
+    def check_in(self, connection: apsw.Connection) -> None:
+        """The same, in a transaction that is about to commit: a file that was copied over this one is noticed, too.
+
+        Only VACUUM makes a database smaller, and that changes the version of its schema.
+        """
+        size = self.check()
+        if size < self._size or self._schema is None:
+            schema, shrinks = (connection.pragma(name) for name in ("schema_version", "auto_vacuum"))
+            if schema == self._schema and not shrinks:
+                self._spoiled = DatabaseReplaced(
+                    f"another file was copied over {self._path} while this process had it open. Nothing was written. "
+                    f"Stop all processes that use it, delete {self._path}-wal and -shm, copy the file again, then "
+                    "start them",
+                    path=self._path,
+                )
+                raise self._spoiled
+            self._schema = schema
+        self._size = size
+
+    def check_main(self) -> int:
         """The same, of the database alone: good enough for those who only read."""
-        found = _identity(self._path)
+        if self._spoiled is not None:
+            raise self._spoiled
+        found, size = _identity_and_size(self._path)
         if found == self._main:
-            return
+            return size
         if found is None:
             raise DatabaseMoved(
-                f"the database {self._path} is gone: it was moved away or deleted while this process had it open. "
+                f"the database {self._path} is not to be had any more ({_why_not(self._path)}): it was moved away or "
+                "deleted, or its directory was closed, while this process had it open. "
                 "Nothing was written. Bring the same file back, or start this process again to begin a new one",
                 path=self._path,
             )
@@ -56,11 +79,14 @@ class OpenFile:
             path=self._path,
         )
 
-    def _find_sides(self) -> None:
-        """Note -wal and -shm. A new database has none before it is first written to."""
+    def note_sides(self) -> None:
+        """Note -wal and -shm, once a connection has them open: before that, others may close and remove theirs."""
+        if self._sides:
+            return
         real = os.path.realpath(self._path)
-        found = [(real + side, _identity(real + side)) for side in SIDES]
-        self._sides = [(name, identity) for name, identity in found if identity is not None]
+        found = [(real + side, identity) for side in SIDES if (identity := _identity(real + side)) is not None]
+        if len(found) == len(SIDES):
+            self._sides = found
 
     def _check_sides(self) -> None:
         """One is not where it was: the whole directory may have been moved, with a link in its old place."""
@@ -77,11 +103,23 @@ class OpenFile:
 
 
 def _identity(path: str) -> Identity | None:
+    return _identity_and_size(path)[0]
+
+
+def _identity_and_size(path: str) -> tuple[Identity | None, int]:
     try:
         found = os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return found.st_dev, found.st_ino
+    except OSError:
+        return None, 0
+    return (found.st_dev, found.st_ino), found.st_size
+
+
+def _why_not(path: str) -> str:
+    try:
+        os.stat(path)
+    except OSError as e:
+        return e.strerror or str(e)
+    return "it is back"
 
 
 def _has_moved(connection: apsw.Connection) -> bool:

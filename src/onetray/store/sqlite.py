@@ -13,7 +13,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from heapq import merge
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -250,6 +250,8 @@ class SqliteStore(Store):
             connection = self._writer
             try:
                 connection.execute("BEGIN IMMEDIATE")
+                if self._file is not None:
+                    self._file.note_sides()
                 points.hit("begun")
                 self._look_at_log(connection)
                 tx = SqliteTx(connection, self)
@@ -257,7 +259,8 @@ class SqliteStore(Store):
                 yield tx
                 points.hit("committing")
                 # Here and not sooner: a file that goes from now on goes with what was acknowledged before.
-                self.check_file()
+                if self._file is not None:
+                    self._file.check_in(connection)
                 connection.execute("COMMIT")
                 self._commits += 1
             except (apsw.CorruptError, apsw.NotADBError) as e:
@@ -265,6 +268,10 @@ class SqliteStore(Store):
                 raise self._overwritten(str(e)) from e
             except (apsw.BusyError, apsw.FullError, apsw.IOError, apsw.ReadOnlyError) as e:
                 _roll_back(connection)
+                if isinstance(e, apsw.IOError) and self._file is not None:
+                    # What is not to be read may have been cut off by a copy.
+                    with suppress(apsw.Error):
+                        self._file.check_in(connection)
                 raise Unavailable(f"the database could not be written: {e}") from e
             except BaseException:
                 _roll_back(connection)
@@ -378,6 +385,8 @@ class SqliteStore(Store):
                         self._writer.execute(f"PRAGMA user_version = {number}")
                         applied.append(number)
                     self._writer.execute("COMMIT")
+                    if self._file is not None:
+                        self._file.note_sides()
                 except apsw.Error as e:
                     _roll_back(self._writer)
                     raise StoreError(f"cannot set up the database at {self._name}: {e}", path=self._name) from e

@@ -175,6 +175,8 @@ class Worker:
             if not engine.is_remote:
                 engine.store.check_file()
             self._misplaced = None
+            if was is not None:
+                logger.info("the database is back, and the worker goes on")
         except DatabaseReplaced as e:
             self._misplaced = e
             if isinstance(was, DatabaseReplaced) and not self._asked:
@@ -184,7 +186,7 @@ class Worker:
         except DatabaseMoved as e:
             self._misplaced = e
             if was is None:
-                logger.error("it is waited for: %s", e)
+                logger.error("the worker waits for its database: %s", e)
 
     def ask_to_stop(self) -> None:
         """Stop gracefully; asked a second time, at once. Safe in a signal handler."""

@@ -101,7 +101,8 @@ def measured(
 def read_redacted(folder: Path, secrets: int, log_bytes: int, seed: int = 1) -> Cost:
     """Read all that is known of a job with so many secrets, and look for each of them in it."""
     chance = random.Random(seed)
-    keys = [f"sk_{chance.getrandbits(80):020x}" for _ in range(secrets)]
+    # With signs in it that JSON, Python and URLs write each in their own way: all spellings are looked for.
+    keys = [f'{chance.getrandbits(32):08x} "ß"/{chance.getrandbits(64):016x}' for _ in range(secrets)]
     url = f"sqlite:///{folder / 'jobs.db'}"
     with open_migrated(url) as engine:
         engine.configure("login", REDACT)
@@ -109,7 +110,11 @@ def read_redacted(folder: Path, secrets: int, log_bytes: int, seed: int = 1) -> 
     with serving(folder, "serve", "--database", url) as server:
         what = f"{secrets} secrets and {log_bytes / 1000:.0f} kB of log"
         return measured(
-            server, other, what, lambda client: _all_of(client, id_), lambda found: _leaks(found, set(keys))
+            server,
+            other,
+            what,
+            lambda client: _all_of(client, id_),
+            lambda found: _leaks(found, {key[-16:] for key in keys}),
         )
 
 
@@ -142,7 +147,7 @@ def _all_of(client: httpx2.Client, id_: str) -> list[tuple[str, httpx2.Response]
 
 def _leaks(found: list[tuple[str, httpx2.Response]], keys: set[str]) -> list[str]:
     answered = [f"{path} was answered with {answer.status_code}" for path, answer in found if answer.status_code != 200]
-    shown = [(path, len(keys & set(re.findall(r"sk_[0-9a-f]{20}", answer.text)))) for path, answer in found]
+    shown = [(path, len(keys & set(re.findall(r"/([0-9a-f]{16})\b", answer.text)))) for path, answer in found]
     return answered + [f"{path} shows {count} secrets" for path, count in shown if count]
 
 

@@ -27,16 +27,17 @@ class Place(Waiter):
         self._woken: asyncio.Future[None] = self._loop.create_future()
         super().__init__(wake, queues, group, self._call, polls)
 
-    async def wait(self, seen: int, timeout_s: float, *ends: asyncio.Future[Any]) -> None:
+    async def wait(self, seen: int, timeout_s: float, *ends: asyncio.Future[Any]) -> bool:
         """Wait until there may be more to claim than when `seen` was asked for, something else ends it, or the time
-        is over."""
+        is over. Answers whether there may be more."""
         self._woken = self._loop.create_future()
         if not self.enter(seen):
-            return
+            return True
         try:
             await asyncio.wait((self._woken, *ends), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self.leave()
+        return self.queue is not None
 
     def _call(self) -> None:
         """From any thread."""

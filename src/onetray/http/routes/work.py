@@ -74,12 +74,14 @@ async def _waited(request: Request, who: Principal, command: c.Claim, until: flo
         desk.tokens.watching(who) as ended,
     ):
         while (left_s := until - time.monotonic()) > 0 and not desk.waiting.closed:
-            await place.wait(seen, left_s, left_us, ended)
+            may_be_more = await place.wait(seen, left_s, left_us, ended)
             # Nothing is claimed for somebody who has gone, or may not have it.
             if left_us.done():
                 break
             if ended.done():
                 raise ended.result()
+            if not may_be_more:
+                continue
             await desk.tokens.must_hold(who)
             seen = place.seen()
             found: list[Assignment] = await desk.call(command)

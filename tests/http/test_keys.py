@@ -247,6 +247,27 @@ def test_a_second_request_is_told_while_the_first_is_under_way(
     asyncio.run(both())
 
 
+def test_a_request_of_unknown_outcome_is_not_carried_out_again_under_its_key(api: TestClient) -> None:
+    """It may have taken effect: whoever sends it again is told so once more."""
+
+    async def twice() -> None:
+        slow = Slow(api.app)
+
+        async def unknown(_: Request) -> Any:
+            slow.runs += 1
+            raise OutcomeUnknown
+
+        slow.run = unknown  # type: ignore[method-assign]
+        with pytest.raises(OutcomeUnknown):
+            await slow.ask()
+        again = await slow.ask()
+        assert (again.status_code, again.headers[REPLAY]) == (503, "true")
+        assert b"outcome_unknown" in again.body
+        assert slow.runs == 1
+
+    asyncio.run(twice())
+
+
 def test_a_living_server_keeps_its_key_from_other_servers(
     api: TestClient, engine: Engine, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

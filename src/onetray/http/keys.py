@@ -18,7 +18,7 @@ import orjson
 from fastapi import Request, Response
 
 from onetray.engine.requests import DIED_S, Begun
-from onetray.errors import AnswerNotKept, InProgress, InvalidInput, OnetrayError
+from onetray.errors import AnswerNotKept, InProgress, InvalidInput, OnetrayError, OutcomeUnknown
 from onetray.http import problems
 from onetray.http.access import Principal, principal_of
 from onetray.http.desk import Desk, desk_of
@@ -71,7 +71,8 @@ async def _carry_out(held: Reservation, request: Request, go: Handler) -> Respon
     try:
         response = await go(request)
     except OnetrayError as error:
-        if error.status in KEPT_PROBLEMS:
+        # Of unknown outcome: the key must not have it carried out a second time.
+        if error.status in KEPT_PROBLEMS or isinstance(error, OutcomeUnknown):
             await held.keep(error.status, orjson.dumps(problems.of_error(error)))
         else:
             await held.drop()

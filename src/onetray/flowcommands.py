@@ -73,7 +73,7 @@ class SubmitFlow(Command):
         flag(self.start, "start")
         if self.deadline_s is not None:
             seconds(self.deadline_s, "deadline_s")
-        self.redact = Policy(redact=self.redact).redact  # type: ignore[arg-type]
+        self.redact = _paths(self.redact)
         size = [0]
         stages = listed(self.stages, "stages", 0, limits.stages)
         self.stages = tuple(check_stage(s, limits, "stages", size) for s in stages)
@@ -303,3 +303,11 @@ FLOW_VERBS: dict[str, type[Command]] = {
         SealStage, WaitStage, ApproveStage, RejectStage, SkipStage,
     )
 }  # fmt: skip
+
+
+def _paths(redact: object) -> tuple[str, ...]:
+    """Checked as those of a policy are."""
+    try:
+        return Policy(redact=redact).redact  # type: ignore[arg-type]
+    except InvalidInput as e:
+        raise InvalidInput(str(e), field="redact") from None

@@ -50,6 +50,7 @@ FLOW_FIELDS: dict[str, dict[str, tuple[Any, ...]]] = {
         "start": (None, *SWITCH),
         "deadline_s": SECONDS,
         "context": JSON,
+        "redact": (None, 5, "password", [5], [""], ["a..b"], [NUL], ["a" * 201], ["a"] * 101),
         "namespace": (None, *TEXT),
         "idempotency_key": TEXT,
         "unique_key": TEXT,

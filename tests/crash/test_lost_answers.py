@@ -170,7 +170,23 @@ def answer_request(direct: Engine, n: str) -> Steps:
 def drop_request(direct: Engine, n: str) -> Steps:
     mine = begun(direct, f"drop{n}")
     yield lambda engine: engine.drop_request(mine)
-    assert begun(direct, f"drop{n}").began_at > mine.began_at
+    assert begun(direct, f"drop{n}").held_at > mine.held_at
+
+
+def renew_request(direct: Engine, n: str) -> Steps:
+    mine = begun(direct, f"renew{n}").also_at(direct.now())
+    renewed = yield lambda engine: engine.renew_request(mine)
+    assert renewed is not None
+    direct.answer_request(renewed, 200, "done")
+    assert begun(direct, f"renew{n}").answer == "done"
+
+
+def undo_claim(direct: Engine, n: str) -> Steps:
+    submit(direct, namespace=f"undo{n}")
+    a = take(direct, namespace=f"undo{n}")
+    yield lambda engine: engine.undo_claim([a], "gone")
+    task = direct.task(a.id, namespace=f"undo{n}")
+    assert (task.state, task.attempts) == ("queued", 0)
 
 
 def reserve_key(direct: Engine, n: str) -> Steps:
@@ -255,6 +271,8 @@ CASES: dict[Case, tuple[str, ...]] = {
     begin_request: ("begin_request",),
     answer_request: ("answer_request",),
     drop_request: ("drop_request",),
+    renew_request: ("renew_request",),
+    undo_claim: ("undo_claim",),
     reserve_key: ("reserve",),
     worker_beat: ("worker_beat",),
     worker_leave: ("worker_leave",),

@@ -262,7 +262,8 @@ def test_a_server_says_that_its_file_is_gone_and_serves_it_when_it_is_back(path:
             with pytest.raises(DatabaseMoved):
                 remote.submit("mail")
             path.with_name("away.db").rename(path)
-            assert client.get("/readyz").status_code == 200
+            # The answer to a probe is kept for a second.
+            wait_until(lambda: client.get("/readyz").status_code == 200)
             remote.submit("mail")
             assert len(remote.tasks()) == 2
         assert str(path) in server.log

@@ -15,7 +15,7 @@ from tests.http.callers import served
 from tests.http.walking import ways
 from tests.support.tasks import take
 
-STORED = '{"price": 1.50,  "big": 123456789012345678901234567890}'
+STORED = '{"price": 1.50,  "big": 12345678901234567890}'
 """What nobody writes so who has read it."""
 RAW = RawJson(STORED.encode())
 
@@ -40,7 +40,7 @@ def test_stored_json_goes_out_to_the_letter(engine: Engine) -> None:
             answer = client.get(f"/api/v1/{path}")
             assert answer.status_code == 200, answer.text
             assert answer.text.count(STORED) == times, (path, answer.text)
-        assert client.get(f"/api/v1/jobs/{task}").json()["payload"] == {"price": 1.5, "big": int(STORED[-31:-1])}
+        assert client.get(f"/api/v1/jobs/{task}").json()["payload"] == {"price": 1.5, "big": int(STORED[-21:-1])}
 
 
 def test_a_stream_tells_a_result_in_one_line_however_it_was_sent(engine: Engine) -> None:

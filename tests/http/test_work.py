@@ -425,8 +425,8 @@ def test_one_look_at_a_token_is_shared_by_all_that_wait_with_it(
     engine_here: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine, looks = engine_here, list[str]()
-    new, look = engine.create_token("ann", ["work"]), engine.token_by_id
-    monkeypatch.setattr(engine, "token_by_id", lambda id_: (looks.append(id_), look(id_))[1])
+    new, look = engine.create_token("ann", ["work"]), engine.tokens_by_id
+    monkeypatch.setattr(engine, "tokens_by_id", lambda ids: (looks.extend(ids), look(ids))[1])
     with serving(engine, HttpConfig(token_cache_s=0.1)) as live, claims_wait(engine, live, *["a"] * 10, token=new.text):
         looks.clear()
         until(lambda: len(looks) >= 3)

@@ -9,6 +9,8 @@ from typing import Self
 from urllib.parse import urlsplit, urlunsplit
 
 LOSE_REQUEST, LOSE_ANSWER = "lose the request", "lose the answer"
+IDLE = b"Z\x00\x00\x00\x05I"
+"""What a PostgreSQL server says when it has carried everything out and is in no transaction any more."""
 
 
 class Proxy:
@@ -75,7 +77,6 @@ class Line:
                 mode = self._proxy.disarm()
                 if mode == LOSE_REQUEST:
                     break
-                # One request may come in several parts: the answer is lost once all of them have passed.
                 self._swallow |= mode == LOSE_ANSWER
                 self._server.sendall(data)
         if not self._swallow:
@@ -84,7 +85,8 @@ class Line:
     def answers(self) -> None:
         with contextlib.suppress(OSError):
             while data := self._server.recv(65536):
-                if self._swallow:
+                # One request may come in several parts, each with an answer of its own: the last one is lost.
+                if self._swallow and IDLE in data:
                     break
                 self._proxy.flows.wait()
                 self._client.sendall(data)

@@ -181,8 +181,8 @@ class Engine(FlowVerbs, BesideVerbs, RequestVerbs, TokenVerbs, Veils, Listings):
     def undo_claim(self, claimed: Sequence[Assignment], reason: str) -> None:
         """Give back what was claimed for somebody who has not heard of it. It costs no attempt, and the claim's key is
         free again."""
-        with self.store.transaction() as tx:
-            tx.query("forget_requests", keys=sorted({a.lease for a in claimed}))
+        leases = sorted({a.lease for a in claimed})
+        self.store.write(lambda tx: tx.query("forget_requests", keys=leases))
         for verdict in self.run([c.Release(**c.ticket(a), reason=reason) for a in claimed]):
             if verdict.error is not None and not isinstance(verdict.error, Conflict):
                 raise verdict.error

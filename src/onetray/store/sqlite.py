@@ -292,7 +292,7 @@ class SqliteStore(Store):
             raise self._overwritten(f"its log ends with event {last}, and event {self._last_event} was there before")
         if not self._last_event:
             # Workers that have been at work without a word in the log have the later time.
-            newest = max(newest, _number(connection, "SELECT coalesce(max(beat_at), 0) FROM worker"))
+            newest = max(newest, _last_heartbeat(connection))
         self._last_event = last
         self.time.saw(newest)
 
@@ -439,6 +439,13 @@ def _end_of_log(connection: apsw.Connection) -> tuple[int, int]:
     """The id and the time of the newest event. It is never pruned."""
     found: Any = connection.execute("SELECT id, ts FROM event ORDER BY id DESC LIMIT 1").fetchall()
     return found[0] if found else (0, 0)
+
+
+def _last_heartbeat(connection: apsw.Connection) -> int:
+    try:
+        return _number(connection, "SELECT coalesce(max(beat_at), 0) FROM worker")
+    except apsw.SQLError:
+        return 0  # A schema from before there was a registry of workers.
 
 
 def _roll_back(connection: apsw.Connection) -> None:

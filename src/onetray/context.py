@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from onetray.model import Assignment
 
 logger = logging.getLogger("onetray.task")
+ASK_AGAIN_S = 30.0
+"""How long all that a task of a flow logs is hidden after it could not be asked what to hide."""
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 
 
@@ -73,7 +75,7 @@ class Saved:
 class TaskContext:
     """One attempt of one task, as its handler sees it."""
 
-    __slots__ = ("_assignment", "_began", "_children", "_desk", "_knows_flow", "_redact", "_redactor")
+    __slots__ = ("_assignment", "_began", "_children", "_desk", "_knows_flow", "_redact", "_redactor", "_unknown_until")
 
     def __init__(self, assignment: Assignment, desk: Desk, redact: tuple[str, ...] = ()) -> None:
         """`redact`: what its kind says now. What it said when the task was submitted, the assignment knows."""
@@ -83,6 +85,7 @@ class TaskContext:
         self._redact = redact
         self._redactor: Redactor | None = None
         self._knows_flow = False
+        self._unknown_until = float("-inf")
 
     @property
     def id(self) -> str:
@@ -172,10 +175,13 @@ class TaskContext:
         """Text or JSON as it may be written where others read it: without what the task redacts."""
         if not self.redacts:
             return value
+        if time.monotonic() < self._unknown_until:
+            return HIDDEN
         try:
             self._learn_flow()
         except (OnetrayError, RuntimeError):
-            # It cannot be known what is to be hidden: all of it is.
+            # It cannot be known what is to be hidden: all of it is. The handler waits for that once, not for each line.
+            self._unknown_until = time.monotonic() + ASK_AGAIN_S
             return HIDDEN
         return self._hides().hide(value)
 

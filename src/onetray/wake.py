@@ -411,6 +411,9 @@ class Wake:
                 self._store.tell(work)
             except Exception as e:
                 logger.debug("the others could not be told: %s", e)
+                with self._changed:
+                    self._work_untold.add(work)
+                self._untold.set()
                 self._stopping.wait(1.0)
             self._stopping.wait(TELL_EVERY_S)
             self._work_came.wait(max(0.0, self._store.news_every_s - TELL_EVERY_S))

@@ -5,7 +5,19 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from onetray import Engine, Onetray, OnetrayError, TaskError, TransientError, ctx
+from onetray import (
+    Engine,
+    Onetray,
+    OnetrayError,
+    Policy,
+    StageSpec,
+    TaskContext,
+    TaskError,
+    TaskSpec,
+    TransientError,
+    Unavailable,
+    ctx,
+)
 from onetray.testing import Harness
 
 
@@ -16,6 +28,33 @@ def test_outside_of_a_task_ctx_says_so() -> None:
     assert repr(ctx) == "<ctx: no task runs here>"
     with pytest.raises(AttributeError, match="cannot be changed"):
         ctx.attempt = 2  # type: ignore[misc]
+
+
+class NoFlow:
+    """A desk that cannot be asked about the flow of its task."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def config(self) -> None:
+        self.asked += 1
+        raise Unavailable("away")
+
+    def log(self, *line: object) -> None: ...
+
+
+def test_what_cannot_be_hidden_for_want_of_an_answer_is_asked_for_once_and_not_for_each_line(
+    engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "onetray.task")
+    engine.submit_flow("f", [StageSpec("a", [TaskSpec("mail", {"pin": "hidden-1"}, policy=Policy(redact=("pin",)))])])
+    desk = NoFlow()
+    context = TaskContext(engine.claim(worker="w")[0], desk)  # type: ignore[arg-type]
+    for _ in range(3):
+        context.log("the pin is hidden-1")
+    assert desk.asked == 1
+    assert "hidden-1" not in caplog.text
+    assert caplog.text.count("***") == 3
 
 
 def test_a_handler_knows_its_task(app: Onetray, anywhere: Harness) -> None:

@@ -78,6 +78,30 @@ def test_a_commit_that_does_not_ring_is_noticed(url: str, monkeypatch: pytest.Mo
     assert hears(url)
 
 
+def test_a_commit_that_does_not_ring_is_noticed_by_a_process_that_writes_itself(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onetray.store.sqlite.Button.press", lambda button, news: None)
+    with engine_on(url) as engine, engine_on(url) as another:
+        settled(engine)
+        waiter = engine.wake.waiter([("default", "mail")])
+        done = threading.Event()
+
+        def write() -> None:
+            while not done.wait(0.001):
+                engine.submit("noise", queue="noise")
+
+        writing = threading.Thread(target=write)
+        writing.start()
+        try:
+            another.submit("letter", queue="mail")
+            waiter.wait(waiter.seen(), PATIENCE_S)
+            assert waiter.queue == ("default", "mail")
+        finally:
+            done.set()
+            writing.join()
+
+
 def test_a_machine_without_a_loopback_interface_can_do_without(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = threading.Event()
 

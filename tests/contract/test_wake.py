@@ -1,11 +1,12 @@
 """Wake-ups: quick when they work, and not needed."""
 
+import resource
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import psycopg
@@ -21,6 +22,7 @@ from onetray.store.base import Store
 from onetray.store.work import Work, read, written
 from onetray.wake import Waiter, Wake
 from tests.support.engines import engine_on
+from tests.support.fleet import wait_until
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60
@@ -453,6 +455,47 @@ def test_every_way_back_into_a_queue_wakes_one_who_waits_there(
     mail = [InLine(engine) for _ in range(9)]
     way(engine, clock)
     assert any(woken(mail))
+
+
+def test_a_failure_that_a_breaker_counts_wakes_nobody(engine: Engine) -> None:
+    engine.configure("letter", Policy(max_attempts=5, backoff_base_s=60, breaker_failures=5))
+    engine.submit("letter", queue="mail")
+    task = engine.claim("mail", worker="w")[0]
+    settled(engine)
+    others = [InLine(engine), InLine(engine, ("y", "mail"))]
+    engine.fail(task, "no")
+    assert not any(woken(others))
+
+
+def test_what_could_not_be_told_to_other_processes_is_told_the_next_time(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Work[int]] = []
+    with engine_on(database_url) as engine:
+
+        def tell(work: Work[int]) -> None:
+            told.append(work)
+            if len(told) == 1:
+                raise OSError("no buffer")
+
+        monkeypatch.setattr(engine.store, "tell", tell)
+        engine.wake.ring(Work({3: 1}))
+        wait_until(lambda: told, PATIENCE_S)
+        engine.wake.ring(Work({5: 1}))
+        wait_until(lambda: {3, 5} <= {queue for work in told[1:] for queue in work.queues}, PATIENCE_S)
+
+
+def test_a_listener_hears_past_a_thousand_open_files(pg_url: str, no_polling: None) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4096)), hard))
+    with ExitStack() as files:
+        for _ in range(1100):
+            files.enter_context(open("/dev/null"))
+        with engine_on(pg_url) as engine, engine_on(pg_url) as another:
+            seen = settled(engine)
+            another.submit("mail")
+            assert engine.wake.wait(seen, PATIENCE_S) != seen
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_another_process_wakes_one_in_the_queue_that_it_wrote_to(database_url: str) -> None:

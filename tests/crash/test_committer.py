@@ -223,3 +223,19 @@ def test_the_same_claim_made_twice_at_once_by_two_processes_is_one_claim(
         assert [a.id for a in first.claim(worker="w", request_key="r")] == [id_]
         asking.join(60)
         assert again == [id_]
+
+
+def test_what_is_no_command_waits_for_a_database_that_is_away_too(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transaction, tries = engine.store.transaction, iter(range(100))
+
+    def away() -> Any:
+        if next(tries) < 3:
+            raise Unavailable("away")
+        return transaction()
+
+    engine.submit("mail", queue="q")
+    monkeypatch.setattr(engine.store, "transaction", away)
+    engine.pause_queue("q")
+    assert next(tries) > 3

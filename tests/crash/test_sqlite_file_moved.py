@@ -12,7 +12,7 @@ import apsw
 import pytest
 
 from onetray.engine import Engine
-from onetray.errors import DatabaseMoved, DatabaseReplaced, OnetrayError
+from onetray.errors import DatabaseMoved, DatabaseReplaced, OnetrayError, Unavailable
 from onetray.remote.engine import RemoteEngine
 from tests.support import fleet
 from tests.support.engines import engine_on, must_verify
@@ -267,3 +267,12 @@ def test_a_server_says_that_its_file_is_gone_and_serves_it_when_it_is_back(path:
             remote.submit("mail")
             assert len(remote.tasks()) == 2
         assert str(path) in server.log
+
+
+def test_a_store_that_was_closed_says_so_and_does_not_miss_its_file(path: Path) -> None:
+    engine = Engine.open(url_of(path))
+    engine.submit("mail")
+    engine.close()
+    with pytest.raises(Unavailable, match="closed") as caught:
+        engine.store.now()
+    assert not isinstance(caught.value, DatabaseMoved)

@@ -263,3 +263,9 @@ def test_a_task_for_a_process_in_a_worker_that_has_no_path_to_its_app_says_what_
     with Worker(app):
         assert job.wait(20) == "failed"
     assert "onetray worker --app module:app" in job.view().error["message"]
+
+
+def test_a_process_that_could_not_be_killed_is_told_of_as_such() -> None:
+    child = children.Child.__new__(children.Child)
+    child._exit = b" 1\n"
+    assert child._how(0) == "killed, and it did not end"

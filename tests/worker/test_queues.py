@@ -13,6 +13,7 @@ import pytest
 from onetray import Onetray, ctx
 from onetray.commands import Claim, Command
 from onetray.model import Verdict
+from onetray.wake import Wake
 from onetray.worker.pulse import LOOK_S
 from tests.support.fleet import wait_until
 
@@ -40,6 +41,36 @@ def test_never_more_of_a_queue_are_held_than_it_allows(either_app: Onetray) -> N
     assert [job.state for job in jobs] == ["succeeded"] * 60
     assert max(held) <= 5
     assert most["b"] <= 5 < most["a"]
+
+
+def test_workers_that_are_full_in_a_queue_do_not_wake_each_other_for_ever(
+    app: Onetray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, passed_on, wake_next = threading.Event(), [0], Wake.wake_next
+
+    def count(wake: Wake, *args: Any, **kwargs: Any) -> None:
+        passed_on[0] += 1
+        wake_next(wake, *args, **kwargs)
+
+    monkeypatch.setattr(Wake, "wake_next", count)
+
+    @app.task(queue="mail")
+    def hold() -> None:
+        go_on.wait(WAIT_S)
+
+    @app.task
+    def answer() -> int:
+        return 1
+
+    with app.worker(queues="mail:1,default"), app.worker(queues="mail:1,default"):
+        jobs = hold.submit_many([{}] * 2)
+        wait_until(lambda: [job.state for job in jobs] == ["running"] * 2, WAIT_S)
+        jobs.append(hold.submit())
+        assert [answer.submit().result(WAIT_S) for _ in range(20)] == [1] * 20
+        go_on.set()
+        for job in jobs:
+            job.wait(WAIT_S)
+    assert passed_on[0] < 300
 
 
 def test_a_queue_that_is_paused_is_left_alone_until_it_is_resumed(either_app: Onetray) -> None:

@@ -63,6 +63,11 @@ class Outcomes:
         found = [_Breaker(r[0], orjson.loads(r[1]), *r[2:]) for r in rows]
         changed = [self._after(breaker) for breaker in found]
         if changed:
+            # Only what was held back becomes claimable: a failure that is counted, or opens one, is no work.
+            tx.work.anywhere |= any(
+                before.open_until is not None and after.open_until is None
+                for before, after in zip(found, changed, strict=True)
+            )
             tx.batch("set_breaker", {
                 **{name: [getattr(b, name) for b in changed] for name in _Breaker._fields},
                 "recent": [orjson.dumps(b.recent).decode() for b in changed],

@@ -21,6 +21,7 @@ from onetray.machine import Transition
 from onetray.model import Row
 from onetray.store.ears import Ear, Wanted, WorkEar
 from onetray.store.names import Names
+from onetray.store.patience import patiently
 from onetray.store.sqltext import book, migrations
 from onetray.store.work import Queue, Work, everywhere
 
@@ -159,6 +160,8 @@ class Store(ABC):
     """Whether other processes have to be told of a commit."""
     news_every_s = 0.0
     """How often they are told of what is no work to claim."""
+    patience_s = 60.0
+    """How long a write waits for a database that is away."""
 
     def __init__(self, clock: Clock | None) -> None:
         self.clock = clock
@@ -181,8 +184,16 @@ class Store(ABC):
         must do no harm when it is done twice. Unless `again` is False, it is tried again, as commands are, while the
         database is away or the answer to its COMMIT is lost.
         """
-        with self.transaction() as tx:
-            return work(tx)
+
+        def once() -> T:
+            with self.transaction() as tx:
+                return work(tx)
+
+        return patiently(once, self.patience_s if again else 0.0, lambda: self.is_closed)
+
+    @property
+    @abstractmethod
+    def is_closed(self) -> bool: ...
 
     @abstractmethod
     def submit_one(self, task: Columns) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
@@ -20,6 +21,8 @@ LOOK_S = 0.02
 """How often to look at the file where no doorbell rings."""
 LOOK_ANYWAY_S = 0.05
 """How often where one does: a process in a container of its own can write to the file and not be heard."""
+OURS_S = 0.25
+"""How often a change that nobody rang for, and that may be of our own making, is taken for another process's."""
 
 
 class Ear(Protocol):
@@ -68,15 +71,19 @@ class FileEar:
     def run(self, heard: Callable[[Work[Queue]], set[Queue]], wanted: threading.Event) -> None:
         bell, rung = self._bell(), list[str]()
         # Kept while nobody waits: what was written between a look at the data and the wait is heard, too.
-        known, own = None, self._commits()
+        known, own, anywhere_at = None, self._commits(), float("-inf")
         try:
             while not self._stopping.is_set():
                 wanted.wait()
                 (own_before, own), (before, known) = (own, self._commits()), (known, self._look(known))
                 told = [work for work in (read(text, self._sender) for text in rung) if work is not None]
-                # What is noticed without a ring may be anything, unless this process has written itself meanwhile.
                 if known != before and not told:
-                    told = [Work() if own != own_before else everywhere()]
+                    # What is noticed without a ring may be anything. If this process has written itself meanwhile, that
+                    # is likely all of it: then not each time.
+                    now = time.monotonic()
+                    is_ours = own != own_before and bell is not None and now - anywhere_at < OURS_S
+                    anywhere_at = anywhere_at if is_ours else now
+                    told = [Work() if is_ours else everywhere()]
                 if told:
                     self._tell(told, heard)
                 if bell is None:

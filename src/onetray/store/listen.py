@@ -65,12 +65,16 @@ class Listener:
         return connection
 
     def _listen(self, connection: Connection[Any], heard: Callable[[Work[Queue]], set[Queue]]) -> None:
+        # Not select: a server with many clients has descriptors past what that can wait for.
+        news = select.poll()
+        for end in (connection, self._told_to_end):
+            news.register(end.fileno(), select.POLLIN)
         while not self._stopping.is_set():
-            select.select([connection.fileno(), self._told_to_end.fileno()], [], [])
+            news.poll()
             connection.pgconn.consume_input()
             found: Work[int] | None = None
-            while (news := connection.pgconn.notifies()) is not None:
-                work = read(news.extra.decode(errors="replace"), self._sender)
+            while (told := connection.pgconn.notifies()) is not None:
+                work = read(told.extra.decode(errors="replace"), self._sender)
                 if work is not None:
                     found = found or Work()
                     found.add(work)

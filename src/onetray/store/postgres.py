@@ -17,7 +17,7 @@ from onetray import points
 from onetray.clock import Clock
 from onetray.errors import GuardFailed, MissingExtra, OutcomeUnknown, StoreError, Unavailable
 from onetray.store.barrier import Barrier
-from onetray.store.base import Columns, Rows, Store, Tx
+from onetray.store.base import Columns, Rows, Store
 from onetray.store.patience import MayBeRepeated, patiently
 from onetray.store.sqltext import PARAM, POSTGRES, migration, migrations
 from onetray.store.witness import Fate, ServerRun, fate_of
@@ -190,12 +190,9 @@ class PostgresStore(Store):
         if tx.rings:
             self.announce(tx.work, told)
 
-    def write(self, work: Callable[[Tx], T], *, again: bool = True) -> T:
-        def once() -> T:
-            with self.transaction() as tx:
-                return work(tx)
-
-        return patiently(once, self.patience_s if again else 0.0, lambda: self._pool.closed)
+    @property
+    def is_closed(self) -> bool:
+        return self._pool.closed
 
     def submit_one(self, task: Columns) -> None:
         submit_one(self, dict(task))
@@ -301,13 +298,14 @@ class PostgresStore(Store):
                 try:
                     return self._migrate(connection, number, sent)
                 except psycopg.Error as e:
-                    sent |= _lost(connection, e)
-                    if not sent:
+                    lost = _lost(connection, e)
+                    sent |= lost
+                    if not lost:
                         raise
                     # Perhaps it is applied: the next look tells.
                     raise MayBeRepeated from e
 
-        return patiently(once, self.patience_s, lambda: self._pool.closed)
+        return patiently(once, self.patience_s, lambda: self.is_closed)
 
     def _migrate(self, connection: Connection[Any], number: int, ours: bool) -> bool:
         with connection.transaction():

@@ -39,6 +39,7 @@ from onetray.store.open_file import OpenFile
 from onetray.store.sqltext import SQLITE, Book, Statement, migration, migrations
 from onetray.store.work import Work, count_statement, written
 
+END_OF_LOG = "SELECT id, ts FROM event ORDER BY id DESC LIMIT 1"
 PRAGMAS = (
     # Readers never wait for the writer, and a commit is one append and one fsync.
     "journal_mode = WAL",
@@ -238,7 +239,14 @@ class SqliteStore(Store):
         self._all.append(connection)
         return connection
 
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
     def check_file(self) -> None:
+        if self._closed:
+            # The last one to close it has removed -wal and -shm.
+            raise Unavailable("the store is closed")
         if self._file is not None:
             self._file.check()
 
@@ -358,8 +366,8 @@ class SqliteStore(Store):
     def now(self) -> int:
         self.check_file()
         if self.path is not None:
-            with self._reader() as connection:
-                self.time.saw(_end_of_log(connection)[1])
+            for _, newest in self._fetch(END_OF_LOG, {}):
+                self.time.saw(newest)
         return self.time.now()
 
     def version(self) -> int:
@@ -437,7 +445,7 @@ def _number(connection: apsw.Connection, sql: str) -> int:
 
 def _end_of_log(connection: apsw.Connection) -> tuple[int, int]:
     """The id and the time of the newest event. It is never pruned."""
-    found: Any = connection.execute("SELECT id, ts FROM event ORDER BY id DESC LIMIT 1").fetchall()
+    found: Any = connection.execute(END_OF_LOG).fetchall()
     return found[0] if found else (0, 0)
 
 

@@ -77,7 +77,7 @@ def count_statement(work: Work[int], name: str, given: Mapping[str, Any]) -> Non
     elif name == "pause_queue":
         if given["at"] is None:
             work.uncounted.add(given["key"])
-    elif name in ("close_breakers", "set_breaker", "try_breaker"):
+    elif name == "close_breakers":
         # A breaker is one of a kind, whose tasks may be in any queue.
         work.anywhere = True
 

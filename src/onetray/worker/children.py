@@ -193,7 +193,7 @@ class Child:
     def _how(self, reapers_code: int) -> str:
         if not self._exit:
             return f"its parent process, the reaper, was lost: {how_it_ended(reapers_code)}"
-        code, _, left = self._exit.decode().strip().partition(" ")
+        code, _, left = self._exit.decode().rstrip("\n").partition(" ")
         if int(left):
             logger.error("%s processes that a handler has started could not be killed", left)
         return how_it_ended(int(code)) if code else "killed, and it did not end"

@@ -37,7 +37,7 @@ TOO_LONG_S = 1.0
 """What was claimed ahead and has waited for so long is given back: tasks have become slower, others may have room."""
 MOST_AHEAD = 700
 AT_ONCE = 500
-LONGEST_WAIT_S = 5.0
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.05, 5.0
 FULL_S = 0.05
 """How often to see whether a queue of which few may be held has a place again."""
 RIDE_S = 0.02
@@ -101,6 +101,10 @@ class Claimer:
 
     def _work(self) -> None:
         while not self._stopping or any(self._asked.values()):
+            # Not in line for a full queue: whoever has a place there is to be woken instead.
+            self._waiter.queues = frozenset(
+                (self._namespace, source.queue) for source in self._sources if not self._is_full(source)
+            )
             seen = self._waiter.seen()
             try:
                 if self._unsure:
@@ -108,6 +112,7 @@ class Claimer:
                 elif self._stopping:
                     time.sleep(0.01)
                 elif self._room() <= 0:
+                    self._waiter.pass_on()
                     with self._floor.changed:
                         if self._room() <= 0 and not self._stopping:
                             self._floor.changed.wait(0.5)
@@ -125,13 +130,17 @@ class Claimer:
             except (Unauthorized, Forbidden) as e:
                 # Nothing is broken here, and the next look may be allowed again: no trace of every one.
                 logger.error("claiming was refused: %s", e)
-                time.sleep(1.0)
+                self._rest()
             except Exception:
                 logger.exception("claiming failed")
-                time.sleep(1.0)
+                self._rest()
             # Woken, and yet it has not looked: another worker may have a place.
             self._waiter.pass_on()
         self._waiter.pass_on()
+
+    def _rest(self) -> None:
+        self._waiter.pass_on()
+        time.sleep(1.0)
 
     def _wait(self, seen: int, timeout_s: float) -> None:
         self._waiter.wait(seen, timeout_s)
@@ -258,7 +267,7 @@ class Claimer:
         return self._sources[first:] + self._sources[:first]
 
     def _claim_with(self, command: Claim, repeated: bool = False) -> int:
-        wait = 0.05
+        wait = FIRST_WAIT_S
         while True:
             asked_at = time.monotonic()
             try:
@@ -267,7 +276,8 @@ class Claimer:
                 if self._stopping:
                     return 0
                 # The same claim again, by its key: what the lost answer told of is not left to its lease.
-                logger.warning("claiming waits for the database: %s", e)
+                level = logging.WARNING if wait == FIRST_WAIT_S else logging.DEBUG
+                logger.log(level, "claiming waits for the database: %s", e)
                 time.sleep(wait)
                 wait, repeated = min(2 * wait, LONGEST_WAIT_S), True
                 continue

@@ -92,11 +92,15 @@ class Pulse:
         return max(SOONEST_S, min(LOOK_S, self._held.shortest_s() / 6))
 
     def _loop(self, step: Callable[[], None]) -> None:
+        is_away = False
         while not self._stopping.wait(self.look_s):
             try:
                 step()
+                is_away = False
             except Unavailable as e:
-                logger.warning("heartbeats wait for the database: %s", e)
+                # Once for each time that it goes away: it may last.
+                logger.log(logging.DEBUG if is_away else logging.WARNING, "heartbeats wait for the database: %s", e)
+                is_away = True
             except Exception:
                 logger.exception("a heartbeat failed")
 

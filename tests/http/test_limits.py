@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from onetray.http.limits import Streams, is_deeper
 from onetray.http.rates import MOST_CALLERS, Bucket, Rates
 from onetray.tokens import new_text
 from tests.http.callers import bearer, served, token
+from tests.http.calls import NOBODY
 from tests.support.engines import engine_on
 from tests.support.live import WAIT_S, Live, serving
 
@@ -66,10 +68,36 @@ def test_a_length_that_lies_is_not_believed(engine: Engine) -> None:
 
 def test_a_body_is_read_of_every_method(engine: Engine) -> None:
     with served(engine, body_bytes=100) as api:
-        for method in ("GET", "DELETE", "PUT", "PATCH", "OPTIONS"):
+        for method in ("DELETE", "PUT", "PATCH", "OPTIONS"):
             sent = api.request(method, NOWHERE, content=b"1" * 101, headers=JSON)
             assert refused(sent, 413, "body_too_large"), method
         assert api.get(NOWHERE).status_code == api.delete(NOWHERE).status_code == 404
+
+
+@pytest.mark.parametrize("body", [b"{}", iter([b"{}"])])
+def test_a_read_has_no_body(engine: Engine, body: Any) -> None:
+    with served(engine) as api:
+        found = api.request("GET", NOWHERE, content=body, headers=JSON)
+        assert refused(found, 400, "invalid_input")
+        assert found.headers["connection"] == "close"
+        assert api.get(NOWHERE, headers={"content-length": "0"}).status_code == 404
+
+
+@pytest.mark.parametrize("where", ["onetray.http.limits.is_deeper", "onetray.http.keys._hash"])
+def test_a_large_body_is_looked_at_beside_the_loop(engine: Engine, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one thread looks at ten megabytes, the loop answers others."""
+    looked, real = [], resolve_name(where)
+
+    def look(*args: Any) -> Any:
+        looked.append(threading.current_thread().name)
+        return real(*args)
+
+    monkeypatch.setattr(where, look)
+    with served(engine) as api:
+        for size in (10, 70_000):
+            api.post(f"/api/v1/jobs/{NOBODY}/cancel", json={"x": "x" * size}, headers={"idempotency-key": str(size)})
+    loop, beside = looked
+    assert loop != beside
 
 
 def test_strangers_are_not_read(engine: Engine) -> None:

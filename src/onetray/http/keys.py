@@ -22,6 +22,7 @@ from onetray.errors import AnswerNotKept, InProgress, InvalidInput, OnetrayError
 from onetray.http import problems
 from onetray.http.access import Principal, principal_of
 from onetray.http.desk import Desk, desk_of
+from onetray.http.limits import SMALL
 from onetray.http.wire import Json
 
 logger = logging.getLogger("onetray.http")
@@ -55,7 +56,10 @@ async def under_its_key(request: Request, route: str, go: Handler) -> Response:
     """Carry a request out, or give the answer again that it got before."""
     key, desk = key_of(request), desk_of(request)
     assert key is not None
-    hashed = _hash(request.url.path, await request.body())
+    body = await request.body()
+    hashed = (
+        await asyncio.to_thread(_hash, request.url.path, body) if len(body) > SMALL else _hash(request.url.path, body)
+    )
     caller = caller_of(principal_of(request))
     # Not left to the database: it may have been away for so long that nobody could be told of the first one.
     if (caller, key) in desk.keys_in_use:
@@ -138,7 +142,11 @@ def _again(status: int, answer: str) -> Response:
 
 
 def _hash(path: str, body: bytes) -> str:
-    """The same for the same request, whatever the order of the keys in its body."""
-    with suppress(orjson.JSONDecodeError, orjson.JSONEncodeError):  # Refused in a moment, by whoever reads it.
-        body = orjson.dumps(orjson.loads(body), option=orjson.OPT_SORT_KEYS)
-    return hashlib.sha256(path.encode(errors="replace") + b"\0" + body).hexdigest()
+    """The same for the same request. The keys in a body may have another order, unless it is a large one."""
+    # To write a large one in order would hold the interpreter for seconds.
+    if len(body) <= SMALL:
+        with suppress(orjson.JSONDecodeError, orjson.JSONEncodeError):  # Refused in a moment, by whoever reads it.
+            body = orjson.dumps(orjson.loads(body), option=orjson.OPT_SORT_KEYS)
+    hashed = hashlib.sha256(path.encode(errors="replace") + b"\0")
+    hashed.update(body)
+    return hashed.hexdigest()

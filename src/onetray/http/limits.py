@@ -8,13 +8,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from onetray.errors import BodyTooLarge, NotJson, OnetrayError, SlowBody, TooDeep, TooManyRequests, TooManyStreams
+from onetray.errors import (
+    BodyTooLarge,
+    InvalidInput,
+    NotJson,
+    OnetrayError,
+    SlowBody,
+    TooDeep,
+    TooManyRequests,
+    TooManyStreams,
+)
 from onetray.http import problems
 from onetray.http.access import NOBODY, Principal, must_be_allowed
 from onetray.http.bodies import Bodies, Body
@@ -23,7 +32,10 @@ from onetray.http.rates import Rates
 if TYPE_CHECKING:
     from onetray.http.desk import Desk, HttpConfig
 
-_BODILESS = frozenset({"GET", "HEAD", "OPTIONS"})
+P = ParamSpec("P")
+T = TypeVar("T")
+_READS = frozenset({"GET", "HEAD"})
+_BODILESS = _READS | {"OPTIONS"}
 _ABOUT_BODY = frozenset({b"content-length", b"content-type", b"content-encoding", b"transfer-encoding"})
 _OPENED = bytes.maketrans(b"{}", b"[]")
 SMALL = 65_536
@@ -68,6 +80,8 @@ async def body_of(scope: Scope, receive: Receive, config: HttpConfig, held: Body
     chunked = b"transfer-encoding" in headers
     if scope["method"] in _BODILESS and said in (b"", b"0") and not chunked:
         return None
+    if scope["method"] in _READS:
+        raise InvalidInput(f"a {scope['method']} has no body: leave it out", field="body")
     length = int(said) if said.isdigit() and len(said) < 20 else 0
     if length > config.body_bytes:
         raise _too_large(config)
@@ -76,9 +90,15 @@ async def body_of(scope: Scope, receive: Receive, config: HttpConfig, held: Body
     body = await _read(receive, config, held)
     if body:
         _must_be_json(headers)
-        if is_deeper(body, config.json_depth):
+        # Ten megabytes of brackets take a second.
+        look = asyncio.to_thread if len(body) > SMALL else _at_once
+        if await look(is_deeper, body, config.json_depth):
             raise TooDeep(f"the JSON is nested more than {config.json_depth} deep: make it flatter")
     return body
+
+
+async def _at_once(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    return function(*args, **kwargs)
 
 
 async def _read(receive: Receive, config: HttpConfig, held: Body) -> bytes:
@@ -130,13 +150,17 @@ def is_deeper(body: bytes, most: int) -> bool:
     """Whether lists and objects in a text of JSON are nested more than so deep. Nothing is parsed, nothing recurses.
 
     Without what is escaped, every second stretch between quotes is outside of strings. Of the brackets there, the
-    innermost pairs are taken away, as often as is allowed. What is left is deeper, or was never closed.
+    innermost pairs are taken away, as often as is allowed, or until too many are opened in a row. What is left is
+    deeper, or was never closed.
     """
     if body.count(b"[") + body.count(b"{") <= most:
         return False
     marks = body.replace(b"\\\\", b"").replace(b'\\"', b"").translate(_OPENED, _NO_MARK)
     left = b"".join(marks.split(b'"')[::2])
+    deep = b"[" * (most + 1)
     for _ in range(most):
+        if deep in left:
+            return True
         inner = left.replace(b"[]", b"")
         if len(inner) == len(left):
             break

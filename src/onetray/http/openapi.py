@@ -21,7 +21,7 @@ from onetray.http import problems
 from onetray.http.access import EXEMPT
 from onetray.http.answers import SCHEMAS, STRING, Answer
 from onetray.http.native import ANSWER, ANSWERS, BODIES
-from onetray.http.schemas.base import LIMIT
+from onetray.http.schemas.sizes import LIMIT
 from onetray.http.shapes import PLACE, record, ref
 from onetray.lifecycle import MACHINES, STAGE
 

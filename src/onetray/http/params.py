@@ -7,7 +7,8 @@ from typing import Annotated
 from fastapi import Path, Query
 
 from onetray.http.cursors import MOST_CHARS
-from onetray.http.schemas.base import ID, LIMIT, SOME_ID
+from onetray.http.schemas.base import ID, SOME_ID
+from onetray.http.schemas.sizes import LIMIT
 
 MOST = 1_000
 """What one page holds at most."""

@@ -93,10 +93,11 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
-        wrong = [{"field": ".".join(map(str, e["loc"])), "message": e["msg"]} for e in error.errors()]
+        found = error.errors()[:100]
+        wrong = [{"field": ".".join(map(str, e["loc"])), "message": e["msg"]} for e in found]
         said = "; ".join(f"{w['field']}: {w['message']}" for w in wrong[:5])
-        code = "malformed_json" if any(e["type"] == "json_invalid" for e in error.errors()) else "invalid_input"
-        return answer(problem(400, code, said, errors=wrong[:100]), scope=request.scope)
+        code = "malformed_json" if any(e["type"] == "json_invalid" for e in found) else "invalid_input"
+        return answer(problem(400, code, said, errors=wrong), scope=request.scope)
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:

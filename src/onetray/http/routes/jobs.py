@@ -20,8 +20,9 @@ from onetray.http.desk import desk_of
 from onetray.http.keys import key_of
 from onetray.http.native import NativeRoute, gives, own_key, takes
 from onetray.http.params import Cursor, Id, Kind, Limit
-from onetray.http.schemas.base import LIMIT, Moment, read
+from onetray.http.schemas.base import Moment, read
 from onetray.http.schemas.jobs import JOB, BatchBody, FlowBody, TaskBody
+from onetray.http.schemas.sizes import LIMIT
 from onetray.http.wire import Json, plain
 from onetray.listmodel import Job
 from onetray.model import Task

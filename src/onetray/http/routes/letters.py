@@ -18,8 +18,9 @@ from onetray.http.cursors import place
 from onetray.http.desk import desk_of
 from onetray.http.native import NativeRoute, gives, takes
 from onetray.http.params import Cursor, Id, Kind, Limit
-from onetray.http.schemas.base import LIMIT, read
+from onetray.http.schemas.base import read
 from onetray.http.schemas.controls import RedriveBody, RedriveManyBody
+from onetray.http.schemas.sizes import LIMIT
 from onetray.http.wire import Json, plain
 from onetray.model import REASON_CODES
 from onetray.tokens import READ

@@ -6,6 +6,7 @@ endless depth, and nothing is turned into something else on the way.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Request
@@ -15,12 +16,14 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    FailFast,
     Field,
     TypeAdapter,
     ValidationError,
     WithJsonSchema,
 )
 
+from onetray.http.schemas.sizes import LARGE, LIMIT, Sizes
 from onetray.http.wire import micros
 
 T = TypeVar("T")
@@ -63,12 +66,17 @@ Moment = Annotated[
     WithJsonSchema({"type": "string", "format": "date-time", "example": "2026-11-16T09:30:00Z"}),
 ]
 """A time: text as ISO 8601 outside, microseconds inside."""
-LIMIT = "x-onetray-limit"
-"""Stands in a schema for a limit of the engine's, by its name: the description of a server fills its own in."""
+FIRST = FailFast()
+"""Of a list, only the first that is wrong is told: looking at all of them stops the server for seconds."""
+MOST_ERRORS = 1_000
+"""Past so many, they are counted and not told: pydantic can only give all of them, while nothing else runs."""
 
 
 def most(limit: str) -> Any:
-    """Say in the schema of a text, a list or an object which limit of the engine's it has. The engine checks it."""
+    """Say in the schema of a text, a list or an object which limit of the engine's it has.
+
+    The engine checks it; of a large body, sizes.py checks it before anything else.
+    """
     return Field(json_schema_extra={LIMIT: limit})
 
 
@@ -87,13 +95,21 @@ FewerCount = Annotated[int, Field(ge=1, le=1_000), BeforeValidator(_whole)]
 async def read(request: Request, model: type[T] | TypeAdapter[T]) -> T:
     """The body as a model. None at all counts as an empty one."""
     raw = await request.body() or b"{}"
+    adapter = model if isinstance(model, TypeAdapter) else _adapter(model)
+    if len(raw) > LARGE:
+        await asyncio.to_thread(_sizes(adapter).check, raw, request.app.state.desk.engine.config.limits)
     try:
-        adapter = model if isinstance(model, TypeAdapter) else _adapter(model)
         return adapter.validate_json(raw)
     except ValidationError as e:
-        wrong = e.errors(include_url=False, include_context=False, include_input=False)
-        places = [("body", *_untagged(w["loc"], isinstance(model, TypeAdapter))) for w in wrong]
-        raise RequestValidationError([{**w, "loc": at} for w, at in zip(wrong, places, strict=True)]) from None
+        raise RequestValidationError(_errors(e, isinstance(model, TypeAdapter))) from None
+
+
+def _errors(error: ValidationError, alone: bool) -> list[Any]:
+    if (number := error.error_count()) > MOST_ERRORS:
+        message = f"{number:,} things are wrong with it: send less of it to be told which"
+        return [{"type": "too_many_errors", "loc": ("body",), "msg": message}]
+    wrong = error.errors(include_url=False, include_context=False, include_input=False)
+    return [{**w, "loc": ("body", *_untagged(w["loc"], alone))} for w in wrong]
 
 
 def _untagged(loc: tuple[int | str, ...], alone: bool) -> tuple[int | str, ...]:
@@ -103,6 +119,15 @@ def _untagged(loc: tuple[int | str, ...], alone: bool) -> tuple[int | str, ...]:
 
 
 _ADAPTERS: dict[Any, TypeAdapter[Any]] = {}
+_SIZES: dict[int, Sizes] = {}
+"""By the ids of adapters: these live as long as the program."""
+
+
+def _sizes(adapter: TypeAdapter[Any]) -> Sizes:
+    found = _SIZES.get(id(adapter))
+    if found is None:
+        found = _SIZES[id(adapter)] = Sizes(adapter.json_schema())
+    return found
 
 
 def _adapter(model: type[T]) -> TypeAdapter[T]:

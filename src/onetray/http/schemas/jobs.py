@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Discriminator, Field, Tag, TypeAdapter, create_
 from onetray.commands import Command, Submit
 from onetray.flowcommands import SubmitFlow
 from onetray.flowmodel import Approval, StageSpec, TaskSpec
-from onetray.http.schemas.base import Attempts, Key, Moment, Name, Priority, Reason, Seconds, Strict, most
+from onetray.http.schemas.base import FIRST, Attempts, Key, Moment, Name, Priority, Reason, Seconds, Strict, most
 from onetray.model import CLASS_CHARS, ON_EXHAUSTION, POLICY_BOUNDS, Policy
 from onetray.redaction import MOST_PATHS, PATH_CHARS
 
@@ -88,7 +88,7 @@ class StageBody(Strict):
 
     model_config = ConfigDict(json_schema_extra={"examples": [_A_STAGE]})
     name: Name
-    tasks: Annotated[tuple[MemberBody, ...], most("batch")] = ()
+    tasks: Annotated[tuple[MemberBody, ...], FIRST, most("batch")] = ()
     on_failure: Literal["stop", "continue", "ignore"] = "stop"
     start_as_waiting: bool = False
     approval: ApprovalBody | None = None
@@ -137,7 +137,7 @@ class FlowBody(Keyed):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"name": "thumbnails", "stages": [_A_STAGE]}]})
     name: Name
-    stages: Annotated[tuple[StageBody, ...], most("stages")]
+    stages: Annotated[tuple[StageBody, ...], FIRST, most("stages")]
     data: Any = None
     metadata: Any = None
     roll_up: Literal["strict", "drain", "mixed"] = "strict"
@@ -170,11 +170,11 @@ class BatchBody(Strict):
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"jobs": [{"kind": "send_mail", "payload": {"to": "ann@example.com"}}]}]}
     )
-    jobs: Annotated[tuple[JobBody, ...], most("batch")] = Field(min_length=1)
+    jobs: Annotated[tuple[JobBody, ...], FIRST, most("batch")] = Field(min_length=1)
 
 
 class MembersBody(Strict):
     """Tasks that are to be added to a stage."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"tasks": [{"kind": "resize", "payload": {"w": 64}}]}]})
-    tasks: Annotated[tuple[MemberBody, ...], most("batch")] = Field(min_length=1)
+    tasks: Annotated[tuple[MemberBody, ...], FIRST, most("batch")] = Field(min_length=1)

@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field, create_model
 from onetray import commands as c
 from onetray.commands import MOST_KINDS
 from onetray.flowmodel import More
-from onetray.http.schemas.base import SOME_ID, Count, Fence, Id, Key, Name, Reason, Seconds, Strict, most
+from onetray.http.schemas.base import FIRST, SOME_ID, Count, Fence, Id, Key, Name, Reason, Seconds, Strict, most
 from onetray.http.schemas.controls import example
 from onetray.http.schemas.jobs import MemberBody
 from onetray.model import DEAD_STAGES, REASON_CODES
@@ -82,7 +82,7 @@ class SucceedBody(Ticket):
     partial: bool = False
     errors: Any = None
     metrics: dict[str, Any] | None = None
-    spawn: dict[str, Annotated[tuple[MemberBody, ...], most("batch")]] = Field(default_factory=dict)
+    spawn: dict[str, Annotated[tuple[MemberBody, ...], FIRST, most("batch")]] = Field(default_factory=dict)
     context: Any = None
     context_label: Name | None = None
 
@@ -144,7 +144,7 @@ class LogBody(Ticket):
 
     model_config = example(**_TICKET, lines=["connected", {"level": "warning", "line": "slow", "data": {"ms": 900}}])
     of = c.Log
-    lines: Annotated[tuple[Line | LineBody, ...], most("batch")] = Field(min_length=1)
+    lines: Annotated[tuple[Line | LineBody, ...], FIRST, most("batch")] = Field(min_length=1)
 
     def fields(self) -> dict[str, Any]:
         lines = tuple(x if isinstance(x, str) else (x.level, x.line, x.data) for x in self.lines)
@@ -185,6 +185,6 @@ class ReportsBody(Strict):
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"reports": [{"verb": "succeed", "task": SOME_ID, **_TICKET, "result": 1}]}]}
     )
-    reports: Annotated[tuple[Annotated[AnyReport, Field(discriminator="verb")], ...], most("batch")] = Field(
+    reports: Annotated[tuple[Annotated[AnyReport, Field(discriminator="verb")], ...], FIRST, most("batch")] = Field(
         min_length=1
     )

@@ -97,7 +97,7 @@ async def feed(
     """A page may be short, or empty, and still move the cursor on: what was looked at did not fit."""
     desk = desk_of(request)
     wanted = _wanted(who, types, kind, job)
-    page = await page_of(desk, who, wanted, feed_cursor(cursor) or 0, limit, wait_s)
+    page = await page_of(request, who, wanted, feed_cursor(cursor) or 0, limit, wait_s)
     return await desk.answer(_page, desk.engine, page)
 
 

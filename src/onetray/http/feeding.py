@@ -90,7 +90,9 @@ async def page_of(request: Request, who: Principal, wanted: Wanted, cursor: int,
     to = ReadTo(page.next_cursor)
     if found or not wait_s or desk.hub.closing:
         return Page(found, to.place)
-    with gone(request) as left_us, desk.tokens.watching(who) as ended:
+    with desk.waits.place(who) as may_wait, gone(request) as left_us, desk.tokens.watching(who) as ended:
+        if not may_wait:
+            return Page(found, to.place)
         coming = asyncio.create_task(_next_events(desk, wanted, to, limit))
         try:
             left_s = max(0.0, until - time.monotonic())

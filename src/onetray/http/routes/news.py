@@ -50,21 +50,23 @@ async def news(
 ) -> Json:
     """With queues: wait for work there, as one of a group that can take the same tasks. `unused` names the queue of a
     wake-up that was given to the caller, and is somebody else's now."""
-    desk, until = desk_of(request), time.monotonic() + wait_s
+    desk = desk_of(request)
     wake = desk.engine.wake
-    heard = {"boot": wake.boot, "heard": wake.poll_s >= LOOK_S}
-    if queue is None:
-        if boot == wake.boot:
-            await _wait(request, who, generation, until)
-        return Json({**heard, "generation": wake.generation})
-    if not who.scopes & {WORK, ADMIN}:
-        raise Forbidden(f"work is told of to whoever has the scope {WORK}", needs=[WORK])
-    places = {(who.namespace, name) for name in queue}
-    if unused is not None:
-        wake.wake_next((who.namespace, unused), (group,), 1, more=False)
-    known = work if boot == wake.boot else wake.work_in(places) - 1
-    woken = await _wait_for_work(request, who, places, (group,), known, until)
-    return Json({**heard, "work": wake.work_in(places), "woken": woken})
+    with desk.waits.place(who) as may_wait:
+        until = time.monotonic() + (wait_s if may_wait else 0.0)
+        heard = {"boot": wake.boot, "heard": wake.poll_s >= LOOK_S, "full": not may_wait}
+        if queue is None:
+            if boot == wake.boot:
+                await _wait(request, who, generation, until)
+            return Json({**heard, "generation": wake.generation})
+        if not who.scopes & {WORK, ADMIN}:
+            raise Forbidden(f"work is told of to whoever has the scope {WORK}", needs=[WORK])
+        places = {(who.namespace, name) for name in queue}
+        if unused is not None:
+            wake.wake_next((who.namespace, unused), (group,), 1, more=False)
+        known = work if boot == wake.boot else wake.work_in(places) - 1
+        woken = await _wait_for_work(request, who, places, (group,), known, until)
+        return Json({**heard, "work": wake.work_in(places), "woken": woken})
 
 
 async def _wait(request: Request, who: Principal, generation: int, until: float) -> None:

@@ -18,8 +18,10 @@ from onetray.commands import Submit
 from onetray.config import HttpConfig
 from onetray.engine import Engine
 from onetray.errors import InvalidInput
+from onetray.http.access import Principal
 from onetray.http.connections import FULL, Acceptor, most_connections
 from onetray.http.server import listen
+from onetray.http.waiting import Waits
 from tests.http.calls import until
 from tests.support.fleet import wait_until
 from tests.support.live import WAIT_S, Live, serving
@@ -147,9 +149,9 @@ def test_those_who_sent_a_request_and_those_who_did_not_leave_room_for_each_othe
 def test_when_all_have_a_request_under_way_another_is_told_so(
     shared_engine: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
-    body = b'{"worker": "w", "queue": "empty", "wait_s": 20}'
+    # Their bodies are not whole.
     claim = b"POST /api/v1/tasks/claim HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-    claim += b"Content-Length: %d\r\n\r\n" % len(body) + body
+    claim += b"Content-Length: 20\r\n\r\n{"
     with serving(shared_engine, HttpConfig(connections=2)) as live, ExitStack() as held:
         claims = [held.enter_context(connected(live, claim)) for _ in range(2)]
         until(lambda: live.desk.metrics.open == 2)
@@ -170,6 +172,49 @@ def test_streams_leave_connections_to_other_requests(shared_engine: Engine) -> N
         until(lambda: live.desk.streams.open == 3)
         assert answered(live, "/api/v1/feed/stream") == 429
         assert answered(live) == 200
+
+
+CLAIM = b'{"worker": "w", "queue": "empty", "wait_s": 30}'
+WAITING = [
+    b"GET /api/v1/feed?cursor=%d&wait_s=30 HTTP/1.1\r\nHost: 127.0.0.1\r\n",
+    b"GET /api/v1/news?queue=empty&work=0&boot=%b&wait_s=30 HTTP/1.1\r\nHost: 127.0.0.1\r\n",
+    b"POST /api/v1/tasks/claim HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n",
+]
+
+
+def test_requests_that_wait_leave_connections_to_others(shared_engine: Engine) -> None:
+    """Half of them to one caller, here without a token; whoever comes then is answered as without `wait_s`."""
+    engine = shared_engine
+    feed, news, claim = (
+        head % fact + b"Connection: close\r\n\r\n" + body
+        for head, fact, body in zip(
+            WAITING,
+            (engine.feed.tail(), engine.wake.boot.encode(), len(CLAIM)),
+            (b"", b"", CLAIM),
+            strict=True,
+        )
+    )
+    with serving(engine, HttpConfig(connections=8)) as live, ExitStack() as held:
+        for request in (feed, news, claim, claim):
+            held.enter_context(connected(live, request))
+        until(lambda: live.desk.waits.open == 4)
+        for request, part in ((feed, b'"events":[]'), (news, b'"full":true'), (claim, b'"tasks":[]')):
+            with connected(live, request) as plug:
+                plug.settimeout(20)
+                assert part in until_closed(plug)
+        assert answered(live) == 200
+
+
+def test_streams_and_requests_that_wait_share_three_quarters_of_the_connections() -> None:
+    open_streams = 3
+    waits = Waits(16, lambda: open_streams)
+    ann, bob = (Principal(name, "default", frozenset(), name) for name in ("ann", "bob"))
+    with ExitStack() as held:
+        assert [held.enter_context(waits.place(ann)) for _ in range(9)] == [True] * 8 + [False]
+        assert not waits.full
+        assert [held.enter_context(waits.place(bob)) for _ in range(2)] == [True, False]
+        assert waits.full
+    assert waits.open == 0
 
 
 def test_a_stop_does_not_wait_for_connections_that_were_about_to_be_made(shared_engine: Engine) -> None:

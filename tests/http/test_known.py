@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from typing import cast
 
 import httpx2
 import pytest
@@ -15,6 +16,7 @@ from onetray.http import known
 from onetray.http.access import Principal
 from onetray.http.desk import Desk, HttpConfig
 from onetray.http.known import KnownTokens
+from onetray.http.token_watch import TokenWatch
 from onetray.tokens import new_text
 from tests.http.callers import bearer
 from tests.http.calls import until
@@ -193,3 +195,68 @@ def test_good_tokens_are_let_in_during_a_flood_of_random_ones(engine: Engine) ->
 def status(live: Live, text: str) -> int:
     answer = httpx2.get(f"{live.url}/api/v1/jobs", headers=bearer(text), timeout=WAIT_S, trust_env=False)
     return int(answer.status_code)
+
+
+class Away(Exception):
+    """Something that nobody has thought of."""
+
+
+def test_an_end_that_is_known_needs_no_database(
+    engine: Engine, doorman: Doorman, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = engine.create_token("ann", ["read"], expires_s=20.0)
+
+    def away(ids: list[str]) -> object:
+        raise Unavailable("the database is away")
+
+    async def expires() -> None:
+        who = await doorman.tokens.principal(new.text)
+        monkeypatch.setattr(engine, "tokens_by_id", away)
+        doorman.at = 21.0
+        with pytest.raises(Unauthorized, match="expired"):
+            await TokenWatch(doorman.tokens, 0.1).must_hold(who)
+
+    asyncio.run(expires())
+
+
+class Looks:
+    """Stands for the known tokens: each look raises what it is told."""
+
+    def __init__(self, *raised: Exception) -> None:
+        self._raised, self.many = raised, 0
+
+    def lives_s(self, who: Principal) -> float:
+        return -1.0
+
+    async def must_still_be(self, who: Principal) -> None:
+        self.many += 1
+        raise self._raised[min(self.many, len(self._raised)) - 1]
+
+
+def test_a_watch_of_a_token_goes_on_after_an_error_that_nobody_expects() -> None:
+    async def watch() -> None:
+        tokens = TokenWatch(cast(KnownTokens, Looks(Away(), Unauthorized("it has ended"))), 0.01)
+        with tokens.watching(Principal("ann", "default", frozenset(), "ann")) as ended:
+            assert str(await asyncio.wait_for(ended, WAIT_S)) == "it has ended"
+
+    asyncio.run(watch())
+
+
+def test_a_token_that_has_ended_is_not_looked_at_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though somebody who was told of it stays."""
+    slept, sleep = list[float](), asyncio.sleep
+
+    async def counted(delay_s: float) -> None:
+        slept.append(delay_s)
+        await sleep(0.0)
+
+    async def watch() -> None:
+        tokens = TokenWatch(cast(KnownTokens, Looks(Unauthorized("it has ended"))), 3600.0)
+        with tokens.watching(Principal("ann", "default", frozenset(), "ann")) as ended:
+            await asyncio.wait_for(ended, WAIT_S)
+            while len(slept) < 3:
+                await sleep(0.0)
+
+    monkeypatch.setattr(asyncio, "sleep", counted)
+    asyncio.run(watch())
+    assert slept[1:3] == [3600.0, 3600.0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -236,6 +237,57 @@ def test_a_long_poll_is_answered_when_something_happens(live: Live, engine: Engi
     asked.join(WAIT_S)
     (event,) = answers[0]["events"]  # type: ignore[misc]
     assert event["entity_id"] == id_
+
+
+def long_polls(live: Live, held: ExitStack, many: int, token: str, path: str = "/api/v1/feed?wait_s=30") -> list[Any]:
+    """Requests that wait for an event, each on a socket of its own."""
+    head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n"
+    plugs = [held.enter_context(socket.create_connection(("127.0.0.1", live.port), WAIT_S)) for _ in range(many)]
+    for plug in plugs:
+        plug.sendall(head.encode())
+    return plugs
+
+
+@pytest.mark.parametrize(
+    "path", ["/api/v1/feed?wait_s=30", "/api/v1/news?wait_s=30&boot={boot}&generation={generation}"]
+)
+def test_a_long_poll_ends_when_its_client_has_left(engine_here: Engine, path: str) -> None:
+    engine = engine_here
+    new = engine.create_token("ann", ["read"], namespace="empty")
+    with serving(engine) as live, ExitStack() as held:
+        path = path.format(boot=engine.wake.boot, generation=engine.wake.generation)
+        plugs = long_polls(live, held, 3, new.text, path)
+        wait_until(lambda: live.desk.metrics.open == 3)
+        for plug in plugs:
+            plug.close()
+        # Long before their time is over.
+        wait_until(lambda: live.desk.metrics.open == 0, timeout_s=20)
+
+
+def test_what_others_commit_costs_a_long_poll_no_query(engine_here: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, reads, read = engine_here, list[str](), engine_here.feed.read
+    new = engine.create_token("ann", ["read"], namespace="own")
+    monkeypatch.setattr(
+        engine.feed, "read", lambda *args, **by: (reads.append(by["namespace"]) if by else None, read(*args, **by))[1]
+    )
+    with serving(engine) as live, ExitStack() as held:
+        plugs = long_polls(live, held, 5, new.text)
+        wait_until(lambda: live.desk.hub._users == 5)
+        for _ in range(50):
+            submit(engine)
+            wait_until(lambda: (live.desk.hub._reading or pytest.fail("it waits")).at == engine.feed.tail())
+        id_ = engine.submit("mail", namespace="own").id
+        answers = [b"".join(iter(lambda plug=plug: plug.recv(65_536), b"")) for plug in plugs]  # type: ignore[misc]
+    assert all(str(id_).encode() in answer for answer in answers)
+    assert len(reads) <= 4 * 5
+
+
+def test_a_long_poll_is_refused_when_its_token_expires(engine_here: Engine) -> None:
+    engine = engine_here
+    new = engine.create_token("ann", ["read"], expires_s=1.0)
+    with serving(engine, HttpConfig(token_cache_s=3600.0)) as live, ExitStack() as held:
+        (plug,) = long_polls(live, held, 1, new.text)
+        assert plug.recv(65_536).startswith(b"HTTP/1.1 401")
 
 
 def test_the_feeds_stream_goes_on_from_the_past_to_what_comes(live: Live, engine: Engine) -> None:

@@ -18,12 +18,13 @@ from onetray.client.gathering import gathering_of
 from onetray.commands import Command
 from onetray.config import HttpConfig
 from onetray.engine import Engine
+from onetray.http.connections import MOST_UNASKED
 from onetray.http.hub import Hub
 from onetray.http.limits import Streams
 from onetray.http.metrics import Metrics
 from onetray.http.probes import Probe
 from onetray.http.tracing import carry
-from onetray.http.waiting import Waiting
+from onetray.http.waiting import Waiting, Waits
 from onetray.http.wire import Json
 from onetray.model import Verdict
 
@@ -50,6 +51,7 @@ class Desk:
         self.waiting = Waiting(engine.wake)
         self.hub = Hub(engine)
         self.streams = Streams(config.streams, config.streams_each)
+        self.waits = Waits(config.connections or MOST_UNASKED, lambda: self.streams.open)
         self.catching_up = asyncio.Semaphore(max(1, config.threads // 4))
         """Streams that read pages of the feed at the same time: the other threads are for other requests."""
         self.metrics = Metrics(engine)

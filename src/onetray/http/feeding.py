@@ -9,19 +9,22 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
+
+from fastapi import Request
 
 from onetray.feed import PAGE, Page
 from onetray.http.access import Principal
-from onetray.http.desk import Desk
+from onetray.http.desk import Desk, desk_of
 from onetray.http.hub import Follower
 from onetray.http.reading import Batch, written
 from onetray.http.sse import HEARTBEAT, Frames, frame, mark
+from onetray.http.waiting import gone
 from onetray.model import Event
 
-LOOK_AGAIN_S = 1.0
-"""How long to wait at most before looking without being told."""
+T = TypeVar("T")
 MOST_KINDS = 10_000
 HELD_UP_S = 0.05
 
@@ -79,20 +82,49 @@ async def chosen(desk: Desk, wanted: Wanted, events: Iterable[Event]) -> list[Ev
     return found if wanted.kind is None else await KINDS.those_of(desk, wanted.kind, found)
 
 
-async def page_of(desk: Desk, who: Principal, wanted: Wanted, cursor: int, limit: int, wait_s: float) -> Page:
-    """The events past a cursor that fit. When there are none: what comes within the time."""
-    until = time.monotonic() + wait_s
-    known = cursor
-    while True:
-        page = await _read(desk, wanted, cursor, limit)
-        found = await chosen(desk, wanted, page.events)
-        left = until - time.monotonic()
-        if found or left <= 0 or desk.hub.closing:
-            return Page(found, page.next_cursor)
-        if page.next_cursor == cursor:
-            known = await desk.hub.moved(max(known, cursor), min(left, LOOK_AGAIN_S))
-            await desk.tokens.must_hold(who)
-        cursor = page.next_cursor
+async def page_of(request: Request, who: Principal, wanted: Wanted, cursor: int, limit: int, wait_s: float) -> Page:
+    """The events past a cursor that fit. When there are none: what comes in time, while anybody waits for it."""
+    desk, until = desk_of(request), time.monotonic() + wait_s
+    page = await _read(desk, wanted, cursor, limit)
+    found = await chosen(desk, wanted, page.events)
+    to = ReadTo(page.next_cursor)
+    if found or not wait_s or desk.hub.closing:
+        return Page(found, to.place)
+    with desk.waits.place(who) as may_wait, gone(request) as left_us, desk.tokens.watching(who) as ended:
+        if not may_wait:
+            return Page(found, to.place)
+        coming = asyncio.create_task(_next_events(desk, wanted, to, limit))
+        try:
+            left_s = max(0.0, until - time.monotonic())
+            await asyncio.wait((coming, left_us, ended), timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+            if ended.done():
+                raise ended.result()
+            return Page(coming.result() if coming.done() else [], to.place)
+        finally:
+            coming.cancel()
+
+
+async def _next_events(desk: Desk, wanted: Wanted, to: ReadTo, limit: int) -> list[Event]:
+    """The next events that fit. What others commit costs no query: the hub reads it once for all."""
+    with desk.hub.following(desk.config.stream_queue) as follower:
+        while True:
+            async for place, found in _catch_up(desk, follower, wanted, to.place, _fitting):
+                if found:
+                    return _up_to(limit, found, place, to)
+                to.place = place
+            while not follower.lagging and not desk.hub.closing:
+                for batch in follower.take():
+                    if found := await _fitting(desk, wanted, batch, to.place):
+                        return _up_to(limit, found, batch.cursor, to)
+                    to.place = max(to.place, batch.cursor)
+                await follower.signal.wait()
+            if desk.hub.closing:
+                return []
+
+
+def _up_to(limit: int, found: list[Event], place: int, to: ReadTo) -> list[Event]:
+    to.place = found[limit - 1].id if len(found) > limit else place
+    return found[:limit]
 
 
 async def _read(desk: Desk, wanted: Wanted, cursor: int, limit: int) -> Page:
@@ -122,7 +154,7 @@ async def feed_frames(desk: Desk, wanted: Wanted, to: ReadTo) -> Frames:
             to.place = to.told = await hub.at()
         yield mark(to.place)
         if to.cursor is not None:
-            async for place, part in _catch_up(desk, wanted, follower, to.cursor):
+            async for place, part in _catch_up(desk, follower, wanted, to.cursor, _part):
                 to.place = place
                 if part:
                     to.told = place
@@ -139,7 +171,9 @@ async def feed_frames(desk: Desk, wanted: Wanted, to: ReadTo) -> Frames:
             await follower.signal.wait()
 
 
-async def _catch_up(desk: Desk, wanted: Wanted, follower: Follower, place: int) -> AsyncIterator[tuple[int, bytes]]:
+async def _catch_up(
+    desk: Desk, follower: Follower, wanted: Wanted, place: int, make: Callable[[Desk, Wanted, Batch, int], Awaitable[T]]
+) -> AsyncIterator[tuple[int, T]]:
     """Read pages up to where the hub is. What it reads meanwhile waits with the follower; too much: once more."""
     while not desk.hub.closing:
         goal = await desk.hub.at()
@@ -156,17 +190,21 @@ async def _catch_up(desk: Desk, wanted: Wanted, follower: Follower, place: int) 
                     place = goal
                 else:
                     place = min(page.next_cursor, goal)
-                part = await _part(desk, wanted, Batch([e for e in page.events if e.id <= goal], place), 0)
+                made = await make(desk, wanted, Batch([e for e in page.events if e.id <= goal], place), 0)
             # Not kept for as long as the client takes to read.
             del page
-            yield place, part
+            yield place, made
         if not follower.lagging:
             return
 
 
+async def _fitting(desk: Desk, wanted: Wanted, batch: Batch, after: int) -> list[Event]:
+    return [e for e in await chosen(desk, wanted, batch.events) if e.id > after]
+
+
 async def _part(desk: Desk, wanted: Wanted, batch: Batch, after: int) -> bytes:
     """The events of a batch that fit, for the wire. Mostly the hub has written them already, for all streams."""
-    events = [e for e in await chosen(desk, wanted, batch.events) if e.id > after]
+    events = await _fitting(desk, wanted, batch, after)
     if missing := [e for e in events if e.id not in batch.frames]:
         batch.frames.update(await desk.read(written, desk.engine, missing))
     return b"".join([batch.frames[e.id] for e in events])

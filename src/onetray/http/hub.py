@@ -110,17 +110,6 @@ class Hub:
             raise Unavailable("the feed cannot be read now: connect again in a moment")
         return self._reading.at
 
-    async def moved(self, after: int, timeout_s: float) -> int:
-        """Wait until the feed was read past a cursor, or the time is over. Answers how far it was read."""
-        at = after
-        with self._used(), suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                while (at := await self.at()) <= after and not self.closing:
-                    assert self._reading is not None
-                    self._reading.moved.clear()
-                    await self._reading.moved.wait()
-        return at
-
     def close(self) -> None:
         """Have every stream say goodbye and end. May be called from any thread, and more than once."""
         self.closing = True
@@ -133,7 +122,6 @@ class Hub:
     def _wake_all(self) -> None:
         if self._reading is not None:
             self._reading.begun.set()
-            self._reading.moved.set()
         for follower in self._followers:
             follower.signal.set()
         for those in self._watchers.values():

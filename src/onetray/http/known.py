@@ -100,6 +100,9 @@ class KnownTokens:
             if await self.needed():
                 raise Unauthorized(_NO_TOKEN)
             return
+        if (known := self._known.get(who.token)) is not None:
+            # Before the database is asked, which may be away: an end that is known holds without it.
+            self._must_live(known)
         answer = await self._answer(who.token)
         if answer.token is None:
             raise Unauthorized(_BAD_TOKEN, given=True)

@@ -61,7 +61,7 @@ class Reading:
         self._room = threading.Semaphore(2)
         self._said: dict[int, Any] = {}
         self._looked_at = 0.0
-        self.begun, self.moved = asyncio.Event(), asyncio.Event()
+        self.begun = asyncio.Event()
         self.at: int | None = None
         threading.Thread(target=self._run, name="onetray-hub", daemon=True).start()
 
@@ -122,7 +122,6 @@ class Reading:
         self.at = batch.cursor
         self._deliver(batch, spoke)
         self.begun.set()
-        self.moved.set()
 
     def _who_spoke(self) -> list[int]:
         """Those of the watched tasks that have logged something, or said how far they are: that is no event."""

@@ -91,6 +91,7 @@ class Server(uvicorn.Server):
             most_connections(config, 0 if worker is None else worker.config.concurrency), config.unsent_bytes
         )
         self._desk.streams.leave_room(self._connections.most)
+        self._desk.waits.leave_room(self._connections.most)
         self._worker, self._close, self._ready = worker, close, ready
         self._ended: threading.Event | None = None
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from onetray.errors import OnetrayError, Unauthorized
 from onetray.http.access import Principal
 from onetray.http.known import KnownTokens
+
+logger = logging.getLogger("onetray.http")
 
 Ended = asyncio.Future[Unauthorized]
 """Done when a token is good for nothing any more; says why."""
@@ -55,11 +58,19 @@ class TokenWatch:
                 self._tasks.pop(who.token).cancel()
 
     async def _watch(self, who: Principal) -> None:
+        wait_s = self._known.lives_s(who) + LEAST_S
         while True:
-            await asyncio.sleep(min(self._every_s, max(LEAST_S, self._known.lives_s(who) + LEAST_S)))
+            await asyncio.sleep(min(self._every_s, max(LEAST_S, wait_s)))
             try:
                 await self.must_hold(who)
+                wait_s = self._known.lives_s(who) + LEAST_S
             except Unauthorized as error:
                 for ended in self._watching[who.token]:
                     with contextlib.suppress(asyncio.InvalidStateError):
                         ended.set_result(error)
+                # For those who came meanwhile.
+                wait_s = self._every_s
+            except Exception:
+                # All requests with this token rely on this task: it goes on.
+                logger.exception("the token %s could not be looked at", who.token)
+                wait_s = self._every_s

@@ -1,13 +1,15 @@
 """Requests that wait for something to claim. They cost nothing while there is nothing.
 
-Owns how a request is woken, and the one timer that has somebody look without being told: one request of all that
-wait for the same work, and more of them only if it finds some. Who is woken for which task is in wake.py.
+Owns how many requests may wait at once, for whatever it is, how one is woken, and the one timer that has somebody look
+without being told: one request of all that wait for the same work, and more of them only if it finds some. Who is woken
+for which task is in wake.py.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -15,6 +17,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.types import Receive
 
+from onetray.http.access import Principal
 from onetray.store.work import Queue
 from onetray.wake import Group, Waiter, Wake
 
@@ -92,6 +95,42 @@ class Waiting:
         for loop, places in list(self._places.items()):
             for place in list(places):
                 loop.call_soon_threadsafe(partial(_done, place._woken))
+
+
+class Waits:
+    """Places for requests that wait: so many on this server, open streams counted, and so many for each token."""
+
+    def __init__(self, connections: int, streams: Callable[[], int]) -> None:
+        self._streams = streams
+        self._each: Counter[str] = Counter()
+        self.leave_room(connections)
+
+    def leave_room(self, connections: int) -> None:
+        """Have at most three quarters of a server's connections, and half for one token: the rest are for others."""
+        self._most, self._most_each = connections * 3 // 4, connections // 2
+
+    @property
+    def open(self) -> int:
+        return self._each.total()
+
+    @property
+    def full(self) -> bool:
+        return self.open + self._streams() >= self._most
+
+    @contextmanager
+    def place(self, who: Principal) -> Iterator[bool]:
+        """A place for as long as the block lasts. False if there is none: answer at once."""
+        caller = who.token or who.name
+        if self.full or self._each[caller] >= self._most_each:
+            yield False
+            return
+        self._each[caller] += 1
+        try:
+            yield True
+        finally:
+            self._each[caller] -= 1
+            if not self._each[caller]:
+                del self._each[caller]
 
 
 @contextmanager

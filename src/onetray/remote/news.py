@@ -26,6 +26,8 @@ WAIT_S = 20.0
 """How long the server may keep the request when it has no news."""
 MARGIN_S = 10.0
 EVERY_S = 0.01
+FULL_S = 1.0
+"""How often it asks a server that has no place for another request that waits."""
 BACKOFF_S = (0.2, 5.0)
 
 
@@ -81,7 +83,7 @@ class NewsEar:
                 wait = min(2 * wait, BACKOFF_S[1])
                 continue
             self.hears, wait = bool(known.get("heard")), BACKOFF_S[0]
-            self._stopping.wait(EVERY_S)
+            self._stopping.wait(FULL_S if known.get("full") else EVERY_S)
         self._transport.close()
 
     def _hear(self, known: dict[str, Any], heard: Callable[[Work[Queue]], set[Queue]]) -> dict[str, Any]:

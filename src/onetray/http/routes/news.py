@@ -15,11 +15,10 @@ from fastapi import APIRouter, Depends, Query, Request
 from onetray.client.aio import bell_of
 from onetray.errors import Forbidden
 from onetray.http.access import Principal, allow
-from onetray.http.desk import Desk, desk_of
+from onetray.http.desk import desk_of
 from onetray.http.waiting import gone
 from onetray.http.wire import Json
 from onetray.tokens import ADMIN, SCOPES, WORK
-from onetray.wake import Wake
 
 # Not in the OpenAPI: what the client and the server tell each other may change together. See docs/remote.md.
 router = APIRouter(prefix="/api/v1", tags=["remote"], include_in_schema=False)
@@ -51,37 +50,42 @@ async def news(
 ) -> Json:
     """With queues: wait for work there, as one of a group that can take the same tasks. `unused` names the queue of a
     wake-up that was given to the caller, and is somebody else's now."""
-    desk, until = desk_of(request), time.monotonic() + wait_s
+    desk = desk_of(request)
     wake = desk.engine.wake
-    heard = {"boot": wake.boot, "heard": wake.poll_s >= LOOK_S}
-    if queue is None:
-        if boot == wake.boot:
-            await _wait(desk, who, wake, generation, until)
-        return Json({**heard, "generation": wake.generation})
-    if not who.scopes & {WORK, ADMIN}:
-        raise Forbidden(f"work is told of to whoever has the scope {WORK}", needs=[WORK])
-    places = {(who.namespace, name) for name in queue}
-    if unused is not None:
-        wake.wake_next((who.namespace, unused), (group,), 1, more=False)
-    known = work if boot == wake.boot else wake.work_in(places) - 1
-    woken = await _wait_for_work(request, who, places, (group,), known, until)
-    return Json({**heard, "work": wake.work_in(places), "woken": woken})
+    with desk.waits.place(who) as may_wait:
+        until = time.monotonic() + (wait_s if may_wait else 0.0)
+        heard = {"boot": wake.boot, "heard": wake.poll_s >= LOOK_S, "full": not may_wait}
+        if queue is None:
+            if boot == wake.boot:
+                await _wait(request, who, generation, until)
+            return Json({**heard, "generation": wake.generation})
+        if not who.scopes & {WORK, ADMIN}:
+            raise Forbidden(f"work is told of to whoever has the scope {WORK}", needs=[WORK])
+        places = {(who.namespace, name) for name in queue}
+        if unused is not None:
+            wake.wake_next((who.namespace, unused), (group,), 1, more=False)
+        known = work if boot == wake.boot else wake.work_in(places) - 1
+        woken = await _wait_for_work(request, who, places, (group,), known, until)
+        return Json({**heard, "work": wake.work_in(places), "woken": woken})
 
 
-async def _wait(desk: Desk, who: Principal, wake: Wake, generation: int, until: float) -> None:
-    """Until something was written, and a moment longer, or the time is over."""
-    bell, began = bell_of(wake), time.monotonic()
-    while not wake.closed and not desk.stopping:
-        now, seen = time.monotonic(), wake.generation
-        if now >= until:
-            return
-        if seen == generation:
-            await bell.wait(seen, min(until - now, LOOK_S))
-            await desk.tokens.must_hold(who)
-        elif now < began + OFTEN_S:
-            await asyncio.sleep(began + OFTEN_S - now)
-        else:
-            return
+async def _wait(request: Request, who: Principal, generation: int, until: float) -> None:
+    """Until something was written, and a moment longer, or the time is over, or nobody waits for the answer."""
+    desk, began = desk_of(request), time.monotonic()
+    wake = desk.engine.wake
+    bell = bell_of(wake)
+    with gone(request) as left_us:
+        while not (wake.closed or desk.stopping or left_us.done()):
+            now, seen = time.monotonic(), wake.generation
+            if now >= until:
+                return
+            if seen == generation:
+                await bell.wait(seen, min(until - now, LOOK_S))
+                await desk.tokens.must_hold(who)
+            elif now < began + OFTEN_S:
+                await asyncio.sleep(began + OFTEN_S - now)
+            else:
+                return
 
 
 async def _wait_for_work(

@@ -11,7 +11,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from onetray.engine import Engine
-from onetray.errors import InvalidInput, Unavailable
+from onetray.errors import InvalidInput, TooManyStreams, Unavailable
 from onetray.feed import Page
 from onetray.fields import task_id
 from onetray.http import answers
@@ -48,6 +48,8 @@ async def streaming(desk: Desk, who: Principal, frames: Frames, **options: Any) 
     """An answer that goes on for as long as its token does, with a place of its own among the open streams."""
     if desk.hub.closing:
         raise Unavailable("the server is stopping: connect again in a moment")
+    if desk.waits.full:
+        raise TooManyStreams("too many streams are open here, and requests wait: come back later", retry_after_s=5.0)
     held = AsyncExitStack()
     await held.enter_async_context(desk.streams.place(who))
     return EventStream(
@@ -97,7 +99,7 @@ async def feed(
     """A page may be short, or empty, and still move the cursor on: what was looked at did not fit."""
     desk = desk_of(request)
     wanted = _wanted(who, types, kind, job)
-    page = await page_of(desk, who, wanted, feed_cursor(cursor) or 0, limit, wait_s)
+    page = await page_of(request, who, wanted, feed_cursor(cursor) or 0, limit, wait_s)
     return await desk.answer(_page, desk.engine, page)
 
 

@@ -69,11 +69,12 @@ async def _waited(request: Request, who: Principal, command: c.Claim, until: flo
     """Look whenever there may be more, until the time is over, nobody waits for the answer, or nobody may have it."""
     desk, queue = desk_of(request), (command.namespace, command.queue)
     with (
+        desk.waits.place(who) as may_wait,
         desk.waiting.place([queue], group_of(command.kinds)) as place,
         gone(request) as left_us,
         desk.tokens.watching(who) as ended,
     ):
-        while (left_s := until - time.monotonic()) > 0 and not desk.waiting.closed:
+        while may_wait and (left_s := until - time.monotonic()) > 0 and not desk.waiting.closed:
             may_be_more = await place.wait(seen, left_s, left_us, ended)
             # Nothing is claimed for somebody who has gone, or may not have it.
             if left_us.done():

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from onetray.engine import Engine, veil
-from onetray.errors import InvalidInput
+from onetray.errors import InvalidInput, NotFound
 from onetray.flowmodel import Approval, StageSpec, TaskSpec
 from onetray.http.wire import plain
 from onetray.model import Policy
@@ -188,6 +188,56 @@ def test_so_does_what_runs_it_again_and_one_that_came_before_its_kind_said_so(en
     assert not hides(engine.veiled(engine.flow(open_)))
     engine.configure("shop", REDACT)
     assert hides(seen_of_flow(engine, open_))
+
+
+def a_flow_that_failed(engine: Engine) -> str:
+    """Its first task redacts and gives its secrets on; its second has said them, and failed."""
+    engine.configure("login", REDACT)
+    stages = [
+        StageSpec("in", [TaskSpec("login", PAYLOAD)], compensate=TaskSpec("undo", {"s": 1})),
+        StageSpec("out", [TaskSpec("mail", policy=Policy(max_attempts=1))]),
+    ]
+    flow = str(engine.submit_flow("shop", stages).id)
+    engine.succeed(take(engine, kinds=("login",)), {"password": "q7Z", "said": SAID})
+    engine.fail(take(engine, kinds=("mail",)), SAID)
+    return flow
+
+
+@pytest.mark.parametrize("how", ["retried", "retried twice", "redriven", "undone", "undone again"])
+def test_what_runs_a_flow_again_or_undoes_it_hides_the_secrets_of_its_tasks(engine: Engine, how: str) -> None:
+    flow = a_flow_that_failed(engine)
+    undoes = engine.flow(flow).compensation
+    if how.startswith("undone"):
+        new, kind = undoes, "undo"
+    elif how == "redriven":
+        new, kind = engine.task(engine.redrive(engine.members(flow)[1].id).id).job_id, "mail"
+    else:
+        new, kind = engine.retry_flow(flow, from_stage="out").id, "mail"
+    task = take(engine, kinds=(kind,))
+    engine.log(task, SAID)
+    engine.fail(task, SAID, retryable=False)
+    if how in ("retried twice", "undone again"):
+        new = engine.retry_flow(new, from_stage="out" if kind == "mail" else "in").id
+        task = take(engine, kinds=(kind,))
+        engine.log(task, SAID)
+        engine.fail(task, SAID, retryable=False)
+    for value in seen_of_flow(engine, new):
+        assert hides(value), value
+        assert "q7Z" not in str(value), value
+    assert hides(engine.veiled(engine.dead_letters(task.id)))
+    assert not hides([engine.task(task.id), engine.logs(task.id)])
+
+
+def test_when_what_it_runs_again_is_pruned_nothing_is_shown_that_could_hold_a_secret(engine: Engine) -> None:
+    flow = a_flow_that_failed(engine)
+    engine.succeed(take(engine, kinds=("undo",)), None)
+    again = engine.retry_flow(flow, from_stage="out").id
+    engine.prune(0)
+    with pytest.raises(NotFound):
+        engine.flow(flow)
+    assert not hides(engine.stages(again))
+    assert hides(seen_of_flow(engine, again))
+    assert engine.veiled(engine.stages(again))[0].result == "***"
 
 
 def test_a_path_that_makes_no_sense_is_refused_of_a_flow_too(engine: Engine) -> None:

@@ -36,6 +36,7 @@ from tests.support.tasks import take
 PLACES = (
     "payload", "input", "result", "checkpoint", "line_data", "config", "metadata", "context", "approval", "spawned",
     "raw_data", "raw_stage", "raw_context", "raw_approval", "raw_result", "late",
+    "carried", "passed_on",
 )  # fmt: skip
 SECRETS = {place: f'planted {place} "{n}" ß' for n, place in enumerate(PLACES)}
 SHORT = "q7Z"
@@ -175,6 +176,31 @@ def run_raw(engine: Engine, scene: Scene) -> None:
     scene.flows.append(flow)
 
 
+def run_again(engine: Engine, scene: Scene) -> None:
+    """A flow of which one task redacts, retried and undone: its secrets are passed on to flows of tasks that do not."""
+    once = Policy(max_attempts=1)
+    said = f"{SECRETS['carried']} {SECRETS['passed_on']}"
+    login = TaskSpec("sign in", {"secret": SECRETS["passed_on"]}, policy=Policy(redact=("secret", "pin")))
+    flow = engine.submit_flow("again", [
+        StageSpec("one", [login], compensate=TaskSpec("give back", policy=once)),
+        StageSpec("two", [TaskSpec("go on", policy=once)]),
+    ]).id  # fmt: skip
+    given = {"secret": SECRETS["carried"], "pin": SHORT, "said": SECRETS["passed_on"]}
+    engine.succeed(take(engine, kinds=("sign in",)), given)
+    engine.fail(take(engine, kinds=("go on",)), said)
+    retried, undone = engine.retry_flow(flow, from_stage="two").id, engine.flow(flow).compensation
+    assert undone is not None
+    for kind in ("go on", "give back"):
+        task = take(engine, kinds=(kind,))
+        engine.log(task, said)
+        engine.fail(task, said)
+    # The retry has failed, too, and is undone with what it has carried over.
+    engine.fail(take(engine, kinds=("give back",)), said)
+    last = engine.flow(retried).compensation
+    assert last is not None
+    scene.flows += [flow, retried, undone, last]
+
+
 def run_before_its_app(engine: Engine, scene: Scene) -> None:
     """A flow that was submitted before anybody said what it redacts."""
     flow = engine.submit_flow("late", [StageSpec("a", [TaskSpec("b")])], data={"secret": SECRETS["late"]}).id
@@ -209,6 +235,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
             logger.setLevel(level)
             app.close()
         run_raw(engine, scene)
+        run_again(engine, scene)
         run_before_its_app(engine, scene)
         scene.process_log = said.getvalue()
         scene.stages += [stage.id for flow in scene.flows for stage in engine.stages(flow)]

@@ -16,6 +16,7 @@ from onetray.commands import Command, Succeed
 from onetray.engine.keys import number
 from onetray.engine.moves import ENGINE, FLOW_DEADLINE, Moves, actor, told
 from onetray.engine.submit import Numbers, Spec, numbers_of, write_labels, write_tasks
+from onetray.engine.veil import MARK
 from onetray.errors import DependencyCycle, InvalidInput, NameTaken
 from onetray.fields import as_json, id_or_none
 from onetray.flowcommands import AddStage, AddTasks, SubmitFlow
@@ -26,6 +27,7 @@ from onetray.rollup import OPEN_ENDED, SEALED, WHEN_DONE
 if TYPE_CHECKING:
     from onetray.engine.family import Family
     from onetray.engine.scope import Scope
+    from onetray.store.base import Tx
     from onetray.store.names import Names
 
 DEPENDENCY_FAILED = "dependency_failed"
@@ -168,10 +170,21 @@ class Drafts:
         )  # fmt: skip
 
 
+def redacting_policy(tx: Tx, flow: int) -> int:
+    """A policy that says that something of a flow, or of one of its tasks, is redacted; 0 when nothing is."""
+    policies = [key for key, _ in tx.query("redacting_policies", mark=MARK)]
+    found = tx.query("redacting_policy_of_flow", job=flow, policies=policies) if policies else ()
+    return int(found[0][0]) if found else 0
+
+
 def write_flow(scope: Scope, draft: FlowDraft) -> tuple[FlowRow, list[StageRow], list[Spec]]:
     """Write a new flow with its stages and tasks. Nothing of it can be claimed until it is opened."""
     tx, now = scope.tx, scope.tx.now
     number(tx, [draft])
+    like = draft.retry_of or draft.compensates
+    if like is not None:
+        # Under this it is known as one that redacts, also when the other is pruned.
+        draft.policy = redacting_policy(tx, like)
     correlation = draft.correlation_id or draft.id
     context = tx.new_keys(1)[0] if draft.context is not None else None
     deadline_at = None if draft.deadline_us is None else now + draft.deadline_us
@@ -191,7 +204,6 @@ def write_flow(scope: Scope, draft: FlowDraft) -> tuple[FlowRow, list[StageRow],
     scope.family.flows[flow.key] = flow
     if draft.labels:
         write_labels(tx, [(draft, draft.labels)])
-    like = draft.retry_of or draft.compensates
     if like is not None:
         tx.query("copy_labels", to=flow.key, of=like)
     _write_events(scope, [(flow.key, flow.key)], flow, FLOW.submit.event, draft.actor, draft.cause)

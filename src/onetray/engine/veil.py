@@ -182,13 +182,22 @@ def _veils(store: Store, policies: dict[int, set[str]], ids: set[str]) -> dict[s
 
 
 def _of_jobs(store: Store, policies: dict[int, set[str]], jobs: set[int]) -> dict[int, Veil]:
-    which = {"jobs": list(jobs), "policies": list(policies)}
+    """What is hidden of each job: its own secrets, and those of the flows that it retries or undoes.
+
+    Their results are passed on to it, and what its tasks say of them is in no path of its own.
+    """
+    families: dict[int, set[int | None]] = {job: {job} for job in jobs}
+    for job, origin in store.read("origins_of_flows", jobs=list(jobs)):
+        families[job].add(origin)
+    which = {"jobs": [job for job in set().union(*families.values()) if job is not None], "policies": list(policies)}
     flows = {key: _paths(policies, own, kinds) for key, own, kinds in store.read("redacting_flows", **which)}
     sizes = store.read("redacted_sizes", **which, limit=MOST_TASKS + 1)
-    redacting = list(flows.keys() | {job for job, _ in sizes})
-    if not redacting:
+    redacting = flows.keys() | {job for job, _ in sizes}
+    families = {job: family for job, family in families.items() if not redacting.isdisjoint(family)}
+    if not families:
         return {}
-    given = store.read("given_sizes", jobs=redacting, limit=MOST_PARTS + 1)
+    members = [job for job in set().union(*families.values()) if job is not None]
+    given = store.read("given_sizes", jobs=members, limit=MOST_PARTS + 1)
     if len(sizes) > MOST_TASKS or len(given) > MOST_PARTS or sum(size for _, size in sizes + given) > MOST_BYTES:
         if len(jobs) == 1:
             return dict.fromkeys(jobs, Veil(Secrets(everything=True)))
@@ -197,13 +206,28 @@ def _of_jobs(store: Store, policies: dict[int, set[str]], jobs: set[int]) -> dic
         return _of_jobs(store, policies, first) | _of_jobs(store, policies, jobs - first)
     # Some may have been added since.
     tasks = _by_job(store.read("redacted_tasks", **which, limit=2 * MOST_TASKS))
-    parts = _by_job(store.read("given_to_flows", jobs=redacting, limit=2 * MOST_PARTS)) if given else {}
-    return {
-        job: _remembered(flows.get(job, set()), parts.get(job, []), [
-            (id_, _paths(policies, own, kinds), told) for _, id_, own, kinds, *told in tasks.get(job, ())
-        ])
-        for job in redacting
-    }  # fmt: skip
+    parts = _by_job(store.read("given_to_flows", jobs=members, limit=2 * MOST_PARTS)) if given else {}
+    return {job: _of_family(policies, family, flows, parts, tasks) for job, family in families.items()}
+
+
+def _of_family(
+    policies: dict[int, set[str]], family: set[int | None], flows: dict[int, set[str]], parts: dict[int, Rows],
+    tasks: dict[int, Rows],
+) -> Veil:  # fmt: skip
+    """What is hidden of a job with the flows that it retries or undoes."""
+    if None in family:
+        # One of them was pruned, and nobody knows any more what its secrets were.
+        return Veil(Secrets(everything=True))
+    known = sorted(job for job in family if job is not None)
+    redacted: Members = [
+        (id_, _paths(policies, own, kinds), told)
+        for job in known for _, id_, own, kinds, *told in tasks.get(job, ())
+    ]  # fmt: skip
+    of_flow = set().union(*(flows.get(job, set()) for job in known))
+    if len(known) > 1:
+        # What was one task's own is now in the payloads of others.
+        of_flow = of_flow.union(*(paths for _, paths, _ in redacted))
+    return _remembered(of_flow, [part for job in known for part in parts.get(job, ())], redacted)
 
 
 def _paths(policies: dict[int, set[str]], own: int | None, kinds: int) -> set[str]:

@@ -11,6 +11,30 @@ LEFT JOIN onetray.flow AS f ON f.key = t.job LEFT JOIN onetray.kind AS n ON n.ke
 WHERE k.name {in:kinds:text} AND (t.policy {in:policies:integer} OR k.policy {in:policies:integer}
     OR f.policy {in:policies:integer} OR n.policy {in:policies:integer})
 
+-- name: origins_of_flows
+-- The flows that these retry or undo, those that these do, and so on; NULL for one that was pruned.
+WITH RECURSIVE chain (job, origin) AS (
+    SELECT f.key, f.key FROM onetray.flow AS f WHERE f.key {in:jobs:bigint}
+    UNION
+    SELECT c.job, CASE way.number WHEN 1 THEN f.retry_of ELSE f.compensates END
+    FROM chain AS c JOIN onetray.flow AS f ON f.key = c.origin
+        JOIN (SELECT 1 AS number UNION ALL SELECT 2) AS way
+        ON CASE way.number WHEN 1 THEN f.retry_of ELSE f.compensates END IS NOT NULL
+)
+SELECT c.job, f.key FROM chain AS c LEFT JOIN onetray.flow AS f ON f.key = c.origin WHERE c.origin <> c.job
+
+-- name: redacting_policy_of_flow
+-- One under which a flow, or any of its tasks, is redacted.
+SELECT f.policy FROM onetray.flow AS f WHERE f.key = :job AND f.policy {in:policies:integer}
+UNION ALL
+SELECT k.policy FROM onetray.flow AS f JOIN onetray.kind AS k ON k.key = f.kind
+WHERE f.key = :job AND k.policy {in:policies:integer}
+UNION ALL
+SELECT CASE WHEN t.policy {in:policies:integer} THEN t.policy ELSE k.policy END
+FROM onetray.stage AS s JOIN onetray.task AS t ON t.stage = s.key JOIN onetray.kind AS k ON k.key = t.kind
+WHERE s.job = :job AND (t.policy {in:policies:integer} OR k.policy {in:policies:integer})
+LIMIT 1
+
 -- name: redacting_flows
 SELECT f.key, f.policy, k.policy
 FROM onetray.flow AS f JOIN onetray.kind AS k ON k.key = f.kind

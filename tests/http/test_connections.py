@@ -270,6 +270,24 @@ def test_a_connection_that_was_to_be_closed_does_not_wait_for_its_client(shared_
         until(lambda: len(live.connections) == 0)
 
 
+@pytest.mark.parametrize("stops", [False, True], ids=["after its answer", "when the server stops"])
+def test_a_client_that_reads_all_but_the_end_of_its_answer_is_cut_off(
+    shared_engine: Engine, large: str, stops: bool
+) -> None:
+    close = "" if stops else "Connection: close\r\n"
+    with narrow(shared_engine, stall_s=WAIT_S) as live, connected(live, ask(large, close), 4096) as plug:
+        until(lambda: bool(live.connections._unread))
+        [one] = live.connections._unread
+        # What counts as the end is half of it here: the rest would fit into what the system keeps.
+        live.on_loop(lambda: one.transport.set_write_buffer_limits(600_000, 500_000))
+        one._http = HttpConfig(stall_s=0.2)
+        while one in live.connections._unread:
+            assert plug.recv(4096)
+        if stops:
+            live.on_loop(one.shutdown)
+        until(lambda: len(live.connections) == 0)
+
+
 def test_when_unread_answers_take_too_much_room_the_oldest_are_dropped(shared_engine: Engine, large: str) -> None:
     with narrow(shared_engine, unsent_bytes=2_000_000) as live, ExitStack() as held:
         for _ in range(6):

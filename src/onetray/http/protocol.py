@@ -85,6 +85,10 @@ class Protocol(HttpToolsProtocol):
         super().timeout_keep_alive_handler()
         self._watch_end()
 
+    def shutdown(self) -> None:
+        super().shutdown()
+        self._watch_end()
+
     # What comes.
 
     def data_received(self, data: bytes) -> None:
@@ -237,6 +241,7 @@ class Protocol(HttpToolsProtocol):
     def resume_writing(self) -> None:
         super().resume_writing()
         self._disarm_stall()
+        self._watch_end()
         self._all.mark_read(self)
         if self._next is not None:
             held, self._next = self._next, None
@@ -248,6 +253,7 @@ class Protocol(HttpToolsProtocol):
             self._arm_stall()
 
     def _arm_stall(self) -> None:
+        self._disarm_stall()
         self._stalled = self.loop.call_later(self._http.stall_s, self._look_at_reader, self.unsent)
 
     def _disarm_stall(self) -> None:

@@ -116,6 +116,22 @@ def test_a_connection_that_is_silent_is_closed(shared_engine: Engine, sent: byte
         assert until_closed(plug).endswith(BODY if sent else b"")
 
 
+@pytest.mark.parametrize(
+    ("head", "parts"),
+    [(b"Content-Length: 5", [b"12", b"345"]), (b"Transfer-Encoding: chunked", [b"2\r\n12\r\n", b"0\r\n\r\n"])],
+    ids=["a length", "chunks"],
+)
+def test_a_connection_whose_body_came_after_the_answer_is_idle(
+    shared_engine: Engine, head: bytes, parts: list[bytes]
+) -> None:
+    """It is closed without a word, as any other that is silent: no request of it is late."""
+    config = HttpConfig(head_s=10, idle_s=0.5)
+    with serving(shared_engine, config) as live, connected(live, LINE + head + b"\r\n\r\n" + parts[0]) as plug:
+        read_answer(plug)
+        plug.sendall(parts[1])
+        assert until_closed(plug) == b""
+
+
 def test_connections_without_a_request_give_way_the_oldest_first(shared_engine: Engine) -> None:
     with serving(shared_engine, HttpConfig(connections=3)) as live, ExitStack() as held:
         first, second, third = (held.enter_context(connected(live, LINE[:10])) for _ in range(3))

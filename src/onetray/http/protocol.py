@@ -101,8 +101,15 @@ class Protocol(HttpToolsProtocol):
                 raise httptools.HttpParserError
         except httptools.HttpParserError:
             self.send_400_response(self._wrong)
-        if self._late is None and self._is_waiting:
-            # Only if it did not come whole: most do.
+        if self._is_waiting:
+            self._wait_on()
+
+    def _wait_on(self) -> None:
+        """Give the rest of a request its time; after the last of one that was answered before, the next."""
+        if not (self._in_message or self._kept):
+            self._in_time()
+            self._arm_idle()
+        elif self._late is None:
             self._arm_late()
 
     @property
@@ -194,7 +201,7 @@ class Protocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         # The body of one that asks for another protocol is still to come.
         if not (self.parser.should_upgrade() and self._length):
-            self._in_message = False
+            self._in_message, self._kept = False, 0
             super().on_message_complete()
 
     def on_body(self, body: bytes) -> None:

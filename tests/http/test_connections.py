@@ -118,6 +118,22 @@ def test_a_connection_that_is_silent_is_closed(shared_engine: Engine, sent: byte
         assert until_closed(plug).endswith(BODY if sent else b"")
 
 
+@pytest.mark.parametrize(
+    ("head", "parts"),
+    [(b"Content-Length: 5", [b"12", b"345"]), (b"Transfer-Encoding: chunked", [b"2\r\n12\r\n", b"0\r\n\r\n"])],
+    ids=["a length", "chunks"],
+)
+def test_a_connection_whose_body_came_after_the_answer_is_idle(
+    shared_engine: Engine, head: bytes, parts: list[bytes]
+) -> None:
+    """It is closed without a word, as any other that is silent: no request of it is late."""
+    config = HttpConfig(head_s=10, idle_s=0.5)
+    with serving(shared_engine, config) as live, connected(live, LINE + head + b"\r\n\r\n" + parts[0]) as plug:
+        read_answer(plug)
+        plug.sendall(parts[1])
+        assert until_closed(plug) == b""
+
+
 def test_connections_without_a_request_give_way_the_oldest_first(shared_engine: Engine) -> None:
     with serving(shared_engine, HttpConfig(connections=3)) as live, ExitStack() as held:
         first, second, third = (held.enter_context(connected(live, LINE[:10])) for _ in range(3))
@@ -312,6 +328,24 @@ def test_a_connection_that_was_to_be_closed_does_not_wait_for_its_client(shared_
     small = f"/api/v1/jobs/{shared_engine.submit('mail', {'text': 'x' * 30_000}).id}"
     with narrow(shared_engine, stall_s=0.2) as live, connected(live, ask(small, "Connection: close\r\n"), 4096):
         until(lambda: len(live.connections) == 1)
+        until(lambda: len(live.connections) == 0)
+
+
+@pytest.mark.parametrize("stops", [False, True], ids=["after its answer", "when the server stops"])
+def test_a_client_that_reads_all_but_the_end_of_its_answer_is_cut_off(
+    shared_engine: Engine, large: str, stops: bool
+) -> None:
+    close = "" if stops else "Connection: close\r\n"
+    with narrow(shared_engine, stall_s=WAIT_S) as live, connected(live, ask(large, close), 4096) as plug:
+        until(lambda: bool(live.connections._unread))
+        [one] = live.connections._unread
+        # What counts as the end is half of it here: the rest would fit into what the system keeps.
+        live.on_loop(lambda: one.transport.set_write_buffer_limits(600_000, 500_000))
+        one._http = HttpConfig(stall_s=0.2)
+        while one in live.connections._unread:
+            assert plug.recv(4096)
+        if stops:
+            live.on_loop(one.shutdown)
         until(lambda: len(live.connections) == 0)
 
 

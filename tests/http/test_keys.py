@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from fastapi.testclient import TestClient
 from onetray.clock import VirtualClock
 from onetray.engine import Engine
 from onetray.engine.requests import DIED_S, KEPT_S, Begun
-from onetray.errors import Forbidden, InProgress, OutcomeUnknown, Unavailable
+from onetray.errors import Forbidden, InProgress, OnetrayError, OutcomeUnknown, Unavailable
 from onetray.http import keys
 from onetray.http.access import READ, Principal
 from onetray.http.app import build
@@ -117,6 +119,76 @@ def test_what_broke_leaves_the_key_free(
         broken.setattr(shared_engine, "pause_queue", away)
         assert refusal(sent(shop, f"/queues/{queue}/pause", {}, Idempotency_Key=queue)) == (503, "unavailable")
     assert post(shop, f"/queues/{queue}/pause", {}, Idempotency_Key=queue)["paused"]
+
+
+Batch = tuple[str, dict[str, Any]]
+
+
+def jobs_of(_: TestClient, queue: str) -> Batch:
+    return "/jobs/batch", {"jobs": [{"kind": "mail", "queue": queue}, {"kind": "mail", "queue": queue}]}
+
+
+def reports_of(shop: TestClient, queue: str) -> Batch:
+    task = held(shop, queue)
+    return "/tasks/reports", {"reports": [{"verb": "start", "task": task["id"], **ticket(task)}]}
+
+
+def redrive_of(shop: TestClient, queue: str) -> Batch:
+    dead(shop, queue, kind=queue)
+    return "/dead-letters/redrive", {"kind": queue}
+
+
+@contextmanager
+def failing(engine: Engine, error: OnetrayError, *, after: bool = False) -> Iterator[None]:
+    """Have each transaction of commands fail: before it is begun, or after it was committed."""
+    committer = engine._committer
+    work = committer._work
+
+    def fail(commands: Any) -> Any:
+        if after:
+            work(commands)
+        raise error
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(committer, "_work", fail)
+        patched.setattr(committer, "_patience_s", 0.0)
+        yield
+
+
+@pytest.mark.parametrize("batch", [jobs_of, reports_of, redrive_of])
+def test_a_batch_that_was_not_carried_out_leaves_the_key_free(
+    shop: TestClient, shared_engine: Engine, queue: str, batch: Callable[[TestClient, str], Batch]
+) -> None:
+    path, body = batch(shop, queue)
+    with failing(shared_engine, Unavailable("the database is away")):
+        refused = post(shop, path, body, Idempotency_Key=queue)
+    done = post(shop, path, body, Idempotency_Key=queue)
+    again = sent(shop, path, body, Idempotency_Key=queue)
+    assert {each["error"]["code"] for each in refused.get("verdicts", refused.get("refused"))} == {"unavailable"}
+    verdicts = done.get("verdicts", done.get("redriven"))
+    assert verdicts
+    assert all("value" in verdict for verdict in verdicts)
+    assert (again.headers[REPLAY], again.json()) == ("true", done)
+
+
+def test_a_batch_of_unknown_outcome_makes_no_second_jobs(shop: TestClient, shared_engine: Engine, queue: str) -> None:
+    path, body = jobs_of(shop, queue)
+    with failing(shared_engine, OutcomeUnknown(), after=True):
+        post(shop, path, body, Idempotency_Key=queue)
+    done = post(shop, path, body, Idempotency_Key=queue)
+    assert all(verdict["value"]["repeated"] for verdict in done["verdicts"])
+    assert len(get(shop, "/jobs", queue=queue)["jobs"]) == 2
+
+
+def test_a_redrive_of_unknown_outcome_is_not_carried_out_again(
+    shop: TestClient, shared_engine: Engine, queue: str
+) -> None:
+    """By its filters it would choose other letters."""
+    path, body = redrive_of(shop, queue)
+    with failing(shared_engine, OutcomeUnknown(), after=True):
+        post(shop, path, body, Idempotency_Key=queue)
+    dead(shop, f"{queue}-2", kind=queue)
+    assert sent(shop, path, body, Idempotency_Key=queue).headers[REPLAY] == "true"
 
 
 def test_an_answer_that_cannot_be_kept_is_given_all_the_same(

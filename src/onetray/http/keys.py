@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -18,12 +18,13 @@ import orjson
 from fastapi import Request, Response
 
 from onetray.engine.requests import DIED_S, Begun
-from onetray.errors import AnswerNotKept, InProgress, InvalidInput, OnetrayError, OutcomeUnknown
+from onetray.errors import AnswerNotKept, InProgress, InvalidInput, OnetrayError, OutcomeUnknown, Unavailable
 from onetray.http import problems
 from onetray.http.access import Principal, principal_of
 from onetray.http.desk import Desk, desk_of
 from onetray.http.limits import SMALL
 from onetray.http.wire import Json
+from onetray.model import Verdict
 
 logger = logging.getLogger("onetray.http")
 
@@ -33,6 +34,9 @@ ANSWER_BYTES = 256_000
 REPLAY = {"Idempotent-Replay": "true"}
 RENEW_S = DIED_S / 4
 """How often other servers are told that a request is still under way."""
+
+NOT_KEPT = "onetray.not_kept"
+"""Set in the scope of a request whose answer is not kept, although it is 200."""
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -50,6 +54,18 @@ def key_of(request: Request) -> str | None:
 def caller_of(who: Principal) -> str:
     """Whose key it is: two callers may use the same."""
     return f"{who.namespace}/{who.token or who.name}"[-500:]
+
+
+def free_key_if_unavailable(request: Request, verdicts: Sequence[Verdict]) -> None:
+    """Give the key back if a part was not carried out, or may not have been: to do all of it again harms nothing."""
+    if any(isinstance(v.error, Unavailable) for v in verdicts):
+        request.scope[NOT_KEPT] = True
+
+
+def free_key_if_nothing_was_done(request: Request, verdicts: Sequence[Verdict]) -> None:
+    """Give the key back if parts were not carried out, and surely no other was: it would be done a second time."""
+    if not any(v.error is None or isinstance(v.error, OutcomeUnknown) for v in verdicts):
+        free_key_if_unavailable(request, verdicts)
 
 
 async def under_its_key(request: Request, route: str, go: Handler) -> Response:
@@ -84,7 +100,10 @@ async def _carry_out(held: Reservation, request: Request, go: Handler) -> Respon
     except Exception:
         await held.drop()
         raise
-    await held.keep(response.status_code, bytes(response.body))
+    if NOT_KEPT in request.scope:
+        await held.drop()
+    else:
+        await held.keep(response.status_code, bytes(response.body))
     return response
 
 

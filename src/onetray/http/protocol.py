@@ -85,6 +85,10 @@ class Protocol(HttpToolsProtocol):
         super().timeout_keep_alive_handler()
         self._watch_end()
 
+    def shutdown(self) -> None:
+        super().shutdown()
+        self._watch_end()
+
     # What comes.
 
     def data_received(self, data: bytes) -> None:
@@ -97,8 +101,15 @@ class Protocol(HttpToolsProtocol):
                 raise httptools.HttpParserError
         except httptools.HttpParserError:
             self.send_400_response(self._wrong)
-        if self._late is None and self._is_waiting:
-            # Only if it did not come whole: most do.
+        if self._is_waiting:
+            self._wait_on()
+
+    def _wait_on(self) -> None:
+        """Give the rest of a request its time; after the last of one that was answered before, the next."""
+        if not (self._in_message or self._kept):
+            self._in_time()
+            self._arm_idle()
+        elif self._late is None:
             self._arm_late()
 
     @property
@@ -190,7 +201,7 @@ class Protocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         # The body of one that asks for another protocol is still to come.
         if not (self.parser.should_upgrade() and self._length):
-            self._in_message = False
+            self._in_message, self._kept = False, 0
             super().on_message_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -237,6 +248,7 @@ class Protocol(HttpToolsProtocol):
     def resume_writing(self) -> None:
         super().resume_writing()
         self._disarm_stall()
+        self._watch_end()
         self._all.mark_read(self)
         if self._next is not None:
             held, self._next = self._next, None
@@ -248,6 +260,7 @@ class Protocol(HttpToolsProtocol):
             self._arm_stall()
 
     def _arm_stall(self) -> None:
+        self._disarm_stall()
         self._stalled = self.loop.call_later(self._http.stall_s, self._look_at_reader, self.unsent)
 
     def _disarm_stall(self) -> None:

@@ -17,7 +17,7 @@ from onetray.http.asked import said
 from onetray.http.cursors import cursor as cursor_at
 from onetray.http.cursors import place
 from onetray.http.desk import desk_of
-from onetray.http.keys import key_of
+from onetray.http.keys import free_key_if_unavailable, key_of
 from onetray.http.native import NativeRoute, gives, own_key, takes
 from onetray.http.params import Cursor, Id, Kind, Limit
 from onetray.http.schemas.base import Moment, read
@@ -94,6 +94,7 @@ async def submit_jobs(request: Request, who: Principal = Submitter) -> Json:
     body = await read(request, BatchBody)
     commands = [job.command(**_made_key(job, key_of(request), n, who), **from_) for n, job in enumerate(body.jobs)]
     verdicts = await desk.run(commands)
+    free_key_if_unavailable(request, verdicts)
     return Json({"verdicts": [views.verdict(v, views.placed) for v in verdicts]})
 
 

@@ -16,6 +16,7 @@ from onetray.http.asked import said
 from onetray.http.cursors import cursor as cursor_at
 from onetray.http.cursors import place
 from onetray.http.desk import desk_of
+from onetray.http.keys import free_key_if_nothing_was_done
 from onetray.http.native import NativeRoute, gives, takes
 from onetray.http.params import Cursor, Id, Kind, Limit
 from onetray.http.schemas.base import read
@@ -113,7 +114,7 @@ async def redrive_dead_letters(request: Request, who: Principal = Operator) -> J
     if body.error is not None and not who.has(READ):
         # Which letters it leaves tells what stands in them.
         raise Forbidden(f"to choose by error, the token {who.name!r} needs the scope {READ} too", needs=[READ])
-    return Json(await desk.read(_redrive, desk.engine, body, {**said(request, who), "cause": body.reason}))
+    return Json(await desk.read(_redrive, request, body, {**said(request, who), "cause": body.reason}))
 
 
 def _must_say_which(body: RedriveManyBody) -> None:
@@ -127,9 +128,12 @@ def _must_say_which(body: RedriveManyBody) -> None:
         )
 
 
-def _redrive(engine: Engine, body: RedriveManyBody, by: dict[str, Any]) -> dict[str, Any]:
+def _redrive(request: Request, body: RedriveManyBody, by: dict[str, Any]) -> dict[str, Any]:
+    engine = desk_of(request).engine
     ids, left, next_ = _meant(engine, body, by["namespace"])
     verdicts = engine.run([c.Redrive(task=id, delay_s=body.delay_s, **by) for id in ids])
+    # Filters would choose other letters the second time.
+    free_key_if_nothing_was_done(request, verdicts)
     told = list(zip(ids, verdicts, strict=True))
     return {
         "redriven": [{"task": id, "value": views.placed(v.value)} for id, v in told if v.error is None],

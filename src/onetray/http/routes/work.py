@@ -19,7 +19,7 @@ from onetray.http.answers import Answer
 from onetray.http.asked import said, trace_of
 from onetray.http.desk import desk_of
 from onetray.http.handing import handed_over, under_way
-from onetray.http.keys import key_of
+from onetray.http.keys import free_key_if_unavailable, key_of
 from onetray.http.native import NativeRoute, gives, own_key, takes
 from onetray.http.params import Id
 from onetray.http.schemas.base import read
@@ -99,6 +99,7 @@ async def report_tasks(request: Request, who: Principal = AtWork) -> Json:
     body = await read(request, ReportsBody)
     commands = [report.report(report.task, namespace=who.namespace, trace=trace) for report in body.reports]
     verdicts = await desk.run(commands)
+    free_key_if_unavailable(request, verdicts)
     told = zip(verdicts, body.reports, strict=True)
     return Json({"verdicts": [views.verdict(v, lambda value, r=r: views.reported(value, r.task)) for v, r in told]})
 

@@ -25,6 +25,7 @@ from onetray.http.desk import Desk, desk_of
 from onetray.http.limits import SMALL
 from onetray.http.wire import Json
 from onetray.model import Verdict
+from onetray.store.patience import MayBeRepeated
 
 logger = logging.getLogger("onetray.http")
 
@@ -91,8 +92,9 @@ async def _carry_out(held: Reservation, request: Request, go: Handler) -> Respon
     try:
         response = await go(request)
     except OnetrayError as error:
-        # Of unknown outcome: the key must not have it carried out a second time.
-        if error.status in KEPT_PROBLEMS or isinstance(error, OutcomeUnknown):
+        # Of unknown outcome: the key must not have it carried out a second time, unless that does no harm.
+        unknown = isinstance(error, OutcomeUnknown) and not isinstance(error, MayBeRepeated)
+        if error.status in KEPT_PROBLEMS or unknown:
             await held.keep(error.status, orjson.dumps(problems.of_error(error)))
         else:
             await held.drop()

@@ -23,6 +23,7 @@ from onetray.http.routes import commands, news
 from onetray.http.routes.commands import SCOPE_OF
 from onetray.model import Policy
 from onetray.remote.asked import ACTS, READS, checked, parameters
+from onetray.store.names import Names
 from onetray.tokens import SCOPES
 from tests.support.tasks import UNKNOWN_ID, submit, take
 
@@ -275,6 +276,31 @@ def test_a_workers_declaration_takes_no_redaction_away(
     later = engine.submit("pay", {"card": "4111111111111111"}, namespace=namespace)
     hidden = [engine.veiled(engine.task(x.id or "", namespace=namespace)).payload["card"] for x in (job, later)]
     assert hidden == ["***", "***" if "card" in left else "4111111111111111"]
+
+
+def test_workers_that_declare_a_kind_at_once_hide_what_either_of_them_hides(
+    caller: Caller, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers of two versions of an app start together: the second declaration comes while the first is written."""
+    worker, intern = caller("work", namespace="both"), Names.intern_policy
+
+    def declare(**policy: Any) -> dict[str, list[str]]:
+        answer = worker.post("/api/v1/kinds", json={"policies": {"pay": policy}})
+        assert answer.status_code == 200, answer.text
+        kept: dict[str, list[str]] = answer.json()["kept"]
+        return kept
+
+    def interrupted(self: Names, policy: Policy) -> int:
+        monkeypatch.setattr(Names, "intern_policy", intern)
+        assert declare(redact=["card"]) == {"pay": ["pin"]}
+        return intern(self, policy)
+
+    declare(redact=["pin"])
+    monkeypatch.setattr(Names, "intern_policy", interrupted)
+    assert declare(max_attempts=7) == {"pay": ["card", "pin"]}
+    policy = engine.policy_of("pay", namespace="both")
+    assert policy is not None
+    assert (policy.redact, policy.max_attempts) == (("card", "pin"), 7)
 
 
 @pytest.mark.parametrize("body", [{}, {"policies": 5}, {"policies": {"k": 5}}, {"policies": {"": {}}}])

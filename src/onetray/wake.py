@@ -59,6 +59,8 @@ class Source(Protocol):
 
     def named(self, work: Work[int]) -> Work[Queue]: ...
 
+    def with_work(self, queues: Collection[Queue]) -> Collection[Queue]: ...
+
     def ear(self) -> Ear | None: ...
 
     def work_ear(self, wanted: Callable[[], Wanted]) -> WorkEar | None: ...
@@ -169,15 +171,18 @@ class Lines:
         for queue, many in work.counted.items():
             for kinds in list(self._of.get(queue, ())):
                 taken += self.take(queue, kinds, many, more=False)
-        for queue in list(self._of) if work.anywhere else work.uncounted:
-            for kinds in list(self._of.get(queue, ())):
-                taken += self.take(queue, kinds, 1, more=True)
-        return taken
+        return taken + self.take_in(work.uncounted)
 
-    def take_to_poll(self) -> list[Waiter]:
-        """One of each line."""
-        lines = [(queue, kinds) for queue, groups in self._of.items() for kinds in groups]
-        return [waiter for queue, kinds in lines for waiter in self.take(queue, kinds, 1, more=True, polling=True)]
+    def take_in(self, queues: Iterable[Queue], polling: bool = False) -> list[Waiter]:
+        """One of each line in these queues. Nobody knows how much there is."""
+        lines = [(queue, kinds) for queue in queues for kinds in self._of.get(queue, ())]
+        return [waiter for queue, kinds in lines for waiter in self.take(queue, kinds, 1, more=True, polling=polling)]
+
+    def queues(self, polling: bool = False) -> set[Queue]:
+        """Where somebody waits. When `polling`, somebody who does not poll."""
+        if not polling:
+            return set(self._of)
+        return {queue for waiter in self._waiting if not waiter.polls for queue in waiter.queues}
 
 
 class Wake:
@@ -237,8 +242,11 @@ class Wake:
             for queue in work.queues:
                 self._work_of[queue] += 1
             woken = self._lines.take_for(work)
+            # Whoever comes to wait from here on looks once more: the numbers above have risen.
+            anywhere = self._lines.queues() if work.anywhere else set()
         for waiter in woken:
             waiter.call()
+        self._wake_where_work_is(anywhere)
         return work.queues - {waiter.queue for waiter in woken}
 
     def wait(self, seen: int, timeout: float) -> int:
@@ -297,7 +305,20 @@ class Wake:
     def poll(self) -> None:
         """Have one look of all who wait for the same work and do not look by themselves. If it finds some, more do."""
         with self._changed:
-            woken = self._lines.take_to_poll()
+            waited_for = self._lines.queues(polling=True)
+        self._wake_where_work_is(waited_for, polling=True)
+
+    def _wake_where_work_is(self, queues: set[Queue], polling: bool = False) -> None:
+        """Wake one of each line in those of the queues that hold something, in one question for all of them."""
+        with_work: Collection[Queue] = queues
+        # To look in one queue costs no more than to ask whether to.
+        if len(queues) > 1:
+            try:
+                with_work = self._store.with_work(queues)
+            except Exception as e:
+                logger.debug("nobody knows where there is work, so all look: %s", e)
+        with self._changed:
+            woken = self._lines.take_in(with_work, polling)
         for waiter in woken:
             waiter.call()
 

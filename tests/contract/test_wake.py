@@ -15,11 +15,13 @@ import pytest
 from onetray.clock import VirtualClock
 from onetray.commands import Beat, Log, Submit
 from onetray.engine import Engine
+from onetray.errors import Unavailable
 from onetray.flowspecs import StageSpec, TaskSpec
 from onetray.model import Policy
 from onetray.store import open_store
 from onetray.store.base import Store
-from onetray.store.work import Work, read, written
+from onetray.store.sqlite import SqliteStore
+from onetray.store.work import Work, everywhere, read, written
 from onetray.wake import Waiter, Wake
 from tests.support.engines import engine_on
 from tests.support.fleet import wait_until
@@ -39,7 +41,6 @@ def no_polling(monkeypatch: pytest.MonkeyPatch) -> None:
 def only_rings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is woken because a SQLite file has changed: that happens whenever a busy machine delays the ring."""
     monkeypatch.setattr("onetray.store.ears.LOOK_ANYWAY_S", 3600.0)
-    monkeypatch.setattr("onetray.store.ears.OURS_S", 3600.0)
 
 
 @contextmanager
@@ -403,6 +404,33 @@ def test_one_that_polls_for_all_is_not_one_that_polls_by_itself(engine: Engine) 
     own.leave()
 
 
+@pytest.mark.parametrize("look", [Wake.poll, lambda wake: wake.heard(everywhere())], ids=["poll", "news"])
+def test_of_those_who_wait_in_many_queues_only_those_with_work_look(
+    engine: Engine, look: Callable[[Wake], object]
+) -> None:
+    """A look in each of 500 queues, every second, left little of a server for others."""
+    for queue in ("q3", "q5"):
+        engine.submit("letter", queue=queue)
+    engine.submit("letter", queue="q8", delay_s=60)
+    engine.submit("letter", queue="q9", namespace="y")
+    engine.pause_queue("q5")
+    settled(engine)
+    waiting = [InLine(engine, ("default", f"q{n}")) for n in range(10)]
+    look(engine.wake)
+    assert [n for n, one in enumerate(waiting) if one.woken.is_set()] == [3]
+
+
+def test_all_look_when_nobody_knows_where_there_is_work(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: object) -> set[tuple[str, str]]:
+        raise Unavailable("the database is away")
+
+    monkeypatch.setattr(engine.store, "with_work", away)
+    settled(engine)
+    waiting = [InLine(engine, ("default", f"q{n}")) for n in range(3)]
+    engine.wake.poll()
+    assert woken(waiting) == [True, True, True]
+
+
 def released(engine: Engine, clock: VirtualClock) -> None:
     engine.release(engine.claim("mail", worker="w")[0])
 
@@ -525,6 +553,23 @@ def test_another_process_wakes_one_in_the_queue_that_it_wrote_to(
         assert elsewhere.woken.wait(PATIENCE_S)
         assert woken(here) == [True, False]
         assert woken(there) == [True, False]
+
+
+def test_what_this_process_writes_wakes_nobody_in_another_queue_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file has changed: it is known that nobody else has done it."""
+    looks, changes = list[int](), SqliteStore.changes
+    monkeypatch.setattr(SqliteStore, "changes", lambda store: (looks.append(1), changes(store))[1])
+    with engine_on(f"sqlite:///{tmp_path / 'jobs.db'}") as engine:
+        engine.submit("letter", queue="x")
+        settled(engine)
+        mail, elsewhere = InLine(engine), InLine(engine, ("default", "x"))
+        engine.submit("letter", queue="mail")
+        assert mail.woken.is_set()
+        before = len(looks)
+        wait_until(lambda: len(looks) >= before + 5)
+        assert not elsewhere.woken.is_set()
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ READS = {
     "stage_by_id", "stages_of", "tasks_of_stage", "results_of_stage", "place_of_task", "results_before",
     "results_needed", "held_in_stages", "events_of_job", "contexts_of_flow", "current_context", "newest_before",
     "key_of_job", "entity_of_id", "list_jobs", "next_tasks", "next_flows", "count_events", "times_of_ended",
-    "said_beside", "kinds_of_ids", "events_of_course",
+    "said_beside", "kinds_of_ids", "events_of_course", "queues_with_work",
 }  # fmt: skip
 """What the engine runs outside of any transaction, under the planner's own settings."""
 OF_KEYS = tuple(f"{word}jobs_of_{table}" for word in ("", "lock_") for table in ("idempotency", "unique_keys"))
@@ -156,6 +156,7 @@ def params_of(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
         **{name: {**taken, "job": keys} for name in ("lock_unique", "take_unique", "point_key")},
         **{name: {"keys": keys} for name in ("prune_unique_keys", "prune_labels", *OF_KEYS)},
         "copy_labels": {"to": 1, "of": keys[0]},
+        "queues_with_work": {"keys": [queue]},
         "last_cursor": {"keys": keys}, "said_beside": {"keys": keys}, "kinds_of_ids": {"ids": crowd.ids(limit)},
     }  # fmt: skip
     return every[name] if name in every else of_flows(name, crowd, limit)
@@ -225,6 +226,7 @@ OTHERS = (
     "outcomes_of_attempt", "prunable_jobs", "keys_taken", "last_cursor", "newest_before", "key_of_job", "entity_of_id",
     "list_jobs", "next_tasks", "count_events", "times_of_ended", "said_beside", "kinds_of_ids", *OF_KEYS,
     "lock_unique", "unique_held", "take_unique", "point_key", "prune_unique_keys", "prune_labels", "copy_labels",
+    "queues_with_work",
 )  # fmt: skip
 FOR_FLOWS = (
     "lock_flows", "flows_of_ids", "flows_of_stages", "flows_of_tasks", "stages_by_key", "unended_stages", "next_stage",

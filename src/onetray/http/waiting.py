@@ -57,6 +57,7 @@ class Waiting:
         self._wake = wake
         self._places: dict[asyncio.AbstractEventLoop, set[Place]] = {}
         self._timers: dict[asyncio.AbstractEventLoop, asyncio.TimerHandle] = {}
+        self._polling: dict[asyncio.AbstractEventLoop, asyncio.Future[None]] = {}
         self._closed = False
 
     def __len__(self) -> int:
@@ -84,10 +85,13 @@ class Waiting:
             if not self._places[loop]:
                 del self._places[loop]
                 self._timers.pop(loop).cancel()
+                self._polling.pop(loop, None)
 
     def _poll(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timers[loop] = loop.call_later(self._wake.poll_s, self._poll, loop)
-        self._wake.poll()
+        # In a thread: it asks the database where there is work. That may hang, and one such question is enough.
+        if not self.closed and (loop not in self._polling or self._polling[loop].done()):
+            self._polling[loop] = loop.run_in_executor(None, self._wake.poll)
 
     def close(self) -> None:
         """Send everybody away who waits: the server stops."""

@@ -11,7 +11,7 @@ import hashlib
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 from urllib.parse import urlencode
 
@@ -47,6 +47,10 @@ class Elsewhere:
     def named(self, work: Work[int]) -> Work[Queue]:
         """Queues have no numbers here."""
         return everywhere()
+
+    def with_work(self, queues: Collection[Queue]) -> Collection[Queue]:
+        """Only the server knows."""
+        return queues
 
     def ear(self) -> Ear:
         return NewsEar(self._transport.another())

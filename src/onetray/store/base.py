@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from itertools import repeat
 from typing import Any, Protocol, TypeVar
@@ -272,6 +272,11 @@ class Store(ABC):
             return work.named(self.names.place)
         except Exception:
             return everywhere()
+
+    def with_work(self, queues: Collection[Queue]) -> set[Queue]:
+        """Those of the queues that hold something to claim."""
+        keys = self.names.queue_keys(queues)
+        return {keys[key] for (key,) in self.read("queues_with_work", keys=list(keys))} if keys else set()
 
     @abstractmethod
     def close(self) -> None: ...

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-import time
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
@@ -21,8 +20,6 @@ LOOK_S = 0.02
 """How often to look at the file where no doorbell rings."""
 LOOK_ANYWAY_S = 0.05
 """How often where one does: a process in a container of its own can write to the file and not be heard."""
-OURS_S = 0.25
-"""How often a change that nobody rang for, and that may be of our own making, is taken for another process's."""
 
 
 class Ear(Protocol):
@@ -54,36 +51,31 @@ class WorkEar(Ear, Protocol):
 
 
 class FileEar:
-    """Watches a number that changes with every commit of another connection, while anybody waits for it."""
+    """Watches a number that changes with every commit of others, while anybody waits for it."""
 
     hears = True
 
     def __init__(
-        self, path: str, sender: str, changes: Callable[[], int], commits: Callable[[], int],
-        named: Callable[[Work[int]], Work[Queue]],
-    ) -> None:  # fmt: skip
-        """`sender` is whose rings are not told again, `commits` counts what this process has written itself, and
-        `named` puts names for the numbers of queues."""
-        self._path, self._sender, self._named = path, sender, named
-        self._changes, self._commits = changes, commits
+        self, path: str, sender: str, changes: Callable[[], int], named: Callable[[Work[int]], Work[Queue]]
+    ) -> None:
+        """`sender` is whose rings are not told again, and `named` puts names for the numbers of queues."""
+        self._path, self._sender, self._named, self._changes = path, sender, named, changes
         self._stopping = threading.Event()
 
     def run(self, heard: Callable[[Work[Queue]], set[Queue]], wanted: threading.Event) -> None:
         bell, rung = self._bell(), list[str]()
         # Kept while nobody waits: what was written between a look at the data and the wait is heard, too.
-        known, own, anywhere_at = None, self._commits(), float("-inf")
+        known, unexplained = None, False
         try:
             while not self._stopping.is_set():
                 wanted.wait()
-                (own_before, own), (before, known) = (own, self._commits()), (known, self._look(known))
+                before, known = known, self._look(known)
                 told = [work for work in (read(text, self._sender) for text in rung) if work is not None]
-                if known != before and not told:
-                    # What is noticed without a ring may be anything. If this process has written itself meanwhile, that
-                    # is likely all of it: then not each time.
-                    now = time.monotonic()
-                    is_ours = own != own_before and bell is not None and now - anywhere_at < OURS_S
-                    anywhere_at = anywhere_at if is_ours else now
-                    told = [Work() if is_ours else everywhere()]
+                has_changed = known != before
+                if not told and (unexplained or (has_changed and bell is None)):
+                    told = [everywhere()]
+                # Whoever has written may be about to ring. What nobody has rung for by the next look may be anything.
+                unexplained = has_changed and not told
                 if told:
                     self._tell(told, heard)
                 if bell is None:

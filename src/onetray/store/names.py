@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from onetray.model import Policy
@@ -101,6 +102,19 @@ class Names:
         if queue not in self._places:
             self.refresh()
         return self._places[queue]
+
+    def queue_keys(self, places: Collection[tuple[str, str]]) -> dict[int, tuple[str, str]]:
+        """Queues by their numbers: those of these places that there are."""
+        known = self._known_queues(places)
+        if len(known) < len(places):
+            self.refresh()
+            known = self._known_queues(places)
+        return known
+
+    def _known_queues(self, places: Collection[tuple[str, str]]) -> dict[int, tuple[str, str]]:
+        spaces, queues = self._namespaces, self._queues
+        found = ((place, queues.get((spaces.get(place[0], -1), place[1]))) for place in places)
+        return {key: place for place, key in found if key is not None}
 
     def policy_of_kind(self, kind: int, no_older_than_s: float) -> int:
         if time.monotonic() - self._read_at > no_older_than_s:

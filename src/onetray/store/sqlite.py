@@ -52,6 +52,8 @@ PRAGMAS = (
     "wal_autocheckpoint = 1000",
 )
 BUSY_S = 30.0
+CHANGES_S = 0.05
+"""How long a transaction of ours is waited for to see whether others have written: it may be asked again soon."""
 _memory_names = itertools.count()
 
 
@@ -203,10 +205,9 @@ class SqliteStore(Store):
         self._local = threading.local()
         self._all: list[apsw.Connection] = []
         self._idle: list[apsw.Connection] = []
-        self._watch: apsw.Connection | None = None
         self._button: Button | None = None
         self._writing = threading.Lock()
-        self._commits = 0
+        self._changes = 0
         self._closed = False
         self._file: OpenFile | None = None
         self._last_event = 0
@@ -270,7 +271,6 @@ class SqliteStore(Store):
                 if self._file is not None:
                     self._file.check_in(connection)
                 connection.execute("COMMIT")
-                self._commits += 1
             except (apsw.CorruptError, apsw.NotADBError) as e:
                 _roll_back(connection)
                 raise self._overwritten(str(e)) from e
@@ -413,7 +413,7 @@ class SqliteStore(Store):
     def ear(self) -> FileEar | None:
         if self.path is None:
             return None
-        return FileEar(self.path, self.sender, self.changes, lambda: self._commits, self.named)
+        return FileEar(self.path, self.sender, self.changes, self.named)
 
     def tell(self, work: Work[int]) -> None:
         if self._button is None and self.path is not None:
@@ -422,11 +422,16 @@ class SqliteStore(Store):
             self._button.press(written(work, self.sender))
 
     def changes(self) -> int:
-        """A number that changes when another connection has written."""
-        if self._watch is None:
-            # The number is told for one connection: it must always be the same.
-            self._watch = self._connect()
-        return _number(self._watch, "PRAGMA data_version")
+        """A number that changes when others have written: other processes, and other stores in this one."""
+        # The number is told for one connection, and counts what all others write: the writer's leaves our own out.
+        if self._writing.acquire(timeout=CHANGES_S):
+            try:
+                if self._closed:
+                    raise Unavailable("the store is closed")
+                self._changes = _number(self._writer, "PRAGMA data_version")
+            finally:
+                self._writing.release()
+        return self._changes
 
     def close(self) -> None:
         with self._writing:

@@ -123,5 +123,12 @@ UPDATE onetray.kind SET policy = :policy WHERE key = :key
 -- name: replace_kind_policy
 UPDATE onetray.kind SET policy = :policy WHERE key = :key AND policy = :was RETURNING key
 
+-- name: queues_with_work
+-- Those of some queues that hold a claimable task. Not EXISTS: PostgreSQL may read all of ready to join it.
+SELECT q.key FROM onetray.queue AS q
+WHERE q.key {in:keys:bigint} AND q.paused_at IS NULL AND (
+    SELECT r.task FROM onetray.ready AS r WHERE r.queue = q.key ORDER BY r.rank, r.task LIMIT 1
+) IS NOT NULL
+
 -- name: pause_queue
 UPDATE onetray.queue SET paused_at = :at, paused_by = :by WHERE key = :key

@@ -165,18 +165,44 @@ def test_those_who_sent_a_request_and_those_who_did_not_leave_room_for_each_othe
 def test_when_all_have_a_request_under_way_another_is_told_so(
     shared_engine: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # Their bodies are not whole.
-    claim = b"POST /api/v1/tasks/claim HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-    claim += b"Content-Length: 20\r\n\r\n{"
+    submit = _part_of_a_submit(16) + b'{"kind": "mail"}'
     with serving(shared_engine, HttpConfig(connections=2)) as live, ExitStack() as held:
-        claims = [held.enter_context(connected(live, claim)) for _ in range(2)]
+        # They wait for the database.
+        writing = held.enter_context(ExitStack())
+        writing.enter_context(shared_engine.store.transaction())
+        submits = [held.enter_context(connected(live, submit)) for _ in range(2)]
         until(lambda: live.desk.metrics.open == 2)
         for _ in range(3):
             with connected(live) as plug:
                 assert until_closed(plug) == FULL
         assert len([r for r in caplog.records if "all 2 connections" in r.getMessage()]) == 1
-        claims[0].close()
-        until(lambda: len(live.connections) < 2)
+        writing.close()
+        assert submits[0].recv(65_536).startswith(b"HTTP/1.1 201 ")
+        until(lambda: answered(live) == 200)
+
+
+def _part_of_a_submit(size: int) -> bytes:
+    """The head of a request whose body has so many bytes."""
+    head = b"POST /api/v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    return head + b"Content-Length: %d\r\n\r\n" % size
+
+
+def test_requests_whose_bodies_have_not_come_give_way_the_oldest_first(shared_engine: Engine) -> None:
+    """A token of any scope could lock everybody out: it has half a minute for each body."""
+    part = _part_of_a_submit(16) + b"{"
+    with serving(shared_engine, HttpConfig(connections=2)) as live, ExitStack() as held:
+        first = held.enter_context(connected(live, LINE + b"\r\n" + part))
+        # This one was sent ahead of the answer to another.
+        read_answer(first)
+        until(lambda: live.desk.metrics.open == 1)
+        second = held.enter_context(connected(live, part))
+        until(lambda: live.desk.metrics.open == 2)
+        for oldest in (first, second):
+            third = held.enter_context(connected(live, part))
+            assert until_closed(oldest) == b""
+        until(lambda: len(live.connections) == 2)
+        third.sendall(b'"kind": "mail"}')
+        assert third.recv(65_536).startswith(b"HTTP/1.1 201 ")
         assert answered(live) == 200
 
 

@@ -13,6 +13,7 @@ import socket
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import orjson
@@ -81,6 +82,8 @@ class Connections:
         """Those whose first request has not come yet, the oldest first."""
         self._idle: OrderedDict[Protocol, None] = OrderedDict()
         """Those between two requests, the one that has waited longest first."""
+        self._coming: OrderedDict[Protocol, None] = OrderedDict()
+        """Those with a request whose body is not whole, the oldest first."""
         self._unread: OrderedDict[Protocol, None] = OrderedDict()
         """Those whose clients do not read what they were sent, the one that began first first."""
         self._cut = Seldom("clients that do not read their answers were cut off: these take more than %s bytes")
@@ -95,26 +98,37 @@ class Connections:
     def remove(self, one: Protocol) -> None:
         self._open.discard(one)
         self._unread.pop(one, None)
-        self.begin_request(one)
+        self._forget(one)
+
+    def _forget(self, one: Protocol) -> None:
+        for those in (self._new, self._idle, self._coming):
+            those.pop(one, None)
 
     def begin_request(self, one: Protocol) -> None:
-        self._new.pop(one, None)
-        self._idle.pop(one, None)
+        """The head of a request has come; its body comes next, if it has one."""
+        self._forget(one)
+        self._coming[one] = None
+
+    def end_body(self, one: Protocol) -> None:
+        self._coming.pop(one, None)
 
     def end_request(self, one: Protocol) -> None:
+        self._forget(one)
         if one in self._open:
             self._idle[one] = None
 
     def make_room(self) -> bool:
-        """Close one that has no request under way; False if all have.
+        """Close one that keeps the server waiting; False if none does.
 
         New ones give way only while they are more than half of all, so that neither those who send no request, nor
-        those who send one and stay, take the room of the others.
+        those who send one and stay, nor those who never send all of it, take the room of the others.
         """
-        those = self._new if len(self._new) > self.most // 2 or not self._idle else self._idle
-        if not those:
+        coming = (one for one in self._coming if one.waits_for_body)
+        those = self._new if len(self._new) > self.most // 2 else chain(self._idle, coming, self._new)
+        one = next(iter(those), None)
+        if one is None:
             return False
-        one, _ = those.popitem(last=False)
+        self._forget(one)
         one.cut_off()
         return True
 

@@ -127,6 +127,11 @@ class Protocol(HttpToolsProtocol):
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is None or cycle.response_complete
 
+    @property
+    def waits_for_body(self) -> bool:
+        """Whether the request under way is the one whose body is still to come: it may have been sent ahead."""
+        return not self.pipeline
+
     def _arm_late(self) -> None:
         self._late = self.loop.call_later(self._http.head_s, self._refuse_late)
 
@@ -202,6 +207,7 @@ class Protocol(HttpToolsProtocol):
         # The body of one that asks for another protocol is still to come.
         if not (self.parser.should_upgrade() and self._length):
             self._in_message, self._kept = False, 0
+            self._all.end_body(self)
             super().on_message_complete()
 
     def on_body(self, body: bytes) -> None:

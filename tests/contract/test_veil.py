@@ -290,3 +290,14 @@ def test_a_value_that_nobody_has_thought_of_is_not_shown(engine: Engine) -> None
     line = engine.logs(one_that_said_all(engine))[0]
     with pytest.raises(TypeError, match="of="):
         engine.veiled(line)
+
+
+def test_of_many_large_jobs_in_one_answer_only_so_much_is_read(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is small enough by itself. Those past the limit are hidden whole, not shown as they are."""
+    engine.configure("mail", Policy(redact=("key",)))
+    ids = [str(engine.submit("mail", {"key": f"secret-{i}", "fill": "x" * 1_000}).id) for i in range(6)]
+    monkeypatch.setattr(veil, "ANSWER_BYTES", 2_500)
+    shown = engine.veiled([engine.task(id_) for id_ in ids])
+    assert [engine.veiled(engine.task(id_)).payload["key"] for id_ in ids] == ["***"] * 6
+    assert sorted(isinstance(task.payload, dict) for task in shown) == [False] * 4 + [True] * 2
+    assert "secret-" not in str(shown)

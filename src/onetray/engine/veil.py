@@ -30,6 +30,8 @@ T = TypeVar("T")
 MOST_TASKS, MOST_PARTS, MOST_BYTES = 1_000, 2_000, 16_000_000
 """Tasks of one job whose secrets are looked for, stages and contexts of one flow, and the bytes of all that. Of a job
 that has more, nothing is shown that could hold one."""
+ANSWER_BYTES = 16_000_000
+"""The same bytes of all jobs that one answer is about. Of those past it, nothing is shown that could hold a secret."""
 REMEMBERED = 4
 """Jobs whose secrets are remembered: a stream shows the same job again and again."""
 
@@ -177,11 +179,18 @@ def _veils(store: Store, policies: dict[int, set[str]], ids: set[str]) -> dict[s
     listed = [id_.lower() for id_ in ids]
     jobs = {id_: job for name in ("keys_of", "flows_of_ids", "flows_of_stages")
             for id_, _, job in store.read(name, ids=listed)}  # fmt: skip
-    by_job = _of_jobs(store, policies, set(jobs.values()))
+    by_job = _of_jobs(store, policies, set(jobs.values()), _Budget(ANSWER_BYTES))
     return {id_: by_job[jobs[id_.lower()]] for id_ in ids if jobs.get(id_.lower()) in by_job}
 
 
-def _of_jobs(store: Store, policies: dict[int, set[str]], jobs: set[int]) -> dict[int, Veil]:
+class _Budget:
+    """How many bytes of jobs are read for one answer: a list may be about a thousand large ones."""
+
+    def __init__(self, most: int) -> None:
+        self.left = most
+
+
+def _of_jobs(store: Store, policies: dict[int, set[str]], jobs: set[int], budget: _Budget) -> dict[int, Veil]:
     """What is hidden of each job: its own secrets, and those of the flows that it retries or undoes.
 
     Their results are passed on to it, and what its tasks say of them is in no path of its own.
@@ -198,12 +207,17 @@ def _of_jobs(store: Store, policies: dict[int, set[str]], jobs: set[int]) -> dic
         return {}
     members = [job for job in set().union(*families.values()) if job is not None]
     given = store.read("given_sizes", jobs=members, limit=MOST_PARTS + 1)
-    if len(sizes) > MOST_TASKS or len(given) > MOST_PARTS or sum(size for _, size in sizes + given) > MOST_BYTES:
-        if len(jobs) == 1:
-            return dict.fromkeys(jobs, Veil(Secrets(everything=True)))
+    size = sum(size for _, size in sizes + given)
+    most = min(MOST_BYTES, budget.left)
+    if len(sizes) > MOST_TASKS or len(given) > MOST_PARTS or size > most:
+        if len(jobs) == 1 or not budget.left:
+            if size <= MOST_BYTES:
+                budget.left = 0  # Or the rest would be asked about one by one.
+            return dict.fromkeys(families, Veil(Secrets(everything=True)))
         # Of all of them, again: those past the limit were not seen.
         first = set(sorted(jobs)[: len(jobs) // 2])
-        return _of_jobs(store, policies, first) | _of_jobs(store, policies, jobs - first)
+        return _of_jobs(store, policies, first, budget) | _of_jobs(store, policies, jobs - first, budget)
+    budget.left -= size
     # Some may have been added since.
     tasks = _by_job(store.read("redacted_tasks", **which, limit=2 * MOST_TASKS))
     parts = _by_job(store.read("given_to_flows", jobs=members, limit=2 * MOST_PARTS)) if given else {}

@@ -1,6 +1,7 @@
 """Fixtures that every test may use: a PostgreSQL server, and a fresh database on it."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,13 +10,22 @@ from hypothesis import settings
 
 from onetray.clock import VirtualClock
 from onetray.engine import Engine
+from onetray.store import open_store
+from onetray.store import postgres as postgres_store
 from tests.support.binaries import has_system_postgres
 from tests.support.cluster import Cluster, Server, server
 from tests.support.databases import Databases
-from tests.support.engines import engine_on
+from tests.support.engines import engine_on, migrated_lite
+from tests.support.warm_pool import WarmPool
 
 # Workers of pytest-xdist are told a width: output to a pipe must be as it is without one.
 os.environ.pop("COLUMNS", None)
+
+# A run in the background is started with SIGINT ignored, and processes that the tests start would inherit that.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+postgres_store.ConnectionPool = WarmPool  # type: ignore[misc]
 
 # Time limits belong to pytest-timeout: a busy machine must not fail a property.
 settings.register_profile("default", deadline=None)
@@ -35,6 +45,23 @@ def postgres() -> Iterator[Server]:
 def pg_url(postgres: Server) -> Iterator[str]:
     """The URL of a fresh, empty database."""
     with postgres.database() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def migrated_template(postgres: Server) -> Iterator[str]:
+    """The URL of a migrated database to make others from. Nobody may be connected to it."""
+    with postgres.database() as url:
+        store = open_store(url)
+        store.migrate()
+        store.close()
+        yield url
+
+
+@pytest.fixture
+def own_url(postgres: Server, migrated_template: str) -> Iterator[str]:
+    """The URL of a new PostgreSQL database that is migrated: what its server counts of it is this test's own."""
+    with postgres.database(migrated_template) as url:
         yield url
 
 
@@ -90,9 +117,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(params=STORES)
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A database of each kind in turn, without rows. On PostgreSQL it is migrated already."""
+    """A migrated database of each kind in turn, without rows."""
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'jobs.db'}"
+        return migrated_lite(tmp_path)
     url: str = request.getfixturevalue("migrated_url" if request.param == "postgres" else "system_url")
     return url
 
@@ -101,7 +128,7 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def shared_engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     """One engine for a module of many small cases, each of which looks at its own task in its own queue."""
     if request.param == "sqlite":
-        with engine_on(f"sqlite:///{tmp_path_factory.mktemp('shared') / 'jobs.db'}", VirtualClock()) as running:
+        with engine_on(migrated_lite(tmp_path_factory.mktemp("shared")), VirtualClock()) as running:
             yield running
         return
     lent: Databases = request.getfixturevalue("databases" if request.param == "postgres" else "system_databases")

@@ -1,7 +1,6 @@
 """Fixtures that every test may use: a PostgreSQL server, and a fresh database on it."""
 
 import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,10 +19,6 @@ from tests.support.warm_pool import WarmPool
 
 # Workers of pytest-xdist are told a width: output to a pipe must be as it is without one.
 os.environ.pop("COLUMNS", None)
-
-# A run in the background is started with SIGINT ignored, and processes that the tests start would inherit that.
-if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 postgres_store.ConnectionPool = WarmPool  # type: ignore[misc]
 
@@ -146,3 +141,17 @@ def engine(database_url: str, clock: VirtualClock) -> Iterator[Engine]:
     """An engine on each store in turn, on a virtual clock; its database is verified afterwards."""
     with engine_on(database_url, clock) as running:
         yield running
+
+
+@pytest.fixture
+def no_polling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever returns within a test's patience was woken."""
+    monkeypatch.setattr("onetray.wake.POLL_S", 3600.0)
+    monkeypatch.setattr("onetray.wake.DEAF_POLL_S", 3600.0)
+
+
+@pytest.fixture
+def only_rings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is woken because a SQLite file has changed: that happens whenever a busy machine delays the ring."""
+    monkeypatch.setattr("onetray.store.ears.LOOK_ANYWAY_S", 3600.0)
+    monkeypatch.setattr("onetray.store.ears.OURS_S", 3600.0)

@@ -28,20 +28,6 @@ ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60
 
 
-@pytest.fixture
-def no_polling(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever returns within a test's patience was woken."""
-    monkeypatch.setattr("onetray.wake.POLL_S", 3600.0)
-    monkeypatch.setattr("onetray.wake.DEAF_POLL_S", 3600.0)
-
-
-@pytest.fixture
-def only_rings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody is woken because a SQLite file has changed: that happens whenever a busy machine delays the ring."""
-    monkeypatch.setattr("onetray.store.ears.LOOK_ANYWAY_S", 3600.0)
-    monkeypatch.setattr("onetray.store.ears.OURS_S", 3600.0)
-
-
 @contextmanager
 def store_on(url: str) -> Iterator[Store]:
     store = open_store(url)

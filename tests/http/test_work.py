@@ -266,13 +266,6 @@ def claims_counted(engine: Engine) -> list[c.Claim]:
 
 
 @pytest.fixture
-def no_polling(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever is answered within a test's patience was woken."""
-    monkeypatch.setattr("onetray.wake.POLL_S", 3600.0)
-    monkeypatch.setattr("onetray.wake.DEAF_POLL_S", 3600.0)
-
-
-@pytest.fixture
 def engine_here() -> Iterator[Engine]:
     with engine_on("sqlite://:memory:") as engine:
         yield engine

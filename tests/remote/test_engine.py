@@ -280,12 +280,6 @@ def test_whoever_waits_hears_of_what_others_write(near: tuple[Engine, Served]) -
         assert heard.wait(60)
 
 
-@pytest.fixture
-def no_polling(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onetray.wake.POLL_S", 3600.0)
-    monkeypatch.setattr("onetray.wake.DEAF_POLL_S", 3600.0)
-
-
 class Worker:
     """A remote engine that waits for work in a queue, and how often it was woken for some."""
 
@@ -311,7 +305,7 @@ class Worker:
         return again
 
 
-@pytest.mark.usefixtures("no_polling")
+@pytest.mark.usefixtures("no_polling", "only_rings")
 def test_a_task_wakes_one_remote_worker_of_its_queue(near: tuple[Engine, Served]) -> None:
     own, server = near
     one, two, other = Worker(server.url, "a"), Worker(server.url, "a"), Worker(server.url, "b")

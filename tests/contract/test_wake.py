@@ -21,6 +21,7 @@ from onetray.store import open_store
 from onetray.store.base import Store
 from onetray.store.work import Work, read, written
 from onetray.wake import Waiter, Wake
+from tests.support.cases import each_case
 from tests.support.engines import engine_on
 from tests.support.fleet import wait_until
 
@@ -513,7 +514,7 @@ def test_another_process_wakes_one_in_the_queue_that_it_wrote_to(
         assert woken(there) == [True, False]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "counted", "uncounted", "anywhere"),
     [("a 3=2,8=?", {3: 2}, {8}, False), ("a ", {}, set(), False), ("", {}, set(), False), ("a *", {}, set(), True),
      ("work", {}, set(), True), ("a 3=x", {}, set(), True), ("\0", {}, set(), True)],

@@ -29,6 +29,7 @@ from onetray.model import Assignment, Policy
 from onetray.remote.courier import MOST_BYTES
 from onetray.remote.engine import RemoteEngine
 from tests.remote.conftest import at_work
+from tests.support.cases import each_case
 from tests.support.engines import migrated_lite
 from tests.support.fleet import wait_until
 from tests.support.servers import Served, listener, served
@@ -114,7 +115,7 @@ def test_another_namespace_than_the_tokens_is_refused_by_name(server: Served, re
         remote.jobs(namespace="theirs")
 
 
-@pytest.mark.parametrize("url", ["http://", "http://u:p@host", "http://host?x=1", "ftp://host"])
+@each_case("url", ["http://", "http://u:p@host", "http://host?x=1", "ftp://host"])
 def test_what_is_no_url_of_a_server_is_refused(url: str) -> None:
     with pytest.raises(InvalidInput, match="http://host:port"):
         RemoteEngine(url)

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -15,6 +16,7 @@ from tests.support.binaries import has_system_postgres
 from tests.support.cluster import Cluster, Server, server
 from tests.support.databases import Databases
 from tests.support.engines import engine_on, migrated_lite
+from tests.support.schedule import LongestFirst, longest_first
 from tests.support.warm_pool import WarmPool
 
 # Workers of pytest-xdist are told a width: output to a pipe must be as it is without one.
@@ -99,10 +101,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all-servers", action="store_true", help="Run every test on the system's PostgreSQL, too.")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """How the processes of a run share the tests, unless `--dist` says otherwise."""
+    return LongestFirst(config, log) if config.getoption("dist") == "load" else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--all-servers"):
+        leave_out_repetitions(config, items)
+    if hasattr(config, "workerinput"):
+        longest_first(items)
+
+
+def leave_out_repetitions(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what the second PostgreSQL would only repeat: both servers run the same statements."""
-    if config.getoption("--all-servers"):
-        return
     names = tuple(f"test_{name}" for name in BY_VERSION)
     left_out = {i for i in items if "system-postgres" in i.name and not i.path.stem.startswith(names)}
     items[:] = [item for item in items if item not in left_out]

@@ -3,19 +3,26 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from onetray.clock import VirtualClock
 from onetray.engine import Engine
+from onetray.store import open_store
+from onetray.store import postgres as postgres_store
 from tests.support.binaries import has_system_postgres
 from tests.support.cluster import Cluster, Server, server
 from tests.support.databases import Databases
-from tests.support.engines import engine_on
+from tests.support.engines import engine_on, migrated_lite
+from tests.support.schedule import LongestFirst, longest_first
+from tests.support.warm_pool import WarmPool
 
 # Workers of pytest-xdist are told a width: output to a pipe must be as it is without one.
 os.environ.pop("COLUMNS", None)
+
+postgres_store.ConnectionPool = WarmPool  # type: ignore[misc]
 
 # Time limits belong to pytest-timeout: a busy machine must not fail a property.
 settings.register_profile("default", deadline=None)
@@ -35,6 +42,23 @@ def postgres() -> Iterator[Server]:
 def pg_url(postgres: Server) -> Iterator[str]:
     """The URL of a fresh, empty database."""
     with postgres.database() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def migrated_template(postgres: Server) -> Iterator[str]:
+    """The URL of a migrated database to make others from. Nobody may be connected to it."""
+    with postgres.database() as url:
+        store = open_store(url)
+        store.migrate()
+        store.close()
+        yield url
+
+
+@pytest.fixture
+def own_url(postgres: Server, migrated_template: str) -> Iterator[str]:
+    """The URL of a new PostgreSQL database that is migrated: what its server counts of it is this test's own."""
+    with postgres.database(migrated_template) as url:
         yield url
 
 
@@ -77,10 +101,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all-servers", action="store_true", help="Run every test on the system's PostgreSQL, too.")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """How the processes of a run share the tests, unless `--dist` says otherwise."""
+    return LongestFirst(config, log) if config.getoption("dist") == "load" else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--all-servers"):
+        leave_out_repetitions(config, items)
+    if hasattr(config, "workerinput"):
+        longest_first(items)
+
+
+def leave_out_repetitions(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what the second PostgreSQL would only repeat: both servers run the same statements."""
-    if config.getoption("--all-servers"):
-        return
     names = tuple(f"test_{name}" for name in BY_VERSION)
     left_out = {i for i in items if "system-postgres" in i.name and not i.path.stem.startswith(names)}
     items[:] = [item for item in items if item not in left_out]
@@ -90,9 +125,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(params=STORES)
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A database of each kind in turn, without rows. On PostgreSQL it is migrated already."""
+    """A migrated database of each kind in turn, without rows."""
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'jobs.db'}"
+        return migrated_lite(tmp_path)
     url: str = request.getfixturevalue("migrated_url" if request.param == "postgres" else "system_url")
     return url
 
@@ -101,7 +136,7 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def shared_engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     """One engine for a module of many small cases, each of which looks at its own task in its own queue."""
     if request.param == "sqlite":
-        with engine_on(f"sqlite:///{tmp_path_factory.mktemp('shared') / 'jobs.db'}", VirtualClock()) as running:
+        with engine_on(migrated_lite(tmp_path_factory.mktemp("shared")), VirtualClock()) as running:
             yield running
         return
     lent: Databases = request.getfixturevalue("databases" if request.param == "postgres" else "system_databases")
@@ -119,3 +154,16 @@ def engine(database_url: str, clock: VirtualClock) -> Iterator[Engine]:
     """An engine on each store in turn, on a virtual clock; its database is verified afterwards."""
     with engine_on(database_url, clock) as running:
         yield running
+
+
+@pytest.fixture
+def no_polling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever returns within a test's patience was woken."""
+    monkeypatch.setattr("onetray.wake.POLL_S", 3600.0)
+    monkeypatch.setattr("onetray.wake.DEAF_POLL_S", 3600.0)
+
+
+@pytest.fixture
+def only_rings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is woken because a SQLite file has changed: that happens whenever a busy machine delays the ring."""
+    monkeypatch.setattr("onetray.store.ears.LOOK_ANYWAY_S", 3600.0)

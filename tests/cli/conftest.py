@@ -11,7 +11,7 @@ import pytest
 from onetray.engine import Engine
 from onetray.flowmodel import Approval, StageSpec, TaskSpec
 from onetray.model import Policy
-from tests.support.engines import engine_on
+from tests.support.engines import engine_on, migrated_lite
 from tests.support.tasks import submit, take
 
 
@@ -46,6 +46,6 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
-    url = f"sqlite:///{tmp_path / 'jobs.db'}"
+    url = migrated_lite(tmp_path)
     with engine_on(url) as engine:
         yield Place(url, engine)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import random
 from typing import Any
 
-import pytest
-
 from onetray.clock import SECOND, VirtualClock
 from onetray.commands import Command
 from onetray.engine import Engine, command_of
 from onetray.lifecycle import DEAD_LETTERED, FAILED, QUEUED
 from onetray.model import Policy
 from onetray.retry import backoff_us, retryable
+from tests.support.cases import each_case
 from tests.support.tasks import last, running, settle, state, submit, take, types
 
 
@@ -43,7 +42,7 @@ def test_a_release_may_ask_for_a_delay(engine: Engine, clock: VirtualClock) -> N
     assert take(engine).fence == 2
 
 
-@pytest.mark.parametrize("paused", ["blocked", "waiting_input"])
+@each_case("paused", ["blocked", "waiting_input"])
 def test_a_pause_gives_the_attempt_back(engine: Engine, paused: str) -> None:
     id_ = submit(engine, max_attempts=1)
     engine.pause(running(engine), state=paused, owner="ann", reason="sign")
@@ -80,7 +79,7 @@ def test_a_task_that_never_started_gets_its_attempt_back_five_times_in_a_row(
     assert (letter.reason_code, letter.attempts, letter.last_owner) == ("infrastructure_failure", 1, "w")
 
 
-@pytest.mark.parametrize("between", ["release", "fail", "start", "pause"])
+@each_case("between", ["release", "fail", "start", "pause"])
 def test_five_times_in_a_row_begins_again_after(engine: Engine, clock: VirtualClock, between: str) -> None:
     id_ = submit(engine, policy=Policy(max_attempts=5, jitter=False))
     for _ in range(5):
@@ -109,7 +108,7 @@ def test_five_times_in_a_row_begins_again_after(engine: Engine, clock: VirtualCl
     assert state(engine, id_) == QUEUED
 
 
-@pytest.mark.parametrize("attempt", [1, 2, 3, 5, 9, 40, 1000])
+@each_case("attempt", [1, 2, 3, 5, 9, 40, 1000])
 def test_backoff_stays_in_its_bounds(attempt: int) -> None:
     policy = Policy(backoff_base_s=0.5, backoff_factor=2, backoff_max_s=60)
     chance = random.Random(7)
@@ -193,7 +192,7 @@ RETRYABLE = [
 ]
 
 
-@pytest.mark.parametrize(("name", "yes", "no", "said", "again"), RETRYABLE)
+@each_case(("name", "yes", "no", "said", "again"), RETRYABLE)
 def test_which_errors_are_tried_again(
     name: str, yes: tuple[str, ...], no: tuple[str, ...], said: bool | None, again: bool
 ) -> None:
@@ -208,7 +207,7 @@ def test_the_engine_asks_the_policy_whether_to_try_again(engine: Engine) -> None
     assert (state(engine, first), state(engine, second)) == (QUEUED, FAILED)
 
 
-@pytest.mark.parametrize(("policy", "end"), [("dead_letter", DEAD_LETTERED), ("fail", FAILED)])
+@each_case(("policy", "end"), [("dead_letter", DEAD_LETTERED), ("fail", FAILED)])
 def test_what_follows_the_last_attempt_is_the_policys(engine: Engine, policy: str, end: str) -> None:
     id_ = submit(engine, policy=Policy(max_attempts=2, on_exhaustion=policy))
     engine.fail(running(engine), "no", retry_after_s=0)
@@ -223,7 +222,7 @@ def test_what_follows_the_last_attempt_is_the_policys(engine: Engine, policy: st
         assert last(engine, id_).payload["reason"] == "exhausted_retries"
 
 
-@pytest.mark.parametrize(("policy", "end"), [("dead_letter", DEAD_LETTERED), ("fail", FAILED)])
+@each_case(("policy", "end"), [("dead_letter", DEAD_LETTERED), ("fail", FAILED)])
 def test_a_crash_in_the_last_attempt_exhausts_it_too(
     engine: Engine, clock: VirtualClock, policy: str, end: str
 ) -> None:
@@ -295,7 +294,7 @@ SAID_AGAIN: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("verb", SAID_AGAIN)
+@each_case("verb", SAID_AGAIN)
 def test_the_same_report_again_is_accepted_without_an_event(engine: Engine, verb: str) -> None:
     id_ = submit(engine)
     held = running(engine)
@@ -309,7 +308,7 @@ def test_the_same_report_again_is_accepted_without_an_event(engine: Engine, verb
     assert types(engine, id_) == before
 
 
-@pytest.mark.parametrize("first", SAID_AGAIN)
+@each_case("first", SAID_AGAIN)
 def test_another_outcome_for_the_same_attempt_is_refused(engine: Engine, first: str) -> None:
     id_ = submit(engine)
     held = running(engine)
@@ -327,7 +326,7 @@ def _command(verb: str, ticket: dict[str, Any]) -> Command:
     return command_of(verb, {**ticket, **SAID_AGAIN[verb]})
 
 
-@pytest.mark.parametrize("ended_by", ["deadline", "expiry"])
+@each_case("ended_by", ["deadline", "expiry"])
 def test_a_first_failure_report_after_the_engine_failed_the_task_is_refused(
     engine: Engine, clock: VirtualClock, ended_by: str
 ) -> None:

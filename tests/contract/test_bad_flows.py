@@ -16,6 +16,7 @@ from onetray.flowcommands import AddStage, AddTasks, SubmitFlow, WaitStage
 from onetray.flowmodel import Approval, More, StageSpec, TaskSpec
 from tests.contract.bad_flows import SPECS
 from tests.contract.bad_values import MB2, NUL, TEXT, label
+from tests.support.cases import each_case
 from tests.support.tasks import UNKNOWN_ID, in_state, written
 
 
@@ -46,7 +47,7 @@ PARTS = [(kind, field) for kind, fields in SPECS.items() for field in fields]
 FILLED: dict[type, dict[str, Any]] = {StageSpec: {"name": "a"}, TaskSpec: {"kind": "x"}, Approval: {}, More: {}}
 
 
-@pytest.mark.parametrize(("kind", "field"), PARTS, ids=[f"{k.__name__}-{f}" for k, f in PARTS])
+@each_case(("kind", "field"), PARTS, ids=[f"{k.__name__}-{f}" for k, f in PARTS])
 def test_a_part_of_a_flow_is_refused_by_the_name_of_its_field(kind: type, field: str) -> None:
     for value in SPECS[kind][field]:
         for where, carry in CARRIERS[kind]:
@@ -89,7 +90,7 @@ READS: dict[str, tuple[str, Callable[[Engine, str, dict[str, Any]], object]]] = 
 PAGED = ("flow_events", "contexts", "stage_tasks", "stage_results")
 
 
-@pytest.mark.parametrize("read", READS)
+@each_case("read", READS)
 def test_a_read_about_a_flow_refuses_by_the_name_of_the_field(engine: Engine, read: str) -> None:
     flow = engine.submit_flow("f", [StageSpec("a", [TaskSpec("x")])], context=1)
     what, ask = READS[read]
@@ -121,7 +122,7 @@ def test_the_list_of_flows_refuses_by_the_name_of_the_field(engine: Engine) -> N
             assert refused.value.field == field
 
 
-@pytest.mark.parametrize("read", ["flow", "stage"])
+@each_case("read", ["flow", "stage"])
 def test_a_read_for_an_actor_that_there_is_not_is_refused(engine: Engine, read: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         READS[read][1](engine, UNKNOWN_ID, {"actor": "boss"})

@@ -33,6 +33,7 @@ from tests.contract.bad_values import (
     WORDS,
     label,
 )
+from tests.support.cases import each_case
 from tests.support.tasks import UNKNOWN_ID, in_state, written
 
 OF_TASKS: dict[str, tuple[Any, ...]] = {"task": TASK, "namespace": TEXT}
@@ -148,7 +149,7 @@ def test_every_field_of_every_command_is_in_the_table() -> None:
 CASES = [(verb, field) for verb, fields in FIELDS.items() for field in fields]
 
 
-@pytest.mark.parametrize(("verb", "field"), CASES, ids=[f"{v}-{f}" for v, f in CASES])
+@each_case(("verb", "field"), CASES, ids=[f"{v}-{f}" for v, f in CASES])
 def test_a_command_refuses_by_the_name_of_the_field(verb: str, field: str) -> None:
     """The checks need no database: one engine's limits stand for all."""
     from onetray.config import Limits
@@ -179,7 +180,7 @@ def made(verb: str, field: str, value: object) -> c.Command:
     return VERBS[verb](**fields)
 
 
-@pytest.mark.parametrize("verb", FIELDS)
+@each_case("verb", FIELDS)
 def test_a_refused_command_writes_nothing(engine: Engine, verb: str) -> None:
     """All bad values of all fields at once, with a good command between them that must not suffer."""
     in_state(engine, "running")
@@ -192,7 +193,7 @@ def test_a_refused_command_writes_nothing(engine: Engine, verb: str) -> None:
     assert written(engine) == before
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("verb", "field", "value"),
     [
         ("submit", "payload", MB2),
@@ -284,7 +285,7 @@ READS: dict[str, Callable[[Engine, str, dict[str, Any]], object]] = {
 }
 
 
-@pytest.mark.parametrize("read", READS)
+@each_case("read", READS)
 def test_a_read_refuses_by_the_name_of_the_field(engine: Engine, read: str) -> None:
     made_ = in_state(engine, "succeeded")
     for task in ("abc", "", NUL, 5):
@@ -301,7 +302,7 @@ def test_a_read_refuses_by_the_name_of_the_field(engine: Engine, read: str) -> N
             assert refused.value.field == field
 
 
-@pytest.mark.parametrize("read", ["task", "events", "logs", "progress", "checkpoint"])
+@each_case("read", ["task", "events", "logs", "progress", "checkpoint"])
 def test_a_read_of_an_unknown_task_says_so(engine: Engine, read: str) -> None:
     made_ = in_state(engine, "succeeded")
     for id_, fields in ((UNKNOWN_ID, {}), (made_.id, {"namespace": "other"})):
@@ -354,7 +355,7 @@ STEPS: dict[str, tuple[str, Callable[[Engine, str], object]]] = {
 }
 
 
-@pytest.mark.parametrize("step", STEPS)
+@each_case("step", STEPS)
 def test_what_is_no_command_refuses_by_the_name_of_the_field(engine: Engine, step: str) -> None:
     made = in_state(engine, "queued")
     before = written(engine)

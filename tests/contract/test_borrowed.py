@@ -22,6 +22,7 @@ from onetray.model import Verdict
 from onetray.store.postgres import PostgresStore
 from tests.support import fleet
 from tests.support.binaries import has_system_postgres
+from tests.support.cases import each_case
 from tests.support.engines import engine_on
 from tests.support.fleet import Ledger
 from tests.support.tasks import counts, submit, take, written
@@ -361,7 +362,7 @@ def test_a_closed_connection_is_refused(engine: Engine, own: Own) -> None:
     refused(engine, own, "closed")
 
 
-@pytest.mark.parametrize("thing", [5, "postgresql://", object()])
+@each_case("thing", [5, "postgresql://", object()])
 def test_what_is_no_connection_is_refused(engine: Engine, thing: object) -> None:
     refused(engine, thing, r"must be a psycopg\.Connection, not")
 

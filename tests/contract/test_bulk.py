@@ -15,6 +15,7 @@ from onetray.errors import InvalidInput, TooLarge
 from onetray.model import Policy
 from onetray.store.copytext import CopyText
 from onetray.store.postgres_tx import COPY_FROM
+from tests.support.cases import each_case
 from tests.support.engines import engine_on
 
 MANY = COPY_FROM + 10
@@ -69,7 +70,7 @@ def test_delayed_ones_are_claimable_when_their_time_has_come(engine: Engine, clo
     assert len(engine.claim("default", worker="w", limit=MANY)) == MANY
 
 
-@pytest.mark.parametrize("at_once", [True, False])
+@each_case("at_once", [True, False])
 def test_every_text_comes_back_as_it_was(engine: Engine, at_once: bool) -> None:
     texts = [f"{odd}{end}" for end in ("", "|") for odd in ODD] * 2
     payloads = [{"text": t, t: [t, None, ""]} for t in texts]
@@ -102,7 +103,7 @@ def test_columns_of_unequal_length_are_no_batch() -> None:
         CopyText().of({"a": [1, 2], "b": [1], "c": 0})
 
 
-@pytest.mark.parametrize(
+@each_case(
     "bad",
     [{"a": "x\0y"}, "\0", {"\0": 1}, float("nan"), [1, float("inf")], "\ud800", object(), {1: 2}, 2**70],
     ids=["nul", "bare nul", "nul in a name", "nan", "inf", "surrogate", "object", "number as name", "too many bits"],
@@ -131,7 +132,7 @@ def test_one_payload_past_the_limit_refuses_all(database_url: str, clock: Virtua
         assert len(many(engine, ["a", "b" * 18])) == 2
 
 
-@pytest.mark.parametrize("field", ["idempotency_key", "unique_key", "labels"])
+@each_case("field", ["idempotency_key", "unique_key", "labels"])
 def test_what_is_said_of_one_task_is_not_said_of_many(engine: Engine, field: str) -> None:
     value: Any = {"a": "b"} if field == "labels" else "k"
     with pytest.raises(InvalidInput, match="submit it by itself"):

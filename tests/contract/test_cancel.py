@@ -11,13 +11,14 @@ from onetray.engine import Engine
 from onetray.errors import IllegalTransition
 from onetray.lifecycle import CANCELLED, DEAD_LETTERED, RUNNING, SUCCEEDED
 from onetray.model import Assignment, Policy
+from tests.support.cases import each_case
 from tests.support.tasks import in_state, last, running, settle, state, submit, take, types
 
 HELD = ["assigned", "running"]
 
 
-@pytest.mark.parametrize("hard", [False, True])
-@pytest.mark.parametrize("start", ["queued", "blocked", "waiting_input"])
+@each_case("hard", [False, True])
+@each_case("start", ["queued", "blocked", "waiting_input"])
 def test_what_nobody_holds_is_cancelled_at_once(engine: Engine, clock: VirtualClock, start: str, hard: bool) -> None:
     made = in_state(engine, start)
     receipt = engine.cancel(made.id, hard=hard, actor_name="ann", cause="changed her mind")
@@ -37,7 +38,7 @@ def test_a_delayed_task_is_cancelled_and_never_promoted(engine: Engine, clock: V
     assert engine.store.read_sql("SELECT task FROM onetray.ready") == []
 
 
-@pytest.mark.parametrize("start", HELD)
+@each_case("start", HELD)
 def test_a_hard_cancel_takes_the_task_from_its_holder(engine: Engine, start: str) -> None:
     made = in_state(engine, start)
     engine.cancel(made.id, hard=True)
@@ -48,7 +49,7 @@ def test_a_hard_cancel_takes_the_task_from_its_holder(engine: Engine, start: str
         engine.succeed(**made.ticket)
 
 
-@pytest.mark.parametrize("start", HELD)
+@each_case("start", HELD)
 def test_a_soft_cancel_asks_the_holder_to_stop(engine: Engine, clock: VirtualClock, start: str) -> None:
     made = in_state(engine, start)
     receipt = engine.cancel(made.id, actor_name="ann", cause="too late")
@@ -75,8 +76,8 @@ def test_a_hard_cancel_may_follow_a_soft_one(engine: Engine) -> None:
     assert engine.cancel(made.id, hard=True).state == CANCELLED
 
 
-@pytest.mark.parametrize("start", HELD)
-@pytest.mark.parametrize("grace", ["default", "policy", "command"])
+@each_case("start", HELD)
+@each_case("grace", ["default", "policy", "command"])
 def test_after_the_grace_the_task_is_cancelled(engine: Engine, clock: VirtualClock, start: str, grace: str) -> None:
     policy = Policy(lease_s=1000, cancel_grace_s=7 if grace == "policy" else 30)
     made = in_state(engine, start, policy=policy)
@@ -102,7 +103,7 @@ def test_a_heartbeat_does_not_extend_the_grace(engine: Engine, clock: VirtualClo
     assert state(engine, id_) == CANCELLED
 
 
-@pytest.mark.parametrize("start", HELD)
+@each_case("start", HELD)
 def test_after_a_soft_cancel_a_success_counts(engine: Engine, clock: VirtualClock, start: str) -> None:
     made = in_state(engine, start)
     engine.cancel(made.id)
@@ -122,8 +123,8 @@ AFTER: dict[str, Callable[[Engine, Assignment], object]] = {
 }
 
 
-@pytest.mark.parametrize("start", HELD)
-@pytest.mark.parametrize("report", AFTER)
+@each_case("start", HELD)
+@each_case("report", AFTER)
 def test_after_a_soft_cancel_the_task_is_cancelled_by(engine: Engine, start: str, report: str) -> None:
     id_ = submit(engine)
     held = take(engine) if start == "assigned" else running(engine)
@@ -136,7 +137,7 @@ def test_after_a_soft_cancel_the_task_is_cancelled_by(engine: Engine, start: str
     assert AFTER[report](engine, held).repeated  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("start", HELD)
+@each_case("start", HELD)
 def test_after_a_soft_cancel_the_task_is_cancelled_by_expiry(engine: Engine, clock: VirtualClock, start: str) -> None:
     made = in_state(engine, start, policy=Policy(cancel_grace_s=1000))
     engine.cancel(made.id)
@@ -145,7 +146,7 @@ def test_after_a_soft_cancel_the_task_is_cancelled_by_expiry(engine: Engine, clo
     assert state(engine, made.id) == CANCELLED
 
 
-@pytest.mark.parametrize("limit", ["timeout_s", "deadline_s"])
+@each_case("limit", ["timeout_s", "deadline_s"])
 def test_after_a_soft_cancel_the_task_is_cancelled_by_a_limit(engine: Engine, clock: VirtualClock, limit: str) -> None:
     made = in_state(engine, "running", policy=Policy(cancel_grace_s=1000, **{limit: 10}))
     engine.cancel(made.id)

@@ -11,6 +11,7 @@ from onetray.clock import SECOND, VirtualClock
 from onetray.config import EngineConfig
 from onetray.engine import Engine
 from onetray.store.postgres_tx import LowWater, PostgresTx
+from tests.support.cases import each_case
 from tests.support.engines import engine_on, must_verify
 from tests.support.fleet import wait_until
 from tests.support.tasks import settle, submit, take
@@ -54,7 +55,7 @@ def test_the_order_across_kinds_holds_for_a_small_limit(engine: Engine) -> None:
     assert got == [ids[:2], ids[2:4], ids[4:]]
 
 
-@pytest.mark.parametrize("kinds", [None, ["mail"], ["mail", "sms"]])
+@each_case("kinds", [None, ["mail"], ["mail", "sms"]])
 def test_a_higher_priority_that_comes_later_is_claimed_next(engine: Engine, kinds: list[str] | None) -> None:
     for _ in range(4):
         submit(engine)
@@ -63,7 +64,7 @@ def test_a_higher_priority_that_comes_later_is_claimed_next(engine: Engine, kind
     assert claimed(engine, 1, kinds=kinds) == [urgent]
 
 
-@pytest.mark.parametrize("kinds", [None, ["mail"]])
+@each_case("kinds", [None, ["mail"]])
 def test_a_task_whose_priority_was_raised_is_claimed_next(engine: Engine, kinds: list[str] | None) -> None:
     ids = [submit(engine) for _ in range(4)]
     claimed(engine, 1, kinds=kinds)
@@ -96,7 +97,7 @@ def test_the_same_priority_again_writes_nothing(engine: Engine) -> None:
     assert len(engine.events(id_)) == 1
 
 
-@pytest.mark.parametrize("how", ["retry", "release", "expire", "resume"])
+@each_case("how", ["retry", "release", "expire", "resume"])
 def test_a_task_that_comes_back_keeps_its_place(engine: Engine, clock: VirtualClock, how: str) -> None:
     first, second, third = (submit(engine) for _ in range(3))
     (held,) = engine.claim(worker="w")
@@ -157,7 +158,7 @@ def test_namespaces_do_not_cross(engine: Engine) -> None:
     assert [t.id for t in engine.tasks(namespace="ours")] == [ours]
 
 
-@pytest.mark.parametrize("kinds", [None, ["mail"], ["mail", "sms"]])
+@each_case("kinds", [None, ["mail"], ["mail", "sms"]])
 def test_nothing_is_claimed_from_a_paused_queue(engine: Engine, kinds: list[str] | None) -> None:
     ids = [submit(engine) for _ in range(3)]
     held = engine.claim(worker="w", kinds=kinds)[0]
@@ -178,7 +179,7 @@ def test_a_queue_is_paused_in_its_namespace_only(engine: Engine) -> None:
     assert len(claimed(engine, namespace="b")) == 1
 
 
-@pytest.mark.parametrize("how", ["delay_s", "run_at"])
+@each_case("how", ["delay_s", "run_at"])
 def test_a_delayed_task_is_not_claimed_before_its_time(engine: Engine, clock: VirtualClock, how: str) -> None:
     fields = {"delay_s": 10} if how == "delay_s" else {"run_at": clock.now() + 10 * SECOND}
     id_ = submit(engine, **fields)

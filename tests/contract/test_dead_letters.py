@@ -12,6 +12,7 @@ from onetray.engine import Engine
 from onetray.errors import IllegalTransition
 from onetray.lifecycle import DEAD_LETTERED, QUEUED
 from onetray.model import DEAD_STAGES, REASON_CODES, Policy
+from tests.support.cases import each_case
 from tests.support.tasks import counts, in_state, last, running, settle, submit, take
 
 TRACE = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
@@ -51,7 +52,7 @@ def test_owner_and_lease_are_null_only_if_it_was_never_claimed(engine: Engine) -
     assert (letter.last_owner, letter.last_lease_expires_at, letter.attempts) == (None, None, 0)
 
 
-@pytest.mark.parametrize("how", ["release", "retry", "expire", "resume"])
+@each_case("how", ["release", "retry", "expire", "resume"])
 def test_the_last_holder_is_known_after_the_task_went_back_to_the_queue(
     engine: Engine, clock: VirtualClock, how: str
 ) -> None:
@@ -89,7 +90,7 @@ def test_every_stage_can_be_given(engine: Engine) -> None:
         assert engine.dead_letters(id_)[0].stage == stage
 
 
-@pytest.mark.parametrize("start", ["queued", "assigned", "running"])
+@each_case("start", ["queued", "assigned", "running"])
 def test_the_system_may_bury_what_is_not_paused(engine: Engine, start: str) -> None:
     made = in_state(engine, start)
     engine.dead_letter(made.id, "policy_violation", cause="by the auditor")
@@ -170,7 +171,7 @@ def test_a_letter_whose_successor_is_gone_can_be_redriven_again(engine: Engine, 
     assert engine.dead_letters(id_)[0].successor_id == second.id
 
 
-@pytest.mark.parametrize("end", ["succeeded", "failed", "cancelled"])
+@each_case("end", ["succeeded", "failed", "cancelled"])
 def test_anything_terminal_can_be_redriven(engine: Engine, end: str) -> None:
     made = in_state(engine, end)
     receipt = engine.redrive(made.id)
@@ -188,7 +189,7 @@ def test_a_redrive_may_be_delayed(engine: Engine, clock: VirtualClock) -> None:
     assert take(engine).id == new.id
 
 
-@pytest.mark.parametrize("start", ["queued", "assigned", "running", "blocked", "waiting_input"])
+@each_case("start", ["queued", "assigned", "running", "blocked", "waiting_input"])
 def test_an_open_task_cannot_be_redriven(engine: Engine, start: str) -> None:
     made = in_state(engine, start)
     with pytest.raises(IllegalTransition):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from onetray import commands as c
 from onetray.clock import SECOND, VirtualClock
 from onetray.engine import Engine
 from onetray.lifecycle import DEAD_LETTERED, FAILED, QUEUED, RUNNING
 from onetray.model import Policy
+from tests.support.cases import each_case
 from tests.support.tasks import in_state, last, running, settle, state, submit, take, types
 
 
@@ -88,7 +87,7 @@ HOPS = {
 }
 
 
-@pytest.mark.parametrize("start", HOPS)
+@each_case("start", HOPS)
 def test_a_deadline_ends_a_task_in_every_open_state(engine: Engine, clock: VirtualClock, start: str) -> None:
     made = in_state(engine, start, policy=DEADLINE)
     before = types(engine, made.id)
@@ -104,7 +103,7 @@ def test_a_deadline_ends_a_task_in_every_open_state(engine: Engine, clock: Virtu
     assert engine.claim(worker="w") == []
 
 
-@pytest.mark.parametrize("end", ["succeeded", "failed", "cancelled", "dead_lettered"])
+@each_case("end", ["succeeded", "failed", "cancelled", "dead_lettered"])
 def test_a_deadline_leaves_a_terminal_task_alone(engine: Engine, clock: VirtualClock, end: str) -> None:
     made = in_state(engine, end, policy=DEADLINE)
     before = engine.task(made.id)
@@ -146,7 +145,7 @@ def test_an_attempt_that_runs_too_long_is_tried_again(engine: Engine, clock: Vir
     assert event.payload["owner"] == "w"
 
 
-@pytest.mark.parametrize(("policy", "end"), [("dead_letter", DEAD_LETTERED), ("fail", FAILED)])
+@each_case(("policy", "end"), [("dead_letter", DEAD_LETTERED), ("fail", FAILED)])
 def test_a_timeout_of_the_last_attempt_exhausts_the_task(
     engine: Engine, clock: VirtualClock, policy: str, end: str
 ) -> None:

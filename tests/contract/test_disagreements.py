@@ -24,6 +24,7 @@ from onetray.lifecycle import (
     TASK,
 )
 from onetray.model import Policy
+from tests.support.cases import each_case
 from tests.support.drive import all_states, begun, events_of, flow_state, run, stage, stage_states, task_states
 from tests.support.seeds import row, ticked_off
 from tests.support.tasks import in_state, last, running, settle, state, submit, take, types
@@ -63,7 +64,7 @@ def test_an_automatic_retry_is_a_new_attempt_of_the_same_task(engine: Engine) ->
 
 
 @row("retry: a new job, or the same task again")
-@pytest.mark.parametrize("ended", [SUCCEEDED, FAILED, CANCELLED, DEAD_LETTERED])
+@each_case("ended", [SUCCEEDED, FAILED, CANCELLED, DEAD_LETTERED])
 def test_retrying_what_has_ended_is_a_new_job_that_names_the_old_one(engine: Engine, ended: str) -> None:
     old = in_state(engine, ended).id
     new = engine.redrive(old).id or ""
@@ -136,7 +137,7 @@ def test_a_dead_letter_of_an_open_flow_has_its_successor_in_the_same_stage(engin
 
 
 @row("fail is final, or tried again while attempts last")
-@pytest.mark.parametrize(
+@each_case(
     ("said", "outcome"),
     [
         pytest.param({"retryable": False}, FAILED, id="said to be final"),
@@ -186,7 +187,7 @@ def test_a_task_that_is_tried_again_is_queued_and_says_why(engine: Engine) -> No
 
 
 @row("success from running only, or from leased too")
-@pytest.mark.parametrize("start", [ASSIGNED, RUNNING])
+@each_case("start", [ASSIGNED, RUNNING])
 def test_a_success_from_assigned_records_the_start_in_the_same_transaction(engine: Engine, start: str) -> None:
     made = in_state(engine, start)
     engine.succeed(**made.ticket)
@@ -195,7 +196,7 @@ def test_a_success_from_assigned_records_the_start_in_the_same_transaction(engin
 
 
 @row("cancel: before the start, while running, cooperative, immediate")
-@pytest.mark.parametrize("start", ["queued", "assigned", "running", "blocked", "waiting_input"])
+@each_case("start", ["queued", "assigned", "running", "blocked", "waiting_input"])
 def test_a_hard_cancel_ends_any_open_task_at_once(engine: Engine, start: str) -> None:
     made = in_state(engine, start)
     assert engine.cancel(made.id, hard=True).state == CANCELLED
@@ -217,8 +218,8 @@ def test_a_soft_cancel_is_told_with_the_heartbeat_and_becomes_hard_after_the_gra
 
 
 @row("cancel: before the start, while running, cooperative, immediate")
-@pytest.mark.parametrize("hard", [False, True], ids=["soft", "hard"])
-@pytest.mark.parametrize("ended", [SUCCEEDED, FAILED, CANCELLED, DEAD_LETTERED])
+@each_case("hard", [False, True], ids=["soft", "hard"])
+@each_case("ended", [SUCCEEDED, FAILED, CANCELLED, DEAD_LETTERED])
 def test_cancelling_what_has_ended_is_a_conflict(engine: Engine, ended: str, hard: bool) -> None:
     made = in_state(engine, ended)
     with pytest.raises(IllegalTransition) as refused:
@@ -255,7 +256,7 @@ def test_an_abort_reaches_every_task_with_one_event_each_and_revokes_the_leases(
 
 
 @row("abort names stages only")
-@pytest.mark.parametrize("report", ["succeed", "fail", "release", "beat"])
+@each_case("report", ["succeed", "fail", "release", "beat"])
 def test_a_late_report_after_an_abort_is_answered_clearly_and_changes_nothing(engine: Engine, report: str) -> None:
     flow, held = begun(engine, stage("a", "x"), stage("b", "y"))
     engine.cancel_flow(flow.id, hard=True)
@@ -327,7 +328,7 @@ FAILURES = [
 
 
 @row("FAILED: the first stage, any stage, all stages")
-@pytest.mark.parametrize(("failed", "outcome"), FAILURES)
+@each_case(("failed", "outcome"), FAILURES)
 def test_a_mixed_flow_ends_by_how_many_of_its_stages_failed(
     engine: Engine, failed: tuple[str, ...], outcome: str
 ) -> None:
@@ -352,7 +353,7 @@ def test_a_mixed_flow_whose_first_stage_stops_it_has_failed(engine: Engine) -> N
 
 
 @row("a dependency that failed")
-@pytest.mark.parametrize("how", [FAILED, CANCELLED, DEAD_LETTERED])
+@each_case("how", [FAILED, CANCELLED, DEAD_LETTERED])
 def test_what_depends_on_a_task_that_did_not_succeed_is_cancelled_and_says_so(engine: Engine, how: str) -> None:
     tasks = [
         TaskSpec("x", name="first"),
@@ -397,7 +398,7 @@ def test_two_missed_heartbeats_are_the_expiry_of_the_lease(engine: Engine, clock
 
 
 @row("stuck for two hours becomes FAILED")
-@pytest.mark.parametrize(("start", "limit"), [("queued", "queue_ttl"), ("queued", "deadline"), ("running", "deadline")])
+@each_case(("start", "limit"), [("queued", "queue_ttl"), ("queued", "deadline"), ("running", "deadline")])
 def test_a_task_that_is_stuck_has_failed_with_the_reason_timeout(
     engine: Engine, clock: VirtualClock, start: str, limit: str
 ) -> None:
@@ -443,7 +444,7 @@ ONCE = {
 
 
 @row("one event for each transition, or two on a dead letter and none on a cancel")
-@pytest.mark.parametrize("ended", ONCE)
+@each_case("ended", ONCE)
 def test_every_transition_has_exactly_one_event(engine: Engine, ended: str) -> None:
     id_ = in_state(engine, ended).id
     assert types(engine, id_) == ONCE[ended]
@@ -464,7 +465,7 @@ def test_a_cancelled_flow_has_exactly_one_event_for_each_transition_of_everythin
 
 
 @row("heartbeats are events")
-@pytest.mark.parametrize("asked", [False, True], ids=["by default", "asked for"])
+@each_case("asked", [False, True], ids=["by default", "asked for"])
 def test_a_heartbeat_is_recorded_only_where_the_kind_asks_for_it(engine: Engine, asked: bool) -> None:
     id_ = submit(engine, policy=Policy(record_heartbeats=asked))
     engine.beat(running(engine))

@@ -10,6 +10,7 @@ from onetray.engine import Engine
 from onetray.errors import InvalidInput
 from onetray.lifecycle import TASK
 from onetray.model import Event, Policy
+from tests.support.cases import each_case
 from tests.support.tasks import STATES, in_state, last, running, settle, submit, take, types
 
 TRACE = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
@@ -79,7 +80,7 @@ def test_every_actor_may_make_the_transition_that_it_made(engine: Engine, clock:
             assert kind in by_event[event.type].by, event
 
 
-@pytest.mark.parametrize("kind", ["user", "worker", "system"])
+@each_case("kind", ["user", "worker", "system"])
 def test_a_submit_names_its_actor_and_its_cause(engine: Engine, kind: str) -> None:
     id_ = submit(engine, actor=kind, actor_name="ann", cause="a click")
     (event,) = engine.events(id_)
@@ -98,7 +99,7 @@ CAUSES = {
 }
 
 
-@pytest.mark.parametrize("verb", CAUSES)
+@each_case("verb", CAUSES)
 def test_the_cause_that_was_given_is_kept(engine: Engine, verb: str) -> None:
     start, make = CAUSES[verb]
     made = in_state(engine, start)
@@ -121,7 +122,7 @@ TRACED = {
 }
 
 
-@pytest.mark.parametrize("verb", TRACED)
+@each_case("verb", TRACED)
 def test_a_commands_own_trace_stands_on_its_events(engine: Engine, verb: str) -> None:
     start, make = TRACED[verb]
     made = in_state(engine, start, trace=TRACE)
@@ -154,7 +155,7 @@ def test_notes_have_no_version(engine: Engine, clock: VirtualClock) -> None:
     assert all((e.version is None) == (e.state is None) for e in engine.events(id_))
 
 
-@pytest.mark.parametrize("state", STATES)
+@each_case("state", STATES)
 def test_an_event_has_the_fields_of_the_specification(engine: Engine, clock: VirtualClock, state: str) -> None:
     made = in_state(engine, state)
     for event in engine.events(made.id):

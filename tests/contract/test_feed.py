@@ -15,6 +15,7 @@ from onetray.errors import InvalidInput
 from onetray.feed import Feed, Page
 from onetray.lifecycle import TASK
 from onetray.model import Event
+from tests.support.cases import each_case
 from tests.support.engines import engine_on
 
 PATIENCE_S = 60
@@ -160,13 +161,13 @@ def test_ids_are_not_given_again_after_everything_was_pruned(engine: Engine, clo
     assert [e.entity_id for e in read_all(engine.feed, cursor)] == [new]
 
 
-@pytest.mark.parametrize("after", [-1, 2**63, "1", 1.0, None, True])
+@each_case("after", [-1, 2**63, "1", 1.0, None, True])
 def test_what_is_no_cursor_is_refused(engine: Engine, after: Any) -> None:
     with pytest.raises(InvalidInput):
         engine.feed.read(after)
 
 
-@pytest.mark.parametrize("options", [{"limit": 0}, {"limit": 10_001}, {"types": "task.failed"}, {"namespace": 7}])
+@each_case("options", [{"limit": 0}, {"limit": 10_001}, {"types": "task.failed"}, {"namespace": 7}])
 def test_a_wrong_option_is_refused(engine: Engine, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):
         engine.feed.read(0, **options)

@@ -10,6 +10,7 @@ from onetray.errors import Conflict, IllegalTransition, InvalidInput, KeyReused
 from onetray.flowcommands import CancelFlow, RejectStage
 from onetray.flowmodel import Approval, Placed, StageSpec, TaskSpec
 from onetray.model import Assignment, Policy
+from tests.support.cases import each_case
 from tests.support.engines import must_verify
 
 
@@ -71,7 +72,7 @@ def test_the_time_to_approve_begins_when_the_condition_is_decided(engine: Engine
     assert states(engine, flow) == ["succeeded", "failed"]
 
 
-@pytest.mark.parametrize("outcome", ["approve", "reject", "skip", "cancel"])
+@each_case("outcome", ["approve", "reject", "skip", "cancel"])
 def test_a_condition_that_takes_longer_than_the_approval_stops_no_janitor(
     engine: Engine, clock: VirtualClock, outcome: str
 ) -> None:

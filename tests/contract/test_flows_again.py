@@ -10,6 +10,7 @@ from onetray.clock import VirtualClock
 from onetray.engine import Engine
 from onetray.errors import IllegalTransition, NameTaken, NotFound
 from onetray.flowmodel import Approval, Placed, StageSpec, TaskSpec
+from tests.support.cases import each_case
 from tests.support.flows import history, how, run_all, tasks_of, types
 from tests.support.tasks import settle, take, written
 
@@ -47,7 +48,7 @@ def test_a_retry_carries_over_what_was_done_and_runs_the_rest(engine: Engine) ->
     assert history(engine, flow) == before
 
 
-@pytest.mark.parametrize(("stage", "ran"), [("a", ["x", "x", "bad", "z"]), ("b", ["bad", "z"]), ("c", ["z"])])
+@each_case(("stage", "ran"), [("a", ["x", "x", "bad", "z"]), ("b", ["bad", "z"]), ("c", ["z"])])
 def test_a_retry_begins_at_the_stage_that_is_named(engine: Engine, stage: str, ran: list[str]) -> None:
     flow = failed(engine)
     again = engine.retry_flow(flow.id, from_stage=stage)
@@ -339,7 +340,7 @@ def test_what_cannot_be_undone_leaves_the_rest_to_be_undone_and_is_noted(engine:
         assert types(engine, id_, id_)[-1] == "flow.compensation_failed"
 
 
-@pytest.mark.parametrize("hard", [False, True])
+@each_case("hard", [False, True])
 def test_a_cancelled_flow_is_compensated_for_what_it_has_done(engine: Engine, hard: bool) -> None:
     flow = engine.submit_flow("f", to_undo("a", "b"))
     engine.succeed(take(engine))

@@ -12,6 +12,7 @@ from onetray.engine import Engine, cascade, course
 from onetray.errors import IllegalTransition, LeaseLost
 from onetray.flowmodel import Approval, Placed, StageSpec, TaskSpec
 from onetray.model import Assignment, Policy
+from tests.support.cases import each_case
 from tests.support.engines import must_verify
 from tests.support.flows import history, how, last, run_all, tasks_of, types
 from tests.support.tasks import settle, take, written
@@ -104,7 +105,7 @@ LATE: dict[str, Callable[[Engine, Assignment], object]] = {
 }
 
 
-@pytest.mark.parametrize("report", LATE)
+@each_case("report", LATE)
 def test_a_late_report_is_told_so_and_changes_nothing(engine: Engine, report: str) -> None:
     flow = three(engine)
     held = take(engine)
@@ -148,8 +149,8 @@ def test_a_flow_that_has_ended_cannot_be_cancelled(engine: Engine) -> None:
     assert written(engine) == before
 
 
-@pytest.mark.parametrize("hard", [False, True])
-@pytest.mark.parametrize("where", ["created", "pending", "paused", "waiting", "deciding", "empty"])
+@each_case("hard", [False, True])
+@each_case("where", ["created", "pending", "paused", "waiting", "deciding", "empty"])
 def test_a_flow_can_be_cancelled_wherever_it_stands(engine: Engine, where: str, hard: bool) -> None:
     stage = StageSpec(
         "a", [TaskSpec("x")],
@@ -207,7 +208,7 @@ def steps(engine: Engine, flow: Placed) -> list[int]:
 
 
 @pytest.mark.usefixtures("small_steps")
-@pytest.mark.parametrize("hard", [False, True])
+@each_case("hard", [False, True])
 def test_a_large_cancel_goes_in_steps_and_nothing_is_claimable_in_between(engine: Engine, hard: bool) -> None:
     flow = engine.submit_flow("f", [StageSpec("a", [TaskSpec("x")] * 10), StageSpec("b", [TaskSpec("y")] * 4)])
     settle(engine)

@@ -8,6 +8,7 @@ from onetray.clock import VirtualClock
 from onetray.engine import Engine
 from onetray.errors import IllegalTransition, LeaseLost
 from onetray.flowmodel import Approval, StageSpec, TaskSpec
+from tests.support.cases import each_case
 from tests.support.flows import history, how, last, run_all, tasks_of, types
 from tests.support.tasks import settle, take
 
@@ -19,7 +20,7 @@ OUTCOMES = {
 }
 
 
-@pytest.mark.parametrize("outcome", OUTCOMES)
+@each_case("outcome", OUTCOMES)
 def test_an_approval_that_nobody_gives_ends_as_it_declares(engine: Engine, clock: VirtualClock, outcome: str) -> None:
     gate = Approval(owner="ann", deadline_s=60, on_deadline=outcome, form={"type": "object"})
     flow = engine.submit_flow("f", [StageSpec("a", [TaskSpec("x")], approval=gate), StageSpec("b", [TaskSpec("y")])])
@@ -129,7 +130,7 @@ def test_a_flow_past_its_deadline_fails_with_all_that_is_open(engine: Engine, cl
     assert history(engine, flow) == before
 
 
-@pytest.mark.parametrize("where", ["created", "pending", "paused", "waiting", "empty"])
+@each_case("where", ["created", "pending", "paused", "waiting", "empty"])
 def test_a_deadline_ends_a_flow_wherever_it_stands(engine: Engine, clock: VirtualClock, where: str) -> None:
     stages = [] if where == "empty" else [StageSpec("a", [TaskSpec("x")], start_as_waiting=where == "waiting")]
     flow = engine.submit_flow("f", stages, deadline_s=10, start=where != "created")

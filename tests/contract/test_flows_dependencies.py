@@ -10,6 +10,7 @@ from onetray.clock import VirtualClock
 from onetray.engine import Engine
 from onetray.errors import DependencyCycle, InvalidInput
 from onetray.flowmodel import StageSpec, TaskSpec
+from tests.support.cases import each_case
 from tests.support.flows import history, how, last, run_all, tasks_of
 from tests.support.tasks import UNKNOWN_ID, settle, take, written
 
@@ -66,7 +67,7 @@ def test_a_dependency_that_is_met_does_not_open_a_stage_early(engine: Engine) ->
     assert claimable(engine) == ["three"]
 
 
-@pytest.mark.parametrize("first", ["its time comes", "its dependency succeeds"])
+@each_case("first", ["its time comes", "its dependency succeeds"])
 def test_a_dependent_with_a_delay_waits_for_both(engine: Engine, clock: VirtualClock, first: str) -> None:
     late = TaskSpec("late", depends_on=("one",), delay_s=60)
     engine.submit_flow("f", [StageSpec("a", [task("one"), late])])
@@ -108,7 +109,7 @@ ENDS: dict[str, Callable[[Engine, VirtualClock], object]] = {
 }
 
 
-@pytest.mark.parametrize("end", ENDS)
+@each_case("end", ENDS)
 def test_any_end_but_success_fails_a_dependency(engine: Engine, clock: VirtualClock, end: str) -> None:
     flow = engine.submit_flow("f", [StageSpec("a", [task("one"), task("two", "one")])], roll_up="drain")
     ENDS[end](engine, clock)
@@ -126,7 +127,7 @@ def test_a_dependency_that_is_tried_again_keeps_its_dependents_waiting(engine: E
     assert run_all(engine) == ["one", "two"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("tasks", "cycle"),
     [
         ([task("a", "a")], {"a"}),
@@ -205,7 +206,7 @@ def test_a_new_task_that_needs_a_success_can_run_at_once(engine: Engine) -> None
     assert claimable(engine) == ["other", "two"]
 
 
-@pytest.mark.parametrize("end", ENDS)
+@each_case("end", ENDS)
 def test_a_new_task_that_needs_a_failure_is_cancelled_at_once(engine: Engine, clock: VirtualClock, end: str) -> None:
     flow = engine.submit_flow("f", [StageSpec("a", [task("one"), TaskSpec("other")])], roll_up="drain")
     ENDS[end](engine, clock)

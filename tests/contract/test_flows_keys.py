@@ -13,6 +13,7 @@ from onetray.errors import KeyReused, TooLarge
 from onetray.flowcommands import SubmitFlow
 from onetray.flowmodel import Approval, StageSpec, TaskSpec
 from onetray.model import RawJson
+from tests.support.cases import each_case
 from tests.support.engines import engine_on
 from tests.support.flows import how, run_all
 from tests.support.tasks import counts, written
@@ -38,7 +39,7 @@ def test_the_same_key_and_body_is_the_same_flow(engine: Engine) -> None:
     assert engine.submit_flow(**body()).state == "succeeded"
 
 
-@pytest.mark.parametrize(
+@each_case(
     "other",
     [
         {"data": {"a": 2}},

@@ -10,6 +10,7 @@ from onetray.clock import VirtualClock
 from onetray.engine import Engine
 from onetray.errors import Conflict, IllegalTransition, InvalidInput
 from onetray.flowmodel import Approval, Placed, StageSpec, TaskSpec
+from tests.support.cases import each_case
 from tests.support.flows import history, how, last, run_all, tasks_of, types
 from tests.support.tasks import settle, take, written
 
@@ -44,7 +45,7 @@ def test_what_runs_while_a_flow_is_paused_finishes_and_counts(engine: Engine) ->
     assert how(engine, flow)[0] == "succeeded"
 
 
-@pytest.mark.parametrize(("bad", "state"), [((), "succeeded"), (("x",), "failed")])
+@each_case(("bad", "state"), [((), "succeeded"), (("x",), "failed")])
 def test_a_paused_flow_ends_with_its_last_running_task(engine: Engine, bad: tuple[str, ...], state: str) -> None:
     flow = engine.submit_flow("f", [StageSpec("a", [TaskSpec("x")])])
     held = take(engine)
@@ -163,7 +164,7 @@ def test_a_form_refuses_an_input_and_says_where(engine: Engine) -> None:
     assert engine.stage(flow.stages[0]).answer["input"] == {"n": 3}
 
 
-@pytest.mark.parametrize("ref", ["#", "https://example.org/form.json"])
+@each_case("ref", ["#", "https://example.org/form.json"])
 def test_a_form_that_cannot_be_followed_refuses_every_input(engine: Engine, ref: str) -> None:
     flow = submit(engine, approval=Approval(form={"$ref": ref}))
     with pytest.raises(InvalidInput) as refused:
@@ -187,9 +188,7 @@ def test_a_rejected_stage_fails_with_who_and_why(engine: Engine) -> None:
             verb(flow.stages[0])
 
 
-@pytest.mark.parametrize(
-    ("policy", "end"), [("continue", "failed"), ("ignore", "succeeded")], ids=["continue", "ignore"]
-)
+@each_case(("policy", "end"), [("continue", "failed"), ("ignore", "succeeded")], ids=["continue", "ignore"])
 def test_a_rejected_stage_is_passed_when_its_policy_says_so(engine: Engine, policy: str, end: str) -> None:
     flow = submit(engine, start_as_waiting=True, on_failure=policy)
     engine.reject_stage(flow.stages[0])
@@ -260,7 +259,7 @@ def test_a_failure_ends_a_held_strict_stage_without_anybody_approving(engine: En
     assert tasks_of(engine, flow.stages[0]) == ["failed", "cancelled"]
 
 
-@pytest.mark.parametrize(("verb", "end"), [("reject_stage", "failed"), ("skip_stage", "skipped")])
+@each_case(("verb", "end"), [("reject_stage", "failed"), ("skip_stage", "skipped")])
 def test_a_report_after_its_stage_was_answered_changes_no_parent(engine: Engine, verb: str, end: str) -> None:
     flow = submit(engine, on_failure="continue")
     held = take(engine)

@@ -9,6 +9,7 @@ from onetray.engine import Engine
 from onetray.errors import NotFound
 from onetray.flowmodel import Counts, Placed, StageSpec, TaskSpec
 from onetray.lifecycle import FLOW, STAGE
+from tests.support.cases import each_case
 from tests.support.engines import must_verify
 from tests.support.flows import history, how, run_all
 from tests.support.tasks import counts, submit, take, written
@@ -70,7 +71,7 @@ def test_a_flow_without_stages_has_made_no_progress(engine: Engine) -> None:
     assert (progress.percentage, progress.current_stage, progress.counts, progress.stages) == (0, None, Counts(), ())
 
 
-@pytest.mark.parametrize("actor", ["user", "worker", "system"])
+@each_case("actor", ["user", "worker", "system"])
 def test_the_actions_of_flows_and_stages_are_those_of_the_table(engine: Engine, actor: str) -> None:
     flow = four(engine)
     for act in (

@@ -13,6 +13,7 @@ from onetray.config import EngineConfig, Limits
 from onetray.engine import Engine
 from onetray.errors import DependencyCycle, IllegalTransition, InvalidInput, NameTaken, NotFound
 from onetray.flowmodel import More, Placed, StageSpec, TaskSpec
+from tests.support.cases import each_case
 from tests.support.engines import engine_on
 from tests.support.flows import history, how, run_all, tasks_of
 from tests.support.tasks import UNKNOWN_ID, submit, take, written
@@ -22,9 +23,7 @@ def one_stage(engine: Engine, n: int = 3, **fields: Any) -> Placed:
     return engine.submit_flow("f", [StageSpec("a", [TaskSpec("x", i) for i in range(n)], **fields)], roll_up="mixed")
 
 
-@pytest.mark.parametrize(
-    ("collect", "result"), [("list", [[0, {"v": 0}], [1, {"v": 1}], None]), ("one", None), ("none", None)]
-)
+@each_case(("collect", "result"), [("list", [[0, {"v": 0}], [1, {"v": 1}], None]), ("one", None), ("none", None)])
 def test_a_stage_collects_the_results_of_its_tasks_in_their_order(engine: Engine, collect: str, result: Any) -> None:
     flow = one_stage(engine, collect=collect)
     for task in reversed(engine.claim(worker="w", limit=3)):
@@ -144,7 +143,7 @@ REFUSED: dict[str, tuple[type[Exception], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@each_case("case", REFUSED)
 def test_a_success_whose_spawn_is_refused_is_not_accepted(engine: Engine, case: str) -> None:
     tasks = {"a": [TaskSpec("x")], "b": [TaskSpec("x", name="taken"), TaskSpec("x")], "c": [TaskSpec("x")]}
     flow = engine.submit_flow("f", [StageSpec(name, some) for name, some in tasks.items()])

@@ -11,6 +11,7 @@ from onetray.engine import Engine
 from onetray.errors import IllegalTransition
 from onetray.flowmodel import StageSpec, TaskSpec
 from onetray.model import Policy
+from tests.support.cases import each_case
 from tests.support.flows import history, how, last, run_all, tasks_of, types
 from tests.support.tasks import settle, take
 
@@ -38,9 +39,7 @@ ENDS: dict[tuple[str, str, tuple[str, str]], list[str]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("policy", "on_failure", "kinds"), ENDS, ids=lambda v: v if isinstance(v, str) else "-".join(v)
-)
+@each_case(("policy", "on_failure", "kinds"), ENDS, ids=lambda v: v if isinstance(v, str) else "-".join(v))
 def test_failures_end_a_stage_and_its_flow_as_the_policies_say(
     engine: Engine, policy: str, on_failure: str, kinds: tuple[str, str]
 ) -> None:
@@ -103,7 +102,7 @@ def test_a_failure_that_is_tried_again_decides_nothing(engine: Engine, clock: Vi
     assert engine.flow(flow.id).error == {"message": "1 of 1 stages failed"}
 
 
-@pytest.mark.parametrize("policy", ["strict", "drain", "mixed"])
+@each_case("policy", ["strict", "drain", "mixed"])
 def test_a_dead_letter_counts_as_a_failure(engine: Engine, policy: str) -> None:
     flow = engine.submit_flow("f", [StageSpec("a", [TaskSpec("x")])], roll_up=policy)
     engine.fail(take(engine), "not readable", reason_code="parse_error")
@@ -134,7 +133,7 @@ def test_time_in_the_queue_begins_when_the_stage_opens(engine: Engine, clock: Vi
     assert how(engine, flow) == ["failed", "succeeded", "failed"]
 
 
-@pytest.mark.parametrize("policy", ["strict", "drain", "mixed"])
+@each_case("policy", ["strict", "drain", "mixed"])
 def test_a_partial_success_makes_its_stage_and_flow_partial_and_goes_on(engine: Engine, policy: str) -> None:
     flow = engine.submit_flow(
         "f", [StageSpec("a", [TaskSpec("x")] * 2), StageSpec("b", [TaskSpec("y")])], roll_up=policy
@@ -157,7 +156,7 @@ CANCELLED: dict[str, tuple[str, list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("case", CANCELLED)
+@each_case("case", CANCELLED)
 def test_cancelled_tasks_are_no_failures(engine: Engine, case: str) -> None:
     policy, expected = CANCELLED[case]
     flow = engine.submit_flow(
@@ -169,7 +168,7 @@ def test_cancelled_tasks_are_no_failures(engine: Engine, case: str) -> None:
     assert how(engine, flow) == expected
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("policy", "on_failure", "expected"),
     [
         ("strict", "continue", ["cancelled", "cancelled", "succeeded"]),

@@ -13,6 +13,7 @@ from onetray.engine import Engine
 from onetray.errors import IllegalTransition, InvalidInput, NameTaken, NotFound
 from onetray.flowmodel import Placed, StageSpec, TaskSpec
 from onetray.model import Policy
+from tests.support.cases import each_case
 from tests.support.flows import history, how, run_all, types
 from tests.support.tasks import UNKNOWN_ID, settle, take, written
 
@@ -72,7 +73,7 @@ def test_a_flow_that_has_ended_cannot_be_opened(engine: Engine) -> None:
     assert (refused.value.facts["from"], refused.value.allowed) == ("succeeded", [])
 
 
-@pytest.mark.parametrize(("sealed", "state"), [(True, "succeeded"), (None, "pending"), (False, "pending")])
+@each_case(("sealed", "state"), [(True, "succeeded"), (None, "pending"), (False, "pending")])
 def test_a_flow_without_stages_ends_at_once_only_when_it_is_sealed(engine: Engine, sealed: Any, state: str) -> None:
     flow = engine.submit_flow("f", sealed=sealed)
     assert flow.state == how(engine, flow)[0] == state

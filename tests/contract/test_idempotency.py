@@ -12,6 +12,7 @@ from onetray.clock import VirtualClock
 from onetray.engine import Engine
 from onetray.errors import KeyReused
 from onetray.model import Policy
+from tests.support.cases import each_case
 from tests.support.tasks import counts, running, submit, take
 
 
@@ -31,7 +32,7 @@ def test_the_answer_says_where_the_job_stands_now(engine: Engine) -> None:
     assert (again.id, again.state, again.version) == (first.id, "succeeded", 4)
 
 
-@pytest.mark.parametrize("other", [{"payload": 2}, {"queue": "other"}])
+@each_case("other", [{"payload": 2}, {"queue": "other"}])
 def test_the_same_key_with_another_body_is_refused(engine: Engine, other: dict[str, object]) -> None:
     first = engine.submit("mail", 1, idempotency_key="k")
     before = counts(engine)

@@ -13,6 +13,7 @@ from onetray.engine import Engine
 from onetray.flowcommands import SubmitFlow
 from onetray.flowmodel import StageSpec, TaskSpec
 from onetray.store.base import Tx
+from tests.support.cases import each_case
 from tests.support.tasks import counts, in_state, submit, take
 
 LABELS = {"team": "mail", "größe": "XL \"quoted\" \\ 'single'", "a b": "{json}"}
@@ -88,7 +89,7 @@ def test_labels_are_no_part_of_the_body_of_an_idempotent_submit(engine: Engine) 
     assert engine.task(first).labels == {"team": "a"}
 
 
-@pytest.mark.parametrize("end", ["failed", "dead_lettered", "succeeded"])
+@each_case("end", ["failed", "dead_lettered", "succeeded"])
 def test_a_redriven_task_keeps_its_labels(engine: Engine, end: str) -> None:
     old = in_state(engine, end, labels=LABELS)
     new = engine.redrive(old.id).id

@@ -10,6 +10,7 @@ from onetray.engine import Engine
 from onetray.errors import LeaseLost
 from onetray.lifecycle import ASSIGNED, QUEUED, RUNNING, SUCCEEDED
 from onetray.model import Policy
+from tests.support.cases import each_case
 from tests.support.tasks import running, settle, state, submit, take, types
 
 
@@ -78,7 +79,7 @@ def test_a_heartbeat_says_which_tasks_should_stop(engine: Engine) -> None:
     assert engine.beat(one).cancel == ()
 
 
-@pytest.mark.parametrize("how", ["hard cancel", "deadline", "dead letter"])
+@each_case("how", ["hard cancel", "deadline", "dead letter"])
 def test_a_heartbeat_says_which_tasks_are_gone(engine: Engine, clock: VirtualClock, how: str) -> None:
     submit(engine, policy=Policy(deadline_s=30) if how == "deadline" else None)
     submit(engine)
@@ -232,7 +233,7 @@ def test_a_repeated_claim_of_which_nothing_is_left_takes_nothing_new(engine: Eng
     assert len(engine.claim(worker="w", request_key="r2")) == 1
 
 
-@pytest.mark.parametrize("swept", [True, False])
+@each_case("swept", [True, False])
 def test_a_request_key_whose_lease_ran_out_makes_a_new_claim(engine: Engine, clock: VirtualClock, swept: bool) -> None:
     submit(engine)
     submit(engine)

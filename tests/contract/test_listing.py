@@ -11,6 +11,7 @@ from onetray.engine import Engine, listing
 from onetray.errors import InvalidInput, NotFound
 from onetray.flowmodel import StageSpec, TaskSpec
 from onetray.model import Policy
+from tests.support.cases import each_case
 from tests.support.flows import run_all
 from tests.support.tasks import UNKNOWN_ID, in_state, submit, take
 
@@ -194,7 +195,7 @@ def test_a_letter_of_a_flow_names_it_and_says_whether_it_ended(engine: Engine) -
     assert (line.flow_id, line.flow_finished_at) == (flow, engine.flow(flow).finished_at)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("read", "wrong"),
     [
         ("jobs", {"limit": 0}),

@@ -10,6 +10,7 @@ from onetray.engine import Engine
 from onetray.errors import IllegalTransition, InvalidInput
 from onetray.lifecycle import FAILED, QUEUED
 from onetray.model import Policy
+from tests.support.cases import each_case
 from tests.support.tasks import in_state, last, running, settle, state, submit, take
 
 PAUSED = pytest.mark.parametrize("paused", ["blocked", "waiting_input"])
@@ -84,7 +85,7 @@ def test_a_resume_twice_is_refused(engine: Engine, paused: str) -> None:
         engine.resume(made.id)
 
 
-@pytest.mark.parametrize("field", ["owner", "reason"])
+@each_case("field", ["owner", "reason"])
 def test_a_pause_names_its_owner_and_its_reason(engine: Engine, field: str) -> None:
     made = in_state(engine, "running")
     fields = {"owner": "ann", "reason": "sign", field: ""}

@@ -10,6 +10,7 @@ from onetray.clock import VirtualClock
 from onetray.engine import Engine
 from onetray.errors import InvalidInput
 from onetray.model import Policy
+from tests.support.cases import each_case
 from tests.support.engines import engine_on
 from tests.support.tasks import counts, running, state, submit, take
 
@@ -93,7 +94,7 @@ def test_a_heartbeat_is_half_the_lease_unless_it_is_given() -> None:
     assert Policy(lease_s=30, heartbeat_s=20).heartbeat_s == 20
 
 
-@pytest.mark.parametrize("lease_s", [0.001, 0.0015, 30, 120, 86_400])
+@each_case("lease_s", [0.001, 0.0015, 30, 120, 86_400])
 def test_any_lease_is_allowed(lease_s: float) -> None:
     assert Policy(lease_s=lease_s).lease_s == lease_s
 
@@ -128,7 +129,7 @@ def _id(value: object) -> str:
     return "huge" if value == 10**5000 else ascii(value)[:30]
 
 
-@pytest.mark.parametrize(("field", "value"), BAD, ids=_id)
+@each_case(("field", "value"), BAD, ids=_id)
 def test_a_bad_policy_names_its_field(field: str, value: object) -> None:
     with pytest.raises(InvalidInput) as refused:
         Policy(**{field: value})  # type: ignore[arg-type]
@@ -141,7 +142,7 @@ def test_a_lease_longer_than_two_heartbeats_is_refused() -> None:
     assert refused.value.field == "policy.lease_s"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("fields", "field"),
     [
         ({"kind": ""}, "kind"),

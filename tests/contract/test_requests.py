@@ -8,6 +8,7 @@ from onetray.clock import VirtualClock
 from onetray.engine import Engine
 from onetray.engine.requests import DIED_S, FORGET, KEPT_S
 from onetray.errors import InProgress, InvalidInput, KeyReused, TooLarge
+from tests.support.cases import each_case
 
 REQUEST = {"route": "/jobs/{id}/cancel", "body_hash": "a"}
 
@@ -92,7 +93,7 @@ def test_old_requests_are_cleared_away_a_few_at_a_time(engine: Engine, clock: Vi
     assert rows(engine) == 2
 
 
-@pytest.mark.parametrize(("key", "error"), [("", InvalidInput), ("x" * 501, TooLarge), ("a\0b", InvalidInput)])
+@each_case(("key", "error"), [("", InvalidInput), ("x" * 501, TooLarge), ("a\0b", InvalidInput)])
 def test_bad_keys_are_refused(engine: Engine, key: str, error: type[Exception]) -> None:
     with pytest.raises(error):
         engine.begin_request("ann", key, **REQUEST)

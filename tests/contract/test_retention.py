@@ -17,6 +17,7 @@ from onetray.engine.retention import SHARE, Retention
 from onetray.errors import InvalidInput
 from onetray.flowmodel import StageSpec, TaskSpec
 from onetray.model import Policy
+from tests.support.cases import each_case
 from tests.support.engines import engine_on
 from tests.support.tasks import in_state, state, submit, take
 
@@ -248,7 +249,7 @@ def test_a_job_that_somebody_has_locked_is_left_for_the_next_round(migrated_url:
         assert a_round(walk) == 1
 
 
-@pytest.mark.parametrize("value", [0, -1, 0.5, float("nan"), "30d", True])
+@each_case("value", [0, -1, 0.5, float("nan"), "30d", True])
 def test_a_retention_that_is_no_length_of_time_is_refused(engine: Engine, value: Any) -> None:
     with pytest.raises(InvalidInput) as refused:
         engine.janitor(retention_s=value)

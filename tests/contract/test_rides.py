@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import pytest
-
 from onetray import commands as c
 from onetray.engine import Engine
 from onetray.engine.rides import Ride
 from onetray.errors import Unavailable
 from onetray.model import Assignment, Verdict
+from tests.support.cases import each_case
 from tests.support.tasks import written
 
 
@@ -94,7 +93,7 @@ def test_a_success_that_is_refused_takes_it_along_too(engine: Engine) -> None:
     assert len(rider.got) == 1
 
 
-@pytest.mark.parametrize("fields", [{"delay_s": 60}, {"run_at": 2**50}], ids=str)
+@each_case("fields", [{"delay_s": 60}, {"run_at": 2**50}], ids=str)
 def test_a_submit_for_later_asks_no_rider(engine: Engine, fields: dict[str, Any]) -> None:
     rider = OneClaim(engine)
     engine.submit("mail", **fields)

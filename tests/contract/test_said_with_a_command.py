@@ -12,6 +12,7 @@ from onetray.engine import Engine, command_of
 from onetray.errors import InvalidInput
 from onetray.flowcommands import FLOW_VERBS
 from onetray.flowmodel import Approval, StageSpec, TaskSpec
+from tests.support.cases import each_case
 from tests.support.flows import run_all
 from tests.support.tasks import take
 
@@ -96,7 +97,7 @@ def test_every_command_that_somebody_gives_is_tried_here() -> None:
     assert given - {v for v, kind in c.VERBS.items() if issubclass(kind, c.SystemCommand)} == set(COMMANDS)
 
 
-@pytest.mark.parametrize("verb", COMMANDS)
+@each_case("verb", COMMANDS)
 def test_who_why_and_in_which_trace_stand_in_the_log(shared_engine: Engine, verb: str) -> None:
     engine = shared_engine
     fields = COMMANDS[verb](engine, verb)
@@ -111,8 +112,8 @@ def test_who_why_and_in_which_trace_stand_in_the_log(shared_engine: Engine, verb
     assert {e.trace for e in events if e.version == 1} <= {TRACE}
 
 
-@pytest.mark.parametrize("role", ["when", "compensate"])
-@pytest.mark.parametrize("time", [{"delay_s": 5.0}, {"run_at": 5}])
+@each_case("role", ["when", "compensate"])
+@each_case("time", [{"delay_s": 5.0}, {"run_at": 5}])
 def test_a_time_for_a_condition_or_a_compensation_is_refused(
     shared_engine: Engine, role: str, time: dict[str, Any]
 ) -> None:

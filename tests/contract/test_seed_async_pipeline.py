@@ -16,6 +16,7 @@ from onetray.errors import IllegalTransition
 from onetray.flowmodel import Placed, StageSpec, TaskSpec
 from onetray.lifecycle import CANCELLED, CREATED, FAILED, FLOW, PARTIAL, PENDING, RUNNING, SKIPPED, STAGE, SUCCEEDED
 from onetray.model import Assignment, Policy
+from tests.support.cases import each_case
 from tests.support.drive import all_states, events_of, flow_state, run, stage_states, task_states
 from tests.support.engines import engine_on
 from tests.support.seeds import row, ticked_off
@@ -171,7 +172,7 @@ def test_job_running_to_completed_when_all_stages_completed(engine: Engine) -> N
 
 
 @row("RUNNING → PARTIAL: some completed, others failed")
-@pytest.mark.parametrize("failed", STAGES[1:])
+@each_case("failed", STAGES[1:])
 def test_job_running_to_partial_when_one_stage_failed(engine: Engine, failed: str) -> None:
     flow = pipeline(engine, EVERYTHING)
     go(engine, fail={failed})
@@ -224,7 +225,7 @@ def test_a_condition_that_cannot_be_decided_fails_its_stage_alone(engine: Engine
 
 
 @row("RUNNING → CANCELLED: cancel_job while a stage runs")
-@pytest.mark.parametrize("name", STAGES)
+@each_case("name", STAGES)
 def test_job_running_to_cancelled_inside_a_stage(engine: Engine, clock: VirtualClock, name: str) -> None:
     flow = pipeline(engine, EVERYTHING)
     go_to(engine, flow, name)
@@ -242,7 +243,7 @@ def test_job_running_to_cancelled_inside_a_stage(engine: Engine, clock: VirtualC
 
 
 @row(*DESCRIPTIONS)
-@pytest.mark.parametrize("status", DESCRIPTIONS)
+@each_case("status", DESCRIPTIONS)
 def test_status_is_terminal_or_not(status: str) -> None:
     name, terminal = DESCRIPTIONS[status]
     assert (name in FLOW.terminal) == terminal
@@ -250,7 +251,7 @@ def test_status_is_terminal_or_not(status: str) -> None:
 
 
 @row(*ENDS)
-@pytest.mark.parametrize("end", ENDS)
+@each_case("end", ENDS)
 def test_nothing_leaves_the_end(engine: Engine, clock: VirtualClock, end: str) -> None:
     flow = ended(engine, ENDS[end])
     before = engine.flow_events(flow.id)
@@ -293,7 +294,7 @@ def test_course_with_evaluation_and_optimization(engine: Engine) -> None:
 
 
 @row(*CHECKS)
-@pytest.mark.parametrize("check", CHECKS)
+@each_case("check", CHECKS)
 def test_cancelled_between_stages(engine: Engine, clock: VirtualClock, check: str) -> None:
     flow = pipeline(engine, EVERYTHING)
     go_to(engine, flow, CHECKS[check])
@@ -377,7 +378,7 @@ def test_cancellation_lets_no_further_stage_begin_when_the_running_one_succeeds(
 
 
 @row("cancellation 2: it is looked at between stages")
-@pytest.mark.parametrize("answer", [True, False])
+@each_case("answer", [True, False])
 def test_cancellation_while_a_condition_is_being_decided(engine: Engine, answer: bool) -> None:
     flow = pipeline(engine, EVERYTHING)
     go_to(engine, flow, "evaluation")
@@ -412,7 +413,7 @@ def test_cancellation_takes_the_task_from_a_worker_that_does_not_stop(engine: En
 
 
 @row("cancellation 4: the job is CANCELLED and finished_at is set")
-@pytest.mark.parametrize("hard", [False, True], ids=["soft", "hard"])
+@each_case("hard", [False, True], ids=["soft", "hard"])
 def test_cancellation_ends_the_job_and_records_when(engine: Engine, clock: VirtualClock, hard: bool) -> None:
     flow = pipeline(engine)
     held = running(engine)
@@ -440,7 +441,7 @@ def must_be_cleaned_up(engine: Engine, clock: VirtualClock, flow: Placed, done: 
 
 
 @row("stale: PENDING for more than 2 hours")
-@pytest.mark.parametrize("start", [True, False], ids=["pending", "created"])
+@each_case("start", [True, False], ids=["pending", "created"])
 def test_stale_job_that_never_began_has_failed(engine: Engine, clock: VirtualClock, start: bool) -> None:
     flow = pipeline(engine, deadline_s=7200, start=start)
     assert flow.state == (PENDING if start else CREATED)
@@ -448,7 +449,7 @@ def test_stale_job_that_never_began_has_failed(engine: Engine, clock: VirtualClo
 
 
 @row("stale: RUNNING for more than 2 hours")
-@pytest.mark.parametrize("at", ["classify", "evaluation", "optimization"])
+@each_case("at", ["classify", "evaluation", "optimization"])
 def test_stale_job_that_is_running_has_failed(engine: Engine, clock: VirtualClock, at: str) -> None:
     flow = pipeline(engine, EVERYTHING, deadline_s=7200)
     go_to(engine, flow, at)
@@ -498,7 +499,7 @@ def test_rule_a_stage_that_is_skipped_because_of_another_names_it(engine: Engine
 
 
 @row("rule: on_failure stop, continue, ignore")
-@pytest.mark.parametrize(
+@each_case(
     ("on_failure", "later", "outcome"),
     [("stop", SKIPPED, PARTIAL), ("continue", SUCCEEDED, PARTIAL), ("ignore", SUCCEEDED, SUCCEEDED)],
 )

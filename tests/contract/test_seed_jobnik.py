@@ -35,6 +35,7 @@ from onetray.lifecycle import (
 )
 from onetray.machine import SYSTEM, USER, WORKER
 from onetray.model import Policy
+from tests.support.cases import each_case
 from tests.support.drive import all_states, begun, events_of, flow_state, run, stage, stage_states, task_states
 from tests.support.seeds import row, ticked_off
 from tests.support.tasks import last, running, settle, state, take
@@ -129,7 +130,7 @@ def test_job_created_to_pending_by_open(engine: Engine) -> None:
 
 
 @row("job, by a user: PAUSED")
-@pytest.mark.parametrize("before", [PENDING, RUNNING])
+@each_case("before", [PENDING, RUNNING])
 def test_job_to_paused_suspends_what_is_not_yet_running(engine: Engine, before: str) -> None:
     flow = engine.submit_flow("job", [stage("a", "x", "x")])
     if before == RUNNING:
@@ -139,7 +140,7 @@ def test_job_to_paused_suspends_what_is_not_yet_running(engine: Engine, before: 
 
 
 @row("job, by a user: ABORTED")
-@pytest.mark.parametrize("before", [CREATED, PENDING, RUNNING, FLOW_PAUSED, WAITING])
+@each_case("before", [CREATED, PENDING, RUNNING, FLOW_PAUSED, WAITING])
 def test_job_to_aborted_is_for_good(engine: Engine, before: str) -> None:
     flow = engine.submit_flow("job", [stage("a", "x", start_as_waiting=before == WAITING)], start=before != CREATED)
     if before == RUNNING:
@@ -196,7 +197,7 @@ def test_job_in_progress_to_failed_with_a_failed_stage(engine: Engine) -> None:
 
 
 @row("job, illegal: IN_PROGRESS, COMPLETED and FAILED by hand")
-@pytest.mark.parametrize("verb", ["start_flow", "succeed_flow", "fail_flow"])
+@each_case("verb", ["start_flow", "succeed_flow", "fail_flow"])
 def test_job_cannot_be_set_in_progress_completed_or_failed_by_hand(engine: Engine, verb: str) -> None:
     flow = engine.submit_flow("job", [stage("a", "x")])
     with pytest.raises(UnknownVerb):
@@ -238,8 +239,8 @@ def test_stage_is_pending_at_once_when_it_is_added_after_a_completed_one(engine:
 
 
 @row("stage, by the system: CREATED, PENDING, IN_PROGRESS → WAITING")
-@pytest.mark.parametrize("before", [CREATED, PENDING, RUNNING])
-@pytest.mark.parametrize("who", [SYSTEM, USER])
+@each_case("before", [CREATED, PENDING, RUNNING])
+@each_case("who", [SYSTEM, USER])
 def test_stage_to_waiting_holds_its_tasks(engine: Engine, before: str, who: str) -> None:
     flow = engine.submit_flow("job", [stage("a", "x", "x"), stage("b", "y")])
     if before == RUNNING:
@@ -281,7 +282,7 @@ def test_stage_in_progress_to_failed_when_a_task_has_no_attempt_left(engine: Eng
 
 
 @row("stage, by the system: any → ABORTED")
-@pytest.mark.parametrize("before", [CREATED, WAITING, PENDING, RUNNING])
+@each_case("before", [CREATED, WAITING, PENDING, RUNNING])
 def test_stage_of_any_open_state_to_aborted_with_its_job(engine: Engine, before: str) -> None:
     if before == CREATED:
         flow = engine.submit_flow("job", [stage("z", "z"), stage("a", "x")])
@@ -306,7 +307,7 @@ def test_stage_of_order_two_opens_only_after_the_last_task_of_order_one(engine: 
 
 
 @row("stage, illegal: IN_PROGRESS, COMPLETED, FAILED and ABORTED by hand")
-@pytest.mark.parametrize("verb", ["start_stage", "succeed_stage", "fail_stage", "cancel_stage", "open_stage"])
+@each_case("verb", ["start_stage", "succeed_stage", "fail_stage", "cancel_stage", "open_stage"])
 def test_stage_cannot_be_set_in_progress_completed_failed_or_aborted_by_hand(engine: Engine, verb: str) -> None:
     flow = engine.submit_flow("job", [stage("a", "x")])
     with pytest.raises(UnknownVerb):
@@ -335,7 +336,7 @@ def test_stage_that_is_created_cannot_be_set_pending(engine: Engine) -> None:
 
 
 @row("task, by a worker: IN_PROGRESS → COMPLETED")
-@pytest.mark.parametrize("before", [ASSIGNED, RUNNING])
+@each_case("before", [ASSIGNED, RUNNING])
 def test_task_in_progress_to_completed_by_its_worker(engine: Engine, before: str) -> None:
     flow = engine.submit_flow("job", [stage("a", "x")])
     held = take(engine) if before == ASSIGNED else running(engine)
@@ -344,7 +345,7 @@ def test_task_in_progress_to_completed_by_its_worker(engine: Engine, before: str
 
 
 @row("task, by a worker: IN_PROGRESS → FAILED")
-@pytest.mark.parametrize("exhausted", [FAILED, DEAD_LETTERED])
+@each_case("exhausted", [FAILED, DEAD_LETTERED])
 def test_task_in_progress_to_failed_when_attempts_are_exhausted(engine: Engine, exhausted: str) -> None:
     policy = Policy(max_attempts=2, backoff_base_s=0, on_exhaustion="fail" if exhausted == FAILED else "dead_letter")
     flow = engine.submit_flow("job", [StageSpec("a", [TaskSpec("x", policy=policy)])])
@@ -393,7 +394,7 @@ def test_task_retried_to_in_progress_by_the_next_dequeue(engine: Engine, clock: 
 
 
 @row("task, illegal: PENDING and IN_PROGRESS by hand")
-@pytest.mark.parametrize("verb", ["retry", "requeue", "assign"])
+@each_case("verb", ["retry", "requeue", "assign"])
 def test_task_cannot_be_set_pending_or_in_progress_by_hand(engine: Engine, verb: str) -> None:
     flow = engine.submit_flow("job", [stage("a", "x")])
     with pytest.raises(UnknownVerb):
@@ -503,7 +504,7 @@ def test_rule_dequeue_takes_the_highest_priority_then_the_oldest(engine: Engine,
 
 
 @row("rule: tasks are added to CREATED, PENDING and WAITING stages")
-@pytest.mark.parametrize("before", [CREATED, PENDING, WAITING])
+@each_case("before", [CREATED, PENDING, WAITING])
 def test_rule_tasks_are_added_to_a_stage_that_has_not_begun(engine: Engine, before: str) -> None:
     flow = engine.submit_flow("job", [stage("z", "z")] if before == CREATED else ())
     added = engine.add_stage(flow.id, StageSpec("a", takes_more=False, start_as_waiting=before == WAITING))
@@ -513,7 +514,7 @@ def test_rule_tasks_are_added_to_a_stage_that_has_not_begun(engine: Engine, befo
 
 
 @row("rule: tasks are added to CREATED, PENDING and WAITING stages")
-@pytest.mark.parametrize("before", [RUNNING, SUCCEEDED, FAILED, CANCELLED])
+@each_case("before", [RUNNING, SUCCEEDED, FAILED, CANCELLED])
 def test_rule_tasks_are_not_added_to_a_stage_that_has_begun_or_ended(engine: Engine, before: str) -> None:
     flow = engine.submit_flow("job", [stage("a", "x", takes_more=False)])
     held = running(engine)
@@ -530,7 +531,7 @@ def test_rule_tasks_are_not_added_to_a_stage_that_has_begun_or_ended(engine: Eng
 
 
 @row("rule: stages are added to any job that is not final")
-@pytest.mark.parametrize("before", [CREATED, PENDING, RUNNING, FLOW_PAUSED, WAITING])
+@each_case("before", [CREATED, PENDING, RUNNING, FLOW_PAUSED, WAITING])
 def test_rule_a_stage_is_added_to_a_job_that_is_not_final(engine: Engine, before: str) -> None:
     flow = engine.submit_flow("job", [stage("a", "x", start_as_waiting=before == WAITING)], start=before != CREATED)
     if before == RUNNING:
@@ -543,7 +544,7 @@ def test_rule_a_stage_is_added_to_a_job_that_is_not_final(engine: Engine, before
 
 
 @row("rule: stages are added to any job that is not final")
-@pytest.mark.parametrize("before", [SUCCEEDED, PARTIAL, FAILED, CANCELLED])
+@each_case("before", [SUCCEEDED, PARTIAL, FAILED, CANCELLED])
 def test_rule_a_stage_is_not_added_to_a_job_that_is_final(engine: Engine, before: str) -> None:
     flow, held = begun(engine, stage("a", "x"))
     if before == FAILED:
@@ -582,7 +583,7 @@ def test_rule_an_empty_stage_waits_for_its_first_task(engine: Engine) -> None:
 
 
 @row("rule: failed, dead-lettered and cancelled tasks all fail or end what they are in")
-@pytest.mark.parametrize(("ended", "outcome"), [(FAILED, FAILED), (DEAD_LETTERED, FAILED), (CANCELLED, CANCELLED)])
+@each_case(("ended", "outcome"), [(FAILED, FAILED), (DEAD_LETTERED, FAILED), (CANCELLED, CANCELLED)])
 def test_rule_a_task_that_did_not_succeed_ends_its_stage_and_job(engine: Engine, ended: str, outcome: str) -> None:
     flow, held = begun(engine, stage("a", "x"), stage("b", "y"))
     if ended == CANCELLED:
@@ -602,7 +603,7 @@ def test_rule_a_report_without_a_fence_is_about_the_current_attempt(engine: Engi
 
 
 @row("rule: a report counts only while the task is IN_PROGRESS")
-@pytest.mark.parametrize("before", [QUEUED, SUCCEEDED, FAILED, CANCELLED])
+@each_case("before", [QUEUED, SUCCEEDED, FAILED, CANCELLED])
 def test_rule_a_report_about_a_task_that_nobody_holds_is_refused(engine: Engine, before: str) -> None:
     flow = engine.submit_flow("job", [stage("a", "x")], roll_up="drain")
     if before != QUEUED:
@@ -647,7 +648,7 @@ def test_fault_an_abort_leaves_nothing_open_below_it(engine: Engine) -> None:
 
 
 @row("fault: a resumed job that can never complete")
-@pytest.mark.parametrize("paused_while", ["pending", "running", "between stages", "a stage was added"])
+@each_case("paused_while", ["pending", "running", "between stages", "a stage was added"])
 def test_fault_a_resumed_job_completes(engine: Engine, paused_while: str) -> None:
     flow = engine.submit_flow("job", [stage("a", "x"), stage("b", "y")])
     ran = 2
@@ -672,7 +673,7 @@ def test_fault_a_resumed_job_completes(engine: Engine, paused_while: str) -> Non
 
 
 @row("fault: completing the last task while PAUSED is refused")
-@pytest.mark.parametrize("outcome", [SUCCEEDED, FAILED])
+@each_case("outcome", [SUCCEEDED, FAILED])
 def test_fault_the_last_task_may_end_while_the_job_is_paused(engine: Engine, outcome: str) -> None:
     flow, held = begun(engine, stage("a", "x"))
     engine.pause_flow(flow.id)

@@ -34,6 +34,7 @@ from onetray.lifecycle import (
 )
 from onetray.model import Assignment, Event, Policy
 from tests.support import fleet
+from tests.support.cases import each_case
 from tests.support.drive import all_states, events_of, finish_flows, flow_state, run, stage_states, task_states
 from tests.support.engines import engine_on
 from tests.support.seeds import row, ticked_off
@@ -207,7 +208,7 @@ ROWS = (*MOVES, *ENDS, *INVARIANTS, *STATUSES, *EVENTS, *LOG, *RULES, *FAULTS)
 
 
 @row(*MOVES)
-@pytest.mark.parametrize("move", MOVES)
+@each_case("move", MOVES)
 def test_task_moves(engine: Engine, clock: VirtualClock, move: str) -> None:
     made, _ = act(engine, clock, MOVES[move])
     event = last(engine, made.tasks[0])
@@ -227,7 +228,7 @@ AFTERWARDS: dict[str, Callable[[Engine, Run, Any], object]] = {
 
 
 @row(*ENDS)
-@pytest.mark.parametrize("end", ENDS)
+@each_case("end", ENDS)
 def test_task_ends(engine: Engine, clock: VirtualClock, end: str) -> None:
     made, _ = act(engine, clock, ENDS[end])
     assert ENDS[end].end in TASK.terminal
@@ -236,7 +237,7 @@ def test_task_ends(engine: Engine, clock: VirtualClock, end: str) -> None:
 
 
 @row("invariant: nothing leaves completed, failed or cancelled")
-@pytest.mark.parametrize("end", ENDS)
+@each_case("end", ENDS)
 def test_invariant_no_verb_moves_a_task_that_has_ended(engine: Engine, clock: VirtualClock, end: str) -> None:
     made, held = act(engine, clock, ENDS[end])
     before = engine.flow_events(made.flow.id)
@@ -263,7 +264,7 @@ LEASE = ("lease", "owner", "lease_expires_at")
 
 
 @row("invariant: who holds a task has a lease, and only then")
-@pytest.mark.parametrize("move", MOVES)
+@each_case("move", MOVES)
 def test_invariant_a_lease_is_there_exactly_while_the_task_is_held(
     engine: Engine, clock: VirtualClock, move: str
 ) -> None:
@@ -296,7 +297,7 @@ def test_run_status_pending(engine: Engine) -> None:
 
 
 @row("run is active: a task is queued, leased or running")
-@pytest.mark.parametrize(
+@each_case(
     ("start", "status"),
     [(QUEUED, PENDING), (ASSIGNED, PENDING), (RUNNING, RUNNING)],
     ids=["queued", "leased", "running"],
@@ -315,8 +316,8 @@ def test_run_status_active_beside_a_task_that_waits(engine: Engine) -> None:
 
 
 @row("run is waiting: none active, one blocked or waiting for input")
-@pytest.mark.parametrize("paused", [BLOCKED, WAITING_INPUT])
-@pytest.mark.parametrize("other", ["none", SUCCEEDED, FAILED, CANCELLED])
+@each_case("paused", [BLOCKED, WAITING_INPUT])
+@each_case("other", ["none", SUCCEEDED, FAILED, CANCELLED])
 def test_run_status_waiting(engine: Engine, paused: str, other: str) -> None:
     made = new_run(engine, *[TaskSpec("x")] * (1 if other == "none" else 2))
     engine.pause(running(engine), state=paused, owner="ann", reason="asks")
@@ -328,7 +329,7 @@ def test_run_status_waiting(engine: Engine, paused: str, other: str) -> None:
 
 
 @row("run is completed: all completed or cancelled, one completed at least")
-@pytest.mark.parametrize("others", [0, 1, 2], ids=["all completed", "one cancelled", "two cancelled"])
+@each_case("others", [0, 1, 2], ids=["all completed", "one cancelled", "two cancelled"])
 def test_run_status_completed(engine: Engine, others: int) -> None:
     made = new_run(engine, *[TaskSpec("x")] * 3)
     for task in made.tasks[:others]:
@@ -342,8 +343,8 @@ def test_run_status_completed(engine: Engine, others: int) -> None:
 
 
 @row("run is failed: none active or waiting, one failed at least")
-@pytest.mark.parametrize("how", [FAILED, DEAD_LETTERED])
-@pytest.mark.parametrize("other", ["none", SUCCEEDED, CANCELLED])
+@each_case("how", [FAILED, DEAD_LETTERED])
+@each_case("other", ["none", SUCCEEDED, CANCELLED])
 def test_run_status_failed(engine: Engine, how: str, other: str) -> None:
     made = new_run(engine, *[TaskSpec("x")] * (1 if other == "none" else 2))
     engine.fail(running(engine), "no", retryable=False, reason_code="parse_error" if how == DEAD_LETTERED else None)
@@ -356,7 +357,7 @@ def test_run_status_failed(engine: Engine, how: str, other: str) -> None:
 
 
 @row("run is cancelled: it was cancelled and no task is held")
-@pytest.mark.parametrize("start", ["no tasks", QUEUED, BLOCKED, WAITING_INPUT])
+@each_case("start", ["no tasks", QUEUED, BLOCKED, WAITING_INPUT])
 def test_run_status_cancelled_when_nothing_is_held(engine: Engine, start: str) -> None:
     made = new_run(engine) if start == "no tasks" else one(engine, start)[0]
     assert engine.cancel_flow(made.flow.id).state == CANCELLED
@@ -364,7 +365,7 @@ def test_run_status_cancelled_when_nothing_is_held(engine: Engine, start: str) -
 
 
 @row("run is cancelled: it was cancelled and no task is held")
-@pytest.mark.parametrize("start", [ASSIGNED, RUNNING])
+@each_case("start", [ASSIGNED, RUNNING])
 def test_run_status_cancelled_once_what_is_held_is_given_up(engine: Engine, start: str) -> None:
     made, held = one(engine, start)
     assert engine.cancel_flow(made.flow.id).state not in (CANCELLED, SUCCEEDED)
@@ -402,7 +403,7 @@ def test_run_status_follows_every_transition_of_its_task(engine: Engine) -> None
 
 
 @row("cancelRun flips the run at once")
-@pytest.mark.parametrize("start", [ASSIGNED, RUNNING])
+@each_case("start", [ASSIGNED, RUNNING])
 def test_a_hard_cancel_flips_the_run_at_once_and_it_never_flips_back(engine: Engine, start: str) -> None:
     made, held = one(engine, start)
     assert engine.cancel_flow(made.flow.id, hard=True).state == CANCELLED
@@ -433,7 +434,7 @@ def eventful(engine: Engine, clock: VirtualClock) -> dict[str, Event]:
 
 
 @row(*EVENTS)
-@pytest.mark.parametrize("name", EVENTS)
+@each_case("name", EVENTS)
 def test_event_types(engine: Engine, clock: VirtualClock, name: str) -> None:
     event = eventful(engine, clock)[EVENTS[name]]
     of_run = name.startswith(("run.", "context"))
@@ -682,8 +683,8 @@ def test_rule_only_runs_that_have_ended_are_pruned(engine: Engine, clock: Virtua
 
 
 @row("fault: a release or a pause eats an attempt")
-@pytest.mark.parametrize("verb", ["release", "block", "ask"])
-@pytest.mark.parametrize("start", [ASSIGNED, RUNNING], ids=["leased", "running"])
+@each_case("verb", ["release", "block", "ask"])
+@each_case("start", [ASSIGNED, RUNNING], ids=["leased", "running"])
 def test_fault_a_release_or_a_pause_gives_the_attempt_back(engine: Engine, start: str, verb: str) -> None:
     made = new_run(engine, TaskSpec("x", max_attempts=1))
     for _ in range(3):
@@ -723,8 +724,8 @@ def test_fault_what_is_added_after_its_dependency_failed_does_not_hang_either(en
 
 
 @row("fault: a cancel overwrites a completed run")
-@pytest.mark.parametrize("ended", [SUCCEEDED, FAILED, CANCELLED])
-@pytest.mark.parametrize("hard", [False, True], ids=["soft", "hard"])
+@each_case("ended", [SUCCEEDED, FAILED, CANCELLED])
+@each_case("hard", [False, True], ids=["soft", "hard"])
 def test_fault_a_run_that_has_ended_is_not_cancelled(
     engine: Engine, clock: VirtualClock, ended: str, hard: bool
 ) -> None:

@@ -12,6 +12,7 @@ from onetray.clock import SECOND, VirtualClock
 from onetray.engine import Engine
 from onetray.errors import InvalidInput, NotFound, TooLarge
 from onetray.tokens import is_secret_of, parts_of
+from tests.support.cases import each_case
 
 
 def test_the_secret_is_kept_nowhere(engine: Engine) -> None:
@@ -110,7 +111,7 @@ def test_a_token_that_makes_no_sense_is_refused(engine: Engine) -> None:
     assert not engine.has_tokens()
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     ["", "ot_", "ot_0123456789abcdef_", "ot_0123456789ABCDEF_" + "a" * 43, "ot_0123456789abcdef_" + "a" * 44,
      "xx_0123456789abcdef_" + "a" * 43, "ot_0123456789abcdef_" + "é" * 43, "ot_0123456789abcdef_" + "a" * 43 + "\n"],

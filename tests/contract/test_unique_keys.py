@@ -7,8 +7,6 @@ from itertools import pairwise
 from threading import Barrier
 from typing import Any
 
-import pytest
-
 from onetray import commands as c
 from onetray.clock import VirtualClock
 from onetray.engine import Engine
@@ -16,13 +14,14 @@ from onetray.errors import KeyReused
 from onetray.flowcommands import SubmitFlow
 from onetray.flowmodel import Approval, StageSpec, TaskSpec
 from onetray.model import Policy
+from tests.support.cases import each_case
 from tests.support.tasks import STATES, counts, in_state, submit, take
 
 OPEN = STATES[:5]
 ENDED = STATES[5:]
 
 
-@pytest.mark.parametrize("state", OPEN)
+@each_case("state", OPEN)
 def test_while_a_job_is_open_it_is_the_answer_whatever_the_body(engine: Engine, state: str) -> None:
     first = in_state(engine, state, unique_key="k")
     before = counts(engine)
@@ -32,7 +31,7 @@ def test_while_a_job_is_open_it_is_the_answer_whatever_the_body(engine: Engine, 
     assert counts(engine) == before
 
 
-@pytest.mark.parametrize("state", ENDED)
+@each_case("state", ENDED)
 def test_once_a_job_has_ended_its_key_is_free(engine: Engine, state: str) -> None:
     first = in_state(engine, state, unique_key="k")
     second = engine.submit("mail", unique_key="k")
@@ -86,7 +85,7 @@ def test_a_job_that_ends_in_the_same_batch_frees_its_key(engine: Engine) -> None
     assert second.unwrap().id != first
 
 
-@pytest.mark.parametrize("state", ["failed", "dead_lettered"])
+@each_case("state", ["failed", "dead_lettered"])
 def test_a_redriven_job_does_not_take_the_key(engine: Engine, state: str) -> None:
     first = in_state(engine, state, unique_key="k")
     successor = engine.redrive(first.id).id

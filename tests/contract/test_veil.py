@@ -12,6 +12,7 @@ from onetray.errors import InvalidInput, NotFound
 from onetray.flowmodel import Approval, StageSpec, TaskSpec
 from onetray.http.wire import plain
 from onetray.model import Policy
+from tests.support.cases import each_case
 from tests.support.tasks import take
 
 SECRET, CARD, PIN = "hunter2-ünd-mehr", "4111 1111", 987659876598765
@@ -203,7 +204,7 @@ def a_flow_that_failed(engine: Engine) -> str:
     return flow
 
 
-@pytest.mark.parametrize("how", ["retried", "retried twice", "redriven", "undone", "undone again"])
+@each_case("how", ["retried", "retried twice", "redriven", "undone", "undone again"])
 def test_what_runs_a_flow_again_or_undoes_it_hides_the_secrets_of_its_tasks(engine: Engine, how: str) -> None:
     flow = a_flow_that_failed(engine)
     undoes = engine.flow(flow).compensation

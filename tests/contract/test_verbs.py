@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from onetray import commands as c
 from onetray.clock import VirtualClock
 from onetray.engine import Engine
 from onetray.errors import OnetrayError
 from onetray.machine import SYSTEM, USER, WORKER
+from tests.support.cases import each_case
 from tests.support.tasks import STATES, UNKNOWN_ID, Made, in_state, take, types, written, written_about
 
 ILLEGAL, NOT_DUE = "illegal_transition", "not_due"
@@ -155,7 +154,7 @@ def test_the_table_has_every_verb_of_the_engine() -> None:
 CELLS = [(verb, state, cell) for verb, cells in TABLE.items() for state, cell in zip(STATES, cells, strict=True)]
 
 
-@pytest.mark.parametrize(("verb", "state", "cell"), CELLS, ids=[f"{v}-in-{s}" for v, s, _ in CELLS])
+@each_case(("verb", "state", "cell"), CELLS, ids=[f"{v}-in-{s}" for v, s, _ in CELLS])
 def test_a_verb_in_a_state(shared_engine: Engine, verb: str, state: str, cell: str) -> None:
     engine, clock = shared_engine, shared_engine.store.clock
     assert isinstance(clock, VirtualClock)
@@ -210,8 +209,8 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("state", ["assigned", "running"])
-@pytest.mark.parametrize("wrong", WRONG)
+@each_case("state", ["assigned", "running"])
+@each_case("wrong", WRONG)
 def test_a_report_by_somebody_else_changes_nothing(engine: Engine, clock: VirtualClock, state: str, wrong: str) -> None:
     ticket = dict(in_state(engine, state).ticket)
     match wrong:
@@ -239,13 +238,13 @@ def test_a_report_by_somebody_else_changes_nothing(engine: Engine, clock: Virtua
     assert written(engine) == before
 
 
-@pytest.mark.parametrize("verb", REPORTS)
+@each_case("verb", REPORTS)
 def test_a_report_without_fence_and_worker_means_the_current_attempt(engine: Engine, verb: str) -> None:
     made = in_state(engine, "assigned")
     assert engine.run([REPORTS[verb]({"task": made.id})])[0].ok
 
 
-@pytest.mark.parametrize("wrong", ["namespace", "id"])
+@each_case("wrong", ["namespace", "id"])
 def test_a_command_about_an_unknown_task_changes_nothing(engine: Engine, wrong: str) -> None:
     made = in_state(engine, "queued")
     before = written(engine)

@@ -24,6 +24,7 @@ from onetray.store.sqltext import POSTGRES, SQLITE
 from onetray.verify import RULES, Findings, look, verify
 from onetray.verify.checks import passes
 from tests.contract.damages import DAMAGES, Damage
+from tests.support.cases import each_case
 from tests.support.cluster import Server
 from tests.support.engines import engine_on
 from tests.support.flowmix import fill_flows
@@ -148,7 +149,7 @@ def test_an_empty_database_has_no_violations(engine: Engine) -> None:
     assert verify(engine.store).checked["tasks"] == 0
 
 
-@pytest.mark.parametrize("damage", DAMAGES, ids=lambda d: d.what)
+@each_case("damage", DAMAGES, ids=lambda d: d.what)
 def test_damage_breaks_exactly_its_checks(spoiled: Callable[[str], Findings], damage: Damage) -> None:
     found = spoiled(damage.sql)
     assert broken(found) == damage.breaks

@@ -23,24 +23,12 @@ from onetray.store.base import Store
 from onetray.store.sqlite import SqliteStore
 from onetray.store.work import Work, everywhere, read, written
 from onetray.wake import Waiter, Wake
+from tests.support.cases import each_case
 from tests.support.engines import engine_on
 from tests.support.fleet import wait_until
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60
-
-
-@pytest.fixture
-def no_polling(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever returns within a test's patience was woken."""
-    monkeypatch.setattr("onetray.wake.POLL_S", 3600.0)
-    monkeypatch.setattr("onetray.wake.DEAF_POLL_S", 3600.0)
-
-
-@pytest.fixture
-def only_rings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody is woken because a SQLite file has changed: that happens whenever a busy machine delays the ring."""
-    monkeypatch.setattr("onetray.store.ears.LOOK_ANYWAY_S", 3600.0)
 
 
 @contextmanager
@@ -572,7 +560,7 @@ def test_what_this_process_writes_wakes_nobody_in_another_queue_later(
         assert not elsewhere.woken.is_set()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "counted", "uncounted", "anywhere"),
     [("a 3=2,8=?", {3: 2}, {8}, False), ("a ", {}, set(), False), ("", {}, set(), False), ("a *", {}, set(), True),
      ("work", {}, set(), True), ("a 3=x", {}, set(), True), ("\0", {}, set(), True)],

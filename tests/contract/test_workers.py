@@ -12,6 +12,7 @@ from onetray.clock import SECOND, VirtualClock
 from onetray.engine import Engine
 from onetray.errors import InvalidInput
 from onetray.fleet import WorkerBeat, WorkerInfo
+from tests.support.cases import each_case
 from tests.support.engines import engine_on
 from tests.support.tasks import written
 
@@ -124,7 +125,7 @@ def test_workers_that_wake_up_after_a_long_night_do_not_get_in_each_others_way(
     assert all(w.alive for w in engine.workers())
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("field", "value"),
     [
         *[(f, v) for f in ("name", "host", "version") for v in ("", None, 5, "a\0b", "x" * 201)],

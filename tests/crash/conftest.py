@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from onetray import Onetray
-from onetray.store import open_store
-from tests.support.engines import must_verify
+from tests.support.engines import migrated_lite, must_verify
 from tests.support.workers import Traces
 
 
@@ -15,11 +14,8 @@ from tests.support.workers import Traces
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A migrated database of each kind in turn. It is a new one, so that its deadlocks are this test's own."""
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'jobs.db'}"
-    url: str = request.getfixturevalue("pg_url")
-    store = open_store(url)
-    store.migrate()
-    store.close()
+        return migrated_lite(tmp_path)
+    url: str = request.getfixturevalue("own_url")
     return url
 
 
@@ -29,8 +25,7 @@ def app(tmp_path: Path) -> Iterator[Onetray]:
     from tests.support import workload
 
     app = workload.app
-    app.database = f"sqlite:///{tmp_path / 'jobs.db'}"
-    app.engine.store.migrate()
+    app.database = migrated_lite(tmp_path)
     yield app
     try:
         must_verify(app.engine)

@@ -21,6 +21,7 @@ from onetray.http.app import build
 from onetray.http.desk import HttpConfig
 from onetray.lifecycle import FLOW, TASK
 from onetray.model import MAX_SPARED, Policy
+from tests.support.cases import each_case
 from tests.support.live import Frame, parsed, serving, stream
 from tests.support.tasks import STATES as TASK_STATES
 from tests.support.tasks import UNKNOWN_ID, in_state, running, settle, submit, take
@@ -162,7 +163,7 @@ def test_inputs_may_be_left_out(api: TestClient) -> None:
     assert post(api, {"action": "deploy"}).json()["job"]["metadata"]["inputs"] == {}
 
 
-@pytest.mark.parametrize(
+@each_case(
     "body",
     [
         {}, {"action": ""}, {"action": 1}, {"action": "x" * 201}, {"action": "deploy", "inputs": []},
@@ -218,14 +219,14 @@ def test_a_replay_with_its_inputs_in_another_order_is_the_same(api: TestClient) 
     assert post(api, {"inputs": {"count": 2, "site": "acme"}, "action": "deploy"}, KEY).json()["job"]["id"] == first
 
 
-@pytest.mark.parametrize("other", [{"inputs": {"site": "other"}}, {"action": "destroy"}])
+@each_case("other", [{"inputs": {"site": "other"}}, {"action": "destroy"}])
 def test_the_same_key_with_another_body_is_a_conflict(api: TestClient, engine: Engine, other: dict[str, Any]) -> None:
     post(api, key=KEY)
     must_be_an_error(post(api, {**BODY, **other}, KEY), 409, "CONFLICT")
     assert len(engine.jobs().jobs) == 1
 
 
-@pytest.mark.parametrize("ttl_s", [60, 86_400, 10 * 86_400])
+@each_case("ttl_s", [60, 86_400, 10 * 86_400])
 def test_a_key_lives_for_a_day_whatever_the_action_says(
     api: TestClient, engine: Engine, clock: VirtualClock, ttl_s: float
 ) -> None:
@@ -243,9 +244,7 @@ def test_a_body_that_was_refused_does_not_keep_its_key(api: TestClient) -> None:
     assert post(api, key=KEY).status_code == 202
 
 
-@pytest.mark.parametrize(
-    "key", ["nonsense", UNKNOWN_ID, "00000000-0000-4000-0000-000000000000", KEY + "0", KEY.replace("-", ""), ""]
-)
+@each_case("key", ["nonsense", UNKNOWN_ID, "00000000-0000-4000-0000-000000000000", KEY + "0", KEY.replace("-", ""), ""])
 def test_a_key_that_is_no_uuid4_is_refused(quick_api: TestClient, key: str) -> None:
     must_be_an_error(post(quick_api, key=key), 400, "VALIDATION_ERROR")
 
@@ -267,15 +266,13 @@ def test_a_job_by_its_id(api: TestClient) -> None:
     assert answer.json() == {"requestId": answer.headers["X-Request-Id"], "job": new}
 
 
-@pytest.mark.parametrize(
-    ("method", "path"), [("GET", ""), ("GET", "/events"), ("POST", "/cancel"), ("GET", "/nothing")]
-)
+@each_case(("method", "path"), [("GET", ""), ("GET", "/events"), ("POST", "/cancel"), ("GET", "/nothing")])
 def test_what_is_not_there_is_not_found(quick_api: TestClient, method: str, path: str) -> None:
     must_be_an_error(quick_api.request(method, f"/api/jobs/{UNKNOWN_ID}{path}"), 404, "NOT_FOUND")
 
 
-@pytest.mark.parametrize("id_", ["nonsense", "1", UNKNOWN_ID[:-1], UNKNOWN_ID + "0", "x" * 5_000, "%00", "ü"])
-@pytest.mark.parametrize(("method", "path"), [("GET", ""), ("GET", "/events"), ("POST", "/cancel")])
+@each_case("id_", ["nonsense", "1", UNKNOWN_ID[:-1], UNKNOWN_ID + "0", "x" * 5_000, "%00", "ü"])
+@each_case(("method", "path"), [("GET", ""), ("GET", "/events"), ("POST", "/cancel")])
 def test_an_id_that_can_be_no_jobs_is_not_found_either(quick_api: TestClient, method: str, path: str, id_: str) -> None:
     must_be_an_error(quick_api.request(method, f"/api/jobs/{id_}{path}"), 404, "NOT_FOUND")
 
@@ -343,7 +340,7 @@ def _statements(api: TestClient, engine: Engine, monkeypatch: pytest.MonkeyPatch
     return len([name for name in reads if name != "any_token"])
 
 
-@pytest.mark.parametrize("asked", ["cursor=x", "cursor=j", "cursor=jffffffffffffffffffff", "limit=0", "limit=51"])
+@each_case("asked", ["cursor=x", "cursor=j", "cursor=jffffffffffffffffffff", "limit=0", "limit=51"])
 def test_what_is_no_cursor_of_the_list_is_refused(quick_api: TestClient, asked: str) -> None:
     must_be_an_error(quick_api.get(f"/api/jobs?{asked}"), 400, "VALIDATION_ERROR")
 
@@ -419,7 +416,7 @@ def test_whoever_knows_the_end_is_told_to_stay_away(api: TestClient, engine: Eng
     assert api.get(f"/api/jobs/{id_}/events", headers={"Last-Event-ID": str(end.id)}).status_code == 204
 
 
-@pytest.mark.parametrize("cursor", ["x", "-1", "1.nothing", "9" * 19, "1.running.2"])
+@each_case("cursor", ["x", "-1", "1.nothing", "9" * 19, "1.running.2"])
 def test_what_is_no_cursor_of_a_stream_is_refused(quick_api: TestClient, cursor: str) -> None:
     answer = quick_api.get(f"/api/jobs/{UNKNOWN_ID}/events", params={"cursor": cursor})
     must_be_an_error(answer, 400, "VALIDATION_ERROR")
@@ -505,7 +502,7 @@ def test_the_worker_of_a_running_job_is_asked_to_stop(api: TestClient, engine: E
     assert job(api, id_)["state"] == "cancelled"
 
 
-@pytest.mark.parametrize("state", ["succeeded", "failed", "cancelled", "dead_lettered"])
+@each_case("state", ["succeeded", "failed", "cancelled", "dead_lettered"])
 def test_a_terminal_job_cannot_be_cancelled(api: TestClient, engine: Engine, state: str) -> None:
     id_ = in_state(engine, state).id
     must_be_an_error(api.post(f"/api/jobs/{id_}/cancel"), 409, "CONFLICT")
@@ -567,7 +564,7 @@ def test_errors_elsewhere_keep_their_own_shape(quick_api: TestClient) -> None:
     assert quick_api.get("/api/v1/jobs/nonsense").headers["content-type"] == "application/problem+json"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("message", "shown"),
     [
         ("cannot read /srv/app/secrets/key.pem now", "cannot read <path> now"),
@@ -651,7 +648,7 @@ def _too_late(engine: Engine, clock: VirtualClock) -> None:
     settle(engine)
 
 
-@pytest.mark.parametrize("happens", [_lost_too_often, _too_late])
+@each_case("happens", [_lost_too_often, _too_late])
 def test_a_job_never_goes_from_pending_to_failed(
     api: TestClient, engine: Engine, clock: VirtualClock, happens: Callable[[Engine, VirtualClock], None]
 ) -> None:
@@ -665,7 +662,7 @@ def test_a_job_never_goes_from_pending_to_failed(
     assert [f.data["state"] for f in told(api, id_, headers={"Last-Event-ID": "0.pending"})] == ["cancelled"]
 
 
-@pytest.mark.parametrize("state", TASK_STATES)
+@each_case("state", TASK_STATES)
 def test_native_states_have_their_so1_names(api: TestClient, engine: Engine, state: str) -> None:
     expected = {
         "queued": "pending", "assigned": "pending", "running": "running", "blocked": "running",
@@ -675,7 +672,7 @@ def test_native_states_have_their_so1_names(api: TestClient, engine: Engine, sta
     assert job(api, in_state(engine, state).id)["state"] == expected[state]
 
 
-@pytest.mark.parametrize("state", ["blocked", "waiting_input"])
+@each_case("state", ["blocked", "waiting_input"])
 def test_a_job_that_waits_and_has_not_started_is_pending(api: TestClient, engine: Engine, state: str) -> None:
     id_ = made(api)
     engine.pause(take(engine), state=state, owner="ann", reason="asks")

@@ -11,6 +11,7 @@ from fastapi.testclient import TestClient
 from onetray.clock import VirtualClock
 from onetray.engine import Engine
 from tests.http.callers import served, token
+from tests.support.cases import each_case
 from tests.support.engines import engine_on
 from tests.support.tasks import running, submit
 
@@ -69,7 +70,7 @@ def test_a_job_that_was_made_without_a_token_is_no_tokens_own(api: TestClient, e
     assert cancel(api, id_, token(engine, "admin")).status_code == 200
 
 
-@pytest.mark.parametrize(("scopes", "seen"), [(["submit"], False), (["operate"], False), (["operate", "read"], True)])
+@each_case(("scopes", "seen"), [(["submit"], False), (["operate"], False), (["operate", "read"], True)])
 def test_the_answer_to_a_cancel_shows_the_job_to_readers_alone(
     api: TestClient, engine: Engine, scopes: list[str], seen: bool
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from onetray.cli import COMMANDS
 from tests.cli.run import every_command
+from tests.support.cases import each_case
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -42,7 +43,7 @@ def test_a_program_in_the_documentation_runs(program: str, tmp_path: Path) -> No
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@each_case("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     for target in LINK.findall(page.read_text()):
         assert (page.parent / target).exists(), target

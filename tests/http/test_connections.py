@@ -23,6 +23,7 @@ from onetray.http.connections import FULL, Acceptor, most_connections
 from onetray.http.server import listen
 from onetray.http.waiting import Waits
 from tests.http.calls import until
+from tests.support.cases import each_case
 from tests.support.fleet import wait_until
 from tests.support.live import WAIT_S, Live, serving
 from tests.support.serving import serving as serving_process
@@ -83,7 +84,7 @@ def test_honest_clients_are_answered_while_others_drip_their_heads(tmp_path: Pat
     assert len(server.log.splitlines()) < 50
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("sent", "byte"),
     [
         (b"GET /hea", b""),
@@ -112,13 +113,13 @@ def test_a_head_that_comes_in_parts_in_time_is_answered(shared_engine: Engine) -
         assert until_closed(plug).endswith(BODY)
 
 
-@pytest.mark.parametrize("sent", [b"", LINE + b"\r\n"], ids=["from the beginning", "after an answer"])
+@each_case("sent", [b"", LINE + b"\r\n"], ids=["from the beginning", "after an answer"])
 def test_a_connection_that_is_silent_is_closed(shared_engine: Engine, sent: bytes) -> None:
     with serving(shared_engine, HttpConfig(idle_s=0.2)) as live, connected(live, sent) as plug:
         assert until_closed(plug).endswith(BODY if sent else b"")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("head", "parts"),
     [(b"Content-Length: 5", [b"12", b"345"]), (b"Transfer-Encoding: chunked", [b"2\r\n12\r\n", b"0\r\n\r\n"])],
     ids=["a length", "chunks"],

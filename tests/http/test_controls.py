@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from fastapi.testclient import TestClient
 
 from tests.http.calls import NOBODY, claim, dead, flow, get, held, post, refusal, sent, submit, ticket
+from tests.support.cases import each_case
 
 CONTROLS = ("cancel", "pause", "resume", "retry", "open", "seal")
 ANSWERS = ("approve", "reject", "skip", "wait", "seal")
@@ -48,7 +48,7 @@ def test_a_flow_is_paused_and_resumed_and_cancelled(shop: TestClient, queue: str
     assert post(shop, f"/jobs/{id_}/cancel", {"mode": "hard"})["state"] == "cancelled"
 
 
-@pytest.mark.parametrize("where", ["jobs", "tasks"])
+@each_case("where", ["jobs", "tasks"])
 def test_a_task_that_waits_is_resumed_with_an_input(shop: TestClient, queue: str, where: str) -> None:
     task = held(shop, queue)
     post(shop, f"/tasks/{task['id']}/pause", ticket(task, state="waiting_input", owner="ann", reason="which?"))
@@ -107,7 +107,7 @@ def test_a_stage_waits_and_is_approved_by_its_form(shop: TestClient, queue: str)
     assert get(shop, f"/stages/{stage}")["approval"]["owner"] == "ben"
 
 
-@pytest.mark.parametrize(("word", "state", "ends"), [("reject", "failed", "failed"), ("skip", "skipped", "succeeded")])
+@each_case(("word", "state", "ends"), [("reject", "failed", "failed"), ("skip", "skipped", "succeeded")])
 def test_a_stage_is_rejected_or_skipped(shop: TestClient, queue: str, word: str, state: str, ends: str) -> None:
     made = flow(shop, queue, {"name": "a", "start_as_waiting": True})
     assert post(shop, f"/stages/{made['stages'][0]}/{word}", {"note": "no"})["state"] == state
@@ -117,9 +117,7 @@ def test_a_stage_is_rejected_or_skipped(shop: TestClient, queue: str, word: str,
     assert again.json()["actions"] == []
 
 
-@pytest.mark.parametrize(
-    "path", [*(f"/jobs/ID/{word}" for word in CONTROLS), *(f"/stages/ID/{word}" for word in ANSWERS)]
-)
+@each_case("path", [*(f"/jobs/ID/{word}" for word in CONTROLS), *(f"/stages/ID/{word}" for word in ANSWERS)])
 def test_commands_about_what_is_not_there_or_say_too_much(shop: TestClient, path: str) -> None:
     assert refusal(sent(shop, path.replace("ID", NOBODY))) == (404, "not_found")
     assert refusal(sent(shop, path.replace("ID", "nonsense"))) == (400, "invalid_input")
@@ -128,7 +126,7 @@ def test_commands_about_what_is_not_there_or_say_too_much(shop: TestClient, path
     assert "nonsense" in found.text
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("path", "body"),
     [("/jobs/ID/stages", {"name": "a"}), ("/stages/ID/tasks", {"tasks": [{"kind": "k"}]}),
      ("/jobs/ID/priority", {"priority": 1})],
@@ -138,7 +136,7 @@ def test_additions_to_what_is_not_there(shop: TestClient, path: str, body: dict[
     assert refusal(sent(shop, path.replace("ID", NOBODY), {})) == (400, "invalid_input")
 
 
-@pytest.mark.parametrize("look", ["", "/tasks", "/results"])
+@each_case("look", ["", "/tasks", "/results"])
 def test_a_look_at_a_stage_that_is_not_there(shop: TestClient, look: str) -> None:
     assert refusal(shop.get(f"/api/v1/stages/{NOBODY}{look}")) == (404, "not_found")
     assert refusal(shop.get(f"/api/v1/stages/{NOBODY}{look}?cursor=x")) == (400, "invalid_input")

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from onetray.errors import InvalidInput
 from onetray.fields import FAR_US
 from onetray.http.cursors import cursor, place
+from tests.support.cases import each_case
 
 
 @given(st.integers(0, FAR_US - 1))
@@ -25,7 +26,7 @@ def test_whatever_is_no_cursor_is_refused(text: str) -> None:
     assert cursor("jobs", at) == text
 
 
-@pytest.mark.parametrize("text", [cursor("events", 1), cursor("jobs", FAR_US), cursor("jobs", 7) + "=", "", "am9iczo"])
+@each_case("text", [cursor("events", 1), cursor("jobs", FAR_US), cursor("jobs", 7) + "=", "", "am9iczo"])
 def test_a_cursor_of_another_list_or_out_of_range_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput, match="cursor"):
         place("jobs", text)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from fastapi.testclient import TestClient
 
 from onetray.clock import VirtualClock
@@ -12,6 +11,7 @@ from onetray.engine import Engine
 from onetray.fleet import WorkerBeat
 from tests.http.callers import served, token
 from tests.http.calls import NOBODY, claim, dead, flow, get, post, refusal, sent, submit, ticket
+from tests.support.cases import each_case
 from tests.support.engines import engine_on
 
 
@@ -64,7 +64,7 @@ def test_letters_of_flows_that_have_ended_are_left(shop: TestClient, queue: str)
     assert (done["redriven"], done["left"]) == ([], [{"task": task["id"], "flow": made["id"]}])
 
 
-@pytest.mark.parametrize(
+@each_case(
     "body", [{"ids": []}, {"ids": ["x"]}, {"ids": [NOBODY], "kind": "a"}, {"limit": 0}, {"limit": 1001},
              {"reason_code": "bad luck"}, {"cursor": "x"}, {"ids": [NOBODY] * 1001}],
 )  # fmt: skip
@@ -72,7 +72,7 @@ def test_a_bad_redrive_is_refused(shop: TestClient, body: dict[str, object]) -> 
     assert refusal(sent(shop, "/dead-letters/redrive", body)) == (400, "invalid_input")
 
 
-@pytest.mark.parametrize(
+@each_case(
     "body", [None, {}, {"limit": 10}, {"delay_s": 5, "reason": "why not"}, {"kind": None, "ids": None}, {"all": False},
              {"all": True, "kind": "a"}, {"all": True, "ids": [NOBODY]}],
 )  # fmt: skip
@@ -112,12 +112,12 @@ def test_a_dead_letter_that_is_not_there(shop: TestClient, queue: str) -> None:
     assert refusal(sent(shop, f"/dead-letters/{submit(shop, queue)}/redrive")) == (409, "illegal_transition")
 
 
-@pytest.mark.parametrize("query", ["reason_code=x", "cursor=x", "redriven=maybe", "kin=a", "limit=0"])
+@each_case("query", ["reason_code=x", "cursor=x", "redriven=maybe", "kin=a", "limit=0"])
 def test_a_bad_look_at_dead_letters_is_refused(shop: TestClient, query: str) -> None:
     assert refusal(shop.get(f"/api/v1/dead-letters?{query}")) == (400, "invalid_input")
 
 
-@pytest.mark.parametrize("slashes", ["", "/with/slashes/pause", "/ümlaut?&"])
+@each_case("slashes", ["", "/with/slashes/pause", "/ümlaut?&"])
 def test_a_queue_is_paused_and_resumed_whatever_its_name(shop: TestClient, queue: str, slashes: str) -> None:
     name = queue + slashes
     submit(shop, name)
@@ -140,7 +140,7 @@ def test_breakers_are_opened_and_closed(shop: TestClient, queue: str) -> None:
     assert len(claim(shop, queue)) == 1
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("path", "body", "wanted"),
     [
         ("/breakers/nobody-knows/close", {}, (404, "not_found")),
@@ -167,7 +167,7 @@ def test_workers_are_listed_as_they_describe_themselves(shop: TestClient, shared
     assert (found["alive"], found["kinds"], found["queues"]) == (True, ["mail"], ["default"])
 
 
-@pytest.mark.parametrize("path", ["queues", "workers", "breakers"])
+@each_case("path", ["queues", "workers", "breakers"])
 def test_a_limit_is_a_limit(shop: TestClient, path: str) -> None:
     assert refusal(shop.get(f"/api/v1/{path}?limit=0")) == (400, "invalid_input")
     assert len(get(shop, f"/{path}", limit=1)[path]) <= 1

@@ -16,6 +16,7 @@ from onetray.errors import InvalidInput, StoreError, Unavailable
 from onetray.http.desk import Desk, HttpConfig
 from onetray.http.gate import Gate, may_bind
 from tests.http.callers import bearer, served, token
+from tests.support.cases import each_case
 from tests.support.engines import engine_on
 
 NOWHERE = "/api/v1/nowhere"
@@ -92,7 +93,7 @@ def test_exemptions_are_exact(small: Engine) -> None:
             assert api.request(method, path).status_code == 401, (method, path)
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1:8321", "localhost", "LocalHost.:80", "[::1]:8321", "127.9.9.9"])
+@each_case("host", ["127.0.0.1:8321", "localhost", "LocalHost.:80", "[::1]:8321", "127.9.9.9"])
 def test_a_loopback_name_is_answered(small: Engine, host: str) -> None:
     with served(small) as api:
         assert api.get(NOWHERE, headers={"host": host}).status_code == 404
@@ -104,7 +105,7 @@ REBOUND = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("host", REBOUND)
+@each_case("host", REBOUND)
 def test_a_name_that_was_made_to_point_here_is_refused(small: Engine, host: str) -> None:
     with served(small) as api:
         refused = api.get(NOWHERE, headers={"host": host.encode()})
@@ -118,7 +119,7 @@ def test_two_hosts_are_none(small: Engine) -> None:
         assert api.get(NOWHERE, headers=sent).json()["code"] == "wrong_host"
 
 
-@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1.evil.example", "http://[", ""])
+@each_case("origin", ["https://evil.example", "null", "http://127.0.0.1.evil.example", "http://[", ""])
 def test_a_strangers_page_is_refused(small: Engine, origin: str) -> None:
     with served(small) as api:
         refused = api.post(NOWHERE, headers={"origin": origin})
@@ -148,12 +149,12 @@ def test_with_tokens_any_host_and_no_browser_unless_they_are_listed(small: Engin
         assert "access-control-allow-origin" not in refused.headers
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.0.0.2"])
+@each_case("host", ["127.0.0.1", "::1", "localhost", "127.0.0.2"])
 def test_without_tokens_a_server_may_listen_to_itself(host: str) -> None:
     may_bind(host, has_tokens=False)
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "10.0.0.7", "example.org", "localhost.example.org"])
+@each_case("host", ["0.0.0.0", "::", "", "10.0.0.7", "example.org", "localhost.example.org"])
 def test_without_tokens_it_may_not_listen_to_others(host: str) -> None:
     with pytest.raises(InvalidInput, match="onetray token create"):
         may_bind(host, has_tokens=False)

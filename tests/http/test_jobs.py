@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from fastapi.testclient import TestClient
 
 from onetray.clock import SECOND, VirtualClock
 from onetray.engine import Engine
 from onetray.http.wire import iso, micros
 from tests.http.calls import NOBODY, claim, dead, flow, get, post, refusal, submit, ticket
+from tests.support.cases import each_case
 
 FLOW: dict[str, Any] = {
     "name": "news",
@@ -61,7 +61,7 @@ def test_a_flow_is_submitted_when_there_are_stages(shop: TestClient) -> None:
     assert (shown["entity"], shown["name"], shown["stages"]) == ("flow", "news", 2)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("body", "status", "code", "names"),
     [
         ({}, 400, "invalid_input", "kind"),
@@ -95,7 +95,7 @@ def test_a_bad_submit_is_refused_by_the_name_of_the_field(
     assert "body.task" not in found.text
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("raw", "code"),
     [
         (b"", "invalid_input"), (b"{", "malformed_json"), (b"[]", "invalid_input"), (b"null", "invalid_input"),
@@ -157,7 +157,7 @@ def test_jobs_are_listed_by_what_they_are(shop: TestClient, shared_engine: Engin
     assert found(queue=queue, since=iso(clock.now())) == [new]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "query", ["state=nonsense", "limit=0", "limit=1001", "limit=x", "cursor=nonsense", "since=yesterday", "label=x",
               "sate=queued", "since=0001-01-01T00:00:00Z", "kind=%00", "kind="],
 )  # fmt: skip
@@ -253,7 +253,7 @@ def test_progress_is_what_a_task_said_or_a_flows_numbers(shop: TestClient, queue
     assert (far["percentage"], far["counts"]["total"]) == (0, 4)
 
 
-@pytest.mark.parametrize("look", ["", "/tree", "/events", "/logs", "/result", "/explain", "/actions", "/progress"])
+@each_case("look", ["", "/tree", "/events", "/logs", "/result", "/explain", "/actions", "/progress"])
 def test_a_look_at_what_is_not_there(shop: TestClient, look: str) -> None:
     assert refusal(shop.get(f"/api/v1/jobs/{NOBODY}{look}")) == (404, "not_found")
     assert refusal(shop.get(f"/api/v1/jobs/nonsense{look}")) == (400, "invalid_input")

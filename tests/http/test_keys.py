@@ -23,6 +23,7 @@ from onetray.http.native import NativeRoute
 from onetray.http.routes import fleet
 from tests.http.callers import served, token
 from tests.http.calls import NOBODY, claim, dead, flow, get, held, post, refusal, sent, submit, ticket
+from tests.support.cases import each_case
 from tests.support.engines import engine_on
 
 REPLAY = "idempotent-replay"
@@ -211,7 +212,7 @@ def test_an_answer_that_is_too_large_is_not_kept(shop: TestClient, queue: str, m
     assert refusal(again) == (409, "answer_not_kept")
 
 
-@pytest.mark.parametrize("key", ["", " ", "ümlaut".encode("latin-1"), b"\xff", "a\tb", "x" * 501])
+@each_case("key", ["", " ", "ümlaut".encode("latin-1"), b"\xff", "a\tb", "x" * 501])
 def test_a_bad_key_is_refused(shop: TestClient, queue: str, key: str | bytes) -> None:
     for path, body in (("/jobs", {"kind": "a"}), ("/jobs/batch", {"jobs": [{"kind": "a"}]})):
         found = shop.post(f"/api/v1{path}", json=body, headers=[("Idempotency-Key", key)])
@@ -400,7 +401,7 @@ def test_a_renewal_whose_answer_was_lost_loses_nothing(
     asyncio.run(both())
 
 
-@pytest.mark.parametrize("query", [b"", b"nonsense=1"])
+@each_case("query", [b"", b"nonsense=1"])
 def test_nothing_is_given_again_to_who_may_not_ask(api: TestClient, query: bytes) -> None:
     post(api, "/queues/q/pause", {}, Idempotency_Key="k")
     route = next(r for r in fleet.router.routes if isinstance(r, NativeRoute) and r.path.endswith("/pause"))

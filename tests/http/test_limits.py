@@ -26,6 +26,7 @@ from onetray.http.rates import MOST_CALLERS, Bucket, Rates
 from onetray.tokens import new_text
 from tests.http.callers import bearer, served, token
 from tests.http.calls import NOBODY
+from tests.support.cases import each_case
 from tests.support.engines import engine_on
 from tests.support.live import WAIT_S, Live, serving
 
@@ -74,7 +75,7 @@ def test_a_body_is_read_of_every_method(engine: Engine) -> None:
         assert api.get(NOWHERE).status_code == api.delete(NOWHERE).status_code == 404
 
 
-@pytest.mark.parametrize("body", [b"{}", iter([b"{}"])])
+@each_case("body", [b"{}", iter([b"{}"])])
 def test_a_read_has_no_body(engine: Engine, body: Any) -> None:
     with served(engine) as api:
         found = api.request("GET", NOWHERE, content=body, headers=JSON)
@@ -106,7 +107,7 @@ def test_strangers_are_not_read(engine: Engine) -> None:
         assert api.post(NOWHERE, content=b"1" * 11, headers=JSON).status_code == 401
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("headers", "good"),
     [
         ({"content-type": "application/json"}, True),
@@ -159,7 +160,7 @@ def test_the_depth_is_that_of_the_value_whatever_its_strings_hold(value: object,
     assert is_deeper(text, most) == (depth(value) > most)
 
 
-@pytest.mark.parametrize("bad", [b'"' + b'\\"' * 300_000, b'"[' * 300_000, b"]" * 300_000, b"[]" * 300_000])
+@each_case("bad", [b'"' + b'\\"' * 300_000, b'"[' * 300_000, b"]" * 300_000, b"[]" * 300_000])
 def test_looking_takes_a_time_that_grows_with_the_body_alone(bad: bytes) -> None:
     """Quadratic, each of these would take minutes: the time limit of the tests would end it."""
     is_deeper(bad, 64)
@@ -284,7 +285,7 @@ def finished(plug: socket.socket, left: int) -> bytes:
     return plug.recv(12)
 
 
-@pytest.mark.parametrize("length", [f"Content-Length: {MEGABYTE}", "Transfer-Encoding: chunked"])
+@each_case("length", [f"Content-Length: {MEGABYTE}", "Transfer-Encoding: chunked"])
 def test_a_large_body_is_not_read_of_whoever_may_not_send_it(engine: Engine, length: str) -> None:
     with serving(engine) as live:
         for caller, status in ((token(engine, "read"), b"403"), (bearer(new_text()), b"401")):

@@ -11,6 +11,7 @@ from onetray.engine import Engine
 from onetray.http import app as app_module
 from onetray.http.app import build
 from onetray.http.wire import iso, micros
+from tests.support.cases import each_case
 
 
 def test_health_and_version(api: TestClient) -> None:
@@ -30,7 +31,7 @@ def test_a_job_by_its_id(api: TestClient, engine: Engine) -> None:
     assert micros(job["created_at"]) == engine.task(str(id_)).created_at
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("path", "status", "code"),
     [
         ("/api/v1/jobs/00000000-0000-7000-8000-000000000000", 404, "not_found"),

@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 import httpx2
-import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
@@ -16,11 +15,12 @@ from onetray.http.app import build
 from tests.http.callers import BASE, served, token
 from tests.http.calls import NOBODY, refusal, submit
 from tests.http.walking import ways
+from tests.support.cases import each_case
 from tests.support.engines import engine_on
 from tests.support.live import serving
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("method", "path", "allowed"),
     [
         ("DELETE", "/api/v1/jobs", "GET, HEAD, POST"), ("PUT", f"/api/v1/jobs/{NOBODY}", "GET, HEAD"),
@@ -57,7 +57,7 @@ def test_every_get_is_answered_to_head_too(shop: TestClient, shared_engine: Engi
         assert answers[1].content == b"", way
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/"])
+@each_case("path", ["/healthz", "/readyz", "/"])
 def test_probes_need_no_token_for_head_either(path: str) -> None:
     with engine_on("sqlite://:memory:", VirtualClock()) as engine, served(engine) as api:
         token(engine)
@@ -65,7 +65,7 @@ def test_probes_need_no_token_for_head_either(path: str) -> None:
         assert api.head("/api/v1/jobs").status_code == 401
 
 
-@pytest.mark.parametrize("path", ["/api/v1/feed/stream", "/api/v1/jobs/{id}/stream", "/api/jobs/{id}/events"])
+@each_case("path", ["/api/v1/feed/stream", "/api/v1/jobs/{id}/stream", "/api/jobs/{id}/events"])
 def test_head_of_a_stream_opens_none(shared_engine: Engine, path: str) -> None:
     """On a real socket: the answer is over at once, the connection serves the next request, no place is taken."""
     id_ = str(shared_engine.submit("mail").id)

@@ -11,6 +11,7 @@ from onetray.errors import InvalidInput
 from onetray.http.app import build
 from onetray.http.desk import HttpConfig
 from onetray.http.mounting import DIALECTS
+from tests.support.cases import each_case
 from tests.support.engines import engine_on
 
 
@@ -19,7 +20,7 @@ def test_a_dialect_that_is_not_there_is_named_with_those_that_are() -> None:
         build(engine, HttpConfig(dialects=("so2",)))
 
 
-@pytest.mark.parametrize("name", DIALECTS)
+@each_case("name", DIALECTS)
 def test_a_dialect_is_served_where_it_is_chosen_and_is_no_part_of_the_native_description(name: str) -> None:
     prefix = import_module(f"onetray.dialects.{name}").PREFIX
     with engine_on("sqlite://:memory:") as engine:

@@ -13,6 +13,7 @@ from onetray.engine import Engine
 from onetray.errors import InvalidInput
 from onetray.model import RawJson
 from tests.http.calls import claim
+from tests.support.cases import each_case
 
 JSON = {"content-type": "application/json"}
 
@@ -35,21 +36,19 @@ DOORS = [_native, _commands, _so1]
 Door = Callable[[TestClient, str, str], Any]
 
 
-@pytest.mark.parametrize(
-    "number", [f"{2**64}", f"{-(2**63) - 1}", "1" * 400, "1" * 5_000], ids=["over", "under", "long", "longer"]
-)
-@pytest.mark.parametrize("door", DOORS)
+@each_case("number", [f"{2**64}", f"{-(2**63) - 1}", "1" * 400, "1" * 5_000], ids=["over", "under", "long", "longer"])
+@each_case("door", DOORS)
 def test_a_whole_number_past_64_bits_is_refused(shop: TestClient, queue: str, door: Door, number: str) -> None:
     answer = door(shop, queue, number)
     assert answer.status_code == 400, answer.text
     assert claim(shop, queue) == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     "number", ["18446744073709551615", "-9223372036854775808", '"123456789012345678901234"', "1.5e300",
                "0.12345678901234567890123", "1e-00000000000000000000001", '"\\\\\\"99999999999999999999999"'],
 )  # fmt: skip
-@pytest.mark.parametrize("door", DOORS[:2])
+@each_case("door", DOORS[:2])
 def test_all_other_numbers_are_kept(shop: TestClient, queue: str, door: Door, number: str) -> None:
     assert door(shop, queue, number).is_success
     [found] = claim(shop, queue)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from fastapi.testclient import TestClient
 
 from tests.http.calls import get, post, refusal, sent
+from tests.support.cases import each_case
 
 UNKNOWN = {f"unknown-{n}": 1 for n in range(20_000)}
 MANY = 70_000
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("path", "body", "expected"),
     [
         ("/jobs/batch", {"jobs": [1] * MANY}, (413, "too_large")),
@@ -39,7 +39,7 @@ def test_too_much_in_a_large_body_is_refused_in_a_word(
     assert "errors" not in found.json()
 
 
-@pytest.mark.parametrize("wrong", [1, {}, {"kind": 1}])
+@each_case("wrong", [1, {}, {"kind": 1}])
 def test_of_a_list_the_first_that_is_wrong_is_told(shop: TestClient, wrong: Any) -> None:
     found = sent(shop, "/jobs/batch", {"jobs": [{"kind": "k"}, wrong, wrong, wrong]})
     assert refusal(found) == (400, "invalid_input")

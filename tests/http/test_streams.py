@@ -22,6 +22,7 @@ from onetray.http.hub import Follower, Hub
 from onetray.http.reading import Batch, Reading
 from onetray.http.telling import PAGE, Place, look, view_of
 from onetray.model import Event
+from tests.support.cases import each_case
 from tests.support.engines import engine_on
 from tests.support.fleet import wait_until
 from tests.support.live import WAIT_S, Frame, Live, parsed, serving, stream, told
@@ -144,7 +145,7 @@ def test_a_flows_stream_tells_its_stages(api: TestClient, engine: Engine) -> Non
     assert not [f for f in found if f.data.get("type", "").startswith("task.")]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("path", "status"),
     [
         (f"/api/v1/jobs/{UNKNOWN_ID}/stream", 404),

@@ -24,6 +24,7 @@ from onetray.model import Assignment, Policy
 from onetray.tokens import ADMIN, SCOPES
 from tests.http.callers import BASE, bearer
 from tests.http.walking import Way, ways, without_key, without_what_is_fresh
+from tests.support.cases import each_case
 from tests.support.databases import Databases
 from tests.support.engines import engine_on
 
@@ -198,7 +199,7 @@ def test_a_namespace_is_taken_from_nowhere_but_the_token(house: House) -> None:
         assert SAID not in house.api.request(**asked, headers=headers).text, way
 
 
-@pytest.mark.parametrize("scope", ["submit", "work", "operate"])
+@each_case("scope", ["submit", "work", "operate"])
 def test_without_read_no_answer_shows_what_is_in_a_job(scope: str) -> None:
     """In one's own namespace: also when somebody who may read has sent the same before, under the same key.
 

@@ -24,6 +24,7 @@ from onetray.http.protocol import Protocol
 from onetray.http.waiting import Waiting
 from onetray.wake import Wake
 from tests.http.calls import NOBODY, claim, flow, get, held, post, refusal, sent, submit, ticket, until
+from tests.support.cases import each_case
 from tests.support.engines import engine_on
 from tests.support.live import Live, serving
 
@@ -59,7 +60,7 @@ def test_the_same_claim_again_gives_the_same_tasks(shop: TestClient, queue: str)
     assert refusal(sent(shop, "/tasks/claim", both, Idempotency_Key="r")) == (400, "invalid_input")
 
 
-@pytest.mark.parametrize(
+@each_case(
     "body",
     [{}, {"worker": ""}, {"worker": "w", "limit": 0}, {"worker": "w", "limit": 10_001}, {"worker": "w", "wait_s": 31},
      {"worker": "w", "wait_s": -1}, {"worker": "w", "kinds": "mail"}, {"worker": "w", "lease_s": 0},
@@ -69,7 +70,7 @@ def test_a_bad_claim_is_refused(shop: TestClient, body: dict[str, Any]) -> None:
     assert refusal(sent(shop, "/tasks/claim", body)) == (400, "invalid_input")
 
 
-@pytest.mark.parametrize("verb", REPORTS)
+@each_case("verb", REPORTS)
 def test_a_report_is_accepted_from_whoever_holds_the_task(shop: TestClient, queue: str, verb: str) -> None:
     task = held(shop, queue)
     told = post(shop, f"/tasks/{task['id']}/{verb}", ticket(task, **REPORTS[verb]))
@@ -81,7 +82,7 @@ def test_a_report_is_accepted_from_whoever_holds_the_task(shop: TestClient, queu
         assert (told["id"], told["state"]) == (task["id"], STATES[verb])
 
 
-@pytest.mark.parametrize("verb", REPORTS)
+@each_case("verb", REPORTS)
 def test_a_report_without_the_right_ticket_changes_nothing(shop: TestClient, queue: str, verb: str) -> None:
     task = held(shop, queue)
     path = f"/tasks/{task['id']}/{verb}"
@@ -121,7 +122,7 @@ def test_many_reports_are_answered_each_in_its_place(shop: TestClient, queue: st
     assert get(shop, f"/tasks/{one}")["result"] == 7
 
 
-@pytest.mark.parametrize(
+@each_case(
     "report",
     [{"verb": "expire"}, {"verb": "dead_letter"}, {"verb": "resume"}, {}, {"verb": "start", "fence": None},
      {"verb": "start", "worker": None}],
@@ -263,13 +264,6 @@ def claims_counted(engine: Engine) -> list[c.Claim]:
     found: list[c.Claim] = []
     engine.on_batch(lambda commands, *_: found.extend(one for one in commands if isinstance(one, c.Claim)))
     return found
-
-
-@pytest.fixture
-def no_polling(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever is answered within a test's patience was woken."""
-    monkeypatch.setattr("onetray.wake.POLL_S", 3600.0)
-    monkeypatch.setattr("onetray.wake.DEAF_POLL_S", 3600.0)
 
 
 @pytest.fixture

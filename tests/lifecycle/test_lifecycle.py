@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from onetray.lifecycle import FLOW, HELD, MACHINES, OPEN, PAUSED, STAGE, TASK
 from onetray.machine import SYSTEM, USER, WORKER
+from tests.support.cases import each_case
 
 SPECIFIED_STATES = ("queued", "assigned", "running", "succeeded", "failed", "cancelled", "dead_lettered")
 SPECIFIED = {
@@ -34,7 +33,7 @@ ADDED = {
 PAIRS = [(name, *pair) for table in (SPECIFIED, ADDED) for name, pairs in table.items() for pair in pairs]
 
 
-@pytest.mark.parametrize("state", [*SPECIFIED_STATES, "blocked", "waiting_input"])
+@each_case("state", [*SPECIFIED_STATES, "blocked", "waiting_input"])
 def test_the_table_has_the_state(state: str) -> None:
     assert state in TASK.states
 
@@ -43,7 +42,7 @@ def test_the_table_has_no_other_state() -> None:
     assert set(TASK.states) == {*SPECIFIED_STATES, "blocked", "waiting_input"}
 
 
-@pytest.mark.parametrize(("name", "source", "target"), PAIRS, ids=[f"{n}-{s}-{t}" for n, s, t in PAIRS])
+@each_case(("name", "source", "target"), PAIRS, ids=[f"{n}-{s}-{t}" for n, s, t in PAIRS])
 def test_the_table_has_the_transition(name: str, source: str, target: str) -> None:
     transition = TASK.by_name[name]
     assert source in transition.sources
@@ -112,7 +111,7 @@ MAKERS = {
 }
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@each_case("name", MAKERS)
 def test_who_may_make_a_transition(name: str) -> None:
     assert TASK.by_name[name].by == MAKERS[name]
 
@@ -159,6 +158,6 @@ ACTIONS = {
 }
 
 
-@pytest.mark.parametrize(("state", "actor"), sorted(ACTIONS))
+@each_case(("state", "actor"), sorted(ACTIONS))
 def test_the_actions_in_a_state(state: str, actor: str) -> None:
     assert TASK.actions(state, actor) == ACTIONS[state, actor]

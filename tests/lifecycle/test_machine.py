@@ -10,6 +10,7 @@ import pytest
 from onetray.lifecycle import TASK
 from onetray.machine import SYSTEM, USER, WORKER, BadLifecycle, Machine, Transition, WayOut
 from onetray.store.sqltext import POSTGRES, SQLITE, book, every_transition_has_a_statement
+from tests.support.cases import each_case
 
 BY = frozenset({USER})
 MAKE = Transition("make", (), "new", BY, "lamp.made")
@@ -95,7 +96,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@each_case("fault", FAULTS)
 def test_a_table_does_not_load_with(fault: str) -> None:
     changes, words = FAULTS[fault]
     with pytest.raises(BadLifecycle, match="lamp: ") as refused:
@@ -103,14 +104,14 @@ def test_a_table_does_not_load_with(fault: str) -> None:
     assert words in str(refused.value)
 
 
-@pytest.mark.parametrize("missing", [t.name for t in TASK.transitions if not t.creates])
+@each_case("missing", [t.name for t in TASK.transitions if not t.creates])
 def test_a_transition_without_a_statement_does_not_load(missing: str) -> None:
     moves = {name: move for name, move in book(SQLITE).moves.items() if name != missing}
     with pytest.raises(BadLifecycle, match=f"'{missing}' has no statement"):
         every_transition_has_a_statement(TASK, moves)
 
 
-@pytest.mark.parametrize("dialect", [SQLITE, POSTGRES])
+@each_case("dialect", [SQLITE, POSTGRES])
 def test_every_transition_has_a_statement_on_each_database(dialect: str) -> None:
     every_transition_has_a_statement(TASK, book(dialect).moves)
 

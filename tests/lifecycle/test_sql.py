@@ -9,13 +9,13 @@ from pathlib import Path
 
 import apsw
 import psycopg
-import pytest
 
 import onetray
 from onetray.lifecycle import MACHINES
 from onetray.store import open_store
 from onetray.store.sqlite import SqliteStore
 from onetray.store.sqltext import POSTGRES, SQLITE, Statement, book
+from tests.support.cases import each_case
 
 SOURCE = Path(onetray.__file__).parent
 STATES = sorted({s for m in MACHINES.values() for s in m.states})
@@ -37,12 +37,12 @@ def test_the_sql_files_are_found() -> None:
     assert {path.parent.name for path in MIGRATIONS} == {"sqlite", "postgres"}
 
 
-@pytest.mark.parametrize("path", [*SQL_FILES, *MIGRATIONS], ids=lambda p: f"{p.parent.name}-{p.name}")
+@each_case("path", [*SQL_FILES, *MIGRATIONS], ids=lambda p: f"{p.parent.name}-{p.name}")
 def test_no_sql_file_names_a_state(path: Path) -> None:
     assert STATE.findall(statements(path)) == []
 
 
-@pytest.mark.parametrize("path", [*SQL_FILES, *MIGRATIONS], ids=lambda p: f"{p.parent.name}-{p.name}")
+@each_case("path", [*SQL_FILES, *MIGRATIONS], ids=lambda p: f"{p.parent.name}-{p.name}")
 def test_no_sql_file_reads_a_clock(path: Path) -> None:
     assert CLOCK.findall(statements(path)) == []
 
@@ -65,7 +65,7 @@ def strings(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
-@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda p: str(p.relative_to(SOURCE)))
+@each_case("path", sorted(SOURCE.rglob("*.py")), ids=lambda p: str(p.relative_to(SOURCE)))
 def test_no_sql_in_python_names_a_state(path: Path) -> None:
     found = [(line, text) for line, text in strings(path) if SQL_WORDS.search(text) and STATE.search(text)]
     assert found == []

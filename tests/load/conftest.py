@@ -4,16 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from onetray.store import open_store
+from tests.support.engines import migrated_lite
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A migrated database of each kind in turn. It is a new one, so that its deadlocks are this test's own."""
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'jobs.db'}"
-    url: str = request.getfixturevalue("pg_url")
-    store = open_store(url)
-    store.migrate()
-    store.close()
+        return migrated_lite(tmp_path)
+    url: str = request.getfixturevalue("own_url")
     return url

@@ -29,6 +29,7 @@ from onetray.commands import (  # fmt: skip
 from onetray.engine import Engine
 from onetray.errors import NotFound
 from onetray.model import Assignment, Blocker, Policy
+from tests.support.cases import each_case
 from tests.support.databases import Databases
 from tests.support.engines import engine_on
 
@@ -106,7 +107,7 @@ def test_without_the_note_of_a_cancel_the_policy_says_how_long_the_grace_is(
     assert engine.explain(task)[1].ends_at == ends_at
 
 
-@pytest.mark.parametrize("state", ["blocked", "waiting_input"])
+@each_case("state", ["blocked", "waiting_input"])
 def test_a_paused_task_names_who_has_to_resume_it(engine: Engine, clock: VirtualClock, state: str) -> None:
     task, due = submitted(engine, PLAIN.with_(deadline_s=500)), clock.now() + 500 * SECOND
     engine.pause(engine.claim(worker="wes")[0], owner="ann", reason="which colour?", state=state)

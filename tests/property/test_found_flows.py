@@ -12,6 +12,7 @@ from onetray.flowcommands import CancelFlow, SkipStage
 from onetray.flowmodel import Approval, More, StageSpec, TaskSpec
 from onetray.model import Policy
 from tests.property.flow_twins import small_steps
+from tests.support.cases import each_case
 from tests.support.engines import must_verify
 
 PLAIN = Policy(max_attempts=2, jitter=False, backoff_base_s=10, backoff_max_s=10, lease_s=60)
@@ -98,7 +99,7 @@ def test_a_flow_whose_stages_were_all_skipped_before_it_was_opened_is_cancelled(
     assert states(engine, flow.id) == ["cancelled", "skipped"]
 
 
-@pytest.mark.parametrize("start", [False, True])
+@each_case("start", [False, True])
 def test_a_cancelled_flow_is_cancelled_though_the_failures_of_its_stages_are_ignored(
     engine: Engine, start: bool
 ) -> None:

@@ -14,6 +14,7 @@ from onetray.engine import Engine
 from onetray.errors import InvalidInput, TooLarge
 from onetray.model import RawJson
 from tests.property.twins import Pair
+from tests.support.cases import each_case
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 NUMBERS = st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False)
@@ -78,7 +79,7 @@ REFUSED = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("which", range(len(REFUSED)))
+@each_case("which", range(len(REFUSED)))
 def test_what_cannot_be_kept_is_refused_and_nothing_is_written(engine: Engine, which: int) -> None:
     with pytest.raises(InvalidInput) as caught:
         engine.submit("mail", REFUSED[which])

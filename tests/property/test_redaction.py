@@ -15,6 +15,7 @@ from onetray import redaction
 from onetray.errors import InvalidInput
 from onetray.model import Policy
 from onetray.redaction import HIDDEN, Secrets, scrub, secrets_in, shown
+from tests.support.cases import each_case
 
 WORDS = st.text(alphabet="abc\"'\\ \n/é%+", min_size=4, max_size=12).filter(lambda s: len(s.strip()) >= 4)
 SECRET = WORDS | st.integers(1_000, 10**12) | st.floats(1_000.25, 1e6)
@@ -83,7 +84,7 @@ def test_any_path_may_be_asked_of_any_value(value: Any, path: list[str]) -> None
     secrets_in(value, [".".join(path) or "a"])
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "path", "seen"),
     [
         ({"a": {"b": 1}}, "a", {"a": "***"}),
@@ -162,7 +163,7 @@ def test_many_secrets_that_begin_alike_are_all_found() -> None:
     ]
 
 
-@pytest.mark.parametrize("end", ["", "c"])
+@each_case("end", ["", "c"])
 def test_a_text_that_would_take_too_long_is_hidden_whole(end: str) -> None:
     """Secrets that begin with each other, and a text that is nothing but their beginnings."""
     secrets = Secrets("a" * n + end for n in range(4, 2_000))
@@ -209,7 +210,7 @@ def test_it_is_found_as_a_url_writes_it() -> None:
     assert scrub("?p=a+b%2Fc%26d ?p=a%20b/c%26d", found) == "?p=*** ?p=***"
 
 
-@pytest.mark.parametrize("redact", ["password", ["a..b"], [""], [".a"], [1], ["x" * 201], ["a\n"], ["a"] * 101])
+@each_case("redact", ["password", ["a..b"], [""], [".a"], [1], ["x" * 201], ["a\n"], ["a"] * 101])
 def test_a_path_that_makes_no_sense_is_refused(redact: Any) -> None:
     with pytest.raises(InvalidInput, match=r"policy\.redact"):
         Policy(redact=redact)

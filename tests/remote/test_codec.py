@@ -23,6 +23,7 @@ from onetray.remote.asked import READS
 from onetray.remote.codec import dumps, known_fields, read
 from onetray.remote.faults import of_problem, raised
 from onetray.remote.sent import ANSWERS, DERIVED, OWNED, SENT, heard, told
+from tests.support.cases import each_case
 
 GIVEN = {str(kind): kind for kind in (*ANSWERS.values(), *(read.gives for read in READS.values()))}
 KINDS = [k for k in vars(errors).values() if isinstance(k, type) and issubclass(k, OnetrayError)]
@@ -109,7 +110,7 @@ def test_every_value_arrives_as_it_was_given(gives: Any, data: st.DataObject) ->
     assert type(arrived) is type(value)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each_case("kind", KINDS)
 def test_every_error_arrives_as_the_same_class_with_its_facts(kind: type[OnetrayError]) -> None:
     error = kind("what to do", task="t", allowed=["cancel"], **{"from": "queued"})
     arrived = raised(**of_problem(orjson.loads(dumps(of_error(error)))))
@@ -126,13 +127,13 @@ def test_every_verb_that_can_be_sent_has_a_scope_and_those_of_the_engines_own_ha
     assert not set(SENT) & {"expire", "time_out", "promote", "end_cancel", "dead_letter"}
 
 
-@pytest.mark.parametrize("verb", ["expire", "time_out", "promote", "end_cancel", "dead_letter", "no", None, 5, ["x"]])
+@each_case("verb", ["expire", "time_out", "promote", "end_cancel", "dead_letter", "no", None, 5, ["x"]])
 def test_what_is_no_verb_for_others_is_not_known(verb: Any) -> None:
     with pytest.raises(UnknownVerb):
         heard({"verb": verb, "task": 1}, WHO)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("said", "field"),
     [
         ("submit", "commands"),

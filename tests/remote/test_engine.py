@@ -28,7 +28,9 @@ from onetray.http.access import Principal
 from onetray.model import Assignment, Policy
 from onetray.remote.courier import MOST_BYTES
 from onetray.remote.engine import RemoteEngine
-from tests.remote.conftest import at_work, lite
+from tests.remote.conftest import at_work
+from tests.support.cases import each_case
+from tests.support.engines import migrated_lite
 from tests.support.fleet import wait_until
 from tests.support.servers import Served, listener, served
 from tests.support.wire import CUT_ANSWER, LOSE_ANSWER, LOSE_REQUEST, Wire
@@ -40,7 +42,7 @@ PATIENT = EngineConfig(call_timeout_s=20.0)
 @pytest.fixture
 def near(tmp_path: Path) -> Iterator[tuple[Engine, Served]]:
     """The server, and its own engine to look with."""
-    with at_work(lite(tmp_path)) as pair:
+    with at_work(migrated_lite(tmp_path)) as pair:
         yield pair
 
 
@@ -113,7 +115,7 @@ def test_another_namespace_than_the_tokens_is_refused_by_name(server: Served, re
         remote.jobs(namespace="theirs")
 
 
-@pytest.mark.parametrize("url", ["http://", "http://u:p@host", "http://host?x=1", "ftp://host"])
+@each_case("url", ["http://", "http://u:p@host", "http://host?x=1", "ftp://host"])
 def test_what_is_no_url_of_a_server_is_refused(url: str) -> None:
     with pytest.raises(InvalidInput, match="http://host:port"):
         RemoteEngine(url)
@@ -210,7 +212,7 @@ def test_what_did_not_arrive_is_told_from_what_may_have(near: tuple[Engine, Serv
 
 
 def test_a_server_that_restarts_is_waited_for(tmp_path: Path) -> None:
-    with at_work(lite(tmp_path)) as (own, first):
+    with at_work(migrated_lite(tmp_path)) as (own, first):
         port = first.port
         with RemoteEngine(first.url, config=PATIENT) as remote:
             remote.introduce()
@@ -279,12 +281,6 @@ def test_whoever_waits_hears_of_what_others_write(near: tuple[Engine, Served]) -
         assert heard.wait(60)
 
 
-@pytest.fixture
-def no_polling(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onetray.wake.POLL_S", 3600.0)
-    monkeypatch.setattr("onetray.wake.DEAF_POLL_S", 3600.0)
-
-
 class Worker:
     """A remote engine that waits for work in a queue, and how often it was woken for some."""
 
@@ -310,7 +306,7 @@ class Worker:
         return again
 
 
-@pytest.mark.usefixtures("no_polling")
+@pytest.mark.usefixtures("no_polling", "only_rings")
 def test_a_task_wakes_one_remote_worker_of_its_queue(near: tuple[Engine, Served]) -> None:
     own, server = near
     one, two, other = Worker(server.url, "a"), Worker(server.url, "a"), Worker(server.url, "b")

@@ -25,6 +25,7 @@ from onetray.model import Policy
 from onetray.remote.asked import ACTS, READS, checked, parameters
 from onetray.store.names import Names
 from onetray.tokens import SCOPES
+from tests.support.cases import each_case
 from tests.support.tasks import UNKNOWN_ID, submit, take
 
 Caller = Callable[..., TestClient]
@@ -110,7 +111,7 @@ def test_a_worker_speaks_for_nobody_else(caller: Caller, engine: Engine) -> None
     assert engine.task(held.id).state == "assigned"
 
 
-@pytest.mark.parametrize("scope", ["read", "submit", "work", "operate"])
+@each_case("scope", ["read", "submit", "work", "operate"])
 def test_a_verb_needs_its_scope_and_without_it_nothing_of_the_batch_is_carried_out(
     caller: Caller, engine: Engine, scope: str
 ) -> None:
@@ -139,7 +140,7 @@ STRAY = ("x", 5, 2.5, True, None, [], ["x"], [1], {}, {"a": 1}, -1, 10**30, "\0"
 GOOD = {"str": UNKNOWN_ID, "float": 1.0, "Sequence[int]": [1]}
 
 
-@pytest.mark.parametrize("name", [*READS, *ACTS])
+@each_case("name", [*READS, *ACTS])
 def test_a_parameter_of_any_kind_is_taken_or_refused_by_its_name(engine: Engine, name: str) -> None:
     method = inspect.signature(getattr(Engine, name)).parameters
     known = parameters(name)
@@ -213,7 +214,7 @@ def test_what_is_no_read_or_act_is_not_found(caller: Caller) -> None:
         assert client.post(f"/api/v1/{path}", json={}).status_code == 404
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"5", b'{"commands": 5}', b'{"commands": {}}', b"\xff"])
+@each_case("body", [b"", b"{", b"[]", b"5", b'{"commands": 5}', b'{"commands": {}}', b"\xff"])
 def test_a_body_that_is_no_batch_is_refused(caller: Caller, body: bytes) -> None:
     assert caller().post("/api/v1/commands", content=body).status_code == 400
 
@@ -255,7 +256,7 @@ def test_kinds_and_workers_are_declared_in_the_callers_namespace(caller: Caller,
     assert engine.workers(namespace="fleet") == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("scopes", "left"),
     [(["work"], ("pin", "card", "token")), (["work", "submit", "read"], ("pin", "card", "token")),
      (["work", "operate"], ("pin",)), (["admin"], ("pin",))],
@@ -303,12 +304,12 @@ def test_workers_that_declare_a_kind_at_once_hide_what_either_of_them_hides(
     assert (policy.redact, policy.max_attempts) == (("card", "pin"), 7)
 
 
-@pytest.mark.parametrize("body", [{}, {"policies": 5}, {"policies": {"k": 5}}, {"policies": {"": {}}}])
+@each_case("body", [{}, {"policies": 5}, {"policies": {"k": 5}}, {"policies": {"": {}}}])
 def test_a_declaration_that_is_none_is_refused(caller: Caller, body: Any) -> None:
     assert caller().post("/api/v1/kinds", json=body).status_code == 400
 
 
-@pytest.mark.parametrize("body", [{}, {"name": "w"}, {"name": "w", "stray": 1}, {"name": 5}])
+@each_case("body", [{}, {"name": "w"}, {"name": "w", "stray": 1}, {"name": 5}])
 def test_a_beat_that_is_none_is_refused(caller: Caller, body: Any) -> None:
     assert caller().post("/api/v1/workers/beat", json=body).status_code == 400
 
@@ -329,8 +330,6 @@ def test_news_come_at_once_when_something_was_written_since(caller: Caller, engi
     assert client.get("/api/v1/news", params={"boot": "another", "wait_s": 30}).json()["boot"] == first["boot"]
 
 
-@pytest.mark.parametrize(
-    "query", ["wait_s=31", "wait_s=-1", "wait_s=nan", "generation=x", "work=-2", "boot=" + "x" * 101]
-)
+@each_case("query", ["wait_s=31", "wait_s=-1", "wait_s=nan", "generation=x", "work=-2", "boot=" + "x" * 101])
 def test_a_question_for_news_is_checked(caller: Caller, query: str) -> None:
     assert caller().get(f"/api/v1/news?{query}").status_code == 400

@@ -4,7 +4,8 @@ Making and dropping a database takes a quarter of a second; emptying a small one
 whose schema a test has changed is thrown away.
 
 Each database has one connection that stays open between tests, the keeper: it verifies the database and empties it.
-A new connection would spend more on planning the statements for that than the test spends on its own.
+A new connection would spend more on planning the statements for that than the test spends on its own. Those of the
+engines are kept for the same reason: see warm_pool.py.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from onetray.store import open_store
 from onetray.store.postgres import PostgresSnapshot
 from onetray.verify import Findings, look
 from tests.support.cluster import Server
+from tests.support.warm_pool import drop_connections, keep_connections, kept_pids
 
 KEEPER = "onetray-tests-keeper"
 FEW_EVENTS = 2_000
@@ -41,7 +43,8 @@ SELECT (SELECT array_agg(c.oid ORDER BY c.oid) FROM pg_class c JOIN pg_namespace
 _HAS_FEW_EVENTS = f"SELECT count(*) <= {FEW_EVENTS} FROM (SELECT 1 FROM onetray.event LIMIT {FEW_EVENTS + 1}) AS e"
 _END_OTHERS = """
 SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
-WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'
+WHERE datname = current_database() AND pid <> pg_backend_pid() AND pid <> ALL(%s::int[])
+    AND backend_type = 'client backend'
 """
 # Tables that are referred to come last.
 _TABLES = """
@@ -56,6 +59,7 @@ class Keeper:
 
     def __init__(self, url: str) -> None:
         self.url = url
+        keep_connections(url)
         self._connection = _connect(url)
         self._shape = self._shape_now()
         self._tables = [name for (name,) in self._connection.execute(_TABLES)]
@@ -83,7 +87,7 @@ class Keeper:
 
     def _empty(self) -> bool:
         connection = self._connection
-        connection.execute(_END_OTHERS)
+        connection.execute(_END_OTHERS, (kept_pids(self.url),))
         if self._shape_now() != self._shape:
             return False
         with connection.transaction(), connection.pipeline():
@@ -96,6 +100,7 @@ class Keeper:
         return self._connection.execute(_SHAPE).fetchone()
 
     def close(self) -> None:
+        drop_connections(self.url)
         self._connection.close()
 
 
@@ -104,6 +109,10 @@ def _connect(url: str) -> psycopg.Connection[Any]:
 
 
 _keepers: dict[str, Keeper] = {}
+
+
+def is_lent(url: str) -> bool:
+    return url in _keepers
 
 
 def verified_by_keeper(url: str) -> Findings | None:

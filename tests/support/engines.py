@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
 
 from onetray.clock import Clock, VirtualClock
 from onetray.config import EngineConfig
@@ -11,7 +14,7 @@ from onetray.engine import Engine
 from onetray.store import open_store
 from onetray.store.postgres import PostgresStore
 from onetray.verify import verify
-from tests.support.databases import verified_by_keeper
+from tests.support.databases import is_lent, verified_by_keeper
 
 
 @contextmanager
@@ -20,13 +23,32 @@ def engine_on(
 ) -> Iterator[Engine]:
     """An engine on a migrated database. The database is verified when the test is done."""
     store = open_store(url, clock)
-    store.migrate()
+    if not is_lent(url):
+        store.migrate()
     engine = Engine(store, seed=seed, config=config)
     try:
         yield engine
         must_verify(engine)
     finally:
         engine.close()
+
+
+@cache
+def migrated_file() -> bytes:
+    """A SQLite file that is migrated and has no rows."""
+    with tempfile.TemporaryDirectory(prefix="onetray-migrated-") as folder:
+        path = Path(folder) / "jobs.db"
+        store = open_store(f"sqlite:///{path}")
+        store.migrate()
+        store.close()
+        return path.read_bytes()
+
+
+def migrated_lite(folder: Path) -> str:
+    """The URL of a new SQLite file in the folder that is migrated and has no rows."""
+    path = folder / "jobs.db"
+    path.write_bytes(migrated_file())
+    return f"sqlite:///{path}"
 
 
 def open_migrated(url: str) -> Engine:
@@ -44,4 +66,4 @@ def must_verify(engine: Engine) -> None:
     assert not found.violations, found.violations
 
 
-__all__ = ["VirtualClock", "engine_on", "must_verify", "open_migrated"]
+__all__ = ["VirtualClock", "engine_on", "migrated_lite", "must_verify", "open_migrated"]

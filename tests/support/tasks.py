@@ -127,3 +127,26 @@ def settle(engine: Engine) -> None:
 
 def facts(task: Task, *names: str) -> tuple[Any, ...]:
     return tuple(getattr(task, name) for name in names)
+
+
+_OPEN = """SELECT CAST(x.id AS text), n.name FROM onetray.{table} AS x JOIN onetray.namespace AS n ON n.key = x.ns
+WHERE x.finished_at IS NULL"""
+_PAUSED = """SELECT q.name, n.name FROM onetray.queue AS q JOIN onetray.namespace AS n ON n.key = q.ns
+WHERE q.paused_at IS NOT NULL"""
+_BREAKERS = """SELECT k.name, n.name FROM onetray.breaker AS b JOIN onetray.kind AS k ON k.key = b.kind
+JOIN onetray.namespace AS n ON n.key = k.ns"""
+
+
+def leave_nothing_open(engine: Engine) -> None:
+    """End every job, and let every queue and kind go on: what the next one submits is all there is to claim."""
+    read = engine.store.read_sql
+    # What a flow wants undone when it ends is a flow of its own.
+    while flows := read(_OPEN.format(table="flow")):
+        for flow, namespace in flows:
+            engine.cancel_flow(flow, hard=True, namespace=namespace)
+    for task, namespace in read(_OPEN.format(table="task")):
+        engine.cancel(task, hard=True, namespace=namespace)
+    for queue, namespace in read(_PAUSED):
+        engine.resume_queue(queue, namespace=namespace)
+    for kind, namespace in read(_BREAKERS):
+        engine.close_breaker(kind, namespace=namespace)

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from onetray import Onetray
-from onetray.store import open_store
-from tests.support.engines import must_verify
+from tests.support.engines import migrated_lite, must_verify
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -17,27 +16,19 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Two databases are enough here: versions of PostgreSQL differ below the engine, not above it."""
     if request.param == "postgres":
         return str(request.getfixturevalue("migrated_url"))
-    return _lite(tmp_path)
+    return migrated_lite(tmp_path)
 
 
 @pytest.fixture
 def app(tmp_path: Path) -> Iterator[Onetray]:
     """An app on SQLite, for what the database has no part in."""
-    yield from _app(_lite(tmp_path))
+    yield from _app(migrated_lite(tmp_path))
 
 
 @pytest.fixture
 def either_app(database_url: str) -> Iterator[Onetray]:
     """An app on each database in turn."""
     yield from _app(database_url)
-
-
-def _lite(folder: Path) -> str:
-    url = f"sqlite:///{folder / 'jobs.db'}"
-    store = open_store(url)
-    store.migrate()
-    store.close()
-    return url
 
 
 def _app(url: str) -> Iterator[Onetray]:

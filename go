@@ -9,6 +9,11 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1 UV_SYSTEM_CERTS="${UV_SYSTEM_CERTS:-1}"
 here=$PWD
 cd -- "$(dirname -- "$0")"
 root=$(pwd -P)
+
+# The tests start hundreds of Python processes: without a cache each of them compiles every module that it imports.
+unset PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX="$root/.cache/pycache"
+
 stamp=.venv/onetray-stamp
 
 help() {

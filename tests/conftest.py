@@ -82,10 +82,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("--all-servers"):
         return
     names = tuple(f"test_{name}" for name in BY_VERSION)
-    left_out = [i for i in items if "system-postgres" in i.name and not i.path.stem.startswith(names)]
-    items[:] = [item for item in items if item not in set(left_out)]
+    left_out = {i for i in items if "system-postgres" in i.name and not i.path.stem.startswith(names)}
+    items[:] = [item for item in items if item not in left_out]
     if left_out:
-        config.hook.pytest_deselected(items=left_out)
+        config.hook.pytest_deselected(items=list(left_out))
 
 
 @pytest.fixture(params=STORES)

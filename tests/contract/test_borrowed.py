@@ -105,7 +105,7 @@ def test_a_process_that_is_killed_before_its_commit_has_submitted_nothing(
     engine: Engine, url: str, tmp_path: Any
 ) -> None:
     ledger = tmp_path / "ledger"
-    victim = fleet.start(submits_and_dies, url, str(ledger), prepared=True)
+    victim = fleet.start(submits_and_dies, url, str(ledger))
     fleet.end_all([victim], 60, exitcode=-9)
     assert [verb for verb, _ in Ledger.read(ledger)] == ["submitted"]
     assert counts(engine)["task"] == counts(engine)["idempotency"] == 0

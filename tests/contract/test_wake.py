@@ -35,6 +35,13 @@ def no_polling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onetray.wake.DEAF_POLL_S", 3600.0)
 
 
+@pytest.fixture
+def only_rings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is woken because a SQLite file has changed: that happens whenever a busy machine delays the ring."""
+    monkeypatch.setattr("onetray.store.ears.LOOK_ANYWAY_S", 3600.0)
+    monkeypatch.setattr("onetray.store.ears.OURS_S", 3600.0)
+
+
 @contextmanager
 def store_on(url: str) -> Iterator[Store]:
     store = open_store(url)
@@ -331,7 +338,9 @@ def woken(waiters: list[InLine]) -> list[bool]:
     return [waiter.woken.is_set() for waiter in waiters]
 
 
-def test_a_task_wakes_one_of_those_who_wait_in_its_queue_and_nobody_else(engine: Engine) -> None:
+def test_a_task_wakes_one_of_those_who_wait_in_its_queue_and_nobody_else(
+    engine: Engine, no_polling: None, only_rings: None
+) -> None:
     settled(engine)
     mail, others = [InLine(engine) for _ in range(3)], [InLine(engine, ("default", "x")), InLine(engine, ("y", "mail"))]
     engine.submit("letter", queue="mail")
@@ -343,7 +352,7 @@ def test_a_task_wakes_one_of_those_who_wait_in_its_queue_and_nobody_else(engine:
     assert woken(others) == [False, True]
 
 
-def test_those_who_know_other_kinds_are_woken_beside(engine: Engine) -> None:
+def test_those_who_know_other_kinds_are_woken_beside(engine: Engine, no_polling: None, only_rings: None) -> None:
     """Nobody knows here which of them can take it."""
     settled(engine)
     mail = [InLine(engine, kinds=kinds) for kinds in (("a",), ("a",), ("b",), None)]
@@ -351,7 +360,7 @@ def test_those_who_know_other_kinds_are_woken_beside(engine: Engine) -> None:
     assert woken(mail) == [True, False, True, True]
 
 
-def test_a_wake_up_that_was_not_used_goes_to_the_next(engine: Engine) -> None:
+def test_a_wake_up_that_was_not_used_goes_to_the_next(engine: Engine, no_polling: None, only_rings: None) -> None:
     settled(engine)
     first, second, third = (InLine(engine) for _ in range(3))
     engine.submit("letter", queue="mail")
@@ -362,7 +371,9 @@ def test_a_wake_up_that_was_not_used_goes_to_the_next(engine: Engine) -> None:
     assert not third.woken.is_set()
 
 
-def test_a_look_that_finds_more_than_was_told_of_wakes_two_more(engine: Engine) -> None:
+def test_a_look_that_finds_more_than_was_told_of_wakes_two_more(
+    engine: Engine, no_polling: None, only_rings: None
+) -> None:
     engine.pause_queue("mail")
     settled(engine)
     mail = [InLine(engine) for _ in range(4)]
@@ -457,7 +468,7 @@ def test_every_way_back_into_a_queue_wakes_one_who_waits_there(
     assert any(woken(mail))
 
 
-def test_a_failure_that_a_breaker_counts_wakes_nobody(engine: Engine) -> None:
+def test_a_failure_that_a_breaker_counts_wakes_nobody(engine: Engine, no_polling: None, only_rings: None) -> None:
     engine.configure("letter", Policy(max_attempts=5, backoff_base_s=60, breaker_failures=5))
     engine.submit("letter", queue="mail")
     task = engine.claim("mail", worker="w")[0]
@@ -498,7 +509,9 @@ def test_a_listener_hears_past_a_thousand_open_files(pg_url: str, no_polling: No
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_another_process_wakes_one_in_the_queue_that_it_wrote_to(database_url: str) -> None:
+def test_another_process_wakes_one_in_the_queue_that_it_wrote_to(
+    database_url: str, no_polling: None, only_rings: None
+) -> None:
     with engine_on(database_url) as engine, engine_on(database_url) as other:
         engine.submit("letter", queue="mail")
         engine.submit("letter", queue="x")

@@ -73,7 +73,7 @@ def test_rivals_for_the_same_flows_never_deadlock(rivals: tuple[str, ...], pg_ur
         plans = [(pg_url, what, n, ROUND_S) for n, what in enumerate(rivals)]
         missing = {MARKS[what] for what in rivals}
         for _ in range(MOST_ROUNDS):
-            done = fleet.run_all(rival, plans, 60, prepared=True)
+            done = fleet.run_all(rival, plans, 60)
             assert all(rounds > 0 for _, rounds in done), done
             missing -= {type_ for (type_,) in engine.store.read_sql("SELECT DISTINCT type FROM onetray.event")}
             if not missing:

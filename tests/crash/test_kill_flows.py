@@ -44,7 +44,7 @@ def test_a_cascade_in_several_steps_goes_on_where_the_killed_left_it(
         for steps in range(3):
             for point in points:
                 wanted = flow.id if steps == 0 else None
-                process = fleet.start(stepper, database_url, clock.now(), STEP, wanted, point, prepared=True)
+                process = fleet.start(stepper, database_url, clock.now(), STEP, wanted, point)
                 fleet.end_all([process], 60, exitcode=KILLED)
                 assert cancelled() == STEP * (steps + (point == "committed")), (steps, point)
             must_verify(engine)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -29,12 +29,9 @@ from tests.support.plans import Cost, Steps, on_postgres, on_sqlite
 
 IDLE = int(os.environ.get("ONETRAY_PLAN_TASKS", "300000"))
 EVENTS = 200_000
-LIMITS = [1, 100, 500]
-WAYS = [
-    pytest.param(n, plan == "generic", id=f"{n}-{plan}")
-    for n, plan in ((1, "custom"), (1, "generic"), (100, "custom"), (500, "custom"), (500, "generic"))
-]
-"""Sizes of a batch, and whether the plan is made for it or for any. Those for any are the same for every size."""
+LIMITS = (1, 500)
+WAYS = ((1, False), (500, False), (500, True))
+"""Sizes of a batch, and whether the plan is generic: made for any parameters, so the same for every size."""
 CLAIMS = ("claim_any", "claim_kind", "heads_of_kind")
 START = {"rank": -(2**31), "task": 0}
 READS = {
@@ -262,9 +259,22 @@ def steps_of(crowd: Crowd, name: str, limit: int) -> Steps:
     return on_sqlite(crowd.store, statement_of(crowd, name, params), params)
 
 
-@pytest.mark.parametrize(("limit", "generic"), WAYS)
-@pytest.mark.parametrize("name", CLAIMS)
-def test_a_claim_on_postgres_reads_what_it_takes(pg: Crowd, name: str, limit: int, generic: bool) -> None:
+def try_each(check: Callable[..., None], crowd: Crowd, names: Iterable[str], ways: Iterable[tuple[Any, ...]]) -> None:
+    """Check every statement in every way, and fail with all that cost more than they may."""
+    faults = []
+    for name, way in product(names, ways):
+        try:
+            check(crowd, name, *way)
+        except AssertionError as e:
+            faults.append(f"{name} {way}: {e}")
+    assert not faults, "\n".join([f"{len(faults)} faults", *faults])
+
+
+def sizes() -> Iterator[tuple[int]]:
+    return ((limit,) for limit in LIMITS)
+
+
+def check_claim_on_postgres(pg: Crowd, name: str, limit: int, generic: bool) -> None:
     cost = cost_of(pg, name, limit, generic)
     assert not cost.whole - {"queue"}, cost
     assert {"ready_pkey", "ready_kind"} & cost.through, cost
@@ -274,9 +284,7 @@ def test_a_claim_on_postgres_reads_what_it_takes(pg: Crowd, name: str, limit: in
     assert cost.buffers <= 12 * limit + 30, cost
 
 
-@pytest.mark.parametrize(("limit", "generic"), WAYS)
-@pytest.mark.parametrize("name", OTHERS)
-def test_a_statement_on_postgres_reads_what_it_is_asked_for(pg: Crowd, name: str, limit: int, generic: bool) -> None:
+def check_statement_on_postgres(pg: Crowd, name: str, limit: int, generic: bool) -> None:
     cost = cost_of(pg, name, limit, generic)
     assert not cost.whole - {"queue", "namespace", "kind", "policy"} - FEW.get(name, set()), cost
     # Of three tasks in the crowd one can be pruned; a line of a list has the names of three things besides.
@@ -284,11 +292,7 @@ def test_a_statement_on_postgres_reads_what_it_is_asked_for(pg: Crowd, name: str
     assert cost.buffers <= 20 * limit + 60, cost
 
 
-@pytest.mark.parametrize(("limit", "generic"), WAYS)
-@pytest.mark.parametrize("name", FOR_FLOWS)
-def test_a_statement_for_flows_on_postgres_reads_what_it_is_asked_for(
-    pg: Crowd, name: str, limit: int, generic: bool
-) -> None:
+def check_statement_for_flows_on_postgres(pg: Crowd, name: str, limit: int, generic: bool) -> None:
     cost = cost_of(pg, name, limit, generic)
     few = FEW.get(name, set())
     assert not cost.whole - {"queue", "namespace", "kind", "policy"} - few, cost
@@ -299,11 +303,9 @@ def test_a_statement_for_flows_on_postgres_reads_what_it_is_asked_for(
         assert cost.buffers <= 40 * limit + 100 + whole_stage, cost
 
 
-@pytest.mark.parametrize("limit", LIMITS)
-@pytest.mark.parametrize("title", MOVES)
-def test_a_move_on_postgres_finds_its_rows_by_key(pg: Crowd, title: str, limit: int) -> None:
+def check_move_on_postgres(pg: Crowd, title: str, limit: int, generic: bool) -> None:
     hops = hops_of(title)
-    for params, generic, held in product(move_params(pg, title, limit), (False, True), (False, title in UNSEEN)):
+    for params, held in product(move_params(pg, title, limit), {False, title in UNSEEN}):
         move = pg.store.book.move(hops, params, held)
         # Of flows nothing moves here: that would end it.
         unchecked = replace(move.update, sql=re.sub(r"count\(\*\) / CASE .* END", "count(*)", move.update.sql))
@@ -314,9 +316,27 @@ def test_a_move_on_postgres_finds_its_rows_by_key(pg: Crowd, title: str, limit: 
         assert cost.buffers <= 40 * limit + 60, cost
 
 
-@pytest.mark.parametrize("limit", LIMITS)
-@pytest.mark.parametrize("name", CLAIMS)
-def test_a_claim_on_sqlite_searches_and_never_scans_or_sorts(lite: Crowd, name: str, limit: int) -> None:
+def test_claims_on_postgres_read_what_they_take(pg: Crowd) -> None:
+    try_each(check_claim_on_postgres, pg, CLAIMS, WAYS)
+
+
+def test_statements_on_postgres_read_what_they_are_asked_for(pg: Crowd) -> None:
+    try_each(check_statement_on_postgres, pg, OTHERS, WAYS)
+
+
+def test_statements_for_flows_on_postgres_read_what_they_are_asked_for(pg: Crowd) -> None:
+    try_each(check_statement_for_flows_on_postgres, pg, FOR_FLOWS, WAYS)
+
+
+def test_moves_on_postgres_find_their_rows_by_key(pg: Crowd) -> None:
+    try_each(check_move_on_postgres, pg, MOVES, WAYS)
+
+
+# It takes the last row of a walk from the end.
+ONE_FROM_THE_END = {"prunable_jobs": {"e"}, "prunable_flows": {"e"}}
+
+
+def check_claim_on_sqlite(lite: Crowd, name: str, limit: int) -> None:
     found = steps_of(lite, name, limit)
     assert not found.whole(), found
     assert not [d for d in found.details if "TEMP B-TREE" in d], found
@@ -324,13 +344,7 @@ def test_a_claim_on_sqlite_searches_and_never_scans_or_sorts(lite: Crowd, name: 
     assert found.steps <= 60 * limit + 100, found
 
 
-# It takes the last row of a walk from the end.
-ONE_FROM_THE_END = {"prunable_jobs": {"e"}, "prunable_flows": {"e"}}
-
-
-@pytest.mark.parametrize("limit", LIMITS)
-@pytest.mark.parametrize("name", OTHERS)
-def test_a_statement_on_sqlite_takes_steps_for_what_it_is_asked_for(lite: Crowd, name: str, limit: int) -> None:
+def check_statement_on_sqlite(lite: Crowd, name: str, limit: int) -> None:
     found = steps_of(lite, name, limit)
     assert not found.whole() - ONE_FROM_THE_END.get(name, set()), found
     # A batch is read from end to end.
@@ -338,11 +352,7 @@ def test_a_statement_on_sqlite_takes_steps_for_what_it_is_asked_for(lite: Crowd,
     assert found.steps <= 200 * limit + 300, found
 
 
-@pytest.mark.parametrize("limit", LIMITS)
-@pytest.mark.parametrize("name", FOR_FLOWS)
-def test_a_statement_for_flows_on_sqlite_takes_steps_for_what_it_is_asked_for(
-    lite: Crowd, name: str, limit: int
-) -> None:
+def check_statement_for_flows_on_sqlite(lite: Crowd, name: str, limit: int) -> None:
     found = steps_of(lite, name, limit)
     few = FEW.get(name, set())
     assert not found.whole() - ONE_FROM_THE_END.get(name, set()) - few, found
@@ -351,10 +361,8 @@ def test_a_statement_for_flows_on_sqlite_takes_steps_for_what_it_is_asked_for(
         assert found.steps <= 1000 * limit + 1000, found
 
 
-@pytest.mark.parametrize("limit", LIMITS)
-@pytest.mark.parametrize("title", MOVES)
-def test_a_move_on_sqlite_finds_its_rows_by_key(lite: Crowd, title: str, limit: int) -> None:
-    for params, held in product(move_params(lite, title, limit), (False, title in UNSEEN)):
+def check_move_on_sqlite(lite: Crowd, title: str, limit: int) -> None:
+    for params, held in product(move_params(lite, title, limit), {False, title in UNSEEN}):
         move = lite.store.book.move(hops_of(title), params, held)
         for statement in (move.update, move.events):
             if statement is move.events:
@@ -363,6 +371,22 @@ def test_a_move_on_sqlite_finds_its_rows_by_key(lite: Crowd, title: str, limit: 
             found = on_sqlite(lite.store, statement, params)
             assert not found.whole(), found
             assert found.steps <= 400 * limit + 300, found
+
+
+def test_claims_on_sqlite_search_and_never_scan_or_sort(lite: Crowd) -> None:
+    try_each(check_claim_on_sqlite, lite, CLAIMS, sizes())
+
+
+def test_statements_on_sqlite_take_steps_for_what_they_are_asked_for(lite: Crowd) -> None:
+    try_each(check_statement_on_sqlite, lite, OTHERS, sizes())
+
+
+def test_statements_for_flows_on_sqlite_take_steps_for_what_they_are_asked_for(lite: Crowd) -> None:
+    try_each(check_statement_for_flows_on_sqlite, lite, FOR_FLOWS, sizes())
+
+
+def test_moves_on_sqlite_find_their_rows_by_key(lite: Crowd) -> None:
+    try_each(check_move_on_sqlite, lite, MOVES, sizes())
 
 
 UNSEEN = ("start, succeed", "succeed")
@@ -407,17 +431,15 @@ def lone_pg(postgres: Server) -> Iterator[Crowd]:
         store.close()
 
 
-@pytest.mark.parametrize("name", CLAIMS)
-def test_what_cannot_be_claimed_does_not_make_a_claim_dearer_on_postgres(pg: Crowd, lone_pg: Crowd, name: str) -> None:
-    beside, alone = (cost_of(crowd, name, 100, generic=False) for crowd in (pg, lone_pg))
-    assert beside.buffers <= 1.5 * alone.buffers + 20, (beside, alone)
-    assert beside.rows == alone.rows
+def test_what_cannot_be_claimed_does_not_make_a_claim_dearer_on_postgres(pg: Crowd, lone_pg: Crowd) -> None:
+    for name in CLAIMS:
+        beside, alone = (cost_of(crowd, name, 100, generic=False) for crowd in (pg, lone_pg))
+        assert beside.buffers <= 1.5 * alone.buffers + 20, (name, beside, alone)
+        assert beside.rows == alone.rows, name
 
 
-@pytest.mark.parametrize("name", CLAIMS)
-def test_what_cannot_be_claimed_does_not_make_a_claim_dearer_on_sqlite(
-    lite: Crowd, lone_lite: Crowd, name: str
-) -> None:
-    beside, alone = (steps_of(crowd, name, 100) for crowd in (lite, lone_lite))
-    assert beside.steps <= 1.5 * alone.steps, (beside, alone)
-    assert beside.full_scan_steps == 0
+def test_what_cannot_be_claimed_does_not_make_a_claim_dearer_on_sqlite(lite: Crowd, lone_lite: Crowd) -> None:
+    for name in CLAIMS:
+        beside, alone = (steps_of(crowd, name, 100) for crowd in (lite, lone_lite))
+        assert beside.steps <= 1.5 * alone.steps, (name, beside, alone)
+        assert beside.full_scan_steps == 0, name

@@ -300,7 +300,7 @@ def way_of(url: str, now: int, case: str) -> list[str]:
     """The points that the call of a case comes to, in their order, up to its commit."""
     with tempfile.TemporaryDirectory(prefix="onetray-way-") as folder:
         path = Path(folder) / "way"
-        fleet.end_all([fleet.start(scout, url, now, case, str(path), prepared=True)], 60, exitcode=KILLED)
+        fleet.end_all([fleet.start(scout, url, now, case, str(path))], 60, exitcode=KILLED)
         return [name for (name,) in Ledger.read(path)]
 
 
@@ -348,7 +348,7 @@ def kill_in(engine: Engine, clock: VirtualClock, url: str, case: str, every: boo
 
 
 def _kill(url: str, clock: VirtualClock, case: str, point: str, hits: int) -> None:
-    fleet.end_all([fleet.start(victim, url, clock.now(), case, point, hits, prepared=True)], 60, exitcode=KILLED)
+    fleet.end_all([fleet.start(victim, url, clock.now(), case, point, hits)], 60, exitcode=KILLED)
 
 
 def _differs(what: str, wanted: str, found: str) -> list[str]:

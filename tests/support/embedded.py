@@ -18,6 +18,8 @@ from tests.support import workload
 
 def main(url: str, how: str) -> None:
     logging.basicConfig(level=logging.INFO)
+    # A shell has its background jobs ignore it, and with them the tests that run there.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     workload.app.database = url
     worker = workload.app.worker(drain_s=600)
     if how == "own-handler":

@@ -1,8 +1,8 @@
 """Start real processes for tests, wait for them with a limit, and bring home what they found.
 
-Processes are spawned, never forked: a forked copy of a database connection would corrupt what it shares. Where many
-are needed they come from a server process that has imported what they need and opened nothing: that takes a
-thirtieth of the time.
+A process with a database connection is never forked: the copy would corrupt what it shares. These are forked from a
+server process that has imported what they need and opened nothing, which takes a thirtieth of the time of a new one.
+The server keeps the environment in which the first of them was started.
 """
 
 from __future__ import annotations
@@ -17,10 +17,18 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-_SPAWN = multiprocessing.get_context("spawn")
 _PREPARED = multiprocessing.get_context("forkserver")
 _PREPARED.set_forkserver_preload(
-    ["onetray.store.postgres", "onetray.store.sqlite", "tests.support.cascades", "tests.support.siblings"]
+    [
+        "onetray.store.postgres",
+        "onetray.store.sqlite",
+        "tests.support.cascades",
+        "tests.support.journal",
+        "tests.support.lite",
+        "tests.support.rivals",
+        "tests.support.siblings",
+        "tests.support.storms",
+    ]
 )
 
 
@@ -28,22 +36,17 @@ class FleetFailed(AssertionError):
     """A process ended in another way than it should, or not at all."""
 
 
-def start(target: Callable[..., None], *args: Any, prepared: bool = False) -> BaseProcess:
-    process = (_PREPARED if prepared else _SPAWN).Process(target=target, args=args, daemon=True)
+def start(target: Callable[..., None], *args: Any) -> BaseProcess:
+    process = _PREPARED.Process(target=target, args=args, daemon=True)
     process.start()
     return process
 
 
-def run_all(
-    target: Callable[..., Any], argses: Sequence[Sequence[Any]], timeout_s: float, *, prepared: bool = False
-) -> list[Any]:
+def run_all(target: Callable[..., Any], argses: Sequence[Sequence[Any]], timeout_s: float) -> list[Any]:
     """Run the target once for each tuple of arguments, each in its own process; answer what they returned."""
     with tempfile.TemporaryDirectory(prefix="onetray-fleet-") as folder:
         answers = [Path(folder) / str(i) for i in range(len(argses))]
-        fleet = [
-            start(_answer, str(path), target, *args, prepared=prepared)
-            for path, args in zip(answers, argses, strict=True)
-        ]
+        fleet = [start(_answer, str(path), target, *args) for path, args in zip(answers, argses, strict=True)]
         end_all(fleet, timeout_s)
         return [json.loads(path.read_text()) for path in answers]
 

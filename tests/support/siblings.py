@@ -99,7 +99,7 @@ def run_races(url: str, races: Sequence[str], stages: int, *, seed: int = 1, lim
         prepare(engine, races, -(-stages // STAGES))
         began = time.time()
         plans = [(url, number, seed, began + limit_s) for number in range(PROCESSES)]
-        answers = [Told(**answer) for answer in fleet.run_all(claimers, plans, limit_s + 30, prepared=True)]
+        answers = [Told(**answer) for answer in fleet.run_all(claimers, plans, limit_s + 30)]
         took_s = time.time() - began
         states = {what: _counted(engine, sql) for what, (_, sql) in _COUNTED.items()}
         faults = [str(violation) for violation in verify(engine.store).violations]

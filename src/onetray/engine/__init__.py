@@ -233,12 +233,16 @@ class Engine(FlowVerbs, BesideVerbs, RequestVerbs, TokenVerbs, Veils, Listings):
 
     def configure(self, kind: str, policy: Policy, *, namespace: str = "default") -> None:
         """Give a kind its policy. Tasks that were submitted before keep theirs."""
-        names, limit = self.store.names, self.config.limits.name_chars
+        ns = self._intern_checked(kind, policy, namespace)
+        self.store.names.configure(ns, kind, policy)
+
+    def _intern_checked(self, kind: str, policy: Policy, namespace: str) -> int:
+        limit = self.config.limits.name_chars
         text(kind, "kind", limit)
         text(namespace, "namespace", limit)
         if not isinstance(policy, Policy):
             raise InvalidInput("policy must be a Policy", field="policy")
-        names.configure(names.intern_namespace(namespace), kind, policy)
+        return self.store.names.intern_namespace(namespace)
 
     def declare(self, policies: Mapping[str, Policy], *, namespace: str = "default") -> None:
         """Give many kinds their policies. Only what differs is written."""
@@ -246,6 +250,24 @@ class Engine(FlowVerbs, BesideVerbs, RequestVerbs, TokenVerbs, Veils, Listings):
         for kind, policy in policies.items():
             if self.policy_of(kind, namespace=namespace) != policy:
                 self.configure(kind, policy, namespace=namespace)
+
+    def declare_keeping_redaction(
+        self, policies: Mapping[str, Policy], *, namespace: str = "default"
+    ) -> dict[str, list[str]]:
+        """Give many kinds their policies, each with the paths that its kind redacts already. Answers those of them, by
+        kind, that the new policy does not name."""
+        self.store.names.refresh()
+        return {kind: self._configure_keeping_redaction(kind, p, namespace) for kind, p in policies.items()}
+
+    def _configure_keeping_redaction(self, kind: str, policy: Policy, namespace: str) -> list[str]:
+        names = self.store.names
+        key = names.intern_kind(self._intern_checked(kind, policy, namespace), kind)
+        while True:
+            was = names.policy_of_kind(key, self.config.names_ttl_s)
+            kept = [path for path in names.policy(was).redact if path not in policy.redact]
+            # Somebody else may have given it other paths meanwhile: these stay, too.
+            if names.replace_policy(key, was, policy.with_(redact=(*policy.redact, *kept)) if kept else policy):
+                return kept
 
     def policy_of(self, kind: str, *, namespace: str = "default") -> Policy | None:
         """The policy that the next tasks of a kind get; None for a kind that is not known."""

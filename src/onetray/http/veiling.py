@@ -39,4 +39,5 @@ def veiled(engine: Engine, name: str, given: dict[str, Any], value: Any) -> Any:
         return engine.veiled(value, given["task"].lower())
     if name in JSON_OF_TASK:
         return engine.veiled_json(value, given["task"].lower())
-    return [(*row[:4], engine.veiled_json(row[4], given["stage"].lower())) for row in value]
+    results = engine.veiled_each([row[4] for row in value], given["stage"].lower())
+    return [(*row[:4], result) for row, result in zip(value, results, strict=True)]

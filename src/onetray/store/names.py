@@ -140,6 +140,15 @@ class Names:
         key, policy_key = self.intern_kind(ns, name), self.intern_policy(policy)
         self._write("set_kind_policy", key=key, policy=policy_key)
 
+    def replace_policy(self, kind: int, was: int, policy: Policy) -> bool:
+        """Give a kind another policy if it still has the one that it had. Answers whether it has the new one now."""
+        key = self.intern_policy(policy)
+        if key == was:
+            return True
+        replaced = self._store.write(lambda tx: tx.query("replace_kind_policy", key=kind, was=was, policy=key))
+        self.refresh()
+        return bool(replaced)
+
     def _write(self, statement: str, **params: object) -> None:
         # In a transaction of its own: a number must not be remembered from one that is rolled back.
         self._store.write(lambda tx: tx.query(statement, **params))

@@ -87,6 +87,8 @@ def look(snapshot: Snapshot, dialect: str, sample: int = 20) -> Findings:
 
 
 def _broken(snapshot: Snapshot, one: Pass, sample: int) -> list[Violation]:
+    if not snapshot.select(one.first_broken()):
+        return []
     rows = snapshot.select(one.asking(sample))
     return [
         _violation(one, check, of) for check in one.checks if (of := [r for r in rows if r["broken"] == check.name])

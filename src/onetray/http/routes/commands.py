@@ -229,14 +229,10 @@ def _declare(engine: Engine, declared: dict[str, Policy], who: Principal) -> dic
     A worker only adds paths: an old version of an app that starts again must not show what a new one hides. To take
     some away needs somebody who operates the server.
     """
-    kept: dict[str, list[str]] = {}
-    if not who.has(OPERATE):
-        engine.store.names.refresh()
-        for kind, policy in declared.items():
-            now = engine.policy_of(kind, namespace=who.namespace)
-            kept[kind] = [path for path in now.redact if path not in policy.redact] if now is not None else []
-    together = {kind: p.with_(redact=(*p.redact, *kept[kind])) if kept.get(kind) else p for kind, p in declared.items()}
-    engine.declare(together, namespace=who.namespace)
+    if who.has(OPERATE):
+        engine.declare(declared, namespace=who.namespace)
+        return {}
+    kept = engine.declare_keeping_redaction(declared, namespace=who.namespace)
     return {kind: paths for kind, paths in kept.items() if paths}
 
 

@@ -120,5 +120,8 @@ INSERT INTO onetray.kind (ns, name, policy) VALUES (:ns, :name, :policy) ON CONF
 -- name: set_kind_policy
 UPDATE onetray.kind SET policy = :policy WHERE key = :key
 
+-- name: replace_kind_policy
+UPDATE onetray.kind SET policy = :policy WHERE key = :key AND policy = :was RETURNING key
+
 -- name: pause_queue
 UPDATE onetray.queue SET paused_at = :at, paused_by = :by WHERE key = :key

@@ -95,6 +95,19 @@ def test_tasks_and_stages_added_to_a_paused_flow_wait_with_it(engine: Engine, cl
     assert how(engine, flow) == ["succeeded", "succeeded"]
 
 
+def test_a_task_whose_time_comes_while_its_flow_is_paused_waits_for_the_resume(
+    engine: Engine, clock: VirtualClock
+) -> None:
+    flow = engine.submit_flow("f", [StageSpec("a", [TaskSpec("x", delay_s=5)])])
+    engine.pause_flow(flow.id)
+    clock.advance(10)
+    settle(engine)
+    assert run_all(engine) == []
+    engine.resume_flow(flow.id)
+    settle(engine)
+    assert run_all(engine) == ["x"]
+
+
 def test_a_condition_is_not_decided_while_its_flow_is_paused(engine: Engine) -> None:
     flow = engine.submit_flow("f", [StageSpec("a", [TaskSpec("x")], when=TaskSpec("decide"))])
     engine.pause_flow(flow.id)

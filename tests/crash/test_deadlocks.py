@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import psycopg
@@ -14,6 +15,7 @@ from onetray.clock import VirtualClock
 from onetray.commands import Beat, SetPriority
 from onetray.config import EngineConfig
 from onetray.engine import Engine
+from onetray.errors import LeaseLost
 from onetray.flowcommands import CancelFlow, PauseFlow
 from onetray.flowmodel import StageSpec, TaskSpec
 from onetray.model import Policy
@@ -233,6 +235,20 @@ def test_a_report_that_waited_for_a_beat_sees_the_renewed_lease(pg_url: str, mon
             engine.beat(a)
         report[0].join(60)
         assert engine.task(a.id).state == "succeeded"
+
+
+def test_a_report_that_waited_past_the_end_of_its_lease_is_refused(pg_url: str) -> None:
+    """The clock is the database's, and is read once the task is locked."""
+    with engine_on(pg_url) as engine, psycopg.connect(pg_url) as other, ThreadPoolExecutor(1) as calls:
+        engine.submit("mail")
+        (held,) = engine.claim(worker="w", lease_s=2)
+        other.execute("SELECT 1 FROM onetray.task FOR UPDATE")
+        report = calls.submit(engine.release, held)
+        fleet.wait_until(lambda: somebody_waits(pg_url))
+        fleet.wait_until(lambda: engine.now() > held.lease_expires_at)
+        other.rollback()
+        with pytest.raises(LeaseLost):
+            report.result(60)
 
 
 def test_a_dead_letter_that_waited_for_a_claim_names_the_lease_of_that_claim(

@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from onetray import points
+from onetray.commands import Submit
 from onetray.config import EngineConfig
 from onetray.engine import Engine
 from onetray.errors import OnetrayError, Unavailable
@@ -124,6 +125,37 @@ def test_callers_who_share_a_lost_commit_each_get_their_own_true_answer(
             receipts = list(calls.map(lambda n: engine.submit("mail", n), range(16)))
         assert [engine.task(r.id or "").payload for r in receipts] == list(range(16))
         assert count(pg_url, "task") == 17
+
+
+# Fires at COMMIT, which then waits for whoever has the lock.
+HELD_COMMIT = """
+    CREATE FUNCTION wait_for_the_test() RETURNS trigger LANGUAGE plpgsql AS
+        'BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NULL; END';
+    CREATE CONSTRAINT TRIGGER held_commit AFTER INSERT ON onetray.task DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW EXECUTE FUNCTION wait_for_the_test();
+    SELECT pg_advisory_lock(1)
+"""
+OTHERS = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+IS_HELD = f"SELECT 1 {OTHERS} AND wait_event = 'advisory'"
+WAS_ASKED = f"SELECT 1 {OTHERS} AND query LIKE '%pg_xact_status%'"
+
+
+def test_a_commit_that_the_server_has_not_decided_yet_is_waited_for(pg_url: str) -> None:
+    with (
+        Proxy(migrated(pg_url)) as proxy,
+        engine_on(proxy.url) as engine,
+        psycopg.connect(pg_url, autocommit=True) as other,
+        ThreadPoolExecutor(1) as calls,
+    ):
+        engine.submit("mail", "known")
+        other.execute(HELD_COMMIT)
+        call = calls.submit(engine.run, [Submit(kind="mail", payload=n) for n in range(2)])
+        wait_until(lambda: other.execute(IS_HELD).fetchall())
+        proxy.cut()
+        wait_until(lambda: other.execute(WAS_ASKED).fetchall())
+        other.execute("SELECT pg_advisory_unlock(1)")
+        assert [engine.task(verdict.unwrap().id).payload for verdict in call.result(60)] == [0, 1]
+        assert count(pg_url, "task") == 3
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
 
@@ -238,6 +239,23 @@ def test_a_long_poll_is_answered_when_something_happens(live: Live, engine: Engi
     asked.join(WAIT_S)
     (event,) = answers[0]["events"]  # type: ignore[misc]
     assert event["entity_id"] == id_
+
+
+def test_a_long_poll_for_few_of_the_events_that_come_at_once_leaves_the_rest_to_the_next(
+    live: Live, engine: Engine
+) -> None:
+    def read(cursor: int, **options: int) -> dict[str, Any]:
+        found = httpx2.get(f"{live.url}/api/v1/feed", params={"cursor": cursor, **options}, timeout=WAIT_S)
+        return dict(found.json())
+
+    before = read(0)["cursor"]
+    with ThreadPoolExecutor(1) as calls:
+        poll = calls.submit(read, before, limit=2, wait_s=20)
+        wait_until(lambda: live.desk.hub._users == 1)
+        ids = [verdict.unwrap().id for verdict in engine.run([Submit(kind="mail") for _ in range(5)])]
+        first = poll.result(WAIT_S)
+    assert [event["entity_id"] for event in first["events"]] == ids[:2]
+    assert [event["entity_id"] for event in read(first["cursor"])["events"]] == ids[2:]
 
 
 def long_polls(live: Live, held: ExitStack, many: int, token: str, path: str = "/api/v1/feed?wait_s=30") -> list[Any]:

@@ -1,6 +1,7 @@
 """A walk through every route that there is, by those who may not go there.
 
-A route that is added is walked by itself. One that anybody may call has to be written down here, too.
+A route that is added is walked by itself. One that anybody may call has to be written down here, too, and so has the
+scope of one that writes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from onetray.http import gate
 from onetray.http.access import EXEMPT
 from onetray.http.app import build
 from onetray.model import Assignment, Policy
-from onetray.tokens import ADMIN, SCOPES
+from onetray.tokens import ADMIN, OPERATE, READ, SCOPES, SUBMIT, WORK
 from tests.http.callers import BASE, bearer
 from tests.http.walking import Way, ways, without_key, without_what_is_fresh
 from tests.support.cases import each_case
@@ -30,6 +31,35 @@ from tests.support.engines import engine_on
 
 OPEN = {(method, path) for method in ("GET", "HEAD") for path in ("/", "/healthz", "/readyz", "/api/v1/version")}
 """What anybody may ask, once more: whoever opens a route has to say so twice."""
+WRITES = {
+    SUBMIT: (
+        "/api/jobs", "/api/v1/jobs", "/api/v1/jobs/batch", "/api/v1/jobs/{id}/open", "/api/v1/jobs/{id}/seal",
+        "/api/v1/jobs/{id}/stages", "/api/v1/stages/{id}/seal", "/api/v1/stages/{id}/tasks",
+    ),
+    WORK: (
+        "/api/v1/kinds", "/api/v1/tasks/claim", "/api/v1/tasks/reports", "/api/v1/tasks/{id}/beat",
+        "/api/v1/tasks/{id}/fail", "/api/v1/tasks/{id}/log", "/api/v1/tasks/{id}/pause", "/api/v1/tasks/{id}/progress",
+        "/api/v1/tasks/{id}/release", "/api/v1/tasks/{id}/start", "/api/v1/tasks/{id}/succeed", "/api/v1/workers/beat",
+        "/api/v1/workers/leave",
+    ),
+    OPERATE: (
+        "/api/v1/acts/{name}", "/api/v1/breakers/{kind:path}/close", "/api/v1/breakers/{kind:path}/open",
+        "/api/v1/dead-letters/redrive", "/api/v1/dead-letters/{id}/redrive", "/api/v1/jobs/{id}/cancel",
+        "/api/v1/jobs/{id}/pause", "/api/v1/jobs/{id}/priority", "/api/v1/jobs/{id}/resume", "/api/v1/jobs/{id}/retry",
+        "/api/v1/queues/{queue:path}/pause", "/api/v1/queues/{queue:path}/resume", "/api/v1/stages/{id}/approve",
+        "/api/v1/stages/{id}/reject", "/api/v1/stages/{id}/skip", "/api/v1/stages/{id}/wait",
+        "/api/v1/tasks/{id}/resume",
+    ),
+}  # fmt: skip
+"""The scope of each route that writes, once more: the walk itself believes what a route says."""
+SEVERAL = {
+    "/api/jobs/{id}/cancel": {SUBMIT, OPERATE},
+    "/api/v1/commands": {SUBMIT, WORK, OPERATE},
+    "/api/v1/reads/{name}": {READ, WORK},
+    "/api/v1/news": set(SCOPES),
+    "/api/v1/whoami": set(SCOPES),
+}
+"""Where one of several scopes will do."""
 NOBODYS = "00000000-0000-7000-8000-000000000000"
 MARK, SAID = "only-ours", "said-among-us"
 
@@ -130,6 +160,13 @@ def test_nothing_is_open_but_what_is_written_here(house: House) -> None:
 def test_every_other_route_names_its_scope(house: House) -> None:
     assert [str(way) for way in house.guarded if not way.scopes] == []
     assert house.guarded
+
+
+def test_every_route_needs_the_scope_that_is_written_here(house: House) -> None:
+    writes = {path: {scope} for scope, paths in WRITES.items() for path in paths}
+    for way in house.guarded:
+        one = {READ} if way.method in ("GET", "HEAD") else writes.get(way.path, "it is not written here")
+        assert way.scopes == SEVERAL.get(way.path, one), way
 
 
 def test_those_with_a_token_that_is_no_good_get_nowhere(house: House) -> None:

@@ -368,6 +368,8 @@ def _phases(store: str, run: Callable[[str], Iterator[Phase]]) -> None:
             faults += phase.faults
         return faults
 
+    on_each(store, attempt)
+
 
 @soak.command(name="waiting-workers")
 @click.option("--claims", type=click.IntRange(1, 5000), default=1000, show_default=True, help="Claims that wait.")

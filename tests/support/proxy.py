@@ -25,6 +25,7 @@ class Proxy:
         self.cuts = 0
         self._armed: str | None = None
         self._lock = threading.Lock()
+        self.lines: list[Line] = []
         self.flows = threading.Event()
         """While this is not set nothing is forwarded, and nothing is closed: as by a server that hangs."""
         self.flows.set()
@@ -49,6 +50,11 @@ class Proxy:
     def serve(self, client: socket.socket) -> None:
         Line(self, client, socket.create_connection(self._target)).start()
 
+    def cut(self) -> None:
+        """Cut all connections, whatever is under way on them. New ones are forwarded as before."""
+        for line in self.lines:
+            line.cut()
+
     def disarm(self) -> str | None:
         """Take the armed mode, once."""
         with self._lock:
@@ -67,6 +73,7 @@ class Line:
         self._swallow = False
 
     def start(self) -> None:
+        self._proxy.lines.append(self)
         threading.Thread(target=self.requests, daemon=True).start()
         threading.Thread(target=self.answers, daemon=True).start()
 
@@ -80,7 +87,7 @@ class Line:
                 self._swallow |= mode == LOSE_ANSWER
                 self._server.sendall(data)
         if not self._swallow:
-            self._cut()
+            self.cut()
 
     def answers(self) -> None:
         with contextlib.suppress(OSError):
@@ -92,9 +99,9 @@ class Line:
                 self._client.sendall(data)
         with contextlib.suppress(OSError):
             self._client.sendall(self._last_words)
-        self._cut()
+        self.cut()
 
-    def _cut(self) -> None:
+    def cut(self) -> None:
         for end in (self._client, self._server):
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)

@@ -10,6 +10,7 @@ import pytest
 from onetray import AsyncJob, Engine, InvalidInput, JobFailed, NotYet, Onetray, PermanentError
 from onetray.client.aio import bell_of
 from onetray.testing import Harness
+from tests.support.waits import until, yield_once
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ def test_many_wait_at_once_on_one_loop(app: Onetray, engine: Engine, double) -> 
     async def main() -> list[int]:
         jobs = await double.aio.submit_many([{"n": i} for i in range(n)])
         waiting = [asyncio.create_task(job.result(60)) for job in jobs]
-        await asyncio.sleep(0)
+        await yield_once()
         with app.worker():
             return await asyncio.gather(*waiting)
 
@@ -83,8 +84,7 @@ def test_a_waiter_that_is_cancelled_leaves_nothing_behind(app: Onetray, harness:
     async def main() -> None:
         job = await double.aio.submit(n=1)
         waiting = asyncio.create_task(job.wait())
-        while not bell._waiting:
-            await asyncio.sleep(0.001)
+        await until(lambda: bell._waiting)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
@@ -109,8 +109,7 @@ def test_a_follower_that_is_cancelled_does_not_keep_its_program_from_ending(harn
     async def main() -> str:
         job = await double.aio.submit(n=1)
         following = asyncio.create_task(follow(job))
-        while not bell._waiting:
-            await asyncio.sleep(0.001)
+        await until(lambda: bell._waiting)
         following.cancel()
         with pytest.raises(asyncio.CancelledError):
             await following

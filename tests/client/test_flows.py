@@ -1,6 +1,5 @@
 """Flows in Python: stages from functions, what they are given, and how they fan out."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -9,6 +8,7 @@ from pydantic import BaseModel
 from onetray import Engine, InvalidInput, JobFailed, Onetray, PermanentError, ctx
 from onetray.commands import Succeed, ticket
 from onetray.testing import Harness
+from tests.support.waits import yield_once
 
 
 class Config(BaseModel, extra="forbid"):
@@ -31,7 +31,7 @@ def test_a_flow_hands_on_typed_values(app: Onetray, anywhere: Harness) -> None:
     @flow.stage(each=fetch)
     async def measure(item: Card, config: Config) -> Card:
         assert isinstance(config, Config)
-        await asyncio.sleep(0)
+        await yield_once()
         return item.model_copy(update={"length": len(item.name)})
 
     @flow.stage

@@ -9,6 +9,7 @@ import pytest
 
 from onetray import Engine, JobFailed, Onetray, PermanentError, TaskContext, ctx
 from onetray.testing import Harness
+from tests.support.waits import yield_once
 
 
 def test_a_lifespan_that_is_not_async_is_run_by_each_worker(app: Onetray, engine: Engine) -> None:
@@ -96,7 +97,7 @@ def test_hooks_see_each_attempt(app: Onetray, harness: Harness, asynchronous: bo
             seen.append((name, context.attempt, *map(str, more)))
 
         async def note_later(context: TaskContext, *more: Any) -> None:
-            await asyncio.sleep(0)
+            await yield_once()
             note(context, *more)
 
         return note_later if asynchronous else note
@@ -122,7 +123,7 @@ def test_async_hooks_run_around_handlers_in_threads(app: Onetray, engine: Engine
 
     @app.before
     async def note(context: TaskContext) -> None:
-        await asyncio.sleep(0)
+        await yield_once()
         seen.append(context.id)
 
     @app.task

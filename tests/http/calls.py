@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 from fastapi.testclient import TestClient
@@ -70,11 +68,3 @@ def flow(shop: TestClient, queue: str, *stages: dict[str, Any], **fields: Any) -
     """A flow of a stage with two tasks, unless it is given others."""
     made = stages or ({"name": "a", "tasks": [{"kind": "k", "queue": queue}, {"kind": "k", "queue": queue}]},)
     return dict(post(shop, "/jobs", {"name": "f", "stages": list(made), **fields}, 201))
-
-
-def until(came: Callable[[], bool], timeout_s: float = 60.0) -> None:
-    """Wait for something that tells nobody of itself."""
-    end = time.monotonic() + timeout_s
-    while not came():
-        assert time.monotonic() < end, "it did not come about in time"
-        time.sleep(0.002)

@@ -22,12 +22,11 @@ from onetray.http.access import Principal
 from onetray.http.connections import FULL, Acceptor, most_connections
 from onetray.http.server import listen
 from onetray.http.waiting import Waits
-from tests.http.calls import until
 from tests.support.cases import each_case
-from tests.support.fleet import wait_until
 from tests.support.live import WAIT_S, Live, serving
 from tests.support.serving import serving as serving_process
 from tests.support.slow_clients import drip, slow_clients
+from tests.support.waits import wait_until
 
 FILES = 200
 LINE = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n"
@@ -60,7 +59,7 @@ def read_answer(plug: socket.socket) -> None:
 
 def drip_until_closed(plug: socket.socket, byte: bytes) -> None:
     with pytest.raises(OSError, match=r"reset|pipe|aborted"):
-        until(lambda: plug.sendall(byte) is not None)
+        wait_until(lambda: plug.sendall(byte) is not None)
 
 
 def answered(live: Live, path: str = "/healthz") -> int:
@@ -103,7 +102,7 @@ def test_what_never_becomes_a_request_is_closed(shared_engine: Engine, sent: byt
             drip_until_closed(plug, byte)
         else:
             assert until_closed(plug).startswith(b"HTTP/1.1 408 ")
-        until(lambda: not len(live.connections))
+        wait_until(lambda: not len(live.connections))
 
 
 def test_a_head_that_comes_in_parts_in_time_is_answered(shared_engine: Engine) -> None:
@@ -138,7 +137,7 @@ def test_a_connection_whose_body_came_after_the_answer_is_idle(
 def test_connections_without_a_request_give_way_the_oldest_first(shared_engine: Engine) -> None:
     with serving(shared_engine, HttpConfig(connections=3)) as live, ExitStack() as held:
         first, second, third = (held.enter_context(connected(live, LINE[:10])) for _ in range(3))
-        until(lambda: len(live.connections) == 3)
+        wait_until(lambda: len(live.connections) == 3)
         assert answered(live) == 200
         assert until_closed(first) == b""
         for plug in (second, third):
@@ -172,14 +171,14 @@ def test_when_all_have_a_request_under_way_another_is_told_so(
         writing = held.enter_context(ExitStack())
         writing.enter_context(shared_engine.store.transaction())
         submits = [held.enter_context(connected(live, submit)) for _ in range(2)]
-        until(lambda: live.desk.metrics.open == 2)
+        wait_until(lambda: live.desk.metrics.open == 2)
         for _ in range(3):
             with connected(live) as plug:
                 assert until_closed(plug) == FULL
         assert len([r for r in caplog.records if "all 2 connections" in r.getMessage()]) == 1
         writing.close()
         assert submits[0].recv(65_536).startswith(b"HTTP/1.1 201 ")
-        until(lambda: answered(live) == 200)
+        wait_until(lambda: answered(live) == 200)
 
 
 def _part_of_a_submit(size: int) -> bytes:
@@ -195,13 +194,13 @@ def test_requests_whose_bodies_have_not_come_give_way_the_oldest_first(shared_en
         first = held.enter_context(connected(live, LINE + b"\r\n" + part))
         # This one was sent ahead of the answer to another.
         read_answer(first)
-        until(lambda: live.desk.metrics.open == 1)
+        wait_until(lambda: live.desk.metrics.open == 1)
         second = held.enter_context(connected(live, part))
-        until(lambda: live.desk.metrics.open == 2)
+        wait_until(lambda: live.desk.metrics.open == 2)
         for oldest in (first, second):
             third = held.enter_context(connected(live, part))
             assert until_closed(oldest) == b""
-        until(lambda: len(live.connections) == 2)
+        wait_until(lambda: len(live.connections) == 2)
         third.sendall(b'"kind": "mail"}')
         assert third.recv(65_536).startswith(b"HTTP/1.1 201 ")
         assert answered(live) == 200
@@ -212,7 +211,7 @@ def test_streams_leave_connections_to_other_requests(shared_engine: Engine) -> N
     with serving(shared_engine, HttpConfig(connections=4)) as live, ExitStack() as held:
         for _ in range(3):
             held.enter_context(connected(live, stream))
-        until(lambda: live.desk.streams.open == 3)
+        wait_until(lambda: live.desk.streams.open == 3)
         assert answered(live, "/api/v1/feed/stream") == 429
         assert answered(live) == 200
 
@@ -240,7 +239,7 @@ def test_requests_that_wait_leave_connections_to_others(shared_engine: Engine) -
     with serving(engine, HttpConfig(connections=8)) as live, ExitStack() as held:
         for request in (feed, news, claim, claim):
             held.enter_context(connected(live, request))
-        until(lambda: live.desk.waits.open == 4)
+        wait_until(lambda: live.desk.waits.open == 4)
         for request, part in ((feed, b'"events":[]'), (news, b'"full":true'), (claim, b'"tasks":[]')):
             with connected(live, request) as plug:
                 plug.settimeout(20)
@@ -337,8 +336,8 @@ def ask(path: str, more: str = "") -> bytes:
 
 def test_a_client_that_does_not_read_a_large_answer_is_cut_off(shared_engine: Engine, large: str) -> None:
     with narrow(shared_engine, stall_s=0.2) as live, connected(live, ask(large), 4096):
-        until(lambda: len(live.connections) == 1)
-        until(lambda: len(live.connections) == 0)
+        wait_until(lambda: len(live.connections) == 1)
+        wait_until(lambda: len(live.connections) == 0)
 
 
 def test_a_client_that_reads_slowly_gets_all_of_its_answer(shared_engine: Engine, large: str) -> None:
@@ -346,7 +345,7 @@ def test_a_client_that_reads_slowly_gets_all_of_its_answer(shared_engine: Engine
         narrow(shared_engine, stall_s=5) as live,
         connected(live, ask(large, "Connection: close\r\n"), 4096) as plug,
     ):
-        until(lambda: bool(live.connections._unread))
+        wait_until(lambda: bool(live.connections._unread))
         assert len(until_closed(plug)) > 900_000
 
 
@@ -354,8 +353,8 @@ def test_a_connection_that_was_to_be_closed_does_not_wait_for_its_client(shared_
     """Also when what is left to send is little."""
     small = f"/api/v1/jobs/{shared_engine.submit('mail', {'text': 'x' * 30_000}).id}"
     with narrow(shared_engine, stall_s=0.2) as live, connected(live, ask(small, "Connection: close\r\n"), 4096):
-        until(lambda: len(live.connections) == 1)
-        until(lambda: len(live.connections) == 0)
+        wait_until(lambda: len(live.connections) == 1)
+        wait_until(lambda: len(live.connections) == 0)
 
 
 @pytest.mark.parametrize("stops", [False, True], ids=["after its answer", "when the server stops"])
@@ -364,7 +363,7 @@ def test_a_client_that_reads_all_but_the_end_of_its_answer_is_cut_off(
 ) -> None:
     close = "" if stops else "Connection: close\r\n"
     with narrow(shared_engine, stall_s=WAIT_S) as live, connected(live, ask(large, close), 4096) as plug:
-        until(lambda: bool(live.connections._unread))
+        wait_until(lambda: bool(live.connections._unread))
         [one] = live.connections._unread
         # What counts as the end is half of it here: the rest would fit into what the system keeps.
         live.on_loop(lambda: one.transport.set_write_buffer_limits(600_000, 500_000))
@@ -373,22 +372,22 @@ def test_a_client_that_reads_all_but_the_end_of_its_answer_is_cut_off(
             assert plug.recv(4096)
         if stops:
             live.on_loop(one.shutdown)
-        until(lambda: len(live.connections) == 0)
+        wait_until(lambda: len(live.connections) == 0)
 
 
 def test_when_unread_answers_take_too_much_room_the_oldest_are_dropped(shared_engine: Engine, large: str) -> None:
     with narrow(shared_engine, unsent_bytes=2_000_000) as live, ExitStack() as held:
         for _ in range(6):
             held.enter_context(connected(live, ask(large), 4096))
-        until(lambda: len(live.connections._unread) == 2 and len(live.connections) == 2)
+        wait_until(lambda: len(live.connections._unread) == 2 and len(live.connections) == 2)
         assert answered(live, large) == 200
 
 
 def test_no_request_is_begun_before_the_answer_to_the_last_was_read(shared_engine: Engine, large: str) -> None:
     with narrow(shared_engine) as live, connected(live, ask(large), 4096) as plug:
-        until(lambda: bool(live.connections._unread))
+        wait_until(lambda: bool(live.connections._unread))
         plug.sendall(ask("/api/v1/version") + ask("/healthz", "Connection: close\r\n"))
-        until(lambda: any(one._next for one in list(live.connections._unread)))
+        wait_until(lambda: any(one._next for one in list(live.connections._unread)))
         found = until_closed(plug)
         assert found.count(b"HTTP/1.1 200 OK") == 3
         assert found.endswith(BODY)
@@ -400,5 +399,5 @@ def test_streams_that_are_not_read_leave_their_places_and_their_connections(shar
     with narrow(shared_engine, stall_s=0.2) as live, ExitStack() as held:
         for _ in range(3):
             held.enter_context(connected(live, stream, 4096))
-        until(lambda: live.desk.streams.open == 3)
-        until(lambda: live.desk.streams.open == 0 and len(live.connections) == 0)
+        wait_until(lambda: live.desk.streams.open == 3)
+        wait_until(lambda: live.desk.streams.open == 0 and len(live.connections) == 0)

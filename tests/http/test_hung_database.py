@@ -12,10 +12,10 @@ from onetray.engine import Engine
 from onetray.http import known
 from onetray.http.routes import metrics as routes
 from tests.http.callers import bearer
-from tests.http.calls import until
 from tests.support.engines import engine_on
 from tests.support.live import WAIT_S, Live, serving
 from tests.support.proxy import Proxy
+from tests.support.waits import wait_until
 
 CALLERS = 30
 """More than there are threads."""
@@ -47,7 +47,7 @@ def test_probes_of_a_database_that_hangs_leave_the_threads_to_others(hung: tuple
     assert live.in_thread(lambda: "free") == "free"
     assert get(live, "/healthz") == 200
     proxy.flows.set()
-    until(lambda: get(live, "/readyz") == 200)
+    wait_until(lambda: get(live, "/readyz") == 200)
 
 
 def test_scrapes_of_a_database_that_hangs_say_so_and_leave_the_threads_to_others(
@@ -73,4 +73,4 @@ def test_while_it_is_not_known_who_asks_requests_are_refused_and_leave_the_threa
     assert asyncio.run(all_at_once(live, "/api/v1/jobs", headers)) == [503] * CALLERS
     assert live.in_thread(lambda: "free") == "free"
     proxy.flows.set()
-    until(lambda: get(live, "/api/v1/jobs", headers) == 200)
+    wait_until(lambda: get(live, "/api/v1/jobs", headers) == 200)

@@ -19,10 +19,10 @@ from onetray.http.known import KnownTokens
 from onetray.http.token_watch import TokenWatch
 from onetray.tokens import new_text
 from tests.http.callers import bearer
-from tests.http.calls import until
 from tests.support.engines import engine_on
 from tests.support.live import WAIT_S, Live, serving
 from tests.support.slow_clients import guess, slow_clients
+from tests.support.waits import wait_until
 
 
 class Doorman:
@@ -187,7 +187,7 @@ def test_good_tokens_are_let_in_during_a_flood_of_random_ones(engine: Engine) ->
     """Also those that this server has never met."""
     engine.create_token("ann", ["read"])
     with serving(engine) as live, slow_clients(live.port, 10, guess) as seen:
-        until(lambda: seen.answered >= 200)
+        wait_until(lambda: seen.answered >= 200)
         for _ in range(3):
             assert status(live, engine.create_token("bob", ["read"]).text) == 200
 

@@ -29,6 +29,7 @@ from tests.support.fleet import wait_until
 from tests.support.live import WAIT_S, Frame, Live, parsed, serving, stream, told
 from tests.support.streams import run_streams
 from tests.support.tasks import UNKNOWN_ID, running, submit, take
+from tests.support.waits import until
 
 
 @pytest.fixture
@@ -409,9 +410,7 @@ def test_a_client_that_leaves_gives_its_place_back(live: Live, engine: Engine) -
         async with stream(live.port, "/api/v1/feed/stream") as one:
             await anext(one.frames())
             assert live.desk.streams.open == 1
-        async with asyncio.timeout(WAIT_S):
-            while live.desk.streams.open:
-                await asyncio.sleep(0.005)
+        await until(lambda: not live.desk.streams.open)
 
     asyncio.run(come_and_go())
 
@@ -479,9 +478,7 @@ def test_one_thread_reads_for_all_streams_and_ends_with_the_last(live: Live, eng
             for each in (one, two, three):
                 await anext(each.frames())
             assert readers() == 1
-        async with asyncio.timeout(WAIT_S):
-            while readers():
-                await asyncio.sleep(0.005)
+        await until(lambda: not readers())
 
     asyncio.run(several())
 

@@ -23,10 +23,11 @@ from onetray.http.handing import give_back, under_way
 from onetray.http.protocol import Protocol
 from onetray.http.waiting import Waiting
 from onetray.wake import Wake
-from tests.http.calls import NOBODY, claim, flow, get, held, post, refusal, sent, submit, ticket, until
+from tests.http.calls import NOBODY, claim, flow, get, held, post, refusal, sent, submit, ticket
 from tests.support.cases import each_case
 from tests.support.engines import engine_on
 from tests.support.live import Live, serving
+from tests.support.waits import wait_until
 
 REPORTS: dict[str, dict[str, Any]] = {
     "start": {}, "beat": {}, "succeed": {"result": 1}, "fail": {"message": "no"}, "release": {},
@@ -144,7 +145,7 @@ def test_a_member_says_more_than_its_result(shop: TestClient, queue: str) -> Non
 def test_a_claim_waits_for_the_first_task(shop: TestClient, shared_engine: Engine, queue: str) -> None:
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(claim, shop, queue, wait_s=30)
-        until(lambda: len(waiting_at(shop)) == 1)
+        wait_until(lambda: len(waiting_at(shop)) == 1)
         id_ = shared_engine.submit("mail", queue=queue).id
         assert [t["id"] for t in waiting.result(timeout=60)] == [id_]
 
@@ -153,7 +154,7 @@ def test_many_claims_wait_without_a_thread(shop: TestClient, shared_engine: Engi
     waiting_, threads = waiting_at(shop), {thread.name for thread in threading.enumerate()}
     with ThreadPoolExecutor(8) as pool:
         waiting = [pool.submit(claim, shop, f"{queue}-{n}", wait_s=30) for n in range(8)]
-        until(lambda: len(waiting_) == 8)
+        wait_until(lambda: len(waiting_) == 8)
         new = {thread.name for thread in threading.enumerate()} - threads
         assert not [name for name in new if name.startswith("onetray")]
         for n in range(8):
@@ -182,7 +183,7 @@ def test_nothing_is_claimed_for_a_client_that_has_gone(shop: TestClient, shared_
 
     async def both() -> None:
         asked = asyncio.create_task(shop.app(scope, receive, send))  # type: ignore[arg-type]
-        await asyncio.to_thread(until, lambda: len(waiting_at(shop)) == 1)
+        await asyncio.to_thread(wait_until, lambda: len(waiting_at(shop)) == 1)
         gone.set()
         await asyncio.to_thread(shared_engine.submit, "mail", queue=queue)
         await asyncio.wait_for(asked, 60)
@@ -200,7 +201,7 @@ def test_who_waits_is_sent_away_when_the_server_stops(api: TestClient, queue: st
     all_waiting = waiting_at(api)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(claim, api, queue, wait_s=30)
-        until(lambda: len(all_waiting) == 1)
+        wait_until(lambda: len(all_waiting) == 1)
         all_waiting.close()
         assert waiting.result(timeout=20) == []
 
@@ -247,7 +248,7 @@ def claims_wait(engine: Engine, live: Live, *queues: str, **body: Any) -> Iterat
     for queue in queues:
         many = in_line(engine)
         waiting.append(Waits(live, queue, **body))
-        until(lambda many=many: in_line(engine) == many + 1)  # type: ignore[misc]
+        wait_until(lambda many=many: in_line(engine) == many + 1)  # type: ignore[misc]
     try:
         yield waiting
     finally:
@@ -301,10 +302,10 @@ def test_a_queue_that_goes_on_is_emptied_by_all_who_wait(engine_here: Engine) ->
     engine.pause_queue("a")
     with serving(engine) as live, claims_wait(engine, live, *["a"] * 9) as waiting:
         ids = [engine.submit("mail", queue="a").id for _ in range(7)]
-        until(lambda: in_line(engine) == 9)
+        wait_until(lambda: in_line(engine) == 9)
         engine.resume_queue("a")
-        until(lambda: all(engine.task(id_).state == "assigned" for id_ in ids))
-        until(lambda: in_line(engine) == 2)
+        wait_until(lambda: all(engine.task(id_).state == "assigned" for id_ in ids))
+        wait_until(lambda: in_line(engine) == 2)
         assert len(waiting) == 9
 
 
@@ -313,7 +314,7 @@ def test_the_next_one_is_woken_when_the_first_has_left(engine_here: Engine) -> N
     engine = engine_here
     with serving(engine) as live, claims_wait(engine, live, "a", "a") as (first, second):
         first.leave()
-        until(lambda: in_line(engine) == 1)
+        wait_until(lambda: in_line(engine) == 1)
         id_ = engine.submit("mail", queue="a").id
         assert second.ids == [id_]
 
@@ -325,7 +326,7 @@ def test_one_claim_looks_for_all_that_wait_in_a_queue(engine_here: Engine, monke
     monkeypatch.setattr(Wake, "poll", lambda wake: (polls.append(1), poll(wake))[1])
     with serving(engine) as live, claims_wait(engine, live, *["a"] * 20, *["b"] * 20):
         looks, before = claims_counted(engine), len(polls)
-        until(lambda: len(polls) >= before + 10)
+        wait_until(lambda: len(polls) >= before + 10)
         assert len(looks) <= 2 * (len(polls) - before + 1)
 
 
@@ -395,7 +396,7 @@ def test_tasks_go_back_at_once_when_the_client_leaves_while_they_are_claimed(
     with serving(engine) as live, claims_wait(engine, live, "a", request_key="r") as (one,):
         after_a_claim(live, lambda: (one.leave(), noticed.wait(20)))
         id_ = str(engine.submit("mail", queue="a").id)
-        until(lambda: [e.type for e in engine.events(id_)][1:] == ["task.claimed", "task.released"])
+        wait_until(lambda: [e.type for e in engine.events(id_)][1:] == ["task.claimed", "task.released"])
         assert untouched(engine, id_)
         assert len(engine.claim("a", worker="w", request_key="r")) == 1
 
@@ -423,7 +424,7 @@ def test_one_look_at_a_token_is_shared_by_all_that_wait_with_it(
     monkeypatch.setattr(engine, "tokens_by_id", lambda ids: (looks.extend(ids), look(ids))[1])
     with serving(engine, HttpConfig(token_cache_s=0.1)) as live, claims_wait(engine, live, *["a"] * 10, token=new.text):
         looks.clear()
-        until(lambda: len(looks) >= 3)
+        wait_until(lambda: len(looks) >= 3)
         assert len(live.desk.tokens._tasks) == 1
 
 

@@ -12,6 +12,7 @@ from onetray.engine import Engine
 from onetray.model import Event
 from onetray.store.postgres import PostgresStore
 from tests.support.engines import must_verify
+from tests.support.waits import wait_until
 from tests.support.writers import RolledBack, Writer, writing
 
 WRITERS = 64
@@ -60,18 +61,20 @@ def test_the_feed_misses_nothing_under_writers_that_commit_late_and_roll_back(pg
     for thread in writers:
         thread.start()
     chance = random.Random(7)
-    while (last := newest(engine)) < EVENTS * 1.3:
+
+    def enough_is_written() -> bool:
+        last = newest(engine)
         if len(readers) < READERS and last > len(readers) * EVENTS / READERS:
             readers.append(Reader(chance.randrange(last)))
             following.append(start(readers[-1], engine, done))
-        time.sleep(0.02)
+        return last >= EVENTS * 1.3
+
+    wait_until(enough_is_written, PATIENCE_S)
     enough.set()
     for thread in writers:
         thread.join(PATIENCE_S)
     written = [id for (id,) in store.read_sql("SELECT id FROM onetray.event ORDER BY id")]
-    give_up_at = time.monotonic() + PATIENCE_S
-    while not all(r.got and r.got[-1].id == written[-1] for r in readers) and time.monotonic() < give_up_at:
-        time.sleep(0.02)
+    wait_until(lambda: all(r.got and r.got[-1].id == written[-1] for r in readers), PATIENCE_S)
     done.set()
     for thread in following:
         thread.join(PATIENCE_S)

@@ -92,7 +92,8 @@ class Claimer:
 
     def _all_done(self) -> bool:
         if self.engine.store.read_sql("SELECT 1 FROM onetray.task WHERE finished_at IS NULL LIMIT 1"):
-            time.sleep(0.05)  # Somebody else still holds work that may come back.
+            # Somebody else still holds work that may come back.
+            self.engine.wake.wait(self.engine.wake.generation, 0.05)
             return False
         return True
 
@@ -141,10 +142,9 @@ def janitors(url: str, until: float, count: int) -> int:
         running = [engine.janitor(every_s=0.05) for _ in range(count)]
         for janitor in running:
             janitor.start()
-        while time.time() < until:
-            if not engine.store.read_sql("SELECT 1 FROM onetray.task WHERE finished_at IS NULL LIMIT 1"):
-                break
-            time.sleep(0.05)
+        open_task = "SELECT 1 FROM onetray.task WHERE finished_at IS NULL LIMIT 1"
+        while time.time() < until and engine.store.read_sql(open_task):
+            engine.wake.wait(engine.wake.generation, 0.05)
         for janitor in running:
             janitor.stop()
     return 0

@@ -17,7 +17,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +27,7 @@ import psycopg
 from psycopg import sql
 
 from tests.support.binaries import NoPostgres, account, find_bin_dir, reachable, temp_root
+from tests.support.waits import WaitedTooLong, wait_until
 
 __all__ = ["Cluster", "ClusterFailed", "NoPostgres", "Server", "server"]
 
@@ -141,12 +141,16 @@ class Cluster(Server):
 
     def start_again(self) -> None:
         """Start the server on its old port and data, after `kill` or `halt`."""
-        give_up_at = time.monotonic() + PATIENCE_S
-        while not self._try_to_start():
+
+        def has_started() -> bool:
             # Backends of a killed postmaster hold its shared memory for a moment.
-            if "pre-existing shared memory block" not in self._log_tail() or time.monotonic() > give_up_at:
+            if self._try_to_start():
+                return True
+            if "pre-existing shared memory block" not in self._log_tail():
                 raise self._failed("PostgreSQL did not start again")
-            time.sleep(0.05)
+            return False
+
+        wait_until(has_started, PATIENCE_S)
 
     def stop(self) -> None:
         """Stop the server and remove everything. A second call does nothing."""
@@ -195,11 +199,10 @@ class Cluster(Server):
         self.log.write_bytes(b"")
         postmaster = self._spawn("postgres", "-D", str(self.data))
         self._own(postmaster)
-        give_up_at = time.monotonic() + PATIENCE_S
-        while postmaster.poll() is None and time.monotonic() < give_up_at:
-            if self._answers():
+        with contextlib.suppress(WaitedTooLong):
+            wait_until(lambda: postmaster.poll() is not None or self._answers(), PATIENCE_S)
+            if postmaster.poll() is None:
                 return True
-            time.sleep(0.02)
         self._end_postmaster(signal.SIGQUIT)
         return False
 

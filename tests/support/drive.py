@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -69,10 +68,11 @@ def finish_flows(url: str, worker: str, flows: list[str]) -> list[str]:
     done: list[str] = []
     with Engine.open(url) as engine:
         while any(engine.flow(flow).state not in FLOW.terminal for flow in flows):
+            seen = engine.wake.generation
             held = engine.claim(worker=worker, limit=2)
             for task in held:
                 engine.succeed(task, worker)
                 done.append(task.id)
             if not held:
-                time.sleep(0.01)  # The others hold what is left.
+                engine.wake.wait(seen, 0.05)  # The others hold what is left.
     return done

@@ -17,6 +17,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from tests.support.waits import wait_until as wait_until
+
 _PREPARED = multiprocessing.get_context("forkserver")
 _PREPARED.set_forkserver_preload(
     [
@@ -84,11 +86,3 @@ class Ledger:
     @staticmethod
     def read(path: str | Path) -> list[list[Any]]:
         return [json.loads(line) for line in Path(path).read_text().splitlines()] if Path(path).exists() else []
-
-
-def wait_until(holds: Callable[[], Any], timeout_s: float = 60.0) -> None:
-    give_up_at = time.monotonic() + timeout_s
-    while not holds():
-        if time.monotonic() > give_up_at:
-            raise FleetFailed("waited too long")
-        time.sleep(0.005)

@@ -121,8 +121,7 @@ def submit_for_ever(url: str, journal: str, effects: str, stop_file: str) -> Non
         threads = [Submitter(journal, effects, stop) for _ in range(THREADS)]
         for thread in threads:
             thread.start()
-        while not Path(stop_file).exists():
-            time.sleep(0.02)
+        wait_until(Path(stop_file).exists, 3600)
         stop.set()
         for thread in threads:
             thread.join(90)

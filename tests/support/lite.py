@@ -7,6 +7,7 @@ import resource
 import signal
 import time
 from contextlib import suppress
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +41,14 @@ def finisher(path: str, number: int, wanted: int) -> dict[str, Any]:
         janitor = engine.janitor(every_s=0.05)
         janitor.start()
         while engine.store.read_sql("SELECT count(*) FROM task WHERE finished_at IS NOT NULL")[0][0] < wanted:
+            seen = engine.wake.generation
             held = engine.claim(worker=f"w{number}", limit=3, lease_s=5)
             for a in held:
                 claims.append((a.key, a.fence))
                 engine.succeed(a)
                 successes.append((a.key, a.fence, a.worker))
             if not held:
-                time.sleep(0.02)  # The submitters are not done yet.
+                engine.wake.wait(seen, 0.05)  # The submitters are not done yet.
         janitor.stop()
     return {"claims": claims, "successes": successes}
 
@@ -55,8 +57,8 @@ def role(what: str, *args: Any) -> Any:
     return {"submit": submitter, "finish": finisher}[what](*args)
 
 
-def opener(path: str, at: float) -> int:
-    time.sleep(max(0.0, at - time.time()))
+def opener(path: str, start: Barrier) -> int:
+    start.wait(60)
     with Engine.open(url_of(path)) as engine:
         return len(engine.tasks())
 

@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -16,6 +15,7 @@ from fastapi import FastAPI
 
 from onetray.engine import Engine
 from onetray.http.app import build
+from tests.support.waits import wait_until
 
 PATIENCE_S = 60.0
 
@@ -90,12 +90,12 @@ class ServerProcess:
 
 
 def wait_for_port(port: int) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while True:
+    def listens() -> bool:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
-            return
-        assert time.monotonic() < until, "the server does not listen"
-        time.sleep(0.01)
+            return True
+        return False
+
+    wait_until(listens, PATIENCE_S)
 
 
 def main(database: str, port: str) -> None:

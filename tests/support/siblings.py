@@ -190,11 +190,12 @@ class Claimer:
 
     def run(self, until: float) -> None:
         while time.time() < until:
+            seen = self.engine.wake.generation
             held = self.engine.claim(queue_of(self.sibling), worker=f"w{self.sibling}", limit=HELD_AT_ONCE)
             if held:
                 self._treat(held)
             elif self.engine.store.read_sql(_UNENDED):
-                time.sleep(0.005)  # Another sibling has to end first.
+                self.engine.wake.wait(seen, 0.02)  # Another sibling has to end first.
             else:
                 return
 

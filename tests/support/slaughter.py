@@ -97,8 +97,7 @@ def _again(victim: WorkerProcess, number: int) -> tuple[str, Path, str, str]:
 
 def _wait(engine: Engine, seconds: float) -> None:
     give_up_at = time.monotonic() + seconds
-    while time.monotonic() < give_up_at and _left(engine):
-        time.sleep(0.05)
+    wait_until(lambda: time.monotonic() > give_up_at or not _left(engine), seconds + 60)
 
 
 def _left(engine: Engine) -> int:

@@ -170,7 +170,7 @@ async def _follow_jobs(ground: Field, path: str, faults: Check, chance: random.R
             if fault:
                 ground.outcome.faults.append(f"{path.format(id_)}: {fault}")
         else:
-            await asyncio.sleep(0.01)
+            await asyncio.to_thread(ground.engine.wake.wait, ground.engine.wake.generation, 0.05)
         if over:
             return
 

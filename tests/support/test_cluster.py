@@ -4,8 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -13,6 +12,7 @@ import pytest
 
 from tests.support import binaries
 from tests.support.cluster import Cluster, NoPostgres, Server
+from tests.support.waits import wait_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,13 +35,6 @@ def is_running(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def wait_until(holds: Callable[[], bool], timeout_s: float = 60) -> None:
-    give_up_at = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < give_up_at, "waited too long"
-        time.sleep(0.02)
 
 
 def test_two_databases_do_not_see_each_other(cluster: Cluster) -> None:
@@ -117,8 +110,8 @@ def test_the_server_ends_when_its_owner_is_killed(how: signal.Signals) -> None:
     # A run in the background is started with SIGINT ignored, and its children inherit that.
     program = (
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-        "from tests.support.cluster import Cluster; import time; cluster = Cluster.start(); "
-        "print(cluster.pid, cluster.directory, flush=True); time.sleep(600)"
+        "from tests.support.cluster import Cluster; cluster = Cluster.start(); "
+        "print(cluster.pid, cluster.directory, flush=True); signal.pause()"
     )
     owner = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert owner.stdout is not None

@@ -11,11 +11,11 @@ from tests.support.suite import ROOT, _counts, busy_cores
 from tests.support.workers import is_alive
 
 BUSY = """
-import time
+import signal
 from tests.support.suite import busy_cores
 with busy_cores(1) as burning:
     print(burning[0].pid, flush=True)
-    time.sleep(600)
+    signal.pause()
 """
 
 

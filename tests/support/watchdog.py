@@ -10,6 +10,7 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Callable
 
 PATIENCE_S = 10
 
@@ -36,18 +37,29 @@ def end(pid: int) -> None:
 
 def wait_until_gone(pid: int) -> None:
     """Raise ProcessLookupError as soon as the process is gone; return when patience ends first."""
-    give_up_at = time.monotonic() + PATIENCE_S
-    while time.monotonic() < give_up_at:
+
+    def is_there() -> bool:
         os.kill(pid, 0)
-        time.sleep(0.02)
+        return True
+
+    repeat_while(is_there)
 
 
 def remove(directory: str) -> None:
     """Remove the directory; backends that are still on their way out may write to it for a moment."""
-    give_up_at = time.monotonic() + PATIENCE_S
-    while os.path.exists(directory) and time.monotonic() < give_up_at:
+
+    def is_there() -> bool:
         shutil.rmtree(directory, ignore_errors=True)
-        time.sleep(0.01)
+        return os.path.exists(directory)
+
+    repeat_while(is_there)
+
+
+def repeat_while(step: Callable[[], bool]) -> None:
+    """Repeat a step until it answers False, or patience ends."""
+    give_up_at = time.monotonic() + PATIENCE_S
+    while step() and time.monotonic() < give_up_at:
+        time.sleep(0.02)
 
 
 if __name__ == "__main__":

@@ -14,17 +14,18 @@ import sys
 import tempfile
 import termios
 import threading
-import time
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 
 from onetray import Onetray, ctx
 from tests.support.fleet import Ledger
+from tests.support.waits import hold_thread, wait_until
 
 app = Onetray("sqlite:///nowhere/workload.db")
 _open_once = cache(Ledger)
 
-SLEEP = [sys.executable, "-S", "-c", "import time; time.sleep(1000)"]
+SLEEP = [sys.executable, "-S", "-c", "import threading; threading.Event().wait(1000)"]
+LONG_S = 1000.0
 QUICK = {"retries": 50, "lease_s": 1.5, "backoff_base_s": 0.01, "backoff_max_s": 0.1}
 """For tasks that another worker takes over soon."""
 PATIENT = {**QUICK, "lease_s": 120.0}
@@ -34,6 +35,10 @@ PATIENT = {**QUICK, "lease_s": 120.0}
 @app.task(**QUICK)
 async def nap(seconds: float, ledger: str | None = None) -> float:
     """Last for a while, and write down what was done."""
+    return await _last(seconds, ledger)
+
+
+async def _last(seconds: float, ledger: str | None) -> float:
     await asyncio.sleep(seconds)
     if ledger is not None:
         Ledger(ledger).write(ctx.id, ctx.fence)
@@ -44,9 +49,7 @@ async def nap(seconds: float, ledger: str | None = None) -> float:
 def doze(ledger: str, until: str) -> int:
     """In a thread: say that it began, and last until a file is there or it should stop."""
     Ledger(ledger).write("began", ctx.id, ctx.attempt, os.getpid())
-    while not os.path.exists(until):
-        ctx.check_cancelled()
-        time.sleep(0.01)
+    wait_until(lambda: ctx.check_cancelled() or os.path.exists(until), LONG_S)
     Ledger(ledger).write("ended", ctx.id, ctx.attempt, os.getpid())
     return ctx.attempt
 
@@ -55,8 +58,7 @@ def doze(ledger: str, until: str) -> int:
 def deaf(ledger: str, until: str) -> int:
     """The same, and it does not listen."""
     Ledger(ledger).write("began", ctx.id, ctx.attempt, os.getpid())
-    while not os.path.exists(until):
-        time.sleep(0.01)
+    wait_until(lambda: os.path.exists(until), LONG_S)
     return ctx.attempt
 
 
@@ -65,8 +67,7 @@ def alone(ledger: str, until: str) -> int:
     """In a process of its own, with one that it has started: in a session of its own, where that is ended too."""
     helper = subprocess.Popen(SLEEP, start_new_session=sys.platform == "linux")
     Ledger(ledger).write("began", ctx.id, ctx.attempt, os.getpid(), helper.pid)
-    while not os.path.exists(until):
-        time.sleep(0.01)
+    wait_until(lambda: os.path.exists(until), LONG_S)
     helper.kill()
     return ctx.attempt
 
@@ -92,10 +93,10 @@ def die(how: str) -> None:
         sys.exit(3)
     elif how == "without its reaper":
         os.kill(os.getppid(), signal.SIGKILL)
-        time.sleep(60)
+        hold_thread()
     elif how == "closed descriptors":
         os.closerange(3, 256)
-        time.sleep(60)
+        hold_thread()
     elif how == "closed descriptors, with a fork":
         os.fork() or _sleep()
         os.closerange(3, 256)
@@ -103,7 +104,7 @@ def die(how: str) -> None:
             return
     elif how.startswith("garbage"):
         os.write(int(sys.argv[3]), how.encode() + b"\n")
-        time.sleep(60)
+        hold_thread()
 
 
 def start_helper(how: str) -> list[int]:
@@ -137,7 +138,7 @@ def start_helper(how: str) -> list[int]:
 def _sleep(own_session: bool = False) -> int:
     if own_session:
         os.setsid()
-    time.sleep(1000)
+    hold_thread()
     os._exit(0)
 
 
@@ -148,8 +149,7 @@ def leave_behind(helper: str, ledger: str, until: str, how: str = "kill") -> str
     Ledger(ledger).write("began", ctx.id, ctx.attempt, os.getpid(), *helpers)
     if how in ("kill", "exit"):
         os.kill(os.getpid(), signal.SIGKILL) if how == "kill" else os._exit(0)
-    while how == "wait" and not os.path.exists(until):
-        time.sleep(0.01)
+    wait_until(lambda: how != "wait" or os.path.exists(until), LONG_S)
     return helper
 
 
@@ -170,8 +170,7 @@ def leave_a_thread(ledger: str, until: str) -> None:
     """Leave a thread behind that speaks when this attempt has ended."""
 
     def speak() -> None:
-        while not os.path.exists(until):
-            time.sleep(0.01)
+        wait_until(lambda: os.path.exists(until), LONG_S)
         ctx.log("late")
         try:
             ctx.checkpoint("late")
@@ -190,13 +189,12 @@ def report_and_die() -> str:
         return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
 
     def die() -> None:
-        while unread() == asked:
-            time.sleep(0.01)
+        wait_until(lambda: unread() != asked)
         os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=contextvars.copy_context().run, args=(ctx.checkpoint, 1), daemon=True).start()
-    while not (asked := unread()):
-        time.sleep(0.01)
+    wait_until(unread)
+    asked = unread()
     threading.Thread(target=die, daemon=True).start()
     return "reported"
 
@@ -204,7 +202,7 @@ def report_and_die() -> str:
 @app.task(isolation="process", retries=0, timeout_s=2)
 def overrun(ledger: str, helper: str) -> None:
     Ledger(ledger).write("began", ctx.id, ctx.attempt, os.getpid(), *start_helper(helper))
-    time.sleep(60)
+    hold_thread()
 
 
 @app.task(isolation="process", retries=0)
@@ -234,9 +232,7 @@ def talk() -> str:
 @app.task
 async def linger(seconds: float, ledger: str) -> float:
     """As nap, under a lease that outlasts an outage."""
-    await asyncio.sleep(seconds)
-    Ledger(ledger).write(ctx.id, ctx.fence)
-    return seconds
+    return await _last(seconds, ledger)
 
 
 @app.task(retries=100, lease_s=4.0, backoff_base_s=0.01, backoff_max_s=0.1)

@@ -8,6 +8,7 @@ import pytest
 
 from onetray import InvalidInput, Job, JobFailed, Onetray, PermanentError, ctx
 from onetray.testing import Harness
+from tests.support.waits import yield_once
 
 LIFE = ("task.submitted", "task.claimed", "task.started", "task.succeeded")
 
@@ -67,7 +68,7 @@ def test_handlers_run_in_the_tests_own_thread_whatever_their_isolation(app: Onet
 
     @app.task
     async def light() -> None:
-        await asyncio.sleep(0)
+        await yield_once()
         seen.append(threading.get_ident())
 
     with Harness(app) as harness:
@@ -353,7 +354,7 @@ def test_a_stage_is_approved_by_its_name(app: Onetray) -> None:
 def test_the_harness_works_inside_an_async_test(app: Onetray) -> None:
     @app.task
     async def gentle() -> int:
-        await asyncio.sleep(0)
+        await yield_once()
         return 1
 
     async def main() -> int:

@@ -7,6 +7,7 @@ import pytest
 
 from onetray import JobFailed, Onetray, PermanentError, ctx
 from onetray.testing import run_inline
+from tests.support.waits import yield_once
 
 
 @pytest.fixture
@@ -80,7 +81,7 @@ def test_an_error_of_a_child_goes_through_its_parent(app: Onetray) -> None:
 def test_async_tasks_submit_async_tasks(app: Onetray) -> None:
     @app.task
     async def leaf(n: int) -> int:
-        await asyncio.sleep(0)
+        await yield_once()
         return n
 
     @app.task
@@ -99,7 +100,7 @@ def test_async_tasks_submit_async_tasks(app: Onetray) -> None:
 def test_many_coroutines_may_submit_at_once(app: Onetray) -> None:
     @app.task
     async def leaf(n: int) -> int:
-        await asyncio.sleep(0)
+        await yield_once()
         return n
 
     async def main() -> list[int]:

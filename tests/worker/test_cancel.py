@@ -9,7 +9,7 @@ import time
 import pytest
 
 from onetray import Onetray, ctx
-from tests.support.fleet import wait_until
+from tests.support.waits import forever, wait_until
 
 WAIT_S = 60.0
 
@@ -43,7 +43,7 @@ def test_a_cancel_reaches_an_async_handler_as_cancelled_error(
     async def wait() -> None:
         signals.begin()
         try:
-            await asyncio.sleep(60)
+            await forever()
         except asyncio.CancelledError:
             signals.end("cancelled" if ctx.cancelled else "odd")
             raise
@@ -65,9 +65,7 @@ def test_a_cancel_reaches_a_handler_in_a_thread_where_it_asks(
     def wait() -> None:
         signals.begin()
         try:
-            while True:
-                ctx.check_cancelled()
-                time.sleep(0.005)
+            wait_until(ctx.check_cancelled)
         finally:
             signals.end("stopped")
 
@@ -86,8 +84,7 @@ def test_a_success_after_a_soft_cancel_counts_and_one_after_a_hard_cancel_does_n
     @app.task
     def finish(how: str) -> str:
         went[how].begin()
-        while not ctx.cancelled:
-            time.sleep(0.005)
+        wait_until(lambda: ctx.cancelled)
         return "done"
 
     jobs = {how: finish.submit(how) for how in went}
@@ -186,7 +183,7 @@ def test_a_handler_whose_lease_is_lost_is_stopped_and_its_report_dropped(
             return 2
         signals.begin()
         try:
-            await asyncio.sleep(60)
+            await forever()
         except asyncio.CancelledError:
             signals.end(f"cancelled={ctx.cancelled}")
         return 1

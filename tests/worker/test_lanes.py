@@ -21,6 +21,7 @@ from onetray.worker.floor import Floor
 from onetray.worker.held import Held
 from onetray.worker.outbox import Outbox
 from onetray.worker.run import CANCEL, LOST, Run
+from tests.support.waits import forever, until, wait_until, yield_once
 
 WAIT_S = 60.0
 
@@ -83,7 +84,7 @@ def test_what_a_handler_sets_in_its_context_no_other_handler_sees(app: Onetray) 
         seen = [whose.get()]
         whose.set(f"of {n}")
         if waits:
-            await asyncio.sleep(0)
+            await yield_once()
         return [*seen, whose.get(), ctx.id]
 
     jobs = look.submit_many([{"n": n, "waits": n % 3 == 0} for n in range(30)])
@@ -93,12 +94,12 @@ def test_what_a_handler_sets_in_its_context_no_other_handler_sees(app: Onetray) 
 
 def test_a_child_task_sees_the_context_of_the_handler_that_left_it_behind(app: Onetray) -> None:
     seen: list[str] = []
-    done = threading.Event()
+    done, others_are_done = threading.Event(), threading.Event()
 
     @app.task
     async def leave() -> None:
         async def later() -> None:
-            await asyncio.sleep(0.01)
+            await until(others_are_done.is_set)
             seen.append(ctx.id)
             done.set()
 
@@ -112,6 +113,7 @@ def test_a_child_task_sees_the_context_of_the_handler_that_left_it_behind(app: O
     others = other.submit_many([{}] * 20)
     with app.worker():
         assert [j.wait(WAIT_S) for j in (job, *others)] == ["succeeded"] * 21
+        others_are_done.set()
         assert done.wait(WAIT_S)
     assert seen == [job.id]
 
@@ -121,18 +123,15 @@ def test_a_stop_of_one_handler_stops_no_other(app: Onetray) -> None:
 
     @app.task
     async def wait(n: int) -> int:
-        while not gate.is_set():
-            await asyncio.sleep(0.001)
+        await until(gate.is_set)
         return n
 
     with floor_of(app, 5) as (floor, ends):
         runs = runs_of(app, wait, *[{"n": n} for n in range(5)])
         floor.admit(runs)
-        while not all(run.interrupt for run in runs):
-            time.sleep(0.001)
+        wait_until(lambda: all(run.interrupt for run in runs))
         runs[2].ask_to_stop(CANCEL)
-        while not ends:
-            time.sleep(0.001)
+        wait_until(lambda: ends)
         assert [(run, report and report.verb) for run, report in ends[0]] == [(runs[2], "release")]
         gate.set()
         assert idle(floor)
@@ -148,10 +147,10 @@ def test_a_stop_that_comes_before_a_handler_first_waits_reaches_it_there_and_onl
         began.set()
         assert go.wait(WAIT_S)
         try:
-            await asyncio.sleep(60)
+            await forever()
         except asyncio.CancelledError:
             seen.append("cancelled")
-            await asyncio.sleep(0.01)
+            await a_timer()
             seen.append("tidied up")
             raise
 
@@ -175,7 +174,7 @@ def test_a_handler_that_cancels_its_own_task_harms_no_other(app: Onetray, waits:
             task.cancel()
             if not waits:
                 return n
-        await asyncio.sleep(0)
+        await yield_once()
         return n
 
     with floor_of(app, 1) as (floor, ends):
@@ -200,14 +199,17 @@ def test_a_hook_that_cancels_itself_is_no_way_out_of_the_budget(app: Onetray) ->
 
 
 def test_whoever_keeps_the_asyncio_task_of_a_handler_cannot_cancel_the_next_one_with_it(app: Onetray) -> None:
+    cancelled: list[bool] = []
+
     @app.task
     async def work(n: int) -> int:
         if n == 0:
             task = asyncio.current_task()
             assert task is not None
-            asyncio.get_running_loop().call_later(0.005, task.cancel)
+            asyncio.get_running_loop().call_later(0.005, lambda: cancelled.append(task.cancel()))
         else:
-            await asyncio.sleep(0.03)
+            await until(lambda: cancelled)
+            await a_timer()
         return n
 
     with floor_of(app, 1) as (floor, ends):
@@ -222,7 +224,7 @@ def test_a_handler_that_cancels_all_there_is_on_the_loop_does_not_stop_the_worke
         if n == 1:
             for task in asyncio.all_tasks():
                 task.cancel()
-        await asyncio.sleep(0.001)
+        await a_timer()
         return n
 
     with floor_of(app, 6) as (floor, ends):
@@ -236,16 +238,15 @@ def test_a_handler_that_swallows_its_cancel_ends_as_it_likes_and_the_next_one_be
     async def work(n: int) -> int:
         if n == 0:
             try:
-                await asyncio.sleep(60)
+                await forever()
             except asyncio.CancelledError:
-                await asyncio.sleep(0)
+                await yield_once()
         return n
 
     with floor_of(app, 1) as (floor, ends):
         runs = runs_of(app, work, {"n": 0}, {"n": 1})
         floor.admit(runs)
-        while runs[0].interrupt is None:
-            time.sleep(0.001)
+        wait_until(lambda: runs[0].interrupt is not None)
         runs[0].ask_to_stop(CANCEL)
         assert idle(floor)
     assert told(ends) == [0, 1]
@@ -256,9 +257,9 @@ def test_timeouts_and_task_groups_work_in_handlers(app: Onetray) -> None:
     async def late(n: int) -> str:
         try:
             async with asyncio.timeout(0.005):
-                await asyncio.sleep(60)
+                await forever()
         except TimeoutError:
-            await asyncio.sleep(0)
+            await yield_once()
             return f"late {n}"
         return "odd"
 
@@ -269,11 +270,11 @@ def test_timeouts_and_task_groups_work_in_handlers(app: Onetray) -> None:
 
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(asyncio.sleep(60))
+                tasks.create_task(forever())
                 tasks.create_task(fail())
         except* ValueError:
             pass
-        await asyncio.sleep(0)
+        await yield_once()
         return f"group {n}"
 
     lates = late.submit_many([{"n": n} for n in range(10)])
@@ -292,9 +293,8 @@ def test_as_many_handlers_wait_at_once_as_there_are_places_and_no_more(app: Onet
         here += 1
         most = max(most, here)
         async with asyncio.timeout(WAIT_S):
-            while most < 20:
-                await asyncio.sleep(0.001)
-        await asyncio.sleep(0)
+            await until(lambda: most >= 20)
+        await yield_once()
         here -= 1
 
     with floor_of(app, 20) as (floor, ends):
@@ -309,7 +309,7 @@ def test_timers_and_waiting_handlers_get_their_turn_between_many_that_never_wait
     @app.task
     async def work(n: int) -> None:
         if n == 0:
-            await asyncio.sleep(0.01)
+            await a_timer()
         else:
             time.sleep(0.001)
         ended.append("waited" if n == 0 else "did not")
@@ -375,7 +375,7 @@ def test_handlers_that_have_ended_leave_no_lane_behind(app: Onetray) -> None:
     @app.task
     async def work(waits: bool) -> None:
         if waits:
-            await asyncio.sleep(0.001)
+            await a_timer()
 
     with floor_of(app, 10) as (floor, ends):
         floor.admit(runs_of(app, work, *[{"waits": n % 2 == 0} for n in range(100)]))
@@ -388,6 +388,11 @@ def test_handlers_that_have_ended_leave_no_lane_behind(app: Onetray) -> None:
 
 
 async def _others() -> set[asyncio.Task[Any]]:
-    await asyncio.sleep(0.01)
+    await a_timer()
     task = asyncio.current_task()
     return {other for other in asyncio.all_tasks() if other is not task}
+
+
+async def a_timer() -> None:
+    """Wait for a timer of the loop."""
+    await asyncio.sleep(0.005)

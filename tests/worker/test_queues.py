@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections import Counter
@@ -16,6 +15,7 @@ from onetray.model import Verdict
 from onetray.wake import Wake
 from onetray.worker.pulse import LOOK_S
 from tests.support.fleet import wait_until
+from tests.support.waits import yield_once
 
 WAIT_S = 60.0
 
@@ -29,7 +29,8 @@ def test_never_more_of_a_queue_are_held_than_it_allows(either_app: Onetray) -> N
         with lock:
             now[queue] += 1
             most[queue] = max(most[queue], now[queue])
-        await asyncio.sleep(0.02)
+        for _ in range(3):
+            await yield_once()
         with lock:
             now[queue] -= 1
 
@@ -143,7 +144,6 @@ def test_a_worker_with_nothing_to_do_does_not_ask_all_the_time(either_app: Onetr
     hold.submit_many([{}] * 3)
     with app.worker(queues="a,b:2") as worker:
         wait_until(lambda: len(worker.floor.running) == 2)
-        time.sleep(0.2)
         before = asked[0]
         time.sleep(1.0)
         during = asked[0] - before
@@ -165,16 +165,19 @@ def test_a_claim_that_is_answered_late_is_confirmed_before_its_tasks_begin(
         assert sent[:2] == ["claim", "beat"]
         began.append(ctx.fence)
 
+    def last_a_quarter_of_the_lease() -> None:
+        time.sleep(1.1)
+
     run = app.engine.run
 
     def delayed(commands: list[Command], **how: Any) -> list[Verdict]:
         is_late = isinstance(commands[0], Claim) and not sent
         sent.append(commands[0].verb)
         if is_late and slow == "request":
-            time.sleep(1.1)  # More than a quarter of the lease.
+            last_a_quarter_of_the_lease()
         verdicts = run(commands, **how)
         if is_late and slow == "answer":
-            time.sleep(1.1)
+            last_a_quarter_of_the_lease()
             app.engine.expire_leases(now=app.engine.store.now() + 3600 * 1_000_000)
         return verdicts
 

@@ -1,0 +1,46 @@
+"""How tests wait: for something that comes about, with a limit; without an end; or until others had their turn."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+LOOK_EVERY_S = 0.005
+
+
+class WaitedTooLong(AssertionError):
+    """What was waited for did not come about."""
+
+
+def wait_until(holds: Callable[[], Any], timeout_s: float = 60.0) -> None:
+    """Wait for something that notifies nobody."""
+    give_up_at = time.monotonic() + timeout_s
+    while not holds():
+        if time.monotonic() > give_up_at:
+            raise WaitedTooLong("waited too long")
+        time.sleep(LOOK_EVERY_S)
+
+
+async def until(holds: Callable[[], Any], timeout_s: float = 60.0) -> None:
+    """The same on an event loop."""
+    async with asyncio.timeout(timeout_s):
+        while not holds():
+            await asyncio.sleep(LOOK_EVERY_S)
+
+
+async def forever() -> None:
+    """Wait until cancelled."""
+    await asyncio.get_running_loop().create_future()
+
+
+def hold_thread(limit_s: float = 1000.0) -> None:
+    """Wait until the process is ended, or for so long that nobody leaves it behind."""
+    threading.Event().wait(limit_s)
+
+
+async def yield_once() -> None:
+    """Let everything else on the loop have its turn."""
+    await asyncio.sleep(0)

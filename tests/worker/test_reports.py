@@ -11,7 +11,7 @@ import pytest
 from onetray import Onetray, ctx
 from onetray.commands import Start, Succeed
 from onetray.engine import batch
-from onetray.errors import StoreError
+from onetray.errors import OnetrayError, StoreError, Unavailable
 from onetray.model import Verdict
 from onetray.worker.outbox import TRIES
 from onetray.worker.run import Run
@@ -87,8 +87,49 @@ def test_reports_that_break_the_engine_are_sent_again_and_then_left_to_their_lea
     assert caplog.text.count("broke the engine") == times
 
 
+def test_a_report_is_sent_until_the_database_is_back_however_often_that_takes(
+    app: Onetray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @app.task
+    def work() -> int:
+        return ctx.fence
+
+    _break(app, monkeypatch, Succeed, Unavailable("the database is away"), TRIES + 1)
+    job = work.submit()
+    with app.worker():
+        assert job.result(WAIT_S) == 1
+
+
+def test_a_stop_waits_until_the_last_report_is_answered(app: Onetray, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, reporting, gate, left = app.engine.run, threading.Event(), threading.Event(), threading.Event()
+
+    def hold(commands: list[Any], **how: Any) -> list[Any]:
+        if any(isinstance(c, Succeed) for c in commands):
+            reporting.set()
+            assert gate.wait(WAIT_S)
+        return run(commands, **how)
+
+    @app.task
+    def work() -> None: ...
+
+    monkeypatch.setattr(app.engine, "run", hold)
+    job, worker = work.submit(), app.worker()
+    leave = worker._leave
+    monkeypatch.setattr(worker, "_leave", lambda: (left.set(), leave()))
+    with worker:
+        assert reporting.wait(WAIT_S)
+        stopping = threading.Thread(target=worker.stop)
+        stopping.start()
+        # It must not go on, and nothing tells that it does not.
+        assert not left.wait(1.0)
+        gate.set()
+        stopping.join(WAIT_S)
+    assert left.is_set()
+    assert job.state == "succeeded"
+
+
 def _break(
-    app: Onetray, monkeypatch: pytest.MonkeyPatch, verb: type, error: StoreError | None, times: int = 1
+    app: Onetray, monkeypatch: pytest.MonkeyPatch, verb: type, error: OnetrayError | None, times: int = 1
 ) -> threading.Event:
     """The first commands of this verb are answered with an error, or break the whole call. Tells when."""
     run, broken, left = app.engine.run, threading.Event(), [times]

@@ -129,6 +129,14 @@ def declare(direct: Engine, n: str) -> Steps:
     assert direct.policy_of(f"d{n}") == POLICY
 
 
+def declare_keeping_redaction(direct: Engine, n: str) -> Steps:
+    direct.configure(f"r{n}", POLICY.with_(redact=("card",)))
+    kept = yield lambda engine: engine.declare_keeping_redaction({f"r{n}": POLICY})
+    direct.store.names.refresh()
+    assert kept == {f"r{n}": ["card"]}
+    assert direct.policy_of(f"r{n}") == POLICY.with_(redact=("card",))
+
+
 def create_token(direct: Engine, n: str) -> Steps:
     new = yield lambda engine: engine.create_token(f"t{n}", ["read"])
     (found,) = [token for token in direct.tokens() if token.name == f"t{n}"]
@@ -265,6 +273,7 @@ CASES: dict[Case, tuple[str, ...]] = {
     close_breaker: ("close_breaker",),
     configure: ("_write",),
     declare: ("_write",),
+    declare_keeping_redaction: ("replace_policy",),
     create_token: ("create_token",),
     revoke_token: ("revoke_token",),
     use_token: ("use_token",),

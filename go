@@ -136,6 +136,7 @@ check() {
     step ruff check .
     step mypy
     step lint-imports
+    step python tools/house.py
     step python tools/gendocs.py --check
     echo "== pytest" >&2
     tests "$@"

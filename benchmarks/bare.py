@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from onetray.http.server import address, listen
+from onetray.http.server import listen, url_of
 
 
 def _route(path: str, answer: str) -> Route:
@@ -29,7 +29,7 @@ def main(answers: dict[str, str]) -> None:
     """Serve until SIGTERM, on a port that is said in the first line."""
     listening = listen("127.0.0.1", 0)
     app = Starlette(routes=[_route(path, answer) for path, answer in answers.items()])
-    print(f"listens on {address(listening)};", flush=True)
+    print(f"listens on {url_of(listening)};", flush=True)
     uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False)).run([listening])
 
 

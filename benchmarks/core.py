@@ -15,8 +15,8 @@ from benchmarks.host import Host, Took
 from benchmarks.limit import WORKER, Limit, drain_by_hand, submit_by_hand
 from benchmarks.limit_postgres import PostgresLimit
 from benchmarks.limit_sqlite import SqliteLimit
-from onetray.clock import Clock
-from onetray.commands import Claim, Command, Submit, Succeed, ticket
+from onetray.domain.clock import Clock
+from onetray.domain.commands import Claim, Command, Submit, Succeed, ticket
 from onetray.engine import Engine
 from onetray.store import open_store
 

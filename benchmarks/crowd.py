@@ -16,8 +16,8 @@ import psycopg
 from benchmarks.core import must_pass, open_engine
 from benchmarks.host import settle
 from benchmarks.limit import WORKER
-from onetray.clock import Clock
-from onetray.commands import Submit
+from onetray.domain.clock import Clock
+from onetray.domain.commands import Submit
 from onetray.engine import Engine
 
 KIND = "noop"

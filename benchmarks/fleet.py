@@ -18,10 +18,10 @@ from typing import IO
 
 from benchmarks.core import must_pass
 from benchmarks.environments import ROOT
-from onetray.commands import Submit
+from onetray.domain.commands import Submit
+from onetray.domain.lifecycle import TASK
 from onetray.engine import Engine
-from onetray.lifecycle import TASK
-from onetray.worker.supervise import LEASH
+from onetray.worker.supervisor import LEASH
 
 CONCURRENCY = 500
 KIND = "noop"

@@ -11,9 +11,9 @@ from benchmarks.checks import must_have_ended
 from benchmarks.core import open_engine
 from benchmarks.fleet import KIND, fleet, lay_out, let_go, seconds_of_work, until_ended
 from benchmarks.host import Host
+from onetray.domain.flow import StageSpec, TaskSpec
+from onetray.domain.lifecycle import SUCCEEDED
 from onetray.engine import Engine
-from onetray.flowmodel import StageSpec, TaskSpec
-from onetray.lifecycle import SUCCEEDED
 
 QUEUE = "default"
 

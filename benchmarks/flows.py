@@ -12,9 +12,9 @@ from statistics import median
 from benchmarks.checks import must_be_sound
 from benchmarks.core import claim_and_report, must_pass, open_engine
 from benchmarks.host import Host, Took
-from onetray.commands import Submit
+from onetray.domain.commands import Submit
+from onetray.domain.flow import StageSpec, TaskSpec
 from onetray.engine import Engine
-from onetray.flowmodel import StageSpec, TaskSpec
 
 BATCH, SLICE = 100, 1_000
 

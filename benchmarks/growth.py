@@ -13,7 +13,7 @@ from benchmarks.checks import must_add_up, must_be_sound
 from benchmarks.core import claim_and_report, must_pass, open_engine
 from benchmarks.crowd import KIND, delayed, fill, finished, queued
 from benchmarks.host import Host, size_of
-from onetray.commands import Submit
+from onetray.domain.commands import Submit
 from onetray.engine import Engine
 
 BATCH, SLICE = 100, 1_000

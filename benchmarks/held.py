@@ -18,7 +18,7 @@ from benchmarks.checks import must_be_sound
 from benchmarks.core import must_pass, open_engine
 from benchmarks.host import Host
 from benchmarks.limit import WORKER
-from onetray.commands import Claim, Submit, Succeed, ticket
+from onetray.domain.commands import Claim, Submit, Succeed, ticket
 from onetray.engine import Engine
 
 BATCH = 100

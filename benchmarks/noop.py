@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onetray.app import Onetray
+from onetray.app.onetray import Onetray
 
 app = Onetray("sqlite:///noop.db")
 

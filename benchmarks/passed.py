@@ -8,7 +8,7 @@ from collections.abc import Callable
 from benchmarks.checks import must_be_done
 from benchmarks.core import drain, must_pass, open_engine
 from benchmarks.host import Host
-from onetray.commands import Submit
+from onetray.domain.commands import Submit
 from onetray.engine import Engine
 
 BATCH, AT_ONCE = 500, 5_000

@@ -12,8 +12,8 @@ from benchmarks.checks import must_be_sound
 from benchmarks.core import drain, must_pass, open_engine
 from benchmarks.crowd import fill, finished
 from benchmarks.host import Host
-from onetray.clock import VirtualClock
-from onetray.commands import Submit
+from onetray.domain.clock import VirtualClock
+from onetray.domain.commands import Submit
 from onetray.engine import Engine
 
 BATCH = 100

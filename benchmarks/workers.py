@@ -1,6 +1,6 @@
 """Several workers on one database: how fast they are together, and how evenly work and queues are shared.
 
-Owns the rounds and what is read from a finished database. The workers are in fleet.py.
+Owns the rounds and what is read from a finished database. The workers are in domain/worker.py.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from benchmarks.conflicts import conflicts
 from benchmarks.core import open_engine
 from benchmarks.fleet import fleet, lay_out, let_go, seconds_of_work, until_ended
 from benchmarks.host import Host
+from onetray.domain.lifecycle import TASK
 from onetray.engine import Engine
-from onetray.lifecycle import TASK
 
 EARLY = 0.1
 """Of the longest queue: when so much of it is done, the others are looked at."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from onetray.clock import VirtualClock
+from onetray.domain.clock import VirtualClock
 from onetray.engine import Engine
 from onetray.store import open_store
 from onetray.store import postgres as postgres_store
@@ -159,11 +159,11 @@ def engine(database_url: str, clock: VirtualClock) -> Iterator[Engine]:
 @pytest.fixture
 def no_polling(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever returns within a test's patience was woken."""
-    monkeypatch.setattr("onetray.wake.POLL_S", 3600.0)
-    monkeypatch.setattr("onetray.wake.DEAF_POLL_S", 3600.0)
+    monkeypatch.setattr("onetray.notify.wake.POLL_S", 3600.0)
+    monkeypatch.setattr("onetray.notify.wake.DEAF_POLL_S", 3600.0)
 
 
 @pytest.fixture
 def only_rings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is woken because a SQLite file has changed: that happens whenever a busy machine delays the ring."""
-    monkeypatch.setattr("onetray.store.ears.LOOK_ANYWAY_S", 3600.0)
+    monkeypatch.setattr("onetray.notify.base.LOOK_ANYWAY_S", 3600.0)

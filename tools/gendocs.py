@@ -97,9 +97,9 @@ def shape(body: str) -> list[str]:
 
 
 def fenced(command: str, output: str) -> str:
-    """The output as Markdown: a table as it is, the rest in a fence."""
+    """The output as Markdown: a table or a page as it is, the rest in a fence."""
     output = "\n".join(line.rstrip() for line in output.strip("\n").splitlines())
-    if output.startswith("|"):
+    if output.startswith(("|", "#")):
         return f"{output}\n"
     language = "mermaid" if "--mermaid" in shlex.split(command) else "text"
     fence = "````" if "```" in output else "```"
@@ -107,8 +107,10 @@ def fenced(command: str, output: str) -> str:
 
 
 def run_onetray(command: str) -> str:
-    """What `onetray COMMAND` prints, the same on every machine."""
+    """What `onetray COMMAND` prints, or one of our tools, the same on every machine."""
     program = Path(sys.executable).with_name("onetray")
+    words = shlex.split(command)
+    line = [sys.executable, *words] if words[0].startswith("tools/") else [program, *words]
     steady = {
         "PATH": str(program.parent),
         # The code beside this file, also in a second checkout that shares the first one's packages.
@@ -118,11 +120,9 @@ def run_onetray(command: str) -> str:
         "LC_ALL": "C.UTF-8",
         "TZ": "UTC",
     }
-    done = subprocess.run(
-        [program, *shlex.split(command)], env=steady, cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(line, env=steady, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise BrokenBlock(f"'onetray {command}' failed:\n{done.stderr.strip()}")
+        raise BrokenBlock(f"'{command}' failed:\n{done.stderr.strip()}")
     return done.stdout
 
 

@@ -6,7 +6,7 @@ import signal
 import sys
 
 from benchmarks.sides import Submitter, at_once, handle, leave_with_the_input
-from onetray.app import Onetray
+from onetray.app.onetray import Onetray
 from onetray.store import open_store
 
 role, url = sys.argv[1:]

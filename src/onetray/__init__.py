@@ -15,14 +15,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from onetray.app import Onetray
-    from onetray.client.aio import AsyncJob
-    from onetray.client.job import Job
-    from onetray.clock import SystemClock, VirtualClock
+    from onetray.app.async_api import AsyncJob
+    from onetray.app.context import TaskContext, ctx
+    from onetray.app.job import Job
+    from onetray.app.onetray import Onetray
     from onetray.config import EngineConfig, Limits
-    from onetray.context import TaskContext, ctx
-    from onetray.engine import Engine
-    from onetray.errors import (
+    from onetray.domain.clock import SystemClock, VirtualClock
+    from onetray.domain.errors import (
         AnswerNotKept,
         BodyTooLarge,
         Busy,
@@ -65,29 +64,32 @@ if TYPE_CHECKING:
         WrongHost,
         WrongOrigin,
     )
-    from onetray.fleet import Breaker, WorkerBeat, WorkerInfo
-    from onetray.flowmodel import Approval, Context, Counts, Flow, More, Placed, Progress, Stage, StageSpec, TaskSpec
-    from onetray.model import Assignment, DeadLetter, Event, LogLine, Policy, Receipt, Task, TaskProgress, Verdict
+    from onetray.domain.flow import Approval, Context, Counts, Flow, More, Placed, Progress, Stage, StageSpec, TaskSpec
+    from onetray.domain.policy import Policy
+    from onetray.domain.task import Assignment, DeadLetter, Event, LogLine, Receipt, Task, TaskProgress, Verdict
+    from onetray.domain.worker import Breaker, WorkerBeat, WorkerInfo
+    from onetray.engine import Engine
     from onetray.worker import Worker
 
 __version__ = "0.1.0"
 
 _HOME = {
-    "onetray.app": "Onetray",
-    "onetray.client.aio": "AsyncJob",
-    "onetray.client.job": "Job",
-    "onetray.clock": "SystemClock VirtualClock",
+    "onetray.app.onetray": "Onetray",
+    "onetray.app.async_api": "AsyncJob",
+    "onetray.app.job": "Job",
+    "onetray.domain.clock": "SystemClock VirtualClock",
     "onetray.config": "EngineConfig Limits",
-    "onetray.context": "TaskContext ctx",
+    "onetray.app.context": "TaskContext ctx",
     "onetray.engine": "Engine",
-    "onetray.errors": "AnswerNotKept BodyTooLarge Busy Conflict DatabaseMoved DatabaseReplaced DependencyCycle "
+    "onetray.domain.errors": "AnswerNotKept BodyTooLarge Busy Conflict DatabaseMoved DatabaseReplaced DependencyCycle "
     "Forbidden GuardFailed IllegalTransition InProgress InvalidInput JobFailed KeyReused LeaseConflictError LeaseLost "
     "MigrationNeeded MissingExtra NameTaken NotFound NotJson NotLocal NotYet OnetrayError OutcomeUnknown "
     "PermanentError SlowBody StoreError TaskCancelled TaskError TooDeep TooLarge TooManyRequests TooManyStreams "
     "TransientError Unauthorized Unavailable UnknownVerb ValidationError WrongHost WrongOrigin",
-    "onetray.fleet": "Breaker WorkerBeat WorkerInfo",
-    "onetray.flowmodel": "Approval Context Counts Flow More Placed Progress Stage StageSpec TaskSpec",
-    "onetray.model": "Assignment DeadLetter Event LogLine Policy Receipt Task TaskProgress Verdict",
+    "onetray.domain.worker": "Breaker WorkerBeat WorkerInfo",
+    "onetray.domain.flow": "Approval Context Counts Flow More Placed Progress Stage StageSpec TaskSpec",
+    "onetray.domain.policy": "Policy",
+    "onetray.domain.task": "Assignment DeadLetter Event LogLine Receipt Task TaskProgress Verdict",
     "onetray.worker": "Worker",
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}

@@ -23,9 +23,9 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from onetray.clock import length_s
 from onetray.config import LEAST_RETENTION_S, EngineConfig, HttpConfig, Limits
-from onetray.errors import InvalidInput
+from onetray.domain.clock import length_s
+from onetray.domain.errors import InvalidInput
 
 FILE, FILE_VARIABLE, PREFIX = "onetray.toml", "ONETRAY_CONFIG", "ONETRAY_"
 MOST_BYTES = 1_000_000

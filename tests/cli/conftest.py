@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from onetray.domain.flow import Approval, StageSpec, TaskSpec
+from onetray.domain.policy import Policy
 from onetray.engine import Engine
-from onetray.flowmodel import Approval, StageSpec, TaskSpec
-from onetray.model import Policy
 from tests.support.engines import engine_on, migrated_lite
 from tests.support.tasks import submit, take
 

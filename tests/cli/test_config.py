@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from onetray.config import EngineConfig, HttpConfig, Limits
-from onetray.errors import InvalidInput
+from onetray.domain.errors import InvalidInput
 from onetray.settings import Settings, load
 from tests.cli.run import called, one_line, told
 

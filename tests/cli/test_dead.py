@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from onetray.flowmodel import StageSpec, TaskSpec
-from onetray.model import Policy
+from onetray.domain.flow import StageSpec, TaskSpec
+from onetray.domain.policy import Policy
 from tests.cli.conftest import Place
 from tests.cli.run import called, one_line, onetray, told
 from tests.support.tasks import submit, take

@@ -16,8 +16,8 @@ from rich.console import Console
 
 from onetray.cli import main
 from onetray.cli.demo import crew, play, screen
-from onetray.cli.demo.tally import Tally
-from onetray.model import Event
+from onetray.cli.demo.tally import DemoCounts
+from onetray.domain.task import Event
 from tests.cli.run import ONETRAY, onetray
 from tests.support.engines import engine_on
 from tests.support.fleet import wait_until
@@ -64,7 +64,7 @@ def test_what_the_killed_worker_held_was_done_by_the_other(played: tuple[str, Pa
     [(victim, hands)] = re.findall(r"(courier-\d) is killed \(SIGKILL\) with (\d+) tasks", text)
     events: list[Event] = []
     with engine_on(f"sqlite:///{path}") as engine:
-        Tally(engine.feed).read(events.append)
+        DemoCounts(engine.feed).read(events.append)
     holder, lost, last = {}, set(), {}
     for e in events:
         if e.type == "task.claimed":
@@ -166,7 +166,7 @@ def test_the_picture_shows_stages_states_workers_and_events(played: tuple[str, P
     _, path = played
     out = Console(file=io.StringIO(), width=100)
     with engine_on(f"sqlite:///{path}") as engine:
-        tally = Tally(engine.feed)
+        tally = DemoCounts(engine.feed)
         tally.read(lambda event: None)
         stages = {stage.id: stage for stage in engine.stages(engine.flows()[0].id)}
         view = SimpleNamespace(tally=tally, stages=stages, crew=SimpleNamespace(killed={"courier-1"}))

@@ -10,8 +10,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from onetray.cli import checks
-from onetray.store import condition
+from onetray.cli import doctor
+from onetray.store import server_facts
 from onetray.store.sqlite import SqliteStore
 from tests.cli.conftest import Place
 from tests.cli.run import called, onetray, told
@@ -77,7 +77,7 @@ def test_a_broken_rule_fails(place: Place, tmp_path: Path) -> None:
 
 def test_a_large_database_is_not_verified_along_the_way(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     submit(place.engine)
-    monkeypatch.setattr(checks, "SMALL", 0)
+    monkeypatch.setattr(doctor, "SMALL", 0)
     assert "see `onetray verify`" in called("doctor", *place.at).stdout
 
 
@@ -85,14 +85,14 @@ def test_work_that_nobody_does_is_told(place: Place, monkeypatch: pytest.MonkeyP
     submit(place.engine)
     submit(place.engine, delay_s=0.001)
     for name in ("LATE_US", "LEFT_LYING_US"):
-        monkeypatch.setattr(checks, name, -1)
+        monkeypatch.setattr(doctor, name, -1)
     found = verdicts(told("doctor", *place.at))
     assert (found["janitor"], found["queue"]) == ("warn", "warn")
 
 
 def test_an_old_library_and_a_full_disk_are_told(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(condition, "sqlite_library", lambda: (3, 40, 1))
-    monkeypatch.setattr(condition, "free_bytes", lambda store: 1_000)
+    monkeypatch.setattr(server_facts, "sqlite_library", lambda: (3, 40, 1))
+    monkeypatch.setattr(server_facts, "free_bytes", lambda store: 1_000)
     found = verdicts(told("doctor", *place.at))
     assert (found["library"], found["file"]) == ("warn", "warn")
 
@@ -112,7 +112,7 @@ def test_a_server_is_asked_whether_it_keeps_what_it_acknowledges(migrated_url: s
         try:
             for value in ("off", "on"):
                 server.execute(f'ALTER DATABASE "{name}" SET synchronous_commit = {value}'.encode())
-                found[value] = condition.server_facts(migrated_url).synchronous_commit
+                found[value] = server_facts.server_facts(migrated_url).synchronous_commit
         finally:
             server.execute(f'ALTER DATABASE "{name}" RESET synchronous_commit'.encode())
     assert found == {"off": "off", "on": "on"}
@@ -132,9 +132,9 @@ def test_a_server_is_asked_whether_it_keeps_what_it_acknowledges(migrated_url: s
 def test_what_a_server_says_of_itself_is_judged(
     monkeypatch: pytest.MonkeyPatch, facts: dict[str, object], name: str, verdict: str
 ) -> None:
-    sound = condition.ServerFacts(160_002, True, "on", False, False)
-    monkeypatch.setattr(condition, "server_facts", lambda url: sound._replace(**facts))  # type: ignore[arg-type]
-    found = {c.name: c for c in checks.check_server("postgresql://host/jobs", pooler=False)}
+    sound = server_facts.ServerFacts(160_002, True, "on", False, False)
+    monkeypatch.setattr(server_facts, "server_facts", lambda url: sound._replace(**facts))  # type: ignore[arg-type]
+    found = {c.name: c for c in doctor.check_server("postgresql://host/jobs", pooler=False)}
     assert found[name].verdict == verdict
     assert bool(found[name].next_step) == (verdict != "ok")
 
@@ -143,11 +143,11 @@ def test_a_pooler_is_known_by_its_own_process_number(migrated_url: str) -> None:
     """What stands in between answers the start of a connection itself, as pgbouncer does."""
     with psycopg.connect(migrated_url) as direct:
         target = (direct.info.host, direct.info.port)
-    assert not condition.server_facts(migrated_url).behind_pooler
+    assert not server_facts.server_facts(migrated_url).behind_pooler
     with Between(target) as port:
         parts = psycopg.conninfo.conninfo_to_dict(migrated_url)
         url = psycopg.conninfo.make_conninfo(**{**parts, "host": "127.0.0.1", "port": port, "sslmode": "disable"})
-        assert condition.server_facts(url).behind_pooler
+        assert server_facts.server_facts(url).behind_pooler
 
 
 class Between:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from onetray.bulk import SubmitMany
-from onetray.commands import Submit
+from onetray.domain.commands import Submit
+from onetray.domain.verbs import SubmitMany
 from tests.cli.conftest import Place
 from tests.cli.run import called, one_line, onetray, told
 from tests.support.tasks import UNKNOWN_ID, in_state, submit, take

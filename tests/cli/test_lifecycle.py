@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from onetray.cli import main
-from onetray.lifecycle import TASK
+from onetray.domain.lifecycle import TASK
 from tests.cli.run import ONETRAY, onetray
 
 

@@ -9,7 +9,7 @@ import click
 import pytest
 
 import onetray as package
-from onetray.cli import COMMANDS, SUMMARIES, main, summary
+from onetray.cli import COMMANDS, SUMMARIES, main, summary_of
 from tests.cli.run import ONETRAY, every_command, one_line, onetray
 
 HEAVY = (
@@ -39,7 +39,7 @@ def test_help_of_every_command_loads_neither_the_engine_nor_a_driver() -> None:
 
 def test_the_help_says_of_each_command_what_the_command_says_of_itself() -> None:
     for name, said in SUMMARIES.items():
-        assert said == summary(main, click.Context(main), name)
+        assert said == summary_of(main, click.Context(main), name)
 
 
 def test_every_public_name_is_there() -> None:
@@ -51,7 +51,7 @@ def test_every_public_name_is_there() -> None:
 
 
 def test_every_error_class_is_public() -> None:
-    from onetray import errors
+    from onetray.domain import errors
 
     classes = {n for n, v in vars(errors).items() if isinstance(v, type) and issubclass(v, Exception)}
     assert classes <= set(package.__all__)

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from onetray.cli import main
 from onetray.store import open_store
-from onetray.store.sqltext import migrations
+from onetray.store.sql_template import migrations
 from tests.cli.run import one_line, onetray
 
 

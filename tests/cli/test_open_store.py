@@ -6,8 +6,8 @@ from pathlib import Path
 import apsw
 import pytest
 
+from onetray.domain.errors import StoreError
 from onetray.engine import Engine
-from onetray.errors import StoreError
 from onetray.store import open_store
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from onetray.clock import VirtualClock
+from onetray.domain.clock import VirtualClock
 from tests.cli.conftest import Place
 from tests.cli.run import called, one_line, told
 from tests.support.engines import engine_on

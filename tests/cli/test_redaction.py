@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from onetray.cli.following import follow
-from onetray.engine import veil
-from onetray.flowmodel import StageSpec, TaskSpec
-from onetray.model import Policy
+from onetray.cli.wait import follow
+from onetray.domain.flow import StageSpec, TaskSpec
+from onetray.domain.policy import Policy
+from onetray.redaction import job_secrets
 from tests.cli.conftest import Place
 from tests.cli.run import called
 from tests.support.tasks import take
@@ -54,7 +54,7 @@ def test_nor_of_a_flow(place: Place) -> None:
 
 
 def test_nor_when_there_are_too_many_to_look_for(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(veil, "MOST_TASKS", 1)
+    monkeypatch.setattr(job_secrets, "MOST_TASKS", 1)
     tasks = [TaskSpec("login", {"password": SECRET}, policy=REDACT) for _ in range(2)]
     flow = place.engine.submit_flow("in", [StageSpec("login", tasks)], data={"told": SECRET}).id
     id_ = take(place.engine, kinds=("login",))

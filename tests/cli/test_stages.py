@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onetray.flowmodel import Approval, StageSpec, TaskSpec
+from onetray.domain.flow import Approval, StageSpec, TaskSpec
 from tests.cli.conftest import Place
 from tests.cli.run import called, one_line, told
 from tests.support.flows import run_all

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from onetray.clock import VirtualClock
+from onetray.domain.clock import VirtualClock
+from onetray.domain.worker import WorkerBeat
 from onetray.engine import Engine
-from onetray.fleet import WorkerBeat
 from tests.cli.conftest import Place
 from tests.cli.run import called, one_line, told
 from tests.support.tasks import submit
@@ -71,7 +71,7 @@ def test_of_several_worker_processes_one_removes_old_jobs(monkeypatch: pytest.Mo
 
         def run(self) -> None: ...
 
-    monkeypatch.setattr("onetray.worker.supervise.Supervisor", Recorded)
+    monkeypatch.setattr("onetray.worker.supervisor.Supervisor", Recorded)
     monkeypatch.setattr("onetray.cli.worker._on_signals", lambda _: None)
     words = ["worker", "--app", "shop:app", "--retention", "30d", "--processes", "3"]
     monkeypatch.setattr("sys.argv", ["onetray", *words])

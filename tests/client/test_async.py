@@ -8,7 +8,7 @@ import weakref
 import pytest
 
 from onetray import AsyncJob, Engine, InvalidInput, JobFailed, NotYet, Onetray, PermanentError
-from onetray.client.aio import bell_of
+from onetray.app.async_api import notifier_of
 from onetray.testing import Harness
 from tests.support.waits import until, yield_once
 
@@ -75,11 +75,11 @@ def test_many_wait_at_once_on_one_loop(app: Onetray, engine: Engine, double) -> 
             return await asyncio.gather(*waiting)
 
     assert asyncio.run(main()) == [2 * i for i in range(n)]
-    assert bell_of(engine.wake)._waiting == set()
+    assert notifier_of(engine.wake)._waiting == set()
 
 
 def test_a_waiter_that_is_cancelled_leaves_nothing_behind(app: Onetray, harness: Harness, double) -> None:
-    bell = bell_of(harness.engine.wake)
+    bell = notifier_of(harness.engine.wake)
 
     async def main() -> None:
         job = await double.aio.submit(n=1)
@@ -100,7 +100,7 @@ def test_a_waiter_that_is_cancelled_leaves_nothing_behind(app: Onetray, harness:
 
 @pytest.mark.timeout(30)
 def test_a_follower_that_is_cancelled_does_not_keep_its_program_from_ending(harness: Harness, double) -> None:
-    bell = bell_of(harness.engine.wake)
+    bell = notifier_of(harness.engine.wake)
 
     async def follow(job: AsyncJob[int]) -> None:
         async for _ in job.events(follow=True):
@@ -123,7 +123,7 @@ def test_an_engine_that_was_waited_for_is_forgotten(app: Onetray, double) -> Non
     with Harness(app) as harness:
         double.submit(n=1)
         wake = weakref.ref(harness.engine.wake)
-        assert bell_of(harness.engine.wake) is bell_of(harness.engine.wake)
+        assert notifier_of(harness.engine.wake) is notifier_of(harness.engine.wake)
     del harness
     gc.collect()
     assert wake() is None

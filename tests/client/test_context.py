@@ -113,7 +113,9 @@ def test_every_error_of_a_handler_says_whether_it_is_tried_again() -> None:
 
 
 def all_below(cls: type[TaskError]) -> set[type[TaskError]]:
-    return {e for sub in cls.__subclasses__() for e in (sub, *all_below(sub)) if e.__module__ == "onetray.errors"}
+    return {
+        e for sub in cls.__subclasses__() for e in (sub, *all_below(sub)) if e.__module__ == "onetray.domain.errors"
+    }
 
 
 def test_a_checkpoint_is_there_for_the_next_attempt(app: Onetray, anywhere: Harness) -> None:

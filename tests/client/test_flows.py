@@ -6,7 +6,7 @@ import pytest
 from pydantic import BaseModel
 
 from onetray import Engine, InvalidInput, JobFailed, Onetray, PermanentError, ctx
-from onetray.commands import Succeed, ticket
+from onetray.domain.commands import Succeed, ticket
 from onetray.testing import Harness
 from tests.support.waits import yield_once
 

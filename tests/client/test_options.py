@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from onetray import InvalidInput, KeyReused, Onetray, Task, TooLarge
-from onetray.clock import SECOND
+from onetray.app.tasks import Options
 from onetray.config import EngineConfig, Limits
-from onetray.declared import Options
+from onetray.domain.clock import SECOND
 from onetray.testing import Harness
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"

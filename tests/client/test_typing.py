@@ -43,7 +43,7 @@ plain.options(prio=1)
 """
 
 REVEALED = [
-    "onetray.client.job.Job[str]", "str", "list[int]", "str", "list[onetray.client.job.Job[str]]", "int", "list[int]",
+    "onetray.app.job.Job[str]", "str", "list[int]", "str", "list[onetray.app.job.Job[str]]", "int", "list[int]",
     "int", "list[str]",
 ]  # fmt: skip
 

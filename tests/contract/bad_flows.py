@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from onetray.flowmodel import Approval, More, StageSpec, TaskSpec
+from onetray.domain.flow import Approval, More, StageSpec, TaskSpec
 from tests.contract.bad_values import (
     HUGE,
     JSON,

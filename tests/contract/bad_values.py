@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from onetray.model import RawJson
+from onetray.domain.task import RawJson
 from tests.support.tasks import UNKNOWN_ID
 
 NUL, SURROGATE, LONG = "a\0b", "a\ud800b", "x" * 30_000

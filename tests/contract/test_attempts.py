@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from onetray.clock import SECOND, VirtualClock
-from onetray.commands import Command
-from onetray.engine import Engine, command_of
-from onetray.lifecycle import DEAD_LETTERED, FAILED, QUEUED
-from onetray.model import Policy
-from onetray.retry import backoff_us, retryable
+from onetray.domain.clock import SECOND, VirtualClock
+from onetray.domain.commands import Command
+from onetray.domain.lifecycle import DEAD_LETTERED, FAILED, QUEUED
+from onetray.domain.policy import Policy
+from onetray.domain.retry import backoff_us, retryable
+from onetray.domain.verbs import command_of
+from onetray.engine import Engine
 from tests.support.cases import each_case
 from tests.support.tasks import last, running, settle, state, submit, take, types
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from onetray import commands as c
 from onetray.config import Limits
+from onetray.domain import commands as c
+from onetray.domain.errors import InvalidInput, NotFound
+from onetray.domain.flow import Approval, More, StageSpec, TaskSpec
+from onetray.domain.flow_commands import AddStage, AddTasks, SubmitFlow, WaitStage
 from onetray.engine import Engine
-from onetray.errors import InvalidInput, NotFound
-from onetray.flowcommands import AddStage, AddTasks, SubmitFlow, WaitStage
-from onetray.flowmodel import Approval, More, StageSpec, TaskSpec
 from tests.contract.bad_flows import SPECS
 from tests.contract.bad_values import MB2, NUL, TEXT, label
 from tests.support.cases import each_case

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from onetray import commands as c
+from onetray.domain import commands as c
+from onetray.domain.errors import InvalidInput, NotFound, TooLarge, UnknownVerb
+from onetray.domain.flow_commands import FLOW_VERBS
+from onetray.domain.task import RawJson
+from onetray.domain.verbs import VERBS
+from onetray.domain.worker import WorkerBeat
 from onetray.engine import Engine
-from onetray.errors import InvalidInput, NotFound, TooLarge, UnknownVerb
-from onetray.fleet import WorkerBeat
-from onetray.flowcommands import FLOW_VERBS
-from onetray.model import RawJson
 from tests.contract.bad_flows import FLOW_FIELDS, FLOW_GOOD, MORE_VALUES
 from tests.contract.bad_values import (
     AMOUNTS,
@@ -135,7 +136,6 @@ GOOD: dict[str, dict[str, Any]] = {
     "dead_letter": {"reason_code": "timeout"},
     **FLOW_GOOD,
 }
-VERBS: dict[str, type[c.Command]] = {**c.VERBS, **FLOW_VERBS}
 INTERNAL = {"payload_json", "result_json", "error_json", "input_json", "data_json", "body_json", "stored"}
 
 
@@ -174,7 +174,7 @@ def made(verb: str, field: str, value: object) -> c.Command:
         del fields["delay_s"]
     for id_ in ("task", "flow"):
         if id_ in FIELDS[verb] and not (
-            (verb, id_) == ("append_context", "task") or (id_ == "flow" and verb in c.VERBS)
+            (verb, id_) == ("append_context", "task") or (id_ == "flow" and verb not in FLOW_VERBS)
         ):
             fields.setdefault(id_, UNKNOWN_ID)
     return VERBS[verb](**fields)

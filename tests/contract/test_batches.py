@@ -8,12 +8,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from onetray import commands as c
-from onetray.clock import VirtualClock
 from onetray.config import EngineConfig, Limits
+from onetray.domain import commands as c
+from onetray.domain.clock import VirtualClock
+from onetray.domain.errors import InvalidInput, NotFound, TooLarge
+from onetray.domain.lifecycle import QUEUED, RUNNING, SUCCEEDED
 from onetray.engine import Engine
-from onetray.errors import InvalidInput, NotFound, TooLarge
-from onetray.lifecycle import QUEUED, RUNNING, SUCCEEDED
 from onetray.store.postgres import PostgresStore
 from onetray.store.sqlite import SqliteStore
 from tests.support.engines import engine_on

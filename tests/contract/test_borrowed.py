@@ -11,14 +11,15 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
-from onetray import commands as c
-from onetray.clock import VirtualClock
-from onetray.engine import Engine, flows
-from onetray.engine.members import FlowDraft
-from onetray.errors import InvalidInput, KeyReused, NameTaken, NotFound, StoreError, Unavailable
-from onetray.flowcommands import SubmitFlow
-from onetray.flowmodel import StageSpec, TaskSpec
-from onetray.model import Verdict
+from onetray.domain import commands as c
+from onetray.domain.clock import VirtualClock
+from onetray.domain.errors import InvalidInput, KeyReused, NameTaken, NotFound, StoreError, Unavailable
+from onetray.domain.flow import StageSpec, TaskSpec
+from onetray.domain.flow_commands import SubmitFlow
+from onetray.domain.task import Verdict
+from onetray.engine import Engine
+from onetray.engine.flows import verbs
+from onetray.engine.flows.create import FlowDraft
 from onetray.store.postgres import PostgresStore
 from tests.support import fleet
 from tests.support.binaries import has_system_postgres
@@ -189,7 +190,7 @@ def test_a_refusal_leaves_the_transaction_usable(engine: Engine, own: Own) -> No
 def test_one_that_cannot_be_written_does_not_harm_the_others(
     engine: Engine, own: Own, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_flow = flows.write_flow
+    write_flow = verbs.write_flow
 
     def refuses(scope: Any, draft: FlowDraft) -> Any:
         written = write_flow(scope, draft)
@@ -197,7 +198,7 @@ def test_one_that_cannot_be_written_does_not_harm_the_others(
             raise NameTaken("the name is taken")
         return written
 
-    monkeypatch.setattr(flows, "write_flow", refuses)
+    monkeypatch.setattr(verbs, "write_flow", refuses)
     flow, bad, task = engine.run(
         [SubmitFlow(name="f"), SubmitFlow(name="f", data="bad", idempotency_key="k"), c.Submit(kind="mail")],
         connection=own,

@@ -13,14 +13,14 @@ import pytest
 from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 
-from onetray.clock import VirtualClock
-from onetray.commands import Claim, Submit
+from onetray.domain.clock import VirtualClock
+from onetray.domain.commands import Claim, Submit
+from onetray.domain.errors import InvalidInput, KeyReused
+from onetray.domain.flow import StageSpec, TaskSpec
+from onetray.domain.flow_commands import SubmitFlow
+from onetray.domain.task import Verdict
 from onetray.engine import Engine
-from onetray.errors import InvalidInput, KeyReused
-from onetray.flowcommands import SubmitFlow
-from onetray.flowmodel import StageSpec, TaskSpec
-from onetray.model import Verdict
-from onetray.store.borrowed import engine_submit_on
+from onetray.store.caller_connection import submit_on_connection
 from tests.support.binaries import has_system_postgres
 from tests.support.engines import engine_on
 from tests.support.tasks import counts, submit
@@ -63,7 +63,7 @@ def test_what_was_submitted_is_there_exactly_after_the_commit(engine: Engine, ur
     async def story() -> list[Verdict]:
         async with connected(url, row_factory=dict_row) as own:
             flow = SubmitFlow(name="f", stages=[StageSpec("a", [TaskSpec("x")])])
-            verdicts = await engine_submit_on(engine, own, [Submit(kind="mail", labels={"a": "b"}), flow])
+            verdicts = await submit_on_connection(engine, own, [Submit(kind="mail", labels={"a": "b"}), flow])
             assert counts(engine)["task"] == 0
             await getattr(own, ends)()
             return verdicts
@@ -78,7 +78,7 @@ def test_the_loop_goes_on_while_a_submit_waits(engine: Engine, url: str) -> None
 
         async def story() -> Verdict:
             async with connected(url) as own:
-                waiting = asyncio.create_task(engine_submit_on(engine, own, [keyed()]))
+                waiting = asyncio.create_task(submit_on_connection(engine, own, [keyed()]))
                 await until_it_waits(engine, own)
                 assert not waiting.done()
                 first.commit()
@@ -94,8 +94,8 @@ def test_a_submit_that_is_cancelled_while_it_waits_leaves_its_transaction_usable
 
         async def story() -> str:
             async with connected(url) as own:
-                (kept,) = await engine_submit_on(engine, own, [Submit(kind="mail", payload="kept")])
-                waiting = asyncio.create_task(engine_submit_on(engine, own, [Submit(kind="mail"), keyed()]))
+                (kept,) = await submit_on_connection(engine, own, [Submit(kind="mail", payload="kept")])
+                waiting = asyncio.create_task(submit_on_connection(engine, own, [Submit(kind="mail"), keyed()]))
                 await until_it_waits(engine, own)
                 waiting.cancel()
                 with pytest.raises(asyncio.CancelledError):
@@ -114,7 +114,7 @@ def test_a_refusal_leaves_the_transaction_usable(engine: Engine, url: str) -> No
 
     async def story() -> list[Verdict]:
         async with connected(url) as own:
-            said = await engine_submit_on(engine, own, [keyed(payload=2), keyed("other")])
+            said = await submit_on_connection(engine, own, [keyed(payload=2), keyed("other")])
             await own.commit()
             return said
 
@@ -129,12 +129,12 @@ def test_connections_that_do_not_fit_are_refused(engine: Engine, url: str) -> No
             with pytest.raises(InvalidInput, match="engine_submit_on"):
                 engine.submit("mail", connection=own)
             with pytest.raises(InvalidInput, match="only submit"):
-                await engine_submit_on(engine, own, [Claim(worker="w")])
+                await submit_on_connection(engine, own, [Claim(worker="w")])
         async with connected(url, autocommit=True) as own:
             with pytest.raises(InvalidInput, match="begin a transaction"):
-                await engine_submit_on(engine, own, [keyed()])
+                await submit_on_connection(engine, own, [keyed()])
         with psycopg.connect(url) as of_threads, pytest.raises(InvalidInput, match="AsyncConnection"):
-            await engine_submit_on(engine, of_threads, [keyed()])  # type: ignore[arg-type]
+            await submit_on_connection(engine, of_threads, [keyed()])  # type: ignore[arg-type]
 
     asyncio.run(story())
     assert counts(engine)["task"] == 0

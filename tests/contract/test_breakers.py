@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from onetray import commands as c
-from onetray.clock import SECOND, VirtualClock
+from onetray.domain import commands as c
+from onetray.domain.clock import SECOND, VirtualClock
+from onetray.domain.errors import NotFound
+from onetray.domain.policy import Policy
+from onetray.domain.task import Assignment
+from onetray.domain.worker import Breaker
 from onetray.engine import Engine
-from onetray.errors import NotFound
-from onetray.fleet import Breaker
-from onetray.model import Assignment, Policy
 from tests.support.engines import engine_on
 from tests.support.tasks import running, submit, take
 

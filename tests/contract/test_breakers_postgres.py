@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
-from onetray import commands as c
-from onetray import points
-from onetray.clock import VirtualClock
+from onetray import failpoints
+from onetray.domain import commands as c
+from onetray.domain.clock import VirtualClock
+from onetray.domain.policy import Policy
 from onetray.engine import Engine
-from onetray.model import Policy
 from tests.support.audit import deadlocks
 from tests.support.engines import engine_on
 from tests.support.tasks import submit, take
@@ -46,7 +46,7 @@ def test_of_two_claimers_at_once_one_gets_the_probe_and_the_other_does_not_wait(
                 meanwhile[0] += [a.id for a in second.claim(worker="b", limit=10)]
 
         with monkeypatch.context() as patch:
-            patch.setattr(points, "hook", hook)
+            patch.setattr(failpoints, "hook", hook)
             got = first.claim(worker="a", limit=1)
         assert [a.kind for a in got] == ["mail"]
         assert meanwhile == [[other]]

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from onetray import commands as c
-from onetray.bulk import SubmitMany
-from onetray.clock import VirtualClock
 from onetray.config import EngineConfig, Limits
+from onetray.domain import commands as c
+from onetray.domain.clock import VirtualClock
+from onetray.domain.errors import InvalidInput, TooLarge
+from onetray.domain.policy import Policy
+from onetray.domain.verbs import SubmitMany
 from onetray.engine import Engine
-from onetray.errors import InvalidInput, TooLarge
-from onetray.model import Policy
-from onetray.store.copytext import CopyText
+from onetray.store.pg_copy import CopyBuffer
 from onetray.store.postgres_tx import COPY_FROM
 from tests.support.cases import each_case
 from tests.support.engines import engine_on
@@ -93,14 +93,14 @@ def test_every_text_comes_back_as_it_was(engine: Engine, at_once: bool) -> None:
 
 
 def test_nothing_is_not_the_same_as_an_empty_text() -> None:
-    names, text = CopyText().of({"a": ["", None, "\\N"], "b": [1, None, 3], "c": "x\ty", "d": None, "e": ""})
+    names, text = CopyBuffer().of({"a": ["", None, "\\N"], "b": [1, None, 3], "c": "x\ty", "d": None, "e": ""})
     assert names == ["a", "b", "c", "e"]
     assert text == "\t1\tx\\ty\t\n\\N\t\\N\tx\\ty\t\n\\\\N\t3\tx\\ty\t\n"
 
 
 def test_columns_of_unequal_length_are_no_batch() -> None:
     with pytest.raises(ValueError, match="argument 2 is shorter"):
-        CopyText().of({"a": [1, 2], "b": [1], "c": 0})
+        CopyBuffer().of({"a": [1, 2], "b": [1], "c": 0})
 
 
 @each_case(

@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from onetray.clock import SECOND, VirtualClock
+from onetray.domain.clock import SECOND, VirtualClock
+from onetray.domain.errors import IllegalTransition
+from onetray.domain.lifecycle import CANCELLED, DEAD_LETTERED, RUNNING, SUCCEEDED
+from onetray.domain.policy import Policy
+from onetray.domain.task import Assignment
 from onetray.engine import Engine
-from onetray.errors import IllegalTransition
-from onetray.lifecycle import CANCELLED, DEAD_LETTERED, RUNNING, SUCCEEDED
-from onetray.model import Assignment, Policy
 from tests.support.cases import each_case
 from tests.support.tasks import in_state, last, running, settle, state, submit, take, types
 

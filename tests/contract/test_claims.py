@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from onetray import commands as c
-from onetray.clock import SECOND, VirtualClock
 from onetray.config import EngineConfig
+from onetray.domain import commands as c
+from onetray.domain.clock import SECOND, VirtualClock
 from onetray.engine import Engine
 from onetray.store.postgres_tx import LowWater, PostgresTx
 from tests.support.cases import each_case

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from onetray import points
-from onetray.commands import Submit
+from onetray import failpoints
 from onetray.config import EngineConfig
+from onetray.domain.commands import Submit
+from onetray.domain.errors import MigrationNeeded, Unavailable
+from onetray.domain.policy import Policy
 from onetray.engine import Engine
-from onetray.errors import MigrationNeeded, Unavailable
-from onetray.model import Policy
 from onetray.store import open_store
 from tests.support.engines import engine_on
 
@@ -67,7 +67,7 @@ def test_closing_during_a_long_call_does_not_lose_the_verdicts_that_it_has(
     with engine_on(database_url, config=EngineConfig(chunk=1)) as engine:
         engine.submit("mail")
         closing = threading.Thread(target=engine._committer.close)
-        monkeypatch.setattr(points, "hook", lambda point: _begin(closing) if point == "committed" else None)
+        monkeypatch.setattr(failpoints, "hook", lambda point: _begin(closing) if point == "committed" else None)
         first, second = engine.run([Submit(kind="mail"), Submit(kind="mail")])
         closing.join(10)
         assert first.ok

@@ -6,12 +6,14 @@ import hashlib
 
 import pytest
 
-from onetray import commands as c
-from onetray.clock import SECOND, VirtualClock
+from onetray.domain import commands as c
+from onetray.domain.clock import SECOND, VirtualClock
+from onetray.domain.errors import IllegalTransition
+from onetray.domain.lifecycle import DEAD_LETTERED, QUEUED
+from onetray.domain.policy import Policy
+from onetray.domain.system_commands import DeadLetterIt
+from onetray.domain.task import DEAD_STAGES, REASON_CODES
 from onetray.engine import Engine
-from onetray.errors import IllegalTransition
-from onetray.lifecycle import DEAD_LETTERED, QUEUED
-from onetray.model import DEAD_STAGES, REASON_CODES, Policy
 from tests.support.cases import each_case
 from tests.support.tasks import counts, in_state, last, running, settle, submit, take
 
@@ -201,7 +203,7 @@ def test_many_letters_of_one_batch_keep_their_own_facts(engine: Engine) -> None:
     held = engine.claim(worker="w", limit=3)
     engine.run(
         [c.Fail(message=f"no {n}", reason_code="timeout", **c.ticket(a)) for n, a in enumerate(held)]
-        + [c.DeadLetterIt(id_, reason_code="parse_error", message="bad") for id_ in ids[3:]]
+        + [DeadLetterIt(id_, reason_code="parse_error", message="bad") for id_ in ids[3:]]
     )
     letters = [engine.dead_letters(i)[0] for i in ids]
     assert [letter.last_error["message"] for letter in letters] == ["no 0", "no 1", "no 2", "bad", "bad"]

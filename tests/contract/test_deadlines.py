@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from onetray import commands as c
-from onetray.clock import SECOND, VirtualClock
+from onetray.domain import commands as c
+from onetray.domain.clock import SECOND, VirtualClock
+from onetray.domain.lifecycle import DEAD_LETTERED, FAILED, QUEUED, RUNNING
+from onetray.domain.policy import Policy
 from onetray.engine import Engine
-from onetray.lifecycle import DEAD_LETTERED, FAILED, QUEUED, RUNNING
-from onetray.model import Policy
 from tests.support.cases import each_case
 from tests.support.tasks import in_state, last, running, settle, state, submit, take, types
 

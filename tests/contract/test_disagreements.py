@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from onetray.clock import VirtualClock
-from onetray.engine import Engine
-from onetray.errors import IllegalTransition, InvalidInput, KeyReused, LeaseLost
-from onetray.flowmodel import Approval, StageSpec, TaskSpec
-from onetray.lifecycle import (
+from onetray.domain.clock import VirtualClock
+from onetray.domain.errors import IllegalTransition, InvalidInput, KeyReused, LeaseLost
+from onetray.domain.flow import Approval, StageSpec, TaskSpec
+from onetray.domain.lifecycle import (
     ASSIGNED,
     CANCELLED,
     DEAD_LETTERED,
@@ -23,7 +22,8 @@ from onetray.lifecycle import (
     SUCCEEDED,
     TASK,
 )
-from onetray.model import Policy
+from onetray.domain.policy import Policy
+from onetray.engine import Engine
 from tests.support.cases import each_case
 from tests.support.drive import all_states, begun, events_of, flow_state, run, stage, stage_states, task_states
 from tests.support.seeds import row, ticked_off

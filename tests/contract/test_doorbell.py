@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from onetray.engine import Engine
-from onetray.store.doorbell import Bell, Button
+from onetray.notify.doorbell import DoorbellListener, DoorbellSender
 from tests.support.engines import engine_on
 
 PATIENCE_S = 60
@@ -33,21 +33,21 @@ def until_the_end() -> Iterator[ExitStack]:
 
 
 def test_everybody_at_the_file_hears_the_bell(path: str, until_the_end: ExitStack) -> None:
-    bells = [until_the_end.enter_context(closing(Bell(path))) for _ in range(3)]
-    until_the_end.enter_context(closing(Button(path))).press("me 3=1")
+    bells = [until_the_end.enter_context(closing(DoorbellListener(path))) for _ in range(3)]
+    until_the_end.enter_context(closing(DoorbellSender(path))).press("me 3=1")
     assert [bell.wait(PATIENCE_S) for bell in bells] == [["me 3=1"]] * 3
 
 
 def test_a_file_has_one_bell_by_whatever_name(path: str, tmp_path: Path, until_the_end: ExitStack) -> None:
     (tmp_path / "another.db").symlink_to(path)
-    bell = until_the_end.enter_context(closing(Bell(path)))
-    until_the_end.enter_context(closing(Button(str(tmp_path / "another.db")))).press("")
+    bell = until_the_end.enter_context(closing(DoorbellListener(path)))
+    until_the_end.enter_context(closing(DoorbellSender(str(tmp_path / "another.db")))).press("")
     assert bell.wait(PATIENCE_S)
 
 
 def test_a_bell_that_has_rung_often_is_heard_once(path: str, until_the_end: ExitStack) -> None:
-    bell = until_the_end.enter_context(closing(Bell(path)))
-    button = until_the_end.enter_context(closing(Button(path)))
+    bell = until_the_end.enter_context(closing(DoorbellListener(path)))
+    button = until_the_end.enter_context(closing(DoorbellSender(path)))
     for number in range(10):
         button.press(str(number))
     assert bell.wait(PATIENCE_S) == [str(number) for number in range(10)]
@@ -68,7 +68,7 @@ def settled(engine: Engine) -> int:
 
 
 def test_a_commit_rings(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onetray.store.ears.LOOK_ANYWAY_S", 3600.0)
+    monkeypatch.setattr("onetray.notify.base.LOOK_ANYWAY_S", 3600.0)
     assert hears(url)
 
 
@@ -109,7 +109,7 @@ def test_a_machine_without_a_loopback_interface_can_do_without(url: str, monkeyp
         asked.set()
         raise OSError("no such device")
 
-    monkeypatch.setattr("onetray.store.ears.Bell", refuse)
+    monkeypatch.setattr("onetray.notify.base.Bell", refuse)
     monkeypatch.setattr("onetray.store.sqlite.Button", refuse)
     assert hears(url)
     assert asked.is_set()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from onetray import commands as c
-from onetray.clock import VirtualClock
+from onetray.domain import commands as c
+from onetray.domain.clock import VirtualClock
+from onetray.domain.errors import InvalidInput
+from onetray.domain.lifecycle import TASK
+from onetray.domain.policy import Policy
+from onetray.domain.system_commands import DeadLetterIt
+from onetray.domain.task import Event
 from onetray.engine import Engine
-from onetray.errors import InvalidInput
-from onetray.lifecycle import TASK
-from onetray.model import Event, Policy
 from tests.support.cases import each_case
 from tests.support.tasks import STATES, in_state, last, running, settle, submit, take, types
 
@@ -93,7 +95,7 @@ CAUSES = {
     "resume": ("blocked", lambda i, t: c.Resume(i, cause="why")),
     "set_priority": ("queued", lambda i, t: c.SetPriority(i, priority=9, cause="why")),
     "reschedule": ("queued", lambda i, t: c.Reschedule(i, delay_s=9, cause="why")),
-    "dead_letter": ("queued", lambda i, t: c.DeadLetterIt(i, reason_code="timeout", cause="why")),
+    "dead_letter": ("queued", lambda i, t: DeadLetterIt(i, reason_code="timeout", cause="why")),
     "release": ("running", lambda i, t: c.Release(reason="why", **t)),
     "pause": ("running", lambda i, t: c.Pause(owner="ann", reason="why", **t)),
 }

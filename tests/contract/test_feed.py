@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from onetray import points
-from onetray.clock import VirtualClock
-from onetray.commands import Submit
+from onetray import failpoints
+from onetray.domain.clock import VirtualClock
+from onetray.domain.commands import Submit
+from onetray.domain.errors import InvalidInput
+from onetray.domain.lifecycle import TASK
+from onetray.domain.task import Event
 from onetray.engine import Engine
-from onetray.errors import InvalidInput
 from onetray.feed import Feed, Page
-from onetray.lifecycle import TASK
-from onetray.model import Event
 from tests.support.cases import each_case
 from tests.support.engines import engine_on
 
@@ -185,12 +185,12 @@ def test_what_was_rolled_back_is_never_seen(engine: Engine) -> None:
         if point == "moved":
             raise Broken
 
-    points.hook = break_
+    failpoints.hook = break_
     try:
         with pytest.raises(Exception, match="Broken"):
             engine.claim(worker="w")
     finally:
-        points.hook = None
+        failpoints.hook = None
     run_one(engine)
     events = seen.wait_for(5)
     assert [e.id for e in events] == [e.id for e in read_all(engine.feed)]

@@ -9,9 +9,9 @@ import psycopg
 import pytest
 
 from onetray.config import EngineConfig
+from onetray.domain.task import Event
 from onetray.engine import Engine
 from onetray.feed import Feed
-from onetray.model import Event
 from onetray.store.base import Store
 from onetray.store.postgres import PostgresStore
 from tests.support.cluster import Cluster

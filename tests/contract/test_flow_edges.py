@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from onetray.clock import VirtualClock
-from onetray.engine import Engine, cascade, course
-from onetray.errors import Conflict, IllegalTransition, InvalidInput, KeyReused
-from onetray.flowcommands import CancelFlow, RejectStage
-from onetray.flowmodel import Approval, Placed, StageSpec, TaskSpec
-from onetray.model import Assignment, Policy
+from onetray.domain.clock import VirtualClock
+from onetray.domain.errors import Conflict, IllegalTransition, InvalidInput, KeyReused
+from onetray.domain.flow import Approval, Placed, StageSpec, TaskSpec
+from onetray.domain.flow_commands import CancelFlow, RejectStage
+from onetray.domain.policy import Policy
+from onetray.domain.task import Assignment
+from onetray.engine import Engine
+from onetray.engine.flows import advance, bulk
 from tests.support.cases import each_case
 from tests.support.engines import must_verify
 
@@ -42,8 +44,8 @@ def one(engine: Engine) -> Assignment:
 
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(course, "STEP", 2)
-    monkeypatch.setattr(cascade, "OPENED_AT_ONCE", 2)
+    monkeypatch.setattr(advance, "STEP", 2)
+    monkeypatch.setattr(bulk, "OPENED_AT_ONCE", 2)
 
 
 def test_a_stage_that_is_held_while_its_condition_is_decided_can_still_be_decided(engine: Engine) -> None:
@@ -327,7 +329,7 @@ def test_another_approval_under_the_same_key_is_another_body(engine: Engine) -> 
 
 
 def test_cascades_of_one_sweep_share_one_step(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onetray.engine.course.STEP", 3)
+    monkeypatch.setattr("onetray.engine.flows.advance.STEP", 3)
     flows = [engine.submit_flow("f", [StageSpec("a", [TaskSpec("x") for _ in range(5)])]) for _ in range(3)]
     engine.run([CancelFlow(flow.id, hard=True) for flow in flows])
     left = [engine.progress(flow.id).counts.queued for flow in flows]

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from onetray.clock import VirtualClock
-from onetray.engine import Engine, cascade, course
-from onetray.errors import IllegalTransition, LeaseLost
-from onetray.flowmodel import Approval, Placed, StageSpec, TaskSpec
-from onetray.model import Assignment, Policy
+from onetray.domain.clock import VirtualClock
+from onetray.domain.errors import IllegalTransition, LeaseLost
+from onetray.domain.flow import Approval, Placed, StageSpec, TaskSpec
+from onetray.domain.policy import Policy
+from onetray.domain.task import Assignment
+from onetray.engine import Engine
+from onetray.engine.flows import advance, bulk
 from tests.support.cases import each_case
 from tests.support.engines import must_verify
 from tests.support.flows import history, how, last, run_all, tasks_of, types
@@ -189,9 +191,9 @@ def test_nothing_may_be_done_to_a_flow_that_is_being_cancelled(engine: Engine) -
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three tasks are cancelled, and two let go, in one transaction."""
-    monkeypatch.setattr(cascade, "STEP", 3)
-    monkeypatch.setattr(course, "STEP", 3)
-    monkeypatch.setattr(cascade, "OPENED_AT_ONCE", 2)
+    monkeypatch.setattr(bulk, "STEP", 3)
+    monkeypatch.setattr(advance, "STEP", 3)
+    monkeypatch.setattr(bulk, "OPENED_AT_ONCE", 2)
 
 
 def steps(engine: Engine, flow: Placed) -> list[int]:

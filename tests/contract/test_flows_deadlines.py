@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from onetray.clock import VirtualClock
+from onetray.domain.clock import VirtualClock
+from onetray.domain.errors import IllegalTransition, LeaseLost
+from onetray.domain.flow import Approval, StageSpec, TaskSpec
 from onetray.engine import Engine
-from onetray.errors import IllegalTransition, LeaseLost
-from onetray.flowmodel import Approval, StageSpec, TaskSpec
 from tests.support.cases import each_case
 from tests.support.flows import history, how, last, run_all, tasks_of, types
 from tests.support.tasks import settle, take

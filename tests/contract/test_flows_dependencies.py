@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from onetray.clock import VirtualClock
+from onetray.domain.clock import VirtualClock
+from onetray.domain.errors import DependencyCycle, InvalidInput
+from onetray.domain.flow import StageSpec, TaskSpec
 from onetray.engine import Engine
-from onetray.errors import DependencyCycle, InvalidInput
-from onetray.flowmodel import StageSpec, TaskSpec
 from tests.support.cases import each_case
 from tests.support.flows import history, how, last, run_all, tasks_of
 from tests.support.tasks import UNKNOWN_ID, settle, take, written
@@ -43,7 +43,7 @@ def test_a_task_is_let_go_with_the_last_of_what_it_needs(engine: Engine) -> None
 
 
 def test_two_dependencies_that_end_in_one_batch_let_go_once(engine: Engine) -> None:
-    from onetray.commands import Succeed, ticket
+    from onetray.domain.commands import Succeed, ticket
 
     engine.submit_flow("f", [StageSpec("a", [task("one"), task("two"), task("both", "one", "two")])])
     held = engine.claim(worker="w", limit=10)

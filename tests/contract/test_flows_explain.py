@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from onetray.clock import VirtualClock
+from onetray.domain.clock import VirtualClock
+from onetray.domain.errors import NotFound
+from onetray.domain.flow import Approval, StageSpec, TaskSpec
+from onetray.domain.task import Blocker
 from onetray.engine import Engine
-from onetray.errors import NotFound
-from onetray.flowmodel import Approval, StageSpec, TaskSpec
-from onetray.model import Blocker
 
 
 def codes(found: list[Blocker]) -> list[str]:

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from onetray.clock import VirtualClock
 from onetray.config import EngineConfig, Limits
+from onetray.domain.clock import VirtualClock
+from onetray.domain.errors import KeyReused, TooLarge
+from onetray.domain.flow import Approval, StageSpec, TaskSpec
+from onetray.domain.flow_commands import SubmitFlow
+from onetray.domain.task import RawJson
 from onetray.engine import Engine
-from onetray.errors import KeyReused, TooLarge
-from onetray.flowcommands import SubmitFlow
-from onetray.flowmodel import Approval, StageSpec, TaskSpec
-from onetray.model import RawJson
 from tests.support.cases import each_case
 from tests.support.engines import engine_on
 from tests.support.flows import how, run_all

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from onetray.clock import VirtualClock
+from onetray.domain.clock import VirtualClock
+from onetray.domain.errors import Conflict, IllegalTransition, InvalidInput
+from onetray.domain.flow import Approval, Placed, StageSpec, TaskSpec
 from onetray.engine import Engine
-from onetray.errors import Conflict, IllegalTransition, InvalidInput
-from onetray.flowmodel import Approval, Placed, StageSpec, TaskSpec
 from tests.support.cases import each_case
 from tests.support.flows import history, how, last, run_all, tasks_of, types
 from tests.support.tasks import settle, take, written

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from onetray.clock import VirtualClock
+from onetray.domain.clock import VirtualClock
+from onetray.domain.errors import NotFound
+from onetray.domain.flow import Counts, Placed, StageSpec, TaskSpec
+from onetray.domain.lifecycle import FLOW, STAGE
 from onetray.engine import Engine
-from onetray.errors import NotFound
-from onetray.flowmodel import Counts, Placed, StageSpec, TaskSpec
-from onetray.lifecycle import FLOW, STAGE
 from tests.support.cases import each_case
 from tests.support.engines import must_verify
 from tests.support.flows import history, how, run_all

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from onetray.clock import VirtualClock
-from onetray.commands import Succeed, ticket
 from onetray.config import EngineConfig, Limits
+from onetray.domain.clock import VirtualClock
+from onetray.domain.commands import Succeed, ticket
+from onetray.domain.errors import DependencyCycle, IllegalTransition, InvalidInput, NameTaken, NotFound
+from onetray.domain.flow import More, Placed, StageSpec, TaskSpec
 from onetray.engine import Engine
-from onetray.errors import DependencyCycle, IllegalTransition, InvalidInput, NameTaken, NotFound
-from onetray.flowmodel import More, Placed, StageSpec, TaskSpec
 from tests.support.cases import each_case
 from tests.support.engines import engine_on
 from tests.support.flows import history, how, run_all, tasks_of

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from onetray.clock import VirtualClock
+from onetray.domain.clock import VirtualClock
+from onetray.domain.errors import IllegalTransition
+from onetray.domain.flow import StageSpec, TaskSpec
+from onetray.domain.policy import Policy
 from onetray.engine import Engine
-from onetray.errors import IllegalTransition
-from onetray.flowmodel import StageSpec, TaskSpec
-from onetray.model import Policy
 from tests.support.cases import each_case
 from tests.support.flows import history, how, last, run_all, tasks_of, types
 from tests.support.tasks import settle, take
@@ -243,7 +243,7 @@ def test_every_transition_has_one_event_and_one_ends_the_flow(engine: Engine, en
 
 
 def test_a_batch_of_reports_ends_many_flows_each_in_its_own_order(engine: Engine) -> None:
-    from onetray.commands import Succeed, ticket
+    from onetray.domain.commands import Succeed, ticket
 
     flows = [engine.submit_flow("f", [StageSpec("a", [TaskSpec("x")] * 3)]) for _ in range(5)]
     held = engine.claim(worker="w", limit=100)

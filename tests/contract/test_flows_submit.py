@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from onetray.clock import VirtualClock
+from onetray.domain.clock import VirtualClock
+from onetray.domain.errors import IllegalTransition, InvalidInput, NameTaken, NotFound
+from onetray.domain.flow import Placed, StageSpec, TaskSpec
+from onetray.domain.policy import Policy
 from onetray.engine import Engine
-from onetray.errors import IllegalTransition, InvalidInput, NameTaken, NotFound
-from onetray.flowmodel import Placed, StageSpec, TaskSpec
-from onetray.model import Policy
 from tests.support.cases import each_case
 from tests.support.flows import history, how, run_all, types
 from tests.support.tasks import UNKNOWN_ID, settle, take, written

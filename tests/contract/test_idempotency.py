@@ -7,11 +7,11 @@ from threading import Barrier
 
 import pytest
 
-from onetray import commands as c
-from onetray.clock import VirtualClock
+from onetray.domain import commands as c
+from onetray.domain.clock import VirtualClock
+from onetray.domain.errors import KeyReused
+from onetray.domain.policy import Policy
 from onetray.engine import Engine
-from onetray.errors import KeyReused
-from onetray.model import Policy
 from tests.support.cases import each_case
 from tests.support.tasks import counts, running, submit, take
 

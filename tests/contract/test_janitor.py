@@ -6,11 +6,11 @@ import threading
 
 import pytest
 
-from onetray.clock import VirtualClock
+from onetray.domain.clock import VirtualClock
+from onetray.domain.lifecycle import ASSIGNED, QUEUED, RUNNING
+from onetray.domain.policy import Policy
 from onetray.engine import Engine
 from onetray.engine.janitor import seconds_until_next
-from onetray.lifecycle import ASSIGNED, QUEUED, RUNNING
-from onetray.model import Policy
 from onetray.store.postgres import PostgresTx
 from tests.support.engines import engine_on
 from tests.support.tasks import state, submit, take

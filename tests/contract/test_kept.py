@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from onetray import commands as c
-from onetray.clock import SECOND, VirtualClock
+from onetray.domain import commands as c
+from onetray.domain.clock import SECOND, VirtualClock
+from onetray.domain.errors import LeaseLost, TooLarge
+from onetray.domain.task import RawJson, TaskProgress
 from onetray.engine import Engine
-from onetray.errors import LeaseLost, TooLarge
-from onetray.model import RawJson, TaskProgress
 from tests.support.tasks import counts, running, submit, take
 
 DAY = 86_400

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from onetray import commands as c
-from onetray.clock import VirtualClock
-from onetray.commands import Submit
+from onetray.domain import commands as c
+from onetray.domain.clock import VirtualClock
+from onetray.domain.commands import Submit
+from onetray.domain.flow import StageSpec, TaskSpec
+from onetray.domain.flow_commands import SubmitFlow
 from onetray.engine import Engine
-from onetray.flowcommands import SubmitFlow
-from onetray.flowmodel import StageSpec, TaskSpec
 from onetray.store.base import Tx
 from tests.support.cases import each_case
 from tests.support.tasks import counts, in_state, submit, take

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from onetray import commands as c
-from onetray.clock import SECOND, VirtualClock
+from onetray.domain import commands as c
+from onetray.domain.clock import SECOND, VirtualClock
+from onetray.domain.errors import LeaseLost
+from onetray.domain.lifecycle import ASSIGNED, QUEUED, RUNNING, SUCCEEDED
+from onetray.domain.policy import Policy
 from onetray.engine import Engine
-from onetray.errors import LeaseLost
-from onetray.lifecycle import ASSIGNED, QUEUED, RUNNING, SUCCEEDED
-from onetray.model import Policy
 from tests.support.cases import each_case
 from tests.support.tasks import running, settle, state, submit, take, types
 

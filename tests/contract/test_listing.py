@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from onetray.clock import SECOND, VirtualClock
-from onetray.engine import Engine, listing
-from onetray.errors import InvalidInput, NotFound
-from onetray.flowmodel import StageSpec, TaskSpec
-from onetray.model import Policy
+from onetray.domain.clock import SECOND, VirtualClock
+from onetray.domain.errors import InvalidInput, NotFound
+from onetray.domain.flow import StageSpec, TaskSpec
+from onetray.domain.policy import Policy
+from onetray.engine import Engine, list_api
 from tests.support.cases import each_case
 from tests.support.flows import run_all
 from tests.support.tasks import UNKNOWN_ID, in_state, submit, take
@@ -76,7 +76,7 @@ def test_jobs_are_found_by_all_their_labels(engine: Engine) -> None:
 
 def test_pages_go_through_all_jobs_once(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     made = [submit(engine) if i % 3 else flow_of(engine) for i in range(9)]
-    monkeypatch.setattr(listing, "SCAN", 4)
+    monkeypatch.setattr(list_api, "SCAN", 4)
     seen, before = [], None
     while True:
         page = engine.jobs(limit=2, before=before)
@@ -101,7 +101,7 @@ def test_a_walk_jumps_over_what_was_pruned(
     assert engine.prunable(86_400, namespace="other") == (0, 0)
     assert len(engine.prune(86_400)) == 10
     assert engine.prunable(86_400) == (0, 0)
-    monkeypatch.setattr(listing, "SCAN", 2)
+    monkeypatch.setattr(list_api, "SCAN", 2)
     first = engine.jobs(limit=5)
     assert ids(engine, before=first.before) == [kept]
 

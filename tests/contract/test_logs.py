@@ -6,10 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from onetray import commands as c
-from onetray.clock import SECOND, VirtualClock
+from onetray.domain import commands as c
+from onetray.domain.clock import SECOND, VirtualClock
+from onetray.domain.errors import LeaseLost, NotFound
 from onetray.engine import Engine
-from onetray.errors import LeaseLost, NotFound
 from tests.support.tasks import UNKNOWN_ID, running, submit, take
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from onetray.domain.errors import MigrationNeeded
+from onetray.domain.flow import StageSpec, TaskSpec
 from onetray.engine import Engine
-from onetray.errors import MigrationNeeded
-from onetray.flowmodel import StageSpec, TaskSpec
 from onetray.store import open_store
-from onetray.store.sqltext import migrations
+from onetray.store.sql_template import migrations
 from tests.support.engines import must_verify
 
 MODULES = ("onetray.store.sqlite", "onetray.store.postgres")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from onetray import commands as c
-from onetray.clock import VirtualClock
+from onetray.domain import commands as c
+from onetray.domain.clock import VirtualClock
+from onetray.domain.errors import IllegalTransition, InvalidInput
+from onetray.domain.lifecycle import FAILED, QUEUED
+from onetray.domain.policy import Policy
 from onetray.engine import Engine
-from onetray.errors import IllegalTransition, InvalidInput
-from onetray.lifecycle import FAILED, QUEUED
-from onetray.model import Policy
 from tests.support.cases import each_case
 from tests.support.tasks import in_state, last, running, settle, state, submit, take
 

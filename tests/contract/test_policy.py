@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from onetray.clock import VirtualClock
+from onetray.domain.clock import VirtualClock
+from onetray.domain.errors import InvalidInput
+from onetray.domain.policy import Policy
 from onetray.engine import Engine
-from onetray.errors import InvalidInput
-from onetray.model import Policy
 from tests.support.cases import each_case
 from tests.support.engines import engine_on
 from tests.support.tasks import counts, running, state, submit, take

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from onetray.clock import VirtualClock
+from onetray.domain.clock import VirtualClock
+from onetray.domain.errors import InvalidInput, NotFound
+from onetray.domain.policy import Policy
 from onetray.engine import Engine
-from onetray.errors import InvalidInput, NotFound
-from onetray.model import Policy
 from tests.support.cases import each_case
 from tests.support.tasks import counts, in_state, running, settle, state, submit, take, written
 

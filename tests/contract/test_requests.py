@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from onetray.clock import VirtualClock
+from onetray.domain.clock import VirtualClock
+from onetray.domain.errors import InProgress, InvalidInput, KeyReused, TooLarge
 from onetray.engine import Engine
-from onetray.engine.requests import DIED_S, FORGET, KEPT_S
-from onetray.errors import InProgress, InvalidInput, KeyReused, TooLarge
+from onetray.engine.http_keys import DIED_S, FORGET, KEPT_S
 from tests.support.cases import each_case
 
 REQUEST = {"route": "/jobs/{id}/cancel", "body_hash": "a"}

@@ -10,13 +10,13 @@ from typing import Any
 import psycopg
 import pytest
 
-from onetray.clock import VirtualClock
-from onetray.commands import Submit, Succeed, ticket
+from onetray.domain.clock import VirtualClock
+from onetray.domain.commands import Submit, Succeed, ticket
+from onetray.domain.errors import InvalidInput
+from onetray.domain.flow import StageSpec, TaskSpec
+from onetray.domain.policy import Policy
 from onetray.engine import Engine, retention
 from onetray.engine.retention import SHARE, Retention
-from onetray.errors import InvalidInput
-from onetray.flowmodel import StageSpec, TaskSpec
-from onetray.model import Policy
 from tests.support.cases import each_case
 from tests.support.engines import engine_on
 from tests.support.tasks import in_state, state, submit, take

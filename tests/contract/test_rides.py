@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from onetray import commands as c
+from onetray.domain import commands as c
+from onetray.domain.errors import Unavailable
+from onetray.domain.task import Assignment, Verdict
 from onetray.engine import Engine
-from onetray.engine.rides import Ride
-from onetray.errors import Unavailable
-from onetray.model import Assignment, Verdict
+from onetray.engine.piggyback import PiggybackClaim
 from tests.support.cases import each_case
 from tests.support.tasks import written
 
@@ -23,11 +23,11 @@ class OneClaim:
         self.told = 0
         engine.rides.join(self)
 
-    def board(self, beside: c.Command) -> Ride | None:
+    def board(self, beside: c.Command) -> PiggybackClaim | None:
         claim, self.claim = self.claim, None
-        return None if claim is None else Ride(self, claim, time.monotonic())
+        return None if claim is None else PiggybackClaim(self, claim, time.monotonic())
 
-    def arrive(self, ride: Ride, verdict: Verdict) -> None:
+    def arrive(self, ride: PiggybackClaim, verdict: Verdict) -> None:
         assert ride.claim is self.rode
         self.verdict, self.told = verdict, self.told + 1
 

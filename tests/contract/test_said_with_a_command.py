@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from onetray import commands as c
-from onetray.engine import Engine, command_of
-from onetray.errors import InvalidInput
-from onetray.flowcommands import FLOW_VERBS
-from onetray.flowmodel import Approval, StageSpec, TaskSpec
+from onetray.domain.errors import InvalidInput
+from onetray.domain.flow import Approval, StageSpec, TaskSpec
+from onetray.domain.system_commands import SystemCommand
+from onetray.domain.verbs import VERBS, command_of
+from onetray.engine import Engine
 from tests.support.cases import each_case
 from tests.support.flows import run_all
 from tests.support.tasks import take
@@ -93,8 +93,8 @@ COMMANDS: dict[str, Callable[[Engine, str], Fields]] = {
 
 
 def test_every_command_that_somebody_gives_is_tried_here() -> None:
-    given = {verb for verb, kind in {**c.VERBS, **FLOW_VERBS}.items() if "cause" in kind.__dataclass_fields__}
-    assert given - {v for v, kind in c.VERBS.items() if issubclass(kind, c.SystemCommand)} == set(COMMANDS)
+    given = {verb for verb, kind in VERBS.items() if "cause" in kind.__dataclass_fields__}
+    assert given - {v for v, kind in VERBS.items() if issubclass(kind, SystemCommand)} == set(COMMANDS)
 
 
 @each_case("verb", COMMANDS)

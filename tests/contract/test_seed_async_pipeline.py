@@ -10,12 +10,24 @@ from typing import Any
 
 import pytest
 
-from onetray.clock import VirtualClock
+from onetray.domain.clock import VirtualClock
+from onetray.domain.errors import IllegalTransition
+from onetray.domain.flow import Placed, StageSpec, TaskSpec
+from onetray.domain.lifecycle import (
+    CANCELLED,
+    CREATED,
+    FAILED,
+    FLOW,
+    PARTIAL,
+    PENDING,
+    RUNNING,
+    SKIPPED,
+    STAGE,
+    SUCCEEDED,
+)
+from onetray.domain.policy import Policy
+from onetray.domain.task import Assignment
 from onetray.engine import Engine
-from onetray.errors import IllegalTransition
-from onetray.flowmodel import Placed, StageSpec, TaskSpec
-from onetray.lifecycle import CANCELLED, CREATED, FAILED, FLOW, PARTIAL, PENDING, RUNNING, SKIPPED, STAGE, SUCCEEDED
-from onetray.model import Assignment, Policy
 from tests.support.cases import each_case
 from tests.support.drive import all_states, events_of, flow_state, run, stage_states, task_states
 from tests.support.engines import engine_on

@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 
-from onetray.clock import VirtualClock
-from onetray.engine import Engine
-from onetray.errors import Conflict, IllegalTransition, InvalidInput, LeaseLost, UnknownVerb
-from onetray.flowmodel import Placed, StageSpec, TaskSpec
-from onetray.lifecycle import (
+from onetray.domain.clock import VirtualClock
+from onetray.domain.errors import Conflict, IllegalTransition, InvalidInput, LeaseLost, UnknownVerb
+from onetray.domain.flow import Placed, StageSpec, TaskSpec
+from onetray.domain.lifecycle import (
     ASSIGNED,
     CANCELLED,
     CREATED,
@@ -33,8 +32,9 @@ from onetray.lifecycle import (
     TASK,
     WAITING,
 )
-from onetray.machine import SYSTEM, USER, WORKER
-from onetray.model import Policy
+from onetray.domain.machine import SYSTEM, USER, WORKER
+from onetray.domain.policy import Policy
+from onetray.engine import Engine
 from tests.support.cases import each_case
 from tests.support.drive import all_states, begun, events_of, flow_state, run, stage, stage_states, task_states
 from tests.support.seeds import row, ticked_off

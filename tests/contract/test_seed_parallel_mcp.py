@@ -13,12 +13,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from onetray import points
-from onetray.clock import SECOND, VirtualClock
-from onetray.engine import Engine
-from onetray.errors import DependencyCycle, IllegalTransition, LeaseLost, NotFound, OnetrayError
-from onetray.flowmodel import Placed, StageSpec, TaskSpec
-from onetray.lifecycle import (
+from onetray import failpoints
+from onetray.domain.clock import SECOND, VirtualClock
+from onetray.domain.errors import DependencyCycle, IllegalTransition, LeaseLost, NotFound, OnetrayError
+from onetray.domain.flow import Placed, StageSpec, TaskSpec
+from onetray.domain.lifecycle import (
     ASSIGNED,
     BLOCKED,
     CANCELLED,
@@ -32,7 +31,9 @@ from onetray.lifecycle import (
     WAITING,
     WAITING_INPUT,
 )
-from onetray.model import Assignment, Event, Policy
+from onetray.domain.policy import Policy
+from onetray.domain.task import Assignment, Event
+from onetray.engine import Engine
 from tests.support import fleet
 from tests.support.cases import each_case
 from tests.support.drive import all_states, events_of, finish_flows, flow_state, run, stage_states, task_states
@@ -757,7 +758,7 @@ def test_fault_a_listener_never_sees_what_was_rolled_back(
             raise Broken(reached)
 
     with monkeypatch.context() as patch:
-        patch.setattr(points, "hook", break_there)
+        patch.setattr(failpoints, "hook", break_there)
         with pytest.raises(OnetrayError, match=f"Broken: {point}"):
             engine.succeed(held)
     assert all_states(engine, made.flow) == (RUNNING, [RUNNING], [RUNNING])

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from onetray import tokens
-from onetray.clock import SECOND, VirtualClock
+from onetray.domain.clock import SECOND, VirtualClock
+from onetray.domain.errors import InvalidInput, NotFound, TooLarge
+from onetray.domain.token import is_secret_of, parts_of
 from onetray.engine import Engine
-from onetray.errors import InvalidInput, NotFound, TooLarge
-from onetray.tokens import is_secret_of, parts_of
 from tests.support.cases import each_case
 
 
@@ -47,7 +46,7 @@ def test_two_tokens_have_nothing_in_common(engine: Engine) -> None:
 def test_secrets_are_compared_in_constant_time(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     token = engine.create_token("ann", ["read"]).token
     compared: list[tuple[str, str]] = []
-    monkeypatch.setattr(tokens.hmac, "compare_digest", lambda a, b: compared.append((a, b)) or False)
+    monkeypatch.setattr(token.hmac, "compare_digest", lambda a, b: compared.append((a, b)) or False)
     assert not is_secret_of("x", token)
     assert compared == [(hashlib.sha256(b"x").hexdigest(), token.hash)]
 

@@ -7,13 +7,13 @@ from itertools import pairwise
 from threading import Barrier
 from typing import Any
 
-from onetray import commands as c
-from onetray.clock import VirtualClock
+from onetray.domain import commands as c
+from onetray.domain.clock import VirtualClock
+from onetray.domain.errors import KeyReused
+from onetray.domain.flow import Approval, StageSpec, TaskSpec
+from onetray.domain.flow_commands import SubmitFlow
+from onetray.domain.policy import Policy
 from onetray.engine import Engine
-from onetray.errors import KeyReused
-from onetray.flowcommands import SubmitFlow
-from onetray.flowmodel import Approval, StageSpec, TaskSpec
-from onetray.model import Policy
 from tests.support.cases import each_case
 from tests.support.tasks import STATES, counts, in_state, submit, take
 

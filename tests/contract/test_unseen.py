@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from onetray import commands as c
-from onetray.clock import VirtualClock
+from onetray.domain import commands as c
+from onetray.domain.clock import VirtualClock
+from onetray.domain.errors import IllegalTransition, LeaseLost, NotFound
+from onetray.domain.policy import Policy
+from onetray.domain.task import Assignment, Verdict
 from onetray.engine import Engine, batch
-from onetray.errors import IllegalTransition, LeaseLost, NotFound
-from onetray.model import Assignment, Policy, Verdict
 
 
 @pytest.fixture

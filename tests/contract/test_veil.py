@@ -7,11 +7,12 @@ from typing import Any
 import orjson
 import pytest
 
-from onetray.engine import Engine, veil
-from onetray.errors import InvalidInput, NotFound
-from onetray.flowmodel import Approval, StageSpec, TaskSpec
-from onetray.http.wire import plain
-from onetray.model import Policy
+from onetray.domain.errors import InvalidInput, NotFound
+from onetray.domain.flow import Approval, StageSpec, TaskSpec
+from onetray.domain.policy import Policy
+from onetray.engine import Engine
+from onetray.http.json_answers import to_json
+from onetray.redaction import job_secrets
 from tests.support.cases import each_case
 from tests.support.tasks import take
 
@@ -23,7 +24,7 @@ SAID = f"login of ann with {SECRET}, {CARD}, {PIN} and {PAYLOAD!r} {orjson.dumps
 
 def hides(shown: Any) -> bool:
     """Whether nothing of the secrets is in what would be sent."""
-    text = orjson.dumps(plain(shown)).decode()
+    text = orjson.dumps(to_json(shown)).decode()
     return not any(secret in text for secret in (SECRET, CARD, str(PIN), "hunter2", "\\u00fcnd"))
 
 
@@ -260,7 +261,7 @@ def test_a_task_that_came_before_its_kind_said_so_is_redacted_by_the_kind(engine
 def test_of_a_job_with_too_many_secrets_nothing_is_shown_that_could_hold_one(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
 ) -> None:
-    monkeypatch.setattr(veil, limit, most)
+    monkeypatch.setattr(job_secrets, limit, most)
     one = str(engine.submit("login", {"password": SECRET, "open": "seen"}, policy=REDACT).id)
     tasks = [TaskSpec("login", {"password": f"{SECRET}{i}"}, policy=REDACT) for i in range(3)]
     flow = engine.submit_flow("many", [StageSpec("all", tasks, data={"open": "seen"})], data={"a": 1}).id
@@ -297,7 +298,7 @@ def test_of_many_large_jobs_in_one_answer_only_so_much_is_read(engine: Engine, m
     """Each is small enough by itself. Those past the limit are hidden whole, not shown as they are."""
     engine.configure("mail", Policy(redact=("key",)))
     ids = [str(engine.submit("mail", {"key": f"secret-{i}", "fill": "x" * 1_000}).id) for i in range(6)]
-    monkeypatch.setattr(veil, "ANSWER_BYTES", 2_500)
+    monkeypatch.setattr(job_secrets, "ANSWER_BYTES", 2_500)
     shown = engine.veiled([engine.task(id_) for id_ in ids])
     assert [engine.veiled(engine.task(id_)).payload["key"] for id_ in ids] == ["***"] * 6
     assert sorted(isinstance(task.payload, dict) for task in shown) == [False] * 4 + [True] * 2

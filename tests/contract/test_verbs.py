@@ -8,11 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from onetray import commands as c
-from onetray.clock import VirtualClock
+from onetray.domain import commands as c
+from onetray.domain.clock import VirtualClock
+from onetray.domain.errors import OnetrayError
+from onetray.domain.machine import SYSTEM, USER, WORKER
+from onetray.domain.system_commands import (
+    SYSTEM_VERBS,
+    DeadLetterIt,
+    EndCancel,
+    Expire,
+    Promote,
+    SystemCommand,
+    TimeOut,
+)
+from onetray.domain.verbs import TASK_VERBS
 from onetray.engine import Engine
-from onetray.errors import OnetrayError
-from onetray.machine import SYSTEM, USER, WORKER
 from tests.support.cases import each_case
 from tests.support.tasks import STATES, UNKNOWN_ID, Made, in_state, take, types, written, written_about
 
@@ -122,14 +132,14 @@ CONTROLS: dict[str, Callable[[str], c.Command]] = {
     "reschedule": lambda task: c.Reschedule(task, delay_s=5),
 }
 SYSTEMS: dict[str, Callable[[str], c.Command]] = {
-    "expire": lambda task: c.Expire(task),
-    "expire_late": lambda task: c.Expire(task),
-    "deadline": lambda task: c.TimeOut(task, limit="deadline"),
-    "queue_ttl": lambda task: c.TimeOut(task, limit="queue_ttl"),
-    "timeout": lambda task: c.TimeOut(task, limit="timeout"),
-    "promote": lambda task: c.Promote(task),
-    "end_cancel": lambda task: c.EndCancel(task),
-    "dead_letter": lambda task: c.DeadLetterIt(task, reason_code="policy_violation"),
+    "expire": lambda task: Expire(task),
+    "expire_late": lambda task: Expire(task),
+    "deadline": lambda task: TimeOut(task, limit="deadline"),
+    "queue_ttl": lambda task: TimeOut(task, limit="queue_ttl"),
+    "timeout": lambda task: TimeOut(task, limit="timeout"),
+    "promote": lambda task: Promote(task),
+    "end_cancel": lambda task: EndCancel(task),
+    "dead_letter": lambda task: DeadLetterIt(task, reason_code="policy_violation"),
 }
 
 
@@ -147,7 +157,7 @@ def actor(verb: str) -> str:
 
 def test_the_table_has_every_verb_of_the_engine() -> None:
     made = Made(UNKNOWN_ID, {"task": UNKNOWN_ID}, "default")
-    assert {command(verb, made).verb for verb in TABLE} == set(c.VERBS) - {"submit"}
+    assert {command(verb, made).verb for verb in TABLE} == {*TASK_VERBS, *SYSTEM_VERBS} - {"submit"}
     assert all(len(cells) == len(STATES) for cells in TABLE.values())
 
 
@@ -274,7 +284,7 @@ def test_a_system_command_for_an_earlier_attempt_changes_nothing(engine: Engine,
     before = written(engine)
     for verb, make in SYSTEMS.items():
         order = make(again.id)
-        assert isinstance(order, c.SystemCommand)
+        assert isinstance(order, SystemCommand)
         order.fence = 1
         assert refusal(engine, order) == NOT_DUE, verb
     assert written(engine) == before

@@ -15,12 +15,12 @@ import apsw
 import psycopg
 import pytest
 
-from onetray.clock import VirtualClock
+from onetray.domain.clock import VirtualClock
 from onetray.engine import Engine
 from onetray.store import open_store
 from onetray.store.base import Store
 from onetray.store.postgres import PostgresSnapshot
-from onetray.store.sqltext import POSTGRES, SQLITE
+from onetray.store.sql_template import POSTGRES, SQLITE
 from onetray.verify import RULES, Findings, look, verify
 from onetray.verify.checks import passes
 from tests.contract.damages import DAMAGES, Damage

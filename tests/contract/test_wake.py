@@ -12,17 +12,17 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from onetray.clock import VirtualClock
-from onetray.commands import Beat, Log, Submit
+from onetray.domain.clock import VirtualClock
+from onetray.domain.commands import Beat, Log, Submit
+from onetray.domain.errors import Unavailable
+from onetray.domain.flow_specs import StageSpec, TaskSpec
+from onetray.domain.policy import Policy
 from onetray.engine import Engine
-from onetray.errors import Unavailable
-from onetray.flowspecs import StageSpec, TaskSpec
-from onetray.model import Policy
+from onetray.notify.new_work import NewWork, everywhere, format_new_work, parse_new_work
+from onetray.notify.wake import Waiter, Wake
 from onetray.store import open_store
 from onetray.store.base import Store
 from onetray.store.sqlite import SqliteStore
-from onetray.store.work import Work, everywhere, read, written
-from onetray.wake import Waiter, Wake
 from tests.support.cases import each_case
 from tests.support.engines import engine_on
 from tests.support.fleet import wait_until
@@ -206,7 +206,7 @@ def test_no_thread_is_started_before_it_is_needed_and_none_is_left(database_url:
         assert threads() == set()
         wake.wait(wake.generation, 0.01)
         assert threads() == {"onetray-listener"}
-        store.announce(Work())
+        store.announce(NewWork())
         assert ("onetray-notifier" in threads()) == store.tells
         wake.close()
         assert threads() == set()
@@ -241,7 +241,7 @@ def test_many_commits_send_few_notifications(pg_url: str) -> None:
 def test_the_first_commit_after_a_quiet_time_is_told_at_once(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onetray.wake.TELL_EVERY_S", 3600.0)
+    monkeypatch.setattr("onetray.notify.wake.TELL_EVERY_S", 3600.0)
     with engine_on(database_url) as engine, engine_on(database_url) as other:
         seen = settled(other)
         engine.submit("mail")
@@ -392,7 +392,7 @@ def test_one_that_polls_for_all_is_not_one_that_polls_by_itself(engine: Engine) 
     own.leave()
 
 
-@pytest.mark.parametrize("look", [Wake.poll, lambda wake: wake.heard(everywhere())], ids=["poll", "news"])
+@pytest.mark.parametrize("look", [Wake.poll, lambda wake: wake.notify(everywhere())], ids=["poll", "news"])
 def test_of_those_who_wait_in_many_queues_only_those_with_work_look(
     engine: Engine, look: Callable[[Wake], object]
 ) -> None:
@@ -497,18 +497,18 @@ def test_a_failure_that_a_breaker_counts_wakes_nobody(engine: Engine, no_polling
 def test_what_could_not_be_told_to_other_processes_is_told_the_next_time(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[Work[int]] = []
+    told: list[NewWork[int]] = []
     with engine_on(database_url) as engine:
 
-        def tell(work: Work[int]) -> None:
+        def tell(work: NewWork[int]) -> None:
             told.append(work)
             if len(told) == 1:
                 raise OSError("no buffer")
 
         monkeypatch.setattr(engine.store, "tell", tell)
-        engine.wake.ring(Work({3: 1}))
+        engine.wake.ring(NewWork({3: 1}))
         wait_until(lambda: told, PATIENCE_S)
-        engine.wake.ring(Work({5: 1}))
+        engine.wake.ring(NewWork({5: 1}))
         wait_until(lambda: {3, 5} <= {queue for work in told[1:] for queue in work.queues}, PATIENCE_S)
 
 
@@ -568,13 +568,13 @@ def test_what_this_process_writes_wakes_nobody_in_another_queue_later(
 def test_news_of_other_processes_are_read_whatever_they_say(
     text: str, counted: dict[int, int], uncounted: set[int], anywhere: bool
 ) -> None:
-    found = read(text, "me")
+    found = parse_new_work(text, "me")
     assert found is not None
     assert (found.counted, found.uncounted, found.anywhere) == (counted, uncounted, anywhere)
 
 
 def test_news_name_few_queues_and_are_not_told_to_oneself() -> None:
-    work = Work({3: 2, 5: 1}, [8])
-    assert written(work, "me") == "me 3=2,5=1,8=?"
-    assert read(written(work, "me"), "me") is None
-    assert written(Work(dict.fromkeys(range(1000), 1)), "me") == "me *"
+    work = NewWork({3: 2, 5: 1}, [8])
+    assert format_new_work(work, "me") == "me 3=2,5=1,8=?"
+    assert parse_new_work(format_new_work(work, "me"), "me") is None
+    assert format_new_work(NewWork(dict.fromkeys(range(1000), 1)), "me") == "me *"

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from onetray.clock import SECOND, VirtualClock
+from onetray.domain.clock import SECOND, VirtualClock
+from onetray.domain.errors import InvalidInput
+from onetray.domain.worker import WorkerBeat, WorkerInfo
 from onetray.engine import Engine
-from onetray.errors import InvalidInput
-from onetray.fleet import WorkerBeat, WorkerInfo
 from tests.support.cases import each_case
 from tests.support.engines import engine_on
 from tests.support.tasks import written

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from onetray import points
-from onetray.bulk import SubmitMany
-from onetray.commands import Cancel, Command, Fail, Start, Submit, Succeed
+from onetray import failpoints
 from onetray.config import Limits
+from onetray.domain.commands import Cancel, Command, Fail, Start, Submit, Succeed
+from onetray.domain.errors import IllegalTransition, LeaseLost, NotFound, OnetrayError, Unavailable
+from onetray.domain.verbs import SubmitMany
 from onetray.engine import Engine
-from onetray.errors import IllegalTransition, LeaseLost, NotFound, OnetrayError, Unavailable
 from tests.support.engines import engine_on
 from tests.support.fleet import wait_until
 
@@ -69,7 +69,7 @@ def gate(engine: Engine, calls: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPa
     """Every committer thread is held in a transaction of its own: what is called now gathers."""
     engine.submit("mail", "so that the names are known")
     gate = Gate()
-    monkeypatch.setattr(points, "hook", gate)
+    monkeypatch.setattr(failpoints, "hook", gate)
     for n in range(engine.store.writers):
         calls.submit(engine.submit, "mail", "held")
         wait_until(lambda n=n: gate.held == n + 1)  # type: ignore[misc]
@@ -219,7 +219,7 @@ def test_the_same_claim_made_twice_at_once_by_two_processes_is_one_claim(
                 asking.start()
                 asking.join(0.5)
 
-        monkeypatch.setattr(points, "hook", meanwhile)
+        monkeypatch.setattr(failpoints, "hook", meanwhile)
         assert [a.id for a in first.claim(worker="w", request_key="r")] == [id_]
         asking.join(60)
         assert again == [id_]

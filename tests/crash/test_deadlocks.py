@@ -10,15 +10,15 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from onetray import points
-from onetray.clock import VirtualClock
-from onetray.commands import Beat, SetPriority
+from onetray import failpoints
 from onetray.config import EngineConfig
+from onetray.domain.clock import VirtualClock
+from onetray.domain.commands import Beat, SetPriority
+from onetray.domain.errors import LeaseLost
+from onetray.domain.flow import StageSpec, TaskSpec
+from onetray.domain.flow_commands import CancelFlow, PauseFlow
+from onetray.domain.policy import Policy
 from onetray.engine import Engine
-from onetray.errors import LeaseLost
-from onetray.flowcommands import CancelFlow, PauseFlow
-from onetray.flowmodel import StageSpec, TaskSpec
-from onetray.model import Policy
 from tests.support import fleet
 from tests.support.audit import audit, deadlocks
 from tests.support.engines import engine_on, must_verify
@@ -93,7 +93,7 @@ def stop_once_at(point: str, act: object, monkeypatch: pytest.MonkeyPatch, threa
             act()  # type: ignore[operator]
 
     with monkeypatch.context() as patch:
-        patch.setattr(points, "hook", hook)
+        patch.setattr(failpoints, "hook", hook)
         yield
     assert not left[0]
 

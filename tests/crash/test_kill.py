@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from onetray.clock import VirtualClock
+from onetray.domain.clock import VirtualClock
+from onetray.domain.policy import Policy
 from onetray.engine import Engine
-from onetray.model import Policy
-from onetray.points import POINTS
+from onetray.failpoints import POINTS
 from tests.support import fleet
 from tests.support.audit import audit
 from tests.support.engines import engine_on, must_verify

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from onetray.clock import VirtualClock
-from onetray.engine import course
-from onetray.flowmodel import StageSpec
-from onetray.points import FLOW_POINTS
+from onetray.domain.clock import VirtualClock
+from onetray.domain.flow import StageSpec
+from onetray.engine.flows import advance
+from onetray.failpoints import FLOW_POINTS
 from tests.support import fleet
 from tests.support.cascades import CASES, KILLED, finish, flows_of, kill_in, stepper, tasks
 from tests.support.engines import engine_on, must_verify
@@ -31,7 +31,7 @@ def test_a_kill_at_any_point_of_a_cascade_leaves_all_of_it_or_nothing(
 def test_a_cascade_in_several_steps_goes_on_where_the_killed_left_it(
     database_url: str, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(course, "STEP", STEP)
+    monkeypatch.setattr(advance, "STEP", STEP)
     points = ("flows_locked", "locked", "moving", "updated", "moved", "settled", "committing", "committed")
     with engine_on(database_url, clock) as engine:
         flow = engine.submit_flow("f", [StageSpec("a", tasks(5)), StageSpec("b", tasks(3))])

@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 
 import onetray
-from onetray import Onetray, points
-from onetray.clock import SECOND
+from onetray import Onetray, failpoints
+from onetray.domain.clock import SECOND
+from onetray.domain.errors import Unavailable
+from onetray.domain.policy import Policy
+from onetray.domain.task import Assignment
+from onetray.domain.token import hash_of, parts_of
+from onetray.domain.worker import WorkerBeat
 from onetray.engine import Engine
-from onetray.engine.requests import Begun
-from onetray.engine.reserving import reserve
+from onetray.engine.http_keys import HeldKey, reserve
 from onetray.engine.retention import Retention
-from onetray.errors import Unavailable
-from onetray.fleet import WorkerBeat
-from onetray.model import Assignment, Policy
 from onetray.store import open_store
-from onetray.store.sqltext import migrations
-from onetray.tokens import hash_of, parts_of
+from onetray.store.sql_template import migrations
 from tests.support.cluster import Server
 from tests.support.engines import engine_on
 from tests.support.fleet import wait_until
@@ -51,7 +51,7 @@ class Commits:
 def losing(proxy: Proxy, lost: str, n: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Commits]:
     commits = Commits(proxy, lost, n)
     with monkeypatch.context() as patch:
-        patch.setattr(points, "hook", commits)
+        patch.setattr(failpoints, "hook", commits)
         yield commits
 
 
@@ -159,7 +159,7 @@ def use_token(direct: Engine, n: str) -> Steps:
     assert direct.token_by_id(id_)[0].used_at is not None  # type: ignore[index]
 
 
-def begun(engine: Engine, n: str) -> Begun:
+def begun(engine: Engine, n: str) -> HeldKey:
     return engine.begin_request("ann", n, route="r", body_hash="h")
 
 

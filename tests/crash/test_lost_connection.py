@@ -11,11 +11,11 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from onetray import points
-from onetray.commands import Submit
+from onetray import failpoints
 from onetray.config import EngineConfig
+from onetray.domain.commands import Submit
+from onetray.domain.errors import OnetrayError, Unavailable
 from onetray.engine import Engine
-from onetray.errors import OnetrayError, Unavailable
 from onetray.store import open_store
 from tests.support.audit import audit
 from tests.support.cluster import Cluster
@@ -37,7 +37,7 @@ def once_at(point: str, act: Callable[[], None], monkeypatch: pytest.MonkeyPatch
                 act()
 
     with monkeypatch.context() as patch:
-        patch.setattr(points, "hook", hook)
+        patch.setattr(failpoints, "hook", hook)
         yield
     assert not left[0], f"nothing came to {point!r}"
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from onetray.clock import SECOND, SystemClock, VirtualClock
 from onetray.config import EngineConfig
+from onetray.domain.clock import SECOND, SystemClock, VirtualClock
 from onetray.engine import Engine
 from tests.cli.run import called
 from tests.support import fleet

@@ -11,8 +11,8 @@ from pathlib import Path
 import apsw
 import pytest
 
+from onetray.domain.errors import DatabaseMoved, DatabaseReplaced, OnetrayError, Unavailable
 from onetray.engine import Engine
-from onetray.errors import DatabaseMoved, DatabaseReplaced, OnetrayError, Unavailable
 from onetray.remote.engine import RemoteEngine
 from tests.support import fleet
 from tests.support.engines import engine_on, must_verify

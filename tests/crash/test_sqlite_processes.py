@@ -11,8 +11,8 @@ from typing import Any
 import apsw
 import pytest
 
-from onetray.errors import StoreError, Unavailable
-from onetray.store import filesystem, open_store
+from onetray.domain.errors import StoreError, Unavailable
+from onetray.store import open_file, open_store
 from tests.support import fleet
 from tests.support.audit import audit, audit_claims, audit_successes
 from tests.support.engines import engine_on
@@ -111,7 +111,7 @@ def test_a_file_on_a_network_file_system_is_refused(tmp_path: Path, monkeypatch:
     share.mkdir()
     escaped = str(share).replace(" ", "\\040")
     mounts.write_text(f"/dev/sda1 / ext4 rw 0 0\nserver:/export {escaped} nfs4 rw 0 0\n")
-    monkeypatch.setattr(filesystem.network_filesystem, "__defaults__", (str(mounts),))
+    monkeypatch.setattr(open_file.network_filesystem, "__defaults__", (str(mounts),))
     with pytest.raises(StoreError, match="network file system"):
         open_store(url_of(share / "jobs.db"))
     assert list(share.iterdir()) == []

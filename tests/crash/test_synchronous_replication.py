@@ -11,9 +11,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from onetray import commands as c
+from onetray.domain import commands as c
+from onetray.domain.errors import OutcomeUnknown
 from onetray.engine import Engine
-from onetray.errors import OutcomeUnknown
 from tests.support.cluster import Cluster
 from tests.support.engines import must_verify, open_migrated
 from tests.support.fleet import wait_until

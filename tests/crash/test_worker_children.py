@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from onetray import Onetray
-from onetray.worker import Worker, children, reaper
+from onetray.worker import Worker, process_pool, process_reaper
 from tests.support import workload
 from tests.support.fleet import wait_until
 from tests.support.workers import APP, Traces, WorkerProcess, bytes_read, is_alive, workers
@@ -92,8 +92,10 @@ def test_without_a_subreaper_the_death_is_noticed_and_the_process_group_is_ended
     app: Onetray, traces: Traces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on macOS: somebody else holds a copy of the pipe, and goes on."""
-    elsewhere = f"import runpy, sys; sys.platform = 'darwin'; runpy.run_path({reaper.__file__!r}, run_name='__main__')"
-    monkeypatch.setattr(children, "REAPER", (sys.executable, "-I", "-S", "-c", elsewhere))
+    elsewhere = (
+        f"import runpy, sys; sys.platform = 'darwin'; runpy.run_path({process_reaper.__file__!r}, run_name='__main__')"
+    )
+    monkeypatch.setattr(process_pool, "REAPER", (sys.executable, "-I", "-S", "-c", elsewhere))
     jobs = [workload.leave_behind.submit(helper, **traces.asked) for helper in ("fork", "fork in a session")]
     with Worker(app, path=APP):
         assert [job.wait(60) for job in jobs] == ["dead_lettered"] * 2
@@ -116,13 +118,13 @@ def test_what_a_successful_handler_has_left_running_ends_with_its_process(app: O
 
 
 def test_a_report_that_was_written_before_the_death_counts(app: Onetray, monkeypatch: pytest.MonkeyPatch) -> None:
-    receive = children.Child.receive
+    receive = process_pool.ProcessHandle.receive
 
-    def receive_late(child: children.Child) -> Any:
+    def receive_late(child: process_pool.ProcessHandle) -> Any:
         assert child.has_ended(60)
         return receive(child)
 
-    monkeypatch.setattr(children.Child, "receive", receive_late)
+    monkeypatch.setattr(process_pool.ProcessHandle, "receive", receive_late)
     with Worker(app, path=APP):
         assert workload.report_and_die.submit().result(60) == "reported"
 
@@ -201,10 +203,10 @@ def test_an_order_that_a_process_reads_late_begins_its_handler_if_the_lease_was_
 
 
 def test_deaths_leave_no_descriptor_and_no_zombie_and_may_be_asked_for_by_several_at_once(app: Onetray) -> None:
-    children.Child(APP, {}).end()
+    process_pool.ProcessHandle(APP, {}).end()
     before = len(os.listdir("/dev/fd"))
     for _ in range(20):
-        child = children.Child(APP, {})
+        child = process_pool.ProcessHandle(APP, {})
         killers = [threading.Thread(target=child.kill, args=(child.begin(),)), threading.Thread(target=child.kill)]
         for killer in killers:
             killer.start()
@@ -218,7 +220,7 @@ def test_deaths_leave_no_descriptor_and_no_zombie_and_may_be_asked_for_by_severa
 
 
 def test_who_is_late_to_stop_an_attempt_does_not_kill_the_next_one_in_the_same_process(app: Onetray) -> None:
-    child = children.Child(APP, {})
+    child = process_pool.ProcessHandle(APP, {})
     first = child.begin()
     assert child.finish()
     child.begin()
@@ -266,6 +268,6 @@ def test_a_task_for_a_process_in_a_worker_that_has_no_path_to_its_app_says_what_
 
 
 def test_a_process_that_could_not_be_killed_is_told_of_as_such() -> None:
-    child = children.Child.__new__(children.Child)
+    child = process_pool.ProcessHandle.__new__(process_pool.ProcessHandle)
     child._exit = b" 1\n"
     assert child._how(0) == "killed, and it did not end"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from fastapi.testclient import TestClient
 
-from onetray.clock import VirtualClock
+from onetray.domain.clock import VirtualClock
 from onetray.engine import Engine
 from onetray.http.app import build
 from tests.support.engines import engine_on

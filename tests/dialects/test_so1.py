@@ -12,15 +12,16 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from onetray.clock import VirtualClock
 from onetray.dialects.so1_job import STATES, TERMINAL, without_paths
+from onetray.domain.clock import VirtualClock
+from onetray.domain.errors import Unavailable
+from onetray.domain.flow import StageSpec, TaskSpec
+from onetray.domain.lifecycle import FLOW, TASK
+from onetray.domain.policy import Policy
+from onetray.domain.task import MAX_SPARED
 from onetray.engine import Engine
-from onetray.errors import Unavailable
-from onetray.flowmodel import StageSpec, TaskSpec
 from onetray.http.app import build
-from onetray.http.desk import HttpConfig
-from onetray.lifecycle import FLOW, TASK
-from onetray.model import MAX_SPARED, Policy
+from onetray.http.services import HttpConfig
 from tests.support.cases import each_case
 from tests.support.live import Frame, parsed, serving, stream
 from tests.support.tasks import STATES as TASK_STATES
@@ -536,10 +537,10 @@ def test_too_much_input_has_the_shape_of_so1(quick_api: TestClient) -> None:
 
 
 def test_a_scope_that_is_missing_has_the_shape_of_so1(quick_api: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    from onetray.http import gate
-    from onetray.http.access import Principal
+    from onetray.http.auth import middleware
+    from onetray.http.auth.scopes import Principal
 
-    monkeypatch.setattr(gate, "LOCAL", Principal("reader", "default", frozenset({"read"})))
+    monkeypatch.setattr(middleware, "LOCAL", Principal("reader", "default", frozenset({"read"})))
     must_be_an_error(post(quick_api), 403, "FORBIDDEN")
 
 

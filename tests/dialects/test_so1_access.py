@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from onetray.clock import VirtualClock
+from onetray.domain.clock import VirtualClock
 from onetray.engine import Engine
 from tests.http.callers import served, token
 from tests.support.cases import each_case

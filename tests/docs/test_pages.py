@@ -65,7 +65,7 @@ def test_every_table_is_in_the_tour() -> None:
 
 
 def test_every_dependency_is_explained() -> None:
-    page = read("docs/architecture.md")
+    page = read("docs/dependencies.md")
     project = tomllib.loads(read("pyproject.toml"))["project"]
     lines = [*project["dependencies"], *project["optional-dependencies"]["postgres"]]
     for name in ("dev.in", "uv.in"):

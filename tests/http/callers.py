@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 
 from onetray.engine import Engine
 from onetray.http.app import build
-from onetray.http.desk import HttpConfig
+from onetray.http.services import HttpConfig
 
 BASE = "http://127.0.0.1:8321"
 

@@ -8,7 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 from uuid_utils import uuid4
 
-from onetray.clock import VirtualClock
+from onetray.domain.clock import VirtualClock
 from onetray.engine import Engine
 from onetray.http.app import build
 from tests.support.engines import engine_on

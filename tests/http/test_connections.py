@@ -14,14 +14,14 @@ from typing import Any, cast
 import httpx2
 import pytest
 
-from onetray.commands import Submit
 from onetray.config import HttpConfig
+from onetray.domain.commands import Submit
+from onetray.domain.errors import InvalidInput
 from onetray.engine import Engine
-from onetray.errors import InvalidInput
-from onetray.http.access import Principal
-from onetray.http.connections import FULL, Acceptor, most_connections
+from onetray.http.auth.scopes import Principal
+from onetray.http.claim_waiters import WaitSlots
+from onetray.http.limits.connections import FULL, Acceptor, most_connections
 from onetray.http.server import listen
-from onetray.http.waiting import Waits
 from tests.support.cases import each_case
 from tests.support.live import WAIT_S, Live, serving
 from tests.support.serving import serving as serving_process
@@ -249,7 +249,7 @@ def test_requests_that_wait_leave_connections_to_others(shared_engine: Engine) -
 
 def test_streams_and_requests_that_wait_share_three_quarters_of_the_connections() -> None:
     open_streams = 3
-    waits = Waits(16, lambda: open_streams)
+    waits = WaitSlots(16, lambda: open_streams)
     ann, bob = (Principal(name, "default", frozenset(), name) for name in ("ann", "bob"))
     with ExitStack() as held:
         assert [held.enter_context(waits.place(ann)) for _ in range(9)] == [True] * 8 + [False]

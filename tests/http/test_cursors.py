@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onetray.errors import InvalidInput
-from onetray.fields import FAR_US
-from onetray.http.cursors import cursor, place
+from onetray.domain.checks import FAR_US
+from onetray.domain.errors import InvalidInput
+from onetray.http.params import cursor, place
 from tests.support.cases import each_case
 
 

@@ -14,15 +14,15 @@ from fastapi.testclient import TestClient
 from pydantic import TypeAdapter
 
 from onetray.config import EngineConfig, Limits
-from onetray.drawing import as_dict
+from onetray.domain.diagram import as_dict
+from onetray.domain.errors import InvalidInput, OnetrayError
+from onetray.domain.lifecycle import MACHINES
+from onetray.domain.policy import Policy
 from onetray.engine import Engine
-from onetray.errors import InvalidInput, OnetrayError
 from onetray.http.app import ROUTERS, build
-from onetray.http.native import BODIES, NativeRoute
-from onetray.http.openapi import described
-from onetray.http.page import rendered
-from onetray.lifecycle import MACHINES
-from onetray.model import Policy
+from onetray.http.native_route import BODIES, NativeRoute
+from onetray.http.openapi.document import description_of
+from onetray.http.openapi.page import rendered
 from onetray.store import open_store
 from tests.http.calls import refusal
 
@@ -205,7 +205,7 @@ def test_lifecycles_as_data_and_as_drawings(client: TestClient) -> None:
 
 def test_the_description_is_made_once(client: TestClient) -> None:
     assert isinstance(client.app, FastAPI)
-    assert described(client.app) is described(client.app)
+    assert description_of(client.app) is description_of(client.app)
 
 
 UNBOUNDED = {"PolicyBody.retry_on", "PolicyBody.no_retry_on"}
@@ -260,7 +260,7 @@ def test_the_limits_in_the_description_are_those_of_the_engine() -> None:
     store = open_store("sqlite://:memory:")
     store.migrate()
     with Engine(store, config=EngineConfig(limits=limits)) as engine:
-        schemas = described(build(engine))["components"]["schemas"]
+        schemas = description_of(build(engine))["components"]["schemas"]
     task = schemas["TaskBody"]["properties"]
     assert task["kind"]["maxLength"] == 7
     assert [task[name]["anyOf"][0]["maxLength"] for name in ("unique_key", "cause")] == [11, 13]

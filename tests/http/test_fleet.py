@@ -6,9 +6,9 @@ from typing import Any
 
 from fastapi.testclient import TestClient
 
-from onetray.clock import VirtualClock
+from onetray.domain.clock import VirtualClock
+from onetray.domain.worker import WorkerBeat
 from onetray.engine import Engine
-from onetray.fleet import WorkerBeat
 from tests.http.callers import served, token
 from tests.http.calls import NOBODY, claim, dead, flow, get, post, refusal, sent, submit, ticket
 from tests.support.cases import each_case

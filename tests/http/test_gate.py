@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from onetray.clock import VirtualClock
+from onetray.domain.clock import VirtualClock
+from onetray.domain.errors import InvalidInput, StoreError, Unavailable
 from onetray.engine import Engine
-from onetray.errors import InvalidInput, StoreError, Unavailable
-from onetray.http.desk import Desk, HttpConfig
-from onetray.http.gate import Gate, may_bind
+from onetray.http.auth.middleware import AuthMiddleware, may_bind
+from onetray.http.services import HttpConfig, Services
 from tests.http.callers import bearer, served, token
 from tests.support.cases import each_case
 from tests.support.engines import engine_on
@@ -212,7 +212,7 @@ class Outside:
 
     def __init__(self, engine: Engine, app: Any) -> None:
         self.at, self.sent = 0.0, list[Message]()
-        self._gate = Gate(app, Desk(engine, HttpConfig()), lambda: self.at)
+        self._gate = AuthMiddleware(app, Services(engine, HttpConfig()), lambda: self.at)
 
     def call(self, headers: dict[str, str], kind: str = "http") -> list[Message]:
         raw = [(k.encode(), v.encode()) for k, v in {"host": "127.0.0.1", **headers}.items()]

@@ -6,9 +6,9 @@ from typing import Any
 
 from fastapi.testclient import TestClient
 
-from onetray.clock import SECOND, VirtualClock
+from onetray.domain.clock import SECOND, VirtualClock
 from onetray.engine import Engine
-from onetray.http.wire import iso, micros
+from onetray.http.json_answers import iso_time, micros
 from tests.http.calls import NOBODY, claim, dead, flow, get, post, refusal, submit, ticket
 from tests.support.cases import each_case
 
@@ -35,7 +35,11 @@ def test_a_task_is_submitted_and_found(shop: TestClient, shared_engine: Engine, 
     assert (task.policy.lease_s, task.policy.retry_on, task.correlation_id) == (5, ("Broken",), "c")
     assert task.run_at == task.created_at + 60 * SECOND
     shown = get(shop, f"/jobs/{task.id}")
-    assert (shown["entity"], shown["payload"], shown["created_at"]) == ("task", {"to": "ann"}, iso(task.created_at))
+    assert (shown["entity"], shown["payload"], shown["created_at"]) == (
+        "task",
+        {"to": "ann"},
+        iso_time(task.created_at),
+    )
 
 
 def test_a_whole_number_may_be_written_with_a_point(shop: TestClient, shared_engine: Engine, queue: str) -> None:
@@ -154,7 +158,7 @@ def test_jobs_are_listed_by_what_they_are(shop: TestClient, shared_engine: Engin
     assert found(kind=f"{queue}-f") == [named]
     assert found(queue=queue, state=["queued", "running"]) == [new, old]
     assert found(queue=queue, state="running") == []
-    assert found(queue=queue, since=iso(clock.now())) == [new]
+    assert found(queue=queue, since=iso_time(clock.now())) == [new]
 
 
 @each_case(

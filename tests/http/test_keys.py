@@ -11,16 +11,16 @@ import pytest
 from fastapi import Request
 from fastapi.testclient import TestClient
 
-from onetray.clock import VirtualClock
+from onetray.domain.clock import VirtualClock
+from onetray.domain.errors import Forbidden, InProgress, OnetrayError, OutcomeUnknown, Unavailable
 from onetray.engine import Engine
-from onetray.engine.requests import DIED_S, KEPT_S, Begun
-from onetray.errors import Forbidden, InProgress, OnetrayError, OutcomeUnknown, Unavailable
-from onetray.http import keys
-from onetray.http.access import READ, Principal
+from onetray.engine.http_keys import DIED_S, KEPT_S, HeldKey
+from onetray.http import idempotency
 from onetray.http.app import build
-from onetray.http.gate import LOCAL
-from onetray.http.native import NativeRoute
-from onetray.http.routes import fleet
+from onetray.http.auth.middleware import LOCAL
+from onetray.http.auth.scopes import READ, Principal
+from onetray.http.native_route import NativeRoute
+from onetray.http.routes import queues
 from tests.http.callers import served, token
 from tests.http.calls import NOBODY, claim, dead, flow, get, held, post, refusal, sent, submit, ticket
 from tests.support.cases import each_case
@@ -206,7 +206,7 @@ def test_an_answer_that_cannot_be_kept_is_given_all_the_same(
 
 
 def test_an_answer_that_is_too_large_is_not_kept(shop: TestClient, queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keys, "ANSWER_BYTES", 10)
+    monkeypatch.setattr(idempotency, "ANSWER_BYTES", 10)
     task = held(shop, queue)
     post(shop, f"/tasks/{task['id']}/start", ticket(task), Idempotency_Key=queue)
     again = sent(shop, f"/tasks/{task['id']}/start", ticket(task), Idempotency_Key=queue)
@@ -286,14 +286,14 @@ class Slow:
         async def receive() -> dict[str, Any]:
             return {"type": "http.request", "body": b"{}", "more_body": False}
 
-        return await keys.under_its_key(Request(scope, receive), "/x", self.run)
+        return await idempotency.under_its_key(Request(scope, receive), "/x", self.run)
 
     async def run(self, _: Request) -> Any:
         self.runs += 1
         if self.runs == 1:
             self.begun.set()
             await self.go_on.wait()
-        return keys.Json({"done": True})
+        return idempotency.Json({"done": True})
 
     async def first(self) -> asyncio.Task[Any]:
         task = asyncio.create_task(self.ask())
@@ -346,10 +346,10 @@ def test_a_living_server_keeps_its_key_from_other_servers(
     api: TestClient, engine: Engine, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A request that takes longer than a dead server's is given: its server says in time that it goes on."""
-    monkeypatch.setattr(keys, "RENEW_S", 0.01)
+    monkeypatch.setattr(idempotency, "RENEW_S", 0.01)
     renew, renewed_at = engine.renew_request, [0]
 
-    def watched(begun: Begun) -> Begun | None:
+    def watched(begun: HeldKey) -> HeldKey | None:
         found = renew(begun)
         renewed_at[0] = 0 if found is None else found.held_at[-1]
         return found
@@ -376,7 +376,7 @@ def test_a_renewal_whose_answer_was_lost_loses_nothing(
     api: TestClient, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may have been written or not: the answer is kept in both cases."""
-    monkeypatch.setattr(keys, "RENEW_S", 0.01)
+    monkeypatch.setattr(idempotency, "RENEW_S", 0.01)
     renew, tried = engine.renew_request, asyncio.Event()
 
     def lost(*args: Any) -> Any:
@@ -403,7 +403,7 @@ def test_a_renewal_whose_answer_was_lost_loses_nothing(
 @each_case("query", [b"", b"nonsense=1"])
 def test_nothing_is_given_again_to_who_may_not_ask(api: TestClient, query: bytes) -> None:
     post(api, "/queues/q/pause", {}, Idempotency_Key="k")
-    route = next(r for r in fleet.router.routes if isinstance(r, NativeRoute) and r.path.endswith("/pause"))
+    route = next(r for r in queues.router.routes if isinstance(r, NativeRoute) and r.path.endswith("/pause"))
     scope = {
         "type": "http", "method": "POST", "path": "/api/v1/queues/q/pause", "query_string": query, "app": api.app,
         "headers": [(b"idempotency-key", b"k")], "onetray.principal": Principal("local", "default", frozenset({READ})),

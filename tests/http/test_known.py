@@ -9,15 +9,15 @@ from typing import cast
 import httpx2
 import pytest
 
-from onetray.clock import VirtualClock
+from onetray.domain.clock import VirtualClock
+from onetray.domain.errors import TooManyRequests, Unauthorized, Unavailable
+from onetray.domain.token import new_text
 from onetray.engine import Engine
-from onetray.errors import TooManyRequests, Unauthorized, Unavailable
-from onetray.http import known
-from onetray.http.access import Principal
-from onetray.http.desk import Desk, HttpConfig
-from onetray.http.known import KnownTokens
-from onetray.http.token_watch import TokenWatch
-from onetray.tokens import new_text
+from onetray.http.auth import token_cache
+from onetray.http.auth.scopes import Principal
+from onetray.http.auth.token_cache import TokenCache
+from onetray.http.auth.token_watch import TokenWatch
+from onetray.http.services import HttpConfig, Services
 from tests.http.callers import bearer
 from tests.support.engines import engine_on
 from tests.support.live import WAIT_S, Live, serving
@@ -30,7 +30,7 @@ class Doorman:
 
     def __init__(self, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
         self.at, self.asked, self.used = 0.0, 0, 0
-        self.tokens = KnownTokens(Desk(engine, HttpConfig()), lambda: self.at)
+        self.tokens = TokenCache(Services(engine, HttpConfig()), lambda: self.at)
         by_id, use = engine.tokens_by_id, engine.use_token
 
         def counted(ids: list[str]) -> object:
@@ -129,7 +129,7 @@ def test_ever_new_strangers_cannot_load_the_database(engine: Engine, doorman: Do
 def test_more_strangers_than_can_wait_are_turned_away(
     engine: Engine, doorman: Doorman, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(known, "MOST_WAITING", 10)
+    monkeypatch.setattr(token_cache, "MOST_WAITING", 10)
 
     async def crowd() -> list[object]:
         return await asyncio.gather(*(doorman.tokens.principal(new_text()) for _ in range(12)), return_exceptions=True)
@@ -154,7 +154,7 @@ def test_a_look_that_fails_is_told_to_all_who_wait_and_made_again(
 
 
 def test_strangers_take_no_room(doorman: Doorman, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known, "MOST_UNKNOWN", 10)
+    monkeypatch.setattr(token_cache, "MOST_UNKNOWN", 10)
     for _ in range(40):
         doorman.lets_in(new_text())
     assert len(doorman.tokens._unknown) == 10
@@ -235,7 +235,7 @@ class Looks:
 
 def test_a_watch_of_a_token_goes_on_after_an_error_that_nobody_expects() -> None:
     async def watch() -> None:
-        tokens = TokenWatch(cast(KnownTokens, Looks(Away(), Unauthorized("it has ended"))), 0.01)
+        tokens = TokenWatch(cast(TokenCache, Looks(Away(), Unauthorized("it has ended"))), 0.01)
         with tokens.watching(Principal("ann", "default", frozenset(), "ann")) as ended:
             assert str(await asyncio.wait_for(ended, WAIT_S)) == "it has ended"
 
@@ -251,7 +251,7 @@ def test_a_token_that_has_ended_is_not_looked_at_all_the_time(monkeypatch: pytes
         await sleep(0.0)
 
     async def watch() -> None:
-        tokens = TokenWatch(cast(KnownTokens, Looks(Unauthorized("it has ended"))), 3600.0)
+        tokens = TokenWatch(cast(TokenCache, Looks(Unauthorized("it has ended"))), 3600.0)
         with tokens.watching(Principal("ann", "default", frozenset(), "ann")) as ended:
             await asyncio.wait_for(ended, WAIT_S)
             while len(slept) < 3:

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from onetray.domain.flow import StageSpec, TaskSpec
+from onetray.domain.policy import Policy
+from onetray.domain.task import RawJson
 from onetray.engine import Engine
-from onetray.flowmodel import StageSpec, TaskSpec
-from onetray.http import wire
-from onetray.model import Policy, RawJson
+from onetray.http import json_answers
 from tests.http.callers import served
 from tests.http.walking import ways
 from tests.support.tasks import take
@@ -73,13 +74,13 @@ def test_whatever_may_be_large_is_written_off_the_loop(engine: Engine, monkeypat
     """A route that is added later is asked, too."""
     flow, task = a_flow(engine)
     on_loop: list[bool] = []
-    write = wire.Json.render
+    write = json_answers.Json.render
 
-    def render(self: wire.Json, content: Any) -> bytes:
+    def render(self: json_answers.Json, content: Any) -> bytes:
         on_loop.append(asyncio._get_running_loop() is not None)
         return write(self, content)
 
-    monkeypatch.setattr(wire.Json, "render", render)
+    monkeypatch.setattr(json_answers.Json, "render", render)
     with served(engine) as client:
         lists = {"/api/v1/jobs", "/api/v1/feed", "/api/v1/dead-letters", "/api/v1/dead-letters/groups"}
         for way in ways(client.app):  # type: ignore[arg-type]

@@ -15,15 +15,14 @@ import uvicorn
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from onetray.clock import VirtualClock
+from onetray.domain.clock import VirtualClock
+from onetray.domain.errors import TooManyStreams
+from onetray.domain.token import new_text
 from onetray.engine import Engine
-from onetray.errors import TooManyStreams
-from onetray.http.access import Principal
 from onetray.http.app import build
-from onetray.http.desk import HttpConfig
-from onetray.http.limits import Streams, is_deeper
-from onetray.http.rates import MOST_CALLERS, Bucket, Rates
-from onetray.tokens import new_text
+from onetray.http.auth.scopes import Principal
+from onetray.http.limits.requests import MOST_CALLERS, Bucket, Rates, StreamSlots, is_deeper
+from onetray.http.services import HttpConfig
 from tests.http.callers import bearer, served, token
 from tests.http.calls import NOBODY
 from tests.support.cases import each_case
@@ -84,7 +83,7 @@ def test_a_read_has_no_body(engine: Engine, body: Any) -> None:
         assert api.get(NOWHERE, headers={"content-length": "0"}).status_code == 404
 
 
-@pytest.mark.parametrize("where", ["onetray.http.limits.is_deeper", "onetray.http.keys._hash"])
+@pytest.mark.parametrize("where", ["onetray.http.limits.is_deeper", "onetray.http.idempotency._hash"])
 def test_a_large_body_is_looked_at_beside_the_loop(engine: Engine, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """While one thread looks at ten megabytes, the loop answers others."""
     looked, real = [], resolve_name(where)
@@ -206,7 +205,7 @@ def test_callers_take_a_bounded_room() -> None:
 
 
 def test_streams_have_so_many_places_here_and_for_each_token() -> None:
-    streams = Streams(most=3, most_each=2)
+    streams = StreamSlots(most=3, most_each=2)
     ann, bob = (Principal(n, "default", frozenset(), n) for n in ("ann", "bob"))
 
     async def many() -> None:

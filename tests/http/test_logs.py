@@ -16,9 +16,9 @@ from starlette.responses import Response
 
 from onetray.engine import Engine
 from onetray.http import app as app_module
-from onetray.http.access import Reader
 from onetray.http.app import build
-from onetray.logs import JsonLines, TextLines
+from onetray.http.auth.scopes import Reader
+from onetray.log_format import JsonLines, TextLines
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 FORGED = 'x\n{"level": "error"}\r2026-01-01 ERROR forged \x1b[31m \u2028 \x00'

@@ -10,7 +10,7 @@ from onetray import __version__
 from onetray.engine import Engine
 from onetray.http import app as app_module
 from onetray.http.app import build
-from onetray.http.wire import iso, micros
+from onetray.http.json_answers import iso_time, micros
 from tests.support.cases import each_case
 
 
@@ -56,5 +56,5 @@ def test_a_route_that_names_no_scope_does_not_start(engine: Engine, monkeypatch:
 
 
 def test_times_lose_nothing_on_the_wire() -> None:
-    assert iso(1_700_000_000_123_456) == "2023-11-14T22:13:20.123456Z"
-    assert micros(iso(1_700_000_000_123_456)) == 1_700_000_000_123_456
+    assert iso_time(1_700_000_000_123_456) == "2023-11-14T22:13:20.123456Z"
+    assert micros(iso_time(1_700_000_000_123_456)) == 1_700_000_000_123_456

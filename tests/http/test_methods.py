@@ -9,7 +9,7 @@ import httpx2
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from onetray.clock import VirtualClock
+from onetray.domain.clock import VirtualClock
 from onetray.engine import Engine
 from onetray.http.app import build
 from tests.http.callers import BASE, served, token

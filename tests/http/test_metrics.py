@@ -10,14 +10,14 @@ import pytest
 from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 
-from onetray.clock import VirtualClock
+from onetray.domain.clock import VirtualClock
+from onetray.domain.errors import LeaseLost, Unavailable
+from onetray.domain.policy import Policy
+from onetray.domain.worker import WorkerBeat
 from onetray.engine import Engine
-from onetray.errors import LeaseLost, Unavailable
-from onetray.fleet import WorkerBeat
-from onetray.http import counting, metrics, tallies
-from onetray.http.counting import Counter
-from onetray.http.tallies import Tallies
-from onetray.model import Policy
+from onetray.http.observe import counters, event_metrics, metrics
+from onetray.http.observe.counters import Counter
+from onetray.http.observe.event_metrics import EventMetrics
 from tests.http.callers import served, token
 
 Found = dict[tuple[str, tuple[str, ...]], float]
@@ -156,8 +156,8 @@ def test_the_numbers_of_the_process_are_for_the_admins_of_the_default_name_space
 def test_past_the_most_name_spaces_nobody_is_shown_the_numbers_of_others(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tallies, "MOST", 2)
-    counted = Tallies(engine)
+    monkeypatch.setattr(event_metrics, "MOST", 2)
+    counted = EventMetrics(engine)
     counted.begin()
     for namespace in ("a", "b", "c", "d"):
         engine.submit(f"kind-{namespace}", namespace=namespace)
@@ -209,9 +209,9 @@ def test_a_database_that_is_away_leaves_what_the_server_knows_itself(
 def test_a_look_after_a_long_time_is_bounded_and_the_next_one_goes_on(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tallies, "SCAN", 2)
-    monkeypatch.setattr(tallies, "STEPS", 2)
-    counted = Tallies(engine)
+    monkeypatch.setattr(event_metrics, "SCAN", 2)
+    monkeypatch.setattr(event_metrics, "STEPS", 2)
+    counted = EventMetrics(engine)
     counted.begin()
     for _ in range(7):
         engine.submit("mail")
@@ -225,7 +225,7 @@ def test_a_look_after_a_long_time_is_bounded_and_the_next_one_goes_on(
 
 
 def test_labels_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counting, "MOST", 2)
+    monkeypatch.setattr(counters, "MOST", 2)
     counter = Counter("x", "x", "kind")
     for kind in "abcda":
         counter.add(kind)

@@ -7,10 +7,9 @@ from importlib import import_module
 import pytest
 from fastapi.testclient import TestClient
 
-from onetray.errors import InvalidInput
-from onetray.http.app import build
-from onetray.http.desk import HttpConfig
-from onetray.http.mounting import DIALECTS
+from onetray.domain.errors import InvalidInput
+from onetray.http.app import DIALECTS, build
+from onetray.http.services import HttpConfig
 from tests.support.cases import each_case
 from tests.support.engines import engine_on
 

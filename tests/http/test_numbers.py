@@ -9,9 +9,9 @@ import orjson
 import pytest
 from fastapi.testclient import TestClient
 
+from onetray.domain.errors import InvalidInput
+from onetray.domain.task import RawJson
 from onetray.engine import Engine
-from onetray.errors import InvalidInput
-from onetray.model import RawJson
 from tests.http.calls import claim
 from tests.support.cases import each_case
 

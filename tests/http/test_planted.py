@@ -20,12 +20,12 @@ from pydantic import BaseModel
 
 from onetray import Onetray, ctx
 from onetray.cli import main
+from onetray.domain.flow import Approval, StageSpec, TaskSpec
+from onetray.domain.policy import Policy
 from onetray.engine import Engine
-from onetray.flowmodel import Approval, StageSpec, TaskSpec
 from onetray.http.app import build
-from onetray.logs import JsonLines
-from onetray.model import Policy
-from onetray.remote.asked import READS, VEILED, parameters
+from onetray.log_format import JsonLines
+from onetray.remote.reads import READS, VEILED, parameters
 from tests.cli.run import called, every_command
 from tests.http.callers import BASE
 from tests.http.walking import ways

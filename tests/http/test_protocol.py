@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from onetray.engine import Engine
-from onetray.http.protocol import MOST
+from onetray.http.limits.protocol import MOST
 from tests.support.live import WAIT_S, Live, serving
 
 LINE = b"GET /api/v1/version HTTP/1.1\r\nHost: 127.0.0.1\r\n"

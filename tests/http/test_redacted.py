@@ -11,10 +11,10 @@ from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from onetray.clock import VirtualClock
+from onetray.domain.clock import VirtualClock
+from onetray.domain.policy import Policy
 from onetray.engine import Engine
 from onetray.http.app import build
-from onetray.model import Policy
 from tests.http.callers import BASE
 from tests.http.walking import ways
 from tests.support.engines import engine_on

@@ -13,8 +13,8 @@ import pytest
 from onetray import Onetray
 from onetray.http import server as server_module
 from onetray.http.app import build
-from onetray.http.desk import Desk, HttpConfig
-from onetray.http.gate import may_bind
+from onetray.http.auth.middleware import may_bind
+from onetray.http.services import HttpConfig, Services
 from tests.cli.run import called, one_line
 from tests.support import workload
 from tests.support.engines import engine_on, must_verify
@@ -117,7 +117,7 @@ def test_without_tokens_only_the_loopback_interface_is_listened_on() -> None:
         may_bind("0.0.0.0", has_tokens=False)
 
 
-async def _told(desk: Desk, heard: list[str]) -> None:
+async def _told(desk: Services, heard: list[str]) -> None:
     async def late() -> None:
         heard.append("late")
 

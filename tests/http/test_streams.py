@@ -14,15 +14,15 @@ import httpx2
 import pytest
 from fastapi.testclient import TestClient
 
-from onetray.commands import Progress, Submit, ticket
+from onetray.domain.commands import Progress, Submit, ticket
+from onetray.domain.flow import StageSpec, TaskSpec
+from onetray.domain.task import Event
 from onetray.engine import Engine
-from onetray.flowmodel import StageSpec, TaskSpec
-from onetray.http import feeding
-from onetray.http.desk import Desk, HttpConfig
-from onetray.http.hub import Follower, Hub
-from onetray.http.reading import Batch, Reading
-from onetray.http.telling import PAGE, Place, look, view_of
-from onetray.model import Event
+from onetray.http.services import HttpConfig, Services
+from onetray.http.streams import feed
+from onetray.http.streams.hub import Follower, Hub
+from onetray.http.streams.job import PAGE, StreamPosition, read_changes, view_of
+from onetray.http.streams.reader import Batch, Reading
 from tests.support.cases import each_case
 from tests.support.engines import engine_on
 from tests.support.fleet import wait_until
@@ -95,7 +95,7 @@ def test_an_end_that_comes_during_a_look_is_told_with_its_result(
         return task
 
     monkeypatch.setattr(engine, "task", before_the_end)
-    found = look(view, Place())
+    found = read_changes(view, StreamPosition())
     assert found.ended
     assert blocks(found.parts.decode())[-1].data["result"] == {"sent": 1}
 
@@ -359,10 +359,10 @@ def test_filters_hold_for_what_comes_live(live: Live, engine: Engine) -> None:
 def test_a_kind_that_is_forgotten_while_others_are_asked_for_hides_no_event(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feeding, "MOST_KINDS", 1)
+    monkeypatch.setattr(feed, "MOST_KINDS", 1)
     for _ in range(3):
         submit(engine)
-    events, desk, kinds = engine.feed.read(0).events, Desk(engine, HttpConfig()), feeding.Kinds()
+    events, desk, kinds = engine.feed.read(0).events, Services(engine, HttpConfig()), feed.Kinds()
 
     async def at_once() -> list[list[Event]]:
         await kinds.those_of(desk, "mail", events[:1])

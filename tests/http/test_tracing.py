@@ -13,14 +13,14 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from onetray import Onetray, ctx
-from onetray import spans as ours
-from onetray.commands import Submit
+from onetray import otel as ours
+from onetray.domain.commands import Submit
 from onetray.engine import Engine
 from onetray.http import app as app_module
-from onetray.http.access import Principal, Submitter
 from onetray.http.app import build
-from onetray.http.desk import desk_of
-from onetray.http.wire import Json, plain
+from onetray.http.auth.scopes import Principal, Submitter
+from onetray.http.json_answers import Json, to_json
+from onetray.http.services import services_of
 
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 PARENT = f"00-{TRACE_ID}-b7ad6b7169203331-01"
@@ -29,10 +29,10 @@ router = APIRouter()
 
 @router.post("/submit/{kind}")
 async def submit(request: Request, kind: str, many: int = 0, who: Principal = Submitter) -> Json:
-    desk = desk_of(request)
+    desk = services_of(request)
     if many:
-        return Json([plain(v.unwrap()) for v in await desk.run([Submit(kind=kind) for _ in range(many)])])
-    return Json(plain(await desk.call(Submit(kind=kind, payload={}))))
+        return Json([to_json(v.unwrap()) for v in await desk.run([Submit(kind=kind) for _ in range(many)])])
+    return Json(to_json(await desk.call(Submit(kind=kind, payload={}))))
 
 
 @pytest.fixture

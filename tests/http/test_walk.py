@@ -15,14 +15,15 @@ import pytest
 from fastapi.testclient import TestClient
 from uuid_utils import uuid4
 
-from onetray.clock import VirtualClock
+from onetray.domain.clock import VirtualClock
+from onetray.domain.flow import Approval, StageSpec, TaskSpec
+from onetray.domain.policy import Policy
+from onetray.domain.task import Assignment
+from onetray.domain.token import ADMIN, OPERATE, READ, SCOPES, SUBMIT, WORK
 from onetray.engine import Engine
-from onetray.flowmodel import Approval, StageSpec, TaskSpec
-from onetray.http import gate
-from onetray.http.access import EXEMPT
 from onetray.http.app import build
-from onetray.model import Assignment, Policy
-from onetray.tokens import ADMIN, OPERATE, READ, SCOPES, SUBMIT, WORK
+from onetray.http.auth import middleware
+from onetray.http.auth.scopes import EXEMPT
 from tests.http.callers import BASE, bearer
 from tests.http.walking import Way, ways, without_key, without_what_is_fresh
 from tests.support.cases import each_case
@@ -280,7 +281,7 @@ def test_a_worker_reports_nothing_without_the_fence_and_the_name_of_its_claim(ho
 def test_the_walk_sees_a_route_that_somebody_opens(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     app = build(house.engine)
     app.add_api_route("/rogue", lambda: "open", methods=["GET", "POST"])
-    monkeypatch.setattr(gate, "EXEMPT", EXEMPT | {("GET", "/rogue")})
+    monkeypatch.setattr(middleware, "EXEMPT", EXEMPT | {("GET", "/rogue")})
     rogue = [way for way in ways(app) if way.path == "/rogue"]
     assert [(w.method, w.scopes) for w in rogue] == [("GET", frozenset()), ("POST", frozenset())]
     with TestClient(app, base_url=BASE, client=("127.0.0.1", 1)) as api:

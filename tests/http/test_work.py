@@ -16,13 +16,13 @@ import httpx2
 import pytest
 from fastapi.testclient import TestClient
 
-from onetray import commands as c
+from onetray.domain import commands as c
 from onetray.engine import Engine
-from onetray.http.desk import HttpConfig
-from onetray.http.handing import give_back, under_way
-from onetray.http.protocol import Protocol
-from onetray.http.waiting import Waiting
-from onetray.wake import Wake
+from onetray.http.claim_handover import give_back, under_way
+from onetray.http.claim_waiters import ClaimWaiters
+from onetray.http.limits.protocol import Protocol
+from onetray.http.services import HttpConfig
+from onetray.notify.wake import Wake
 from tests.http.calls import NOBODY, claim, flow, get, held, post, refusal, sent, submit, ticket
 from tests.support.cases import each_case
 from tests.support.engines import engine_on
@@ -37,8 +37,8 @@ STATES = {"start": "running", "succeed": "succeeded", "fail": "queued", "release
           "progress": "assigned"}  # fmt: skip
 
 
-def waiting_at(client: TestClient) -> Waiting:
-    waiting: Waiting = client.app.state.desk.waiting  # type: ignore[attr-defined]
+def waiting_at(client: TestClient) -> ClaimWaiters:
+    waiting: ClaimWaiters = client.app.state.desk.waiting  # type: ignore[attr-defined]
     return waiting
 
 
@@ -322,7 +322,7 @@ def test_the_next_one_is_woken_when_the_first_has_left(engine_here: Engine) -> N
 def test_one_claim_looks_for_all_that_wait_in_a_queue(engine_here: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     engine, polls = engine_here, list[int]()
     poll = Wake.poll
-    monkeypatch.setattr("onetray.wake.POLL_S", 0.02)
+    monkeypatch.setattr("onetray.notify.wake.POLL_S", 0.02)
     monkeypatch.setattr(Wake, "poll", lambda wake: (polls.append(1), poll(wake))[1])
     with serving(engine) as live, claims_wait(engine, live, *["a"] * 20, *["b"] * 20):
         looks, before = claims_counted(engine), len(polls)

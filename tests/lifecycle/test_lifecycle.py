@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from onetray.lifecycle import FLOW, HELD, MACHINES, OPEN, PAUSED, STAGE, TASK
-from onetray.machine import SYSTEM, USER, WORKER
+from onetray.domain.lifecycle import FLOW, HELD, MACHINES, OPEN, PAUSED, STAGE, TASK
+from onetray.domain.machine import SYSTEM, USER, WORKER
 from tests.support.cases import each_case
 
 SPECIFIED_STATES = ("queued", "assigned", "running", "succeeded", "failed", "cancelled", "dead_lettered")

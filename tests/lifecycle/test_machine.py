@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from onetray.lifecycle import TASK
-from onetray.machine import SYSTEM, USER, WORKER, BadLifecycle, Machine, Transition, WayOut
-from onetray.store.sqltext import POSTGRES, SQLITE, book, every_transition_has_a_statement
+from onetray.domain.lifecycle import TASK
+from onetray.domain.machine import SYSTEM, USER, WORKER, BadLifecycle, Machine, Transition, WayOut
+from onetray.store.sql_template import POSTGRES, SQLITE, every_transition_has_a_statement, statements_for
 from tests.support.cases import each_case
 
 BY = frozenset({USER})
@@ -106,14 +106,14 @@ def test_a_table_does_not_load_with(fault: str) -> None:
 
 @each_case("missing", [t.name for t in TASK.transitions if not t.creates])
 def test_a_transition_without_a_statement_does_not_load(missing: str) -> None:
-    moves = {name: move for name, move in book(SQLITE).moves.items() if name != missing}
+    moves = {name: move for name, move in statements_for(SQLITE).moves.items() if name != missing}
     with pytest.raises(BadLifecycle, match=f"'{missing}' has no statement"):
         every_transition_has_a_statement(TASK, moves)
 
 
 @each_case("dialect", [SQLITE, POSTGRES])
 def test_every_transition_has_a_statement_on_each_database(dialect: str) -> None:
-    every_transition_has_a_statement(TASK, book(dialect).moves)
+    every_transition_has_a_statement(TASK, statements_for(dialect).moves)
 
 
 def test_an_implied_transition_is_a_hop_of_its_own() -> None:

@@ -11,10 +11,10 @@ import apsw
 import psycopg
 
 import onetray
-from onetray.lifecycle import MACHINES
+from onetray.domain.lifecycle import MACHINES
 from onetray.store import open_store
+from onetray.store.sql_template import POSTGRES, SQLITE, Statement, statements_for
 from onetray.store.sqlite import SqliteStore
-from onetray.store.sqltext import POSTGRES, SQLITE, Statement, book
 from tests.support.cases import each_case
 
 SOURCE = Path(onetray.__file__).parent
@@ -72,13 +72,13 @@ def test_no_sql_in_python_names_a_state(path: Path) -> None:
 
 
 def everything(dialect: str) -> list[Statement]:
-    all_ = book(dialect)
+    all_ = statements_for(dialect)
     moves = [s for move in all_.moves.values() for s in (move.update, move.events) if s is not None]
     return [*all_.statements.values(), *moves]
 
 
 def test_both_databases_have_the_same_statements() -> None:
-    lite, pg = book(SQLITE), book(POSTGRES)
+    lite, pg = statements_for(SQLITE), statements_for(POSTGRES)
     assert set(lite.statements) == set(pg.statements)
     assert set(lite.moves) == set(pg.moves)
 

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from onetray.commands import Claim, Submit, Succeed, ticket
+from onetray.domain.commands import Claim, Submit, Succeed, ticket
+from onetray.domain.task import Assignment
 from onetray.engine import Engine
-from onetray.model import Assignment
 from onetray.store.base import Rows
 from onetray.store.postgres import PostgresStore
 from onetray.store.postgres_tx import PostgresTx
@@ -170,7 +170,7 @@ def test_a_task_that_is_committed_while_a_later_one_is_claimed_is_found_next(
                 held.set()
                 assert go.wait(20)
 
-        monkeypatch.setattr("onetray.points.hook", hold_the_first)
+        monkeypatch.setattr("onetray.failpoints.hook", hold_the_first)
         # Its key is drawn, and it is not committed.
         late = threading.Thread(target=submit, args=(engine, 1))
         late.start()

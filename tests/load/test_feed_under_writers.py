@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from onetray.commands import Claim, Command, Submit, Succeed
+from onetray.domain.commands import Claim, Command, Submit, Succeed
+from onetray.domain.task import Event
 from onetray.engine import Engine
-from onetray.model import Event
 from onetray.store.postgres import PostgresStore
 from tests.support.engines import must_verify
 from tests.support.waits import wait_until

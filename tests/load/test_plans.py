@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from onetray.engine.family import _SAVED_FLOW, _SAVED_STAGE
+from onetray.domain.lifecycle import MACHINES, TASK
+from onetray.domain.machine import Transition
+from onetray.engine.flows.locked import _SAVED_FLOW, _SAVED_STAGE
 from onetray.engine.janitor import KNOWN
-from onetray.engine.moves import RUN
-from onetray.lifecycle import MACHINES, TASK
-from onetray.machine import Transition
+from onetray.engine.pending_writes import RUN
 from onetray.store import open_store
 from onetray.store.base import Store
-from onetray.store.sqltext import TYPE_OF, Statement, book
+from onetray.store.sql_template import TYPE_OF, Statement, statements_for
 from tests.support.cluster import Server
 from tests.support.crowds import BIG, FAR, FLOWS, IN_FLOW, fill, first_flow
 from tests.support.plans import Cost, Steps, on_postgres, on_sqlite
@@ -43,7 +43,7 @@ READS = {
 }  # fmt: skip
 """What the engine runs outside of any transaction, under the planner's own settings."""
 OF_KEYS = tuple(f"{word}jobs_of_{table}" for word in ("", "lock_") for table in ("idempotency", "unique_keys"))
-MOVES = sorted(book("sqlite").moves)
+MOVES = sorted(statements_for("sqlite").moves)
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,7 +403,7 @@ def hops_of(title: str) -> tuple[Transition, ...]:
 
 def move_params(crowd: Crowd, title: str, limit: int) -> list[dict[str, Any]]:
     """A batch with one value for all where the engine may give one, and one with a list for each column."""
-    every = book("sqlite").moves[title].update.columns
+    every = statements_for("sqlite").moves[title].update.columns
     first = hops_of(title)[0]
     was = first.sources[0]
     every += ("ns", "worker", "lease") if title in UNSEEN else ()

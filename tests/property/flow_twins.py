@@ -13,13 +13,13 @@ from itertools import groupby
 from typing import Any
 from unittest.mock import patch
 
-from onetray.commands import VERBS, Command
+from onetray.domain.commands import VERBS, Command
+from onetray.domain.errors import Conflict, InvalidInput, NotFound
+from onetray.domain.flow import Placed
+from onetray.domain.flow_commands import FLOW_VERBS
+from onetray.domain.lifecycle import FLOW, PAUSED, TASK
+from onetray.domain.task import Beaten, Receipt, Verdict
 from onetray.engine import Engine
-from onetray.errors import Conflict, InvalidInput, NotFound
-from onetray.flowcommands import FLOW_VERBS
-from onetray.flowmodel import Placed
-from onetray.lifecycle import FLOW, PAUSED, TASK
-from onetray.model import Beaten, Receipt, Verdict
 from onetray.verify import _broken
 from onetray.verify.checks import passes
 from tests.property.flow_walk import BESIDE, REPORTS, Cmd, Guide, Known, Walk

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from hypothesis import strategies as st
 
-from onetray.flowmodel import Approval, More, StageSpec, TaskSpec
-from onetray.lifecycle import HELD, OPEN, PAUSED
-from onetray.model import Policy
+from onetray.domain.flow import Approval, More, StageSpec, TaskSpec
+from onetray.domain.lifecycle import HELD, OPEN, PAUSED
+from onetray.domain.policy import Policy
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from onetray.model import Policy
+from onetray.domain.policy import Policy
 
 SECOND = 1_000_000
 HELD = ("assigned", "running")

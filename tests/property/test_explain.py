@@ -10,12 +10,11 @@ from contextlib import ExitStack
 import pytest
 from hypothesis import settings
 
-from onetray.clock import SECOND, VirtualClock
-from onetray.commands import (  # fmt: skip
+from onetray.domain.clock import SECOND, VirtualClock
+from onetray.domain.commands import (
     Cancel,
     Claim,
     Command,
-    DeadLetterIt,
     Fail,
     Pause,
     Release,
@@ -27,9 +26,11 @@ from onetray.commands import (  # fmt: skip
     Succeed,
     ticket,
 )
+from onetray.domain.errors import NotFound
+from onetray.domain.policy import Policy
+from onetray.domain.system_commands import DeadLetterIt
+from onetray.domain.task import Assignment, Blocker
 from onetray.engine import Engine
-from onetray.errors import NotFound
-from onetray.model import Assignment, Blocker, Policy
 from tests.support.cases import each_case
 from tests.support.databases import Databases
 from tests.support.engines import engine_on

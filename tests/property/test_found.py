@@ -6,11 +6,12 @@ import time
 
 import pytest
 
-from onetray.clock import VirtualClock
-from onetray.commands import Claim, Submit
+from onetray.domain.clock import VirtualClock
+from onetray.domain.commands import Claim, Submit
+from onetray.domain.errors import IllegalTransition, NotFound
+from onetray.domain.policy import Policy
+from onetray.domain.task import MAX_SPARED
 from onetray.engine import Engine
-from onetray.errors import IllegalTransition, NotFound
-from onetray.model import MAX_SPARED, Policy
 
 PLAIN = Policy(jitter=False, backoff_base_s=10, backoff_max_s=10, lease_s=60)
 

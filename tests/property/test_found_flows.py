@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from onetray.clock import VirtualClock
-from onetray.commands import Succeed, ticket
+from onetray.domain.clock import VirtualClock
+from onetray.domain.commands import Succeed, ticket
+from onetray.domain.errors import IllegalTransition
+from onetray.domain.flow import Approval, More, StageSpec, TaskSpec
+from onetray.domain.flow_commands import CancelFlow, SkipStage
+from onetray.domain.policy import Policy
 from onetray.engine import Engine
-from onetray.errors import IllegalTransition
-from onetray.flowcommands import CancelFlow, SkipStage
-from onetray.flowmodel import Approval, More, StageSpec, TaskSpec
-from onetray.model import Policy
 from tests.property.flow_twins import small_steps
 from tests.support.cases import each_case
 from tests.support.engines import must_verify

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onetray.commands import Claim, Submit, Succeed, ticket
+from onetray.domain.commands import Claim, Submit, Succeed, ticket
+from onetray.domain.errors import InvalidInput, TooLarge
+from onetray.domain.task import RawJson
 from onetray.engine import Engine
-from onetray.errors import InvalidInput, TooLarge
-from onetray.model import RawJson
 from tests.property.twins import Pair
 from tests.support.cases import each_case
 

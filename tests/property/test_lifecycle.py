@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from onetray.model import Policy
+from onetray.domain.policy import Policy
 from tests.property.model import HELD, Cmd, Task
 from tests.property.twins import Pair, Twins
 from tests.property.walk import DELAYS, ERRORS, KEYS, KINDS, LIMITS, POLICIES, PRIORITIES, QUEUES, REASONS, WORKERS

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onetray import redaction
-from onetray.errors import InvalidInput
-from onetray.model import Policy
-from onetray.redaction import HIDDEN, Secrets, scrub, secrets_in, shown
+from onetray.domain import redactor
+from onetray.domain.errors import InvalidInput
+from onetray.domain.policy import Policy
+from onetray.domain.redactor import HIDDEN, Secrets, redact_paths, scrub, secrets_in
 from tests.support.cases import each_case
 
 WORDS = st.text(alphabet="abc\"'\\ \n/é%+", min_size=4, max_size=12).filter(lambda s: len(s.strip()) >= 4)
@@ -52,7 +52,7 @@ def holds(value: Any, secret: Any) -> bool:
 @given(payloads())
 def test_what_the_paths_name_is_hidden_and_the_rest_is_not(payload: dict[str, Any]) -> None:
     before = json.dumps(payload)
-    seen = shown(payload, PATHS)
+    seen = redact_paths(payload, PATHS)
     assert seen["password"] == seen["card"]["number"] == HIDDEN
     assert seen["keys"] == [HIDDEN] * len(payload["keys"])
     assert seen["card"]["bank"] == payload["card"]["bank"]
@@ -80,7 +80,7 @@ def test_no_secret_is_left_in_anything_that_was_made_from_it(payload: dict[str, 
 
 @given(st.recursive(PLAIN | WORDS, lambda i: st.lists(i) | st.dictionaries(WORDS, i), max_leaves=20), st.lists(WORDS))
 def test_any_path_may_be_asked_of_any_value(value: Any, path: list[str]) -> None:
-    shown(value, [".".join(path) or "a"])
+    redact_paths(value, [".".join(path) or "a"])
     secrets_in(value, [".".join(path) or "a"])
 
 
@@ -103,13 +103,13 @@ def test_any_path_may_be_asked_of_any_value(value: Any, path: list[str]) -> None
     ],
 )
 def test_a_path_names(value: Any, path: str, seen: Any) -> None:
-    assert shown(value, [path]) == seen
+    assert redact_paths(value, [path]) == seen
 
 
 def test_what_is_short_is_hidden_in_its_place_alone() -> None:
     value = {"pin": "123", "ok": True, "n": 12, "said": "123 is true, 12"}
     paths = ("pin", "ok", "n")
-    assert shown(value, paths) == {"pin": "***", "ok": "***", "n": "***", "said": "123 is true, 12"}
+    assert redact_paths(value, paths) == {"pin": "***", "ok": "***", "n": "***", "said": "123 is true, 12"}
     assert secrets_in(value, paths) == set()
 
 
@@ -193,10 +193,10 @@ def test_others_get_their_turn_while_a_long_text_is_looked_through() -> None:
 
 def test_too_many_secrets_hide_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not Secrets(ALIKE).everything
-    monkeypatch.setattr(redaction, "MOST_TEXTS", MANY - 1)
+    monkeypatch.setattr(redactor, "MOST_TEXTS", MANY - 1)
     assert Secrets(ALIKE).scrub({"seen": "no"}) == HIDDEN
     monkeypatch.undo()
-    monkeypatch.setattr(redaction, "MOST_CHARS", 100)
+    monkeypatch.setattr(redactor, "MOST_CHARS", 100)
     assert Secrets(["x" * 101]).scrub("seen") == HIDDEN
 
 

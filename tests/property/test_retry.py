@@ -7,9 +7,9 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onetray.clock import SECOND
-from onetray.model import Policy
-from onetray.retry import backoff_us, retryable
+from onetray.domain.clock import SECOND
+from onetray.domain.policy import Policy
+from onetray.domain.retry import backoff_us, retryable
 
 SECONDS = st.floats(0, 1e6)
 POLICIES = st.builds(

@@ -13,12 +13,12 @@ from uuid import UUID
 import orjson
 import psycopg
 
-from onetray.clock import VirtualClock
-from onetray.commands import VERBS, Command
 from onetray.config import EngineConfig
+from onetray.domain.clock import VirtualClock
+from onetray.domain.commands import VERBS, Command
+from onetray.domain.lifecycle import TASK
+from onetray.domain.task import Assignment, Beaten, Receipt, Verdict
 from onetray.engine import Engine
-from onetray.lifecycle import TASK
-from onetray.model import Assignment, Beaten, Receipt, Verdict
 from onetray.store import open_store
 from tests.property.model import REPORTS, Answer, Cmd, Model, Task
 from tests.support.engines import must_verify

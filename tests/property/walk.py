@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from onetray.model import Policy
+from onetray.domain.policy import Policy
 from tests.property.model import HELD, PAUSED, Cmd, Task
 from tests.property.twins import Twins
 

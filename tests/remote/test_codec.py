@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onetray import commands as c
-from onetray import errors
-from onetray.bulk import SubmitMany
-from onetray.errors import InvalidInput, OnetrayError, UnknownVerb
-from onetray.flowmodel import StageSpec, TaskSpec
+from onetray.domain import commands as c
+from onetray.domain import errors
+from onetray.domain.errors import InvalidInput, OnetrayError, UnknownVerb
+from onetray.domain.flow import StageSpec, TaskSpec
+from onetray.domain.policy import Policy
+from onetray.domain.task import RawJson
+from onetray.domain.verbs import SubmitMany
 from onetray.http.problems import of_error
-from onetray.http.routes.commands import SCOPE_OF
-from onetray.model import Policy, RawJson
-from onetray.remote.asked import READS
-from onetray.remote.codec import dumps, known_fields, read
-from onetray.remote.faults import of_problem, raised
-from onetray.remote.sent import ANSWERS, DERIVED, OWNED, SENT, heard, told
+from onetray.http.routes.rpc import SCOPE_OF
+from onetray.remote.command_codec import ANSWERS, DERIVED, OWNED, SENT, decode_command, encode_command
+from onetray.remote.reads import READS
+from onetray.remote.value_codec import decode, dumps, known_fields, of_problem, raised
 from tests.support.cases import each_case
 
 GIVEN = {str(kind): kind for kind in (*ANSWERS.values(), *(read.gives for read in READS.values()))}
@@ -86,7 +86,7 @@ def test_every_command_arrives_as_it_was_sent_but_in_the_callers_name(verb: str,
     drawn = {name: data.draw(values(own), name) for name, own in sent_fields(kind).items()}
     if issubclass(kind, c.Report):
         drawn |= {"fence": 3, "worker": "w"}
-    arrived = heard(orjson.loads(dumps(told(kind(**drawn)))), WHO)
+    arrived = decode_command(orjson.loads(dumps(encode_command(kind(**drawn)))), WHO)
     assert type(arrived) is kind
     assert same(arrived) == same(kind(**drawn, **{name: WHO[name] for name in WHO if hasattr(arrived, name)}))
 
@@ -94,7 +94,7 @@ def test_every_command_arrives_as_it_was_sent_but_in_the_callers_name(verb: str,
 @given(like=st.builds(c.Submit, kind=st.text(max_size=5), policy=POLICIES | st.none()), payloads=st.lists(JSON))
 @settings(max_examples=20)
 def test_many_tasks_arrive_as_they_were_sent(like: c.Submit, payloads: list[Any]) -> None:
-    arrived = heard(orjson.loads(dumps(told(SubmitMany(like=like, payloads=payloads)))), WHO)
+    arrived = decode_command(orjson.loads(dumps(encode_command(SubmitMany(like=like, payloads=payloads)))), WHO)
     assert isinstance(arrived, SubmitMany)
     assert (arrived.payloads, arrived.like.kind, arrived.like.policy) == (payloads, like.kind, like.policy)
     assert (arrived.like.namespace, arrived.like.actor_name) == ("theirs", "ann")
@@ -105,7 +105,7 @@ def test_many_tasks_arrive_as_they_were_sent(like: c.Submit, payloads: list[Any]
 @given(data=st.data())
 def test_every_value_arrives_as_it_was_given(gives: Any, data: st.DataObject) -> None:
     value = data.draw(values(gives))
-    arrived = read(gives, orjson.loads(dumps(value)))
+    arrived = decode(gives, orjson.loads(dumps(value)))
     assert same(arrived) == same(value)
     assert type(arrived) is type(value)
 
@@ -130,7 +130,7 @@ def test_every_verb_that_can_be_sent_has_a_scope_and_those_of_the_engines_own_ha
 @each_case("verb", ["expire", "time_out", "promote", "end_cancel", "dead_letter", "no", None, 5, ["x"]])
 def test_what_is_no_verb_for_others_is_not_known(verb: Any) -> None:
     with pytest.raises(UnknownVerb):
-        heard({"verb": verb, "task": 1}, WHO)
+        decode_command({"verb": verb, "task": 1}, WHO)
 
 
 @each_case(
@@ -149,23 +149,23 @@ def test_what_is_no_verb_for_others_is_not_known(verb: Any) -> None:
 )
 def test_a_command_that_cannot_be_read_is_refused_by_the_name_of_what_is_wrong(said: Any, field: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        heard(said, WHO)
+        decode_command(said, WHO)
     assert refused.value.field == field
 
 
 def test_a_payload_that_looks_like_a_value_of_ours_stays_what_it_is() -> None:
     payload = {"verb": "cancel", "kind": "x", "max_attempts": 0, "$": "Policy"}
-    arrived = heard(orjson.loads(dumps(told(c.Submit(kind="k", payload=payload)))), WHO)
+    arrived = decode_command(orjson.loads(dumps(encode_command(c.Submit(kind="k", payload=payload)))), WHO)
     assert isinstance(arrived, c.Submit)
     assert arrived.payload == payload
 
 
 def test_json_that_is_text_already_is_sent_as_it_is() -> None:
-    arrived = heard(orjson.loads(dumps(told(c.Submit(kind="k", payload=RawJson(b'{"a": 1}'))))), WHO)
+    arrived = decode_command(orjson.loads(dumps(encode_command(c.Submit(kind="k", payload=RawJson(b'{"a": 1}'))))), WHO)
     assert isinstance(arrived, c.Submit)
     assert arrived.payload == {"a": 1}
 
 
 def test_what_a_newer_server_says_besides_is_left_out() -> None:
     stage = orjson.loads(dumps(StageSpec("s", [TaskSpec("k")])))
-    assert read(StageSpec, {**stage, "of_tomorrow": 1}) == StageSpec("s", (TaskSpec("k"),))
+    assert decode(StageSpec, {**stage, "of_tomorrow": 1}) == StageSpec("s", (TaskSpec("k"),))

@@ -11,8 +11,7 @@ import pytest
 
 from onetray import Onetray
 from onetray.config import EngineConfig
-from onetray.engine import Engine
-from onetray.errors import (
+from onetray.domain.errors import (
     Forbidden,
     IllegalTransition,
     InvalidInput,
@@ -23,11 +22,13 @@ from onetray.errors import (
     Unauthorized,
     Unavailable,
 )
-from onetray.flowmodel import StageSpec, TaskSpec
-from onetray.http.access import Principal
-from onetray.model import Assignment, Policy
-from onetray.remote.courier import MOST_BYTES
+from onetray.domain.flow import StageSpec, TaskSpec
+from onetray.domain.policy import Policy
+from onetray.domain.task import Assignment
+from onetray.engine import Engine
+from onetray.http.auth.scopes import Principal
 from onetray.remote.engine import RemoteEngine
+from onetray.remote.sender import MOST_BYTES
 from tests.remote.conftest import at_work
 from tests.support.cases import each_case
 from tests.support.engines import migrated_lite
@@ -233,7 +234,7 @@ def test_who_is_not_allowed_is_told_at_once(near: tuple[Engine, Served], error: 
         raise error("no")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("onetray.http.access.principal_of", refuse)
+        patch.setattr("onetray.http.auth.scopes.principal_of", refuse)
         with RemoteEngine(server.url, config=EngineConfig(call_timeout_s=600)) as remote, pytest.raises(error):
             remote.declare({"k": Policy()})
 

@@ -13,18 +13,18 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from onetray.domain.errors import InvalidInput, OnetrayError
+from onetray.domain.flow import StageSpec, TaskSpec
+from onetray.domain.policy import Policy
+from onetray.domain.token import SCOPES
 from onetray.engine import Engine
-from onetray.errors import InvalidInput, OnetrayError
-from onetray.flowmodel import StageSpec, TaskSpec
 from onetray.http import problems
-from onetray.http.access import Principal
-from onetray.http.desk import Desk, HttpConfig
-from onetray.http.routes import commands, news
-from onetray.http.routes.commands import SCOPE_OF
-from onetray.model import Policy
-from onetray.remote.asked import ACTS, READS, checked, parameters
-from onetray.store.names import Names
-from onetray.tokens import SCOPES
+from onetray.http.auth.scopes import Principal
+from onetray.http.routes import rpc, rpc_wait
+from onetray.http.routes.rpc import SCOPE_OF
+from onetray.http.services import HttpConfig, Services
+from onetray.remote.reads import ACTS, READS, checked, parameters
+from onetray.store.interned import InternedNames
 from tests.support.cases import each_case
 from tests.support.tasks import UNKNOWN_ID, submit, take
 
@@ -53,9 +53,9 @@ def caller(engine: Engine) -> Caller:
 
     def of(*scopes: str, name: str = "ann", namespace: str = "default") -> TestClient:
         app = FastAPI()
-        app.state.desk = Desk(engine, HttpConfig())
-        app.include_router(commands.router)
-        app.include_router(news.router)
+        app.state.desk = Services(engine, HttpConfig())
+        app.include_router(rpc.router)
+        app.include_router(rpc_wait.router)
         problems.install(app)
         app.add_middleware(As, who=Principal(name, namespace, frozenset(scopes or SCOPES)))
         return TestClient(app, raise_server_exceptions=False)
@@ -283,7 +283,7 @@ def test_workers_that_declare_a_kind_at_once_hide_what_either_of_them_hides(
     caller: Caller, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Workers of two versions of an app start together: the second declaration comes while the first is written."""
-    worker, intern = caller("work", namespace="both"), Names.intern_policy
+    worker, intern = caller("work", namespace="both"), InternedNames.intern_policy
 
     def declare(**policy: Any) -> dict[str, list[str]]:
         answer = worker.post("/api/v1/kinds", json={"policies": {"pay": policy}})
@@ -291,13 +291,13 @@ def test_workers_that_declare_a_kind_at_once_hide_what_either_of_them_hides(
         kept: dict[str, list[str]] = answer.json()["kept"]
         return kept
 
-    def interrupted(self: Names, policy: Policy) -> int:
-        monkeypatch.setattr(Names, "intern_policy", intern)
+    def interrupted(self: InternedNames, policy: Policy) -> int:
+        monkeypatch.setattr(InternedNames, "intern_policy", intern)
         assert declare(redact=["card"]) == {"pay": ["pin"]}
         return intern(self, policy)
 
     declare(redact=["pin"])
-    monkeypatch.setattr(Names, "intern_policy", interrupted)
+    monkeypatch.setattr(InternedNames, "intern_policy", interrupted)
     assert declare(max_attempts=7) == {"pay": ["card", "pin"]}
     policy = engine.policy_of("pay", namespace="both")
     assert policy is not None

@@ -229,7 +229,7 @@ def flows(races: tuple[str, ...], stages: int, mixed: bool, limit_s: float, seed
 @store_option
 def kill_flows(cases: tuple[str, ...], store: str) -> None:
     """Kill a process each time that a cascade of a flow comes to a named point; all of it is there, or nothing."""
-    from onetray.clock import VirtualClock
+    from onetray.domain.clock import VirtualClock
     from tests.support.cascades import CASES, kill_in
     from tests.support.engines import engine_on
 
@@ -277,7 +277,7 @@ def schemathesis(cases: int, seed: int, store: str) -> None:
 @store_option
 def streams(clients: int, jobs: int, limit_s: float, seed: int, store: str) -> None:
     """Cut clients of streams off at random while jobs are done; none may miss anything, or get anything twice."""
-    from onetray.http.desk import HttpConfig
+    from onetray.http.services import HttpConfig
     from tests.support.engines import engine_on
     from tests.support.live import serving
     from tests.support.streams import run_streams

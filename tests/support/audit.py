@@ -13,7 +13,7 @@ from typing import Any
 
 import psycopg
 
-from onetray.lifecycle import HELD, TASK
+from onetray.domain.lifecycle import HELD, TASK
 from onetray.store.base import Store
 from tests.support.fleet import wait_until
 

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from onetray import points
-from onetray.clock import VirtualClock
-from onetray.engine import Engine, course
-from onetray.flowmodel import Approval, StageSpec, TaskSpec
-from onetray.lifecycle import FLOW
-from onetray.model import Assignment
+from onetray import failpoints
+from onetray.domain.clock import VirtualClock
+from onetray.domain.flow import Approval, StageSpec, TaskSpec
+from onetray.domain.lifecycle import FLOW
+from onetray.domain.task import Assignment
+from onetray.engine import Engine
+from onetray.engine.flows import advance
 from onetray.verify import verify
 from tests.support import fleet
 from tests.support.fleet import Ledger
@@ -269,7 +270,7 @@ def victim(url: str, now: int, case: str, point: str, hits: int) -> None:
 
 def stepper(url: str, now: int, step: int, flow: str | None, point: str) -> None:
     """Cancel a flow in small steps, or go on with that, and die in the first one."""
-    course.STEP = step
+    advance.STEP = step
     engine = Engine.open(url, clock=VirtualClock(now))
     engine.store.names.refresh()
     die_at(point)
@@ -292,7 +293,7 @@ def scout(url: str, now: int, case: str, path: str) -> None:
         if name == "committing":
             os.kill(os.getpid(), signal.SIGKILL)
 
-    points.hook = hook
+    failpoints.hook = hook
     call()
 
 

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from onetray.config import EngineConfig
+from onetray.domain.errors import Conflict
+from onetray.domain.policy import Policy
+from onetray.domain.task import Assignment
 from onetray.engine import Engine
-from onetray.errors import Conflict
-from onetray.model import Assignment, Policy
 
 QUEUE = "storm"
 # Short waits: a storm that lasts seconds must see retries and expiries come round.
@@ -40,7 +41,7 @@ class Storm:
 
 def prepare(engine: Engine, tasks: int) -> None:
     """Fill the queue with tasks whose keys are 1 to `tasks`."""
-    from onetray.commands import Submit
+    from onetray.domain.commands import Submit
 
     engine.configure("chaos", POLICY)
     for start in range(0, tasks, 500):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from onetray.domain.flow import Placed, StageSpec, TaskSpec
+from onetray.domain.lifecycle import FLOW
+from onetray.domain.task import Assignment
 from onetray.engine import Engine
-from onetray.flowmodel import Placed, StageSpec, TaskSpec
-from onetray.lifecycle import FLOW
-from onetray.model import Assignment
 from tests.support.tasks import running
 
 

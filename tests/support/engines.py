@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from onetray.clock import Clock, VirtualClock
 from onetray.config import EngineConfig
+from onetray.domain.clock import Clock, VirtualClock
 from onetray.engine import Engine
 from onetray.store import open_store
 from onetray.store.postgres import PostgresStore

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from onetray.domain.flow import Approval, Placed, StageSpec, TaskSpec
+from onetray.domain.policy import Policy
+from onetray.domain.task import Assignment
 from onetray.engine import Engine
-from onetray.flowmodel import Approval, Placed, StageSpec, TaskSpec
-from onetray.model import Assignment, Policy
 
 HOUR = 3600.0
 LONG = Policy(lease_s=HOUR, jitter=False)

@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Callable, Collection
 from typing import Any
 
+from onetray.domain.flow import Placed
+from onetray.domain.lifecycle import MACHINES
+from onetray.domain.task import Assignment, Event
 from onetray.engine import Engine
-from onetray.flowmodel import Placed
-from onetray.lifecycle import MACHINES
-from onetray.model import Assignment, Event
 
 
 def how(engine: Engine, flow: Placed | str) -> list[str]:

@@ -22,8 +22,8 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from onetray import Policy
+from onetray.domain.flow import Approval, StageSpec, TaskSpec
 from onetray.engine import Engine
-from onetray.flowmodel import Approval, StageSpec, TaskSpec
 
 CHECKS = [
     not_a_server_error, status_code_conformance, content_type_conformance, response_headers_conformance,

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from onetray.domain.policy import Policy
 from onetray.engine import Engine
-from onetray.model import Policy
-from onetray.points import POINTS
+from onetray.failpoints import POINTS
 from tests.support import fleet
 from tests.support.audit import audit
 from tests.support.engines import engine_on, must_verify

@@ -27,8 +27,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 
+from onetray.domain.errors import OnetrayError, OutcomeUnknown, Unavailable
 from onetray.engine import Engine
-from onetray.errors import OnetrayError, OutcomeUnknown, Unavailable
 from onetray.verify import verify
 from tests.support import fleet
 from tests.support.audit import audit

@@ -13,12 +13,12 @@ from typing import Any
 
 import apsw
 
-from onetray import points
-from onetray.clock import SECOND, SystemClock
-from onetray.commands import Submit
+from onetray import failpoints
 from onetray.config import EngineConfig
+from onetray.domain.clock import SECOND, SystemClock
+from onetray.domain.commands import Submit
+from onetray.domain.errors import LeaseLost, OnetrayError
 from onetray.engine import Engine
-from onetray.errors import LeaseLost, OnetrayError
 from onetray.store import open_store
 from tests.support.fleet import Ledger
 
@@ -72,7 +72,7 @@ def slow_writer(path: str, reached: Any, go_on: Any) -> None:
             assert go_on.wait(60)
 
     engine.store.names.refresh()
-    points.hook = hook
+    failpoints.hook = hook
     engine.submit("mail", "second")
     engine.close()
 

@@ -15,9 +15,9 @@ import orjson
 
 from onetray.engine import Engine
 from onetray.http.app import build
-from onetray.http.connections import Connections
-from onetray.http.desk import Desk, HttpConfig
+from onetray.http.limits.connections import Connections
 from onetray.http.server import Server, listen
+from onetray.http.services import HttpConfig, Services
 
 WAIT_S = 60.0
 T = TypeVar("T")
@@ -27,7 +27,7 @@ class Live(NamedTuple):
     """A server that runs."""
 
     port: int
-    desk: Desk
+    desk: Services
     server: Server
     loop: asyncio.AbstractEventLoop
 

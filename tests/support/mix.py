@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from onetray.clock import VirtualClock
+from onetray.domain.clock import VirtualClock
+from onetray.domain.policy import Policy
+from onetray.domain.task import Assignment
 from onetray.engine import Engine
-from onetray.model import Assignment, Policy
 
 HOUR = 3600.0
 TIMED = Policy(timeout_s=10 * HOUR, deadline_s=20 * HOUR, queue_ttl_s=30 * HOUR, lease_s=HOUR)

@@ -13,9 +13,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from onetray import Onetray
+from onetray.domain.errors import OnetrayError
+from onetray.domain.task import Task
 from onetray.engine import Engine
-from onetray.errors import OnetrayError
-from onetray.model import Task
 from onetray.remote.engine import RemoteEngine
 from onetray.store import open_store
 from onetray.verify import verify

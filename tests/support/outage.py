@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from onetray.domain.errors import OnetrayError
 from onetray.engine import Engine
-from onetray.errors import OnetrayError
 from onetray.verify import verify
 from tests.support import workload
 from tests.support.audit import audit

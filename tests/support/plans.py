@@ -18,9 +18,10 @@ from psycopg import sql
 from onetray.store.base import in_rows
 from onetray.store.postgres import PostgresStore
 from onetray.store.postgres import bound as bound_postgres
-from onetray.store.sqlite import SqliteStore, with_batch
-from onetray.store.sqlite import bound as bound_sqlite
-from onetray.store.sqltext import Statement
+from onetray.store.sql_template import Statement
+from onetray.store.sqlite import SqliteStore
+from onetray.store.sqlite_tx import bind_sqlite as bound_sqlite
+from onetray.store.sqlite_tx import with_batch
 
 _PLACE = re.compile(r"%\((\w+)\)s")
 _numbers = itertools.count()

@@ -14,8 +14,8 @@ from typing import TypeVar
 
 import httpx2
 
+from onetray.domain.policy import Policy
 from onetray.engine import Engine
-from onetray.model import Policy
 from tests.support.engines import open_migrated
 from tests.support.many import Usage
 from tests.support.serving import ServerProcess, serving

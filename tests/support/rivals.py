@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from onetray.commands import Beat, Cancel, Claim, Command, Fail, Release, Reschedule, SetPriority, Start, Submit
 from onetray.config import EngineConfig
+from onetray.domain.commands import Beat, Cancel, Claim, Command, Fail, Release, Reschedule, SetPriority, Start, Submit
+from onetray.domain.flow import StageSpec, TaskSpec
+from onetray.domain.flow_commands import AddTasks, CancelFlow, PauseFlow, ResumeFlow, SubmitFlow
+from onetray.domain.policy import Policy
 from onetray.engine import Engine
-from onetray.flowcommands import AddTasks, CancelFlow, PauseFlow, ResumeFlow, SubmitFlow
-from onetray.flowmodel import StageSpec, TaskSpec
-from onetray.model import Policy
 
 TASKS = 60
 FLOWS, MEMBERS = 6, 10

@@ -16,14 +16,15 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
-from onetray.commands import Command, Succeed, ticket
 from onetray.config import EngineConfig
+from onetray.domain.commands import Command, Succeed, ticket
+from onetray.domain.errors import Conflict
+from onetray.domain.flow import StageSpec, TaskSpec
+from onetray.domain.flow_commands import SubmitFlow
+from onetray.domain.lifecycle import FLOW, STAGE, TASK
+from onetray.domain.policy import Policy
+from onetray.domain.task import Assignment, Verdict
 from onetray.engine import Engine
-from onetray.errors import Conflict
-from onetray.flowcommands import SubmitFlow
-from onetray.flowmodel import StageSpec, TaskSpec
-from onetray.lifecycle import FLOW, STAGE, TASK
-from onetray.model import Assignment, Policy, Verdict
 from onetray.store import open_store
 from onetray.verify import verify
 from tests.support import fleet

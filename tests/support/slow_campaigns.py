@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from onetray.commands import Submit
+from onetray.domain.commands import Submit
 from onetray.engine import Engine
 from tests.support.engines import open_migrated
 from tests.support.many import Usage

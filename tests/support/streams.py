@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from onetray import commands as c
+from onetray.domain import commands as c
+from onetray.domain.task import Event
 from onetray.engine import Engine
-from onetray.model import Event
 from tests.support.live import Frame, stream
 
 KINDS = ("mail", "sms", "fax")

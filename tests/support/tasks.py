@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from onetray.engine import Engine
-from onetray.lifecycle import (
+from onetray.domain.lifecycle import (
     ASSIGNED,
     BLOCKED,
     CANCELLED,
@@ -16,7 +15,8 @@ from onetray.lifecycle import (
     SUCCEEDED,
     WAITING_INPUT,
 )
-from onetray.model import Assignment, Event, Task
+from onetray.domain.task import Assignment, Event, Task
+from onetray.engine import Engine
 
 STATES = (QUEUED, ASSIGNED, RUNNING, BLOCKED, WAITING_INPUT, SUCCEEDED, FAILED, CANCELLED, DEAD_LETTERED)
 TABLES = (

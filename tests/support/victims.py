@@ -10,12 +10,12 @@ from typing import Any
 
 import psycopg
 
-from onetray import points
-from onetray.clock import VirtualClock
-from onetray.commands import Fail, Start, Submit, Succeed
+from onetray import failpoints
+from onetray.domain.clock import VirtualClock
+from onetray.domain.commands import Fail, Start, Submit, Succeed
+from onetray.domain.errors import Conflict
+from onetray.domain.task import Assignment
 from onetray.engine import Engine
-from onetray.errors import Conflict
-from onetray.model import Assignment
 from tests.support.fleet import Ledger
 
 Step = Callable[[Engine, Ledger], None]
@@ -31,7 +31,7 @@ def die_at(point: str, hits: int = 1) -> None:
             if left[0] == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    points.hook = hook
+    failpoints.hook = hook
 
 
 def _submit(engine: Engine, ledger: Ledger) -> None:
@@ -108,7 +108,7 @@ def worker_that_dies(url: str, ledger_path: str, point: str, hits: int) -> None:
 
     def told(*facts: Any) -> None:
         ledger.write(*facts)
-        points.hit("acknowledged")
+        failpoints.hit("acknowledged")
 
     number = 0
     while True:

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from onetray.commands import Command, Submit
 from onetray.config import Limits
+from onetray.domain.commands import Command, Submit
+from onetray.domain.errors import Unavailable
+from onetray.domain.task import Verdict
 from onetray.engine import Engine
 from onetray.engine.batch import within
-from onetray.engine.members import intern_flows
-from onetray.engine.scope import Scope
+from onetray.engine.batch_context import BatchContext
+from onetray.engine.flows.create import intern_flows
 from onetray.engine.submit import intern
-from onetray.errors import Unavailable
-from onetray.model import Verdict
 from onetray.store.postgres import PostgresTx
 
 
@@ -35,7 +35,7 @@ class Writer:
             command.check(Limits())
         names = self._engine.store.names
         specs = intern(names, commands, 60.0)
-        scope = Scope(self._tx, len(commands), random.Random(1), Limits())
+        scope = BatchContext(self._tx, len(commands), random.Random(1), Limits())
         within(scope, commands, specs, intern_flows(names, commands, 60.0))
         # Now, and not only with the COMMIT.
         self._tx._send()

@@ -7,9 +7,9 @@ import threading
 import pytest
 
 from onetray import Job, Onetray
-from onetray.engine.rides import Ride
-from onetray.errors import OutcomeUnknown
-from onetray.model import Verdict
+from onetray.domain.errors import OutcomeUnknown
+from onetray.domain.task import Verdict
+from onetray.engine.piggyback import PiggybackClaim
 from onetray.worker.claimer import Claimer
 from tests.support.fleet import wait_until
 
@@ -42,7 +42,7 @@ def test_a_claim_whose_answer_was_lost_is_made_again_by_its_key(
     ran, lost = [], []
     arrive = Claimer.arrive
 
-    def losing(self: Claimer, ride: Ride, verdict: Verdict) -> None:
+    def losing(self: Claimer, ride: PiggybackClaim, verdict: Verdict) -> None:
         if not lost:
             lost.append(verdict.unwrap())
             verdict = Verdict(error=OutcomeUnknown("the line was cut"))
@@ -66,7 +66,7 @@ def test_what_rides_while_the_worker_stops_is_given_back(either_app: Onetray, mo
     riding, gate = threading.Event(), threading.Event()
     arrive = Claimer.arrive
 
-    def late(self: Claimer, ride: Ride, verdict: Verdict) -> None:
+    def late(self: Claimer, ride: PiggybackClaim, verdict: Verdict) -> None:
         riding.set()
         assert gate.wait(WAIT_S)
         arrive(self, ride, verdict)

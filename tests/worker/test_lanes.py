@@ -14,26 +14,26 @@ from typing import Any
 import pytest
 
 from onetray import Onetray, ctx
-from onetray.commands import Report
-from onetray.declared import Task
-from onetray.worker.children import Children
-from onetray.worker.floor import Floor
-from onetray.worker.held import Held
-from onetray.worker.outbox import Outbox
-from onetray.worker.run import CANCEL, LOST, Run
+from onetray.app.tasks import TaskDefinition
+from onetray.domain.commands import Report
+from onetray.worker.attempt import CANCEL, LOST, Attempt
+from onetray.worker.executor import Executor
+from onetray.worker.leases import HeldLeases
+from onetray.worker.process_pool import ProcessPool
+from onetray.worker.reporter import Reporter
 from tests.support.waits import forever, until, wait_until, yield_once
 
 WAIT_S = 60.0
 
-Ends = list[list[tuple[Run, Report | None]]]
+Ends = list[list[tuple[Attempt, Report | None]]]
 whose: ContextVar[str] = ContextVar("whose", default="nobody's")
 
 
 @contextmanager
-def floor_of(app: Onetray, concurrency: int) -> Iterator[tuple[Floor, Ends]]:
+def floor_of(app: Onetray, concurrency: int) -> Iterator[tuple[Executor, Ends]]:
     """A floor without a worker around it, and what it tells, call by call."""
     ends: Ends = []
-    floor = Floor(app, concurrency, Children(None, app), lambda ended: ends.append(list(ended)))
+    floor = Executor(app, concurrency, ProcessPool(None, app), lambda ended: ends.append(list(ended)))
     floor.open()
     try:
         yield floor, ends
@@ -41,18 +41,18 @@ def floor_of(app: Onetray, concurrency: int) -> Iterator[tuple[Floor, Ends]]:
         floor.close()
 
 
-def runs_of(app: Onetray, task: Task[Any, Any], *calls: dict[str, Any]) -> list[Run]:
+def runs_of(app: Onetray, task: TaskDefinition[Any, Any], *calls: dict[str, Any]) -> list[Attempt]:
     task.submit_many(calls)
     engine = app.engine
     claimed = engine.claim(task.queue, worker="w", limit=len(calls))
-    return [Run(a, task, Outbox(engine, lambda *_: None), engine) for a in claimed]
+    return [Attempt(a, task, Reporter(engine, lambda *_: None), engine) for a in claimed]
 
 
 def told(ends: Ends) -> list[Any]:
     return [getattr(report, "result", report and report.verb) for batch in ends for _, report in batch]
 
 
-def idle(floor: Floor) -> bool:
+def idle(floor: Executor) -> bool:
     return floor.wait_until_idle(time.monotonic() + WAIT_S)
 
 
@@ -70,8 +70,8 @@ def test_a_task_whose_lease_is_over_does_not_begin(app: Onetray) -> None:
     with floor_of(app, 2) as (floor, ends):
         for task in (on_loop, in_thread):
             late, good = runs_of(app, task, {}, {})
-            Held().take([late], time.monotonic() - late.assignment.lease_s - 1)
-            Held().take([good], time.monotonic())
+            HeldLeases().take([late], time.monotonic() - late.assignment.lease_s - 1)
+            HeldLeases().take([good], time.monotonic())
             floor.admit([late, good])
             assert idle(floor)
             assert (late.began, late.stop) == (None, LOST)
@@ -384,7 +384,7 @@ def test_handlers_that_have_ended_leave_no_lane_behind(app: Onetray) -> None:
         assert floor.lanes.open == {}
         ends.clear()
         gc.collect()
-        assert [o for o in gc.get_objects() if isinstance(o, Run) and o.task is work] == []
+        assert [o for o in gc.get_objects() if isinstance(o, Attempt) and o.task is work] == []
 
 
 async def _others() -> set[asyncio.Task[Any]]:

@@ -6,7 +6,7 @@ import threading
 import time
 
 from onetray import Onetray, ctx
-from onetray.worker.run import LOST
+from onetray.worker.attempt import LOST
 from tests.support.fleet import wait_until
 
 WAIT_S = 60.0

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from onetray import InvalidInput, Onetray, PermanentError, TaskCancelled, ctx
-from onetray.client.job import Job
+from onetray.app.job import Job
 
 ONCE = {"retries": 0}
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from onetray import Onetray, ctx
-from onetray.commands import Claim, Command
-from onetray.model import Verdict
-from onetray.wake import Wake
-from onetray.worker.pulse import LOOK_S
+from onetray.domain.commands import Claim, Command
+from onetray.domain.task import Verdict
+from onetray.notify.wake import Wake
+from onetray.worker.heartbeat import LOOK_S
 from tests.support.fleet import wait_until
 from tests.support.waits import yield_once
 

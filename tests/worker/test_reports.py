@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from onetray import Onetray, ctx
-from onetray.commands import Start, Succeed
+from onetray.domain.commands import Start, Succeed
+from onetray.domain.errors import OnetrayError, StoreError, Unavailable
+from onetray.domain.task import Verdict
 from onetray.engine import batch
-from onetray.errors import OnetrayError, StoreError, Unavailable
-from onetray.model import Verdict
-from onetray.worker.outbox import TRIES
-from onetray.worker.run import Run
+from onetray.worker.attempt import Attempt
+from onetray.worker.reporter import TRIES
 from tests.support.fleet import wait_until
 
 WAIT_S = 60.0
@@ -176,7 +176,7 @@ def test_five_thousand_jobs_leave_nothing_behind_in_the_worker(app: Onetray) -> 
         assert len(floor._threads) <= 8
     wait_until(lambda: not [t for t in threading.enumerate() if t.name.startswith(_ITS_THREADS)])
     gc.collect()
-    runs = [o for o in gc.get_objects() if isinstance(o, Run)]
+    runs = [o for o in gc.get_objects() if isinstance(o, Attempt)]
     assert [run for run in runs if run.task in (on_loop, in_thread)] == []
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from onetray import Onetray
-from onetray.clock import VirtualClock
-from onetray.errors import InvalidInput
+from onetray.domain.clock import VirtualClock
+from onetray.domain.errors import InvalidInput
 from tests.support.engines import engine_on
 from tests.support.fleet import wait_until
 

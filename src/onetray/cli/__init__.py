@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from onetray import __version__
-from onetray.errors import Conflict, InvalidInput, NotFound, OnetrayError
+from onetray.domain.errors import Conflict, InvalidInput, NotFound, OnetrayError
 
 OK, FOUND, USAGE, DATABASE, ABSENT, REFUSED = range(6)
 INTERRUPTED, READER_LEFT = 130, 141
@@ -33,7 +33,7 @@ Exit codes:
 """
 
 COMMANDS = {
-    "breakers": "onetray.cli.breakers",
+    "breakers": "onetray.cli.queues",
     "completion": "onetray.cli.completion",
     "config": "onetray.cli.config",
     "dead": "onetray.cli.dead",
@@ -42,7 +42,7 @@ COMMANDS = {
     "jobs": "onetray.cli.jobs",
     "lifecycle": "onetray.cli.lifecycle",
     "migrate": "onetray.cli.database",
-    "prune": "onetray.cli.prune",
+    "prune": "onetray.cli.database",
     "queues": "onetray.cli.queues",
     "serve": "onetray.cli.serve",
     "stages": "onetray.cli.stages",
@@ -52,7 +52,7 @@ COMMANDS = {
     "up": "onetray.cli.serve",
     "verify": "onetray.cli.database",
     "worker": "onetray.cli.worker",
-    "workers": "onetray.cli.workers",
+    "workers": "onetray.cli.queues",
 }
 """Where each command lives: a function of the same name."""
 
@@ -95,7 +95,7 @@ class Cli(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        rows = [(name, SUMMARIES.get(name) or summary(self, ctx, name)) for name in self.list_commands(ctx)]
+        rows = [(name, SUMMARIES.get(name) or summary_of(self, ctx, name)) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
@@ -127,7 +127,7 @@ class Cli(click.Group):
         sys.exit(_exit_code(run))
 
 
-def summary(group: click.Group, ctx: click.Context, name: str) -> str:
+def summary_of(group: click.Group, ctx: click.Context, name: str) -> str:
     """What a command says of itself in one line."""
     command = group.get_command(ctx, name)
     return command.get_short_help_str(200) if command is not None else ""

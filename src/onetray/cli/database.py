@@ -10,11 +10,16 @@ from typing import TYPE_CHECKING
 import click
 
 from onetray.cli import FOUND, DatabaseUnusable
-from onetray.cli.options import database_option, json_option, opened_store, shown
+from onetray.cli.options import database_option, json_option, opened_store, redacted_read
 from onetray.cli.output import console, print_json
 
 if TYPE_CHECKING:
     from onetray.verify import Findings
+
+
+from onetray.cli.format import age, counted
+from onetray.cli.options import common, confirm, opened, yes_option
+from onetray.cli.output import progress_bar
 
 
 @click.command()
@@ -43,7 +48,7 @@ def verify(ctx: click.Context, database: str, as_json: bool, rules: bool) -> Non
 
 
 def print_rules(as_json: bool) -> None:
-    from onetray.store.sqltext import SQLITE
+    from onetray.store.sql_template import SQLITE
     from onetray.verify import RULES
     from onetray.verify.checks import passes
 
@@ -84,7 +89,7 @@ def migrate(ctx: click.Context, database: str, as_json: bool, only_check: bool) 
 
     A SQLite file that does not exist is created.
     """
-    from onetray.store.sqltext import migrations
+    from onetray.store.sql_template import migrations
 
     with opened_store(database, create=not only_check) as store:
         have, known = store.version(), migrations(store.dialect)
@@ -95,14 +100,14 @@ def migrate(ctx: click.Context, database: str, as_json: bool, only_check: bool) 
         version = store.version()
     missing = missing if only_check else []
     if as_json:
-        print_json({"database": shown(database), "version": version, "applied": applied, "missing": missing})
+        print_json({"database": redacted_read(database), "version": version, "applied": applied, "missing": missing})
     else:
-        click.echo(_told(shown(database), version, applied, missing))
+        click.echo(_applied(redacted_read(database), version, applied, missing))
     if missing:
         ctx.exit(FOUND)
 
 
-def _told(where: str, version: int, applied: list[int], missing: list[int]) -> str:
+def _applied(where: str, version: int, applied: list[int], missing: list[int]) -> str:
     if missing:
         return f"{where}: at version {version}, missing {_numbers(missing)}: run `onetray migrate`"
     if applied:
@@ -112,3 +117,34 @@ def _told(where: str, version: int, applied: list[int], missing: list[int]) -> s
 
 def _numbers(numbers: list[int]) -> str:
     return ", ".join(f"{number:04d}" for number in numbers)
+
+
+STEP = 500
+
+
+@click.command(short_help="Remove old jobs for good.")
+@click.option("--older-than", type=age, metavar="AGE", required=True, help="Since their end: 90s, 15m, 2h, 30d.")
+@click.option("--dry-run", is_flag=True, help="Only say how many there are.")
+@yes_option
+@common
+def prune(older_than: float, dry_run: bool, yes: bool, database: str, namespace: str, as_json: bool) -> None:
+    """Remove whole jobs that ended long enough ago, with their events, logs and dead letters. It asks first.
+
+    What has not ended stays, and so does a job whose idempotency key still lives.
+    """
+    with opened(database) as engine:
+        found = engine.prunable(older_than, namespace=namespace)
+        total, removed = sum(found), 0
+        words = f"{counted(found.tasks, 'task')} and {counted(found.flows, 'flow')}"
+        if total and not dry_run:
+            confirm(f"Remove {words} for good?", yes)
+            with progress_bar("removing", total) as step:
+                while keys := engine.prune(older_than, namespace=namespace, limit=STEP):
+                    removed += len(keys)
+                    step(len(keys))
+    if as_json:
+        print_json({"tasks": found.tasks, "flows": found.flows, "removed": removed, "dry_run": dry_run})
+    elif dry_run:
+        click.echo(f"would remove {words}")
+    else:
+        click.echo(f"removed {counted(removed, 'job')}")

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onetray.cli import FOUND, Absent
-from onetray.cli.jobs.act import told
+from onetray.cli.format import counted, moment
+from onetray.cli.jobs.act import print_result
 from onetray.cli.options import common, confirm, limit_option, opened, who, yes_option
-from onetray.cli.output import plain, print_json, progress
+from onetray.cli.output import jsonable, print_json, progress_bar
 from onetray.cli.show import as_text
 from onetray.cli.tables import print_facts, print_table
-from onetray.cli.words import count, moment
 
 if TYPE_CHECKING:
+    from onetray.domain.listing import DeadGroup, DeadLetterSummary
     from onetray.engine import Engine
-    from onetray.listmodel import DeadGroup, DeadLine
 
 PAGE = 500
 
@@ -92,7 +92,7 @@ def _print_lines(lines: list[Any], now: int) -> None:
     )
 
 
-def _error(letter: DeadGroup | DeadLine) -> str:
+def _error(letter: DeadGroup | DeadLetterSummary) -> str:
     return f"{letter.error_class or 'Error'}: {letter.message or ''}"
 
 
@@ -109,7 +109,7 @@ def show(id: str, database: str, namespace: str, as_json: bool) -> None:
             raise Absent(f"the task {found.id} is {state}: it has no dead letter")
         letter, task = engine.veiled(letters[0]), engine.veiled(engine.task(found.id, namespace=namespace))
     if as_json:
-        print_json({**plain(letter), "kind": task.kind, "payload": task.payload})
+        print_json({**jsonable(letter), "kind": task.kind, "payload": task.payload})
         return
     facts = [
         ("task", letter.task_id), ("kind", task.kind), ("reason", letter.reason_code), ("at", letter.stage),
@@ -152,15 +152,15 @@ def redrive(
     with opened(database) as engine:
         if id is not None:
             found = engine.locate(id, among=("task",), namespace=namespace)
-            told(engine.redrive(found.id, namespace=namespace, **who()), as_json, new=True)
+            print_result(engine.redrive(found.id, namespace=namespace, **who()), as_json, new=True)
             return
         groups = engine.veiled(engine.dead_groups(**wanted, limit=1_000, namespace=namespace))
         if groups and not yes and not as_json:
             _print_groups(groups, engine.now())
         total = sum(g.count for g in groups)
         if total:
-            confirm(f"Redrive {count(total, 'dead letter')}?", yes)
-        with progress("redriving", total) as step:
+            confirm(f"Redrive {counted(total, 'dead letter')}?", yes)
+        with progress_bar("redriving", total) as step:
             outcome = _redrive_all(engine, wanted, namespace, step)
     _tell(outcome, as_json)
     if outcome.refused:
@@ -176,7 +176,7 @@ class Outcome:
 
 
 def _redrive_all(engine: Engine, wanted: dict[str, Any], namespace: str, step: Callable[[int], None]) -> Outcome:
-    from onetray.commands import Redrive
+    from onetray.domain.commands import Redrive
 
     outcome = Outcome()
     for page in _pages(engine, wanted, namespace):
@@ -195,7 +195,7 @@ def _redrive_all(engine: Engine, wanted: dict[str, Any], namespace: str, step: C
     return outcome
 
 
-def _pages(engine: Engine, wanted: dict[str, Any], namespace: str) -> Iterator[list[DeadLine]]:
+def _pages(engine: Engine, wanted: dict[str, Any], namespace: str) -> Iterator[list[DeadLetterSummary]]:
     """All letters that are there, by key: one that is set aside again meanwhile is not met twice."""
     after = 0
     while page := engine.dead_lines(**wanted, after=after, limit=PAGE, namespace=namespace):
@@ -215,5 +215,5 @@ def _tell(outcome: Outcome, as_json: bool) -> None:
         click.echo(f"refused {refusal}", err=True)
     if flows:
         click.echo(
-            f"Left are those of {count(len(flows), 'flow')} that ended. Retry each: onetray jobs retry {flows[0]}"
+            f"Left are those of {counted(len(flows), 'flow')} that ended. Retry each: onetray jobs retry {flows[0]}"
         )

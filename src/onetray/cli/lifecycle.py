@@ -1,6 +1,6 @@
 """`onetray lifecycle`: print a lifecycle as it is declared.
 
-Owns how it is laid out for people. As data and as a diagram it comes from drawing.py.
+Owns how it is laid out for people. As data and as a diagram it comes from domain/diagram.py.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import click
 
 from onetray.cli.options import json_option
 from onetray.cli.output import console, print_json
-from onetray.drawing import as_dict, diagram, who_may
+from onetray.domain.diagram import as_dict, diagram, who_may
 
 if TYPE_CHECKING:
-    from onetray.machine import Machine
+    from onetray.domain.machine import Machine
 
 TRANSITION_COLUMNS = ("transition", "from", "to", "by", "fenced", "event")
 WAY_OUT_COLUMNS = ("open state", "way out", "")
@@ -45,7 +45,7 @@ def lifecycle(entity: str, as_json: bool, mermaid: bool, table: bool) -> None:
 
 
 def _machine(entity: str) -> Machine:
-    from onetray.lifecycle import MACHINES
+    from onetray.domain.lifecycle import MACHINES
 
     if entity not in MACHINES:
         raise click.UsageError(f"there is no lifecycle {entity!r}; known: {', '.join(MACHINES)}")

@@ -41,7 +41,7 @@ def _namespace(ctx: click.Context, param: click.Parameter, value: str | None) ->
 
 
 def _settings() -> Settings:
-    from onetray.errors import InvalidInput
+    from onetray.domain.errors import InvalidInput
     from onetray.settings import load
 
     try:
@@ -99,7 +99,7 @@ def label(value: str) -> tuple[str, str]:
 @contextmanager
 def opened_store(url: str, *, create: bool) -> Iterator[Store]:
     """The database as it stands: opening it migrates nothing."""
-    from onetray.errors import StoreError
+    from onetray.domain.errors import StoreError
     from onetray.store import open_store
 
     if url.startswith(SERVER):
@@ -165,10 +165,10 @@ def must_answer(url: str) -> None:
     try:
         psycopg.connect(url, connect_timeout=10).close()
     except psycopg.Error as e:
-        raise DatabaseUnusable(f"check --database: PostgreSQL does not answer at {shown(url)}: {e}") from e
+        raise DatabaseUnusable(f"check --database: PostgreSQL does not answer at {redacted_read(url)}: {e}") from e
 
 
-def shown(url: str) -> str:
+def redacted_read(url: str) -> str:
     """The URL without its password and options."""
     from urllib.parse import urlsplit
 

@@ -26,17 +26,17 @@ _TIMES = ("ts", "run_at")
 def print_json(value: Any) -> None:
     import json
 
-    click.echo(json.dumps(plain(value), indent=2, default=str, ensure_ascii=False))
+    click.echo(json.dumps(jsonable(value), indent=2, default=str, ensure_ascii=False))
 
 
 def print_json_line(value: Any) -> None:
     """One value to a line, for what comes bit by bit."""
     import json
 
-    click.echo(json.dumps(plain(value), default=str, ensure_ascii=False))
+    click.echo(json.dumps(jsonable(value), default=str, ensure_ascii=False))
 
 
-def plain(value: Any) -> Any:
+def jsonable(value: Any) -> Any:
     """Entities as JSON: fields by their names, times in UTC. What users wrote (payload, result, …) stays as it is."""
     if is_dataclass(value) and not isinstance(value, type):
         pairs = [(f.name, getattr(value, f.name)) for f in fields(value)]
@@ -45,18 +45,18 @@ def plain(value: Any) -> Any:
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return {name: _field(name, v) for name, v in value._asdict().items()}
     if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
+        return [jsonable(v) for v in value]
     if isinstance(value, dict):
-        return {name: plain(v) for name, v in value.items()}
+        return {name: jsonable(v) for name, v in value.items()}
     return value
 
 
 def _field(name: str, value: Any) -> Any:
     if type(value) is int and (name.endswith("_at") or name in _TIMES):
-        from onetray.cli.words import iso
+        from onetray.cli.format import iso_utc
 
-        return iso(value)
-    return plain(value) if is_dataclass(value) or isinstance(value, tuple | list) else value
+        return iso_utc(value)
+    return jsonable(value) if is_dataclass(value) or isinstance(value, tuple | list) else value
 
 
 def width() -> int:
@@ -80,7 +80,7 @@ def console() -> Console:
 
 
 @contextmanager
-def progress(words: str, total: int) -> Iterator[Callable[[int], None]]:
+def progress_bar(words: str, total: int) -> Iterator[Callable[[int], None]]:
     """A bar on stderr for long work; nothing where nobody looks. Gives a function that is told of each step."""
     if not sys.stderr.isatty():
         yield lambda steps: None

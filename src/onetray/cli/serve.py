@@ -84,9 +84,9 @@ def up(
         raise BadInput("say where the app is: --app module:app, or the setting app. --example runs one to look at")
     server = _server()
     from onetray.worker import Worker
-    from onetray.worker.locate import locate
+    from onetray.worker.app_loader import load_app
 
-    app = locate(settings.app)
+    app = load_app(settings.app)
     app.database = database or app.database
     if app.database.startswith("postgres"):
         must_answer(app.database)
@@ -127,16 +127,15 @@ def _server() -> ModuleType:
 def _run(
     server: Any, engine: Engine, settings: Settings, *, close: Callable[[], None], worker: Worker | None = None
 ) -> None:
-    from onetray.http.app import build
-    from onetray.http.gate import may_bind
-    from onetray.http.mounting import chosen
-    from onetray.logs import set_up
+    from onetray.http.app import build, check_dialects
+    from onetray.http.auth.middleware import may_bind
+    from onetray.log_format import set_up
 
-    config = replace(settings.http, dialects=chosen(settings.http.dialects))
+    config = replace(settings.http, dialects=check_dialects(settings.http.dialects))
     has_tokens = engine.has_tokens()
     may_bind(config.host, has_tokens)
     listening = server.listen(config.host, config.port)
-    at = server.address(listening)
+    at = server.url_of(listening)
     access = "every request needs a token" if has_tokens else "no token is needed: only this machine reaches it"
     set_up(settings.log_level, config.log_format)
     app = build(engine, config)

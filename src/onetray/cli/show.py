@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from onetray.cli.format import moment
 from onetray.cli.tables import print_table
-from onetray.cli.words import moment
 
 if TYPE_CHECKING:
-    from onetray.flowmodel import Flow, Progress, Stage
-    from onetray.listmodel import Member
-    from onetray.model import Task
+    from onetray.domain.flow import Flow, Progress, Stage
+    from onetray.domain.listing import MemberSummary
+    from onetray.domain.task import Task
 
 Facts = list[tuple[str, Any]]
 
@@ -43,7 +43,7 @@ def flow_facts(f: Flow, p: Progress, now: int) -> Facts:
     }  # fmt: skip
     return [
         ("flow", f.id), ("name", f.name), ("state", f.state), ("namespace", f.namespace),
-        ("progress", f"{p.percentage} %"), ("at stage", f.current_stage), ("tasks", _told(c.total, tasks)),
+        ("progress", f"{p.percentage} %"), ("at stage", f.current_stage), ("tasks", _cell(c.total, tasks)),
         ("roll-up", f.roll_up), ("submitted", moment(f.created_at, now)),
         ("started", moment(f.started_at, now)), ("finished", moment(f.finished_at, now)),
         ("deadline", moment(f.deadline_at, now)), ("retry of", f.retry_of),
@@ -61,7 +61,7 @@ def print_stages(stages: Sequence[Stage], now: int) -> None:
     )
 
 
-def print_members(members: Sequence[Member], now: int) -> None:
+def print_members(members: Sequence[MemberSummary], now: int) -> None:
     print_table(
         ("id", "stage", "task", "state", "attempts", "worker", "submitted", "error"),
         [
@@ -86,7 +86,7 @@ def as_text(value: Any) -> str | None:
 
 
 def _waits(s: Stage, now: int) -> str:
-    from onetray.lifecycle import WAITING
+    from onetray.domain.lifecycle import WAITING
 
     if s.state != WAITING:
         return ""
@@ -95,5 +95,5 @@ def _waits(s: Stage, now: int) -> str:
     return f"{asked.get('owner') or 'anybody'}: {asked.get('reason') or 'waits for approval'}{until}"
 
 
-def _told(total: int, parts: dict[str, int]) -> str:
+def _cell(total: int, parts: dict[str, int]) -> str:
     return ", ".join([f"{total:,}", *(f"{n:,} {name}" for name, n in parts.items() if n)])

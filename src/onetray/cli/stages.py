@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from onetray.cli.jobs.act import told
+from onetray.cli.jobs.act import print_result
 from onetray.cli.options import common, json_value, opened, who
 from onetray.cli.output import print_json
 from onetray.cli.show import print_stages
@@ -48,7 +48,7 @@ def approve(stage: str, input_: Any, note: str | None, database: str, namespace:
     """Approve STAGE, which waits for approval: it opens."""
     with opened(database) as engine:
         id_ = stage_id(engine, stage, namespace)
-        told(engine.approve_stage(id_, input=input_, note=note, namespace=namespace, **who()), as_json)
+        print_result(engine.approve_stage(id_, input=input_, note=note, namespace=namespace, **who()), as_json)
 
 
 @stages.command(short_help="Reject a stage that waits.")
@@ -59,7 +59,7 @@ def reject(stage: str, reason: str, database: str, namespace: str, as_json: bool
     """Reject STAGE, which waits for approval: it fails."""
     with opened(database) as engine:
         id_ = stage_id(engine, stage, namespace)
-        told(engine.reject_stage(id_, note=reason, namespace=namespace, **who()), as_json)
+        print_result(engine.reject_stage(id_, note=reason, namespace=namespace, **who()), as_json)
 
 
 @stages.command(short_help="Skip a stage that has not begun.")
@@ -70,12 +70,12 @@ def skip(stage: str, note: str | None, database: str, namespace: str, as_json: b
     """Skip STAGE, which waits or has not begun: the next one has its turn."""
     with opened(database) as engine:
         id_ = stage_id(engine, stage, namespace)
-        told(engine.skip_stage(id_, note=note, namespace=namespace, **who()), as_json)
+        print_result(engine.skip_stage(id_, note=note, namespace=namespace, **who()), as_json)
 
 
 def stage_id(engine: Engine, word: str, namespace: str) -> str:
     """The id of the stage that a word names."""
-    from onetray.errors import NotFound
+    from onetray.domain.errors import NotFound
 
     flow, slash, name = word.partition("/")
     if not slash:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onetray.cli import FOUND, BadInput
+from onetray.cli.format import age
 from onetray.cli.options import common, json_value, opened
 from onetray.cli.output import print_json
-from onetray.cli.words import age
 
 if TYPE_CHECKING:
     from onetray.engine import Engine
@@ -57,7 +57,7 @@ def submit(
     with opened(database, create=True) as engine:
         id_, entity, repeated = _submit(engine, path or load().settings.app, kind, body, namespace, given)
         if wait:
-            from onetray.cli.following import follow
+            from onetray.cli.wait import follow
 
             if not follow(engine, id_, entity, namespace, timeout, as_json):
                 click.get_current_context().exit(FOUND)
@@ -75,9 +75,9 @@ def _submit(
         receipt = engine.submit(kind, body, namespace=namespace, **given)
         assert receipt.id is not None
         return receipt.id, "task", receipt.repeated
-    from onetray.worker.locate import locate
+    from onetray.worker.app_loader import load_app
 
-    app = locate(path)
+    app = load_app(path)
     app.use(engine)
     app.namespace = namespace
     if kind in app.flows:

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from onetray.cli.format import age, moment
 from onetray.cli.options import common, database_option, json_option, limit_option, opened
-from onetray.cli.output import plain, print_json
+from onetray.cli.output import jsonable, print_json
 from onetray.cli.tables import one_line, print_table
-from onetray.cli.words import age, moment
 
 if TYPE_CHECKING:
-    from onetray.tokens import Token
+    from onetray.domain.token import Token
 
 
 def scopes(value: str | tuple[str, ...]) -> tuple[str, ...]:
     """What a token is for: names with commas in between."""
-    from onetray.tokens import SCOPES
+    from onetray.domain.token import SCOPES
 
     named = value if isinstance(value, tuple) else tuple(part.strip() for part in value.split(","))
     for name in named:
@@ -59,7 +59,7 @@ def create(
         new = engine.create_token(name, scope, namespace=namespace, expires_s=expires)
         now = engine.store.now()
     if as_json:
-        print_json({**_shown(new.token), "token": new.text})
+        print_json({**_row(new.token), "token": new.text})
         return
     click.echo(new.text)
     until = "never expires" if new.token.expires_at is None else f"expires {moment(new.token.expires_at, now)}"
@@ -80,7 +80,7 @@ def list_(namespace: str | None, limit: int, database: str, as_json: bool) -> No
     with opened(database) as engine:
         found, now = engine.tokens(namespace=namespace, limit=limit), engine.store.now()
     if as_json:
-        print_json([_shown(t) for t in found])
+        print_json([_row(t) for t in found])
         return
     print_table(
         ("id", "name", "namespace", "scopes", "state", "used", "created", "expires"),
@@ -100,16 +100,16 @@ def list_(namespace: str | None, limit: int, database: str, as_json: bool) -> No
 @json_option
 def revoke(id: str, database: str, as_json: bool) -> None:
     """Revoke the token with this ID, or the whole token. Servers refuse it within 5 seconds."""
-    from onetray.tokens import parts_of
+    from onetray.domain.token import parts_of
 
     parts = parts_of(id)
     with opened(database) as engine:
         revoked = engine.revoke_token(id if parts is None else parts.id)
-    print_json(_shown(revoked)) if as_json else click.echo(f"token {revoked.id} ({one_line(revoked.name)}) is revoked")
+    print_json(_row(revoked)) if as_json else click.echo(f"token {revoked.id} ({one_line(revoked.name)}) is revoked")
 
 
-def _shown(token: Token) -> dict[str, Any]:
-    return {name: value for name, value in plain(token).items() if name != "hash"}
+def _row(token: Token) -> dict[str, Any]:
+    return {name: value for name, value in jsonable(token).items() if name != "hash"}
 
 
 def _state(token: Token, now: int) -> str:

@@ -44,7 +44,7 @@ def worker(
 
     What is not given comes from the settings: see `onetray config`.
     """
-    from onetray.logs import set_up
+    from onetray.log_format import set_up
     from onetray.settings import load
 
     arguments = {**given, "app": path, "queues": None if queues is None else queues.split(",")}
@@ -60,10 +60,10 @@ def worker(
         _supervise(settings.processes, settings.drain_s, name)
         return
     from onetray.worker import Worker
-    from onetray.worker.locate import locate
-    from onetray.worker.supervise import on_leash
+    from onetray.worker.app_loader import load_app
+    from onetray.worker.supervisor import on_leash
 
-    app = locate(settings.app)
+    app = load_app(settings.app)
     app.database, app.token = server or database or app.database, token or app.token
     runner = Worker(
         app,
@@ -98,7 +98,7 @@ def _must_be_a_server(server: str, database: str | None) -> None:
 
 
 def _supervise(processes: int, drain_s: float, name: str | None) -> None:
-    from onetray.worker.supervise import Supervisor
+    from onetray.worker.supervisor import Supervisor
 
     # The same words, once more: the last --processes counts, and the last --name. One of them removes old jobs.
     given = sys.argv[sys.argv.index("worker") + 1 :]

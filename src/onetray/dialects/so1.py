@@ -16,35 +16,36 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.responses import Response
 from starlette.types import Scope
 
-from onetray import commands as c
 from onetray.dialects import so1_stream
 from onetray.dialects.so1_job import (
     SO1_PENDING,
     TERMINAL,
     TOKEN_LABEL,
     USER_LABEL,
+    as_so1,
     as_submitted,
-    find,
     find_all,
+    find_so1_job,
     id_and_state,
-    shown,
-    state_of,
+    so1_state,
 )
+from onetray.domain import commands as c
+from onetray.domain.errors import Forbidden, IllegalTransition, InvalidInput, KeyReused
+from onetray.domain.flow import Flow
+from onetray.domain.flow_commands import CancelFlow
+from onetray.domain.listing import JobSummary
+from onetray.domain.policy import Policy
+from onetray.domain.task import Task
+from onetray.domain.token import OPERATE, READ, SUBMIT
 from onetray.engine import Engine
-from onetray.engine.reserving import reserve
-from onetray.errors import Forbidden, IllegalTransition, InvalidInput, KeyReused
-from onetray.flowcommands import CancelFlow
-from onetray.flowmodel import Flow
-from onetray.http.access import Principal, Reader, Submitter, allow
-from onetray.http.desk import Desk, desk_of
+from onetray.engine.http_keys import reserve
+from onetray.http.auth.scopes import Principal, Reader, Submitter, allow
+from onetray.http.json_answers import Json
 from onetray.http.problems import request_id_of
 from onetray.http.routes.streams import ENDED, streaming
 from onetray.http.schemas.sizes import MOST_UNKNOWN
-from onetray.http.sse import EventStream
-from onetray.http.wire import Json
-from onetray.listmodel import Job
-from onetray.model import Policy, Task
-from onetray.tokens import OPERATE, READ, SUBMIT
+from onetray.http.services import Services, services_of
+from onetray.http.streams.sse import EventStream
 
 PREFIX = "/api/jobs"
 DAY_S = 86_400.0
@@ -114,7 +115,7 @@ async def submit(
     key: Annotated[str | None, Header(alias="Idempotency-Key", max_length=36)] = None,
     who: Principal = Submitter,
 ) -> Json:
-    desk = desk_of(request)
+    desk = services_of(request)
     command = c.Submit(
         kind=new.action, payload=new.inputs, namespace=who.namespace, max_attempts=1, actor_name=who.name,
         correlation_id=request_id_of(request.scope), labels=_labels(who),
@@ -131,7 +132,7 @@ def _labels(who: Principal) -> dict[str, str]:
     return {USER_LABEL: who.name, **({} if who.token is None else {TOKEN_LABEL: who.token})}
 
 
-async def _under_key(desk: Desk, command: c.Submit, key: str) -> None:
+async def _under_key(desk: Services, command: c.Submit, key: str) -> None:
     """Let the key lead to one job for a day. The engine's own keys know one action each: this one is for all."""
     if not _UUID4.fullmatch(key.lower()):
         raise InvalidInput("Idempotency-Key must be a UUID of version 4", field="Idempotency-Key")
@@ -152,18 +153,18 @@ async def _under_key(desk: Desk, command: c.Submit, key: str) -> None:
 
 @router.get("/{id}", summary="One job")
 async def get(request: Request, id: str, who: Principal = Reader) -> Json:
-    desk = desk_of(request)
+    desk = services_of(request)
     return _answer(request.scope, {"job": await desk.read(_job_for, desk.engine, id, who)})
 
 
 def _job_for(engine: Engine, id_: str, who: Principal) -> dict[str, Any]:
     """A job as this caller may see it."""
-    job = find(engine, id_, who.namespace)
-    return shown(engine, [job])[0] if who.has(READ) else id_and_state(job)
+    job = find_so1_job(engine, id_, who.namespace)
+    return as_so1(engine, [job])[0] if who.has(READ) else id_and_state(job)
 
 
 def _new(engine: Engine, id_: str, who: Principal) -> dict[str, Any]:
-    return shown(engine, [as_submitted(find(engine, id_, who.namespace))], 0)[0]
+    return as_so1(engine, [as_submitted(find_so1_job(engine, id_, who.namespace))], 0)[0]
 
 
 @router.get("", summary="Jobs, newest first")
@@ -173,7 +174,7 @@ async def jobs(
     limit: Annotated[int, Query(ge=1, le=50)] = 20,
     who: Principal = Reader,
 ) -> Json:
-    desk = desk_of(request)
+    desk = services_of(request)
     found, before = await desk.read(_page, desk.engine, who.namespace, _before(cursor), limit)
     return _answer(request.scope, {"jobs": found, "nextCursor": None if before is None else f"j{before:x}"})
 
@@ -187,20 +188,20 @@ def _before(cursor: str | None) -> int | None:
 
 
 def _page(engine: Engine, namespace: str, before: int | None, limit: int) -> tuple[list[dict[str, Any]], int | None]:
-    found: list[Job] = []
+    found: list[JobSummary] = []
     for _ in range(READS):
         page = engine.jobs(namespace=namespace, before=before, limit=limit - len(found))
         before = page.before
         found += page.jobs
         if len(found) == limit or before is None:
             break
-    return shown(engine, find_all(engine, found), LIST_LINES), before
+    return as_so1(engine, find_all(engine, found), LIST_LINES), before
 
 
 @router.post("/{id}/cancel", summary="Cancel a job: a pending one at once, a running one by asking its worker")
 async def cancel(request: Request, id: str, who: Principal = Canceller) -> Json:
-    desk = desk_of(request)
-    job = await desk.read(find, desk.engine, id, who.namespace)
+    desk = services_of(request)
+    job = await desk.read(find_so1_job, desk.engine, id, who.namespace)
     if not who.has(OPERATE) and not _is_own(job, who):
         raise Forbidden(
             f"the token {who.name!r} has not submitted this job: to cancel it needs the scope {OPERATE}",
@@ -209,7 +210,7 @@ async def cancel(request: Request, id: str, who: Principal = Canceller) -> Json:
     try:
         await desk.call(_cancelling(job, who))
     except IllegalTransition:
-        state = state_of(await desk.read(find, desk.engine, id, who.namespace))
+        state = so1_state(await desk.read(find_so1_job, desk.engine, id, who.namespace))
         raise IllegalTransition(f"the job is {state}: it cannot be cancelled any more", state=state) from None
     return _answer(request.scope, {"job": await desk.read(_job_for, desk.engine, id, who)})
 
@@ -221,7 +222,7 @@ def _is_own(job: Task | Flow, who: Principal) -> bool:
 
 def _cancelling(job: Task | Flow, who: Principal) -> c.Command:
     # One that lies with a worker and has not begun is pending: there is nobody to ask.
-    hard = state_of(job) == SO1_PENDING
+    hard = so1_state(job) == SO1_PENDING
     if isinstance(job, Flow):
         return CancelFlow(job.id, namespace=who.namespace, hard=hard, actor_name=who.name)
     return c.Cancel(task=job.id, namespace=who.namespace, hard=hard, actor_name=who.name)
@@ -237,10 +238,10 @@ def _cancelling(job: Task | Flow, who: Principal) -> c.Command:
 async def events(
     request: Request, id: str, cursor: Cursor = None, last: LastEventId = None, who: Principal = Reader
 ) -> Response:
-    desk = desk_of(request)
+    desk = services_of(request)
     text = last or cursor
     seen = None if text is None else so1_stream.Seen.of(text)
-    job = await desk.read(find, desk.engine, id, who.namespace)
+    job = await desk.read(find_so1_job, desk.engine, id, who.namespace)
     headers = {"X-Request-Id": request_id_of(request.scope)}
     if seen is not None and seen.state in TERMINAL:
         # It knows the end already: a browser that gets this connects no more.

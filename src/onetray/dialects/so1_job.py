@@ -11,13 +11,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from onetray.engine import Engine
-from onetray.engine.job_details import first_lines, first_starts, flows_by_keys, stages_of_flows, tasks_by_keys
-from onetray.errors import InvalidInput, NotFound
-from onetray.flowmodel import Flow, Stage
-from onetray.http import shown as door
-from onetray.http.wire import iso
-from onetray.lifecycle import (
+from onetray.domain.errors import InvalidInput, NotFound
+from onetray.domain.flow import Flow, Stage
+from onetray.domain.lifecycle import (
     ASSIGNED,
     BLOCKED,
     CANCELLED,
@@ -35,8 +31,12 @@ from onetray.lifecycle import (
     WAITING,
     WAITING_INPUT,
 )
-from onetray.listmodel import Job
-from onetray.model import LogLine, Task
+from onetray.domain.listing import JobSummary
+from onetray.domain.task import LogLine, Task
+from onetray.engine import Engine
+from onetray.engine.job_details import first_lines, first_starts, flows_by_keys, stages_of_flows, tasks_by_keys
+from onetray.http import redacted_reads as door
+from onetray.http.json_answers import iso_time
 
 SO1_PENDING, SO1_RUNNING, SO1_SUCCESS, SO1_FAILED, SO1_CANCELLED = (
     "pending", "running", "success", "failed", "cancelled",
@@ -80,7 +80,7 @@ _PATH = re.compile(
 )
 
 
-def find(engine: Engine, id_: str, namespace: str) -> Task | Flow:
+def find_so1_job(engine: Engine, id_: str, namespace: str) -> Task | Flow:
     """A job as it is: `shown` and `outcome` leave out what its action hides."""
     for read in (engine.task, engine.flow):
         # An id that can be none is one that nobody has.
@@ -89,7 +89,7 @@ def find(engine: Engine, id_: str, namespace: str) -> Task | Flow:
     raise NotFound(f"there is no job {id_[:50]}")
 
 
-def find_all(engine: Engine, jobs: Sequence[Job]) -> list[Task | Flow]:
+def find_all(engine: Engine, jobs: Sequence[JobSummary]) -> list[Task | Flow]:
     """The jobs of a list, in its order."""
     keys = {entity: [job.key for job in jobs if job.entity == entity] for entity in (TASK.entity, FLOW.entity)}
     found: list[Task | Flow] = [
@@ -98,7 +98,7 @@ def find_all(engine: Engine, jobs: Sequence[Job]) -> list[Task | Flow]:
     return sorted(found, key=lambda job: job.key, reverse=True)
 
 
-def state_of(job: Task | Flow) -> str:
+def so1_state(job: Task | Flow) -> str:
     return STATES[job.state][job.started_at is not None]
 
 
@@ -109,21 +109,23 @@ def as_submitted(task: Task | Flow) -> Task | Flow:
     return replace(task, state=QUEUED, started_at=None, finished_at=None, result=None, error=None)
 
 
-def shown(engine: Engine, jobs: Sequence[Task | Flow], most_lines: int = LINES) -> list[dict[str, Any]]:
+def as_so1(engine: Engine, jobs: Sequence[Task | Flow], most_lines: int = LINES) -> list[dict[str, Any]]:
     """Jobs with their first lines and, if they have ended, their outcome. It takes the same few statements for many."""
     store, tasks = engine.store, [job for job in jobs if isinstance(job, Task)]
     logs = first_lines(store, [task.key for task in tasks], most_lines)
-    stages = stages_of_flows(store, [job.key for job in jobs if isinstance(job, Flow) and state_of(job) == SO1_SUCCESS])
+    stages = stages_of_flows(
+        store, [job.key for job in jobs if isinstance(job, Flow) and so1_state(job) == SO1_SUCCESS]
+    )
     # Only what was given back once can have been started twice.
     starts = first_starts(store, [task.key for task in tasks if task.started_at is not None and task.fence > 1])
     lines = [(one, task.id) for task in tasks for one in logs.get(task.key, ())]
-    told: list[Any] = door.shown(
+    told: list[Any] = door.redacted(
         engine, [*jobs, *stages, *(one for one, _ in lines)],
         [*(job.id for job in jobs), *(stage.flow_id for stage in stages), *(id_ for _, id_ in lines)],
     )  # fmt: skip
     told_stages, told_lines = told[len(jobs) : len(jobs) + len(stages)], told[len(jobs) + len(stages) :]
     return [
-        _shown(
+        _one_as_so1(
             job, starts.get(job.key, job.started_at), [stage for stage in told_stages if stage.flow_id == job.id],
             [one for one, (_, id_) in zip(told_lines, lines, strict=True) if id_ == job.id],
         )
@@ -131,16 +133,16 @@ def shown(engine: Engine, jobs: Sequence[Task | Flow], most_lines: int = LINES) 
     ]  # fmt: skip
 
 
-def _shown(
+def _one_as_so1(
     job: Task | Flow, started_at: int | None, stages: Sequence[Stage], lines: Sequence[LogLine]
 ) -> dict[str, Any]:
     return {
         "id": job.id,
-        "state": state_of(job),
-        "createdAt": iso(job.created_at),
+        "state": so1_state(job),
+        "createdAt": iso_time(job.created_at),
         # When it entered `running`: a second worker that starts it anew finds it there.
-        **({} if started_at is None else {"startedAt": iso(started_at)}),
-        **({} if job.finished_at is None else {"completedAt": iso(job.finished_at)}),
+        **({} if started_at is None else {"startedAt": iso_time(started_at)}),
+        **({} if job.finished_at is None else {"completedAt": iso_time(job.finished_at)}),
         **_outcome(job, stages),
         "logs": [line(one) for one in lines],
         "metadata": _metadata(job),
@@ -149,7 +151,7 @@ def _shown(
 
 def id_and_state(job: Task | Flow) -> dict[str, Any]:
     """What is shown of a job to whoever may not read it."""
-    return {"id": job.id, "state": state_of(job)}
+    return {"id": job.id, "state": so1_state(job)}
 
 
 def _metadata(job: Task | Flow) -> dict[str, Any]:
@@ -168,7 +170,7 @@ def lines_of(engine: Engine, job: Task | Flow, after: int, limit: int) -> Sequen
     """A flow has no log: its tasks have."""
     if isinstance(job, Flow) or not limit:
         return ()
-    return door.shown(engine, engine.logs(job.id, namespace=job.namespace, after=after, limit=limit), job.id)
+    return door.redacted(engine, engine.logs(job.id, namespace=job.namespace, after=after, limit=limit), job.id)
 
 
 def line(one: LogLine) -> dict[str, Any]:
@@ -177,14 +179,14 @@ def line(one: LogLine) -> dict[str, Any]:
 
 def outcome(engine: Engine, job: Task | Flow) -> dict[str, Any]:
     """`output` of a success, `error` of what ended otherwise; nothing of a job that goes on."""
-    if state_of(job) not in TERMINAL:
+    if so1_state(job) not in TERMINAL:
         return {}
     stages = engine.stages(job.id, namespace=job.namespace) if isinstance(job, Flow) else []
-    return _outcome(door.shown(engine, job), door.shown(engine, stages))
+    return _outcome(door.redacted(engine, job), door.redacted(engine, stages))
 
 
 def _outcome(job: Task | Flow, stages: Sequence[Stage]) -> dict[str, Any]:
-    state = state_of(job)
+    state = so1_state(job)
     if state == SO1_SUCCESS:
         return {"output": job.result if isinstance(job, Task) else {stage.name: stage.result for stage in stages}}
     return {"error": _error(job.error)} if state in TERMINAL and job.error is not None else {}

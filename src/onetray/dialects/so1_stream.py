@@ -14,19 +14,19 @@ from onetray.dialects.so1_job import (
     SO1_PENDING,
     SO1_RUNNING,
     TERMINAL,
-    find,
+    find_so1_job,
     line,
     lines_of,
     outcome,
-    state_of,
+    so1_state,
 )
+from onetray.domain.errors import InvalidInput
+from onetray.domain.flow import Flow
+from onetray.domain.task import Task
 from onetray.engine import Engine
-from onetray.errors import InvalidInput
-from onetray.flowmodel import Flow
-from onetray.http.desk import Desk
-from onetray.http.feeding import rung
-from onetray.http.sse import Frames, frame
-from onetray.model import Task
+from onetray.http.services import Services
+from onetray.http.streams.feed import rung
+from onetray.http.streams.sse import Frames, frame
 
 PAGE = 100
 _CURSOR = re.compile(rf"(\d{{1,18}})(?:\.({'|'.join((SO1_PENDING, SO1_RUNNING, *sorted(TERMINAL)))}))?")
@@ -49,20 +49,20 @@ class Seen(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class So1Changes:
     parts: bytes
     seen: Seen
     ended: bool
     more: bool
 
 
-def look(engine: Engine, id_: str, namespace: str, seen: Seen, late: bool = False) -> Look:
+def read_so1_changes(engine: Engine, id_: str, namespace: str, seen: Seen, late: bool = False) -> So1Changes:
     """What there is to tell. The job is read before its lines: what it said up to its end is read.
 
     To whom comes late, after the end and without a cursor, only the end is told.
     """
-    job = find(engine, id_, namespace)
-    state = state_of(job)
+    job = find_so1_job(engine, id_, namespace)
+    state = so1_state(job)
     ended = state in TERMINAL
     parts = []
     if told := _before_lines(job, state, seen.state):
@@ -77,7 +77,7 @@ def look(engine: Engine, id_: str, namespace: str, seen: Seen, late: bool = Fals
     if ended and not more and seen.state != state:
         seen = seen._replace(state=state)
         parts.append(frame("status", {"state": state, **outcome(engine, job)}, f"{seen.line}.{state}"))
-    return Look(b"".join(parts), seen, ended and not more, more)
+    return So1Changes(b"".join(parts), seen, ended and not more, more)
 
 
 def _before_lines(job: Task | Flow, state: str, told: str | None) -> str | None:
@@ -87,14 +87,14 @@ def _before_lines(job: Task | Flow, state: str, told: str | None) -> str | None:
     return SO1_RUNNING if told == SO1_PENDING and job.started_at is not None else None
 
 
-async def frames(desk: Desk, job: Task | Flow, seen: Seen | None) -> Frames:
+async def frames(desk: Services, job: Task | Flow, seen: Seen | None) -> Frames:
     """The stream of a job, from what the client has seen, until its terminal status."""
     late, at = seen is None, seen or Seen()
     key = job.key if isinstance(job, Task) else None
     with desk.hub.watching(job.id, key=key) as watcher:
         while True:
             watcher.signal.clear()
-            found = await desk.read(look, desk.engine, job.id, job.namespace, at, late)
+            found = await desk.read(read_so1_changes, desk.engine, job.id, job.namespace, at, late)
             at, late = found.seen, False
             if found.parts:
                 yield found.parts

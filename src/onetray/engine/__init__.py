@@ -11,41 +11,42 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields as dataclass_fields
 from typing import Any, ClassVar
 
-from onetray import commands as c
-from onetray.clock import SECOND, Clock
 from onetray.config import LEAST_RETENTION_S, EngineConfig
+from onetray.domain import commands as c
+from onetray.domain.checks import MOST_ROWS, choice, id_or_none, listed, seconds, task_id, text, whole
+from onetray.domain.clock import SECOND, Clock
+from onetray.domain.errors import Conflict, InvalidInput, NotFound, OnetrayError, TooLarge, Unavailable
+from onetray.domain.flow import More
+from onetray.domain.machine import ACTORS, USER
+from onetray.domain.policy import Policy
+from onetray.domain.system_commands import DeadLetterIt
+from onetray.domain.task import Assignment, Blocker, DeadLetter, Event, LogLine, Receipt, Task, Verdict, json_of
+from onetray.domain.verbs import check_command, command_of
 from onetray.engine import janitor
 from onetray.engine.batch import carry_out
-from onetray.engine.besideface import BesideVerbs, receipt, ticket_of
+from onetray.engine.batch_context import BatchContext
+from onetray.engine.caller_tx import must_be_submits, submit_within
 from onetray.engine.committer import Carrier, Committer, Watcher
-from onetray.engine.flowface import FlowVerbs, made
-from onetray.engine.guest import must_be_submits, submit_within
-from onetray.engine.listing import Listings
-from onetray.engine.moves import RESCHEDULED
-from onetray.engine.requests import RequestVerbs
+from onetray.engine.flow_api import FlowApi, flow_made, task_of_row
+from onetray.engine.http_keys import HttpKeyApi
+from onetray.engine.list_api import ListApi
+from onetray.engine.pending_writes import RESCHEDULED
+from onetray.engine.piggyback import Piggyback, PiggybackClaim
 from onetray.engine.retention import Retention, prune
-from onetray.engine.rides import Ride, Rides
-from onetray.engine.scope import Scope
-from onetray.engine.tokens import TokenVerbs
-from onetray.engine.veil import Veils
-from onetray.errors import Conflict, InvalidInput, NotFound, OnetrayError, TooLarge, Unavailable, UnknownVerb, shown
-from onetray.explain import explain, position
+from onetray.engine.token_api import TokenApi
+from onetray.engine.worker_api import WorkerApi, receipt, ticket_of
+from onetray.explain.tasks import explain, position
 from onetray.feed import Feed, event_of
 from onetray.feed.listeners import Listeners, Subscription
-from onetray.fields import MOST_ROWS, choice, id_or_none, listed, seconds, task_id, text, whole
-from onetray.flowcommands import FLOW_VERBS
-from onetray.flowmodel import More
-from onetray.machine import ACTORS, USER
-from onetray.model import Assignment, Blocker, DeadLetter, Event, LogLine, Policy, Receipt, Task, Verdict, json_of
+from onetray.notify.wake import Wake
+from onetray.redaction.job_secrets import JobRedaction
 from onetray.store import open_store
 from onetray.store.base import Rows, Store, Tx
-from onetray.wake import Wake
 
 _MORE = tuple(field.name for field in dataclass_fields(More))
-_VERBS = {**c.VERBS, **FLOW_VERBS}
 
 
-class Engine(FlowVerbs, BesideVerbs, RequestVerbs, TokenVerbs, Veils, Listings):
+class Engine(FlowApi, WorkerApi, HttpKeyApi, TokenApi, JobRedaction, ListApi):
     """One database, one set of verbs. Safe to use from any thread."""
 
     is_remote: ClassVar[bool] = False
@@ -66,7 +67,7 @@ class Engine(FlowVerbs, BesideVerbs, RequestVerbs, TokenVerbs, Veils, Listings):
             patience_s=self.config.call_timeout_s,
             name="onetray-committer",
         )
-        self.rides = Rides()
+        self.rides = Piggyback()
         self._janitors: list[janitor.Janitor] = []
         self.wake = Wake(store)
         self.feed = Feed(store, self.wake)
@@ -119,7 +120,7 @@ class Engine(FlowVerbs, BesideVerbs, RequestVerbs, TokenVerbs, Veils, Listings):
         refused: dict[int, Verdict] = {}
         for i, command in enumerate(commands):
             try:
-                _check(command, limits)
+                check_command(command, limits)
             except OnetrayError as e:
                 refused[i] = Verdict(error=e)
         good = [c for i, c in enumerate(commands) if i not in refused] if refused else commands
@@ -137,7 +138,7 @@ class Engine(FlowVerbs, BesideVerbs, RequestVerbs, TokenVerbs, Veils, Listings):
             verdicts += self._committer.carry_out(some) if ride is None else self._with(ride, some)
         return verdicts
 
-    def _with(self, ride: Ride, commands: Sequence[c.Command]) -> list[Verdict]:
+    def _with(self, ride: PiggybackClaim, commands: Sequence[c.Command]) -> list[Verdict]:
         """Carry out commands, and the claim that a worker has them take along."""
         answer = Verdict(error=Unavailable("the claim was not carried out"))
         try:
@@ -227,7 +228,7 @@ class Engine(FlowVerbs, BesideVerbs, RequestVerbs, TokenVerbs, Veils, Listings):
         return receipt(self.call(c.Reschedule(task=task, **fields)), task)
 
     def dead_letter(self, task: int | str, reason_code: str, message: str = "", **fields: Any) -> Receipt:
-        return receipt(self.call(c.DeadLetterIt(task=task, reason_code=reason_code, message=message, **fields)), task)
+        return receipt(self.call(DeadLetterIt(task=task, reason_code=reason_code, message=message, **fields)), task)
 
     # Kinds and queues.
 
@@ -358,8 +359,8 @@ class Engine(FlowVerbs, BesideVerbs, RequestVerbs, TokenVerbs, Veils, Listings):
         text(namespace, "namespace", self.config.limits.name_chars)
         return Retention(self.store, keep_s, lambda: self.store.names.namespace(namespace))
 
-    def _scope(self, tx: Tx, size: int) -> Scope:
-        return Scope(tx, size, self._chance, self.config.limits)
+    def _scope(self, tx: Tx, size: int) -> BatchContext:
+        return BatchContext(tx, size, self._chance, self.config.limits)
 
     def on_event(
         self, listener: Callable[[Event], object], *, after: int | None = None, namespace: str | None = None
@@ -375,12 +376,12 @@ class Engine(FlowVerbs, BesideVerbs, RequestVerbs, TokenVerbs, Veils, Listings):
         rows = self._read("task_by_id", id=task_id(task), namespace=namespace)
         if not rows:
             raise NotFound(f"there is no task {task}", task=task)
-        return _task(rows[0], actor, raw)
+        return task_of_row(rows[0], actor, raw)
 
     def tasks(self, *, namespace: str = "default", limit: int = 100, before: int = 2**62) -> list[Task]:
         """The newest tasks first; `before` a key pages on."""
         rows = self._read("tasks_newest", namespace=namespace, limit=limit, before=before)
-        return [_task(r, USER) for r in rows]
+        return [task_of_row(r, USER) for r in rows]
 
     def explain(self, task: str, *, namespace: str = "default") -> list[Blocker]:
         """Why a task is not running, each reason with who holds it and when it ends. Empty: it can be claimed now."""
@@ -419,14 +420,14 @@ class Engine(FlowVerbs, BesideVerbs, RequestVerbs, TokenVerbs, Veils, Listings):
         rows = self._read("logs_of", id=task_id(task), namespace=namespace, after=after, limit=limit)
         if not rows:
             self.task(task, namespace=namespace)
-        return [made(LogLine, [*r[:5], json_of(r[5], raw)]) for r in rows]
+        return [flow_made(LogLine, [*r[:5], json_of(r[5], raw)]) for r in rows]
 
     def dead_letters(
         self, task: str | None = None, *, namespace: str = "default", limit: int = 100
     ) -> list[DeadLetter]:
         id_ = None if task is None else task_id(task)
         rows = self._read("dead_letters", id=id_, namespace=namespace, limit=limit)
-        return [made(DeadLetter, [*r[:4], json_of(r[4]), *r[5:]]) for r in rows]
+        return [flow_made(DeadLetter, [*r[:4], json_of(r[4]), *r[5:]]) for r in rows]
 
     def _read(self, name: str, **params: Any) -> Rows:
         """Run a named query once its parameters are checked: what a database would refuse is refused by its name."""
@@ -439,30 +440,6 @@ class Engine(FlowVerbs, BesideVerbs, RequestVerbs, TokenVerbs, Veils, Listings):
                 whole(params[number], number, 0, 2**62)
         self._committer.must_not_have_forked()
         return self.store.read(name, **params)
-
-
-def command_of(verb: object, fields: dict[str, Any]) -> c.Command:
-    """Make a command from its verb's name and its fields."""
-    kind = _VERBS.get(verb) if isinstance(verb, str) else None
-    if kind is None:
-        raise UnknownVerb(f"there is no verb {shown(verb)}; there are: {', '.join(_VERBS)}", field="verb")
-    try:
-        return kind(**fields)
-    except TypeError as e:
-        raise InvalidInput(f"{verb}: {e}".replace(f"{kind.__name__}.__init__() ", ""), field="fields") from None
-
-
-def _check(command: object, limits: Any) -> None:
-    if not isinstance(command, c.Command) or not command.verb:
-        raise UnknownVerb(f"{type(command).__name__} is no command", field="verb")
-    command.check(limits)
-
-
-def _task(r: tuple[Any, ...], actor: str, raw: bool = False) -> Task:
-    told = [json_of(text, raw) for text in r[26:30]]
-    return made(
-        Task, [*r[:26], *told, Policy.from_body(r[30]), *r[31:34], bool(r[34]), r[35], json_of(r[36]) or {}, actor]
-    )
 
 
 __all__ = ["Engine", "command_of", "event_of"]

@@ -12,41 +12,42 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from onetray.commands import Claim, Command, Report, Succeed, TaskCommand
 from onetray.config import Limits
-from onetray.engine import controls, flows, kept, reports, system
+from onetray.domain.commands import Claim, Command, Report, Succeed, TaskCommand
+from onetray.domain.errors import GuardFailed, NotFound
+from onetray.domain.flow_commands import FlowCommand, SubmitFlow
+from onetray.domain.task import Verdict
+from onetray.engine import control_verbs, report_verbs, system_verbs
+from onetray.engine.batch_context import BatchContext
 from onetray.engine.claim import claim
-from onetray.engine.course import settle
-from onetray.engine.lone import submit_lone
-from onetray.engine.members import Drafts, intern_flows
-from onetray.engine.scope import Scope
-from onetray.engine.submit import Specs, intern, submit
-from onetray.engine.unseen import plain_successes, succeed_unseen, succeeded
-from onetray.errors import GuardFailed, NotFound
-from onetray.flowcommands import FlowCommand, SubmitFlow
-from onetray.model import Row, Verdict
+from onetray.engine.fast_succeed import plain_successes, succeed_without_reading, succeeded
+from onetray.engine.flows import verbs
+from onetray.engine.flows.advance import settle
+from onetray.engine.flows.create import Drafts, intern_flows
+from onetray.engine.submit import Specs, intern, submit, submit_alone
 from onetray.store.base import Store, Tx
+from onetray.store.rows import TaskRow
 
-HANDLERS: dict[str, Callable[[Scope, list[tuple[int, Any, Row]]], None]] = {
-    "start": reports.start,
-    "beat": reports.beat,
-    "succeed": reports.succeed,
-    "fail": reports.fail,
-    "release": reports.release,
-    "pause": reports.pause,
-    "log": reports.log,
-    "progress": kept.progress,
-    "checkpoint": kept.checkpoint,
-    "resume": controls.resume,
-    "cancel": controls.cancel,
-    "redrive": controls.redrive,
-    "set_priority": controls.set_priority,
-    "reschedule": controls.reschedule,
-    "expire": system.expire,
-    "time_out": system.time_out,
-    "promote": system.promote,
-    "end_cancel": system.end_cancel,
-    "dead_letter": system.dead_letter,
+HANDLERS: dict[str, Callable[[BatchContext, list[tuple[int, Any, TaskRow]]], None]] = {
+    "start": report_verbs.start,
+    "beat": report_verbs.beat,
+    "succeed": report_verbs.succeed,
+    "fail": report_verbs.fail,
+    "release": report_verbs.release_tasks,
+    "pause": report_verbs.pause,
+    "log": report_verbs.log,
+    "progress": report_verbs.report_progress,
+    "checkpoint": report_verbs.checkpoint,
+    "resume": control_verbs.resume,
+    "cancel": control_verbs.cancel,
+    "redrive": control_verbs.redrive,
+    "set_priority": control_verbs.set_priority,
+    "reschedule": control_verbs.reschedule,
+    "expire": system_verbs.expire,
+    "time_out": system_verbs.time_out,
+    "promote": system_verbs.promote,
+    "end_cancel": system_verbs.end_cancel,
+    "dead_letter": system_verbs.dead_letter,
 }
 
 
@@ -58,7 +59,7 @@ def carry_out(
     store: Store, commands: Sequence[Command], chance: random.Random, names_ttl_s: float, limits: Limits
 ) -> list[Verdict]:
     """One transaction for all of them: everything that was accepted is durable, or nothing was."""
-    lone = submit_lone(store, commands, names_ttl_s)
+    lone = submit_alone(store, commands, names_ttl_s)
     if lone is not None:
         return lone
     unseen = plain_successes(commands)
@@ -79,8 +80,8 @@ def _unseen(
     ns = {name: store.names.namespace(name) for name in {c.namespace for c in successes}}
     try:
         with store.transaction() as tx:
-            succeed_unseen(tx, successes, ns)
-            scope = Scope(tx, len(commands), chance, limits)
+            succeed_without_reading(tx, successes, ns)
+            scope = BatchContext(tx, len(commands), chance, limits)
             if len(commands) > len(successes):
                 claim(scope, _claims(commands))
     except GuardFailed:
@@ -104,13 +105,15 @@ def _carry_out(
     specs = intern(store.names, commands, names_ttl_s)
     drafts = intern_flows(store.names, commands, names_ttl_s)
     with store.transaction() as tx:
-        scope = Scope(tx, len(commands), chance, limits)
+        scope = BatchContext(tx, len(commands), chance, limits)
         scope.drafts = drafts
         within(scope, commands, specs, drafts, trusting)
     return scope.verdicts
 
 
-def within(scope: Scope, commands: Sequence[Command], specs: Specs, drafts: Drafts, trusting: bool = True) -> None:
+def within(
+    scope: BatchContext, commands: Sequence[Command], specs: Specs, drafts: Drafts, trusting: bool = True
+) -> None:
     about = [(i, c) for i, c in enumerate(commands) if isinstance(c, TaskCommand | FlowCommand)]
     if about:
         _about(scope, about, drafts, trusting)
@@ -118,7 +121,7 @@ def within(scope: Scope, commands: Sequence[Command], specs: Specs, drafts: Draf
     if specs:
         submit(scope, commands, specs)
     if drafts.flows:
-        flows.submit_flows(scope, [(i, c) for i in drafts.flows if isinstance(c := commands[i], SubmitFlow)], drafts)
+        verbs.submit_flows(scope, [(i, c) for i in drafts.flows if isinstance(c := commands[i], SubmitFlow)], drafts)
     if claims := _claims(commands):
         claim(scope, claims)
         if specs and not about and not drafts.flows and not scope.entered:
@@ -129,7 +132,7 @@ def within(scope: Scope, commands: Sequence[Command], specs: Specs, drafts: Draf
 About = list[tuple[int, TaskCommand | FlowCommand]]
 
 
-def _about(scope: Scope, about: About, drafts: Drafts, trusting: bool) -> None:
+def _about(scope: BatchContext, about: About, drafts: Drafts, trusting: bool) -> None:
     """Lock all that the commands are about, then carry them out: a command about a flow comes between the others."""
     tasks = [(i, c) for i, c in about if isinstance(c, TaskCommand)]
     keys, flow_keys = _keys(scope.tx, tasks, trusting)
@@ -157,7 +160,7 @@ def _about(scope: Scope, about: About, drafts: Drafts, trusting: bool) -> None:
     _tasks(scope, waiting, keys)
 
 
-def _must_be_locked(scope: Scope, rows: list[Row]) -> None:
+def _must_be_locked(scope: BatchContext, rows: list[TaskRow]) -> None:
     for row in rows:
         if row.stage is not None and row.job not in scope.family.flows:
             raise FlowUnlocked
@@ -165,7 +168,7 @@ def _must_be_locked(scope: Scope, rows: list[Row]) -> None:
 
 
 def _flow(
-    scope: Scope, i: int, command: FlowCommand, places: dict[tuple[bool, str], tuple[int, int]], drafts: Drafts
+    scope: BatchContext, i: int, command: FlowCommand, places: dict[tuple[bool, str], tuple[int, int]], drafts: Drafts
 ) -> None:
     key, flow_key = places.get((command.of_stage, command.flow), (0, 0))
     flow = scope.family.flows.get(flow_key)
@@ -174,7 +177,7 @@ def _flow(
         scope.answer(i, Verdict(error=NotFound(f"there is no {what} {command.flow}", **{what: command.flow})))
         return
     stage = scope.family.stage(key) if command.of_stage else None
-    flows.carry_out(scope, i, command, flow, stage, drafts)
+    verbs.carry_out_flow_command(scope, i, command, flow, stage, drafts)
 
 
 def _places(tx: Tx, commands: list[FlowCommand]) -> dict[tuple[bool, str], tuple[int, int]]:
@@ -187,7 +190,7 @@ def _places(tx: Tx, commands: list[FlowCommand]) -> dict[tuple[bool, str], tuple
     return places
 
 
-def _tasks(scope: Scope, about: list[tuple[int, TaskCommand]], keys: dict[int | str, int]) -> None:
+def _tasks(scope: BatchContext, about: list[tuple[int, TaskCommand]], keys: dict[int | str, int]) -> None:
     if not about:
         return
     while about:
@@ -219,14 +222,14 @@ def _keys(tx: Tx, about: list[tuple[int, TaskCommand]], trusting: bool) -> tuple
 
 
 def _round(
-    scope: Scope, about: list[tuple[int, TaskCommand]], keys: dict[int | str, int]
+    scope: BatchContext, about: list[tuple[int, TaskCommand]], keys: dict[int | str, int]
 ) -> list[tuple[int, TaskCommand]]:
     """Carry out the first command about each task; the others have to wait for it and are returned.
 
     A statement that names a task twice would apply one of the two silently.
     """
     rows, namespaces = scope.rows, {c.namespace: scope.tx.names.namespace(c.namespace) for _, c in about}
-    by_verb: dict[str, list[tuple[int, TaskCommand, Row]]] = defaultdict(list)
+    by_verb: dict[str, list[tuple[int, TaskCommand, TaskRow]]] = defaultdict(list)
     seen: set[int] = set()
     later: list[tuple[int, TaskCommand]] = []
     for item in about:

@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 import orjson
 
-from onetray.clock import SECOND
-from onetray.engine.moves import ENGINE
-from onetray.model import Policy, Row
+from onetray.domain.clock import SECOND
+from onetray.domain.policy import Policy
+from onetray.engine.pending_writes import ENGINE
 from onetray.store.base import Rows, Tx
+from onetray.store.rows import TaskRow
 
 
 class _Breaker(NamedTuple):
@@ -38,13 +39,13 @@ class Outcomes:
         self._failed: dict[int, list[tuple[Policy, str]]] = {}
         self._succeeded: set[int] = set()
 
-    def failed(self, row: Row, error_class: str) -> None:
+    def failed(self, row: TaskRow, error_class: str) -> None:
         """An attempt failed that is tried again, or was the last one."""
         policy = self._tx.names.policy(row.policy)
         if policy.breaker_failures is not None:
             self._failed.setdefault(row.kind, []).append((policy, error_class))
 
-    def succeeded(self, rows: Sequence[Row]) -> None:
+    def succeeded(self, rows: Sequence[TaskRow]) -> None:
         # The hot path: most batches have one policy, and it has no breaker.
         counted = {p for p in {row.policy for row in rows} if self._tx.names.policy(p).breaker_failures is not None}
         if counted:

@@ -9,24 +9,25 @@ from typing import Any
 
 import orjson
 
-from onetray import points
-from onetray.clock import SECOND
-from onetray.commands import Claim
+from onetray import failpoints
+from onetray.domain.clock import SECOND
+from onetray.domain.commands import Claim
+from onetray.domain.lifecycle import ASSIGNED, HELD, TASK
+from onetray.domain.machine import WORKER
+from onetray.domain.policy import Policy
+from onetray.domain.task import Assignment, Verdict
+from onetray.engine.batch_context import BatchContext
 from onetray.engine.breakers import pick_past_breakers
-from onetray.engine.moves import actor, once
-from onetray.engine.scope import Scope
-from onetray.lifecycle import ASSIGNED, HELD, TASK
-from onetray.machine import WORKER
-from onetray.model import Assignment, Policy, Verdict
+from onetray.engine.pending_writes import actor, once
 from onetray.store.base import Rows, Tx
 
 
-def claim(scope: Scope, work: list[tuple[int, Claim]]) -> None:
+def claim(scope: BatchContext, work: list[tuple[int, Claim]]) -> None:
     for i, command in work:
         scope.answer(i, Verdict(_claim(scope, command)))
 
 
-def _claim(scope: Scope, command: Claim) -> list[Assignment]:
+def _claim(scope: BatchContext, command: Claim) -> list[Assignment]:
     tx, names = scope.tx, scope.tx.names
     ns = names.namespace(command.namespace)
     queue = names.queue(ns, command.queue) if ns is not None else None
@@ -62,7 +63,9 @@ def _pick(tx: Tx, queue: int, kinds: list[int] | None, limit: int) -> Rows:
     return tx.pick(queue, kinds, limit)
 
 
-def _assign(scope: Scope, command: Claim, ns: int, queue: int, picked: list[tuple[Any, ...]]) -> list[Assignment]:
+def _assign(
+    scope: BatchContext, command: Claim, ns: int, queue: int, picked: list[tuple[Any, ...]]
+) -> list[Assignment]:
     tx, names, now = scope.tx, scope.tx.names, scope.tx.now
     policies = {key: names.policy(key) for key in {r[4] for r in picked}}
     length_of = {key: _lease_us(command, policy) for key, policy in policies.items()}
@@ -83,7 +86,7 @@ def _assign(scope: Scope, command: Claim, ns: int, queue: int, picked: list[tupl
         "lease": lease_of if len(leases) > 1 else lease_of[0], "at": now, "actor": actor(WORKER, command.worker),
         "cause": None, "trace": None, "detail": None,
     })  # fmt: skip
-    points.hit("claimed")
+    failpoints.hit("claimed")
     scope.entered.difference_update(keys)
     kinds = {key: names.kind_name(key) for key in {r[3] for r in picked}}
     # A success of the others has to be told to their flow, or to the breaker of their kind.
@@ -109,7 +112,7 @@ def _lease_us(command: Claim, policy: Policy) -> int:
     return policy.lease_us if command.lease_s is None else int(command.lease_s * SECOND)
 
 
-def _claimed_before(scope: Scope, command: Claim, found: Rows) -> list[Assignment] | None:
+def _claimed_before(scope: BatchContext, command: Claim, found: Rows) -> list[Assignment] | None:
     """What is left of the same claim, for a worker that asks again with its request key; None for a new key."""
     tx, names = scope.tx, scope.tx.names
     until = {key: expires_at for key, _, expires_at, _ in found if expires_at >= tx.now}

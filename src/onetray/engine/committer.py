@@ -2,7 +2,7 @@
 
 Owns the threads that write. A caller that is alone writes for itself; those that come meanwhile are gathered, and
 each gets its own verdicts. A unit that breaks a batch is carried out alone, so that it harms nobody. When a batch is
-run again is said in store/patience.py.
+run again is said in store/retry_transaction.py.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from onetray.commands import Command
-from onetray.errors import OnetrayError, OutcomeUnknown, StoreError, Unavailable
-from onetray.model import Verdict
-from onetray.store.patience import patiently
+from onetray.domain.commands import Command
+from onetray.domain.errors import OnetrayError, OutcomeUnknown, StoreError, Unavailable
+from onetray.domain.task import Verdict
+from onetray.store.retry_transaction import retry_transaction
 
 logger = logging.getLogger("onetray.engine")
 
@@ -175,7 +175,7 @@ class Committer:
 
     def _patiently(self, commands: Sequence[Command]) -> list[Verdict]:
         work = self._watched if self.watchers else self._work
-        return patiently(lambda: work(commands), self._patience_s, lambda: self._closed)
+        return retry_transaction(lambda: work(commands), self._patience_s, lambda: self._closed)
 
     def _watched(self, commands: Sequence[Command]) -> list[Verdict]:
         began = time.perf_counter()

@@ -13,12 +13,14 @@ from functools import partial
 
 import orjson
 
-from onetray.clock import SECOND
-from onetray.commands import EndCancel, Expire, Promote, SystemCommand, TimeOut
+from onetray.domain.clock import SECOND
+from onetray.domain.errors import Unavailable
+from onetray.domain.system_commands import EndCancel, Expire, Promote, SystemCommand, TimeOut
 from onetray.engine.batch import HANDLERS
-from onetray.engine.course import go_on_opening, settle, step
-from onetray.engine.flows import approval_is_due, time_out
-from onetray.engine.moves import (
+from onetray.engine.batch_context import BatchContext
+from onetray.engine.flows.advance import go_on_opening, settle, step
+from onetray.engine.flows.verbs import approval_is_due, time_out_flow
+from onetray.engine.pending_writes import (
     APPROVAL,
     CANCEL,
     CASCADE,
@@ -30,11 +32,9 @@ from onetray.engine.moves import (
     TIMEOUT,
 )
 from onetray.engine.retention import ROUND_S, Retention
-from onetray.engine.scope import Scope
-from onetray.errors import Unavailable
-from onetray.model import Row
 from onetray.store.base import Rows, Store, Tx
-from onetray.store.patience import LOST_TO_OTHERS
+from onetray.store.retry_transaction import LOST_TO_OTHERS
+from onetray.store.rows import TaskRow
 
 logger = logging.getLogger("onetray.janitor")
 
@@ -55,7 +55,7 @@ def _command(what: str, key: int, fence: int) -> SystemCommand:
 OF_TASKS = (RUN, CANCEL, QUEUE_TTL, DEADLINE, TIMEOUT)
 OF_FLOWS, OF_STAGES = (FLOW_DEADLINE, CASCADE), (APPROVAL, OPEN_STAGE)
 KNOWN = (*OF_TASKS, *OF_FLOWS, *OF_STAGES)
-NewScope = Callable[[Tx, int], Scope]
+NewScope = Callable[[Tx, int], BatchContext]
 
 
 def expire_leases(store: Store, scope_of: NewScope, now: int | None = None, limit: int = BATCH) -> list[int]:
@@ -111,7 +111,7 @@ def _still_in(tx: Tx, leases: Rows) -> set[int]:
     return {key for key, _, lease, *_ in tx.query("held_tasks", keys=keys) if lease in own} if keys else set()
 
 
-def _lock(scope: Scope, keys: set[int], flows: set[int] | None = None) -> list[Row]:
+def _lock(scope: BatchContext, keys: set[int], flows: set[int] | None = None) -> list[TaskRow]:
     """Lock the flows of these tasks, and further ones, then the tasks."""
     tx = scope.tx
     parents = {job for (job,) in tx.query("flows_of_tasks", keys=sorted(keys))} if keys else set()
@@ -123,7 +123,7 @@ def _lock(scope: Scope, keys: set[int], flows: set[int] | None = None) -> list[R
     return rows
 
 
-def _expire(scope: Scope, before: int, held: list[Row]) -> list[int]:
+def _expire(scope: BatchContext, before: int, held: list[TaskRow]) -> list[int]:
     scope.expect(len(held))
     work = [(i, Expire(task=row.key, lease=row.lease, as_of=before), row) for i, row in enumerate(held)]
     HANDLERS["expire"](scope, work)
@@ -200,14 +200,14 @@ def _deal_with(tx: Tx, scope_of: NewScope, due: Rows) -> None:
     scope.outcomes.write()
 
 
-def _go_on(scope: Scope, at: int, key: int, what: str) -> None:
+def _go_on(scope: BatchContext, at: int, key: int, what: str) -> None:
     """What is due for a flow or a stage. One that was pruned is not there any more."""
     family = scope.family
     flow = family.flows.get(key if what in OF_FLOWS else family.stages[key].job if key in family.stages else 0)
     if flow is None:
         return
     if what == FLOW_DEADLINE:
-        time_out(scope, flow)
+        time_out_flow(scope, flow)
     elif what == CASCADE:
         step(family, flow)
     elif what == APPROVAL:
@@ -235,7 +235,7 @@ def _deal_with_one_by_one(store: Store, scope_of: NewScope, limit: int) -> int:
     return done
 
 
-def _apply(scope: Scope, commands: list[SystemCommand]) -> list[int]:
+def _apply(scope: BatchContext, commands: list[SystemCommand]) -> list[int]:
     """Carry out system commands of one verb inside the janitor's own transaction."""
     if not commands:
         return []

@@ -9,17 +9,16 @@ from collections.abc import Sequence
 
 import orjson
 
-from onetray.engine import _task
-from onetray.engine.flowface import _flow, _stage, made
-from onetray.flowmodel import Flow, Stage
-from onetray.lifecycle import TASK
-from onetray.machine import USER
-from onetray.model import LogLine, Task
+from onetray.domain.flow import Flow, Stage
+from onetray.domain.lifecycle import TASK
+from onetray.domain.machine import USER
+from onetray.domain.task import LogLine, Task
+from onetray.engine.flow_api import _flow, _stage, flow_made, task_of_row
 from onetray.store.base import Store
 
 
 def tasks_by_keys(store: Store, keys: Sequence[int]) -> list[Task]:
-    return [_task(r, USER) for r in store.read("tasks_by_keys", keys=list(keys))] if keys else []
+    return [task_of_row(r, USER) for r in store.read("tasks_by_keys", keys=list(keys))] if keys else []
 
 
 def flows_by_keys(store: Store, keys: Sequence[int]) -> list[Flow]:
@@ -35,7 +34,7 @@ def first_lines(store: Store, keys: Sequence[int], most: int) -> dict[int, list[
     """The first lines of the logs of these tasks."""
     found: dict[int, list[LogLine]] = {}
     for key, *line, data in store.read("first_lines", keys=list(keys), most=most) if keys and most else ():
-        found.setdefault(key, []).append(made(LogLine, [*line, None if data is None else orjson.loads(data)]))
+        found.setdefault(key, []).append(flow_made(LogLine, [*line, None if data is None else orjson.loads(data)]))
     return found
 
 

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
-from onetray.clock import SECOND
+from onetray.domain.clock import SECOND
 from onetray.store.base import Store, Tx
 
 # Unique keys first: whoever holds one may be leading its idempotency key to the job.

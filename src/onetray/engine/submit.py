@@ -12,17 +12,19 @@ from typing import Any, NamedTuple, Protocol
 
 from uuid_utils import uuid7
 
-from onetray.bulk import SubmitMany
-from onetray.clock import SECOND
-from onetray.commands import Command, Submit, run_at_us
-from onetray.engine.keys import number, take_keys
-from onetray.engine.moves import DEADLINE, QUEUE_TTL, RUN, Moves, actor
-from onetray.engine.scope import Scope
-from onetray.flowmodel import TaskSpec
-from onetray.lifecycle import QUEUED, TASK
-from onetray.model import Policy, Receipt, Verdict
-from onetray.store.base import Tx
-from onetray.store.names import Names
+from onetray import failpoints
+from onetray.domain.clock import SECOND, run_at_us
+from onetray.domain.commands import Command, Submit
+from onetray.domain.flow import TaskSpec
+from onetray.domain.lifecycle import QUEUED, TASK
+from onetray.domain.policy import Policy
+from onetray.domain.task import Receipt, Verdict
+from onetray.domain.verbs import SubmitMany
+from onetray.engine.batch_context import BatchContext
+from onetray.engine.pending_writes import DEADLINE, QUEUE_TTL, RUN, PendingWrites, actor
+from onetray.engine.submit_keys import number, take_keys
+from onetray.store.base import Store, Tx
+from onetray.store.interned import InternedNames
 
 
 @dataclass(slots=True)
@@ -72,7 +74,7 @@ Specs = dict[int, Spec | Many]
 """What is about to exist, by the place of its command in the batch."""
 
 
-def intern(names: Names, commands: Sequence[Command], policy_ttl_s: float) -> Specs:
+def intern(names: InternedNames, commands: Sequence[Command], policy_ttl_s: float) -> Specs:
     """Turn the names in submits into numbers. Done before the transaction: it may have to add some."""
     known: dict[tuple[object, ...], Numbers] = {}
     specs: Specs = {}
@@ -99,7 +101,7 @@ class Numbers(NamedTuple):
     max_attempts: int
 
 
-def numbers_of(names: Names, command: Submit | TaskSpec, namespace: str, policy_ttl_s: float) -> Numbers:
+def numbers_of(names: InternedNames, command: Submit | TaskSpec, namespace: str, policy_ttl_s: float) -> Numbers:
     ns = names.intern_namespace(namespace)
     kind = names.intern_kind(ns, command.kind)
     if command.policy is None:
@@ -113,7 +115,7 @@ def numbers_of(names: Names, command: Submit | TaskSpec, namespace: str, policy_
     return Numbers(ns, names.intern_queue(ns, command.queue), kind, policy_key, policy.max_attempts)
 
 
-def submit(scope: Scope, commands: Sequence[Command], specs: Specs) -> None:
+def submit(scope: BatchContext, commands: Sequence[Command], specs: Specs) -> None:
     work: list[tuple[int, Submit, Spec]] = []
     for i, spec in specs.items():
         if isinstance(spec, Many):
@@ -141,13 +143,13 @@ class Labelled(Protocol):
     ns: int
 
 
-def write_tasks(scope: Scope, specs: list[Spec]) -> list[Receipt]:
+def write_tasks(scope: BatchContext, specs: list[Spec]) -> list[Receipt]:
     """Write new tasks with all that belongs to them: single ones, or members of stages whose flows are locked."""
     if not specs:
         return []
     tx = scope.tx
     number(tx, specs)
-    now, moves = tx.now, Moves(scope)
+    now, moves = tx.now, PendingWrites(scope)
     members = specs[0].stage is not None
     for spec in specs if members else ():
         spec.held = scope.family.holds_back(spec)
@@ -183,11 +185,11 @@ def _insert(tx: Tx, tasks: dict[str, Any], ready: dict[str, Any]) -> None:
     tx.insert_tasks({**row, **first, "spared": 0, "created_at": tx.now, "updated_at": tx.now}, ready, events)
 
 
-def _submit_many(scope: Scope, command: SubmitMany, numbers: Numbers) -> list[str]:
+def _submit_many(scope: BatchContext, command: SubmitMany, numbers: Numbers) -> list[str]:
     """Write tasks that differ in their payloads alone; answers their ids, in order."""
     like, tx, count = command.like, scope.tx, len(command.bodies)
     keys, ids = tx.new_keys(count), [str(uuid7()) for _ in range(count)]
-    now, moves = tx.now, Moves(scope)
+    now, moves = tx.now, PendingWrites(scope)
     run_at = run_at_us(now, like.run_at, like.delay_s)
     for at, what, fence in _dues(tx.names.policy(numbers.policy), run_at, now):
         for key in keys:
@@ -215,7 +217,7 @@ def _alike(specs: list[Spec], *fields: str) -> dict[str, Any]:
     return columns
 
 
-def _note_due(tx: Tx, moves: Moves, specs: list[Spec], now: int) -> None:
+def _note_due(tx: Tx, moves: PendingWrites, specs: list[Spec], now: int) -> None:
     """Say when each task may run, and note what the janitor has to do about it."""
     policies = {key: tx.names.policy(key) for key in {s.policy for s in specs}}
     for spec in specs:
@@ -233,3 +235,25 @@ def _dues(policy: Policy, run_at: int, now: int, held: bool = False) -> Iterator
         yield max(run_at, now) + int(policy.queue_ttl_s * SECOND), QUEUE_TTL, 1
     if policy.deadline_s is not None:
         yield now + int(policy.deadline_s * SECOND), DEADLINE, 0
+
+
+def submit_alone(store: Store, commands: Sequence[Command], names_ttl_s: float) -> list[Verdict] | None:
+    """Carry out a single plain submit in one statement, where the store can; None when it is not such a one."""
+    if len(commands) != 1 or not store.takes_one or failpoints.hook is not None:
+        return None
+    c = commands[0]
+    if type(c) is not Submit or c.delay_s is not None or c.run_at is not None:
+        return None
+    if c.idempotency_key is not None or c.unique_key is not None or c.labels:
+        return None
+    numbers = numbers_of(store.names, c, c.namespace, names_ttl_s)
+    policy = store.names.policy(numbers.policy)
+    if policy.queue_ttl_s is not None or policy.deadline_s is not None:
+        return None
+    id_ = str(uuid7())
+    store.submit_one({
+        **numbers._asdict(), "id": id_, "priority": c.priority, "payload": c.payload_json, "state": QUEUED,
+        "type": TASK.submit.event, "actor": actor(c.actor, c.actor_name), "correlation_id": c.correlation_id,
+        "cause": c.cause, "trace": c.trace,
+    })  # fmt: skip
+    return [Verdict(Receipt(id_, QUEUED, 1, 1, c.actor))]

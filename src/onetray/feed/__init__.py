@@ -1,6 +1,6 @@
 """The event feed: every committed event, in order, from any cursor, once.
 
-Owns reading and following. How far it is safe to read is the store's to know (store/barrier.py); who is called for
+Owns reading and following. How far it is safe to read is the store's to know (store/feed_barrier.py); who is called for
 each event is in listeners.py.
 """
 
@@ -11,11 +11,11 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from onetray.errors import InvalidInput, Unavailable
-from onetray.fields import listed, text
-from onetray.model import Event, json_of
+from onetray.domain.checks import listed, text
+from onetray.domain.errors import InvalidInput, Unavailable
+from onetray.domain.task import Event, json_of
+from onetray.notify.wake import Wake
 from onetray.store.base import Store
-from onetray.wake import Wake
 
 logger = logging.getLogger("onetray.feed")
 
@@ -89,7 +89,7 @@ class Feed:
     ) -> Iterator[Event]:
         """Yield events as they are committed, from a cursor or from now on, until stopped or the engine is closed.
 
-        It outlasts a database that is away. To stop it without delay, set `stop`, then call `wake.heard()`.
+        It outlasts a database that is away. To stop it without delay, set `stop`, then call `wake.notify()`.
         """
         cursor = self.tail() if after is None else cursor_of(after)
         return self._follow(cursor, stop or threading.Event(), namespace, types, _limit(limit))

@@ -11,9 +11,9 @@ import threading
 from collections.abc import Callable
 from itertools import groupby
 
-from onetray.errors import Unavailable
+from onetray.domain.errors import Unavailable
+from onetray.domain.task import Event
 from onetray.feed import PAGE, Feed, Pace, check_filters, cursor_of
-from onetray.model import Event
 
 logger = logging.getLogger("onetray.feed")
 
@@ -71,12 +71,12 @@ class Listeners:
                 self._thread = threading.Thread(target=self._run, name="onetray-feed", daemon=True)
                 self._thread.start()
         # The thread may be waiting with others' cursors.
-        self._feed.wake.heard()
+        self._feed.wake.notify()
         return subscription
 
     def close(self) -> None:
         self._stop.set()
-        self._feed.wake.heard()
+        self._feed.wake.notify()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout=5)
@@ -84,7 +84,7 @@ class Listeners:
     def _tidy(self) -> None:
         with self._lock:
             self._all = [s for s in self._all if not s.closed]
-        self._feed.wake.heard()
+        self._feed.wake.notify()
 
     def _run(self) -> None:
         pace = Pace(self._feed, self._stop)

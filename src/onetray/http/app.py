@@ -8,37 +8,38 @@ Owns how the parts stand together:
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from starlette.types import ASGIApp
 
 from onetray import __version__
+from onetray.domain.errors import InvalidInput
 from onetray.engine import Engine
 from onetray.http import problems
-from onetray.http.access import must_be_guarded
-from onetray.http.desk import Desk, HttpConfig
-from onetray.http.gate import Gate
-from onetray.http.limits import Limited
-from onetray.http.logs import Journal
-from onetray.http.mounting import mount
-from onetray.http.native import also_head
+from onetray.http.auth.middleware import AuthMiddleware
+from onetray.http.auth.scopes import must_be_guarded
+from onetray.http.json_answers import Json
+from onetray.http.limits.requests import LimitMiddleware
+from onetray.http.native_route import also_head
+from onetray.http.observe.request_log import RequestLog
 from onetray.http.routes import (
-    commands,
-    controls,
-    described,
-    fleet,
+    dead_letters,
+    docs,
+    health,
+    job_actions,
+    job_reads,
     jobs,
-    letters,
-    looks,
-    meta,
     metrics,
-    news,
+    queues,
+    rpc,
+    rpc_wait,
     stages,
     streams,
-    work,
+    tasks,
 )
-from onetray.http.wire import Json
+from onetray.http.services import HttpConfig, Services
 
 OWN_SPANS: Any = {"tracing": False, "metrics": False, "logs": False}
 """The framework would trace too, with queries and messages in its spans."""
@@ -46,18 +47,18 @@ OWN_SPANS: Any = {"tracing": False, "metrics": False, "logs": False}
 # The busiest first: they are tried one after another.
 ROUTERS: tuple[APIRouter, ...] = (
     jobs.router,
-    work.router,
-    commands.router,
-    news.router,
-    meta.router,
+    tasks.router,
+    rpc.router,
+    rpc_wait.router,
+    health.router,
     metrics.router,
-    looks.router,
-    controls.router,
+    job_reads.router,
+    job_actions.router,
     stages.router,
-    letters.router,
-    fleet.router,
+    dead_letters.router,
+    queues.router,
     streams.router,
-    described.router,
+    docs.router,
 )
 
 
@@ -65,7 +66,7 @@ class App(FastAPI):
     """The app, with its journal around everything: also around what answers for a route that broke."""
 
     def build_middleware_stack(self) -> ASGIApp:
-        return Journal(super().build_middleware_stack(), self.state.desk.metrics)
+        return RequestLog(super().build_middleware_stack(), self.state.desk.metrics)
 
 
 def build(engine: Engine, config: HttpConfig | None = None) -> FastAPI:
@@ -76,7 +77,7 @@ def build(engine: Engine, config: HttpConfig | None = None) -> FastAPI:
         telemetry=OWN_SPANS,
     )  # fmt: skip
     config = config or HttpConfig()
-    app.state.desk, app.state.shapes, app.state.guarded = (desk := Desk(engine, config)), {}, []
+    app.state.desk, app.state.shapes, app.state.guarded = (desk := Services(engine, config)), {}, []
     for router in ROUTERS:
         also_head(router.routes)
         must_be_guarded(router.routes)
@@ -85,6 +86,34 @@ def build(engine: Engine, config: HttpConfig | None = None) -> FastAPI:
     mount(app, config.dialects)
     problems.install(app)
     # The last one added is the first one met.
-    app.add_middleware(Limited, desk=desk)
-    app.add_middleware(Gate, desk=desk)
+    app.add_middleware(LimitMiddleware, desk=desk)
+    app.add_middleware(AuthMiddleware, desk=desk)
     return app
+
+
+DIALECTS = ("so1",)
+NONE = "none"
+
+
+def check_dialects(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The dialects that are meant; `none` alone means none of them."""
+    if names == (NONE,):
+        return ()
+    for name in names:
+        if name not in DIALECTS:
+            raise InvalidInput(
+                f"there is no dialect {name!r}; there are: {', '.join(DIALECTS)}; or none", field="dialects"
+            )
+    return tuple(dict.fromkeys(names))
+
+
+def mount(app: FastAPI, names: tuple[str, ...]) -> None:
+    """Add these dialects to an app."""
+    for name in check_dialects(names):
+        dialect = import_module(f"onetray.dialects.{name}")
+        also_head(dialect.router.routes)
+        must_be_guarded(dialect.router.routes)
+        app.state.guarded += dialect.router.routes
+        # Their contracts are their own: the native description would say of them what is not so.
+        app.include_router(dialect.router, include_in_schema=False)
+        app.state.shapes[dialect.PREFIX] = dialect.shape

@@ -19,8 +19,8 @@ from starlette.routing import Match
 from starlette.types import Scope
 from uuid_utils import uuid4
 
-from onetray.errors import IllegalTransition, OnetrayError, Unauthorized, Unavailable
-from onetray.http.wire import Json
+from onetray.domain.errors import IllegalTransition, OnetrayError, Unauthorized, Unavailable
+from onetray.http.json_answers import Json
 
 logger = logging.getLogger("onetray.http")
 
@@ -71,7 +71,7 @@ def headers_of(error: OnetrayError) -> dict[str, str]:
     return {} if wait_s is None else {"retry-after": str(max(1, math.ceil(wait_s)))}
 
 
-def told(error: Exception, scope: Scope, headers: dict[str, str] | None = None) -> Response:
+def problem_answer(error: Exception, scope: Scope, headers: dict[str, str] | None = None) -> Response:
     """The answer to a request that is refused before any route: by the gate, by a limit."""
     if not isinstance(error, OnetrayError):
         return answer(_broken(error), headers, scope)

@@ -24,12 +24,12 @@ import uvicorn
 from fastapi import FastAPI
 
 from onetray.config import HttpConfig
-from onetray.errors import InvalidInput
-from onetray.http.connections import Acceptor, Connections, most_connections
-from onetray.http.protocol import Protocol
+from onetray.domain.errors import InvalidInput
+from onetray.http.limits.connections import Acceptor, Connections, most_connections
+from onetray.http.limits.protocol import Protocol
 
 if TYPE_CHECKING:
-    from onetray.http.desk import Desk
+    from onetray.http.services import Services
     from onetray.worker import Worker
 
 logger = logging.getLogger("onetray.http")
@@ -60,7 +60,7 @@ def listen(host: str, port: int) -> socket.socket:
     return found
 
 
-def address(listening: socket.socket) -> str:
+def url_of(listening: socket.socket) -> str:
     host, port = listening.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
@@ -85,7 +85,7 @@ class Server(uvicorn.Server):
                 http=Protocol, lifespan="on", timeout_graceful_shutdown=round(config.grace_s),
             )
         )  # fmt: skip
-        self._desk: Desk = app.state.desk
+        self._desk: Services = app.state.desk
         self._http = config
         self._connections = Connections(
             most_connections(config, 0 if worker is None else worker.config.concurrency), config.unsent_bytes
@@ -132,7 +132,7 @@ class Server(uvicorn.Server):
         self.servers += [Acceptor(s, self._connections, self._protocol) for s in sockets or ()]  # type: ignore[misc]
         logger.info(
             "the server listens on %s, for %s connections at once",
-            ", ".join(address(s) for s in sockets or ()), f"{self._connections.most:,}",
+            ", ".join(url_of(s) for s in sockets or ()), f"{self._connections.most:,}",
         )  # fmt: skip
         self._ready()
 

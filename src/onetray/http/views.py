@@ -9,10 +9,10 @@ from typing import Any
 
 import orjson
 
-from onetray.flowmodel import Flow, Placed, Stage
+from onetray.domain.flow import Flow, Placed, Stage
+from onetray.domain.task import Assignment, Beaten, DeadLetter, Receipt, Task, Verdict
 from onetray.http import problems
-from onetray.http.wire import iso, plain
-from onetray.model import Assignment, Beaten, DeadLetter, Receipt, Task, Verdict
+from onetray.http.json_answers import iso_time, to_json
 
 LARGE = ("data", "metadata", "result", "metrics", "error", "approval", "answer")
 """What a stage may have much of."""
@@ -20,12 +20,12 @@ LARGE = ("data", "metadata", "result", "metrics", "error", "approval", "answer")
 
 def job(value: Task | Flow) -> dict[str, Any]:
     """A task or a flow, and which of the two it is."""
-    return {"entity": "task" if isinstance(value, Task) else "flow", **plain(value)}
+    return {"entity": "task" if isinstance(value, Task) else "flow", **to_json(value)}
 
 
-def placed(value: Receipt | Placed, id: str | None = None) -> dict[str, Any]:
+def placed_view(value: Receipt | Placed, id: str | None = None) -> dict[str, Any]:
     """Where something stands after a command, and what may be done next."""
-    shown: dict[str, Any] = {"entity": "task", **plain(value)}
+    shown: dict[str, Any] = {"entity": "task", **to_json(value)}
     if shown["id"] is None:
         shown["id"] = None if id is None else id.lower()
     return shown
@@ -33,14 +33,14 @@ def placed(value: Receipt | Placed, id: str | None = None) -> dict[str, Any]:
 
 def stage_line(stage: Stage) -> dict[str, Any]:
     """A stage as a line of a list: without what may be large."""
-    return {name: value for name, value in plain(stage).items() if name not in LARGE}
+    return {name: value for name, value in to_json(stage).items() if name not in LARGE}
 
 
 def assignment(a: Assignment) -> dict[str, Any]:
     """A claimed task. Payload and policy are the texts that were stored: nothing is read and written again."""
     return {
         "id": a.id, "kind": a.kind, "queue": a.queue, "namespace": a.namespace, "worker": a.worker, "fence": a.fence,
-        "attempt": a.attempt, "lease_s": a.lease_s, "lease_expires_at": iso(a.lease_expires_at), "state": a.state,
+        "attempt": a.attempt, "lease_s": a.lease_s, "lease_expires_at": iso_time(a.lease_expires_at), "state": a.state,
         "payload": orjson.Fragment(a.payload_json),
         "input": None if a.input_json is None else orjson.Fragment(a.input_json),
         "correlation_id": a.correlation_id, "trace": a.trace, "policy": orjson.Fragment(a.policy.body),
@@ -48,18 +48,18 @@ def assignment(a: Assignment) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def dead_letter(letter: DeadLetter, task: Task) -> dict[str, Any]:
+def dead_letter_view(letter: DeadLetter, task: Task) -> dict[str, Any]:
     """All that is known of why a task was set aside."""
-    return {**plain(letter), "kind": task.kind, "payload": task.payload}
+    return {**to_json(letter), "kind": task.kind, "payload": task.payload}
 
 
 def reported(value: Any, task: str) -> dict[str, Any]:
     """The answer to a report: where the task stands, how long its lease is, or how many lines its log has."""
     if isinstance(value, Beaten):
-        return dict(plain(value))
+        return dict(to_json(value))
     if isinstance(value, int):
         return {"cursor": value}
-    return placed(value, task)
+    return placed_view(value, task)
 
 
 def verdict(found: Verdict, show: Any) -> dict[str, Any]:

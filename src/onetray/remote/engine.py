@@ -15,21 +15,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, ClassVar, NoReturn, TypeVar
 
-from onetray.commands import Command
 from onetray.config import EngineConfig, Limits
+from onetray.domain.checks import choice
+from onetray.domain.commands import Command
+from onetray.domain.errors import InvalidInput, StoreError
+from onetray.domain.machine import ACTORS, USER
+from onetray.domain.policy import Policy
+from onetray.domain.task import Verdict
+from onetray.domain.worker import WorkerBeat, check_beat
 from onetray.engine import Engine
-from onetray.engine.rides import Rides
-from onetray.errors import InvalidInput, StoreError
-from onetray.fields import choice
-from onetray.fleet import WorkerBeat, check_beat
-from onetray.machine import ACTORS, USER
-from onetray.model import Policy, Verdict
-from onetray.remote.asked import ACTS, READS, parameters
-from onetray.remote.codec import dumps, read
-from onetray.remote.courier import Courier
-from onetray.remote.news import Elsewhere
+from onetray.engine.piggyback import Piggyback
+from onetray.notify.wake import Wake
+from onetray.remote.notify import RemoteSource
+from onetray.remote.reads import ACTS, READS, parameters
+from onetray.remote.sender import CommandSender
 from onetray.remote.transport import Transport
-from onetray.wake import Wake
+from onetray.remote.value_codec import decode, dumps
 
 T = TypeVar("T")
 
@@ -54,10 +55,10 @@ class RemoteEngine(Engine):
         self._given = config or EngineConfig()
         token = token or os.environ.get(TOKEN) or None
         self._transport = Transport(url, token, self._given.call_timeout_s, veiled=veiled)
-        self._committer = Courier(self._transport, self.must_be_ours)
+        self._committer = CommandSender(self._transport, self.must_be_ours)
         self._namespace = ANY
-        self.rides = Rides()
-        self.wake = Wake(Elsewhere(self._transport))
+        self.rides = Piggyback()
+        self.wake = Wake(RemoteSource(self._transport))
 
     def __getattr__(self, name: str) -> Any:
         if name == "config":
@@ -143,7 +144,7 @@ def _question(name: str, path: str, *, writes: bool) -> Callable[..., Any]:
         self.must_be_ours(given.get("namespace", ANY))
         actor = choice(given.get("actor", USER), "actor", ACTORS)
         body = dumps({field: given[field] for field in parameters(name) if field in given})
-        value = read(gives, self._transport.post(f"{path}/{name}", body, writes=writes)["value"])
+        value = decode(gives, self._transport.post(f"{path}/{name}", body, writes=writes)["value"])
         return value if actor == USER else replace(value, actor=actor)
 
     ask.__name__, ask.__doc__ = name, getattr(Engine, name).__doc__

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from onetray.errors import (
+from onetray.domain.errors import (
     DatabaseMoved,
     InvalidInput,
     MissingExtra,
@@ -26,8 +26,8 @@ from onetray.errors import (
     StoreError,
     Unavailable,
 )
-from onetray.remote.asked import VEILED
-from onetray.remote.faults import of_problem, raised
+from onetray.remote.reads import VEILED
+from onetray.remote.value_codec import of_problem, raised
 
 try:
     import httpx2

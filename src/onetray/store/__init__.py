@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from onetray.clock import Clock
-from onetray.errors import StoreError
+from onetray.domain.clock import Clock
+from onetray.domain.errors import StoreError
 from onetray.store.base import Store
 
 

@@ -14,16 +14,15 @@ from typing import Any, Protocol, TypeVar
 
 from uuid_utils import uuid4
 
-from onetray.clock import Clock
-from onetray.errors import InvalidInput, MigrationNeeded
-from onetray.flowmodel import FlowRow
-from onetray.machine import Transition
-from onetray.model import Row
-from onetray.store.ears import Ear, Wanted, WorkEar
-from onetray.store.names import Names
-from onetray.store.patience import patiently
-from onetray.store.sqltext import book, migrations
-from onetray.store.work import Queue, Work, everywhere
+from onetray.domain.clock import Clock
+from onetray.domain.errors import InvalidInput, MigrationNeeded
+from onetray.domain.machine import Transition
+from onetray.notify.base import Listener, WantedWork, WorkListener
+from onetray.notify.new_work import NewWork, Queue, everywhere
+from onetray.store.interned import InternedNames
+from onetray.store.retry_transaction import retry_transaction
+from onetray.store.rows import FlowRow, TaskRow
+from onetray.store.sql_template import migrations, statements_for
 
 Columns = Mapping[str, Any]
 """A batch in columns: a list for each, all of one length; what is not a list holds for every row."""
@@ -56,7 +55,7 @@ RINGS = frozenset(
 """Statements that somebody may be waiting for. Moves and new tasks are such, too."""
 
 
-class Mixed:
+class MixedUse:
     """The queues in which a claim by kinds has lately met tasks of other kinds."""
 
     FOR_S = 10.0
@@ -75,9 +74,9 @@ class Mixed:
 class Tx(Protocol):
     """One transaction. Everything that it did is there after it, or nothing is."""
 
-    names: Names
-    mixed: Mixed
-    work: Work[int]
+    names: InternedNames
+    mixed: MixedUse
+    work: NewWork[int]
     """What there may be to claim after it."""
 
     @property
@@ -103,7 +102,7 @@ class Tx(Protocol):
         """
         ...
 
-    def lock(self, keys: list[int]) -> list[Row]:
+    def lock(self, keys: list[int]) -> list[TaskRow]:
         """Lock tasks in sorted order and read what decisions are made from."""
         ...
 
@@ -130,7 +129,7 @@ class Tx(Protocol):
     def new_leases(self, count: int) -> list[int]: ...
 
 
-class Guest(Protocol):
+class ForeignTransaction(Protocol):
     """A transaction of somebody else's, in which jobs may be submitted."""
 
     def savepoint(self) -> AbstractContextManager[Tx]:
@@ -165,14 +164,14 @@ class Store(ABC):
 
     def __init__(self, clock: Clock | None) -> None:
         self.clock = clock
-        self.on_commit: list[Callable[[Work[int], bool], None]] = []
+        self.on_commit: list[Callable[[NewWork[int], bool], None]] = []
         """Called after each commit that somebody may be waiting for, with what there may be to claim, and whether the
         other processes know already. They must be quick and must not raise."""
         self.sender = uuid4().hex[:8]
         """How other processes, and this one, know whose news they hear."""
-        self.book = book(self.dialect)
-        self.mixed = Mixed()
-        self.names = Names(self)
+        self.book = statements_for(self.dialect)
+        self.mixed = MixedUse()
+        self.names = InternedNames(self)
 
     @abstractmethod
     def transaction(self) -> AbstractContextManager[Tx]: ...
@@ -189,7 +188,7 @@ class Store(ABC):
             with self.transaction() as tx:
                 return work(tx)
 
-        return patiently(once, self.patience_s if again else 0.0, lambda: self.is_closed)
+        return retry_transaction(once, self.patience_s if again else 0.0, lambda: self.is_closed)
 
     @property
     @abstractmethod
@@ -199,7 +198,7 @@ class Store(ABC):
     def submit_one(self, task: Columns) -> None:
         """Write one new task that may run at once, with its ready row and its event. It is there when this returns."""
 
-    def borrow(self, connection: object) -> Guest:
+    def borrow(self, connection: object) -> ForeignTransaction:
         """The transaction that is open on a connection of the caller's."""
         raise InvalidInput("a submit inside your own transaction needs PostgreSQL: leave it out", field="connection")
 
@@ -246,19 +245,19 @@ class Store(ABC):
         """Whether there are events that a writer, still at work, keeps from being read."""
         return False
 
-    def tell(self, work: Work[int]) -> None:
+    def tell(self, work: NewWork[int]) -> None:
         """Tell other processes that something was committed, where they cannot see it; what there is to claim, too."""
         return
 
-    def ear(self) -> Ear | None:
+    def ear(self) -> Listener | None:
         """Something that hears when other processes commit; None where there is nothing to hear."""
         return None
 
-    def work_ear(self, wanted: Callable[[], Wanted]) -> WorkEar | None:
+    def work_ear(self, wanted: Callable[[], WantedWork]) -> WorkListener | None:
         """One for work alone, where that is told apart from all else; None where `ear` hears both."""
         return None
 
-    def announce(self, work: Work[int], told: bool = False) -> None:
+    def announce(self, work: NewWork[int], told: bool = False) -> None:
         for ring in self.on_commit:
             ring(work, told)
 
@@ -266,7 +265,7 @@ class Store(ABC):
         """Raise DatabaseMoved when the file of the database is not the one that was opened. Servers have none."""
         return
 
-    def named(self, work: Work[int]) -> Work[Queue]:
+    def named(self, work: NewWork[int]) -> NewWork[Queue]:
         """The same by the names of the queues. Where they cannot be read, it may be any queue."""
         try:
             return work.named(self.names.place)

@@ -10,7 +10,7 @@ import logging
 import time
 from datetime import UTC, datetime
 
-from onetray.clock import SECOND, Clock, SystemClock
+from onetray.domain.clock import SECOND, Clock, SystemClock
 
 logger = logging.getLogger("onetray.store")
 
@@ -39,7 +39,7 @@ class DatabaseTime:
             logger.warning(
                 "the clock of this process says %s and is %d s behind the newest time in the database, %s: the "
                 "database's time is used, which goes a tenth slower until the clock has caught up. Set it by NTP",
-                _shown(newest - behind), behind // SECOND, _shown(newest),
+                _iso(newest - behind), behind // SECOND, _iso(newest),
             )  # fmt: skip
 
     def _from_newest(self) -> int:
@@ -56,5 +56,5 @@ def _monotonic() -> int:
     return time.monotonic_ns() // 1000
 
 
-def _shown(at: int) -> str:
+def _iso(at: int) -> str:
     return datetime.fromtimestamp(at // SECOND, UTC).isoformat()

@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-from onetray import points
-from onetray.clock import Clock
-from onetray.errors import GuardFailed, MissingExtra, OutcomeUnknown, StoreError, Unavailable
-from onetray.store.barrier import Barrier
+from onetray import failpoints
+from onetray.domain.clock import Clock
+from onetray.domain.errors import GuardFailed, MissingExtra, OutcomeUnknown, StoreError, Unavailable
+from onetray.notify.new_work import NewWork, format_new_work
 from onetray.store.base import Columns, Rows, Store
-from onetray.store.patience import MayBeRepeated, patiently
-from onetray.store.sqltext import PARAM, POSTGRES, migration, migrations
-from onetray.store.witness import Fate, ServerRun, fate_of
-from onetray.store.work import Work, written
+from onetray.store.commit_check import CommitOutcome, ServerRun, outcome_of
+from onetray.store.feed_barrier import Barrier
+from onetray.store.retry_transaction import MayBeRepeated, retry_transaction
+from onetray.store.sql_template import PARAM, POSTGRES, migration, migrations
 
 try:
     import psycopg
@@ -29,10 +29,10 @@ try:
     from psycopg.rows import dict_row
     from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
-    from onetray.store.borrowed import PLACE, Borrowed, borrow
-    from onetray.store.listen import NOTIFY, Listener
-    from onetray.store.lone import submit_one
-    from onetray.store.postgres_tx import CLOCK, TOO_FEW, LowWater, PostgresTx, bound, refused
+    from onetray.notify.postgres import NOTIFY, PostgresListener
+    from onetray.store.caller_connection import PLACE, CallerTransaction, caller_transaction
+    from onetray.store.fast_submit_postgres import submit_one_postgres
+    from onetray.store.postgres_tx import CLOCK, TOO_FEW, LowWater, PostgresTx, bind_postgres, is_refused
     from onetray.store.replication import Warnings, confirmed
 except ImportError as e:  # pragma: no cover
     raise MissingExtra("PostgreSQL needs psycopg: pip install 'onetray[postgres]'") from e
@@ -134,7 +134,7 @@ class PostgresStore(Store):
             with self.connection(max(0.1, min(CONNECT_S, until - time.monotonic()))):
                 return
 
-        patiently(once, patience_s)
+        retry_transaction(once, patience_s)
 
     @contextmanager
     def connection(self, timeout_s: float | None = None) -> Iterator[ServerConnection]:
@@ -165,16 +165,16 @@ class PostgresStore(Store):
                 self._local.tx = None
             if tx.xid is None:
                 return
-            points.hit("committing")
+            failpoints.hit("committing")
             told = tx.rings and self.quiet(tx.work)
             if told:
-                tx.tell(written(tx.work, self.sender))
+                tx.tell(format_new_work(tx.work, self.sender))
             run, connection.warnings.seen = connection.run, False
             try:
                 tx.commit()
                 sure = not connection.warnings.seen
             except psycopg.Error as e:
-                if refused(e):
+                if is_refused(e):
                     _roll_back(connection)
                     _say_what_is_meant(e)
                     raise
@@ -183,10 +183,10 @@ class PostgresStore(Store):
                 self.lease_keys.clear()
                 sure = False
         xid, witness = tx.xid, tx.witness
-        if not sure and not self.resolve(lambda connection: fate_of(connection, xid, witness, run)):
+        if not sure and not self.resolve(lambda connection: outcome_of(connection, xid, witness, run)):
             raise Unavailable("the connection to PostgreSQL broke before COMMIT took effect; nothing was written")
         tx.lower_marks()
-        points.hit("committed")
+        failpoints.hit("committed")
         if tx.rings:
             self.announce(tx.work, told)
 
@@ -195,7 +195,7 @@ class PostgresStore(Store):
         return self._pool.closed
 
     def submit_one(self, task: Columns) -> None:
-        submit_one(self, dict(task))
+        submit_one_postgres(self, dict(task))
 
     def entered(self, queue: int, rank: int, task: int) -> None:
         """A task is in its queue. One before the mark makes the next claim look from the start."""
@@ -203,8 +203,8 @@ class PostgresStore(Store):
         if low is not None:
             low.enter(rank, task)
 
-    def borrow(self, connection: object) -> Borrowed:
-        return borrow(self, connection)
+    def borrow(self, connection: object) -> CallerTransaction:
+        return caller_transaction(self, connection)
 
     def place(self, again: bool = False) -> tuple[Any, ...]:
         """Which database on which server this is. It may be another after a restart."""
@@ -212,32 +212,32 @@ class PostgresStore(Store):
             self._place = self._fetch(PLACE, {})[0]
         return self._place
 
-    def resolve(self, ask: Callable[[Connection[Any]], Fate]) -> bool:
+    def resolve(self, ask: Callable[[Connection[Any]], CommitOutcome]) -> bool:
         """Find out whether something was written whose COMMIT was not answered, or answered with a warning.
 
         What was written counts once the standbys have it, where commits wait for them.
         """
         until = time.monotonic() + self.patience_s
-        fate = Fate.UNDER_WAY
+        fate = CommitOutcome.UNDER_WAY
         while True:
             with suppress(psycopg.OperationalError, Unavailable), self.connection() as connection:
                 # A standby may be behind: what it does not have may be there.
                 if not connection.execute("SELECT pg_is_in_recovery()").fetchall()[0][0]:
                     fate = ask(connection)
-                if fate is Fate.WRITTEN and confirmed(connection, connection.warnings, until):
+                if fate is CommitOutcome.WRITTEN and confirmed(connection, connection.warnings, until):
                     return True
-            if fate is Fate.NOT_WRITTEN:
+            if fate is CommitOutcome.NOT_WRITTEN:
                 return False
-            if fate is Fate.UNKNOWN:
+            if fate is CommitOutcome.UNKNOWN:
                 raise MayBeRepeated
             if time.monotonic() > until:
-                raise OutcomeUnknown(_UNCONFIRMED if fate is Fate.WRITTEN else _UNANSWERED)
+                raise OutcomeUnknown(_UNCONFIRMED if fate is CommitOutcome.WRITTEN else _UNANSWERED)
             time.sleep(0.05)
 
     def read(self, name: str, /, **params: Any) -> Rows:
         statement = self.book.statements[name]
         params.setdefault("now", self.clock.now() if self.clock else None)
-        return self._fetch(statement.sql, bound(statement, params))
+        return self._fetch(statement.sql, bind_postgres(statement, params))
 
     def read_sql(self, sql: str, /, **params: Any) -> Rows:
         return self._fetch(PARAM.sub(r"%(\1)s", sql.replace("%", "%%")), params)
@@ -266,7 +266,7 @@ class PostgresStore(Store):
             try:
                 return self._fetch_once(sql, params)
             except psycopg.OperationalError as e:
-                if refused(e):
+                if is_refused(e):
                     raise
                 # Ended while it lay in the pool. A read may be made again: once, with no other such left.
                 self._pool.check()
@@ -305,7 +305,7 @@ class PostgresStore(Store):
                     # Perhaps it is applied: the next look tells.
                     raise MayBeRepeated from e
 
-        return patiently(once, self.patience_s, lambda: self.is_closed)
+        return retry_transaction(once, self.patience_s, lambda: self.is_closed)
 
     def _migrate(self, connection: Connection[Any], number: int, ours: bool) -> bool:
         with connection.transaction():
@@ -322,7 +322,7 @@ class PostgresStore(Store):
             if done is None:
                 connection.execute(migration(POSTGRES, number).encode(), prepare=False)
                 connection.execute("INSERT INTO onetray.migration (number) VALUES (%s)", (number,))
-            points.hit("committing")
+            failpoints.hit("committing")
         return ours or done is None
 
     def upto(self, needed: int = 2**63) -> int:
@@ -341,20 +341,20 @@ class PostgresStore(Store):
     def held_up(self) -> bool:
         return self._barrier.pending
 
-    def quiet(self, work: Work[int]) -> bool:
+    def quiet(self, work: NewWork[int]) -> bool:
         """Whether to tell of a commit in its own transaction: it is heard sooner, but all such commits take turns."""
         if self.pooler or not work or not self.on_commit:
             return False
         last, self._told_at = self._told_at, time.monotonic()
         return self._told_at - last > QUIET_S
 
-    def tell(self, work: Work[int]) -> None:
+    def tell(self, work: NewWork[int]) -> None:
         self._told_at = time.monotonic()
         with self._pool.connection(timeout=2.0) as connection:
-            connection.execute(NOTIFY, {"news": written(work, self.sender)})
+            connection.execute(NOTIFY, {"news": format_new_work(work, self.sender)})
 
-    def ear(self) -> Listener | None:
-        return None if self.pooler else Listener(self.url, self.sender, self.named)
+    def ear(self) -> PostgresListener | None:
+        return None if self.pooler else PostgresListener(self.url, self.sender, self.named)
 
     def close(self) -> None:
         self._pool.close()
@@ -383,7 +383,7 @@ def _lost(connection: Connection[Any], error: BaseException) -> bool:
     """Whether the connection is gone, rather than a statement refused."""
     if not isinstance(error, psycopg.Error):
         return False
-    return connection.closed or connection.broken or (error.sqlstate is not None and not refused(error))
+    return connection.closed or connection.broken or (error.sqlstate is not None and not is_refused(error))
 
 
 def _without_password(url: str) -> str:

@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from onetray import points
-from onetray.flowmodel import FlowRow
-from onetray.machine import Transition
-from onetray.model import Row
+from onetray import failpoints
+from onetray.domain.machine import Transition
+from onetray.notify.new_work import NewWork, count_statement
+from onetray.notify.postgres import NOTIFY
 from onetray.store.base import RINGS, Columns, Rows, in_rows
-from onetray.store.copytext import CopyText
-from onetray.store.listen import NOTIFY
-from onetray.store.names import Names
-from onetray.store.sqltext import POSTGRES, WORDS, Statement
-from onetray.store.witness import Witness, of_batch, of_move, of_submit
-from onetray.store.work import Work, count_statement
+from onetray.store.commit_check import Witness, of_batch, of_move, of_submit
+from onetray.store.interned import InternedNames
+from onetray.store.pg_copy import CopyBuffer
+from onetray.store.rows import FlowRow, TaskRow
+from onetray.store.sql_template import POSTGRES, WORDS, Statement
 
 if TYPE_CHECKING:
     from psycopg import Connection, Cursor
@@ -97,7 +96,7 @@ class PostgresTx:
         self._connection = connection
         self._store = store
         self._book = store.book
-        self.names: Names = store.names
+        self.names: InternedNames = store.names
         self.mixed = store.mixed
         self._given = store.clock.now() if store.clock else None
         self._pending: list[Query] = [("BEGIN", {})]
@@ -107,7 +106,7 @@ class PostgresTx:
         self._now: int | None = None
         self.xid: str | None = None
         self.rings = False
-        self.work: Work[int] = Work()
+        self.work: NewWork[int] = NewWork()
         self.witness: Witness | None = None
 
     @property
@@ -122,7 +121,7 @@ class PostgresTx:
         self.rings |= name in RINGS
         count_statement(self.work, name, params)
         params.setdefault("now", self._given)
-        rows = self._send((statement.sql, bound(statement, params)), returns=statement.returns)
+        rows = self._send((statement.sql, bind_postgres(statement, params)), returns=statement.returns)
         if name == "open_ready":
             self._opened = True
             self.work.count([queue for (queue,) in rows], 0)
@@ -133,7 +132,7 @@ class PostgresTx:
         params.setdefault("now", self._given)
         answer: Rows = []
         self._asked.append((len(self._pending), answer))
-        self._pending.append((statement.sql, bound(statement, params)))
+        self._pending.append((statement.sql, bind_postgres(statement, params)))
         return answer
 
     def batch(self, name: str, columns: Columns, /, **params: Any) -> Rows:
@@ -143,7 +142,7 @@ class PostgresTx:
         self.witness = self.witness or of_batch(name, columns)
         if name in ("insert_ready", "promote_ready"):
             self._entered.append(columns)
-        given = bound(statement, {"now": self._given, **columns, **params})
+        given = bind_postgres(statement, {"now": self._given, **columns, **params})
         if statement.returns:
             return self._send((statement.sql, given))
         self._pending.append((statement.sql, given))
@@ -152,25 +151,25 @@ class PostgresTx:
     def move(self, hops: tuple[Transition, ...], columns: Columns, held: bool = False) -> None:
         move = self._book.move(hops, columns, held)
         self.rings = True
-        points.hit("moving")
+        failpoints.hit("moving")
         self.witness = self.witness or of_move(columns)
-        given = bound(move.update, columns)
+        given = bind_postgres(move.update, columns)
         self._pending.append((move.update.sql, {**given, "expected": len(columns["key"])}))
-        if points.hook is not None:
+        if failpoints.hook is not None:
             self._send()
-        points.hit("updated")
-        points.hit("moved")
+        failpoints.hit("updated")
+        failpoints.hit("moved")
 
-    def lock(self, keys: list[int]) -> list[Row]:
-        found = list(map(Row._make, self.query("lock_tasks", keys=keys)))
+    def lock(self, keys: list[int]) -> list[TaskRow]:
+        found = list(map(TaskRow._make, self.query("lock_tasks", keys=keys)))
         if found:
             # Never back: what was due when it was looked up is due when it is decided.
             self._now = max(self._now or 0, found[-1].seen_at)
         rows = self._with_leases_as_they_are(found)
-        points.hit("locked")
+        failpoints.hit("locked")
         return rows
 
-    def _with_leases_as_they_are(self, rows: list[Row]) -> list[Row]:
+    def _with_leases_as_they_are(self, rows: list[TaskRow]) -> list[TaskRow]:
         """Read expiries again where they decide something.
 
         A statement that waits for a task's lock still sees the leases of before it waited: without the one of a
@@ -186,7 +185,7 @@ class PostgresTx:
         found = list(map(FlowRow._make, self.query("lock_flows", keys=keys)))
         if found:
             self._now = max(self._now or 0, found[-1].seen_at)
-        points.hit("flows_locked")
+        failpoints.hit("flows_locked")
         return found
 
     def pick(self, queue: int, kinds: list[int] | None, limit: int, past_breakers: bool = False) -> Rows:
@@ -270,7 +269,7 @@ class PostgresTx:
         self._copy(rows)
 
     def _copy(self, rows: list[tuple[str, Columns]]) -> None:
-        texts = CopyText()
+        texts = CopyBuffer()
         tables = ((table, *texts.of(columns)) for table, columns in rows)
         following = next(tables, None)
         while following is not None:
@@ -322,7 +321,7 @@ class PostgresTx:
             cursors = _together(self._connection, todo)
         if begins:
             self.xid, self._now, *_ = cursors[1].fetchall()[0]
-            points.hit("begun")
+            failpoints.hit("begun")
         for place, answer in asked:
             answer += cursors[place + begins].fetchall()
         return cursors[-1].fetchall() if last is not None and returns else []
@@ -340,7 +339,7 @@ class PostgresTx:
     def flush(self) -> None:
         """Send what is pending, if it has to be sent before the COMMIT rather than with it."""
         begun = self.xid is not None
-        if begun and points.hook is None:
+        if begun and failpoints.hook is None:
             return
         if begun or len(self._pending) > 1:
             self._send()
@@ -355,7 +354,7 @@ class PostgresTx:
         self._send()
 
 
-def refused(e: psycopg.Error) -> bool:
+def is_refused(e: psycopg.Error) -> bool:
     """Whether the server has refused a statement, and with it all that was sent after it, a COMMIT too.
 
     It has not when the connection is gone. A pooler says so in the name of the server, as a connection exception (08).
@@ -387,7 +386,7 @@ def _least(ready: Columns) -> Columns:
     return {"queue": ready["queue"], "rank": ready["rank"], "key": [min(ready["key"])]}
 
 
-def bound(statement: Statement, params: Columns) -> dict[str, Any]:
+def bind_postgres(statement: Statement, params: Columns) -> dict[str, Any]:
     """The parameters, with lists of numbers as PostgreSQL writes them: psycopg takes ten times as long for that."""
     arrays = {name: _array(params[name]) for name in statement.numbers}
     return {**params, **arrays}

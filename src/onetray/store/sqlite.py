@@ -1,12 +1,11 @@
 """SQLite, through apsw: one file, one writer at a time, group commit above it.
 
-Owns connections, pragmas and the statements' execution on SQLite. One thread at a time may use a transaction;
+Owns connections and pragmas. Statements run in sqlite_tx.py. One thread at a time may use a transaction;
 a read borrows a connection of its own.
 """
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import os
 import random
@@ -14,30 +13,24 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from heapq import merge
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import apsw
-import orjson
 
-from onetray import points
-from onetray.clock import Clock, SystemClock
+from onetray import failpoints
 from onetray.config import EngineConfig
-from onetray.errors import DatabaseReplaced, GuardFailed, StoreError, Unavailable
-from onetray.flowmodel import FlowRow
-from onetray.machine import Transition
-from onetray.model import Row
-from onetray.store.base import RINGS, Columns, Rows, Store, in_rows
+from onetray.domain.clock import Clock, SystemClock
+from onetray.domain.errors import DatabaseReplaced, StoreError, Unavailable
+from onetray.notify.base import FileListener
+from onetray.notify.doorbell import DoorbellSender
+from onetray.notify.new_work import NewWork, format_new_work
+from onetray.store.base import Columns, Rows, Store
 from onetray.store.database_time import DatabaseTime
-from onetray.store.doorbell import Button
-from onetray.store.ears import FileEar
-from onetray.store.filesystem import network_filesystem
-from onetray.store.lone_sqlite import submit_one
-from onetray.store.names import Names
-from onetray.store.open_file import OpenFile
-from onetray.store.sqltext import SQLITE, Book, Statement, migration, migrations
-from onetray.store.work import Work, count_statement, written
+from onetray.store.fast_submit_sqlite import submit_one_sqlite
+from onetray.store.open_file import OpenFile, network_filesystem
+from onetray.store.sql_template import SQLITE, migration, migrations
+from onetray.store.sqlite_tx import SqliteSnapshot, SqliteTx, bind_sqlite, sha256_hex
 
 END_OF_LOG = "SELECT id, ts FROM event ORDER BY id DESC LIMIT 1"
 PRAGMAS = (
@@ -55,133 +48,6 @@ BUSY_S = 30.0
 CHANGES_S = 0.05
 """How long a transaction of ours is waited for to see whether others have written: it may be asked again soon."""
 _memory_names = itertools.count()
-
-
-class SqliteTx:
-    def __init__(self, connection: apsw.Connection, store: SqliteStore) -> None:
-        self._connection = connection
-        self._book: Book = store.book
-        self.names: Names = store.names
-        self.mixed = store.mixed
-        self._now = store.time.now()
-        self.rings = False
-        self.work: Work[int] = Work()
-
-    @property
-    def now(self) -> int:
-        return self._now
-
-    def query(self, name: str, /, **params: Any) -> Rows:
-        statement = self._book.statements[name]
-        self.rings |= name in RINGS
-        count_statement(self.work, name, params)
-        params.setdefault("now", self._now)
-        rows: Rows = self._connection.execute(statement.sql, bound(statement, params)).fetchall()
-        if name == "open_ready":
-            self.work.count([queue for (queue,) in rows], 0)
-        return rows
-
-    ask = query
-
-    def execute(self, sql: str, params: dict[str, Any]) -> None:
-        """Run a statement that is not in the book."""
-        self._connection.execute(sql, params)
-
-    def batch(self, name: str, columns: Columns, /, **params: Any) -> Rows:
-        statement = self._book.statement(name, columns)
-        self.rings |= name in RINGS
-        count_statement(self.work, name, columns)
-        params.setdefault("now", self._now)
-        given = {**params, **columns}
-        if statement.by_row:
-            return list(self._connection.executemany(statement.sql, in_rows(given, statement.columns)))
-        return self._connection.execute(statement.sql, with_batch(statement, given)).fetchall()
-
-    def move(self, hops: tuple[Transition, ...], columns: Columns, held: bool = False) -> None:
-        move = self._book.move(hops, columns, held)
-        assert move.events is not None
-        given = with_batch(move.update, columns)
-        self.rings = True
-        points.hit("moving")
-        self._connection.execute(move.update.sql, given)
-        moved, wanted = self._connection.changes(), len(columns["key"])
-        if moved != wanted:
-            raise GuardFailed(f"{move.name} moved {moved} of {wanted}")
-        points.hit("updated")
-        self._connection.execute(move.events.sql, given)
-        points.hit("moved")
-
-    def lock(self, keys: list[int]) -> list[Row]:
-        # BEGIN IMMEDIATE holds the only lock there is.
-        rows = list(map(Row._make, self.query("lock_tasks", keys=keys)))
-        points.hit("locked")
-        return rows
-
-    def lock_flows(self, keys: list[int]) -> list[FlowRow]:
-        rows = list(map(FlowRow._make, self.query("lock_flows", keys=keys)))
-        points.hit("flows_locked")
-        return rows
-
-    def pick(self, queue: int, kinds: list[int] | None, limit: int, past_breakers: bool = False) -> Rows:
-        given = {"queue": queue, "limit": limit, "past_breakers": int(past_breakers)}
-        if kinds is None:
-            found = self.query("claim_any", rank=-(2**31), task=0, **given)
-        else:
-            each = [self.query("claim_kind", kind=k, **given) for k in kinds]
-            found = each[0] if len(each) == 1 else list(itertools.islice(merge(*each), limit))
-        if found:
-            # A process whose clock is ahead may have made them claimable.
-            self._now = max(self._now, *(r[-1] for r in found))
-        return found
-
-    def lock_request(self, ns: int, worker: str, request_key: str) -> None:
-        return
-
-    def insert_tasks(self, tasks: Columns, ready: Columns, events: Columns) -> None:
-        self.batch("insert_member" if "stage" in tasks else "insert_task", tasks)
-        self.batch("insert_ready", ready)
-        self.batch("insert_event", events)
-
-    def new_keys(self, count: int) -> list[int]:
-        return self._count("entity_key", count)
-
-    def new_leases(self, count: int) -> list[int]:
-        return self._count("lease_key", count)
-
-    def _count(self, name: str, count: int) -> list[int]:
-        sql = "UPDATE counter SET value = value + ? WHERE name = ? RETURNING value"
-        last: Any = self._connection.execute(sql, (count, name)).fetchall()[0][0]
-        return list(range(last - count + 1, last + 1))
-
-
-class SqliteSnapshot:
-    def __init__(self, connection: apsw.Connection) -> None:
-        self._connection = connection
-
-    def select(self, sql: str, /) -> list[dict[str, Any]]:
-        cursor = self._connection.execute(sql.replace("onetray.", ""))
-        try:
-            names = [column[0] for column in cursor.get_description()]
-        except apsw.ExecutionCompleteError:
-            return []
-        return [dict(zip(names, row, strict=True)) for row in cursor]
-
-
-def _sha256_hex(*text: Any) -> str | None:
-    return None if text[0] is None else hashlib.sha256(text[0].encode()).hexdigest()
-
-
-def bound(statement: Statement, params: dict[str, Any]) -> dict[str, Any]:
-    for name in statement.lists:
-        params[name] = orjson.dumps(list(params[name])).decode()
-    return params
-
-
-def with_batch(statement: Statement, given: Columns) -> dict[str, Any]:
-    """The parameters, and the batch as one JSON value."""
-    only = given[statement.columns[0]] if len(statement.columns) == 1 else None
-    batch = only if isinstance(only, list) else list(in_rows(given, statement.columns))
-    return {**given, "batch": orjson.dumps(batch).decode()}
 
 
 class SqliteStore(Store):
@@ -205,7 +71,7 @@ class SqliteStore(Store):
         self._local = threading.local()
         self._all: list[apsw.Connection] = []
         self._idle: list[apsw.Connection] = []
-        self._button: Button | None = None
+        self._button: DoorbellSender | None = None
         self._writing = threading.Lock()
         self._changes = 0
         self._closed = False
@@ -261,12 +127,12 @@ class SqliteStore(Store):
                 connection.execute("BEGIN IMMEDIATE")
                 if self._file is not None:
                     self._file.note_sides()
-                points.hit("begun")
+                failpoints.hit("begun")
                 self._look_at_log(connection)
                 tx = SqliteTx(connection, self)
                 self._local.writing = True
                 yield tx
-                points.hit("committing")
+                failpoints.hit("committing")
                 # Here and not sooner: a file that goes from now on goes with what was acknowledged before.
                 if self._file is not None:
                     self._file.check_in(connection)
@@ -286,7 +152,7 @@ class SqliteStore(Store):
                 raise
             finally:
                 self._local.writing = False
-        points.hit("committed")
+        failpoints.hit("committed")
         if tx.rings:
             self.announce(tx.work)
 
@@ -312,12 +178,12 @@ class SqliteStore(Store):
         )
 
     def submit_one(self, task: Columns) -> None:
-        submit_one(self, dict(task))
+        submit_one_sqlite(self, dict(task))
 
     def read(self, name: str, /, **params: Any) -> Rows:
         statement = self.book.statements[name]
         params.setdefault("now", self.time.now())
-        return self._fetch(statement.sql, bound(statement, params))
+        return self._fetch(statement.sql, bind_sqlite(statement, params))
 
     def read_sql(self, sql: str, /, **params: Any) -> Rows:
         return self._fetch(sql.replace("onetray.", ""), params)
@@ -336,7 +202,7 @@ class SqliteStore(Store):
             connection.execute("PRAGMA query_only = ON")
             # What has to be sorted may be larger than memory.
             connection.execute("PRAGMA temp_store = FILE")
-            connection.create_scalar_function("sha256_hex", _sha256_hex, 1, deterministic=True)
+            connection.create_scalar_function("sha256_hex", sha256_hex, 1, deterministic=True)
             connection.execute("BEGIN DEFERRED")
             yield SqliteSnapshot(connection)
         finally:
@@ -410,16 +276,16 @@ class SqliteStore(Store):
     def tail(self) -> int:
         return self.upto()
 
-    def ear(self) -> FileEar | None:
+    def ear(self) -> FileListener | None:
         if self.path is None:
             return None
-        return FileEar(self.path, self.sender, self.changes, self.named)
+        return FileListener(self.path, self.sender, self.changes, self.named)
 
-    def tell(self, work: Work[int]) -> None:
+    def tell(self, work: NewWork[int]) -> None:
         if self._button is None and self.path is not None:
-            self._button = Button(self.path)
+            self._button = DoorbellSender(self.path)
         if self._button is not None:
-            self._button.press(written(work, self.sender))
+            self._button.press(format_new_work(work, self.sender))
 
     def changes(self) -> int:
         """A number that changes when others have written: other processes, and other stores in this one."""

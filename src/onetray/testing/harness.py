@@ -10,20 +10,20 @@ import asyncio
 from difflib import ndiff
 from typing import TYPE_CHECKING, Any
 
-from onetray.clock import VirtualClock
+from onetray.domain.clock import VirtualClock
+from onetray.domain.errors import InvalidInput, TaskCancelled, WaitForInput
 from onetray.engine import Engine
-from onetray.errors import InvalidInput, TaskCancelled, WaitForInput
-from onetray.testing.direct import DirectRun
-from onetray.testing.room import Room
+from onetray.testing.inline_executor import InlineExecutor
+from onetray.testing.inline_reporter import InlineAttempt
 from onetray.verify import verify
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from onetray.app import Onetray
-    from onetray.client.job import Job
-    from onetray.commands import Report
-    from onetray.model import Assignment
+    from onetray.app.job import Job
+    from onetray.app.onetray import Onetray
+    from onetray.domain.commands import Report
+    from onetray.domain.task import Assignment
 
 MEMORY = "sqlite://:memory:"
 WORKER = "harness"
@@ -50,7 +50,7 @@ class Harness:
             raise InvalidInput("this harness is open already: make another one", field="harness")
         self.engine = self._engine()
         self.engine.declare(self.app.policies, namespace=self.app.namespace)
-        self._room = Room(self.app, self._resources)
+        self._room = InlineExecutor(self.app, self._resources)
         self._old, self._opened = self.app.use(self.engine), True
 
     def close(self, *, check: bool = True) -> None:
@@ -131,7 +131,9 @@ class Harness:
         view = job.view()
         if view.state != state:
             why = [] if job.over else [blocker.message for blocker in job.explain()]
-            raise AssertionError("\n".join([f"job {job.id} is {view.state}, not {state}", *why, *_told(view.error)]))
+            raise AssertionError(
+                "\n".join([f"job {job.id} is {view.state}, not {state}", *why, *_result_of(view.error)])
+            )
 
     def verify(self) -> None:
         """Check every rule of onetray's own on every row, as `onetray verify` does."""
@@ -163,18 +165,18 @@ class Harness:
         return None
 
     def _run(self, claimed: Assignment) -> None:
-        run = DirectRun(claimed, self.app.tasks[claimed.kind], self.engine)
+        run = InlineAttempt(claimed, self.app.tasks[claimed.kind], self.engine)
         run.begin()
         report, raised = self._room.attempt(run)
         self._ended(run, report, raised)
         if raised is not None and not isinstance(raised, _ENDS_AN_ATTEMPT):
             raise raised
 
-    def _ended(self, run: DirectRun, report: Report | None, raised: BaseException | None) -> None:
+    def _ended(self, run: InlineAttempt, report: Report | None, raised: BaseException | None) -> None:
         run.end(report)
 
 
-def _told(error: Any) -> list[str]:
+def _result_of(error: Any) -> list[str]:
     """The error of a job: its traceback, where there is one."""
     if not isinstance(error, dict):
         return [] if error is None else [str(error)]

@@ -10,20 +10,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from onetray.bulk import SubmitMany
-from onetray.clock import SECOND
-from onetray.commands import Command, Fail, Redrive, Submit
+from onetray.domain.clock import SECOND
+from onetray.domain.commands import Command, Fail, Redrive, Submit
+from onetray.domain.flow_commands import RetryFlow, SubmitFlow
+from onetray.domain.lifecycle import DEAD_LETTERED, FAILED, HELD
+from onetray.domain.verbs import SubmitMany
 from onetray.engine import Engine
-from onetray.flowcommands import RetryFlow, SubmitFlow
-from onetray.lifecycle import DEAD_LETTERED, FAILED, HELD
 from onetray.testing.harness import Harness
 
 if TYPE_CHECKING:
-    from onetray.app import Onetray
-    from onetray.client.job import Job
-    from onetray.commands import Report
-    from onetray.model import Verdict
-    from onetray.testing.direct import DirectRun
+    from onetray.app.job import Job
+    from onetray.app.onetray import Onetray
+    from onetray.domain.commands import Report
+    from onetray.domain.task import Verdict
+    from onetray.testing.inline_reporter import InlineAttempt
 
 ANOTHERS_S = 60.0
 """How long a task is waited for that another thread of the test runs."""
@@ -113,7 +113,7 @@ class InlineHarness(Harness):
             return e
         return None
 
-    def _ended(self, run: DirectRun, report: Report | None, raised: BaseException | None) -> None:
+    def _ended(self, run: InlineAttempt, report: Report | None, raised: BaseException | None) -> None:
         if isinstance(report, Fail):
             # The submitter is told now: there is nobody to try again for.
             report.retryable = False

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from onetray.app import Onetray
-    from onetray.clock import VirtualClock
+    from onetray.app.onetray import Onetray
+    from onetray.domain.clock import VirtualClock
     from onetray.testing.harness import Harness
 
 _FAILED = pytest.StashKey[bool]()

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
+from onetray.domain.flow import LAST_KEY
+from onetray.domain.lifecycle import FLOW, HELD, MACHINES, OPEN, PAUSED, STAGE, TASK
+from onetray.domain.task import DEAD_STAGES, MAX_SPARED, REASON_CODES
 from onetray.engine.janitor import KNOWN
-from onetray.flowmodel import LAST_KEY
-from onetray.lifecycle import FLOW, HELD, MACHINES, OPEN, PAUSED, STAGE, TASK
-from onetray.model import DEAD_STAGES, MAX_SPARED, REASON_CODES
-from onetray.store.sqltext import POSTGRES, SQLITE
+from onetray.store.sql_template import POSTGRES, SQLITE
 
 COUNTS = "counts"
 

@@ -29,25 +29,25 @@ from typing import TYPE_CHECKING, Any
 from uuid_utils import uuid4
 
 from onetray import __version__
-from onetray.commands import Claim, Fail, Release, Report, Start, Succeed
+from onetray.app.tasks import PROCESS
 from onetray.config import LEAST_RETENTION_S
-from onetray.declared import PROCESS
-from onetray.errors import Conflict, DatabaseMoved, DatabaseReplaced, InvalidInput, NotFound, OnetrayError
-from onetray.fields import seconds, whole
-from onetray.fleet import WorkerBeat
-from onetray.model import Assignment, Verdict
-from onetray.worker.attempt import says_unkept, unkept
-from onetray.worker.children import Children
-from onetray.worker.claimer import Claimer, Source
-from onetray.worker.floor import Floor
-from onetray.worker.held import Held
-from onetray.worker.outbox import Outbox
-from onetray.worker.pulse import REGISTER_S, Pulse
-from onetray.worker.run import LOST, STOPPING, Run
-from onetray.worker.signals import stop_on_signals
+from onetray.domain.checks import seconds, whole
+from onetray.domain.commands import Claim, Fail, Release, Report, Start, Succeed
+from onetray.domain.errors import Conflict, DatabaseMoved, DatabaseReplaced, InvalidInput, NotFound, OnetrayError
+from onetray.domain.task import Assignment, Verdict
+from onetray.domain.worker import WorkerBeat
+from onetray.worker.attempt import LOST, STOPPING, Attempt
+from onetray.worker.call_handler import says_unkept, unkept
+from onetray.worker.claimer import Claimer, ClaimSource
+from onetray.worker.executor import Executor
+from onetray.worker.heartbeat import REGISTER_S, Heartbeat
+from onetray.worker.leases import HeldLeases
+from onetray.worker.process_pool import ProcessPool
+from onetray.worker.reporter import Reporter
+from onetray.worker.supervisor import stop_on_signals
 
 if TYPE_CHECKING:
-    from onetray.app import Onetray
+    from onetray.app.onetray import Onetray
     from onetray.engine.janitor import Janitor
 
 logger = logging.getLogger("onetray.worker")
@@ -87,8 +87,8 @@ class Worker:
         self.app, self.config = app, _config(settings)
         self.name = self.config.name or f"{socket.gethostname()}-{os.getpid()}-{str(uuid4())[:8]}"
         self.sources = tuple(_source(text) for text in self.config.queues)
-        self.held = Held()
-        self._children = Children(path, app)
+        self.held = HeldLeases()
+        self._children = ProcessPool(path, app)
         self._state = "running"
         self._asked = self._hurry = False
         self._misplaced: DatabaseMoved | None = None
@@ -106,9 +106,11 @@ class Worker:
             raise InvalidInput("the app has no tasks: declare one with @app.task", field="app")
         engine.declare(self.app.policies, namespace=self.app.namespace)
         self._prepare_tasks()
-        self.outbox = Outbox(engine, self._answered, self.held.drop, helpers=1)
-        self.floor = Floor(self.app, self.config.concurrency, self._children, self._ended)
-        self._pulse = Pulse(engine, self.app.namespace, self.held, self.floor, self.outbox, self._lose, self._register)
+        self.outbox = Reporter(engine, self._answered, self.held.drop, helpers=1)
+        self.floor = Executor(self.app, self.config.concurrency, self._children, self._ended)
+        self._pulse = Heartbeat(
+            engine, self.app.namespace, self.held, self.floor, self.outbox, self._lose, self._register
+        )
         self._claimer = Claimer(
             engine, self.floor, self.held, self._claim, self.app.namespace, self.sources, self._take, self._give_back,
             self.outbox.waits,
@@ -256,7 +258,7 @@ class Worker:
                 run.stop = LOST
             self._give_back(left, "its worker stops, its handler did not")
 
-    def _give_back(self, runs: list[Run], reason: str) -> None:
+    def _give_back(self, runs: list[Attempt], reason: str) -> None:
         for run in runs:
             run.over = True
             self.outbox.put(run, Release(reason=reason, **run.ticket()))
@@ -271,14 +273,14 @@ class Worker:
 
     def _take(self, claimed: list[Assignment], asked_at: float) -> None:
         tasks, engine, outbox = self.app.tasks, self.app.engine, self.outbox
-        runs = [Run(a, tasks[a.kind], outbox, engine) for a in claimed]
+        runs = [Attempt(a, tasks[a.kind], outbox, engine) for a in claimed]
         self.held.take(runs, asked_at)
         if self._state == "stopping":
             self._give_back(runs, "its worker stops")
             return
         self.floor.admit(runs)
 
-    def _ended(self, ended: Sequence[tuple[Run, Report | None]]) -> None:
+    def _ended(self, ended: Sequence[tuple[Attempt, Report | None]]) -> None:
         ends = []
         for run, report in ended:
             if run.stop == LOST:
@@ -289,7 +291,7 @@ class Worker:
         if ends:
             self.outbox.put_ends(ends)
 
-    def _lose(self, run: Run, why: str) -> None:
+    def _lose(self, run: Attempt, why: str) -> None:
         if run.stop != LOST:
             logger.warning("%r is not ours any more: %s. Its handler is told to stop, its report is dropped", run, why)
             run.ask_to_stop(LOST)
@@ -298,7 +300,7 @@ class Worker:
         else:
             self.held.lose(run)
 
-    def _answered(self, run: Run, command: Report, verdict: Verdict) -> None:
+    def _answered(self, run: Attempt, command: Report, verdict: Verdict) -> None:
         error = verdict.error
         if isinstance(command, Succeed | Fail) or command.verb in ("release", "pause"):
             if isinstance(error, InvalidInput) and not says_unkept(command):
@@ -359,8 +361,8 @@ def _config(settings: dict[str, Any]) -> WorkerConfig:
     return config
 
 
-def _source(text: str) -> Source:
+def _source(text: str) -> ClaimSource:
     queue, colon, most = text.strip().partition(":")
     if not queue or (colon and (not most.isdecimal() or int(most) < 1)):
         raise InvalidInput(f"{text!r}: write a queue's name, or name:5 for at most five of it at once", field="queues")
-    return Source(queue, int(most) if most else None)
+    return ClaimSource(queue, int(most) if most else None)

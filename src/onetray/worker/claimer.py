@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING
 
 from uuid_utils import uuid4
 
-from onetray.commands import Claim, Command, Submit
-from onetray.engine.rides import Ride
-from onetray.errors import Forbidden, Unauthorized, Unavailable
-from onetray.model import Assignment, Verdict
-from onetray.wake import group_of
-from onetray.worker.pulse import REFUSED, renew_claims
+from onetray.domain.commands import Claim, Command, Submit
+from onetray.domain.errors import Forbidden, Unauthorized, Unavailable
+from onetray.domain.task import Assignment, Verdict
+from onetray.engine.piggyback import PiggybackClaim
+from onetray.notify.wake import group_of
+from onetray.worker.heartbeat import REFUSED, renew_claims
 
 if TYPE_CHECKING:
     from onetray.engine import Engine
-    from onetray.worker.floor import Floor
-    from onetray.worker.held import Held
-    from onetray.worker.run import Run
+    from onetray.worker.attempt import Attempt
+    from onetray.worker.executor import Executor
+    from onetray.worker.leases import HeldLeases
 
 logger = logging.getLogger("onetray.worker")
 
@@ -45,7 +45,7 @@ RIDE_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ClaimSource:
     """A queue to claim from, and how many of its tasks may be held at once."""
 
     queue: str
@@ -58,13 +58,13 @@ class Claimer:
     def __init__(
         self,
         engine: Engine,
-        floor: Floor,
-        held: Held,
+        floor: Executor,
+        held: HeldLeases,
         claim_of: Callable[[str, int, str], Claim],
         namespace: str,
-        sources: tuple[Source, ...],
+        sources: tuple[ClaimSource, ...],
         take: Callable[[list[Assignment], float], None],
-        give_back: Callable[[list[Run], str], None],
+        give_back: Callable[[list[Attempt], str], None],
         reports_wait: Callable[[], bool],
     ) -> None:
         self._engine, self._floor, self._held, self._take = engine, floor, held, take
@@ -77,7 +77,7 @@ class Claimer:
         """How many tasks of each queue the claims under way ask for."""
         self._dry: dict[str, tuple[int, float]] = {}
         """The queues whose last claim found too little: how much work had been told of before it, and when it was."""
-        self._unsure: deque[Ride] = deque()
+        self._unsure: deque[PiggybackClaim] = deque()
         self._waiter = engine.wake.waiter(
             [(namespace, source.queue) for source in sources], group_of(claim_of(sources[0].queue, 1, "").kinds)
         )
@@ -150,7 +150,7 @@ class Claimer:
 
     # As a rider.
 
-    def board(self, beside: Command) -> Ride | None:
+    def board(self, beside: Command) -> PiggybackClaim | None:
         """The next claim, if there is room, and perhaps something to be found."""
         with self._lock:
             if self._stopping or (room := self._room_left()) <= 0:
@@ -163,10 +163,10 @@ class Claimer:
                 limit = self._reserve(source, -(-room // len(sources)))
                 if limit > 0:
                     claim = self._claim_of(source.queue, limit, str(uuid4()))
-                    return Ride(self, claim, time.monotonic(), self._told_of(source.queue))
+                    return PiggybackClaim(self, claim, time.monotonic(), self._told_of(source.queue))
         return None
 
-    def arrive(self, ride: Ride, verdict: Verdict) -> None:
+    def arrive(self, ride: PiggybackClaim, verdict: Verdict) -> None:
         if verdict.error is not None:
             # Perhaps carried out, perhaps not. To find out may take long, and is not for this thread.
             self._unsure.append(ride)
@@ -179,7 +179,7 @@ class Claimer:
         finally:
             self._over(ride.claim.queue, ride.claim.limit)
 
-    def _make_sure(self, ride: Ride) -> None:
+    def _make_sure(self, ride: PiggybackClaim) -> None:
         """The same claim again, by its key: what the lost answer told of is not left to its lease."""
         try:
             self._claim_with(ride.claim, repeated=True)
@@ -236,7 +236,7 @@ class Claimer:
             self._dry[queue] = seen, time.monotonic()
         return got == limit
 
-    def _is_dry(self, source: Source) -> bool:
+    def _is_dry(self, source: ClaimSource) -> bool:
         """Whether there was too little at the last look, and nobody has told of more since."""
         seen, at = self._dry.get(source.queue, (-1, 0.0))
         return seen == self._told_of(source.queue) and time.monotonic() - at < 0.9 * self._engine.wake.poll_s
@@ -245,10 +245,10 @@ class Claimer:
         """A number that rises whenever there may be more to claim in a queue."""
         return self._engine.wake.work_in(((self._namespace, queue),))
 
-    def _is_full(self, source: Source) -> bool:
+    def _is_full(self, source: ClaimSource) -> bool:
         return source.most is not None and self._held.of_queue(source.queue) >= source.most
 
-    def _reserve(self, source: Source, room: int) -> int:
+    def _reserve(self, source: ClaimSource, room: int) -> int:
         """How many to ask a queue for, counted as asked for until the answer was taken in."""
         limit = min(room, AT_ONCE)
         if source.most is not None:
@@ -261,7 +261,7 @@ class Claimer:
         with self._lock:
             self._asked[queue] -= limit
 
-    def _in_turn(self) -> tuple[Source, ...]:
+    def _in_turn(self) -> tuple[ClaimSource, ...]:
         """All queues, beginning with another one each time."""
         first, self._turn = self._turn, (self._turn + 1) % len(self._sources)
         return self._sources[first:] + self._sources[:first]

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import onetray
-from onetray.worker.supervise import LEASH
+from onetray.worker.supervisor import LEASH
 
 APP = "onetray.examples.parcels:app"
 NAMES = ("courier-1", "courier-2")

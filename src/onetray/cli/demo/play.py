@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from onetray.cli.demo.crew import NAMES, Crew, WorkerDied
-from onetray.cli.demo.tally import Tally
-from onetray.lifecycle import DEAD_LETTERED, FLOW, PARTIAL, QUEUED, RUNNING, STAGE, SUCCEEDED, WAITING
+from onetray.cli.demo.tally import DemoCounts
+from onetray.domain.lifecycle import DEAD_LETTERED, FLOW, PARTIAL, QUEUED, RUNNING, STAGE, SUCCEEDED, WAITING
 
 if TYPE_CHECKING:
-    from onetray.app import Onetray
+    from onetray.app.onetray import Onetray
     from onetray.cli.demo.screen import Screen
-    from onetray.flowmodel import Stage
-    from onetray.model import Event
+    from onetray.domain.flow import Stage
+    from onetray.domain.task import Event
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ class Play:
             folder,
             ask,
         )
-        self.tally = Tally(self.engine.feed)
+        self.tally = DemoCounts(self.engine.feed)
         self.flow: Any = None
         self.stages: dict[str, Stage] = {}
         self.rejected = False

@@ -11,14 +11,14 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from onetray.cli.demo.crew import NAMES
-from onetray.lifecycle import CANCELLED, DEAD_LETTERED, FAILED, RUNNING, SUCCEEDED, TASK, WAITING
+from onetray.domain.lifecycle import CANCELLED, DEAD_LETTERED, FAILED, RUNNING, SUCCEEDED, TASK, WAITING
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from onetray.cli.demo.play import Play
-    from onetray.cli.demo.tally import Tally
-    from onetray.flowmodel import Stage
+    from onetray.cli.demo.tally import DemoCounts
+    from onetray.domain.flow import Stage
     from onetray.verify import Findings
 
 COLOURS = {
@@ -73,7 +73,7 @@ class Screen:
         if self._live is not None:
             self._live.update(picture(play), refresh=True)
 
-    def report(self, tally: Tally, results: dict[str, Any], findings: Findings) -> None:
+    def report(self, tally: DemoCounts, results: dict[str, Any], findings: Findings) -> None:
         """What happened, and the verdict."""
         from onetray.cli.database import print_findings
 
@@ -90,7 +90,7 @@ class Screen:
         self.out.print(words, style="bold green")
 
 
-def _counts(tally: Tally) -> list[tuple[str, int]]:
+def _counts(tally: DemoCounts) -> list[tuple[str, int]]:
     states = tally.by_state()
     return [
         ("jobs submitted", len(tally.jobs)),
@@ -133,7 +133,7 @@ def _stages(stages: list[Stage]) -> RenderableType:
     return table
 
 
-def _states(tally: Tally) -> RenderableType:
+def _states(tally: DemoCounts) -> RenderableType:
     from rich.text import Text
 
     states = tally.by_state()

@@ -9,16 +9,16 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from onetray.domain.lifecycle import HELD, TASK
+from onetray.domain.task import Event
 from onetray.feed import Feed
-from onetray.lifecycle import HELD, TASK
-from onetray.model import Event
 
 WORKER = "worker:"
 REDRIVE = "redrive"
 
 
 @dataclass(slots=True)
-class Entry:
+class SeenJob:
     """A task, as the log tells of it."""
 
     id: str
@@ -29,10 +29,10 @@ class Entry:
     """Who held it when its lease ran out, until the next claim."""
 
 
-class Tally:
+class DemoCounts:
     def __init__(self, feed: Feed) -> None:
         self._feed, self._cursor = feed, 0
-        self.tasks: dict[str, Entry] = {}
+        self.tasks: dict[str, SeenJob] = {}
         self.types: Counter[str] = Counter()
         self.jobs: set[str] = set()
         self.done_by: Counter[str] = Counter()
@@ -55,9 +55,9 @@ class Tally:
         self.jobs.add(e.job_id)
         self.latest.append(e)
         if e.type.startswith("task.") and e.state is not None:
-            self._move(self.tasks.setdefault(e.entity_id, Entry(e.entity_id, e.job_id, e.state)), e, e.state)
+            self._move(self.tasks.setdefault(e.entity_id, SeenJob(e.entity_id, e.job_id, e.state)), e, e.state)
 
-    def _move(self, task: Entry, e: Event, state: str) -> None:
+    def _move(self, task: SeenJob, e: Event, state: str) -> None:
         worker = e.actor.removeprefix(WORKER) if e.actor.startswith(WORKER) else None
         if e.type == TASK.submit.event and (e.cause or "").startswith(REDRIVE):
             self.redriven += 1
@@ -78,8 +78,8 @@ class Tally:
     def by_state(self) -> Counter[str]:
         return Counter(task.state for task in self.tasks.values())
 
-    def held_by(self, worker: str) -> list[Entry]:
+    def held_by(self, worker: str) -> list[SeenJob]:
         return [task for task in self.tasks.values() if task.holder == worker]
 
-    def still_open(self) -> list[Entry]:
+    def still_open(self) -> list[SeenJob]:
         return [task for task in self.tasks.values() if task.state not in TASK.terminal]

@@ -10,9 +10,9 @@ from typing import Any
 import click
 
 from onetray.cli import Refused
+from onetray.cli.format import counted
 from onetray.cli.options import common, confirm, json_value, opened, who, yes_option
-from onetray.cli.output import plain, print_json
-from onetray.cli.words import count
+from onetray.cli.output import jsonable, print_json
 
 JOB = ("task", "flow")
 
@@ -34,12 +34,12 @@ def cancel(id: str, hard: bool, reason: str | None, yes: bool, database: str, na
         found = engine.locate(id, among=JOB, namespace=namespace)
         said: dict[str, Any] = {**who(), "namespace": namespace, "cause": reason, "hard": hard}
         if found.entity == "task":
-            told(engine.cancel(found.id, **said), as_json)
+            print_result(engine.cancel(found.id, **said), as_json)
             return
         counts = engine.progress(found.id, namespace=namespace).counts
         if counts.total > counts.done:
-            confirm(f"Cancel the flow {found.id} with {count(counts.total - counts.done, 'open task')}?", yes)
-        told(engine.cancel_flow(found.id, **said), as_json)
+            confirm(f"Cancel the flow {found.id} with {counted(counts.total - counts.done, 'open task')}?", yes)
+        print_result(engine.cancel_flow(found.id, **said), as_json)
 
 
 @click.command(short_help="Pause a flow.")
@@ -56,7 +56,7 @@ def pause(id: str, reason: str | None, database: str, namespace: str, as_json: b
                 f"a single task is paused by its own handler only; to hold it back pause its queue "
                 f"(`onetray queues pause {queue}`), to drop it cancel it (`onetray jobs cancel {found.id}`)"
             )
-        told(engine.pause_flow(found.id, namespace=namespace, cause=reason, **who()), as_json)
+        print_result(engine.pause_flow(found.id, namespace=namespace, cause=reason, **who()), as_json)
 
 
 @click.command(short_help="Resume a paused flow, or a task that waits.")
@@ -70,11 +70,11 @@ def resume(id: str, input_: Any, reason: str | None, database: str, namespace: s
         found = engine.locate(id, among=JOB, namespace=namespace)
         said: dict[str, Any] = {**who(), "namespace": namespace, "cause": reason}
         if found.entity == "task":
-            told(engine.resume(found.id, input=input_, **said), as_json)
+            print_result(engine.resume(found.id, input=input_, **said), as_json)
             return
         if input_ is not None:
             raise click.UsageError("--input is for a task: a flow takes none")
-        told(engine.resume_flow(found.id, **said), as_json)
+        print_result(engine.resume_flow(found.id, **said), as_json)
 
 
 @click.command(short_help="Run a job again that has ended.")
@@ -88,17 +88,17 @@ def retry(id: str, from_stage: str | None, reason: str | None, database: str, na
         found = engine.locate(id, among=JOB, namespace=namespace)
         said: dict[str, Any] = {**who(), "namespace": namespace, "cause": reason}
         if found.entity == "flow":
-            told(engine.retry_flow(found.id, from_stage=from_stage, **said), as_json, new=True)
+            print_result(engine.retry_flow(found.id, from_stage=from_stage, **said), as_json, new=True)
             return
         if from_stage is not None:
             raise click.UsageError("--from-stage is for a flow: a task has no stages")
-        told(engine.redrive(found.id, **said), as_json, new=True)
+        print_result(engine.redrive(found.id, **said), as_json, new=True)
 
 
-def told(answer: Any, as_json: bool, *, new: bool = False) -> None:
+def print_result(answer: Any, as_json: bool, *, new: bool = False) -> None:
     """Where it stands now, and what may be done next."""
     if as_json:
-        print_json({**plain(answer), "actions": list(answer.actions)})
+        print_json({**jsonable(answer), "actions": list(answer.actions)})
         return
     entity = getattr(answer, "entity", "task")
     made = "again: " if new and answer.repeated else "new " if new else ""

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onetray.cli import Refused
+from onetray.cli.format import clock
 from onetray.cli.options import common, opened
 from onetray.cli.output import print_json_line
 from onetray.cli.show import as_text
 from onetray.cli.tables import one_line
-from onetray.cli.words import clock
 
 if TYPE_CHECKING:
+    from onetray.domain.listing import Located
+    from onetray.domain.task import Event, LogLine
     from onetray.engine import Engine
-    from onetray.listmodel import Located
-    from onetray.model import Event, LogLine
 
 PAGE = 500
 SECOND = 1_000_000
@@ -87,7 +87,7 @@ def _print_all(
 
 
 def _ended(engine: Engine, found: Located, namespace: str) -> bool:
-    from onetray.lifecycle import MACHINES
+    from onetray.domain.lifecycle import MACHINES
 
     entity: Any = getattr(engine, found.entity)(found.id, namespace=namespace)
     return entity.state in MACHINES[found.entity].terminal

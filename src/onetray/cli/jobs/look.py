@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from onetray.cli.format import age, counted, moment
 from onetray.cli.options import common, label, limit_option, opened
 from onetray.cli.output import print_json
 from onetray.cli.show import flow_facts, print_stages, task_facts
 from onetray.cli.tables import one_line, print_facts, print_table
-from onetray.cli.words import age, count, moment
 
 if TYPE_CHECKING:
+    from onetray.domain.flow import Stage
+    from onetray.domain.listing import JobSummary
     from onetray.engine import Engine
-    from onetray.flowmodel import Stage
-    from onetray.listmodel import Job
 
 JOB = ("task", "flow")
 ANY = ("task", "stage", "flow")
@@ -76,8 +76,8 @@ def list_(
         click.echo(f"There may be more: --before {next_}", err=True)
 
 
-def _pages(engine: Engine, wanted: dict[str, Any], before: int | None, limit: int) -> tuple[list[Job], bool]:
-    found: list[Job] = []
+def _pages(engine: Engine, wanted: dict[str, Any], before: int | None, limit: int) -> tuple[list[JobSummary], bool]:
+    found: list[JobSummary] = []
     while len(found) < limit:
         page = engine.jobs(**wanted, before=before, limit=limit - len(found))
         found += page.jobs
@@ -87,7 +87,7 @@ def _pages(engine: Engine, wanted: dict[str, Any], before: int | None, limit: in
     return found, before is not None
 
 
-def _progress(job: Job) -> str:
+def _progress(job: JobSummary) -> str:
     if job.entity == "flow":
         return f"stage {job.stages - job.stages_open}/{job.stages}"
     return f"try {job.attempts}/{job.max_attempts}"
@@ -158,7 +158,7 @@ def _branch(stage: Stage, tasks: list[Any], *, last: bool) -> Iterator[str]:
     stem = "   " if last else "│  "
     lines = [f"{one_line(t.name or t.kind)}  {t.state}  {t.id}" for t in tasks]
     if stage.counts.total > len(tasks):
-        lines.append(f"and {stage.counts.total - len(tasks):,} more" if tasks else count(stage.counts.total, "task"))
+        lines.append(f"and {stage.counts.total - len(tasks):,} more" if tasks else counted(stage.counts.total, "task"))
     for i, line in enumerate(lines):
         yield f"{stem}{'└─' if i == len(lines) - 1 else '├─'} {line}"
 
@@ -168,7 +168,7 @@ def _branch(stage: Stage, tasks: list[Any], *, last: bool) -> Iterator[str]:
 @common
 def explain(id: str, database: str, namespace: str, as_json: bool) -> None:
     """Say why a job, a stage or a task is not running or has not ended: what, who holds it, when that ends."""
-    from onetray.explain import COUNTED
+    from onetray.explain.tasks import COUNTED
 
     with opened(database) as engine:
         found, now = engine.locate(id, among=ANY, namespace=namespace), engine.now()
@@ -185,7 +185,7 @@ def explain(id: str, database: str, namespace: str, as_json: bool) -> None:
         until = f"; that ends {moment(reason.ends_at, now)}" if reason.ends_at is not None else ""
         click.echo(one_line(f"{reason.code}: {reason.message}{until}"))
     if not reasons:
-        many = f"more than {COUNTED:,} tasks" if more else count(place or 0, "task")
+        many = f"more than {COUNTED:,} tasks" if more else counted(place or 0, "task")
         ahead = "" if place is None else f"; {many} would be claimed before it"
         click.echo(f"nothing stands in its way: the next worker that asks may have it{ahead}")
 

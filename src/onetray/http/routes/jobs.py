@@ -7,25 +7,24 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 
+from onetray.domain.errors import InvalidInput, NotFound
+from onetray.domain.flow import Flow
+from onetray.domain.listing import JobSummary
+from onetray.domain.task import Task
 from onetray.engine import Engine
-from onetray.engine.listing import JOB_STATES
-from onetray.errors import InvalidInput, NotFound
-from onetray.flowmodel import Flow
-from onetray.http import answers, views
-from onetray.http.access import Principal, Reader, Submitter
-from onetray.http.asked import said
-from onetray.http.cursors import cursor as cursor_at
-from onetray.http.cursors import place
-from onetray.http.desk import desk_of
-from onetray.http.keys import free_key_if_unavailable, key_of
-from onetray.http.native import NativeRoute, gives, own_key, takes
-from onetray.http.params import Cursor, Id, Kind, Limit
-from onetray.http.schemas.base import Moment, read
+from onetray.engine.list_api import JOB_STATES
+from onetray.http import views
+from onetray.http.auth.scopes import Principal, Reader, Submitter
+from onetray.http.idempotency import free_key_if_unavailable, key_of
+from onetray.http.json_answers import Json, to_json
+from onetray.http.native_route import NativeRoute, gives, own_key, takes
+from onetray.http.openapi import answers
+from onetray.http.params import Cursor, Id, Kind, Limit, headers_of_request, place
+from onetray.http.params import cursor as cursor_at
+from onetray.http.schemas.base import Moment, read_model
 from onetray.http.schemas.jobs import JOB, BatchBody, FlowBody, TaskBody
 from onetray.http.schemas.sizes import LIMIT
-from onetray.http.wire import Json, plain
-from onetray.listmodel import Job
-from onetray.model import Task
+from onetray.http.services import services_of
 
 router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"], route_class=NativeRoute)
 
@@ -69,11 +68,11 @@ async def submit_job(request: Request, who: Principal = Submitter) -> Json:
     the same key is refused. The key is the job's `idempotency_key`: it lives as long as the policy of its kind says,
     and each kind has keys of its own.
     """
-    body = await read(request, JOB)
-    command = body.command(**_key(body, key_of(request)), **said(request, who))
-    found = await desk_of(request).call(command)
+    body = await read_model(request, JOB)
+    command = body.command(**_key(body, key_of(request)), **headers_of_request(request, who))
+    found = await services_of(request).call(command)
     at = {"Location": f"/api/v1/jobs/{found.id}"}
-    return Json(views.placed(found), status_code=200 if found.repeated else 201, headers=at)
+    return Json(views.placed_view(found), status_code=200 if found.repeated else 201, headers=at)
 
 
 def _key(body: TaskBody | FlowBody, key: str | None) -> dict[str, Any]:
@@ -90,12 +89,12 @@ async def submit_jobs(request: Request, who: Principal = Submitter) -> Json:
 
     Under an `Idempotency-Key` each job that has no `idempotency_key` of its own gets one made from it.
     """
-    desk, from_ = desk_of(request), said(request, who)
-    body = await read(request, BatchBody)
+    desk, from_ = services_of(request), headers_of_request(request, who)
+    body = await read_model(request, BatchBody)
     commands = [job.command(**_made_key(job, key_of(request), n, who), **from_) for n, job in enumerate(body.jobs)]
     verdicts = await desk.run(commands)
     free_key_if_unavailable(request, verdicts)
-    return Json({"verdicts": [views.verdict(v, views.placed) for v in verdicts]})
+    return Json({"verdicts": [views.verdict(v, views.placed_view) for v in verdicts]})
 
 
 def _made_key(body: TaskBody | FlowBody, key: str | None, n: int, who: Principal) -> dict[str, Any]:
@@ -123,7 +122,7 @@ async def list_jobs(
     who: Principal = Reader,
 ) -> Json:
     """A page may be short, even empty, before the last one: go on until `next` is null."""
-    desk = desk_of(request)
+    desk = services_of(request)
     wanted = {
         "namespace": who.namespace, "states": state, "kind": kind, "queue": queue, "correlation_id": correlation_id,
         "labels": dict(_label(pair) for pair in label), "since": since or 0,
@@ -140,20 +139,20 @@ def _label(pair: str) -> tuple[str, str]:
 
 
 def _page(engine: Engine, wanted: dict[str, Any], before: int | None, limit: int) -> dict[str, Any]:
-    found: list[Job] = []
+    found: list[JobSummary] = []
     for _ in range(WALKS):
         page = engine.jobs(**wanted, before=before, limit=limit - len(found))
         found += page.jobs
         before = page.before
         if before is None or len(found) == limit:
             break
-    return {"jobs": plain(found), "next": None if before is None else cursor_at("jobs", before)}
+    return {"jobs": to_json(found), "next": None if before is None else cursor_at("jobs", before)}
 
 
 @router.get("/{id}", summary="One job", **gives(answers.JOB))
 async def get_job(request: Request, id: Id, who: Principal = Reader) -> Json:
     """A task or a flow; `entity` says which. `actions` are the moves that it allows a user now."""
-    desk = desk_of(request)
+    desk = services_of(request)
     return await desk.answer(_job, desk.engine, id, who.namespace)
 
 

@@ -10,14 +10,13 @@ from fastapi import APIRouter, Request
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
 
-from onetray.errors import Unavailable
-from onetray.http import answers
-from onetray.http.access import Principal, Reader
-from onetray.http.desk import desk_of
-from onetray.http.metrics import DEFAULT, Look, Metrics
-from onetray.http.native import gives
-from onetray.http.probes import Probe
-from onetray.tokens import ADMIN
+from onetray.domain.errors import Unavailable
+from onetray.domain.token import ADMIN
+from onetray.http.auth.scopes import Principal, Reader
+from onetray.http.native_route import gives
+from onetray.http.observe.metrics import DEFAULT, DatabaseNumbers, Metrics
+from onetray.http.openapi import answers
+from onetray.http.services import Probe, services_of
 
 router = APIRouter(tags=["server"])
 
@@ -38,7 +37,7 @@ class _Page:
 @router.get("/metrics", summary="Metrics in Prometheus's text format", **gives(answers.METRICS))
 async def metrics(request: Request, who: Principal = Reader) -> Response:
     """Those of the token's namespace. An admin of the namespace `default` sees those of the whole process, too."""
-    desk = desk_of(request)
+    desk = services_of(request)
     # Whoever runs the server: `local` is one of them. Tenants have namespaces of their own.
     of_process = who.namespace == DEFAULT and who.has(ADMIN)
     shown = who.namespace, of_process
@@ -49,9 +48,9 @@ async def metrics(request: Request, who: Principal = Reader) -> Response:
         text = await scrape.answer()
     except Unavailable:
         # Said by onetray_up; what this process has counted is told all the same.
-        text = _text(desk.metrics, *shown, Look())
+        text = _text(desk.metrics, *shown, DatabaseNumbers())
     return Response(text, media_type=CONTENT_TYPE_LATEST)
 
 
-def _text(counted: Metrics, namespace: str, of_process: bool, look: Look | None = None) -> bytes:
+def _text(counted: Metrics, namespace: str, of_process: bool, look: DatabaseNumbers | None = None) -> bytes:
     return generate_latest(_Page(list(counted.families(namespace, of_process, look))))

@@ -6,20 +6,19 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 
-from onetray import flowcommands as f
+from onetray.domain import flow_commands as f
 from onetray.engine import Engine
-from onetray.http import answers, views
-from onetray.http.access import Operator, Principal, Reader, Submitter
-from onetray.http.asked import said
-from onetray.http.cursors import cursor as cursor_at
-from onetray.http.cursors import place
-from onetray.http.desk import desk_of
-from onetray.http.native import NativeRoute, gives, takes
-from onetray.http.params import Cursor, Id, Limit
-from onetray.http.schemas.base import read
+from onetray.http import views
+from onetray.http.auth.scopes import Operator, Principal, Reader, Submitter
+from onetray.http.json_answers import Json, to_json
+from onetray.http.native_route import NativeRoute, gives, takes
+from onetray.http.openapi import answers
+from onetray.http.params import Cursor, Id, Limit, headers_of_request, place
+from onetray.http.params import cursor as cursor_at
+from onetray.http.schemas.base import read_model
 from onetray.http.schemas.controls import AnswerBody, ApproveBody, WaitBody, Why
 from onetray.http.schemas.jobs import MembersBody
-from onetray.http.wire import Json, plain
+from onetray.http.services import services_of
 
 router = APIRouter(prefix="/api/v1/stages/{id}", tags=["stages"], route_class=NativeRoute)
 
@@ -27,12 +26,12 @@ router = APIRouter(prefix="/api/v1/stages/{id}", tags=["stages"], route_class=Na
 @router.get("", summary="One stage", **gives(answers.STAGE))
 async def get_stage(request: Request, id: Id, who: Principal = Reader) -> Json:
     """With the numbers of its tasks, and who has to approve it."""
-    desk = desk_of(request)
+    desk = services_of(request)
     return await desk.answer(_stage, desk.engine, id, who.namespace)
 
 
 def _stage(engine: Engine, id: str, namespace: str) -> dict[str, Any]:
-    shown: dict[str, Any] = plain(engine.veiled(engine.stage(id, namespace=namespace, raw=True)))
+    shown: dict[str, Any] = to_json(engine.veiled(engine.stage(id, namespace=namespace, raw=True)))
     return shown
 
 
@@ -41,13 +40,13 @@ async def list_stage_tasks(
     request: Request, id: Id, cursor: Cursor = None, limit: Limit = 100, who: Principal = Reader
 ) -> Json:
     """In their order."""
-    desk, after = desk_of(request), place("tasks", cursor)
+    desk, after = services_of(request), place("tasks", cursor)
     return await desk.answer(_tasks, desk.engine, id, who.namespace, after, limit)
 
 
 def _tasks(engine: Engine, id: str, namespace: str, after: int, limit: int) -> dict[str, Any]:
     found = engine.veiled(engine.stage_members(id, namespace=namespace, after=after, limit=limit))
-    return {"tasks": plain(found), "next": cursor_at("tasks", found[-1].key) if len(found) == limit else None}
+    return {"tasks": to_json(found), "next": cursor_at("tasks", found[-1].key) if len(found) == limit else None}
 
 
 @router.get("/results", summary="The results of a stage's tasks", **gives(answers.RESULTS))
@@ -55,7 +54,7 @@ async def list_stage_results(
     request: Request, id: Id, cursor: Cursor = None, limit: Limit = 100, who: Principal = Reader
 ) -> Json:
     """In the order of the tasks, also of a stage that is too large for its results to be collected."""
-    desk, after = desk_of(request), place("results", cursor)
+    desk, after = services_of(request), place("results", cursor)
     return await desk.answer(_results, desk.engine, id, who.namespace, after, limit)
 
 
@@ -73,8 +72,8 @@ def _results(engine: Engine, id: str, namespace: str, after: int, limit: int) ->
              **takes(ApproveBody, required=False))  # fmt: skip
 async def approve_stage(request: Request, id: Id, who: Principal = Operator) -> Json:
     """With the input that its form asks for."""
-    body = await read(request, ApproveBody)
-    by = {**said(request, who), "cause": body.reason}
+    body = await read_model(request, ApproveBody)
+    by = {**headers_of_request(request, who), "cause": body.reason}
     return await _placed(request, f.ApproveStage(id, input=body.input, note=body.note, **by))
 
 
@@ -82,31 +81,37 @@ async def approve_stage(request: Request, id: Id, who: Principal = Operator) -> 
              **takes(AnswerBody, required=False))  # fmt: skip
 async def reject_stage(request: Request, id: Id, who: Principal = Operator) -> Json:
     """It fails, and with it its flow, unless the stage says otherwise."""
-    body = await read(request, AnswerBody)
-    return await _placed(request, f.RejectStage(id, note=body.note, **said(request, who), cause=body.reason))
+    body = await read_model(request, AnswerBody)
+    return await _placed(
+        request, f.RejectStage(id, note=body.note, **headers_of_request(request, who), cause=body.reason)
+    )
 
 
 @router.post("/skip", summary="Skip a stage", **gives(answers.FLOW_PLACED), **takes(AnswerBody, required=False))
 async def skip_stage(request: Request, id: Id, who: Principal = Operator) -> Json:
     """One that waits, or has not been opened yet. The next one follows."""
-    body = await read(request, AnswerBody)
-    return await _placed(request, f.SkipStage(id, note=body.note, **said(request, who), cause=body.reason))
+    body = await read_model(request, AnswerBody)
+    return await _placed(
+        request, f.SkipStage(id, note=body.note, **headers_of_request(request, who), cause=body.reason)
+    )
 
 
 @router.post("/wait", summary="Hold a stage until somebody approves it", **gives(answers.FLOW_PLACED),
              **takes(WaitBody, required=False))  # fmt: skip
 async def wait_stage(request: Request, id: Id, who: Principal = Operator) -> Json:
     """What runs goes on, and its reports count."""
-    body = await read(request, WaitBody)
+    body = await read_model(request, WaitBody)
     approval = None if body.approval is None else body.approval.spec()
-    return await _placed(request, f.WaitStage(id, approval=approval, **said(request, who), cause=body.reason))
+    return await _placed(
+        request, f.WaitStage(id, approval=approval, **headers_of_request(request, who), cause=body.reason)
+    )
 
 
 @router.post("/tasks", summary="Add tasks to a stage", **gives(answers.FLOW_PLACED, 201), **takes(MembersBody))
 async def add_stage_tasks(request: Request, id: Id, who: Principal = Submitter) -> Json:
     """While it has not ended and takes more."""
-    body = await read(request, MembersBody)
-    command = f.AddTasks(id, tasks=[task.spec() for task in body.tasks], **said(request, who))
+    body = await read_model(request, MembersBody)
+    command = f.AddTasks(id, tasks=[task.spec() for task in body.tasks], **headers_of_request(request, who))
     return await _placed(request, command, 201)
 
 
@@ -114,9 +119,9 @@ async def add_stage_tasks(request: Request, id: Id, who: Principal = Submitter) 
              **takes(Why, required=False))  # fmt: skip
 async def seal_stage(request: Request, id: Id, who: Principal = Submitter) -> Json:
     """It ends when those it has have ended."""
-    body = await read(request, Why)
-    return await _placed(request, f.SealStage(id, **said(request, who), cause=body.reason))
+    body = await read_model(request, Why)
+    return await _placed(request, f.SealStage(id, **headers_of_request(request, who), cause=body.reason))
 
 
 async def _placed(request: Request, command: f.FlowCommand, status: int = 200) -> Json:
-    return Json(views.placed(await desk_of(request).call(command)), status_code=status)
+    return Json(views.placed_view(await services_of(request).call(command)), status_code=status)

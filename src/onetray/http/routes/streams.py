@@ -10,20 +10,20 @@ from fastapi import APIRouter, Header, Query, Request
 from pydantic import Field
 from starlette.responses import Response
 
+from onetray.domain.checks import task_id
+from onetray.domain.errors import InvalidInput, TooManyStreams, Unavailable
 from onetray.engine import Engine
-from onetray.errors import InvalidInput, TooManyStreams, Unavailable
 from onetray.feed import Page
-from onetray.fields import task_id
-from onetray.http import answers
-from onetray.http.access import Principal, Reader
-from onetray.http.desk import Desk, desk_of
-from onetray.http.feeding import ReadTo, Wanted, feed_frames, page_of
-from onetray.http.native import gives
+from onetray.http.auth.scopes import Principal, Reader
+from onetray.http.json_answers import Json, to_json
+from onetray.http.native_route import gives
+from onetray.http.openapi import answers
 from onetray.http.params import Id
-from onetray.http.shown import shown
-from onetray.http.sse import EventStream, Frames
-from onetray.http.telling import Place, job_frames, look, view_of
-from onetray.http.wire import Json, plain
+from onetray.http.redacted_reads import redacted
+from onetray.http.services import Services, services_of
+from onetray.http.streams.feed import FeedFilter, ReadTo, feed_frames, page_of
+from onetray.http.streams.job import StreamPosition, job_frames, read_changes, view_of
+from onetray.http.streams.sse import EventStream, Frames
 
 router = APIRouter(prefix="/api/v1", tags=["streams"])
 
@@ -44,7 +44,7 @@ Types = Annotated[
 Name = Annotated[str | None, Query(min_length=1, max_length=NAME_CHARS)]
 
 
-async def streaming(desk: Desk, who: Principal, frames: Frames, **options: Any) -> EventStream:
+async def streaming(desk: Services, who: Principal, frames: Frames, **options: Any) -> EventStream:
     """An answer that goes on for as long as its token does, with a place of its own among the open streams."""
     if desk.hub.closing:
         raise Unavailable("the server is stopping: connect again in a moment")
@@ -75,11 +75,11 @@ async def job_stream(
     After the terminal status the stream ends. A client that has been told of it, and asks again, gets 204: browsers
     then connect no more.
     """
-    desk = desk_of(request)
-    place = Place.of(last or cursor or str(Place()))
+    desk = services_of(request)
+    place = StreamPosition.of(last or cursor or str(StreamPosition()))
     view = await desk.read(view_of, desk.engine, id, who.namespace)
-    if place != Place():
-        found = await desk.read(look, view, place)
+    if place != StreamPosition():
+        found = await desk.read(read_changes, view, place)
         if found.ended and not found.parts:
             return Response(status_code=204)
     return await streaming(desk, who, job_frames(desk, view, place))
@@ -97,14 +97,14 @@ async def feed(
     who: Principal = Reader,
 ) -> Json:
     """A page may be short, or empty, and still move the cursor on: what was looked at did not fit."""
-    desk = desk_of(request)
+    desk = services_of(request)
     wanted = _wanted(who, types, kind, job)
     page = await page_of(request, who, wanted, feed_cursor(cursor) or 0, limit, wait_s)
     return await desk.answer(_page, desk.engine, page)
 
 
 def _page(engine: Engine, page: Page) -> dict[str, Any]:
-    return {"events": plain(shown(engine, page.events)), "cursor": page.next_cursor}
+    return {"events": to_json(redacted(engine, page.events)), "cursor": page.next_cursor}
 
 
 @router.get(
@@ -123,7 +123,7 @@ async def feed_stream(
     who: Principal = Reader,
 ) -> Response:
     """Each event under its type's name, with the feed's cursor as its id; without a cursor from now on."""
-    desk = desk_of(request)
+    desk = services_of(request)
     wanted, place = _wanted(who, types, kind, job), feed_cursor(last or cursor)
     read_to = ReadTo(place)
     return await streaming(desk, who, feed_frames(desk, wanted, read_to), heartbeat=read_to.heartbeat)
@@ -137,11 +137,11 @@ def feed_cursor(text: str | None) -> int | None:
     return int(text)
 
 
-def _wanted(who: Principal, types: Sequence[str] | None, kind: str | None, job: str | None) -> Wanted:
+def _wanted(who: Principal, types: Sequence[str] | None, kind: str | None, job: str | None) -> FeedFilter:
     names = [name for part in types or () for name in part.split(",") if name]
     if len(names) > MOST_TYPES or any(len(name) > NAME_CHARS for name in names):
         raise InvalidInput(
             f"types must be at most {MOST_TYPES} names of at most {NAME_CHARS} characters", field="types"
         )
     job = None if job is None else task_id(job, "job")
-    return Wanted(who.namespace, tuple(names) or None, kind, job)
+    return FeedFilter(who.namespace, tuple(names) or None, kind, job)

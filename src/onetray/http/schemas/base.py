@@ -23,8 +23,8 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from onetray.http.json_answers import micros
 from onetray.http.schemas.sizes import LARGE, LIMIT, Sizes
-from onetray.http.wire import micros
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ class Strict(BaseModel):
     )
 
     @property
-    def given(self) -> dict[str, Any]:
+    def sent_fields(self) -> dict[str, Any]:
         """The fields that were sent, as they are: what was left out has the command's own default."""
         return {name: getattr(self, name) for name in self.model_fields_set}
 
@@ -92,7 +92,7 @@ Count = Annotated[int, Field(ge=1, le=10_000), BeforeValidator(_whole)]
 FewerCount = Annotated[int, Field(ge=1, le=1_000), BeforeValidator(_whole)]
 
 
-async def read(request: Request, model: type[T] | TypeAdapter[T]) -> T:
+async def read_model(request: Request, model: type[T] | TypeAdapter[T]) -> T:
     """The body as a model. None at all counts as an empty one."""
     raw = await request.body() or b"{}"
     adapter = model if isinstance(model, TypeAdapter) else _adapter(model)

@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from onetray.http.cursors import MOST_CHARS
+from onetray.domain.task import REASON_CODES
+from onetray.http.params import MOST_CHARS
 from onetray.http.schemas.base import FewerCount, Id, Name, Priority, Reason, Seconds, Strict
 from onetray.http.schemas.jobs import ApprovalBody
-from onetray.model import REASON_CODES
 
 MOST_LETTERS = 1_000
 

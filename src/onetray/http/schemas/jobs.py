@@ -7,12 +7,12 @@ from typing import Annotated, Any, Literal, TypeAlias, get_type_hints
 
 from pydantic import ConfigDict, Discriminator, Field, Tag, TypeAdapter, create_model
 
-from onetray.commands import Command, Submit
-from onetray.flowcommands import SubmitFlow
-from onetray.flowmodel import Approval, StageSpec, TaskSpec
+from onetray.domain.commands import Command, Submit
+from onetray.domain.flow import Approval, StageSpec, TaskSpec
+from onetray.domain.flow_commands import SubmitFlow
+from onetray.domain.policy import CLASS_CHARS, ON_EXHAUSTION, POLICY_BOUNDS, Policy
+from onetray.domain.redactor import MOST_PATHS, PATH_CHARS
 from onetray.http.schemas.base import FIRST, Attempts, Key, Moment, Name, Priority, Reason, Seconds, Strict, most
-from onetray.model import CLASS_CHARS, ON_EXHAUSTION, POLICY_BOUNDS, Policy
-from onetray.redaction import MOST_PATHS, PATH_CHARS
 
 _HINTS = get_type_hints(Policy)
 
@@ -33,7 +33,7 @@ PolicyBody = create_model(
 )  # type: ignore[call-overload]
 
 
-class Work(Strict):
+class TaskFields(Strict):
     """What a single task and a member of a stage have in common."""
 
     kind: Name
@@ -49,13 +49,13 @@ class Work(Strict):
     @property
     def work(self) -> dict[str, Any]:
         """The fields of a Submit or a TaskSpec."""
-        given = self.given
+        given = self.sent_fields
         if given.get("policy") is not None:
-            given["policy"] = Policy(**given["policy"].given)
+            given["policy"] = Policy(**given["policy"].sent_fields)
         return given
 
 
-class MemberBody(Work):
+class MemberBody(TaskFields):
     """A task of a stage."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"kind": "resize", "payload": {"width": 640}}]})
@@ -77,7 +77,7 @@ class ApprovalBody(Strict):
     on_deadline: Literal["approve", "reject", "skip", "cancel"] = "reject"
 
     def spec(self) -> Approval:
-        return Approval(**self.given)
+        return Approval(**self.sent_fields)
 
 
 _A_STAGE: Any = {"name": "resize", "tasks": [{"kind": "resize", "payload": {"width": 640}}]}
@@ -105,10 +105,10 @@ class StageBody(Strict):
         for name in ("approval", "when", "compensate"):
             part = getattr(self, name)
             parts[name] = None if part is None else part.spec()
-        return StageSpec(**{**self.given, **parts})
+        return StageSpec(**{**self.sent_fields, **parts})
 
 
-class Keyed(Strict):
+class KeyFields(Strict):
     """What every job may say about itself."""
 
     idempotency_key: Key | None = None
@@ -119,7 +119,7 @@ class Keyed(Strict):
     cause: Reason | None = None
 
 
-class TaskBody(Work, Keyed):
+class TaskBody(TaskFields, KeyFields):
     """A single task."""
 
     model_config = ConfigDict(
@@ -132,7 +132,7 @@ class TaskBody(Work, Keyed):
         return Submit(**{**self.work, **said})
 
 
-class FlowBody(Keyed):
+class FlowBody(KeyFields):
     """A flow: it has stages."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"name": "thumbnails", "stages": [_A_STAGE]}]})
@@ -149,7 +149,7 @@ class FlowBody(Keyed):
     """Paths of what nobody is shown of `data`, of contexts and of the input of approvals but those who do the work."""
 
     def command(self, **said: Any) -> Command:
-        return SubmitFlow(**{**self.given, "stages": [stage.spec() for stage in self.stages], **said})
+        return SubmitFlow(**{**self.sent_fields, "stages": [stage.spec() for stage in self.stages], **said})
 
 
 def _which(value: Any) -> str:

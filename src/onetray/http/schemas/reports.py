@@ -9,13 +9,13 @@ from typing import Annotated, Any, ClassVar, Literal, Union
 
 from pydantic import ConfigDict, Field, create_model
 
-from onetray import commands as c
-from onetray.commands import MOST_KINDS
-from onetray.flowmodel import More
+from onetray.domain import commands as c
+from onetray.domain.commands import MOST_KINDS
+from onetray.domain.flow import More
+from onetray.domain.task import DEAD_STAGES, REASON_CODES
 from onetray.http.schemas.base import FIRST, SOME_ID, Count, Fence, Id, Key, Name, Reason, Seconds, Strict, most
 from onetray.http.schemas.controls import example
 from onetray.http.schemas.jobs import MemberBody
-from onetray.model import DEAD_STAGES, REASON_CODES
 
 MOST_WAIT_S = 30
 _TICKET: dict[str, Any] = {"fence": 1, "worker": "worker-1"}
@@ -36,7 +36,7 @@ class ClaimBody(Strict):
     """How long to wait when there is nothing to claim."""
 
     def command(self, **said: Any) -> c.Claim:
-        given = self.given
+        given = self.sent_fields
         given.pop("wait_s", None)
         return c.Claim(**{**given, **said})
 
@@ -50,11 +50,11 @@ class Ticket(Strict):
     worker: Name
 
     @property
-    def given(self) -> dict[str, Any]:
+    def sent_fields(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.model_fields_set - {"verb", "task"}}
 
     def fields(self) -> dict[str, Any]:
-        return self.given
+        return self.sent_fields
 
     def report(self, task: str, **said: Any) -> c.Report:
         return self.of(task=task, **self.fields(), **said)
@@ -87,7 +87,7 @@ class SucceedBody(Ticket):
     context_label: Name | None = None
 
     def fields(self) -> dict[str, Any]:
-        given = self.given
+        given = self.sent_fields
         more = {name: given.pop(name) for name in _MORE if name in given}
         if "spawn" in more:
             more["spawn"] = {stage: [task.spec() for task in tasks] for stage, tasks in self.spawn.items()}
@@ -148,7 +148,7 @@ class LogBody(Ticket):
 
     def fields(self) -> dict[str, Any]:
         lines = tuple(x if isinstance(x, str) else (x.level, x.line, x.data) for x in self.lines)
-        return {**self.given, "lines": lines}
+        return {**self.sent_fields, "lines": lines}
 
 
 class ProgressBody(Ticket):

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from onetray.config import Limits
-from onetray.errors import InvalidInput, TooLarge
+from onetray.domain.errors import InvalidInput, TooLarge
 
 LIMIT = "x-onetray-limit"
 """Stands in a schema for a limit of the engine's, by its name: the description of a server fills its own in."""
@@ -42,7 +42,7 @@ class Sizes:
 
     def __init__(self, schema: dict[str, Any]) -> None:
         self._defs = schema.get("$defs", {})
-        self._part = self._made(schema)
+        self._part = self._part_of(schema)
 
     def check(self, raw: bytes, limits: Limits) -> None:
         """InvalidInput or TooLarge when there is too much of something."""
@@ -55,7 +55,7 @@ class Sizes:
             if number > most:
                 raise TooLarge(f"a body has at most {most:,} objects: send it in parts", field="body", limit=most)
 
-    def _made(self, schema: Any) -> _Part | None:
+    def _part_of(self, schema: Any) -> _Part | None:
         """None where anything may stand, or neither a list nor an object."""
         options = list(self._options(schema))
         found = [one for one in options if one.get("type") in ("array", "object")]
@@ -69,8 +69,8 @@ class Sizes:
                 return None
             if inner:
                 part.most = limit or one.get("maxItems", ANY_LIST)
-                part.items = self._made(inner)
-            part.fields |= {name: self._made(of) for name, of in one.get("properties", {}).items()}
+                part.items = self._part_of(inner)
+            part.fields |= {name: self._part_of(of) for name, of in one.get("properties", {}).items()}
         return part
 
     def _options(self, schema: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -1,0 +1,256 @@
+"""Onetray: the app. Where tasks are declared, and the database that they go to.
+
+    app = Onetray("sqlite:///jobs.db")
+
+    @app.task(retries=3)
+    def send_mail(to: str) -> None: ...
+
+    send_mail.submit(to="ann@example.org")
+
+Owns the registry and the engine's opening. What runs the tasks is in worker/.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+
+from onetray.app.job import Job, find_job
+from onetray.app.tasks import TaskDefinition, declare
+from onetray.domain.errors import InvalidInput, OnetrayError, StoreError, Unavailable
+from onetray.domain.verbs import SubmitMany
+from onetray.engine import Engine
+
+if TYPE_CHECKING:
+    from onetray.app.flows import FlowDefinition
+    from onetray.config import EngineConfig
+    from onetray.domain.clock import Clock
+    from onetray.domain.commands import Command, Submit
+    from onetray.domain.policy import Policy
+    from onetray.domain.task import Verdict
+    from onetray.worker import Worker
+
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Onetray:
+    """A set of declared tasks and flows, and one database. Opened when it is first needed."""
+
+    def __init__(
+        self,
+        database: str | None = None,
+        *,
+        namespace: str = "default",
+        config: EngineConfig | None = None,
+        clock: Clock | None = None,
+        token: str | None = None,
+    ) -> None:
+        """`database` may be a server, as http://host:8321; `token` is for that, else ONETRAY_TOKEN."""
+        self.database = database or os.environ.get("ONETRAY_DATABASE") or "sqlite:///onetray.db"
+        self.token = token
+        self.namespace, self._config, self._clock = namespace, config, clock
+        self.tasks: dict[str, TaskDefinition[Any, Any]] = {}
+        self.flows: dict[str, FlowDefinition[Any]] = {}
+        self.lifespan_of: Callable[[], Any] | None = None
+        self.hooks: dict[str, list[Callable[..., Any]]] = {"before": [], "after": [], "on_error": []}
+        self._engine: Engine | None = None
+        self._opening = threading.Lock()
+        self._opened_in = 0
+
+    # Declaring.
+
+    @overload
+    def task(self, function: Callable[P, Awaitable[R]], /) -> TaskDefinition[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> TaskDefinition[P, R]: ...
+    @overload
+    def task(
+        self, /, *, kind: str = ..., queue: str = ..., isolation: str = ..., retries: int = ..., **policy: Any
+    ) -> _Declare: ...
+    def task(self, function: Any = None, /, **rules: Any) -> Any:
+        """Declare a function as a task: `@app.task`, or with rules `@app.task(queue="mail", retries=3, timeout_s=60)`.
+
+        The rules are `kind`, `queue`, `isolation`, `retries`, and every field of Policy.
+        """
+        if function is not None:
+            return self.register(declare(self, function))
+        return lambda function: self.register(declare(self, function, **rules))
+
+    def register(self, task: TaskDefinition[P, R]) -> TaskDefinition[P, R]:
+        known = self.tasks.get(task.kind)
+        if known is not None and known.function is not task.function:
+            raise InvalidInput(f"there are two tasks of the kind {task.kind!r}: give one of them kind=", field="kind")
+        self.tasks[task.kind] = task
+        return task
+
+    def flow(self, name: str, *, config: type[Any] | None = None, **rules: Any) -> FlowDefinition[Any]:
+        """Declare a flow: see app/flows.py. `roll_up` says how it ends; further rules are those of all its tasks.
+
+        What `redact` names is hidden in its config and in the input of approvals, too.
+        """
+        from onetray.app.flows import FlowDefinition
+
+        if name in self.flows:
+            raise InvalidInput(f"there are two flows of the name {name!r}", field="name")
+        self.flows[name] = new = FlowDefinition(self, name, config, **rules)
+        return new
+
+    def lifespan(self, function: F) -> F:
+        """Declare a generator, async or not, that yields what handlers find in `ctx.resources`. Each worker runs it."""
+        if self.lifespan_of is not None:
+            raise InvalidInput("there is a lifespan already: an app has one", field="lifespan")
+        self.lifespan_of = function
+        return function
+
+    def before(self, function: F) -> F:
+        """Declare a function, async or not, that is called with ctx before each task. If it raises, the task fails."""
+        self.hooks["before"].append(function)
+        return function
+
+    def after(self, function: F) -> F:
+        """Declare a function that is called with ctx and the result after each success."""
+        self.hooks["after"].append(function)
+        return function
+
+    def on_error(self, function: F) -> F:
+        """Declare a function that is called with ctx and the exception after each failed attempt."""
+        self.hooks["on_error"].append(function)
+        return function
+
+    @property
+    def policies(self) -> dict[str, Policy]:
+        """What is declared of each kind. A flow's name is one, too: its policy says what of the flow is redacted."""
+        from onetray.domain.policy import Policy
+
+        known = {task.kind: task.policy for task in self.tasks.values()}
+        for flow in self.flows.values():
+            if flow.redact:
+                of_task = known.get(flow.name, Policy())
+                known[flow.name] = of_task.with_(redact=tuple(dict.fromkeys((*of_task.redact, *flow.redact))))
+        return known
+
+    # The database.
+
+    @property
+    def engine(self) -> Engine:
+        """The engine: opened on first use, once for each process."""
+        if self._engine is None or self._opened_in != os.getpid():
+            with self._opening:
+                if self._engine is not None and self._opened_in != os.getpid():
+                    raise StoreError("this app was opened before a fork: open it in each process, or spawn instead")
+                if self._engine is None:
+                    self._engine = self._open()
+                    self._opened_in = os.getpid()
+        return self._engine
+
+    def _open(self) -> Engine:
+        if not self.database.startswith(("http://", "https://")):
+            return Engine.open(self.database, clock=self._clock, config=self._config)
+        from onetray.remote.engine import RemoteEngine
+
+        return RemoteEngine(self.database, token=self.token, config=self._config)
+
+    def use(self, engine: Engine | None) -> Engine | None:
+        """Put another engine in place, for tests; answers the one before."""
+        old, self._engine, self._opened_in = self._engine, engine, os.getpid()
+        return old
+
+    def close(self) -> None:
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
+
+    def __enter__(self) -> Onetray:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Jobs.
+
+    def job(self, id: str) -> Job[Any]:
+        """A job by its id, whoever submitted it."""
+        return find_job(self, id)
+
+    def submit(
+        self, task: str | TaskDefinition[Any, R], /, payload: dict[str, Any] | None = None, **options: Any
+    ) -> Job[Any]:
+        """Submit a task by its kind, or by itself, with its arguments as a dict and options beside them."""
+        known = self.tasks.get(task) if isinstance(task, str) else task
+        if known is None:
+            raise InvalidInput(f"there is no task {task!r}; there are: {', '.join(sorted(self.tasks))}", field="task")
+        return known.options(**options).submit(**(payload or {}))
+
+    def submit_all(
+        self, commands: Sequence[Command], connection: Any, task: TaskDefinition[Any, R] | None
+    ) -> list[Job[R]]:
+        """Send commands that submit; the jobs they made, or the first refusal."""
+        engine, made = self.engine, []
+        for start in range(0, len(commands), engine.config.limits.batch):
+            some = commands[start : start + engine.config.limits.batch]
+            made += engine.run(some) if connection is None else engine.run(some, connection=connection)
+        return [self.job_of(verdict, task) for verdict in made]
+
+    def submit_alike(self, like: Submit, payloads: list[Any], task: TaskDefinition[Any, R]) -> list[Job[R]]:
+        """Submit tasks that differ in their payloads alone; the jobs they made, or the first refusal."""
+        engine, load = self.engine, task.signature.result
+        jobs: list[Job[R]] = []
+        refused: list[OnetrayError] = []
+        step = min(engine.config.bulk, engine.config.limits.batch)
+        for start in range(0, len(payloads), step):
+            some = payloads[start : start + step]
+            (verdict,) = engine.run([SubmitMany(like=like, payloads=some)])
+            if verdict.ok:
+                jobs += [Job(self, id, "task", load) for id in verdict.value]
+            elif isinstance(verdict.error, Unavailable):
+                refused.append(verdict.error)
+            else:
+                # Each for itself: the others pass.
+                for one in engine.run([replace(like, payload=payload) for payload in some]):
+                    if one.error is not None:
+                        refused.append(one.error)
+                    else:
+                        jobs.append(self.job_of(one, task))
+        if refused:
+            raise refused[0]
+        return jobs
+
+    async def submit_all_on(
+        self, connection: Any, commands: Sequence[Command], task: TaskDefinition[Any, R] | None
+    ) -> list[Job[R]]:
+        """The same inside the transaction of an async psycopg connection."""
+        if self.engine.is_remote:
+            # Refused in the same words as without await.
+            self.engine.run(commands, connection=connection)
+        from onetray.store.caller_connection import submit_on_connection
+
+        verdicts = await submit_on_connection(self.engine, connection, commands)
+        return [self.job_of(verdict, task) for verdict in verdicts]
+
+    def job_of(self, verdict: Verdict, task: TaskDefinition[Any, R] | None) -> Job[R]:
+        """The job that a submit has made, or why it has not."""
+        receipt = verdict.unwrap()
+        if task is None:
+            return Job(self, receipt.id, "flow", repeated=receipt.repeated)
+        return Job(self, receipt.id, "task", task.signature.result, receipt.repeated)
+
+    def worker(self, **settings: Any) -> Worker:
+        """A worker for this app, to be run here: `app.worker(concurrency=10).run()`."""
+        from onetray.worker import Worker
+
+        return Worker(self, **settings)
+
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class _Declare(Protocol):
+        @overload
+        def __call__(self, function: Callable[P, Awaitable[R]], /) -> TaskDefinition[P, R]: ...
+        @overload
+        def __call__(self, function: Callable[P, R], /) -> TaskDefinition[P, R]: ...

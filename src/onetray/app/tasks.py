@@ -1,0 +1,214 @@
+"""A declared task: a function, the rules it runs by, and the ways to submit it.
+
+Owns `@app.task`'s product. signature.py knows what an argument may be, and the engine what becomes of a
+submit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypedDict, TypeVar, Unpack
+
+import orjson
+
+from onetray import otel
+from onetray.app.context import TaskContext, current
+from onetray.app.signature import Signature
+from onetray.config import Limits
+from onetray.domain.checks import text
+from onetray.domain.clock import SECOND
+from onetray.domain.commands import Submit
+from onetray.domain.errors import InvalidInput
+from onetray.domain.policy import Policy
+
+if TYPE_CHECKING:
+    from onetray.app.async_api import AsyncTask
+    from onetray.app.job import Job
+    from onetray.app.onetray import Onetray
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+ASYNC, THREAD, PROCESS = "async", "thread", "process"
+ISOLATION = (ASYNC, THREAD, PROCESS)
+_OF_ONE = frozenset({"idempotency_key", "unique_key", "labels", "connection"})
+"""Options that need a command for each call."""
+
+
+class Options(TypedDict, total=False):
+    """What one submit may say besides the arguments."""
+
+    queue: str
+    priority: int
+    delay_s: float
+    run_at: datetime | int
+    max_attempts: int
+    idempotency_key: str
+    unique_key: str
+    labels: dict[str, str]
+    correlation_id: str
+    trace: str
+    cause: str
+    connection: Any
+
+
+class Binding(Protocol):
+    """How a function of a flow gets its arguments, and what follows from its result."""
+
+    def arguments(self, ctx: TaskContext) -> dict[str, Any]: ...
+
+    def spawn(self, ctx: TaskContext, result: Any) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class TaskDefinition(Generic[P, R]):
+    """A function that can be submitted. Called like a function, it just runs."""
+
+    app: Onetray
+    function: Callable[..., Any]
+    kind: str
+    queue: str
+    policy: Policy
+    isolation: str
+    signature: Signature
+    given: Options = field(default_factory=Options)
+    binding: Binding | None = None
+    """Where the arguments come from, if not from the payload alone."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """Run the function here and now, without the engine."""
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<task {self.kind}>"
+
+    def options(self, **options: Unpack[Options]) -> TaskDefinition[P, R]:
+        """The same task, to be submitted later, elsewhere, once, or inside a transaction: see Options."""
+        unknown = sorted(set(options) - set(Options.__annotations__))
+        if unknown:
+            known = ", ".join(Options.__annotations__)
+            raise InvalidInput(f"there is no option {unknown[0]!r}; there are: {known}", field=unknown[0])
+        return replace(self, given={**self.given, **options})
+
+    def submit(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+        """Put the task into its queue: it is durable when this returns."""
+        return self.app.submit_all([self.command(args, kwargs)], self.given.get("connection"), self)[0]
+
+    def submit_many(self, calls: Iterable[Mapping[str, Any]]) -> list[Job[R]]:
+        """Submit one task for each set of arguments, in as few transactions as fit. All are checked first."""
+        listed = list(calls)
+        payloads = self.signature.payloads(listed) if self._differ_in_payload_alone() else None
+        if payloads is None:
+            return self.app.submit_all(self.commands(listed), self.given.get("connection"), self)
+        return self.app.submit_alike(self._submit(None, self._fields()), payloads, self)
+
+    def _differ_in_payload_alone(self) -> bool:
+        """Whether many calls of it share all else. A child has a key of its own, by its arguments."""
+        return current.get() is None and not _OF_ONE & self.given.keys()
+
+    @property
+    def aio(self) -> AsyncTask[P, R]:
+        """The same for `async` code: `await task.aio.submit(…)`."""
+        from onetray.app.async_api import AsyncTask
+
+        return AsyncTask(self)
+
+    def commands(self, calls: Iterable[Mapping[str, Any]]) -> list[Submit]:
+        """The commands that submit many calls of it."""
+        return [self.command((), _by_name(call)) for call in calls]
+
+    def command(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Submit:
+        """The command that submits a call of it."""
+        payload = self.signature.payload(args, kwargs)
+        fields = self._fields()
+        inherit(fields, self.kind, payload)
+        return self._submit(payload, fields)
+
+    def _fields(self) -> dict[str, Any]:
+        """What the options say of each submit."""
+        fields: dict[str, Any] = {"queue": self.queue}
+        if self.given:
+            fields |= self.given
+            fields.pop("connection", None)
+            if isinstance(fields.get("run_at"), datetime):
+                fields["run_at"] = _micros(fields["run_at"])
+        return fields
+
+    def _submit(self, payload: Any, fields: dict[str, Any]) -> Submit:
+        return Submit(kind=self.kind, payload=payload, policy=self.policy, namespace=self.app.namespace, **fields)
+
+
+def _by_name(call: object) -> Mapping[str, Any]:
+    if not isinstance(call, Mapping):
+        raise InvalidInput(f"each call is a dict of arguments, not {type(call).__name__}", field="calls")
+    return call
+
+
+def _micros(at: datetime) -> int:
+    if at.tzinfo is None:
+        raise InvalidInput("run_at has no time zone: use datetime.now(UTC) and the like", field="run_at")
+    return int(at.timestamp() * SECOND)
+
+
+def inherit(fields: dict[str, Any], kind: str, payload: Any) -> None:
+    """A child carries its parent's correlation and trace, and is submitted once however often the parent is tried."""
+    parent = current.get()
+    if parent is None:
+        return
+    fields.setdefault("correlation_id", parent.correlation_id)
+    trace = otel.here() or parent.trace
+    if trace is not None:
+        fields.setdefault("trace", trace)
+    fields.setdefault("cause", f"task {parent.id}")
+    if "idempotency_key" not in fields:
+        body = orjson.dumps([kind, payload], option=orjson.OPT_SORT_KEYS)
+        fields["idempotency_key"] = parent.child_key(hashlib.sha256(body).hexdigest()[:32])
+
+
+def declare(
+    app: Onetray,
+    function: Callable[..., Any],
+    *,
+    kind: str | None = None,
+    queue: str = "default",
+    isolation: str | None = None,
+    retries: int | None = None,
+    binding: Binding | None = None,
+    types: Mapping[str, Any] | None = None,
+    **policy: Any,
+) -> TaskDefinition[Any, Any]:
+    """Make a task of a function."""
+    name = getattr(function, "__name__", "<lambda>") if kind is None else kind
+    if name == "<lambda>":
+        raise InvalidInput("a task is a function with a name: give kind=", field="kind")
+    text(name, "kind", Limits().name_chars)
+    text(queue, "queue", Limits().name_chars)
+    coroutine = inspect.iscoroutinefunction(function)
+    isolation = isolation or (ASYNC if coroutine else THREAD)
+    if isolation not in ISOLATION:
+        raise InvalidInput(f"{name}: isolation must be one of {', '.join(ISOLATION)}", field="isolation")
+    if isolation == THREAD and coroutine:
+        raise InvalidInput(f"{name} is async: it runs on the loop, or with isolation='process'", field="isolation")
+    if isolation == ASYNC and not coroutine:
+        raise InvalidInput(f"{name} is not async: it runs in a thread, or with isolation='process'", field="isolation")
+    if retries is not None:
+        if "max_attempts" in policy:
+            raise InvalidInput(f"{name}: give retries or max_attempts, not both", field="retries")
+        if type(retries) is not int or retries < 0:
+            raise InvalidInput(f"{name}: retries must be a whole number, 0 or more", field="retries")
+        policy["max_attempts"] = retries + 1
+    signature = Signature(function, name, types)
+    return TaskDefinition(app, function, name, queue, _policy(name, policy), isolation, signature, binding=binding)
+
+
+def _policy(name: str, fields: dict[str, Any]) -> Policy:
+    known = Policy.__dataclass_fields__
+    for field_name in fields:
+        if field_name not in known:
+            words = ", ".join(["queue", "retries", "isolation", "kind", *known])
+            raise InvalidInput(f"{name}: a task has no {field_name!r}; it has: {words}", field=field_name)
+    return Policy(**fields)

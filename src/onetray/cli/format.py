@@ -1,0 +1,59 @@
+"""How times, ages and numbers are said, and how an age is read from the command line.
+
+Owns the words. Times come in as microseconds and are shown in the reader's own time zone.
+"""
+
+from __future__ import annotations
+
+import click
+
+from onetray.domain.clock import SECOND, length_s
+
+
+def moment(at: int | None, now: int) -> str:
+    """A time both ways: "3 min ago, 2026-11-16 03:20:11"."""
+    return "" if at is None else f"{ago(at, now)}, {clock(at)}"
+
+
+def clock(at: int) -> str:
+    from datetime import datetime
+
+    return datetime.fromtimestamp(at / SECOND).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def ago(at: int | None, now: int) -> str:
+    if at is None:
+        return ""
+    return f"{duration(now - at)} ago" if at <= now else f"in {duration(at - now)}"
+
+
+def duration(us: int) -> str:
+    """A length of time in the one unit that says most."""
+    s = us // SECOND
+    if s < 120:
+        return f"{s} s"
+    if s < 7_200:
+        return f"{s // 60} min"
+    return f"{s // 3_600} h" if s < 172_800 else f"{s // 86_400} days"
+
+
+def iso_utc(at: int) -> str:
+    """A time for programs: UTC, to the microsecond."""
+    from datetime import UTC, datetime
+
+    whole = datetime.fromtimestamp(at // SECOND, tz=UTC)
+    return f"{whole:%Y-%m-%dT%H:%M:%S}.{at % SECOND:06d}Z"
+
+
+def counted(number: int, one: str, many: str | None = None) -> str:
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def age(value: str | float) -> float:
+    """A length of time (90s, 15m, 2h, 30d, 4w) in seconds."""
+    if isinstance(value, float):
+        return value
+    seconds = length_s(value)
+    if seconds is None:
+        raise click.BadParameter(f"{value!r} is no length of time: write 90s, 15m, 2h, 30d or 4w")
+    return seconds

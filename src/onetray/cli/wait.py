@@ -1,0 +1,124 @@
+"""Follow one job to its end: its log, how far it is, what it gave.
+
+Owns what is printed on the way. Lines go to the output as they come; the bar is drawn only where somebody looks.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from onetray.cli.output import bar, print_json
+from onetray.domain.lifecycle import FLOW, PARTIAL, SUCCEEDED, TASK
+
+if TYPE_CHECKING:
+    from onetray.domain.task import Event, LogLine
+    from onetray.engine import Engine
+
+PAGE = 500
+SHORT = 100
+
+
+def follow(engine: Engine, id_: str, entity: str, namespace: str, timeout_s: float | None, as_json: bool) -> bool:
+    """Print what happens until the job has ended. Answers whether it ended well."""
+    until = None if timeout_s is None else time.monotonic() + timeout_s
+    view, after = (_Flow if entity == "flow" else _Task)(engine, id_, namespace), 0
+    if not as_json:
+        click.echo(f"{entity} {id_}")
+    with bar(entity) as draw:
+        while True:
+            # The state is asked for first: what was written up to the end is read.
+            seen, state = engine.wake.generation, view.state()
+            after, lines = view.lines(after)
+            for line in () if as_json else lines:
+                click.echo(line)
+            draw(*view.progress())
+            if state in view.terminal:
+                break
+            left = engine.wake.poll_s if until is None else min(engine.wake.poll_s, until - time.monotonic())
+            if left <= 0:
+                raise click.ClickException(
+                    f"it is still {state} after {timeout_s:g} s: see `onetray jobs explain {id_}`"
+                )
+            engine.wake.wait(seen, left)
+    well = state in (SUCCEEDED, PARTIAL)
+    value, error = view.outcome()
+    if as_json:
+        print_json({"id": id_, "state": state, "result": value, "error": error})
+    else:
+        click.echo(f"{state}: {view.format_result(value) if well else _why(error)}")
+    return well
+
+
+class _Task:
+    terminal = TASK.terminal
+
+    def __init__(self, engine: Engine, id_: str, namespace: str) -> None:
+        self._engine, self._id = engine, id_
+        self._of: dict[str, Any] = {"namespace": namespace}
+
+    def state(self) -> str:
+        return self._engine.task(self._id, **self._of).state
+
+    def lines(self, after: int) -> tuple[int, list[str]]:
+        """What it has said since, and the cursor to go on from."""
+        found: list[LogLine] = []
+        while page := self._engine.logs(self._id, after=after, limit=PAGE, **self._of):
+            found, after = found + self._engine.veiled(page, self._id), page[-1].cursor
+        return after, [f"  {line.level:<8}{line.line}{_beside(line.data)}" for line in found]
+
+    def progress(self) -> tuple[float, float | None, str]:
+        said = self._engine.veiled(self._engine.progress_of(self._id, **self._of), self._id)
+        return (0, None, "") if said is None else (said.done, said.total, said.message or "")
+
+    def format_result(self, value: Any) -> str:
+        return _json(value)
+
+    def outcome(self) -> tuple[Any, Any]:
+        task = self._engine.veiled(self._engine.task(self._id, **self._of))
+        return task.result, task.error
+
+
+class _Flow(_Task):
+    terminal = FLOW.terminal
+
+    def state(self) -> str:
+        return self._engine.flow(self._id, **self._of).state
+
+    def lines(self, after: int) -> tuple[int, list[str]]:
+        found: list[Event] = []
+        while page := self._engine.flow_events(self._id, after=after, limit=PAGE, **self._of):
+            found, after = found + page, page[-1].id
+        names = {stage.id: stage.name for stage in self._engine.stages(self._id, **self._of)} if found else {}
+        return after, [f"  stage {names[e.entity_id]}: {e.state}" for e in found if e.entity_id in names and e.was]
+
+    def progress(self) -> tuple[float, float | None, str]:
+        far = self._engine.progress(self._id, **self._of)
+        return far.percentage, 100, far.current_stage or ""
+
+    def format_result(self, value: Any) -> str:
+        """What each stage gave, a line each, shortened."""
+        given = [(name, _json(result)) for name, result in value.items() if result is not None]
+        lines = [f"  {name}: {text if len(text) <= SHORT else text[: SHORT - 1] + '…'}" for name, text in given]
+        return "\n".join(["what its stages gave", *lines])
+
+    def outcome(self) -> tuple[Any, Any]:
+        stages = self._engine.veiled(self._engine.stages(self._id, **self._of))
+        flow = self._engine.veiled(self._engine.flow(self._id, **self._of))
+        return {stage.name: stage.result for stage in stages}, flow.error
+
+
+def _beside(data: Any) -> str:
+    return "".join(f" {name}={value!r}" for name, value in data.items()) if isinstance(data, dict) else ""
+
+
+def _json(value: Any) -> str:
+    import json
+
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _why(error: Any) -> str:
+    return f"{error.get('class', '')} {error.get('message', '')}".strip() if isinstance(error, dict) else str(error)

@@ -1,0 +1,244 @@
+"""Check single fields: text, numbers, choices, JSON, ids.
+
+Owns what a value may be. Each check returns the value, or raises an error that names the field.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import orjson
+
+from onetray.config import Limits
+from onetray.domain.errors import InvalidInput, TooLarge, short_repr
+from onetray.domain.machine import ACTORS
+from onetray.domain.task import RawJson
+
+FAR_US = 2**62
+"""Past any time that is meant."""
+MOST = 1e15
+"""What an amount is at most: a float can count up to it without leaving a number out."""
+MOST_ROWS = 10_000
+"""What one read gives, or one step of the janitor takes, at most."""
+_NEVER_NAN = frozenset({str, int, bool, type(None)})
+_ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+_ALL_ZEROS = bytes.maketrans(b"123456789", b"000000000")
+_LONG = b"0" * 19
+_LONG_WHOLE = re.compile(rb"(?<![\d.eE+-])-?\d{19,}+(?![.eE])")
+_TRACEPARENT = re.compile(r"[\da-f]{2}-[\da-f]{32}-[\da-f]{16}-[\da-f]{2}")
+_UUID = re.compile(r"[\da-f]{8}-[\da-f]{4}-[\da-f]{4}-[\da-f]{4}-[\da-f]{12}")
+
+
+def text(value: object, field: str, most: int, least: int = 1) -> str:
+    """A string without NUL, in its limits."""
+    if not isinstance(value, str):
+        raise InvalidInput(f"{field} must be text, not {type(value).__name__}", field=field)
+    if not least <= len(value) <= most:
+        kind = TooLarge if len(value) > most else InvalidInput
+        raise kind(f"{field} must have {least} to {most} characters, not {len(value)}", field=field, limit=most)
+    if "\0" in value:
+        raise InvalidInput(f"{field} contains a NUL character: take it out", field=field)
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise InvalidInput(f"{field} contains a lone surrogate: send valid Unicode", field=field) from None
+    return value
+
+
+def optional_text(value: object, field: str, most: int) -> str | None:
+    return None if value is None else text(value, field, most)
+
+
+def whole(value: object, field: str, least: int, most: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise InvalidInput(
+            f"{field} must be a whole number from {least} to {most}, not {short_repr(value)}", field=field
+        )
+    return value
+
+
+def seconds(value: object, field: str, least: float = 0.0) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not least <= value <= 4e9:
+        raise InvalidInput(f"{field} must be seconds, {least} or more, not {short_repr(value)}", field=field)
+    return value
+
+
+def amount(value: object, field: str) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= MOST:
+        raise InvalidInput(f"{field} must be a number from 0 to {MOST:g}, not {short_repr(value)}", field=field)
+    return value
+
+
+def check_when(delay_s: object, run_at: object, where: str = "") -> None:
+    if delay_s is not None:
+        seconds(delay_s, f"{where}delay_s")
+        if run_at is not None:
+            raise InvalidInput(f"give {where}delay_s or {where}run_at, not both", field=f"{where}delay_s")
+    if run_at is not None:
+        whole(run_at, f"{where}run_at", 0, FAR_US)
+
+
+def choice(value: object, field: str, among: tuple[str, ...]) -> str:
+    if value not in among:
+        raise InvalidInput(f"{field} must be one of {', '.join(among)}, not {short_repr(value)}", field=field)
+    return str(value)
+
+
+def flag(value: object, field: str) -> bool:
+    if type(value) is not bool:
+        raise InvalidInput(f"{field} must be true or false, not {short_repr(value)}", field=field)
+    return value
+
+
+def listed(value: object, field: str, least: int, most: int) -> tuple[object, ...]:
+    if not isinstance(value, list | tuple | set | frozenset) or not least <= len(value) <= most:
+        raise InvalidInput(f"{field} must be a list of {least} to {most} entries, not {short_repr(value)}", field=field)
+    return tuple(value)
+
+
+def read_json(raw: bytes) -> Any:
+    """What a text of JSON says. A whole number past 64 bits is refused: orjson would make a float of it.
+
+    Raises orjson.JSONDecodeError, or TypeError as orjson does for such a number when it writes.
+    """
+    told = orjson.loads(raw)
+    if _LONG in raw.translate(_ALL_ZEROS):
+        _must_fit_64_bits(raw)
+    return told
+
+
+def _must_fit_64_bits(raw: bytes) -> None:
+    quotes = at = 0
+    for found in _LONG_WHOLE.finditer(raw):
+        if not _fits_64_bits(found[0]):
+            # After an even number of quotes that are not escaped it stands in no string.
+            quotes += raw[at : found.start()].replace(b"\\\\", b"").replace(b'\\"', b"").count(b'"')
+            at = found.start()
+            if quotes % 2 == 0:
+                raise TypeError("Integer exceeds 64-bit range: send it as text")
+
+
+def _fits_64_bits(digits: bytes) -> bool:
+    # JSON has no leading zeros: what is longer is larger, and Python itself reads no number of any length.
+    return len(digits) <= 20 and -(2**63) <= int(digits) < 2**64
+
+
+def json_text(value: object, field: str, most: int) -> str:
+    """Any JSON value as text: no NaN, no NUL, nothing that JSON does not know, in its limit."""
+    try:
+        if isinstance(value, RawJson):
+            # A plain copy: orjson takes bytes, and none of its subclasses.
+            raw = bytes(value)
+            # Written again, too: what may be read may be too deep to be written.
+            orjson.dumps(read_json(raw))
+        else:
+            raw = orjson.dumps(value)
+            # orjson writes NaN as null, without a word.
+            if b"null" in raw and has_nan(value):
+                raise TypeError("NaN and Infinity are not numbers that JSON knows")
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError, TypeError, RecursionError) as e:
+        raise InvalidInput(f"{field} is not valid JSON: {e}"[:300], field=field) from None
+    if len(raw) > most:
+        raise TooLarge(
+            f"{field} has {len(raw)} bytes; at most {most} are allowed. Keep large data elsewhere and send its address",
+            field=field,
+            limit=most,
+        )
+    if b"\\u0000" in raw and _ESCAPED_NUL.search(raw.decode()):
+        raise InvalidInput(f"{field} contains a NUL character: take it out, or send base64", field=field)
+    return raw.decode()
+
+
+def json_texts(values: list[object], field: str, most: int) -> list[str]:
+    """The same for many values, in one look at all of them. Where something is unusual, each is looked at alone."""
+    dumps = orjson.dumps
+    try:
+        # Each turned into text at once: bytes of orjson's that are kept for long cost ten times as much to make.
+        texts = [dumps(value).decode() for value in values]
+    except (orjson.JSONEncodeError, TypeError, RecursionError):
+        return [json_text(value, field, most) for value in values]
+    together = "".join(texts)
+    longest = max(map(len, texts), default=0) * (1 if together.isascii() else 4)
+    if "null" in together or "\\u0000" in together or longest > most:
+        return [json_text(value, field, most) for value in values]
+    return texts
+
+
+def as_json(value: object) -> str:
+    """The text of a JSON value that was checked."""
+    return bytes(value).decode() if isinstance(value, RawJson) else orjson.dumps(value).decode()
+
+
+def has_nan(value: object) -> bool:
+    if type(value) in _NEVER_NAN:
+        return False
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    if isinstance(value, dict):
+        return any(has_nan(v) for v in value.values())
+    if isinstance(value, list | tuple):
+        return any(has_nan(v) for v in value)
+    if is_dataclass(value):
+        return any(has_nan(getattr(value, f.name)) for f in fields(value))
+    return False
+
+
+def optional_json(value: object, field: str, most: int) -> str | None:
+    return None if value is None else json_text(value, field, most)
+
+
+def check_labels(value: object, limits: Limits) -> dict[str, str] | None:
+    """Labels by name: few, short, printable. A copy: what is written later is what was checked."""
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise InvalidInput(f"labels must be a dict of text by name, not {short_repr(value)}", field="labels")
+    if len(value) > limits.labels:
+        raise TooLarge(
+            f"a job has at most {limits.labels} labels, not {len(value)}", field="labels", limit=limits.labels
+        )
+    return {_printable(name, "labels", limits): _printable(text_, "labels", limits) for name, text_ in value.items()}
+
+
+def _printable(value: object, field: str, limits: Limits) -> str:
+    told = text(value, field, limits.name_chars)
+    if not told.isprintable():
+        raise InvalidInput(f"{field} must be printable, without line breaks: {short_repr(told)} is not", field=field)
+    return told
+
+
+def is_traceparent(value: str) -> bool:
+    """Whether it is a traceparent that names a span: W3C keeps one version, and zeros, for what names none."""
+    if not _TRACEPARENT.fullmatch(value):
+        return False
+    version, trace_id, span_id, _ = value.split("-")
+    return version != "ff" and bool(trace_id.strip("0")) and bool(span_id.strip("0"))
+
+
+def trace_text(value: object) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or not _TRACEPARENT.fullmatch(value):
+        raise InvalidInput("trace must be a W3C traceparent (00-<32 hex>-<16 hex>-<2 hex>)", field="trace")
+    return value
+
+
+def task_id(value: object, field: str = "task") -> str:
+    if not isinstance(value, str) or not _UUID.fullmatch(value.lower()):
+        raise InvalidInput(f"{field} must be an id as submit returned it, not {short_repr(value)}", field=field)
+    return value.lower()
+
+
+def id_or_none(value: str) -> str | None:
+    """A task's id, when the text is one."""
+    return value.lower() if _UUID.fullmatch(value.lower()) else None
+
+
+def check_actor(actor: str, name: str, cause: str | None, limits: Limits) -> None:
+    choice(actor, "actor", ACTORS)
+    text(name, "actor_name", limits.name_chars)
+    optional_text(cause, "cause", limits.reason_chars)

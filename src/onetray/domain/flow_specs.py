@@ -1,0 +1,215 @@
+"""Check what a flow is made from: tasks, stages, approvals, dependencies.
+
+Owns what they may say, and that their dependencies can be met. Writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from onetray.config import Limits
+from onetray.domain.checks import (
+    check_when,
+    choice,
+    flag,
+    json_text,
+    listed,
+    optional_json,
+    optional_text,
+    seconds,
+    text,
+    whole,
+)
+from onetray.domain.errors import DependencyCycle, InvalidInput, TooLarge
+from onetray.domain.flow import COLLECT, ON_DEADLINE, Approval, More, StageSpec, TaskSpec
+from onetray.domain.policy import Policy
+from onetray.domain.rollup import ON_FAILURE
+
+_INT32 = 2**31 - 1
+
+
+def check_task(spec: object, limits: Limits, where: str) -> TaskSpec:
+    if not isinstance(spec, TaskSpec):
+        raise InvalidInput(f"{where} must be a TaskSpec, not {type(spec).__name__}", field=where)
+    text(spec.kind, f"{where}.kind", limits.name_chars)
+    text(spec.queue, f"{where}.queue", limits.name_chars)
+    whole(spec.priority, f"{where}.priority", -_INT32, _INT32)
+    check_when(spec.delay_s, spec.run_at, f"{where}.")
+    if spec.max_attempts is not None:
+        whole(spec.max_attempts, f"{where}.max_attempts", 1, 1_000_000)
+    if spec.policy is not None and not isinstance(spec.policy, Policy):
+        raise InvalidInput(f"{where}.policy must be a Policy", field=f"{where}.policy")
+    optional_text(spec.name, f"{where}.name", limits.name_chars)
+    needs = listed(spec.depends_on, f"{where}.depends_on", 0, limits.batch)
+    spec.depends_on = tuple(dict.fromkeys(text(n, f"{where}.depends_on", limits.name_chars) for n in needs))
+    return spec
+
+
+def check_tasks(
+    specs: object, limits: Limits, where: str, least: int = 0, size: list[int] | None = None
+) -> tuple[TaskSpec, ...]:
+    """`size` has the bytes of the payloads that the command has brought before these."""
+    tasks = tuple(check_task(spec, limits, where) for spec in listed(specs, where, least, limits.batch))
+    size = [0] if size is None else size
+    for spec in tasks:
+        size[0] += len(json_text(spec.payload, f"{where}.payload", limits.payload_bytes))
+    if size[0] > limits.flow_bytes:
+        raise TooLarge(
+            f"the payloads have {size[0]} bytes; one command takes {limits.flow_bytes}. Add tasks in several",
+            field=where,
+            limit=limits.flow_bytes,
+        )
+    return tasks
+
+
+def check_stage(spec: object, limits: Limits, where: str = "stage", size: list[int] | None = None) -> StageSpec:
+    if not isinstance(spec, StageSpec):
+        raise InvalidInput(f"{where} must be a StageSpec, not {type(spec).__name__}", field=where)
+    text(spec.name, "stage.name", limits.name_chars)
+    choice(spec.on_failure, "stage.on_failure", ON_FAILURE)
+    choice(spec.collect, "stage.collect", COLLECT)
+    flag(spec.start_as_waiting, "stage.start_as_waiting")
+    flag(spec.takes_more, "stage.takes_more")
+    if spec.sealed is not None:
+        flag(spec.sealed, "stage.sealed")
+    spec.tasks = check_tasks(spec.tasks, limits, "stage.tasks", size=size)
+    for name in ("when", "compensate"):
+        control = getattr(spec, name)
+        if control is not None:
+            check_task(control, limits, f"stage.{name}")
+            json_text(control.payload, f"stage.{name}.payload", limits.payload_bytes)
+            if control.depends_on or control.name or control.delay_s or control.run_at is not None:
+                raise InvalidInput(
+                    f"stage.{name} has neither a name, nor dependencies, nor a time of its own", field=f"stage.{name}"
+                )
+    check_approval(spec.approval, limits)
+    json_text(spec.data, "stage.data", limits.payload_bytes)
+    optional_json(spec.metadata, "stage.metadata", limits.payload_bytes)
+    return spec
+
+
+def check_approval(approval: object, limits: Limits) -> None:
+    if approval is None:
+        return
+    if not isinstance(approval, Approval):
+        raise InvalidInput("approval must be an Approval", field="approval")
+    text(approval.owner, "approval.owner", limits.name_chars)
+    text(approval.reason, "approval.reason", limits.reason_chars)
+    choice(approval.on_deadline, "approval.on_deadline", ON_DEADLINE)
+    if approval.deadline_s is not None:
+        seconds(approval.deadline_s, "approval.deadline_s")
+    if approval.form is not None:
+        json_text(approval.form, "approval.form", limits.result_bytes)
+        check_form(approval.form)
+
+
+def check_names(stages: Iterable[tuple[int, Iterable[TaskSpec]]], whole: bool = False) -> None:
+    """Refuse two tasks of one name, and dependencies that no order of running could meet.
+
+    In a whole flow a task can only depend on what comes with it.
+    """
+    stages = [(ord_, list(tasks)) for ord_, tasks in stages]
+    order: dict[str, int] = {}
+    needs: dict[str, tuple[str, ...]] = {}
+    for ord_, tasks in stages:
+        for spec in tasks:
+            if spec.name is None:
+                continue
+            if spec.name in order:
+                raise InvalidInput(f"two tasks are called {spec.name!r}: names are unique in a flow", field="name")
+            order[spec.name], needs[spec.name] = ord_, spec.depends_on
+    for ord_, tasks in stages:
+        for spec in tasks:
+            for other in spec.depends_on:
+                if whole and other not in order:
+                    raise InvalidInput(f"depends_on names {other!r}, and the flow has no such task", field="depends_on")
+                if order.get(other, 0) > ord_:
+                    name = spec.name or "a task"
+                    raise DependencyCycle(
+                        f"{name!r} of stage {ord_} needs {other!r} of stage {order[other]}, which opens only after it",
+                        cycle=[name, other, name],
+                    )
+    _refuse_cycle(needs)
+
+
+def _refuse_cycle(needs: dict[str, tuple[str, ...]]) -> None:
+    """Walk the dependencies depth first, without recursion: a chain may be long."""
+    done: set[str] = set()
+    for start in needs:
+        path: list[str] = []
+        on_path: set[str] = set()
+        todo: list[tuple[str, bool]] = [(start, False)]
+        while todo:
+            name, leaving = todo.pop()
+            if leaving:
+                path.pop()
+                on_path.discard(name)
+                done.add(name)
+                continue
+            if name in on_path:
+                cycle = [*path[path.index(name) :], name]
+                raise DependencyCycle(f"these tasks wait for each other: {' → '.join(cycle)}", cycle=cycle)
+            if name in done or name not in needs:
+                continue
+            path.append(name)
+            on_path.add(name)
+            todo.append((name, True))
+            todo.extend((other, False) for other in needs[name])
+
+
+def check_more(more: object, limits: Limits) -> More:
+    """What a member of a flow says besides its result."""
+    if not isinstance(more, More):
+        raise InvalidInput(f"more must be a More, not {type(more).__name__}", field="more")
+    flag(more.partial, "partial")
+    optional_json(more.errors, "errors", limits.result_bytes)
+    optional_json(more.context, "context", limits.payload_bytes)
+    optional_text(more.context_label, "context_label", limits.name_chars)
+    if more.metrics is not None:
+        json_text(more.metrics, "metrics", limits.result_bytes)
+        if not isinstance(more.metrics, dict):
+            raise InvalidInput("metrics must be a dict with names as keys", field="metrics")
+    if not isinstance(more.spawn, dict):
+        raise InvalidInput("spawn must be a dict: the tasks for each stage, by its name", field="spawn")
+    size = [0]
+    more.spawn = {
+        text(stage, "spawn", limits.name_chars): check_tasks(tasks, limits, "spawn", size=size)
+        for stage, tasks in more.spawn.items()
+    }
+    check_names([(1, [task for tasks in more.spawn.values() for task in tasks])])
+    return more
+
+
+def check_form(form: object) -> None:
+    """Refuse what is not a JSON Schema."""
+    # Loaded here: most commands need no form, and it is slow to import.
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import SchemaError
+
+    if not isinstance(form, dict):
+        raise InvalidInput("approval.form must be a JSON Schema, a dict", field="approval.form")
+    try:
+        Draft202012Validator.check_schema(form)
+    except SchemaError as e:
+        raise InvalidInput(f"approval.form is not a JSON Schema: {e.message}"[:300], field="approval.form") from None
+
+
+def fill_in(form: dict[str, Any], answer: object) -> None:
+    """Refuse an input that the form does not allow, and say where."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import best_match
+    from referencing import Registry
+    from referencing.exceptions import Unresolvable
+
+    # With a registry of its own nothing is looked up outside of the schema.
+    validator = Draft202012Validator(form, registry=Registry())
+    try:
+        wrong = best_match(validator.iter_errors(answer))
+    except Unresolvable as e:
+        raise InvalidInput(f"the form refers to something outside of it: {e}"[:300], field="approval.form") from None
+    except RecursionError:
+        raise InvalidInput("the form refers to itself without an end", field="approval.form") from None
+    if wrong is not None:
+        at = "/".join(map(str, wrong.absolute_path))
+        raise InvalidInput(f"input{'/' + at if at else ''}: {wrong.message}"[:300], field="input")

@@ -1,0 +1,120 @@
+"""The values that lists are made of: jobs, members of flows, queues, dead letters by what they say.
+
+Owns their shape. They carry no payloads and no results: a list of many stays small.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+
+@dataclass(frozen=True, slots=True)
+class JobSummary:
+    """A single task, or a flow, as a line of a list."""
+
+    key: int
+    entity: str
+    id: str
+    namespace: str
+    kind: str
+    queue: str | None
+    """None for a flow: its tasks have queues."""
+    state: str
+    attempts: int
+    max_attempts: int
+    stages: int
+    stages_open: int
+    created_at: int
+    updated_at: int
+    started_at: int | None
+    finished_at: int | None
+    owner: str | None
+    correlation_id: str
+
+
+class JobPage(NamedTuple):
+    """Some jobs, newest first, and where the next page begins; None after the last one."""
+
+    jobs: list[JobSummary]
+    before: int | None
+
+
+class Located(NamedTuple):
+    """What an id, or a part of one, stands for."""
+
+    entity: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSummary:
+    """A task of a flow, as a line of a list."""
+
+    key: int
+    id: str
+    stage: str
+    name: str | None
+    kind: str
+    queue: str
+    state: str
+    attempts: int
+    max_attempts: int
+    created_at: int
+    started_at: int | None
+    finished_at: int | None
+    owner: str | None
+    error: Any
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDepth:
+    """A queue: what can be claimed from it, what will be, what is being worked on."""
+
+    name: str
+    paused_at: int | None
+    paused_by: str | None
+    ready: int
+    delayed: int
+    held: int
+    oldest_ready_at: int | None
+    """Since when the oldest task that can be claimed might have run."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadGroup:
+    """Dead letters that say the same."""
+
+    kind: str
+    reason_code: str
+    error_class: str | None
+    message: str | None
+    """The beginning of the message."""
+    count: int
+    oldest_at: int
+    newest_at: int
+    redriven: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterSummary:
+    """A dead letter, as a line of a list."""
+
+    key: int
+    id: str
+    kind: str
+    reason_code: str
+    error_class: str | None
+    message: str | None
+    attempts: int
+    created_at: int
+    successor_id: str | None
+    flow_id: str | None
+    flow_finished_at: int | None
+
+
+class Prunable(NamedTuple):
+    """How many jobs a prune would remove."""
+
+    tasks: int
+    flows: int

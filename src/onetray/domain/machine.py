@@ -1,0 +1,184 @@
+"""What a transition is, and what a sound table of them looks like.
+
+Owns the shape of a lifecycle and the checks that every lifecycle must pass when it loads.
+Knows no state by name: see domain/lifecycle.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from types import MappingProxyType
+
+USER, WORKER, SYSTEM = "user", "worker", "system"
+ACTORS = (USER, WORKER, SYSTEM)
+
+
+class BadLifecycle(Exception):
+    """A table of transitions that must not be loaded. The message names the fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One declared change of state."""
+
+    name: str
+    sources: tuple[str, ...]
+    target: str
+    by: frozenset[str]
+    event: str
+    fenced: bool = False
+    reopens: bool = False
+    """It returns the entity to its first state and so raises the fence."""
+    implies: str | None = None
+    """A transition that is recorded first, in the same transaction, when the entity has not made it yet."""
+
+    @property
+    def creates(self) -> bool:
+        return not self.sources
+
+    @property
+    def entity(self) -> str:
+        """What it moves: its event is named after it."""
+        return self.event.partition(".")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class WayOut:
+    """Why an open state cannot last for ever: a lease, a deadline, or a named owner."""
+
+    means: str
+    note: str
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A lifecycle: its states with their ranks, its transitions, and each open state's way out."""
+
+    entity: str
+    ranks: Mapping[str, int]
+    terminal: frozenset[str]
+    ways_out: Mapping[str, WayOut]
+    transitions: tuple[Transition, ...]
+    fenced: bool = True
+    """Whether a fence tells its attempts apart. What has none may go back: its version alone rises."""
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Transition]:
+        return MappingProxyType({t.name: t for t in self.transitions})
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        return tuple(self.ranks)
+
+    @property
+    def open_states(self) -> tuple[str, ...]:
+        return tuple(s for s in self.ranks if s not in self.terminal)
+
+    @cached_property
+    def pairs(self) -> frozenset[tuple[str | None, str]]:
+        """Every (from, to) that an event may record. Creation comes from None."""
+        created = {(None, t.target) for t in self.transitions if t.creates}
+        return frozenset(created | {(s, t.target) for t in self.transitions for s in t.sources})
+
+    def __getattr__(self, name: str) -> Transition:
+        if not name.startswith("_"):
+            for transition in self.transitions:
+                if transition.name == name:
+                    return transition
+        raise AttributeError(f"the {self.entity} lifecycle has no transition {name!r}")
+
+    def actions(self, state: str, actor: str = USER) -> tuple[str, ...]:
+        """Name the transitions that this kind of actor may make from this state, now."""
+        return _actions(self.transitions, state, actor)
+
+    def path(self, transition: Transition, state: str) -> tuple[Transition, ...]:
+        """List the hops that take this state through the transition, or nothing when there is no way."""
+        return _path(self.transitions, transition, state)
+
+
+@lru_cache(maxsize=256)
+def _actions(transitions: tuple[Transition, ...], state: str, actor: str) -> tuple[str, ...]:
+    return tuple(t.name for t in transitions if actor in t.by and _path(transitions, t, state))
+
+
+@lru_cache(maxsize=256)
+def _path(transitions: tuple[Transition, ...], last: Transition, state: str) -> tuple[Transition, ...]:
+    if state in last.sources:
+        return (last,)
+    for first in transitions:
+        if first.name == last.implies and state in first.sources:
+            return (first, last)
+    return ()
+
+
+def check(machine: Machine) -> None:
+    """Refuse a table with an unknown word, an unreachable state, or a state nobody can leave."""
+    for fault in faults(machine):
+        raise BadLifecycle(f"{machine.entity}: {fault}")
+
+
+def faults(machine: Machine) -> Iterable[str]:
+    yield from _bad_words(machine)
+    yield from _unreachable(machine)
+    yield from _immortal(machine)
+    yield from _backward(machine)
+
+
+def _bad_words(machine: Machine) -> Iterable[str]:
+    names = [t.name for t in machine.transitions]
+    yield from (f"two transitions are called {n!r}" for n in set(names) if names.count(n) > 1)
+    for t in machine.transitions:
+        for state in (*t.sources, t.target):
+            if state not in machine.ranks:
+                yield f"{t.name!r} names the unknown state {state!r}"
+        if t.implies is not None and t.implies not in names:
+            yield f"{t.name!r} implies the unknown transition {t.implies!r}"
+        if t.entity != machine.entity:
+            yield f"the event of {t.name!r} must be named {machine.entity}.…, not {t.event!r}"
+        if (t.fenced or t.reopens) and not machine.fenced:
+            yield f"{t.name!r} needs a fence, and a {machine.entity} has none"
+        if not t.by or not t.by <= set(ACTORS):
+            yield f"{t.name!r} must say who may make it, out of {', '.join(ACTORS)}"
+    for state in set(machine.terminal) | set(machine.ways_out):
+        if state not in machine.ranks:
+            yield f"the unknown state {state!r} is declared"
+
+
+def _unreachable(machine: Machine) -> Iterable[str]:
+    reached = {t.target for t in machine.transitions if t.creates}
+    if not reached:
+        yield "nothing creates an entity"
+    grown = True
+    while grown:
+        more = {t.target for t in machine.transitions if reached & set(t.sources)}
+        grown = not more <= reached
+        reached |= more
+    yield from (f"no transition reaches {s!r}" for s in machine.ranks if s not in reached)
+
+
+def _immortal(machine: Machine) -> Iterable[str]:
+    left = {s for t in machine.transitions for s in t.sources}
+    for state in machine.ranks:
+        if state in machine.terminal:
+            if state in left:
+                yield f"{state!r} is terminal but a transition leaves it"
+            if state in machine.ways_out:
+                yield f"{state!r} is terminal but declares a way out"
+        else:
+            if state not in left:
+                yield f"no transition leaves the open state {state!r}"
+            if state not in machine.ways_out:
+                yield f"the open state {state!r} declares no way out"
+
+
+def _backward(machine: Machine) -> Iterable[str]:
+    """(fence, rank) must never fall: only a transition that reopens may go to a lower rank."""
+    for t in machine.transitions if machine.fenced else ():
+        for source in t.sources:
+            if not t.reopens and machine.ranks[t.target] <= machine.ranks[source]:
+                yield f"{t.name!r} moves back from {source!r} to {t.target!r} without raising the fence"

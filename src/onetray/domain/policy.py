@@ -1,0 +1,149 @@
+"""How a kind of task is run: attempts, backoff, leases, deadlines, breaker, redaction.
+
+Owns the defaults and what each number may be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+
+import orjson
+
+from onetray.domain.clock import SECOND
+from onetray.domain.errors import InvalidInput, short_repr
+from onetray.domain.redactor import MOST_PATHS, why_not_a_path
+
+ON_EXHAUSTION = ("dead_letter", "fail")
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How a kind of task is run. A task keeps the policy that it was submitted under."""
+
+    max_attempts: int = 3
+    backoff_base_s: float = 0.5
+    backoff_factor: float = 2.0
+    backoff_max_s: float = 60.0
+    jitter: bool = True
+    retry_on: tuple[str, ...] = ()
+    no_retry_on: tuple[str, ...] = ()
+    lease_s: float = 60.0
+    heartbeat_s: float | None = None
+    timeout_s: float | None = None
+    queue_ttl_s: float | None = None
+    deadline_s: float | None = None
+    cancel_grace_s: float = 30.0
+    on_exhaustion: str = "dead_letter"
+    record_heartbeats: bool = False
+    durable_start: bool = False
+    idempotency_ttl_s: float = 86_400.0
+    breaker_failures: int | None = None
+    """So many failed attempts of the kind, within the window, open its breaker; None: they are not counted."""
+    breaker_window_s: float = 60.0
+    breaker_open_s: float = 30.0
+    redact: tuple[str, ...] = ()
+    """What of payload, input and result nobody is shown but the handler: paths by dots, `*` for every item."""
+
+    def __post_init__(self) -> None:
+        for name in ("retry_on", "no_retry_on", "redact"):
+            if isinstance(getattr(self, name), list):
+                object.__setattr__(self, name, tuple(getattr(self, name)))
+        if self.heartbeat_s is None and _is_number(self.lease_s) and self.lease_s <= _TEN_YEARS_S:
+            object.__setattr__(self, "heartbeat_s", max(self.lease_s / 2, _SHORTEST_S))
+        _check_policy(self)
+
+    @cached_property
+    def lease_us(self) -> int:
+        return int(self.lease_s * SECOND)
+
+    @cached_property
+    def body(self) -> str:
+        """The policy as JSON, the same text for the same policy."""
+        return orjson.dumps(asdict(self), option=orjson.OPT_SORT_KEYS).decode()
+
+    @classmethod
+    def from_body(cls, body: str) -> Policy:
+        """Read what any version has written: words that this version does not know are left out."""
+        known = {f.name for f in fields(cls)}
+        return cls(**{k: v for k, v in orjson.loads(body).items() if k in known})
+
+    def with_(self, **changes: Any) -> Policy:
+        if "lease_s" in changes and "heartbeat_s" not in changes:
+            changes["heartbeat_s"] = None
+        return replace(self, **changes)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_class_name(value: object) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= CLASS_CHARS and value.isprintable()
+
+
+_TEN_YEARS_S = 10 * 366 * 86_400.0
+
+
+_SHORTEST_S = 0.001
+
+
+CLASS_CHARS = 200
+
+
+POLICY_BOUNDS: dict[str, tuple[float, float]] = {
+    "max_attempts": (1, 1_000_000),
+    "backoff_factor": (1, 1000),
+    "breaker_failures": (1, 1000),
+    **dict.fromkeys(("backoff_base_s", "backoff_max_s", "cancel_grace_s"), (0, _TEN_YEARS_S)),
+    **dict.fromkeys(
+        ("lease_s", "heartbeat_s", "idempotency_ttl_s", "breaker_window_s", "breaker_open_s", "timeout_s",
+         "queue_ttl_s", "deadline_s"), (_SHORTEST_S, _TEN_YEARS_S)),
+}  # fmt: skip
+"""What the numbers of a policy may be. The API's description says the same."""
+
+
+def _within(p: Policy, name: str) -> bool:
+    least, most = POLICY_BOUNDS[name]
+    value = getattr(p, name)
+    return _is_number(value) and least <= value <= most
+
+
+def _check_policy(p: Policy) -> None:
+    def refuse(name: str, must: str) -> None:
+        raise InvalidInput(f"policy.{name} must be {must}, not {short_repr(getattr(p, name))}", field=f"policy.{name}")
+
+    if type(p.max_attempts) is not int or not _within(p, "max_attempts"):
+        refuse("max_attempts", "a whole number from 1 to 1,000,000")
+    for name in ("backoff_base_s", "backoff_max_s", "cancel_grace_s"):
+        if not _within(p, name):
+            refuse(name, "seconds, 0 or more, at most ten years")
+    if not _within(p, "backoff_factor"):
+        refuse("backoff_factor", "a number from 1 to 1,000")
+    failures = p.breaker_failures
+    if failures is not None and (type(failures) is not int or not _within(p, "breaker_failures")):
+        refuse("breaker_failures", "None, or a whole number from 1 to 1,000")
+    for name in ("lease_s", "heartbeat_s", "idempotency_ttl_s", "breaker_window_s", "breaker_open_s"):
+        if not _within(p, name):
+            refuse(name, "seconds, 0.001 or more, at most ten years")
+    for name in ("timeout_s", "queue_ttl_s", "deadline_s"):
+        if getattr(p, name) is not None and not _within(p, name):
+            refuse(name, "None, or seconds, 0.001 or more, at most ten years")
+    if p.heartbeat_s is not None and p.lease_s > 2 * p.heartbeat_s * 1.000001:
+        refuse("lease_s", f"at most twice heartbeat_s ({p.heartbeat_s})")
+    if p.on_exhaustion not in ON_EXHAUSTION:
+        refuse("on_exhaustion", " or ".join(ON_EXHAUSTION))
+    for name in ("jitter", "record_heartbeats", "durable_start"):
+        if type(getattr(p, name)) is not bool:
+            refuse(name, "true or false")
+    for name in ("retry_on", "no_retry_on"):
+        names = getattr(p, name)
+        if not isinstance(names, tuple) or not all(_is_class_name(n) for n in names):
+            refuse(name, "a list of class names")
+    paths: object = p.redact
+    if not isinstance(paths, tuple) or len(paths) > MOST_PATHS:
+        refuse("redact", f"a list of at most {MOST_PATHS} paths")
+    for path in p.redact:
+        if why := why_not_a_path(path):
+            refuse("redact", f"a list of paths, each {why}")

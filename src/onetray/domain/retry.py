@@ -1,0 +1,53 @@
+"""Decide whether a failure is tried again, and when.
+
+Owns backoff and the classing of errors. Changes no state: the engine asks and acts.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from onetray.domain.clock import SECOND
+
+if TYPE_CHECKING:
+    from onetray.domain.policy import Policy
+
+NEVER = frozenset({"ValidationError", "PermanentError"})
+"""Error classes that are not tried again unless a policy's `retry_on` names them."""
+
+
+def backoff_us(policy: Policy, attempt: int, chance: random.Random) -> int:
+    """How long to wait after this attempt: exponential, jittered by half either way, capped last."""
+    # Past 64 doublings the cap has long been reached; the bound keeps the power a finite float.
+    delay = policy.backoff_base_s * policy.backoff_factor ** min(attempt - 1, 64)
+    jittered = delay * (chance.uniform(0.5, 1.5) if policy.jitter else 1.0)
+    return int(min(policy.backoff_max_s, jittered) * SECOND)
+
+
+def retryable(policy: Policy, error_class: str, said: bool | None) -> bool:
+    """The reporter's own word counts first, then the policy's lists, then the defaults."""
+    if said is not None:
+        return said
+    if _named(error_class, policy.no_retry_on):
+        return False
+    if policy.retry_on:
+        return _named(error_class, policy.retry_on)
+    status = _http_status(error_class)
+    if status is not None:
+        return status == 429 or status >= 500
+    return not _named(error_class, NEVER)
+
+
+def _named(error_class: str, names: Collection[str]) -> bool:
+    """Match a bare class name or the last part of a dotted one."""
+    return error_class in names or error_class.rpartition(".")[2] in names
+
+
+def _http_status(error_class: str) -> int | None:
+    """`HTTP 503` and `http_503` name a status; anything else does not."""
+    digits = error_class[-3:]
+    if error_class.lower().startswith("http") and digits.isdigit() and len(error_class) <= 8:
+        return int(digits)
+    return None

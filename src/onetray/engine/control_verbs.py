@@ -1,0 +1,173 @@
+"""What somebody may do who does not hold the task: resume, cancel, redrive, set its priority, reschedule.
+
+Owns what each leads to from each state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from onetray.domain.clock import SECOND, run_at_us
+from onetray.domain.commands import Cancel, Control, Redrive, Reschedule, Resume, SetPriority
+from onetray.domain.lifecycle import DEAD_LETTERED, HELD, OPEN, PAUSED, QUEUED, TASK
+from onetray.domain.task import Receipt, Verdict
+from onetray.engine.batch_context import BatchContext
+from onetray.engine.flows.retry import redrive_member
+from onetray.engine.pending_writes import CANCEL, RESCHEDULED, PendingWrites, actor, event_detail
+from onetray.engine.report_verbs import illegal
+from onetray.engine.submit import Spec, write_tasks
+from onetray.store.rows import TaskRow
+
+
+def actor_of(command: Control) -> str:
+    return actor(command.actor, command.actor_name)
+
+
+def accept_control(command: Control, row: TaskRow, repeated: bool = False) -> Verdict:
+    return Verdict(Receipt(None, row.state, row.fence, row.version, command.actor, repeated))
+
+
+def decide_controls(
+    scope: BatchContext,
+    work: list[tuple[int, Any, TaskRow]],
+    decide: Callable[[BatchContext, PendingWrites, Any, TaskRow], Verdict],
+) -> None:
+    moves = PendingWrites(scope)
+    for i, command, row in work:
+        scope.answer(i, decide(scope, moves, command, row))
+    moves.flush()
+
+
+def resume(scope: BatchContext, work: list[tuple[int, Resume, TaskRow]]) -> None:
+    decide_controls(scope, work, _resume)
+
+
+def _resume(scope: BatchContext, moves: PendingWrites, command: Resume, row: TaskRow) -> Verdict:
+    if row.state not in PAUSED:
+        return Verdict(error=illegal(row, "resume", command.actor))
+    moved = moves.add(
+        TASK.resume, row, actor_of(command), cause=command.cause, trace=command.trace, input=command.input_json,
+        run_at=scope.tx.now,
+    )  # fmt: skip
+    return accept_control(command, scope.now_is(moved))
+
+
+def cancel(scope: BatchContext, work: list[tuple[int, Cancel, TaskRow]]) -> None:
+    decide_controls(scope, work, _cancel)
+
+
+def _cancel(scope: BatchContext, moves: PendingWrites, command: Cancel, row: TaskRow) -> Verdict:
+    if row.state not in OPEN:
+        return Verdict(error=illegal(row, "cancel", command.actor))
+    if command.hard or row.state not in HELD:
+        detail = event_detail(owner=row.owner, lease_expires_at=row.lease_expires_at) if row.owner else None
+        moved = moves.add(TASK.cancel, row, actor_of(command), cause=command.cause, trace=command.trace, detail=detail)
+        return accept_control(command, scope.now_is(moved))
+    if row.cancel_at is not None:
+        return accept_control(command, row, repeated=True)
+    grace_s = scope.policy(row).cancel_grace_s if command.grace_s is None else command.grace_s
+    moves.put("set_cancel_at", key=row.key, at=scope.tx.now)
+    moves.due(scope.tx.now + int(grace_s * SECOND), row.key, CANCEL, row.fence)
+    moves.note(
+        row, "task.cancel_requested", actor_of(command), cause=command.cause, trace=command.trace,
+        payload=event_detail(grace_s=grace_s),
+    )  # fmt: skip
+    return accept_control(command, scope.now_is(row._replace(cancel_at=scope.tx.now)))
+
+
+def set_priority(scope: BatchContext, work: list[tuple[int, SetPriority, TaskRow]]) -> None:
+    """Change the order among the queued. A ready row is moved under the task's lock."""
+    moves = PendingWrites(scope)
+    changed = []
+    for i, command, row in work:
+        if row.state not in OPEN:
+            scope.answer(i, Verdict(error=illegal(row, "set_priority", command.actor)))
+        elif row.priority == command.priority:
+            scope.answer(i, accept_control(command, row, repeated=True))
+        else:
+            changed.append((command, row))
+            scope.answer(i, accept_control(command, scope.now_is(row._replace(priority=command.priority))))
+    ready = _take_ready(scope, [row for _, row in changed])
+    for command, row in changed:
+        moves.put("set_priority", key=row.key, priority=command.priority)
+        if row.key in ready:
+            moves.put("insert_ready", queue=row.queue, rank=-command.priority, key=row.key, kind=row.kind)
+        moves.note(
+            row, "task.priority_set", actor_of(command), cause=command.cause, trace=command.trace,
+            payload=event_detail(was=row.priority, priority=command.priority),
+        )  # fmt: skip
+    moves.flush()
+
+
+def reschedule(scope: BatchContext, work: list[tuple[int, Reschedule, TaskRow]]) -> None:
+    moves = PendingWrites(scope)
+    changed = []
+    for i, command, row in work:
+        if row.state != QUEUED:
+            scope.answer(i, Verdict(error=illegal(row, "reschedule", command.actor)))
+            continue
+        # A time that has passed means now: what is measured from it begins now.
+        run_at = max(scope.tx.now, run_at_us(scope.tx.now, command.run_at, command.delay_s))
+        later = row._replace(run_at=run_at)
+        changed.append((command, later, row))
+        scope.answer(i, accept_control(command, scope.now_is(later)))
+    _take_ready(scope, [row for _, _, row in changed])
+    for command, later, row in changed:
+        moves.put("set_run_at", key=row.key, run_at=later.run_at)
+        if row.stage is None or not scope.family.holds_back(later):
+            moves.enter_queue(later)
+        moves.note(
+            row, RESCHEDULED, actor_of(command), cause=command.cause, trace=command.trace,
+            payload=event_detail(was=row.run_at, run_at=later.run_at),
+        )  # fmt: skip
+    moves.flush()
+
+
+def _take_ready(scope: BatchContext, rows: list[TaskRow]) -> set[int]:
+    """Take the ready rows of those of these tasks that have one."""
+    queued = [row for row in rows if row.state == QUEUED]
+    if not queued:
+        return set()
+    columns = {
+        "queue": [row.queue for row in queued],
+        "rank": [-row.priority for row in queued],
+        "key": [row.key for row in queued],
+        "kind": [row.kind for row in queued],
+    }
+    return {key for (key,) in scope.tx.batch("take_ready", columns)}
+
+
+def redrive(scope: BatchContext, work: list[tuple[int, Redrive, TaskRow]]) -> None:
+    for i, command, row in work:
+        scope.answer(i, _redrive(scope, command, row))
+
+
+def _redrive(scope: BatchContext, command: Redrive, row: TaskRow) -> Verdict:
+    """Submit the same work again as a new job. A dead letter has one successor: asked again, it names it."""
+    tx = scope.tx
+    if row.state in OPEN:
+        return Verdict(error=illegal(row, "redrive", command.actor))
+    if row.stage is not None:
+        return redrive_member(scope, command, row)
+    if row.state == DEAD_LETTERED:
+        successor = tx.query("lock_letter", key=row.key)[0][0]
+        there = tx.query("task_by_key", key=successor) if successor is not None else []
+        if there:
+            return Verdict(_receipt_of(there[0], command.actor))
+    ((_, queue, kind, policy, priority, most, correlation, trace, payload, id_, *_),) = tx.query("spec_of", key=row.key)
+    spec = Spec(
+        ns=row.ns, queue=queue, kind=kind, policy=policy, priority=priority, max_attempts=most,
+        run_at=tx.now + int(command.delay_s * SECOND), correlation_id=correlation or id_,
+        trace=command.trace or trace, payload=payload, retry_of=row.key, actor=actor_of(command),
+        cause=command.cause or "redrive",
+    )  # fmt: skip
+    (receipt,) = write_tasks(scope, [spec])
+    tx.query("copy_labels", to=spec.key, of=row.key)
+    if row.state == DEAD_LETTERED:
+        tx.batch("set_successor", {"key": [row.key], "successor": [spec.key]})
+    return Verdict(receipt._replace(actor=command.actor))
+
+
+def _receipt_of(found: tuple[Any, ...], who: str) -> Receipt:
+    return Receipt(found[1], found[6], found[8], found[7], who, repeated=True)

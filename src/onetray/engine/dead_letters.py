@@ -1,0 +1,58 @@
+"""Dead letters: what is written down about a task that was set aside.
+
+Owns the letter's fields. Moving the task is in dead.py, redriving it in controls.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from onetray.domain.lifecycle import HELD
+from onetray.store.base import Tx
+from onetray.store.rows import TaskRow
+
+
+@dataclass(slots=True)
+class NewDeadLetter:
+    row: TaskRow
+    reason_code: str
+    stage: str
+    error_json: str
+
+
+def write_letters(tx: Tx, letters: list[NewDeadLetter]) -> None:
+    """Write the letters of a batch, with everything that is needed to understand them later."""
+    keys = [letter.row.key for letter in letters]
+    facts = {r[0]: r[1:] for r in tx.query("facts_for_dead_letter", keys=keys)}
+    holders = _last_holders(tx, [letter.row for letter in letters])
+    columns: dict[str, list[Any]] = {
+        "key": keys,
+        "ns": [letter.row.ns for letter in letters],
+        "at": [tx.now] * len(letters),
+        "reason_code": [letter.reason_code for letter in letters],
+        "stage": [letter.stage for letter in letters],
+        "last_error": [letter.error_json for letter in letters],
+        "attempts": [letter.row.attempts for letter in letters],
+        "last_owner": [holders[key][0] for key in keys],
+        "last_lease_expires_at": [holders[key][1] for key in keys],
+        "correlation_id": [facts[key][1] or facts[key][0] for key in keys],
+        "trace_id": [facts[key][2].split("-")[1] if facts[key][2] else None for key in keys],
+        "payload_hash": [hashlib.sha256(facts[key][3].encode()).hexdigest() for key in keys],
+    }
+    tx.batch("insert_dead_letter", columns)
+
+
+def _last_holders(tx: Tx, rows: list[TaskRow]) -> dict[int, tuple[str | None, int | None]]:
+    """Who held each task last and until when: from the row, or from the newest event that says so."""
+    found = {row.key: (row.owner, row.lease_expires_at) for row in rows}
+    free = [row.key for row in rows if row.owner is None]
+    if free:
+        for key, payload in tx.query("last_holders", keys=free, held=list(HELD)):
+            told = orjson.loads(payload)
+            if "owner" in told:
+                found[key] = told["owner"], told.get("lease_expires_at")
+    return found

@@ -1,0 +1,428 @@
+"""How flows, stages and their tasks begin: their rows, their dependencies, their first events.
+
+Owns what is written when something is added to a flow. When it may run is decided in course.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import orjson
+from uuid_utils import uuid7
+
+from onetray.domain.checks import as_json, id_or_none
+from onetray.domain.commands import Command, Succeed
+from onetray.domain.errors import DependencyCycle, InvalidInput, NameTaken
+from onetray.domain.flow import StageSpec, TaskSpec
+from onetray.domain.flow_commands import AddStage, AddTasks, SubmitFlow
+from onetray.domain.lifecycle import CREATED, FLOW, RUNNING, STAGE, SUCCEEDED, TASK
+from onetray.domain.rollup import OPEN_ENDED, SEALED, WHEN_DONE
+from onetray.engine.pending_writes import ENGINE, FLOW_DEADLINE, PendingWrites, actor, event_detail
+from onetray.engine.submit import Numbers, Spec, numbers_of, write_labels, write_tasks
+from onetray.engine.submit_keys import number
+from onetray.redaction.job_secrets import MARK
+from onetray.store.rows import FlowRow, StageRow
+
+if TYPE_CHECKING:
+    from onetray.engine.batch_context import BatchContext
+    from onetray.engine.flows.locked import LockedFlows
+    from onetray.store.base import Tx
+    from onetray.store.interned import InternedNames
+
+DEPENDENCY_FAILED = "dependency_failed"
+
+
+@dataclass(slots=True)
+class StageDraft:
+    """A stage that is about to exist."""
+
+    name: str
+    on_failure: str
+    sealed: int
+    takes_more: int
+    gate: int
+    collect: str
+    control: str | None
+    compensate: str | None
+    approval: str | None
+    data: str
+    metadata: str | None
+    tasks: list[tuple[Spec, tuple[str, ...]]] = field(default_factory=list)
+    """Each with the names or ids of what it depends on."""
+    carried_from: int | None = None
+    carried_as: str | None = None
+    result: str | None = None
+    metrics: str | None = None
+    key: int = 0
+    kind: int = 0
+    policy: int = 0
+    id: str = field(default_factory=lambda: str(uuid7()))
+
+
+@dataclass(slots=True)
+class FlowDraft:
+    """A flow that is about to exist."""
+
+    ns: int
+    kind: int
+    policy: int
+    roll_up: str
+    sealed: int
+    data: str
+    metadata: str | None
+    actor: str
+    correlation_id: str | None = None
+    trace: str | None = None
+    cause: str | None = None
+    deadline_us: int | None = None
+    context: str | None = None
+    retry_of: int | None = None
+    compensates: int | None = None
+    labels: dict[str, str] | None = None
+    stages: list[StageDraft] = field(default_factory=list)
+    key: int = 0
+    id: str = field(default_factory=lambda: str(uuid7()))
+
+
+def intern_flows(names: InternedNames, commands: Sequence[Command], policy_ttl_s: float) -> Drafts:
+    """Turn the names in whatever is to be added to flows into numbers. Done before the transaction."""
+    drafts = Drafts(names, policy_ttl_s)
+    for i, c in enumerate(commands):
+        if isinstance(c, SubmitFlow):
+            drafts.flows[i] = drafts.flow(c)
+        elif isinstance(c, AddStage):
+            drafts.stages[i] = drafts.stage(c.stage, c.namespace, actor(c.actor, c.actor_name), WHEN_DONE)
+        elif isinstance(c, AddTasks):
+            drafts.tasks[i] = drafts.members(c.tasks, c.namespace, actor(c.actor, c.actor_name), c.cause)
+        elif isinstance(c, Succeed) and c.more is not None:
+            by = actor("worker", c.worker or "anonymous")
+            drafts.spawned[i] = {
+                stage: drafts.members(tasks, c.namespace, by, "spawned") for stage, tasks in c.more.spawn.items()
+            }
+    return drafts
+
+
+class Drafts:
+    """What the commands of a batch want to add, by their places in it."""
+
+    def __init__(self, names: InternedNames, policy_ttl_s: float) -> None:
+        self._names, self._ttl_s = names, policy_ttl_s
+        self._known: dict[tuple[object, ...], Numbers] = {}
+        self.flows: dict[int, FlowDraft] = {}
+        self.stages: dict[int, StageDraft] = {}
+        self.tasks: dict[int, list[tuple[Spec, tuple[str, ...]]]] = {}
+        self.spawned: dict[int, dict[str, list[tuple[Spec, tuple[str, ...]]]]] = {}
+
+    def _numbers(self, spec: TaskSpec, namespace: str) -> Numbers:
+        asked = namespace, spec.queue, spec.kind, spec.max_attempts, id(spec.policy)
+        if asked not in self._known:
+            self._known[asked] = numbers_of(self._names, spec, namespace, self._ttl_s)
+        return self._known[asked]
+
+    def members(
+        self, tasks: Iterable[TaskSpec], namespace: str, by: str, cause: str | None
+    ) -> list[tuple[Spec, tuple[str, ...]]]:
+        return [
+            (
+                Spec(
+                    *self._numbers(t, namespace), t.priority, t.run_at, as_json(t.payload), by, None, None, cause, None,
+                    t.delay_s, name=t.name,
+                ),
+                t.depends_on,
+            )
+            for t in tasks
+        ]  # fmt: skip
+
+    def _control(self, spec: TaskSpec | None, namespace: str) -> str | None:
+        if spec is None:
+            return None
+        payload = orjson.Fragment(as_json(spec.payload))
+        return as_json({**self._numbers(spec, namespace)._asdict(), "priority": spec.priority, "payload": payload})
+
+    def stage(self, spec: StageSpec, namespace: str, by: str, by_default: int) -> StageDraft:
+        sealed = by_default if spec.sealed is None else SEALED if spec.sealed else OPEN_ENDED
+        approval = None
+        if spec.approval is not None:
+            approval = as_json(spec.approval)
+        return StageDraft(
+            spec.name, spec.on_failure, sealed, int(spec.takes_more),
+            int(spec.start_as_waiting or approval is not None), spec.collect,
+            self._control(spec.when, namespace), self._control(spec.compensate, namespace), approval,
+            as_json(spec.data), None if spec.metadata is None else as_json(spec.metadata),
+            self.members(spec.tasks, namespace, by, None),
+        )  # fmt: skip
+
+    def flow(self, c: SubmitFlow) -> FlowDraft:
+        by = actor(c.actor, c.actor_name)
+        ns = self._names.intern_namespace(c.namespace)
+        kind = self._names.intern_kind(ns, c.name)
+        policy = self._names.policy_of_kind(kind, self._ttl_s)
+        if c.redact:
+            policy = self._names.intern_policy(self._names.policy(policy).with_(redact=tuple(c.redact)))
+        stages_end = WHEN_DONE if c.sealed is False else SEALED
+        return FlowDraft(
+            ns, kind, policy, c.roll_up, WHEN_DONE if c.sealed is None else SEALED if c.sealed else OPEN_ENDED,
+            c.data_json, None if c.metadata is None else as_json(c.metadata), by, c.correlation_id, c.trace, c.cause,
+            None if c.deadline_s is None else int(c.deadline_s * 1_000_000),
+            None if c.context is None else as_json(c.context), labels=c.labels,
+            stages=[self.stage(s, c.namespace, by, stages_end) for s in c.stages],
+        )  # fmt: skip
+
+
+def redacting_policy(tx: Tx, flow: int) -> int:
+    """A policy that says that something of a flow, or of one of its tasks, is redacted; 0 when nothing is."""
+    policies = [key for key, _ in tx.query("redacting_policies", mark=MARK)]
+    found = tx.query("redacting_policy_of_flow", job=flow, policies=policies) if policies else ()
+    return int(found[0][0]) if found else 0
+
+
+def write_flow(scope: BatchContext, draft: FlowDraft) -> tuple[FlowRow, list[StageRow], list[Spec]]:
+    """Write a new flow with its stages and tasks. Nothing of it can be claimed until it is opened."""
+    tx, now = scope.tx, scope.tx.now
+    number(tx, [draft])
+    like = draft.retry_of or draft.compensates
+    if like is not None:
+        # Under this it is known as one that redacts, also when the other is pruned.
+        draft.policy = redacting_policy(tx, like)
+    correlation = draft.correlation_id or draft.id
+    context = tx.new_keys(1)[0] if draft.context is not None else None
+    deadline_at = None if draft.deadline_us is None else now + draft.deadline_us
+    chained = int(any(needs for stage in draft.stages for _, needs in stage.tasks))
+    amends = int(any(stage.compensate is not None for stage in draft.stages))
+    flow = FlowRow(
+        draft.key, draft.ns, draft.kind, draft.id, CREATED, 1, draft.roll_up, draft.sealed, None, None, None, None,
+        None, None, 0, 0, 0, 0, 0, 0, 0, 0, chained, amends, context, draft.compensates, correlation, draft.trace, now,
+    )  # fmt: skip
+    tx.batch("insert_flow", {
+        "key": [flow.key], "ns": [flow.ns], "kind": [flow.kind], "sealed": [flow.sealed], "at": [now],
+        "deadline_at": [deadline_at], "stages": [0], "chained": [chained], "amends": [amends], "state": [CREATED],
+        "roll_up": [flow.roll_up], "context": [context], "retry_of": [draft.retry_of],
+        "compensates": [draft.compensates], "policy": [draft.policy or None], "id": [flow.id],
+        "correlation_id": [correlation], "trace": [draft.trace], "data": [draft.data], "metadata": [draft.metadata],
+    })  # fmt: skip
+    scope.family.flows[flow.key] = flow
+    if draft.labels:
+        write_labels(tx, [(draft, draft.labels)])
+    if like is not None:
+        tx.query("copy_labels", to=flow.key, of=like)
+    _write_events(scope, [(flow.key, flow.key)], flow, FLOW.submit.event, draft.actor, draft.cause)
+    if context is not None:
+        write_context(scope, flow, context, str(draft.context), "run", None, None, None)
+    if deadline_at is not None:
+        moves = PendingWrites(scope)
+        moves.due(deadline_at, flow.key, FLOW_DEADLINE, 0)
+        moves.flush()
+    stages = add_stages(scope, flow, draft.stages, draft.actor, draft.cause)
+    pairs = [(stage, member) for stage, d in zip(stages, draft.stages, strict=True) for member in d.tasks]
+    specs = add_members(scope, flow, pairs)
+    return scope.family.flows[flow.key], [scope.family.stages[s.key] for s in stages], specs
+
+
+def _write_events(
+    scope: BatchContext, entities: list[tuple[int, int]], flow: FlowRow, type_: str, by: str, cause: str | None,
+    trace: str | None = None,
+) -> None:  # fmt: skip
+    n = len(entities)
+    scope.tx.batch("insert_event", {
+        "entity": [e for e, _ in entities], "job": [j for _, j in entities], "ts": [scope.tx.now] * n,
+        "ns": [flow.ns] * n, "version": [1] * n, "fence": [0] * n, "attempts": [0] * n, "type": [type_] * n,
+        "was": [None] * n, "state": [CREATED] * n, "actor": [by] * n, "correlation_id": [flow.correlation_id] * n,
+        "cause": [cause] * n, "trace": [trace or flow.trace] * n, "payload": [None] * n,
+    })  # fmt: skip
+
+
+def add_stages(
+    scope: BatchContext, flow: FlowRow, drafts: list[StageDraft], by: str, cause: str | None, trace: str | None = None
+) -> list[StageRow]:
+    """Write new stages after those that a flow has. One with a gate and no condition waits from the beginning."""
+    if not drafts:
+        return []
+    family, tx, now = scope.family, scope.tx, scope.tx.now
+    number(tx, drafts)
+    first = flow.stages + 1
+    rows = [
+        StageRow(
+            d.key, flow.key, flow.ns, ord_, d.id, d.name, CREATED, 1, d.on_failure, d.sealed, d.takes_more, d.gate,
+            None, None, None, None, None, None, None, int(d.control is not None), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+            d.collect, d.metrics,
+        )
+        for ord_, d in enumerate(drafts, first)
+    ]  # fmt: skip
+    n = len(rows)
+    tx.batch("insert_stage", {
+        "key": [r.key for r in rows], "job": [flow.key] * n, "ns": [flow.ns] * n, "ord": [r.ord for r in rows],
+        "sealed": [d.sealed for d in drafts], "takes_more": [d.takes_more for d in drafts],
+        "gate": [d.gate for d in drafts], "at": [now] * n, "carried_from": [d.carried_from for d in drafts],
+        "total": [0] * n, "state": [CREATED] * n, "name": [d.name for d in drafts],
+        "on_failure": [d.on_failure for d in drafts], "collect": [d.collect for d in drafts],
+        "condition": [d.control for d in drafts], "compensate": [d.compensate for d in drafts],
+        "approval": [d.approval for d in drafts], "id": [r.id for r in rows],
+        "correlation_id": [flow.correlation_id] * n, "trace": [trace or flow.trace] * n,
+        "data": [d.data for d in drafts], "metadata": [d.metadata for d in drafts],
+        "result": [d.result for d in drafts], "metrics": [d.metrics for d in drafts],
+    })  # fmt: skip
+    family.write_moves()
+    _write_events(scope, [(r.key, flow.key) for r in rows], flow, STAGE.add.event, by, cause, trace)
+    amends = int(flow.amends or any(d.compensate is not None for d in drafts))
+    family.change_flow(flow, stages=flow.stages + n, stages_open=flow.stages_open + n, amends=amends)
+    for row, d in zip(rows, drafts, strict=True):
+        family.stages[row.key] = row
+        if d.carried_as is not None:
+            how = STAGE.carry_over if d.carried_as == SUCCEEDED else STAGE.skip
+            family.move_stage(how, row, cause="carried over", detail=event_detail(carried_from=d.carried_from))
+            now_is = family.flows[flow.key]
+            count = getattr(now_is, how.target) + 1
+            family.change_flow(now_is, stages_open=now_is.stages_open - 1, **{how.target: count})
+        elif d.gate and d.control is None:
+            detail = event_detail(approval=orjson.Fragment(d.approval)) if d.approval else None
+            family.move_stage(STAGE.wait, row, approval=d.approval, detail=detail)
+    return [family.stages[r.key] for r in rows]
+
+
+Member = tuple[Spec, tuple[str, ...]]
+
+
+def add_members(scope: BatchContext, flow: FlowRow, members: list[tuple[StageRow, Member]]) -> list[Spec]:
+    """Write new tasks into stages of a flow, with what they depend on."""
+    if not members:
+        return []
+    family, tx = scope.family, scope.tx
+    specs = [spec for _, (spec, _) in members]
+    flow = family.flows[flow.key]
+    known = known_members(scope, flow, [m for _, m in members])
+    number(tx, specs)
+    needs, hopeless = resolve([(stage.ord, member) for stage, member in members], known)
+    for stage, (spec, _) in members:
+        spec.job, spec.stage, spec.context = flow.key, stage.key, flow.context
+        spec.correlation_id, spec.trace = flow.correlation_id, spec.trace or flow.trace
+        spec.unmet = sum(1 for met in needs.get(spec.key, {}).values() if not met)
+    counts: dict[int, int] = {}
+    for stage, _ in members:
+        counts[stage.key] = counts.get(stage.key, 0) + 1
+    for key, n in counts.items():
+        now_is = family.stages[key]
+        family.change(now_is, total=now_is.total + n, open=now_is.open + n)
+        family.touch(now_is)
+    family.write_moves()
+    write_tasks(scope, specs)
+    pairs = [(other, task) for task, others in needs.items() for other in others]
+    if pairs:
+        tx.batch("insert_dependency", {"needs": [a for a, _ in pairs], "task": [b for _, b in pairs]})
+        family.change_flow(flow, chained=1)
+    _cancel_hopeless(scope, hopeless)
+    return specs
+
+
+Known = dict[str, tuple[int, str, int]]
+"""Tasks of a flow by name or id: key, state, and the place of their stage."""
+
+
+def known_members(scope: BatchContext, flow: FlowRow, members: list[Member]) -> Known:
+    """The tasks that are there already, of those that the new ones name; a name that is taken is refused."""
+    own = {spec.name for spec, _ in members if spec.name is not None}
+    coming = {spec.id for spec, _ in members}
+    wanted = {name for _, needs in members for name in needs} - coming
+    if not own and not wanted:
+        return {}
+    ids = sorted({i for i in map(id_or_none, wanted) if i is not None})
+    known: Known = {}
+    for key, name, id_, state, ord_ in scope.tx.query(
+        "members_named", job=flow.key, names=sorted(own | wanted), ids=ids
+    ):
+        if name in own:
+            raise NameTaken(f"the flow has a task called {name!r} already", name=name)
+        if key in scope.family.succeeding:
+            # Its dependents are still to be told: a new one is told with them, and must not count it twice.
+            state = RUNNING
+        known[id_] = key, state, ord_
+        if name is not None:
+            known[name] = key, state, ord_
+    return known
+
+
+def resolve(members: list[tuple[int, Member]], known: Known) -> tuple[dict[int, dict[int, bool]], dict[int, str]]:
+    """What each new task needs, and whether it is met; and those that can never run, with what they needed."""
+    new = {spec.name: (spec, ord_) for ord_, (spec, _) in members if spec.name is not None}
+    new |= {spec.id: (spec, ord_) for ord_, (spec, _) in members}
+    needs: dict[int, dict[int, bool]] = {}
+    hopeless: dict[int, str] = {}
+    for own, (spec, wanted) in members:
+        for name in wanted:
+            if name in new:
+                other, ord_ = new[name]
+                key, state = other.key, TASK.submit.target
+            elif name in known or name.lower() in known:
+                key, state, ord_ = known.get(name) or known[name.lower()]
+            else:
+                raise InvalidInput(f"depends_on names {name!r}, and the flow has no such task", field="depends_on")
+            if ord_ > own:
+                raise DependencyCycle(
+                    f"a task of stage {own} needs {name!r} of stage {ord_}, which opens only after it",
+                    cycle=[spec.name or "the task", name, spec.name or "the task"],
+                )
+            # By key: one task may be named twice, by its name and by its id.
+            needs.setdefault(spec.key, {})[key] = state == SUCCEEDED
+            if state in TASK.terminal and state != SUCCEEDED:
+                hopeless[spec.key] = name
+    return needs, hopeless
+
+
+def _cancel_hopeless(scope: BatchContext, hopeless: dict[int, str]) -> None:
+    """What depends on a task that has failed is cancelled as soon as it is there."""
+    if not hopeless:
+        return
+    moves = PendingWrites(scope)
+    for row in scope.tx.lock(sorted(hopeless)):
+        moves.add(TASK.cancel, row, ENGINE, cause=DEPENDENCY_FAILED, detail=event_detail(dependency=hopeless[row.key]))
+    moves.flush()
+
+
+def control_task(family: LockedFlows, flow: FlowRow, stage: StageRow) -> None:
+    """Write the task that decides whether a stage is run. It gets the flow's data and what earlier stages gave."""
+    scope, tx = family.scope, family.scope.tx
+    family.write_moves()
+    control = orjson.loads(tx.query("specs_of_stage", key=stage.key)[0][0])
+    config = tx.query("data_of_flow", key=flow.key)[0][0]
+    # What is too large to be handed on is read by whoever decides.
+    results = "null"
+    if tx.query("size_before", job=flow.key, ord=stage.ord)[0][0] <= scope.limits.payload_bytes:
+        found = tx.query("results_before", job=flow.key, ord=stage.ord)
+        results = "{" + ",".join(f"{as_json(name)}:{result or 'null'}" for name, result in found) + "}"
+    asked = as_json(control["payload"])
+    body = f'{{"stage":{as_json(stage.name)},"config":{config},"results":{results},"payload":{asked}}}'
+    spec = Spec(
+        control["ns"], control["queue"], control["kind"], control["policy"], control["max_attempts"],
+        control["priority"], None, body, ENGINE, flow.correlation_id, flow.trace, "condition", job=flow.key,
+        stage=stage.key, control=1, context=flow.context,
+    )  # fmt: skip
+    number(tx, [spec])
+    family.change(stage, deciding=spec.key)
+    write_tasks(scope, [spec])
+
+
+def write_context(
+    scope: BatchContext,
+    flow: FlowRow,
+    key: int,
+    payload: str,
+    within: str,
+    task: int | None,
+    parent: int | None,
+    label: str | None,
+    id_: str | None = None,
+    *,
+    by: str = ENGINE,
+    cause: str | None = None,
+    trace: str | None = None,
+) -> str:
+    id_ = id_ or str(uuid7())
+    scope.tx.batch("insert_context", {
+        "key": [key], "job": [flow.key], "ns": [flow.ns], "task": [task], "parent": [parent], "at": [scope.tx.now],
+        "scope": [within], "label": [label], "id": [id_], "payload": [payload],
+    })  # fmt: skip
+    scope.family.note_flow(
+        flow.key, "flow.context_appended", by, cause=cause, trace=trace, context=id_, scope=within, label=label
+    )
+    return id_

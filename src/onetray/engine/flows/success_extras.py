@@ -1,0 +1,132 @@
+"""What a member of a flow says besides its result: partial, metrics, tasks for later stages, the next context.
+
+Owns what these lead to. They are written in the same transaction as the success: once, as the success is.
+"""
+
+from __future__ import annotations
+
+from sys import float_info
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from onetray.domain.checks import as_json
+from onetray.domain.errors import Conflict, IllegalTransition, InvalidInput, NotFound
+from onetray.domain.flow import More
+from onetray.domain.lifecycle import STAGE, SUCCEEDED
+from onetray.domain.task import Verdict
+from onetray.engine.flows.create import add_members, known_members, resolve, write_context
+from onetray.engine.pending_writes import event_detail
+from onetray.store.rows import StageRow, TaskRow
+
+if TYPE_CHECKING:
+    from onetray.domain.commands import Succeed
+    from onetray.engine.batch_context import BatchContext
+
+
+def detail(more: More) -> str | None:
+    """What the event of the success tells."""
+    if not (more.partial or more.errors is not None or more.metrics is not None):
+        return None
+    errors = None if more.errors is None else orjson.Fragment(as_json(more.errors))
+    return event_detail(partial=more.partial or None, errors=errors, metrics=more.metrics)
+
+
+def refuse_extras(scope: BatchContext, i: int, command: Succeed, row: TaskRow) -> Verdict | None:
+    """Why the success cannot be accepted with what it says, or None."""
+    assert command.more is not None
+    if row.stage is None:
+        error = InvalidInput("more is for tasks of a flow, and this one is not of any", field="more")
+        return Verdict(error=error)
+    try:
+        members = _members(scope, i, row)
+        known = known_members(scope, scope.family.flows[row.job], [member for _, member in members])
+        resolve([(stage.ord, member) for stage, member in members], known)
+    except (Conflict, NotFound, InvalidInput) as e:
+        return Verdict(error=e)
+    return None
+
+
+def _members(scope: BatchContext, i: int, row: TaskRow) -> list[tuple[StageRow, Any]]:
+    """The tasks that it spawns, each with its stage, which has to be open to them."""
+    wanted = scope.drafts.spawned.get(i, {}) if scope.drafts is not None else {}
+    if scope.family.doomed(row):
+        # The success counts, and nothing follows from it: its stage is over, or its flow about to be.
+        return []
+    return [(_stage(scope, row, name), member) for name, members in wanted.items() for member in members]
+
+
+def _stage(scope: BatchContext, row: TaskRow, name: str) -> StageRow:
+    found = scope.family.remember(scope.tx.query("stage_by_name", job=row.job, name=name))
+    if not found:
+        raise NotFound(f"the flow has no stage {name!r}", stage=name)
+    (stage,) = found
+    own = scope.family.stage(row.stage or 0)
+    flow = scope.family.flows[row.job]
+    closed = stage.state in STAGE.terminal or stage.ending is not None or flow.ending is not None
+    if closed or (stage.started_at is not None and not stage.takes_more) or stage.ord < own.ord:
+        raise IllegalTransition(
+            f"the stage {name!r} is {stage.state} and takes no tasks from this one",
+            **{"from": stage.state, "attempted": "take tasks", "allowed": []},
+        )
+    return stage
+
+
+def count_successes(scope: BatchContext, work: list[tuple[int, Succeed, TaskRow]]) -> None:
+    """Count accepted successes, and do what they say besides."""
+    plain = []
+    scope.family.succeeding |= {row.key for _, _, row in work if row.stage is not None}
+    for i, command, row in work:
+        if row.stage is None:
+            continue
+        if command.more is not None:
+            _more(scope, i, command, row)
+        elif row.control:
+            scope.family.moved(row, SUCCEEDED, command.result_json)
+        else:
+            plain.append(row)
+    if plain:
+        scope.family.succeeded(plain)
+
+
+def _more(scope: BatchContext, i: int, command: Succeed, row: TaskRow) -> None:
+    family, more = scope.family, command.more
+    assert more is not None
+    assert row.stage is not None
+    flow = family.flows[row.job]
+    members = _members(scope, i, row)
+    for _, (spec, _) in members:
+        spec.spawned_by = row.key
+    add_members(scope, flow, members)
+    if more.context is not None:
+        key = scope.tx.new_keys(1)[0]
+        payload = as_json(more.context)
+        write_context(scope, flow, key, payload, "run", row.key, flow.context, more.context_label)
+        family.change_flow(family.flows[row.job], context=key)
+    family.moved(row, SUCCEEDED, command.result_json, partly=more.partial, started=True)
+    if more.metrics:
+        stage = family.stage(row.stage)
+        metrics = _added(stage.metrics, more.metrics)
+        if len(metrics) <= scope.limits.result_bytes:
+            family.change(stage, metrics=metrics)
+
+
+def _added(metrics: str | None, new: dict[str, Any]) -> str:
+    """Numbers add up; of other values the last one counts."""
+    merged = orjson.loads(metrics) if metrics else {}
+    for name, value in new.items():
+        both = _is_number(value) and _is_number(merged.get(name))
+        merged[name] = _sum(merged[name], value) if both else value
+    return orjson.dumps(merged).decode()
+
+
+def _sum(a: float, b: float) -> float:
+    """As JSON can keep it: what outgrows a whole number goes on as a fraction, up to the largest there is."""
+    total = a + b
+    if isinstance(total, int) and -(2**63) <= total < 2**64:
+        return total
+    return max(-float_info.max, min(float_info.max, float(total)))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

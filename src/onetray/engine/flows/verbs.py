@@ -1,0 +1,399 @@
+"""What may be done to a flow or a stage: grow it, open, pause, resume, cancel, seal, approve, reject, skip, wait.
+
+Owns what each leads to from each state. All of it happens under the flow's lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from onetray.domain.errors import Conflict, IllegalTransition, InvalidInput, NameTaken, NotFound
+from onetray.domain.flow import Placed
+from onetray.domain.flow_commands import (
+    AddStage,
+    AddTasks,
+    Answer,
+    AppendContext,
+    ApproveStage,
+    CancelFlow,
+    FlowCommand,
+    OpenFlow,
+    PauseFlow,
+    RejectStage,
+    ResumeFlow,
+    SealFlow,
+    SealStage,
+    SkipStage,
+    SubmitFlow,
+    WaitStage,
+)
+from onetray.domain.flow_specs import fill_in
+from onetray.domain.lifecycle import (
+    CANCELLED,
+    CREATED,
+    FAILED,
+    FLOW,
+    FLOW_PAUSED,
+    PENDING,
+    RUNNING,
+    SKIPPED,
+    STAGE,
+    WAITING,
+)
+from onetray.domain.machine import SYSTEM, Machine, Transition
+from onetray.domain.rollup import SEALED, goes_on
+from onetray.domain.task import Verdict
+from onetray.engine.batch_context import BatchContext
+from onetray.engine.flows import advance
+from onetray.engine.flows.bulk import close
+from onetray.engine.flows.create import (
+    Drafts,
+    Member,
+    add_members,
+    add_stages,
+    known_members,
+    resolve,
+    write_context,
+    write_flow,
+)
+from onetray.engine.flows.retry import retry_flow
+from onetray.engine.pending_writes import actor
+from onetray.engine.submit_keys import take_keys
+from onetray.store.rows import FlowRow, StageRow
+
+
+def flow_actor(command: FlowCommand | SubmitFlow) -> str:
+    return actor(command.actor, command.actor_name)
+
+
+def must(machine: Machine, transition: Transition, row: FlowRow | StageRow, command: FlowCommand) -> None:
+    """Refuse what the table does not allow this actor from this state."""
+    if row.state in transition.sources and command.actor in transition.by:
+        return
+    allowed = machine.actions(row.state, command.actor)
+    raise IllegalTransition(
+        f"a {machine.entity} that is {row.state} cannot {transition.name}, when a {command.actor} asks; "
+        f"allowed now: {', '.join(allowed) or 'nothing'}",
+        **{"from": row.state, "attempted": transition.name, "allowed": list(allowed)},
+    )
+
+
+def must_be_open(machine: Machine, row: FlowRow | StageRow, verb: str, who: str) -> None:
+    ending = row.ending is not None
+    if row.state in machine.terminal or ending:
+        state = f"{row.state}, and is being ended" if ending and row.state not in machine.terminal else row.state
+        raise IllegalTransition(
+            f"a {machine.entity} that is {state} cannot {verb}",
+            **{"from": row.state, "attempted": verb, "allowed": list(machine.actions(row.state, who))},
+        )
+
+
+def placed_verdict(
+    scope: BatchContext, row: FlowRow | StageRow, command: FlowCommand, repeated: bool = False, **added: Any
+) -> Verdict:
+    """Where it stands once everything is settled."""
+    advance.settle(scope)
+    if isinstance(row, FlowRow):
+        now = scope.family.flows[row.key]
+        return Verdict(Placed(now.id, FLOW.entity, now.state, now.version, command.actor, repeated, **added))
+    stage = scope.family.stages[row.key]
+    return Verdict(Placed(stage.id, STAGE.entity, stage.state, stage.version, command.actor, repeated, **added))
+
+
+def submit_flows(scope: BatchContext, work: list[tuple[int, SubmitFlow]], drafts: Drafts) -> None:
+    new: dict[str, FlowRow] = {}
+    for i, command, draft in take_keys(scope, [(i, c, drafts.flows[i]) for i, c in work]):
+        flow, stages, specs = write_flow(scope, draft)
+        if command.start:
+            advance.open_flow(scope.family, flow, flow_actor(command), command.cause)
+        advance.settle(scope)
+        now = new[flow.id] = scope.family.flows[flow.key]
+        scope.answer(i, Verdict(Placed(
+            now.id, FLOW.entity, now.state, now.version, command.actor, False, tuple(s.id for s in stages),
+            tuple(s.id for s in specs),
+        )))  # fmt: skip
+    for i, _ in work:
+        said = scope.verdicts[i].value
+        # A second submit under the same key was answered before the first had got anywhere.
+        if isinstance(said, Placed) and said.repeated and said.id in new:
+            now = new[said.id]
+            scope.answer(i, Verdict(said._replace(state=now.state, version=now.version)))
+
+
+def carry_out_flow_command(
+    scope: BatchContext, i: int, command: FlowCommand, flow: FlowRow, stage: StageRow | None, drafts: Drafts
+) -> None:
+    """One command about a flow or a stage, and all that follows from it."""
+    try:
+        verdict = HANDLERS[command.verb](scope, command, flow, stage, drafts, i)
+    except (Conflict, NotFound, InvalidInput) as e:
+        # Refused before anything was written. Whatever else goes wrong ends the transaction.
+        verdict = Verdict(error=e)
+    scope.answer(i, verdict)
+
+
+def _add_stage(scope: BatchContext, c: AddStage, flow: FlowRow, _: object, drafts: Drafts, i: int) -> Verdict:
+    must_be_open(FLOW, flow, "take a stage", c.actor)
+    _must_go_on(scope, flow, c.actor)
+    draft = drafts.stages[i]
+    if scope.tx.query("stage_by_name", job=flow.key, name=draft.name):
+        raise NameTaken(f"the flow has a stage called {draft.name!r} already", name=draft.name)
+    alone = not flow.stages_open
+    check_members(scope, flow, flow.stages + 1, draft.tasks)
+    for spec, _ in draft.tasks:
+        spec.trace = c.trace
+    (stage,) = add_stages(scope, flow, [draft], flow_actor(c), c.cause, c.trace)
+    specs = add_members(scope, flow, [(stage, member) for member in draft.tasks])
+    if alone and flow.state != CREATED:
+        advance.advance(scope.family, scope.family.flows[flow.key], 0)
+    return placed_verdict(scope, stage, c, tasks=tuple(s.id for s in specs), stages=(stage.id,))
+
+
+def _must_go_on(scope: BatchContext, flow: FlowRow, who: str) -> None:
+    """Refuse more for a flow that a stage has stopped, while what came after that is still being skipped."""
+    stage = scope.family.current(flow)
+    if stage is not None and stage.state in STAGE.terminal and not goes_on(stage.state, stage.on_failure):
+        raise IllegalTransition(
+            f"the stage {stage.name!r} is {stage.state}, and the flow ends with it: it cannot take a stage",
+            **{"from": flow.state, "attempted": "take a stage", "allowed": list(FLOW.actions(flow.state, who))},
+        )
+
+
+def _add_tasks(scope: BatchContext, c: AddTasks, flow: FlowRow, stage: StageRow, drafts: Drafts, i: int) -> Verdict:
+    must_be_open(FLOW, flow, "take tasks", c.actor)
+    must_take(stage, c.actor)
+    spawned_by = _member(scope, flow, c.spawned_by) if c.spawned_by is not None else None
+    members = drafts.tasks[i]
+    for spec, _ in members:
+        spec.spawned_by, spec.trace = spawned_by, c.trace
+    check_members(scope, flow, stage.ord, members)
+    specs = add_members(scope, flow, [(stage, member) for member in members])
+    return placed_verdict(scope, stage, c, tasks=tuple(s.id for s in specs))
+
+
+def must_take(stage: StageRow, who: str) -> None:
+    must_be_open(STAGE, stage, "take tasks", who)
+    begun = stage.state == RUNNING or stage.started_at is not None
+    if begun and not stage.takes_more:
+        raise IllegalTransition(
+            f"the stage {stage.name!r} is running and takes no more tasks",
+            **{"from": stage.state, "attempted": "take tasks", "allowed": list(STAGE.actions(stage.state, who))},
+        )
+
+
+def check_members(scope: BatchContext, flow: FlowRow, ord_: int, members: list[Member]) -> None:
+    """Refuse bad names and dependencies before anything is written."""
+    resolve([(ord_, member) for member in members], known_members(scope, flow, members))
+
+
+def _member(scope: BatchContext, flow: FlowRow, id_: str) -> int:
+    for _, key, job in scope.tx.query("keys_of", ids=[id_]):
+        if job == flow.key:
+            return int(key)
+    raise NotFound(f"there is no task {id_} in this flow", task=id_)
+
+
+def _open(scope: BatchContext, c: OpenFlow, flow: FlowRow, _: object, *__: Any) -> Verdict:
+    must_be_open(FLOW, flow, "open", c.actor)
+    if flow.state != CREATED:
+        return placed_verdict(scope, flow, c, repeated=True)
+    must(FLOW, FLOW.open, flow, c)
+    advance.open_flow(scope.family, flow, flow_actor(c), c.cause, c.trace)
+    return placed_verdict(scope, flow, c)
+
+
+def _pause(scope: BatchContext, c: PauseFlow, flow: FlowRow, _: object, *__: Any) -> Verdict:
+    if flow.state == FLOW_PAUSED:
+        return placed_verdict(scope, flow, c, repeated=True)
+    must_be_open(FLOW, flow, "pause", c.actor)
+    must(FLOW, FLOW.pause, flow, c)
+    scope.family.move_flow(FLOW.pause, flow, flow_actor(c), cause=c.cause, trace=c.trace)
+    stage = scope.family.current(flow)
+    if stage is not None:
+        close(scope.family, stage)
+    return placed_verdict(scope, flow, c)
+
+
+def _resume(scope: BatchContext, c: ResumeFlow, flow: FlowRow, _: object, *__: Any) -> Verdict:
+    must(FLOW, FLOW.resume, flow, c)
+    must_be_open(FLOW, flow, "resume", c.actor)
+    flow = scope.family.move_flow(FLOW.resume, flow, flow_actor(c), cause=c.cause, trace=c.trace)
+    scope.family.flows_touched.add(flow.key)
+    advance.resume_here(scope.family, flow)
+    return placed_verdict(scope, flow, c)
+
+
+def _cancel(scope: BatchContext, c: CancelFlow, flow: FlowRow, _: object, *__: Any) -> Verdict:
+    must(FLOW, FLOW.cancel, flow, c)
+    how = "hard" if c.hard else "soft"
+    if flow.ending is not None and (flow.ending_how == "hard" or how == "soft"):
+        return placed_verdict(scope, flow, c, repeated=True)
+    why = c.cause or f"the flow was cancelled by {flow_actor(c)}"
+    stage = scope.family.current(flow)
+    if stage is not None:
+        # Before the note: a claim that is being made comes before the cancel in the log too.
+        close(scope.family, stage)
+    scope.family.note_flow(flow.key, "flow.cancel_requested", flow_actor(c), cause=c.cause, trace=c.trace, hard=c.hard)
+    advance.end_flow_early(scope.family, flow, CANCELLED, how, why, flow_actor(c))
+    return placed_verdict(scope, flow, c)
+
+
+def _seal_flow(scope: BatchContext, c: SealFlow, flow: FlowRow, _: object, *__: Any) -> Verdict:
+    """No more stages come, and none of its stages waits for more tasks."""
+    must_be_open(FLOW, flow, "be sealed", c.actor)
+    family = scope.family
+    scope.family.change_flow(flow, sealed=SEALED)
+    scope.family.note_flow(flow.key, "flow.sealed", flow_actor(c), cause=c.cause, trace=c.trace)
+    for stage in family.remember(scope.tx.query("unended_stages", job=flow.key)):
+        if stage.state not in STAGE.terminal:
+            family.touch(family.change(stage, sealed=SEALED))
+    family.flows_touched.add(flow.key)
+    return placed_verdict(scope, flow, c)
+
+
+def _seal_stage(scope: BatchContext, c: SealStage, flow: FlowRow, stage: StageRow, *__: Any) -> Verdict:
+    must_be_open(STAGE, stage, "be sealed", c.actor)
+    scope.family.touch(scope.family.change(stage, sealed=SEALED))
+    scope.family.note_flow(flow.key, "stage.sealed", flow_actor(c), cause=c.cause, trace=c.trace, stage=stage.id)
+    return placed_verdict(scope, stage, c)
+
+
+def _wait(scope: BatchContext, c: WaitStage, flow: FlowRow, stage: StageRow, *__: Any) -> Verdict:
+    must_be_open(STAGE, stage, "wait", c.actor)
+    if stage.state == WAITING:
+        return placed_verdict(scope, stage, c, repeated=True)
+    must(STAGE, STAGE.wait, stage, c)
+    approval = None
+    if c.approval is not None:
+        approval = orjson.dumps(c.approval).decode()
+    advance.wait_here(scope.family, stage, flow_actor(c), approval, c.cause, c.trace)
+    return placed_verdict(scope, stage, c)
+
+
+def _has_its_turn(flow: FlowRow, stage: StageRow) -> None:
+    if flow.current != stage.key or flow.state == CREATED:
+        raise Conflict(f"it is not the turn of stage {stage.name!r}: the stage before it has not ended", stage=stage.id)
+
+
+def _answer(scope: BatchContext, stage: StageRow, c: Answer, verdict: str, given: Any = None) -> str:
+    """Keep who answered, when, what with."""
+    body = {"by": flow_actor(c), "at": scope.tx.now, "verdict": verdict, "note": c.note, "input": given}
+    # For those who end the stage in a later step.
+    body |= {name: said for name, said in (("cause", c.cause), ("trace", c.trace)) if said is not None}
+    text = orjson.dumps(body).decode()
+    scope.tx.batch("set_answer", {"key": [stage.key], "answer": [text]})
+    return text
+
+
+def _approve(scope: BatchContext, c: ApproveStage, flow: FlowRow, stage: StageRow, *__: Any) -> Verdict:
+    family = scope.family
+    if stage.state in (PENDING, RUNNING) and stage.ending is None:
+        return placed_verdict(scope, stage, c, repeated=True)
+    must_be_open(STAGE, stage, "approve", c.actor)
+    must(STAGE, STAGE.approve, stage, c)
+    _has_its_turn(flow, stage)
+    if stage.deciding is not None:
+        raise Conflict(f"the condition of stage {stage.name!r} is being decided: ask again", stage=stage.id)
+    approval = scope.tx.query("specs_of_stage", key=stage.key)[0][2]
+    form = orjson.loads(approval).get("form") if approval else None
+    if form is not None and c.actor != SYSTEM:
+        fill_in(form, c.input)
+    answer = _answer(scope, stage, c, "approved", c.input)
+    stage = family.move_stage(
+        STAGE.approve, stage, flow_actor(c), cause=c.cause or c.note, trace=c.trace, detail=answer, answer=answer
+    )
+    stage = family.change(stage, due_at=None)
+    if stage.started_at is not None:
+        family.move_stage(STAGE.start, stage)
+    advance.let_go(family, stage)
+    return placed_verdict(scope, stage, c)
+
+
+def _end_waiting(
+    scope: BatchContext, c: Answer, flow: FlowRow, stage: StageRow, transition: Transition, target: str, verdict: str
+) -> Verdict:
+    """Reject a stage, or skip it: its tasks are cancelled."""
+    must_be_open(STAGE, stage, transition.name, c.actor)
+    must(STAGE, transition, stage, c)
+    if transition is STAGE.reject:
+        _has_its_turn(flow, stage)
+    _answer(scope, stage, c, verdict)
+    why = f"{verdict} by {flow_actor(c)}" + (f": {c.note}" if c.note else "")
+    scope.family.last_words[stage.key] = transition, flow_actor(c), c.cause or c.note or why, c.trace
+    advance.wind_down(scope.family, scope.family.change(stage, due_at=None), target, why)
+    return placed_verdict(scope, stage, c)
+
+
+def _reject(scope: BatchContext, c: RejectStage, flow: FlowRow, stage: StageRow, *__: Any) -> Verdict:
+    return _end_waiting(scope, c, flow, stage, STAGE.reject, FAILED, "rejected")
+
+
+def _skip(scope: BatchContext, c: SkipStage, flow: FlowRow, stage: StageRow, *__: Any) -> Verdict:
+    return _end_waiting(scope, c, flow, stage, STAGE.skip, SKIPPED, "skipped")
+
+
+def _append_context(scope: BatchContext, c: AppendContext, flow: FlowRow, _: object, *__: Any) -> Verdict:
+    must_be_open(FLOW, flow, "take a context", c.actor)
+    task = _member(scope, flow, c.task) if c.task is not None else None
+    parent = flow.context
+    if c.parent is not None:
+        found = scope.tx.query("context_in_flow", id=c.parent, job=flow.key)
+        if not found:
+            raise NotFound(f"the flow has no context {c.parent}", context=c.parent)
+        parent = found[0][0]
+    key = scope.tx.new_keys(1)[0]
+    id_ = write_context(
+        scope, flow, key, c.payload_json, c.scope, task, parent, c.label, by=flow_actor(c), cause=c.cause, trace=c.trace
+    )
+    # In the scope of the run it becomes the current one.
+    if c.scope == "run":
+        scope.family.change_flow(flow, context=key)
+    advance.settle(scope)
+    return Verdict(id_)
+
+
+def time_out_flow(scope: BatchContext, flow: FlowRow) -> None:
+    """The flow's own deadline has passed: what is open is cancelled, and it fails."""
+    if flow.state in FLOW.terminal or (flow.ending == FAILED):
+        return
+    advance.end_flow_early(scope.family, flow, FAILED, "hard", "timed out or was orphaned (deadline)", "system:janitor")
+
+
+def approval_is_due(scope: BatchContext, flow: FlowRow, stage: StageRow, at: int) -> None:
+    """Nobody has answered in time: the approval's own outcome follows."""
+    if stage.state != WAITING or stage.due_at != at or stage.ending is not None or flow.ending is not None:
+        return
+    approval = orjson.loads(scope.tx.query("specs_of_stage", key=stage.key)[0][2])
+    outcome = approval.get("on_deadline") or "reject"
+    note = f"nobody answered in {approval['deadline_s']:g} s"
+    who = {"flow": stage.id, "actor": SYSTEM, "actor_name": "janitor", "note": note}
+    match outcome:
+        case "approve":
+            _approve(scope, ApproveStage(**who), flow, stage)
+        case "skip":
+            _skip(scope, SkipStage(**who), flow, stage)
+        case "cancel":
+            advance.end_flow_early(scope.family, flow, CANCELLED, "soft", note, "system:janitor")
+        case _:
+            _reject(scope, RejectStage(**who), flow, stage)
+
+
+HANDLERS: dict[str, Callable[..., Verdict]] = {
+    "add_stage": _add_stage,
+    "add_tasks": _add_tasks,
+    "open_flow": _open,
+    "pause_flow": _pause,
+    "resume_flow": _resume,
+    "cancel_flow": _cancel,
+    "seal_flow": _seal_flow,
+    "retry_flow": retry_flow,
+    "append_context": _append_context,
+    "seal_stage": _seal_stage,
+    "wait_stage": _wait,
+    "approve_stage": _approve,
+    "reject_stage": _reject,
+    "skip_stage": _skip,
+}

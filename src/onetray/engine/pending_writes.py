@@ -1,0 +1,130 @@
+"""Gather decided moves, so that each transition of a batch is one statement.
+
+Owns the bookkeeping around `tx.move`: the columns that every move needs, the ready and due rows that follow from it.
+Decides nothing: the verbs do.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from onetray.domain.clock import SECOND
+from onetray.domain.lifecycle import HELD, QUEUED, TASK
+from onetray.domain.machine import Transition
+from onetray.engine.dead_letters import NewDeadLetter, write_letters
+from onetray.store.rows import TaskRow
+
+if TYPE_CHECKING:
+    from onetray.engine.batch_context import BatchContext
+
+RUN, QUEUE_TTL, DEADLINE, TIMEOUT, CANCEL = "run", "queue_ttl", "deadline", "timeout", "cancel"
+FLOW_DEADLINE, APPROVAL, CASCADE, OPEN_STAGE = "flow_deadline", "approval", "cascade", "open_stage"
+"""What a due row is about. The second line's are about flows and stages."""
+
+
+RESCHEDULED = "task.rescheduled"
+
+
+def actor(kind: str, name: str) -> str:
+    return f"{kind}:{name}"
+
+
+ENGINE = actor("system", "engine")
+
+
+def event_detail(**facts: Any) -> str:
+    """An event's payload: the facts that are known, as JSON."""
+    return orjson.dumps({k: v for k, v in facts.items() if v is not None}).decode()
+
+
+def once(values: list[Any]) -> Any:
+    """A column that has the same value in every row, as that one value."""
+    return values[0] if values.count(values[0]) == len(values) else values
+
+
+class PendingWrites:
+    """The moves and side rows of one sub-batch, in columns."""
+
+    def __init__(self, scope: BatchContext) -> None:
+        self._tx = scope.tx
+        self._family = scope.family
+        self._moves: dict[tuple[Transition, ...], dict[str, list[Any]]] = {}
+        self._rows: dict[str, dict[str, list[Any]]] = {}
+        self.letters: list[NewDeadLetter] = []
+
+    def add(
+        self,
+        transition: Transition,
+        row: TaskRow,
+        by: str,
+        *,
+        at: int | None = None,
+        cause: str | None = None,
+        trace: str | None = None,
+        detail: str | None = None,
+        **columns: Any,
+    ) -> TaskRow:
+        """Note one move of one task; returns the row as it will stand."""
+        batch = self._moves.setdefault((transition,), defaultdict(list))
+        at = self._tx.now if at is None else at
+        for name, value in (
+            ("key", row.key), ("version", row.version), ("fence", row.fence), ("was", row.state), ("at", at),
+            ("actor", by), ("cause", cause), ("trace", trace), ("detail", detail),
+        ):  # fmt: skip
+            batch[name].append(value)
+        for name, value in columns.items():
+            batch[name].append(value)
+        moved = row._replace(state=transition.target, version=row.version + 1)
+        if row.stage is not None:
+            self._family.moved(row, transition.target, started=transition is TASK.start)
+        if transition.reopens:
+            moved = moved._replace(fence=row.fence + 1, run_at=columns["run_at"])
+            if row.stage is None or not self._family.holds_back(moved):
+                self.enter_queue(moved)
+        if transition.target not in HELD:
+            moved = moved._replace(owner=None, lease=None, lease_expires_at=None)
+        if row.state == QUEUED and transition.target != QUEUED:
+            self.put("delete_ready", queue=row.queue, rank=-row.priority, key=row.key, kind=row.kind)
+        return moved
+
+    def enter_queue(self, row: TaskRow) -> None:
+        """Make a queued task claimable, or note when it will be."""
+        if row.run_at <= self._tx.now:
+            self.put("insert_ready", queue=row.queue, rank=-row.priority, key=row.key, kind=row.kind)
+        else:
+            self.due(row.run_at, row.key, RUN, row.fence)
+        ttl_s = self._tx.names.policy(row.policy).queue_ttl_s
+        if ttl_s is not None:
+            self.due(max(row.run_at, self._tx.now) + int(ttl_s * SECOND), row.key, QUEUE_TTL, row.fence)
+
+    def due_now(self, key: int, what: str) -> None:
+        """Leave something to the janitor: the rest of a step."""
+        self._tx.batch("insert_due", {"at": [self._tx.now], "key": [key], "what": [what], "fence": [0]})
+
+    def due(self, at: int, key: int, what: str, fence: int) -> None:
+        self.put("insert_due", at=at, key=key, what=what, fence=fence)
+
+    def note(
+        self, row: TaskRow, type_: str, by: str, *, cause: str | None, trace: str | None, payload: str | None
+    ) -> None:
+        self.put(
+            "insert_note", key=row.key, type=type_, at=self._tx.now, actor=by, cause=cause, trace=trace, payload=payload
+        )
+
+    def put(self, statement: str, **columns: Any) -> None:
+        batch = self._rows.setdefault(statement, defaultdict(list))
+        for name, value in columns.items():
+            batch[name].append(value)
+
+    def flush(self) -> None:
+        """Write it all: a task is moved before its side rows are."""
+        for hops, columns in self._moves.items():
+            self._tx.move(hops, columns)
+        for statement, columns in self._rows.items():
+            self._tx.batch(statement, columns)
+        if self.letters:
+            write_letters(self._tx, self.letters)
+        self._moves, self._rows, self.letters = {}, {}, []

@@ -1,0 +1,410 @@
+"""What the holder of a task may say: start, succeed, fail, release, pause, beat, log.
+
+Owns the checks that a reporter really holds the task, and what each report leads to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import orjson
+
+from onetray.domain.clock import SECOND
+from onetray.domain.commands import Beat, Checkpoint, Fail, Log, Pause, Progress, Release, Report, Start, Succeed
+from onetray.domain.errors import IllegalTransition, LeaseLost, OnetrayError
+from onetray.domain.lifecycle import ASSIGNED, BLOCKED, HELD, QUEUED, RUNNING, SUCCEEDED, TASK
+from onetray.domain.machine import WORKER
+from onetray.domain.retry import backoff_us, retryable
+from onetray.domain.task import Beaten, Receipt, Verdict
+from onetray.engine.batch_context import BatchContext
+from onetray.engine.dead_letters import NewDeadLetter
+from onetray.engine.flows import success_extras
+from onetray.engine.pending_writes import ENGINE, TIMEOUT, PendingWrites, actor, event_detail, once
+from onetray.store.rows import TaskRow
+
+REPORTED = {
+    "start": ("task.started",),
+    "succeed": ("task.succeeded",),
+    "fail": ("task.failed", "task.retried", "task.dead_lettered"),
+    "release": ("task.released",),
+    "pause": ("task.blocked", "task.waiting_input"),
+}
+"""The events that a report leads to: a repeated one finds its own."""
+
+
+def _expected(command: Report) -> tuple[str, ...]:
+    if isinstance(command, Pause):
+        # Waiting for input is another outcome than being blocked.
+        return (TASK.block.event if command.state == BLOCKED else TASK.wait_for_input.event,)
+    return REPORTED.get(command.verb, ())
+
+
+def holds(command: Report, row: TaskRow, now: int) -> bool:
+    """Whether the reporter has the task: its attempt, its name, its lease in force."""
+    return (
+        row.state in HELD
+        and (command.fence is None or command.fence == row.fence)
+        and (command.worker is None or command.worker == row.owner)
+        and now <= (row.lease_expires_at or 0)
+    )
+
+
+def refuse_report(scope: BatchContext, command: Report, row: TaskRow) -> Verdict | None:
+    """Why this reporter may not speak for the task, or None when it may."""
+    return None if holds(command, row, scope.tx.now) else not_held(scope, command, row)
+
+
+def not_held(scope: BatchContext, command: Report, row: TaskRow) -> Verdict:
+    """The answer to somebody who does not hold the task: a repeated report, or why it is refused."""
+    fence = row.fence if command.fence is None else command.fence
+    mine = fence == row.fence and (command.worker is None or row.owner is None or command.worker == row.owner)
+    if mine and row.state in HELD:
+        return Verdict(error=_lost(row, fence, "the lease ran out and was not renewed in time"))
+    if _said_before(scope, command, row, fence):
+        return Verdict(Receipt(None, row.state, row.fence, row.version, WORKER, repeated=True))
+    if mine:
+        return Verdict(error=illegal(row, command.verb, WORKER))
+    if fence > row.fence:
+        return Verdict(error=_lost(row, fence, "there has been no such attempt"))
+    return Verdict(error=_lost(row, fence, "another attempt has been opened or another worker holds it"))
+
+
+def _lost(row: TaskRow, fence: int, why: str) -> LeaseLost:
+    return LeaseLost(f"{why}: drop the work and claim again", fence=fence, current_fence=row.fence, state=row.state)
+
+
+def illegal(row: TaskRow, verb: str, who: str) -> OnetrayError:
+    allowed = TASK.actions(row.state, who)
+    return IllegalTransition(
+        f"a task that is {row.state} cannot {verb}; allowed to a {who} now: {', '.join(allowed) or 'nothing'}",
+        **{"from": row.state, "attempted": verb, "allowed": list(allowed)},
+    )
+
+
+def _said_before(scope: BatchContext, command: Report, row: TaskRow, fence: int) -> bool:
+    """Whether the same report about the same attempt was accepted before."""
+    expected = _expected(command)
+    somebody_elses = command.worker is not None and row.owner is not None and command.worker != row.owner
+    if not expected or not 0 < fence <= row.fence or (somebody_elses and fence == row.fence):
+        return False
+    if row.state == SUCCEEDED and row.fence == fence:
+        return command.verb == "succeed"
+    for type_, state, at_fence, payload in scope.tx.query("outcomes_of_attempt", key=row.key, fence=fence):
+        ended_it = at_fence == fence and state not in (QUEUED, *HELD)
+        opened_next = at_fence == fence + 1 and state == QUEUED
+        if ended_it or opened_next:
+            reported = orjson.loads(payload).get("report") if payload else None
+            return reported == command.verb or (reported is None and type_ in expected)
+    return command.verb == "start" and row.fence == fence and row.state == RUNNING
+
+
+def reporter_of(command: Report, row: TaskRow) -> str:
+    return actor(WORKER, command.worker or row.owner or "anonymous")
+
+
+def accept_report(moved: TaskRow) -> Verdict:
+    return Verdict(Receipt(None, moved.state, moved.fence, moved.version, WORKER))
+
+
+def start(scope: BatchContext, work: list[tuple[int, Start, TaskRow]]) -> None:
+    moves = PendingWrites(scope)
+    for i, command, row in work:
+        no = refuse_report(scope, command, row)
+        if no is None and row.state == RUNNING:
+            no = Verdict(Receipt(None, row.state, row.fence, row.version, WORKER, repeated=True))
+        scope.answer(i, no or _start(scope, moves, command, row))
+    moves.flush()
+
+
+def _start(scope: BatchContext, moves: PendingWrites, command: Report, row: TaskRow) -> Verdict:
+    timeout_s = scope.policy(row).timeout_s
+    if timeout_s is not None:
+        moves.due(scope.tx.now + int(timeout_s * SECOND), row.key, TIMEOUT, row.fence)
+    return accept_report(scope.now_is(moves.add(TASK.start, row, reporter_of(command, row), trace=command.trace)))
+
+
+def succeed(scope: BatchContext, work: list[tuple[int, Succeed, TaskRow]]) -> None:
+    """Finish the tasks that the callers hold. Those not started yet are started in the same write."""
+    now, verdicts = scope.tx.now, scope.verdicts
+    held: dict[str, list[tuple[Succeed, TaskRow]]] = {ASSIGNED: [], RUNNING: []}
+    for i, command, row in work:
+        if holds(command, row, now):
+            if command.more is not None:
+                no = success_extras.refuse_extras(scope, i, command, row)
+                if no is not None:
+                    verdicts[i] = no
+                    continue
+            held[row.state].append((command, row))
+            hops = 2 if row.state == ASSIGNED else 1
+            verdicts[i] = _succeeded(row.fence, row.version + hops)
+            scope.ended(row, SUCCEEDED, hops)
+        else:
+            verdicts[i] = not_held(scope, command, row)
+    for state, those in held.items():
+        if those:
+            scope.tx.move(TASK.path(TASK.succeed, state), _succeeding(those, now))
+            scope.outcomes.succeeded([row for _, row in those])
+    if scope.family.flows:
+        success_extras.count_successes(
+            scope, [(i, c, row) for i, c, row in work if verdicts[i].ok and not verdicts[i].value.repeated]
+        )
+
+
+@lru_cache(maxsize=1024)
+def _succeeded(fence: int, version: int) -> Verdict:
+    # Most tasks succeed at their first attempt: they share one answer.
+    return Verdict(Receipt(None, SUCCEEDED, fence, version, WORKER))
+
+
+def _succeeding(held: list[tuple[Succeed, TaskRow]], now: int) -> dict[str, Any]:
+    """The hot path: whole columns, and what is the same for all tasks only once."""
+    return {
+        "key": [row.key for _, row in held],
+        "version": once([row.version for _, row in held]),
+        "fence": once([row.fence for _, row in held]),
+        "result": once([command.result_json for command, _ in held]),
+        "began": once([now - int(command.ran_s * SECOND) for command, _ in held]),
+        "actor": once([actor(WORKER, row.owner or "") for _, row in held]),
+        "trace": once([command.trace for command, _ in held]),
+        "detail": once([None if command.more is None else success_extras.detail(command.more) for command, _ in held]),
+        "at": now, "cause": None,
+    }  # fmt: skip
+
+
+def decide_reports(
+    scope: BatchContext,
+    work: list[tuple[int, Any, TaskRow]],
+    decide: Callable[[BatchContext, PendingWrites, Any, TaskRow], Verdict],
+) -> None:
+    """Let a decision be made about each task that its reporter holds."""
+    first, second = PendingWrites(scope), PendingWrites(scope)
+    for i, command, row in work:
+        no = refuse_report(scope, command, row)
+        if no is not None:
+            scope.answer(i, no)
+            continue
+        if command.verb == "fail" and row.state == ASSIGNED and row.cancel_at is None:
+            began = scope.tx.now - int(command.ran_s * SECOND)
+            row = first.add(TASK.start, row, reporter_of(command, row), at=began, trace=command.trace)
+        scope.answer(i, decide(scope, second, command, row))
+    # Starts are written before what follows from them.
+    first.flush()
+    second.flush()
+
+
+def fail(scope: BatchContext, work: list[tuple[int, Fail, TaskRow]]) -> None:
+    decide_reports(scope, work, _fail)
+
+
+def _fail(scope: BatchContext, moves: PendingWrites, command: Fail, row: TaskRow) -> Verdict:
+    if row.cancel_at is not None:
+        return accept_report(cancelled_instead(scope, moves, command, row))
+    if command.reason_code is not None:
+        return accept_report(
+            dead_letter_tasks(scope, moves, row, command.reason_code, command.stage, command.error_json, after=command)
+        )
+    policy = scope.policy(row)
+    if not retryable(policy, command.error_class, command.retryable):
+        moved = moves.add(
+            TASK.fail, row, reporter_of(command, row), cause=command.error_class, trace=command.trace,
+            error=command.error_json,
+            detail=event_detail(error=orjson.Fragment(command.error_json)),
+        )  # fmt: skip
+        return accept_report(scope.now_is(moved))
+    return accept_report(attempt_failed(scope, moves, row, command, "exhausted_retries"))
+
+
+def attempt_failed(scope: BatchContext, moves: PendingWrites, row: TaskRow, failure: Fail, reason: str) -> TaskRow:
+    """Open the next attempt, or end the task when none is left."""
+    policy, tries_left = scope.policy(row), row.attempts < row.max_attempts
+    if tries_left and scope.doomed(row):
+        return cancelled_instead(scope, moves, failure, row)
+    scope.outcomes.failed(row, failure.error_class)
+    if tries_left:
+        wait = (
+            backoff_us(policy, row.attempts, scope.chance)
+            if failure.retry_after_s is None
+            else int(failure.retry_after_s * SECOND)
+        )
+        moved = moves.add(
+            TASK.retry, row, ENGINE, cause=failure.error_class, trace=failure.trace, error=failure.error_json,
+            run_at=scope.tx.now + wait,
+            detail=event_detail(
+                report=failure.verb, owner=row.owner, lease_expires_at=row.lease_expires_at,
+                run_at=scope.tx.now + wait, error=orjson.Fragment(failure.error_json),
+            ),
+        )  # fmt: skip
+        return scope.now_is(moved)
+    if policy.on_exhaustion == "dead_letter":
+        return dead_letter_tasks(scope, moves, row, reason, failure.stage, failure.error_json, after=failure)
+    moved = moves.add(
+        TASK.fail, row, ENGINE, cause=reason, trace=failure.trace, error=failure.error_json,
+        detail=event_detail(report=failure.verb, reason=reason, error=orjson.Fragment(failure.error_json)),
+    )  # fmt: skip
+    return scope.now_is(moved)
+
+
+def cancelled_instead(scope: BatchContext, moves: PendingWrites, command: Report, row: TaskRow) -> TaskRow:
+    """After a soft cancel, or the end of its stage, whatever would queue it again ends in the cancelled tray."""
+    cause = "cancel was requested" if row.cancel_at is not None else "its stage has ended"
+    moved = moves.add(
+        TASK.cancel, row, ENGINE, cause=cause, trace=command.trace,
+        detail=event_detail(report=command.verb, owner=row.owner, lease_expires_at=row.lease_expires_at),
+    )  # fmt: skip
+    return scope.now_is(moved)
+
+
+def release_tasks(scope: BatchContext, work: list[tuple[int, Release, TaskRow]]) -> None:
+    decide_reports(scope, work, _release)
+
+
+def _release(scope: BatchContext, moves: PendingWrites, command: Release, row: TaskRow) -> Verdict:
+    if scope.doomed(row):
+        return accept_report(cancelled_instead(scope, moves, command, row))
+    moved = moves.add(
+        TASK.release, row, reporter_of(command, row), cause=command.reason, trace=command.trace,
+        run_at=scope.tx.now + int(command.delay_s * SECOND),
+        detail=event_detail(owner=row.owner, lease_expires_at=row.lease_expires_at),
+    )  # fmt: skip
+    return accept_report(scope.now_is(moved._replace(attempts=row.attempts - 1, spared=0)))
+
+
+def pause(scope: BatchContext, work: list[tuple[int, Pause, TaskRow]]) -> None:
+    decide_reports(scope, work, _pause)
+
+
+def _pause(scope: BatchContext, moves: PendingWrites, command: Pause, row: TaskRow) -> Verdict:
+    if scope.doomed(row):
+        return accept_report(cancelled_instead(scope, moves, command, row))
+    transition = TASK.block if command.state == BLOCKED else TASK.wait_for_input
+    moved = moves.add(
+        transition, row, reporter_of(command, row), cause=command.reason, trace=command.trace, held_by=command.owner,
+        held_why=command.reason, detail=event_detail(held_by=command.owner, owner=row.owner,
+        lease_expires_at=row.lease_expires_at),
+    )  # fmt: skip
+    return accept_report(scope.now_is(moved._replace(attempts=row.attempts - 1)))
+
+
+def beat(scope: BatchContext, work: list[tuple[int, Beat, TaskRow]]) -> None:
+    """Renew leases; tell each worker which of the lease's tasks should stop, and which it has lost."""
+    tx, moves = scope.tx, PendingWrites(scope)
+    wanted: dict[int, int | None] = {}
+    asking: list[tuple[int, TaskRow]] = []
+    for i, command, row in work:
+        no = refuse_report(scope, command, row)
+        if no is not None:
+            scope.answer(i, no)
+            continue
+        assert row.lease is not None
+        wanted[row.lease] = None if command.lease_s is None else int(command.lease_s * SECOND)
+        asking.append((i, row))
+        if scope.policy(row).record_heartbeats:
+            moves.note(row, "task.heartbeat", reporter_of(command, row), cause=None, trace=command.trace, payload=None)
+    if asking:
+        # Locked in order first, so that two batches that renew the same leases cannot wait for each other.
+        leases = sorted(wanted)
+        if len(leases) > 1:
+            tx.query("lock_leases", keys=leases)
+        columns = {"key": leases, "length": [wanted[k] for k in leases], "at": [tx.now] * len(leases)}
+        renewed = {key: (until, orjson.loads(tasks)) for key, until, tasks in tx.batch("renew_lease", columns)}
+        held = {k: (id_, lease, cancel, state) for k, id_, lease, cancel, state in tx.query(
+            "held_tasks", keys=sorted({k for _, tasks in renewed.values() for k in tasks}))}  # fmt: skip
+        for i, row in asking:
+            scope.answer(i, _beaten(row, renewed, held))
+    moves.flush()
+
+
+def _beaten(row: TaskRow, renewed: dict[int, Any], held: dict[int, Any]) -> Verdict:
+    if row.lease not in renewed:
+        return Verdict(error=_lost(row, row.fence, "the lease ran out and was not renewed in time"))
+    until, tasks = renewed[row.lease]
+    mine = [held[k] for k in tasks if k in held]
+    cancel = tuple(id_ for id_, lease, cancel_at, _ in mine if lease == row.lease and cancel_at is not None)
+    # Whatever took it from its worker, also a hard cancel or a deadline: only a success is the worker's own for sure.
+    lost = tuple(id_ for id_, lease, _, state in mine if lease != row.lease and state != SUCCEEDED)
+    return Verdict(Beaten(until, cancel, lost))
+
+
+def log(scope: BatchContext, work: list[tuple[int, Log, TaskRow]]) -> None:
+    """Append lines, numbered without a gap under the task's lock."""
+    tx, moves = scope.tx, PendingWrites(scope)
+    speaking = []
+    for i, command, row in work:
+        no = refuse_report(scope, command, row)
+        if no is not None:
+            scope.answer(i, no)
+        else:
+            speaking.append((i, command, row))
+    last: dict[int, int] = dict(tx.query("last_cursor", keys=[row.key for _, _, row in speaking])) if speaking else {}
+    for i, command, row in speaking:
+        for cursor, (level, line, data) in enumerate(command.stored, last.get(row.key, 0) + 1):
+            moves.put(
+                "insert_log", key=row.key, cursor=cursor, at=tx.now, attempt=row.attempts, level=level, line=line,
+                data=data,
+            )  # fmt: skip
+        scope.answer(i, Verdict(last.get(row.key, 0) + len(command.stored)))
+    moves.flush()
+
+
+def report_progress(scope: BatchContext, work: list[tuple[int, Progress, TaskRow]]) -> None:
+    _keep(
+        scope,
+        work,
+        "set_progress",
+        lambda said: {
+            "done": float(said.done),
+            "out_of": None if said.total is None else float(said.total),
+            "message": said.message,
+        },
+    )
+
+
+def checkpoint(scope: BatchContext, work: list[tuple[int, Checkpoint, TaskRow]]) -> None:
+    _keep(scope, work, "set_checkpoint", lambda said: {"body": said.body_json})
+
+
+def _keep(scope: BatchContext, work: list[tuple[int, Any, TaskRow]], statement: str, columns: Any) -> None:
+    moves = PendingWrites(scope)
+    for i, command, row in work:
+        no = refuse_report(scope, command, row)
+        if no is None:
+            moves.put(statement, key=row.key, at=scope.tx.now, attempt=row.attempts, **columns(command))
+        scope.answer(i, no or accept_report(row))
+    moves.flush()
+
+
+def dead_letter_tasks(
+    scope: BatchContext,
+    moves: PendingWrites,
+    row: TaskRow,
+    reason: str,
+    stage: str,
+    error_json: str,
+    *,
+    after: Any,
+    by: str = ENGINE,
+    cause: str | None = None,
+) -> TaskRow:
+    """Move a task to the dead letters after a command, and have its letter written."""
+    if row.stage is not None and reason == "exhausted_retries" and scope.family.flows[row.job].compensates is not None:
+        reason = "compensation_failed"
+    moves.letters.append(NewDeadLetter(row, reason, stage, error_json))
+    moved = moves.add(
+        TASK.dead_letter,
+        row,
+        by,
+        cause=cause or reason,
+        trace=after.trace,
+        error=error_json,
+        detail=event_detail(
+            report=after.verb,
+            reason_code=reason,
+            stage=stage,
+            owner=row.owner,
+            lease_expires_at=row.lease_expires_at,
+            error=orjson.Fragment(error_json),
+        ),
+    )
+    return scope.now_is(moved)

@@ -1,0 +1,170 @@
+"""The engine's verbs and reads beside the lifecycle: progress, checkpoints, the registry of workers, breakers.
+
+Owns nothing but their names, and the checks of what comes in past the committer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from onetray.domain import commands as c
+from onetray.domain.checks import MOST_ROWS, listed, seconds, task_id, text, whole
+from onetray.domain.clock import SECOND
+from onetray.domain.errors import NotFound
+from onetray.domain.policy import Policy
+from onetray.domain.task import Assignment, Holding, Receipt, TaskProgress
+from onetray.domain.worker import Breaker, WorkerBeat, WorkerInfo, breaker_state, check_beat
+from onetray.engine.flow_api import flow_made
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from onetray.config import EngineConfig
+    from onetray.domain.task import Task
+    from onetray.store.base import Rows, Store, Tx
+
+FORGOTTEN_S = 86_400
+"""A worker that has been silent for so long, past its time, is not listed any more."""
+
+
+class WorkerApi:
+    """The part of the engine that is about what is no transition."""
+
+    store: Store
+    config: EngineConfig
+
+    if TYPE_CHECKING:
+
+        def call(self, command: c.Command) -> Any: ...
+
+        def task(self, task: str, *, namespace: str = "default") -> Task: ...
+
+        def _read(self, name: str, **params: Any) -> Rows: ...
+
+    def say_progress(
+        self,
+        task: Assignment | int | str,
+        done: float,
+        total: float | None = None,
+        message: str | None = None,
+        **fields: Any,
+    ) -> Receipt:
+        """Say how far a task is that the caller holds."""
+        given = {**ticket_of(task, fields), "done": done, "total": total, "message": message}
+        return receipt(self.call(c.Progress(**given)), task)
+
+    def progress_of(self, task: str, *, namespace: str = "default") -> TaskProgress | None:
+        """How far the task has last said that it is; None when it has said nothing."""
+        rows = self._read("progress_of", id=task_id(task), namespace=namespace)
+        if not rows:
+            self.task(task, namespace=namespace)
+        return TaskProgress(*rows[0]) if rows else None
+
+    def checkpoint(self, task: Assignment | int | str, body: Any, **fields: Any) -> Receipt:
+        """Keep something for the next attempt of a task that the caller holds."""
+        return receipt(self.call(c.Checkpoint(body=body, **ticket_of(task, fields))), task)
+
+    def last_checkpoint(self, task: str, *, namespace: str = "default") -> Any | None:
+        """What an attempt of the task has kept last, this one or an earlier one; None when there is nothing."""
+        rows = self._read("checkpoint_of", id=task_id(task), namespace=namespace)
+        if not rows:
+            self.task(task, namespace=namespace)
+        return orjson.loads(rows[0][0]) if rows else None
+
+    def now(self) -> int:
+        """What time it is by the clock that decides, in microseconds since the epoch."""
+        return self.store.now()
+
+    def held(self, keys: Sequence[int], *, namespace: str = "default") -> list[Holding]:
+        """How tasks stand that a worker holds, by their keys: those that are gone are left out."""
+        for key in listed(keys, "keys", 0, MOST_ROWS):
+            whole(key, "keys", 1, 2**63 - 1)
+        ns = self.store.names.namespace(text(namespace, "namespace", self.config.limits.name_chars))
+        if ns is None or not keys:
+            return []
+        return [Holding(*r) for r in self.store.read("held_in_namespace", keys=sorted(keys), ns=ns)]
+
+    def worker_beat(self, beat: WorkerBeat, *, namespace: str = "default") -> None:
+        """Write down what a worker says about itself, and forget those that have long been silent."""
+        check_beat(beat, self.config.limits)
+        ns = self.store.names.intern_namespace(text(namespace, "namespace", self.config.limits.name_chars))
+
+        def register(tx: Tx) -> None:
+            tx.query(
+                "worker_beat", ns=ns, name=beat.name, host=beat.host, pid=beat.pid, version=beat.version, at=tx.now,
+                expires_at=tx.now + int(beat.ttl_s * SECOND), concurrency=beat.concurrency, at_work=beat.running,
+                claimed=beat.claimed, queues=_listed(beat.queues), kinds=_listed(beat.kinds), state=beat.state,
+            )  # fmt: skip
+            tx.query("forget_workers", before=tx.now - FORGOTTEN_S * SECOND)
+
+        self.store.write(register)
+
+    def worker_leave(self, name: str, *, namespace: str = "default") -> None:
+        """Take a worker off the list: it has stopped."""
+        text(name, "name", self.config.limits.name_chars)
+        ns = self.store.names.namespace(text(namespace, "namespace", self.config.limits.name_chars))
+        if ns is not None:
+            self.store.write(lambda tx: tx.query("worker_leave", ns=ns, name=name))
+
+    def workers(self, *, namespace: str = "default", limit: int = 1000) -> list[WorkerInfo]:
+        """The workers that have said something lately, the newest first."""
+        rows = self._read("workers", namespace=namespace, limit=limit)
+        return [
+            flow_made(WorkerInfo, [*r[:10], *(tuple(orjson.loads(names)) for names in r[10:12]), r[12], r[6] > r[13]])
+            for r in rows
+        ]
+
+    def breakers(self, *, namespace: str = "default", limit: int = 1000) -> list[Breaker]:
+        """The breakers of all kinds that have failed, or were opened by hand, since they were first counted."""
+        return [_breaker(*r) for r in self._read("breakers", namespace=namespace, limit=limit)]
+
+    def open_breaker(
+        self, kind: str, *, for_s: float, by: str = "anonymous", why: str = "opened by hand", namespace: str = "default"
+    ) -> None:
+        """Let no task of a kind be claimed for a while. Then one is tried. What runs goes on."""
+        limits, names = self.config.limits, self.store.names
+        ns = names.intern_namespace(text(namespace, "namespace", limits.name_chars))
+        text(by, "by", limits.name_chars)
+        text(why, "why", limits.reason_chars)
+        seconds(for_s, "for_s", 0.001)
+        key = names.intern_kind(ns, text(kind, "kind", limits.name_chars))
+        self.store.write(
+            lambda tx: tx.query("open_breaker", kind=key, at=tx.now, until=tx.now + int(for_s * SECOND), by=by, why=why)
+        )
+
+    def close_breaker(self, kind: str, *, namespace: str = "default") -> None:
+        """Let tasks of a kind be claimed again, and forget the failures that were counted."""
+        limits, names = self.config.limits, self.store.names
+        text(kind, "kind", limits.name_chars)
+        ns = names.namespace(text(namespace, "namespace", limits.name_chars))
+        key = None if ns is None else names.kind(ns, kind)
+        if key is None:
+            raise NotFound(f"there is no kind {kind}", kind=kind)
+        self.store.write(lambda tx: tx.query("close_breakers", kinds=[key]))
+
+
+def _breaker(
+    kind: str, recent: str, opened_at: int | None, until: int | None, probing: int, why: str | None, by: str | None,
+    policy: str, now: int,
+) -> Breaker:  # fmt: skip
+    since = now - int(Policy.from_body(policy).breaker_window_s * SECOND)
+    failures = sum(at >= since for at in orjson.loads(recent))
+    return Breaker(kind, breaker_state(until, probing, now), failures, opened_at, until, why, by)
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return orjson.dumps(list(names)).decode()
+
+
+def ticket_of(task: Assignment | int | str, fields: dict[str, Any]) -> dict[str, Any]:
+    return {**(c.ticket(task) if isinstance(task, Assignment) else {"task": task}), **fields}
+
+
+def receipt(value: Any, task: Assignment | int | str | None = None) -> Receipt:
+    """The receipt of one call. It names the task, where the caller did so by its id or by what it claimed."""
+    assert isinstance(value, Receipt)
+    if value.id is not None or task is None or isinstance(task, int):
+        return value
+    return value._replace(id=task.id if isinstance(task, Assignment) else task.lower())

@@ -1,0 +1,114 @@
+"""Say what a flow or a stage waits for: who has to act, or what has to end.
+
+Owns the reasons. A flow is explained by the stage at which it stands. Changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import orjson
+
+from onetray.domain.lifecycle import CREATED, FLOW, FLOW_PAUSED, STAGE, WAITING
+from onetray.domain.task import Blocker
+from onetray.store.base import Store
+
+
+class _FlowFacts(NamedTuple):
+    key: int
+    state: str
+    ending: str | None
+    ending_why: str | None
+    stages: int
+    stages_open: int
+    finished_at: int | None
+    current: str | None
+    namespace: str
+
+
+class _StageFacts(NamedTuple):
+    key: int
+    name: str
+    ord: int
+    state: str
+    ending: str | None
+    ending_why: str | None
+    total: int
+    open: int
+    paused: int
+    deciding: str | None
+    approval: str | None
+    due_at: int | None
+    finished_at: int | None
+    current: str | None
+    current_state: str | None
+    its_turn: int
+
+
+def explain_parent(store: Store, id_: str, namespace: str) -> list[Blocker] | None:
+    """Why a flow or a stage has not ended; None when there is neither of this id."""
+    flows = store.read("explain_flow", id=id_, namespace=namespace)
+    if flows:
+        return list(_flow(store, _FlowFacts._make(flows[0])))
+    stages = store.read("explain_stage", id=id_, namespace=namespace)
+    return list(_stage(store, _StageFacts._make(stages[0]))) if stages else None
+
+
+def stage_waits(name: str | None, approval: str | None, due_at: int | None) -> Blocker:
+    asked: dict[str, Any] = orjson.loads(approval) if approval else {}
+    owner = asked.get("owner") or "anybody"
+    why = asked.get("reason") or "waits for approval"
+    facts = {"stage": name, "reason": why, "on_deadline": asked.get("on_deadline"), "form": asked.get("form")}
+    return Blocker("stage_waiting", f"stage {name!r} {why}: {owner} has to approve it", owner, due_at, facts)
+
+
+def _flow(store: Store, f: _FlowFacts) -> Iterator[Blocker]:
+    if f.state in FLOW.terminal:
+        yield Blocker(f.state, f"it is over: the flow is {f.state}", facts={"finished_at": f.finished_at})
+        return
+    if f.state == CREATED:
+        yield Blocker("flow_not_opened", "it was submitted to be opened later: open it", held_by="the submitter")
+        return
+    if f.state == FLOW_PAUSED:
+        ((by, at),) = store.read("paused_by", flow=f.key, type=FLOW.pause.event)
+        yield Blocker("flow_paused", f"it is paused by {by}: resume it", held_by=by, facts={"since": at})
+    if f.ending is not None:
+        yield Blocker("being_ended", f"it is being ended ({f.ending}): {f.ending_why}", held_by="janitor")
+    if not f.stages_open:
+        message = "all its stages have ended" if f.stages else "it has no stages yet"
+        yield Blocker("open_ended", f"{message}, and more may come: add a stage, or seal it", held_by="the submitter")
+    elif f.current is not None:
+        rows = store.read("explain_stage", id=f.current, namespace=f.namespace)
+        yield from _stage(store, _StageFacts._make(rows[0])) if rows else ()
+
+
+def _stage(store: Store, s: _StageFacts) -> Iterator[Blocker]:
+    facts: dict[str, Any] = {"stage": s.name, "order": s.ord, "total": s.total, "open": s.open}
+    if s.state in STAGE.terminal:
+        yield Blocker(s.state, f"it is over: stage {s.name!r} is {s.state}", facts={"finished_at": s.finished_at})
+    elif s.ending is not None:
+        message = f"stage {s.name!r} is being ended ({s.ending}): {s.ending_why}"
+        yield Blocker("being_ended", message, held_by="janitor", facts=facts)
+    elif s.deciding is not None:
+        message = f"the condition of stage {s.name!r} is being decided by the control task {s.deciding}"
+        yield Blocker("condition", message, facts={**facts, "task": s.deciding})
+    elif not s.its_turn:
+        at = f"{s.current!r} is {s.current_state}" if s.current else "none has begun"
+        yield Blocker("stage_not_open", f"stage {s.name!r} opens when those before it have ended: {at}", facts=facts)
+    elif s.state == WAITING:
+        yield stage_waits(s.name, s.approval, s.due_at)
+    elif not s.open:
+        message = f"stage {s.name!r} has no open task, and more may come: add tasks, or seal it"
+        yield Blocker("open_ended", message, held_by="the submitter", facts=facts)
+    else:
+        yield from _paused(store, s.key, s.name)
+        if s.open > s.paused:
+            message = f"stage {s.name!r} is {s.state}: {s.open - s.paused} of {s.total} tasks are queued or run"
+            yield Blocker(s.state, message, facts=facts)
+
+
+def _paused(store: Store, key: int, name: str) -> Iterator[Blocker]:
+    for id_, task, state, held_by, held_why in store.read("paused_in_stage", stage=key, limit=20):
+        message = f"task {task or id_} of stage {name!r} is {state}: {held_why}; {held_by} has to resume it"
+        yield Blocker(state, message, held_by=held_by, facts={"task": id_})

@@ -1,0 +1,1 @@
+"""Who calls, and whether they may: hosts, tokens, scopes."""

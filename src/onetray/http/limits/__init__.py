@@ -1,0 +1,1 @@
+"""What a client may take: connections, time, bytes, requests a second."""

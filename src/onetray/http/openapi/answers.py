@@ -1,0 +1,185 @@
+"""Every answer of the API: its shape, and an example of it.
+
+Owns their names in the description. The values they show are the engine's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from onetray.domain.flow import Counts, Flow, Placed, Stage
+from onetray.domain.listing import DeadGroup, DeadLetterSummary, JobSummary, MemberSummary, QueueDepth
+from onetray.domain.policy import Policy
+from onetray.domain.task import Beaten, Blocker, DeadLetter, Event, LogLine, Receipt, Task, TaskProgress
+from onetray.domain.worker import Breaker, WorkerInfo
+from onetray.http import views
+from onetray.http.openapi import examples as ex
+from onetray.http.openapi.examples import example_of
+from onetray.http.openapi.shapes import TIME, either, of_type, parts, record, ref, schema_of
+from onetray.http.params import cursor
+from onetray.http.schemas.base import SOME_ID
+from onetray.http.views import LARGE
+
+STRING, NULL = {"type": "string"}, {"type": "null"}
+WHOLE, FLAG = {"type": "integer"}, {"type": "boolean"}
+ACTIONS = {"type": "array", "items": STRING}
+NEXT = {"type": ["string", "null"], "description": "The cursor of the next page; null after the last one."}
+GO_ON = {"type": "string", "description": "Where to go on from, also for what is written later."}
+ANY_JOB = {"oneOf": [ref(Task), ref(Flow)]}
+
+
+@dataclass(frozen=True)
+class AnswerShape:
+    """One answer: what it is, its schema, an example."""
+
+    title: str
+    schema: dict[str, Any]
+    example: Any
+    media_type: str = "application/json"
+
+    @property
+    def content(self) -> dict[str, Any]:
+        return {self.media_type: {"schema": self.schema, "example": self.example}}
+
+
+def _entity(name: str) -> dict[str, Any]:
+    return {"type": "string", "const": name}
+
+
+SCHEMAS: dict[str, dict[str, Any]] = {
+    **{
+        kind.__name__: schema_of(kind)
+        for kind in (
+            Stage, Counts, Policy, Event, LogLine, Blocker, Beaten, JobSummary, MemberSummary, QueueDepth, DeadGroup,
+            DeadLetterSummary, WorkerInfo, Breaker, TaskProgress,
+        )
+    },
+    "StageLine": schema_of(Stage, without=LARGE),
+    "Task": schema_of(Task, entity=_entity("task")),
+    "Flow": schema_of(Flow, entity=_entity("flow")),
+    "Receipt": schema_of(Receipt, entity=_entity("task")),
+    "Placed": schema_of(Placed),
+    "DeadLetter": schema_of(DeadLetter, kind=STRING, payload={}),
+    "Assignment": record(
+        {
+            **dict.fromkeys(("id", "kind", "queue", "namespace", "worker", "state", "correlation_id"), STRING),
+            "fence": WHOLE, "attempt": WHOLE, "lease_s": {"type": "number"}, "lease_expires_at": TIME, "payload": {},
+            "input": {}, "trace": of_type(str | None), "policy": ref(Policy), "actions": ACTIONS,
+        },
+        title="Assignment", about="A claimed task. Every report about it names its `fence` and its `worker`.",
+    ),
+    "Problem": {
+        **record(
+            {"type": STRING, "title": STRING, "status": WHOLE, "code": STRING, "detail": STRING},
+            title="Problem", about="What went wrong, as RFC 9457 has it: `code` is for programs, `detail` for people.",
+        ),
+        "additionalProperties": True,
+    },
+}  # fmt: skip
+"""The schemas that answers refer to, by name."""
+assert all(part.__name__ in SCHEMAS for kind in (Task, Flow, Stage) for part in parts(kind))
+
+
+def _page(field: str, kind: type, next_: dict[str, Any] = NEXT) -> AnswerShape:
+    return AnswerShape(
+        f"A page of {field.replace('_', ' ')}",
+        record({field: {"type": "array", "items": ref(kind)}, "next": next_}),
+        {field: [example_of(kind)], "next": cursor(field, 12)},
+    )
+
+
+def _list(field: str, kind: type) -> AnswerShape:
+    schema = record({field: {"type": "array", "items": ref(kind)}})
+    return AnswerShape(f"The {field.replace('_', ' ')}", schema, {field: [example_of(kind)]})
+
+
+def _verdicts(value: dict[str, Any], example: Any) -> AnswerShape:
+    one = {"oneOf": [record({"value": value}), record({"error": ref("Problem")})]}
+    schema = record({"verdicts": {"type": "array", "items": one}})
+    return AnswerShape("An answer for each, in its place", schema, {"verdicts": [{"value": example}]})
+
+
+JOB = AnswerShape("The job", ANY_JOB, ex.TASK_SHOWN)
+TASK = AnswerShape("The task", ref(Task), ex.TASK_SHOWN)
+STAGE = AnswerShape("The stage", ref(Stage), example_of(Stage))
+PLACED = AnswerShape("Where it stands now", {"anyOf": [ref(Receipt), ref(Placed)]}, ex.RECEIPT_SHOWN)
+RECEIPT = AnswerShape("Where the task stands now", ref(Receipt), ex.RECEIPT_SHOWN)
+FLOW_PLACED = AnswerShape("Where it stands now", ref(Placed), ex.PLACED_SHOWN)
+JOBS = _page("jobs", JobSummary)
+EVENTS = _page("events", Event, GO_ON)
+FEED = AnswerShape(
+    "Events, and the cursor to go on from",
+    record({"events": {"type": "array", "items": ref(Event)}, "cursor": WHOLE}),
+    {"events": [example_of(Event)], "cursor": 12},
+)
+STREAM = AnswerShape(
+    "Server-sent events", STRING, 'id: e12.l3\nevent: status\ndata: {"state": "running"}\n\n', "text/event-stream"
+)
+METRICS = AnswerShape("Metrics", STRING, "onetray_up 1.0\n", "text/plain")
+LOGS = _page("logs", LogLine, GO_ON)
+MEMBERS = _page("tasks", MemberSummary)
+LETTERS = _page("dead_letters", DeadLetterSummary)
+GROUPS = _list("groups", DeadGroup)
+QUEUES = _list("queues", QueueDepth)
+WORKERS = _list("workers", WorkerInfo)
+BREAKERS = _list("breakers", Breaker)
+LETTER = AnswerShape("The dead letter", ref(DeadLetter), ex.LETTER_SHOWN)
+SUBMITTED = _verdicts(PLACED.schema, ex.RECEIPT_SHOWN)
+BEATEN = AnswerShape("How long the lease holds, and which of its tasks should stop or are lost", ref(Beaten),
+                example_of(Beaten))  # fmt: skip
+LOGGED = AnswerShape("The number of the last line", record({"cursor": WHOLE}), {"cursor": 3})
+REPORTED = _verdicts({"anyOf": [ref(Receipt), ref(Beaten), LOGGED.schema]}, ex.RECEIPT_SHOWN)
+CLAIMED = AnswerShape(
+    "The claimed tasks; none when there is nothing to do",
+    record({"tasks": {"type": "array", "items": ref("Assignment")}}), {"tasks": [ex.ASSIGNMENT_SHOWN]},
+)  # fmt: skip
+TREE = AnswerShape(
+    "The job with its stages and the first tasks of each",
+    record({"job": ANY_JOB, "stages": {"type": "array", "items": record({
+        "stage": ref("StageLine"), "tasks": {"type": "array", "items": ref(MemberSummary)}, "next": NEXT,
+    })}, "next": NEXT}),
+    {"job": ex.FLOW_SHOWN, "next": None,
+     "stages": [{"stage": views.stage_line(ex.STAGE), "tasks": [example_of(MemberSummary)], "next": None}]},
+)  # fmt: skip
+RESULT = AnswerShape(
+    "What the job gave: of a flow, what each stage gave by its name",
+    record({"id": STRING, "entity": STRING, "state": STRING, "result": {}}),
+    {"id": SOME_ID, "entity": "task", "state": "succeeded", "result": {"sent": True}},
+)
+EXPLAINED = AnswerShape(
+    "Why it is not further; nothing when it can be claimed now",
+    record({"id": STRING, "entity": STRING, "reasons": {"type": "array", "items": ref(Blocker)},
+            "before_it": of_type(int | None), "more_before_it": of_type(bool)}),
+    {"id": SOME_ID, "entity": "task", "reasons": [example_of(Blocker)], "before_it": None, "more_before_it": False},
+)  # fmt: skip
+ALLOWED = AnswerShape(
+    "What may be done to it now",
+    record({"id": STRING, "entity": STRING, "state": STRING, "actions": ACTIONS}),
+    {"id": SOME_ID, "entity": "task", "state": "queued", "actions": ["cancel"]},
+)
+PROGRESS = AnswerShape(
+    "How far it is",
+    record({"id": STRING, "entity": STRING, "state": STRING, "percentage": of_type(int | None),
+            "current_stage": of_type(str | None), "counts": either(ref(Counts), NULL),
+            "said": either(ref(TaskProgress), NULL)}),
+    {"id": SOME_ID, "entity": "task", "state": "running", "percentage": None, "current_stage": None, "counts": None,
+     "said": example_of(TaskProgress)},
+)  # fmt: skip
+RESULTS = AnswerShape(
+    "The results of a stage's tasks",
+    record({"results": {"type": "array", "items": record({"id": STRING, "name": of_type(str | None),
+            "state": STRING, "result": {}})}, "next": NEXT}),
+    {"results": [{"id": SOME_ID, "name": None, "state": "succeeded", "result": 42}], "next": None},
+)  # fmt: skip
+REDRIVEN = AnswerShape(
+    "What became of each, what was left, and where to go on",
+    record({"redriven": {"type": "array", "items": record({"task": STRING, "value": PLACED.schema})},
+            "refused": {"type": "array", "items": record({"task": STRING, "error": ref("Problem")})},
+            "left": {"type": "array", "items": record({"task": STRING, "flow": STRING})}, "next": NEXT}),
+    {"redriven": [{"task": SOME_ID, "value": ex.RECEIPT_SHOWN}], "refused": [], "left": [], "next": None},
+)  # fmt: skip
+QUEUE_SET = AnswerShape("Whether the queue is paused", record({"queue": STRING, "paused": FLAG}),
+                   {"queue": "default", "paused": True})  # fmt: skip
+BREAKER_SET = AnswerShape("Whether the breaker is open", record({"kind": STRING, "open": FLAG}),
+                     {"kind": "send_mail", "open": True})  # fmt: skip

@@ -1,0 +1,102 @@
+"""One of each value that the API shows, for its description.
+
+Owns the examples. They are real values, written as every answer is: a field that is added stands in them, too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onetray.domain.flow import Counts, Flow, Placed, Stage
+from onetray.domain.listing import DeadGroup, DeadLetterSummary, JobSummary, MemberSummary, QueueDepth
+from onetray.domain.policy import Policy
+from onetray.domain.task import Assignment, Beaten, Blocker, DeadLetter, Event, LogLine, Receipt, Task, TaskProgress
+from onetray.domain.worker import Breaker, WorkerInfo
+from onetray.http import views
+from onetray.http.json_answers import to_json
+from onetray.http.schemas.base import SOME_ID
+
+FLOW_ID = "019a8c3e-6d02-7a11-8c44-0b9d5e7f1234"
+STAGE_ID = "019a8c3e-6d02-7a12-9b10-5c3a2d1e4f60"
+AT = 1_763_285_400_000_000
+SOON = AT + 60_000_000
+_MAIL: Any = {"to": "ann@example.com"}
+_ERROR = {"class": "SmtpError", "message": "the mail server refused", "stage": "exec"}
+
+TASK = Task(
+    key=1, id=SOME_ID, job_id=SOME_ID, namespace="default", queue="default", kind="send_mail", state="running",
+    version=3, fence=1, priority=0, attempts=1, max_attempts=3, created_at=AT, updated_at=AT, run_at=AT,
+    started_at=AT, finished_at=None, owner="worker-1", lease=7, lease_expires_at=SOON, cancel_requested_at=None,
+    held_by=None, held_why=None, retry_of=None, correlation_id=SOME_ID, trace=None, payload=_MAIL, input=None,
+    result=None, error=None, policy=Policy(), labels={"tenant": "a"},
+)  # fmt: skip
+FLOW = Flow(
+    key=2, id=FLOW_ID, namespace="default", name="thumbnails", state="running", version=3, roll_up="strict", sealed=1,
+    created_at=AT, updated_at=AT, started_at=AT, finished_at=None, deadline_at=None, ending=None,
+    current_stage="resize", stages=2, stages_open=2, succeeded=0, partial=0, failed=0, cancelled=0, skipped=0,
+    ignored=0, retry_of=None, compensates=None, compensation=None, correlation_id=FLOW_ID, trace=None, data=None,
+    metadata=None, error=None,
+)  # fmt: skip
+STAGE = Stage(
+    key=3, id=STAGE_ID, flow_id=FLOW_ID, namespace="default", order=1, name="resize", state="running", version=3,
+    on_failure="stop", sealed=1, takes_more=True, created_at=AT, updated_at=AT, started_at=AT, finished_at=None,
+    due_at=None, ending=None, counts=Counts(total=2, queued=1, held=1), data=None, metadata=None, result=None,
+    metrics=None, error=None, approval=None, answer=None, carried_from=None,
+)  # fmt: skip
+_VALUES: tuple[Any, ...] = (
+    STAGE,
+    Receipt(SOME_ID, "queued", 1, 1),
+    Placed(FLOW_ID, "flow", "pending", 1, stages=(STAGE_ID,), tasks=(SOME_ID,)),
+    Beaten(SOON, (), ()),
+    Blocker("delayed", "it may run at 09:31", None, SOON),
+    TaskProgress(AT, 1, 30.0, 100.0, "a third"),
+    LogLine(1, AT, 1, "info", "connected", None),
+    Event(
+        id=12, job_id=SOME_ID, entity_id=SOME_ID, type="task.claimed", ts=AT, actor="worker:worker-1",
+        correlation_id=SOME_ID, cause=None, trace=None, payload=None, version=2, was="queued", state="assigned",
+        fence=1, attempts=1, namespace="default",
+    ),
+    JobSummary(
+        key=1, entity="task", id=SOME_ID, namespace="default", kind="send_mail", queue="default", state="running",
+        attempts=1, max_attempts=3, stages=0, stages_open=0, created_at=AT, updated_at=AT, started_at=AT,
+        finished_at=None, owner="worker-1", correlation_id=SOME_ID,
+    ),
+    MemberSummary(
+        key=1, id=SOME_ID, stage="resize", name=None, kind="resize", queue="default", state="running", attempts=1,
+        max_attempts=3, created_at=AT, started_at=AT, finished_at=None, owner="worker-1", error=None,
+    ),
+    QueueDepth("default", None, None, 12, 3, 4, AT),
+    DeadGroup("send_mail", "exhausted_retries", "SmtpError", "the mail server refused", 17, AT, SOON, 2),
+    DeadLetterSummary(
+        key=1, id=SOME_ID, kind="send_mail", reason_code="exhausted_retries", error_class="SmtpError",
+        message="the mail server refused", attempts=3, created_at=AT, successor_id=None, flow_id=None,
+        flow_finished_at=None,
+    ),
+    WorkerInfo(
+        "worker-1", "host-a", 4711, "0.1.0", AT, AT, SOON, 10, 4, 5, ("default",), ("send_mail",), "running", True,
+    ),
+    Breaker("send_mail", "open", 5, AT, SOON, "5 failures in 60 s", None),
+)  # fmt: skip
+LETTER = DeadLetter(
+    task_id=SOME_ID, created_at=AT, reason_code="exhausted_retries", stage="exec", last_error=_ERROR, attempts=3,
+    last_owner="worker-1", last_lease_expires_at=SOON, correlation_id=SOME_ID, trace_id=None,
+    payload_hash="9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", successor_id=None,
+)  # fmt: skip
+ASSIGNMENT = Assignment(
+    key=1, id=SOME_ID, kind="send_mail", queue="default", namespace="default", worker="worker-1", fence=1, attempt=1,
+    lease=7, lease_expires_at=SOON, payload_json='{"to":"ann@example.com"}', input_json=None, correlation_id=SOME_ID,
+    trace=None, policy=Policy(), lease_s=60.0,
+)  # fmt: skip
+
+_BY_KIND = {type(value): to_json(value) for value in _VALUES}
+
+
+def example_of(kind: type) -> Any:
+    """A value of this kind, as an answer shows it."""
+    return _BY_KIND[kind]
+
+
+TASK_SHOWN, FLOW_SHOWN = views.job(TASK), views.job(FLOW)
+RECEIPT_SHOWN, PLACED_SHOWN = (views.placed_view(v) for v in _VALUES if isinstance(v, Receipt | Placed))
+ASSIGNMENT_SHOWN = {**views.assignment(ASSIGNMENT), "payload": _MAIL, "policy": to_json(Policy())}
+LETTER_SHOWN = views.dead_letter_view(LETTER, TASK)

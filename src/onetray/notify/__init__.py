@@ -1,0 +1,1 @@
+"""Tell whoever waits that something was written: within a process, between processes, by database."""

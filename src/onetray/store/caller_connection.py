@@ -1,0 +1,239 @@
+"""Write inside a transaction of the caller's own, on PostgreSQL.
+
+Owns what a borrowed connection must be, and what is done on it: statements between two savepoints. Begins, commits and
+ends nothing. What the caller has set on the connection (rows, prepared statements, search_path) does not matter here
+and stays as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+import psycopg
+from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
+from psycopg.pq import PipelineStatus, TransactionStatus
+from psycopg.rows import tuple_row
+
+from onetray.domain.errors import GuardFailed, InvalidInput, StoreError, Unavailable
+from onetray.notify.new_work import format_new_work
+from onetray.notify.postgres import NOTIFY
+from onetray.store.base import Columns, Rows
+from onetray.store.postgres_tx import CLOCK, TOO_FEW, PostgresTx, Query
+
+if TYPE_CHECKING:
+    from onetray.domain.commands import Command
+    from onetray.domain.task import Verdict
+    from onetray.store.postgres import PostgresStore
+
+# A copy of a database has its system identifier, too; no two servers that run were started in the same microsecond.
+PLACE = """
+    SELECT CAST(extract(epoch FROM pg_postmaster_start_time()) AS text),
+        (SELECT CAST(oid AS text) FROM pg_database WHERE datname = current_database())
+"""
+_LOOK = f"{PLACE}, current_setting('transaction_read_only') = 'off'"
+# The number comes before the first nextval of an event id: the feed's barrier relies on it.
+_NUMBER = f"SELECT CAST(pg_current_xact_id() AS text), {CLOCK}"
+_NOT_ALLOWED = "42501"
+
+_REFUSED = {
+    TransactionStatus.INERROR: "its transaction has failed: roll it back first",
+    TransactionStatus.ACTIVE: "it is busy with another statement: finish that first",
+    TransactionStatus.UNKNOWN: "it is closed",
+}
+
+
+class CallerConnection(Protocol):
+    """A connection of the caller's, as a place to run statements."""
+
+    @property
+    def connection(self) -> Connection[Any] | AsyncConnection[Any]: ...
+
+    def run(self, sql: str, params: dict[str, Any] | None = None) -> Rows: ...
+
+    def undo(self, sql: str) -> None:
+        """As run, also for one who was told to stop."""
+        ...
+
+
+class SyncCallerConnection:
+    """A connection that is used by the thread that lends it."""
+
+    def __init__(self, connection: Connection[Any]) -> None:
+        self.connection = connection
+
+    def run(self, sql: str, params: dict[str, Any] | None = None) -> Rows:
+        # A cursor of our own making: the connection's factories are the caller's. Never prepared: that would be
+        # remembered by the connection.
+        with Cursor(self.connection, row_factory=tuple_row) as cursor:
+            cursor.execute(sql, params, prepare=False)
+            return cursor.fetchall() if cursor.description else []
+
+    def undo(self, sql: str) -> None:
+        self.run(sql)
+
+
+class AsyncCallerConnection:
+    """An asynchronous connection: its statements run in its own loop, while another thread waits for them."""
+
+    def __init__(self, connection: AsyncConnection[Any], loop: asyncio.AbstractEventLoop) -> None:
+        self.connection, self._loop = connection, loop
+        self._stopped = False
+        self._running: Future[Rows] | None = None
+
+    def run(self, sql: str, params: dict[str, Any] | None = None) -> Rows:
+        self._running = future = asyncio.run_coroutine_threadsafe(self._run(sql, params), self._loop)
+        if self._stopped:
+            # Asked after the future is known: either this sees the stop, or the stop sees the future.
+            future.cancel()
+        return future.result()
+
+    async def _run(self, sql: str, params: dict[str, Any] | None = None) -> Rows:
+        async with AsyncCursor(self.connection, row_factory=tuple_row) as cursor:
+            await cursor.execute(sql, params, prepare=False)
+            return await cursor.fetchall() if cursor.description else []
+
+    def undo(self, sql: str) -> None:
+        asyncio.run_coroutine_threadsafe(self._run(sql), self._loop).result()
+
+    def stop(self) -> None:
+        """End the statement that runs, and let none follow but what undoes it. Called in the loop."""
+        self._stopped = True
+        if self._running is not None:
+            self._running.cancel()
+
+
+class CallerTransaction:
+    """A transaction of the caller's that was found fit."""
+
+    def __init__(self, lent: CallerConnection, store: PostgresStore) -> None:
+        self._lent, self._store = lent, store
+
+    @contextmanager
+    def savepoint(self) -> Iterator[CallerTx]:
+        """All that is written in the block stays in the caller's transaction; if the block raises, nothing does."""
+        try:
+            self._lent.run("SAVEPOINT onetray")
+            try:
+                tx = CallerTx(self._lent, self._store)
+                yield tx
+                tx.flush()
+                if tx.rings and not self._store.pooler:
+                    # Heard by the others when the caller commits.
+                    # From nobody, so that this process hears it, too: it does not know when that will be.
+                    self._lent.run(NOTIFY, {"news": format_new_work(tx.work, "")})
+            except BaseException:
+                # On a connection that is gone there is nothing left to undo.
+                with suppress(psycopg.Error, CancelledError):
+                    self._lent.undo("ROLLBACK TO SAVEPOINT onetray")
+                    self._lent.undo("RELEASE SAVEPOINT onetray")
+                raise
+            self._lent.run("RELEASE SAVEPOINT onetray")
+        except psycopg.Error as e:
+            if isinstance(e, psycopg.errors.DivisionByZero):
+                raise GuardFailed(TOO_FEW) from e
+            if self._lent.connection.closed:
+                raise Unavailable(f"your connection broke, and your transaction with it: {e}") from e
+            if e.sqlstate == _NOT_ALLOWED:
+                raise StoreError(
+                    f"the user of your connection may not write to onetray's tables: grant it the right. {e}"
+                ) from e
+            raise
+
+
+class CallerTx(PostgresTx):
+    """One statement after the other, no BEGIN, no settings: whatever is set would outlast us in the transaction."""
+
+    def __init__(self, lent: CallerConnection, store: PostgresStore) -> None:
+        nobody: Any = None
+        super().__init__(nobody, store)
+        self._lent = lent
+        self._pending = []
+
+    def insert_tasks(self, tasks: Columns, ready: Columns, events: Columns) -> None:
+        self.batch("insert_member" if "stage" in tasks else "insert_task", tasks)
+        self.batch("insert_ready", ready)
+        self.batch("insert_event", events)
+
+    def _send(self, last: Query | None = None, returns: bool = True) -> Rows:
+        if self.xid is None:
+            ((self.xid, self._now),) = self._lent.run(_NUMBER, {"now": self._given})
+        todo, self._pending = self._pending, []
+        if last is not None:
+            todo.append(last)
+        rows: Rows = []
+        for sql, params in todo:
+            rows = self._lent.run(sql, params)
+        return rows if last is not None and returns else []
+
+    def flush(self) -> None:
+        if self._pending:
+            self._send()
+
+
+def caller_transaction(store: PostgresStore, connection: object) -> CallerTransaction:
+    """A caller's connection, once it is known that what is written on it is written here, and in a transaction."""
+    lent = _lent(connection)
+    status = lent.connection.info.transaction_status
+    if status in _REFUSED:
+        raise _refusal(_REFUSED[status])
+    if lent.connection.info.pipeline_status != PipelineStatus.OFF:
+        raise _refusal("it is in a pipeline, whose answers come later: leave that first")
+    if status == TransactionStatus.IDLE and lent.connection.autocommit:
+        raise _refusal("it commits each statement by itself: begin a transaction (`with connection.transaction():`)")
+    try:
+        ((*found, may_write),) = lent.run(_LOOK)
+    except psycopg.OperationalError as e:
+        raise Unavailable(f"your connection does not answer: {e}") from e
+    here = tuple(found)
+    if here != store.place() and here != store.place(again=True):
+        raise _refusal("it leads to another database than the engine's")
+    if not may_write:
+        raise _refusal("its transaction may only read")
+    return CallerTransaction(lent, store)
+
+
+def _lent(connection: object) -> CallerConnection:
+    if isinstance(connection, AsyncCallerConnection):
+        return connection
+    if isinstance(connection, Connection):
+        return SyncCallerConnection(connection)
+    if isinstance(connection, AsyncConnection):
+        raise _refusal(
+            "it is asynchronous: await onetray.store.caller_connection.engine_submit_on(engine, connection, commands)"
+        )
+    raise _refusal(f"it must be a psycopg.Connection, not {type(connection).__name__}")
+
+
+def _refusal(why: str) -> InvalidInput:
+    return InvalidInput(f"nothing can be submitted on this connection: {why}", field="connection")
+
+
+class Runs(Protocol):
+    """An engine."""
+
+    def run(self, commands: Sequence[Command], *, connection: Any = None) -> list[Verdict]: ...
+
+
+async def submit_on_connection(
+    engine: Runs, connection: AsyncConnection[Any], commands: Sequence[Command]
+) -> list[Verdict]:
+    """Submit inside the transaction of an asynchronous connection. Its loop goes on meanwhile."""
+    if not isinstance(connection, AsyncConnection):
+        raise _refusal(f"it must be a psycopg.AsyncConnection, not {type(connection).__name__}")
+    loop = asyncio.get_running_loop()
+    lent = AsyncCallerConnection(connection, loop)
+    # A bare future and no task: a loop that ends cancels all its tasks, and would not wait for the thread.
+    work = loop.run_in_executor(None, partial(engine.run, commands, connection=lent))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        # Not before the thread has ended: until then the connection is not the caller's again.
+        lent.stop()
+        await asyncio.wait({work})
+        work.exception()
+        raise

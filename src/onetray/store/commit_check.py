@@ -1,0 +1,101 @@
+"""What a transaction on PostgreSQL wrote, so that it can be looked for when the answer to its COMMIT was lost.
+
+Owns one question: did this transaction take effect? Its number alone cannot tell. A server that crashes before it
+has flushed a transaction's log forgets that the number was given out, and gives it to somebody else, whose commit
+would be taken for ours. So one row that we wrote is looked for as well; where there is none that would stay as we wrote
+it, the server must not have crashed since.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from onetray.store.base import Columns
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+_IN_THE_FUTURE = "22023"
+_STATUS = "SELECT pg_xact_status(%s::xid8)"
+_XMIN = "xmin::text = (%(xid)s::numeric %% 4294967296)::text"
+_SERVER_RUN = """
+    SELECT CAST(extract(epoch FROM pg_postmaster_start_time()) AS text),
+        CAST(extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time()) AS text)
+"""
+# Ids are made here and never twice; keys of new tasks come from a sequence, which a crash may set back too.
+_TASK = "SELECT 1 FROM onetray.task WHERE id = %(id)s::uuid"
+_FLOW = "SELECT 1 FROM onetray.flow WHERE id = %(id)s::uuid"
+_STAGE = "SELECT 1 FROM onetray.stage WHERE id = %(id)s::uuid"
+_MOVE = f"SELECT 1 FROM onetray.event WHERE entity = %(entity)s AND version = %(version)s AND {_XMIN}"
+_NOTE = f"SELECT 1 FROM onetray.event WHERE entity = %(entity)s AND version IS NULL AND {_XMIN} LIMIT 1"
+_LINE = f"SELECT 1 FROM onetray.log WHERE task = %(task)s AND cursor = %(cursor)s AND {_XMIN}"
+
+
+class Witness(NamedTuple):
+    """A row that is there if, and only if, its transaction took effect."""
+
+    sql: str
+    params: dict[str, Any]
+
+
+def of_submit(tasks: Columns) -> Witness:
+    return Witness(_TASK, {"id": tasks["id"][0]})
+
+
+def of_move(columns: Columns) -> Witness:
+    version = columns["version"]
+    first = version[0] if isinstance(version, list) else version
+    return Witness(_MOVE, {"entity": columns["key"][0], "version": first + 1})
+
+
+def of_batch(statement: str, columns: Columns) -> Witness | None:
+    """New flows and stages, notes and lines are witnesses. What writes neither can be done twice without harm."""
+    if statement in ("insert_flow", "insert_stage"):
+        return Witness(_FLOW if statement == "insert_flow" else _STAGE, {"id": columns["id"][0]})
+    if statement in ("insert_note", "insert_flow_note"):
+        return Witness(_NOTE, {"entity": columns["key"][0]})
+    if statement == "insert_log":
+        return Witness(_LINE, {"task": columns["key"][0], "cursor": columns["cursor"][0]})
+    return None
+
+
+class ServerRun(NamedTuple):
+    """What is the same on a server for as long as it has not crashed: a crash resets its statistics."""
+
+    started_at: str
+    counts_since: str | None
+
+    @classmethod
+    def of(cls, connection: Connection[Any]) -> ServerRun:
+        return cls(*connection.execute(_SERVER_RUN, prepare=False).fetchall()[0])
+
+
+class CommitOutcome(Enum):
+    """What became of a transaction whose COMMIT was not answered."""
+
+    WRITTEN = "it is in the database"
+    NOT_WRITTEN = "it is not, and will not be"
+    UNDER_WAY = "the server has not decided yet"
+    UNKNOWN = "its number says that it is; that may be somebody else's"
+
+
+def outcome_of(connection: Connection[Any], xid: str, witness: Witness | None, run: ServerRun) -> CommitOutcome:
+    """What became of a transaction, by its number and its witness.
+
+    Without a witness, its number is believed as long as the server has not crashed since.
+    """
+    try:
+        status = connection.execute(_STATUS, (xid,)).fetchall()[0][0]
+    except Exception as e:
+        if getattr(e, "sqlstate", None) != _IN_THE_FUTURE:
+            raise
+        return CommitOutcome.NOT_WRITTEN  # The crash took the number back, and nobody has it yet.
+    if status not in ("committed", "aborted"):
+        return CommitOutcome.UNDER_WAY
+    if status == "aborted":
+        return CommitOutcome.NOT_WRITTEN
+    if witness is None:
+        return CommitOutcome.WRITTEN if ServerRun.of(connection) == run else CommitOutcome.UNKNOWN
+    there = connection.execute(witness.sql, {**witness.params, "xid": xid}).fetchall()
+    return CommitOutcome.WRITTEN if there else CommitOutcome.NOT_WRITTEN

@@ -1,0 +1,169 @@
+"""The dictionaries of namespaces, queues, kinds and policies, kept in memory.
+
+Owns the numbers that stand for them. A number never changes its meaning, so what is known stays true; only a kind's
+current policy may change and is read again when it is older than a second.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from onetray.domain.policy import Policy
+
+if TYPE_CHECKING:
+    from onetray.store.base import Store
+
+
+class InternedNames:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._swapping = threading.Lock()
+        self._namespaces: dict[str, int] = {}
+        self._queues: dict[tuple[int, str], int] = {}
+        self._kinds: dict[tuple[int, str], int] = {}
+        self._kind_policy: dict[int, int] = {}
+        self._policies: dict[int, Policy] = {}
+        self._policy_keys: dict[str, int] = {}
+        self._queue_names: dict[int, str] = {}
+        self._places: dict[int, tuple[str, str]] = {}
+        self._kind_names: dict[int, str] = {}
+        self._read_at = float("-inf")
+        self._turns = itertools.count(1)
+        self._turn = 0
+
+    def refresh(self) -> None:
+        """Read everything again. A slow reader must not put back what it read before: the last to begin wins."""
+        turn = next(self._turns)
+        read, began = self._store.read_within, time.monotonic()
+        # Not under a lock: in memory, a reader waits for the transaction of a thread that may come here itself.
+        namespaces, queues, kinds, policies = (read(n) for n in ("namespaces", "queues", "kinds", "policies"))
+        with self._swapping:
+            for key, body in policies:
+                if key not in self._policies:
+                    self._policies[key] = Policy.from_body(body)
+                    self._policy_keys[body] = key
+            if turn < self._turn:
+                return
+            self._turn = turn
+            # New dicts are swapped in whole: readers in other threads see the old or the new.
+            self._namespaces = {name: key for key, name in namespaces}
+            self._queue_names = {key: name for key, _, name in queues}
+            self._queues = {(ns, name): key for key, ns, name in queues}
+            spaces: dict[int, str] = dict(namespaces)
+            # A queue may be of a namespace that was added between the two reads: it is there the next time.
+            self._places = {key: (spaces[ns], name) for key, ns, name in queues if ns in spaces}
+            self._kind_policy = {key: policy for key, _, _, policy in kinds}
+            self._kind_names = {key: name for key, _, name, _ in kinds}
+            self._kinds = {(ns, name): key for key, ns, name, _ in kinds}
+            self._read_at = began
+
+    def namespace(self, name: str) -> int | None:
+        known = self._namespaces.get(name)
+        if known is None:
+            self.refresh()
+            known = self._namespaces.get(name)
+        return known
+
+    def queue(self, ns: int, name: str) -> int | None:
+        known = self._queues.get((ns, name))
+        if known is None:
+            self.refresh()
+            known = self._queues.get((ns, name))
+        return known
+
+    def kind(self, ns: int, name: str) -> int | None:
+        known = self._kinds.get((ns, name))
+        if known is None:
+            self.refresh()
+            known = self._kinds.get((ns, name))
+        return known
+
+    def policy(self, key: int) -> Policy:
+        if key not in self._policies:
+            self.refresh()
+        return self._policies[key]
+
+    def kind_name(self, key: int) -> str:
+        if key not in self._kind_names:
+            self.refresh()
+        return self._kind_names[key]
+
+    def queue_name(self, key: int) -> str:
+        if key not in self._queue_names:
+            self.refresh()
+        return self._queue_names[key]
+
+    def place(self, queue: int) -> tuple[str, str]:
+        """The namespace and the name of a queue."""
+        if queue not in self._places:
+            self.refresh()
+        return self._places[queue]
+
+    def queue_keys(self, places: Collection[tuple[str, str]]) -> dict[int, tuple[str, str]]:
+        """Queues by their numbers: those of these places that there are."""
+        known = self._known_queues(places)
+        if len(known) < len(places):
+            self.refresh()
+            known = self._known_queues(places)
+        return known
+
+    def _known_queues(self, places: Collection[tuple[str, str]]) -> dict[int, tuple[str, str]]:
+        spaces, queues = self._namespaces, self._queues
+        found = ((place, queues.get((spaces.get(place[0], -1), place[1]))) for place in places)
+        return {key: place for place, key in found if key is not None}
+
+    def policy_of_kind(self, kind: int, no_older_than_s: float) -> int:
+        if time.monotonic() - self._read_at > no_older_than_s:
+            self.refresh()
+        return self._kind_policy[kind]
+
+    def intern_namespace(self, name: str) -> int:
+        known = self.namespace(name)
+        if known is None:
+            self._write("add_namespace", name=name)
+            known = self._namespaces[name]
+        return known
+
+    def intern_queue(self, ns: int, name: str) -> int:
+        known = self.queue(ns, name)
+        if known is None:
+            self._write("add_queue", ns=ns, name=name)
+            known = self._queues[(ns, name)]
+        return known
+
+    def intern_kind(self, ns: int, name: str) -> int:
+        known = self.kind(ns, name)
+        if known is None:
+            self._write("add_kind", ns=ns, name=name, policy=self.intern_policy(Policy()))
+            known = self._kinds[(ns, name)]
+        return known
+
+    def intern_policy(self, policy: Policy) -> int:
+        known = self._policy_keys.get(policy.body)
+        if known is None:
+            self._write("add_policy", body=policy.body)
+            known = self._policy_keys[policy.body]
+        return known
+
+    def configure(self, ns: int, name: str, policy: Policy) -> None:
+        """Give a kind the policy that its next tasks are submitted under."""
+        key, policy_key = self.intern_kind(ns, name), self.intern_policy(policy)
+        self._write("set_kind_policy", key=key, policy=policy_key)
+
+    def replace_policy(self, kind: int, was: int, policy: Policy) -> bool:
+        """Give a kind another policy if it still has the one that it had. Answers whether it has the new one now."""
+        key = self.intern_policy(policy)
+        if key == was:
+            return True
+        replaced = self._store.write(lambda tx: tx.query("replace_kind_policy", key=kind, was=was, policy=key))
+        self.refresh()
+        return bool(replaced)
+
+    def _write(self, statement: str, **params: object) -> None:
+        # In a transaction of its own: a number must not be remembered from one that is rolled back.
+        self._store.write(lambda tx: tx.query(statement, **params))
+        self.refresh()

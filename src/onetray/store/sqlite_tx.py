@@ -1,0 +1,150 @@
+"""One transaction on SQLite, and one snapshot: statements, batches, moves that are checked, claims."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from heapq import merge
+from typing import TYPE_CHECKING, Any
+
+import apsw
+import orjson
+
+from onetray import failpoints
+from onetray.domain.errors import GuardFailed
+from onetray.domain.machine import Transition
+from onetray.notify.new_work import NewWork, count_statement
+from onetray.store.base import RINGS, Columns, Rows, in_rows
+from onetray.store.interned import InternedNames
+from onetray.store.rows import FlowRow, TaskRow
+from onetray.store.sql_template import Statement, Statements
+
+if TYPE_CHECKING:
+    from onetray.store.sqlite import SqliteStore
+
+
+class SqliteTx:
+    def __init__(self, connection: apsw.Connection, store: SqliteStore) -> None:
+        self._connection = connection
+        self._book: Statements = store.book
+        self.names: InternedNames = store.names
+        self.mixed = store.mixed
+        self._now = store.time.now()
+        self.rings = False
+        self.work: NewWork[int] = NewWork()
+
+    @property
+    def now(self) -> int:
+        return self._now
+
+    def query(self, name: str, /, **params: Any) -> Rows:
+        statement = self._book.statements[name]
+        self.rings |= name in RINGS
+        count_statement(self.work, name, params)
+        params.setdefault("now", self._now)
+        rows: Rows = self._connection.execute(statement.sql, bind_sqlite(statement, params)).fetchall()
+        if name == "open_ready":
+            self.work.count([queue for (queue,) in rows], 0)
+        return rows
+
+    ask = query
+
+    def execute(self, sql: str, params: dict[str, Any]) -> None:
+        """Run a statement that is not in the book."""
+        self._connection.execute(sql, params)
+
+    def batch(self, name: str, columns: Columns, /, **params: Any) -> Rows:
+        statement = self._book.statement(name, columns)
+        self.rings |= name in RINGS
+        count_statement(self.work, name, columns)
+        params.setdefault("now", self._now)
+        given = {**params, **columns}
+        if statement.by_row:
+            return list(self._connection.executemany(statement.sql, in_rows(given, statement.columns)))
+        return self._connection.execute(statement.sql, with_batch(statement, given)).fetchall()
+
+    def move(self, hops: tuple[Transition, ...], columns: Columns, held: bool = False) -> None:
+        move = self._book.move(hops, columns, held)
+        assert move.events is not None
+        given = with_batch(move.update, columns)
+        self.rings = True
+        failpoints.hit("moving")
+        self._connection.execute(move.update.sql, given)
+        moved, wanted = self._connection.changes(), len(columns["key"])
+        if moved != wanted:
+            raise GuardFailed(f"{move.name} moved {moved} of {wanted}")
+        failpoints.hit("updated")
+        self._connection.execute(move.events.sql, given)
+        failpoints.hit("moved")
+
+    def lock(self, keys: list[int]) -> list[TaskRow]:
+        # BEGIN IMMEDIATE holds the only lock there is.
+        rows = list(map(TaskRow._make, self.query("lock_tasks", keys=keys)))
+        failpoints.hit("locked")
+        return rows
+
+    def lock_flows(self, keys: list[int]) -> list[FlowRow]:
+        rows = list(map(FlowRow._make, self.query("lock_flows", keys=keys)))
+        failpoints.hit("flows_locked")
+        return rows
+
+    def pick(self, queue: int, kinds: list[int] | None, limit: int, past_breakers: bool = False) -> Rows:
+        given = {"queue": queue, "limit": limit, "past_breakers": int(past_breakers)}
+        if kinds is None:
+            found = self.query("claim_any", rank=-(2**31), task=0, **given)
+        else:
+            each = [self.query("claim_kind", kind=k, **given) for k in kinds]
+            found = each[0] if len(each) == 1 else list(itertools.islice(merge(*each), limit))
+        if found:
+            # A process whose clock is ahead may have made them claimable.
+            self._now = max(self._now, *(r[-1] for r in found))
+        return found
+
+    def lock_request(self, ns: int, worker: str, request_key: str) -> None:
+        return
+
+    def insert_tasks(self, tasks: Columns, ready: Columns, events: Columns) -> None:
+        self.batch("insert_member" if "stage" in tasks else "insert_task", tasks)
+        self.batch("insert_ready", ready)
+        self.batch("insert_event", events)
+
+    def new_keys(self, count: int) -> list[int]:
+        return self._count("entity_key", count)
+
+    def new_leases(self, count: int) -> list[int]:
+        return self._count("lease_key", count)
+
+    def _count(self, name: str, count: int) -> list[int]:
+        sql = "UPDATE counter SET value = value + ? WHERE name = ? RETURNING value"
+        last: Any = self._connection.execute(sql, (count, name)).fetchall()[0][0]
+        return list(range(last - count + 1, last + 1))
+
+
+class SqliteSnapshot:
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+
+    def select(self, sql: str, /) -> list[dict[str, Any]]:
+        cursor = self._connection.execute(sql.replace("onetray.", ""))
+        try:
+            names = [column[0] for column in cursor.get_description()]
+        except apsw.ExecutionCompleteError:
+            return []
+        return [dict(zip(names, row, strict=True)) for row in cursor]
+
+
+def sha256_hex(*text: Any) -> str | None:
+    return None if text[0] is None else hashlib.sha256(text[0].encode()).hexdigest()
+
+
+def bind_sqlite(statement: Statement, params: dict[str, Any]) -> dict[str, Any]:
+    for name in statement.lists:
+        params[name] = orjson.dumps(list(params[name])).decode()
+    return params
+
+
+def with_batch(statement: Statement, given: Columns) -> dict[str, Any]:
+    """The parameters, and the batch as one JSON value."""
+    only = given[statement.columns[0]] if len(statement.columns) == 1 else None
+    batch = only if isinstance(only, list) else list(in_rows(given, statement.columns))
+    return {**given, "batch": orjson.dumps(batch).decode()}

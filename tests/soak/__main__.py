@@ -443,5 +443,32 @@ def suite(times: int, pytest_args: tuple[str, ...]) -> None:
     sys.exit(1 if any(codes) else 0)
 
 
+@soak.command()
+@click.option("--only", multiple=True, metavar="NAME", help="Only this fault; may be given several times.")
+@click.option("--list", "list_", is_flag=True, help="Say what each fault does, and plant none.")
+@click.option("--no-baseline", is_flag=True, help="Take it for granted that the tests pass without a fault.")
+def planted(only: tuple[str, ...], list_: bool, no_baseline: bool) -> None:
+    """Plant known faults in a copy of this checkout, one at a time: a test has to find each of them."""
+    from tests.support.planted import ROOT, CannotPlant, run_campaign
+    from tests.support.planted_faults import FAULTS
+
+    unknown = set(only) - {fault.name for fault in FAULTS}
+    if unknown:
+        raise click.BadParameter(f"{', '.join(sorted(unknown))}; --list names all of them", param_hint="--only")
+    chosen = [fault for fault in FAULTS if not only or fault.name in only]
+    if list_:
+        for fault in chosen:
+            click.echo(f"{fault.name}: {fault.harm}")
+        return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    try:
+        missed = run_campaign(ROOT, chosen, click.echo, baseline=not no_baseline)
+    except CannotPlant as e:
+        raise click.ClickException(str(e)) from e
+    if missed:
+        click.echo(f"not found: {', '.join(missed)}")
+        sys.exit(1)
+
+
 if __name__ == "__main__":
     soak(prog_name="./go soak")

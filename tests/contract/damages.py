@@ -236,8 +236,8 @@ FLOW_DAMAGES = [
     sql("not ready in its turn", "DELETE FROM onetray.ready WHERE task IN "
         "(SELECT key FROM onetray.task WHERE stage = $going.2)", "15 stuck"),
     flow("whole", f"context = {NOBODY}", "12 context_there"),
-    sql("context of another namespace", "UPDATE onetray.app.context SET ns = 99", "12 context_known"),
-    sql("context of nobody", f"UPDATE onetray.app.context SET job = {NOBODY}", "12 context_known", "12 context_there"),
+    sql("context of another namespace", "UPDATE onetray.context SET ns = 99", "12 context_known"),
+    sql("context of nobody", f"UPDATE onetray.context SET job = {NOBODY}", "12 context_known", "12 context_there"),
     sql("compensates nothing", "UPDATE onetray.flow SET compensates = NULL", "12 compensation_linked"),
     sql("dependency of single tasks", "INSERT INTO onetray.dependency (needs, task) VALUES (@done, @quick)",
         "12 dependency_known"),

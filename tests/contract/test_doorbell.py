@@ -74,14 +74,14 @@ def test_a_commit_rings(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_commit_that_does_not_ring_is_noticed(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As from a container of its own, where the file is shared and the network is not."""
-    monkeypatch.setattr("onetray.store.sqlite.Button.press", lambda button, news: None)
+    monkeypatch.setattr("onetray.store.sqlite.DoorbellSender.press", lambda button, news: None)
     assert hears(url)
 
 
 def test_a_commit_that_does_not_ring_is_noticed_by_a_process_that_writes_itself(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onetray.store.sqlite.Button.press", lambda button, news: None)
+    monkeypatch.setattr("onetray.store.sqlite.DoorbellSender.press", lambda button, news: None)
     with engine_on(url) as engine, engine_on(url) as another:
         settled(engine)
         waiter = engine.wake.waiter([("default", "mail")])
@@ -109,7 +109,7 @@ def test_a_machine_without_a_loopback_interface_can_do_without(url: str, monkeyp
         asked.set()
         raise OSError("no such device")
 
-    monkeypatch.setattr("onetray.notify.base.Bell", refuse)
-    monkeypatch.setattr("onetray.store.sqlite.Button", refuse)
+    monkeypatch.setattr("onetray.notify.base.DoorbellListener", refuse)
+    monkeypatch.setattr("onetray.store.sqlite.DoorbellSender", refuse)
     assert hears(url)
     assert asked.is_set()

@@ -233,7 +233,7 @@ def test_a_repeated_claim_of_which_nothing_is_left_takes_nothing_new(engine: Eng
     assert len(engine.claim(worker="w", request_key="r2")) == 1
 
 
-@each_case("swept", [True, False])
+@pytest.mark.parametrize("swept", [True, False])
 def test_a_request_key_whose_lease_ran_out_makes_a_new_claim(engine: Engine, clock: VirtualClock, swept: bool) -> None:
     submit(engine)
     submit(engine)

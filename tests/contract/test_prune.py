@@ -8,7 +8,6 @@ from onetray.domain.clock import VirtualClock
 from onetray.domain.errors import InvalidInput, NotFound
 from onetray.domain.policy import Policy
 from onetray.engine import Engine
-from tests.support.cases import each_case
 from tests.support.tasks import counts, in_state, running, settle, state, submit, take, written
 
 DAY = 86_400
@@ -19,7 +18,7 @@ def newer(engine: Engine) -> str:
     return submit(engine, "newer", delay_s=10 * DAY)
 
 
-@each_case("end", ["succeeded", "failed", "cancelled", "dead_lettered"])
+@pytest.mark.parametrize("end", ["succeeded", "failed", "cancelled", "dead_lettered"])
 def test_a_terminal_job_is_removed_when_it_is_old_enough(engine: Engine, clock: VirtualClock, end: str) -> None:
     made = in_state(engine, end)
     kept = newer(engine)

@@ -186,7 +186,7 @@ def test_what_was_written_before_the_first_wait_is_heard(database_url: str) -> N
 
 
 def test_a_follower_needs_no_wake_ups(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Wake, "heard", lambda self, work=None: None)
+    monkeypatch.setattr(Wake, "notify", lambda self, work=None: None)
     with engine_on(database_url) as engine, another_process(database_url) as process:
         stream = engine.feed.follow()
         ids = [submit_there(process) for _ in range(2)]

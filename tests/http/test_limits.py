@@ -83,7 +83,7 @@ def test_a_read_has_no_body(engine: Engine, body: Any) -> None:
         assert api.get(NOWHERE, headers={"content-length": "0"}).status_code == 404
 
 
-@pytest.mark.parametrize("where", ["onetray.http.limits.is_deeper", "onetray.http.idempotency._hash"])
+@pytest.mark.parametrize("where", ["onetray.http.limits.requests.is_deeper", "onetray.http.idempotency._hash"])
 def test_a_large_body_is_looked_at_beside_the_loop(engine: Engine, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """While one thread looks at ten megabytes, the loop answers others."""
     looked, real = [], resolve_name(where)

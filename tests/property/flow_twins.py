@@ -13,12 +13,13 @@ from itertools import groupby
 from typing import Any
 from unittest.mock import patch
 
-from onetray.domain.commands import VERBS, Command
+from onetray.domain.commands import Command
 from onetray.domain.errors import Conflict, InvalidInput, NotFound
 from onetray.domain.flow import Placed
 from onetray.domain.flow_commands import FLOW_VERBS
 from onetray.domain.lifecycle import FLOW, PAUSED, TASK
 from onetray.domain.task import Beaten, Receipt, Verdict
+from onetray.domain.verbs import VERBS
 from onetray.engine import Engine
 from onetray.verify import _broken
 from onetray.verify.checks import passes
@@ -58,7 +59,6 @@ SELECT c.entity, d.needs FROM onetray.event AS c JOIN onetray.dependency AS d ON
 WHERE c.type = :claimed AND NOT EXISTS (
     SELECT 1 FROM onetray.event AS s WHERE s.entity = d.needs AND s.type = :succeeded AND s.id < c.id)
 """
-ALL_VERBS = {**VERBS, **FLOW_VERBS}
 ROUNDS = 200
 
 
@@ -103,7 +103,7 @@ class Side:
             by_key = c.verb in REPORTS and args.get("flow") is not None
             # Those who claimed it know its key, everybody else its id.
             args["flow" if c.verb in FLOW_VERBS else "task"] = c.about if by_key else self.ids[c.about]
-        return ALL_VERBS[c.verb](**args)
+        return VERBS[c.verb](**args)
 
     def run(self, batch: list[Cmd]) -> list[Any]:
         verdicts = self.engine.run([self.command(c) for c in batch])
@@ -268,8 +268,8 @@ def small_steps(most: int | None) -> Iterator[None]:
         yield
         return
     engine = "onetray.engine"
-    with patch(f"{engine}.course.STEP", most), patch(f"{engine}.cascade.OPENED_AT_ONCE", most), \
-            patch(f"{engine}.cascade.PAGE", most), patch(f"{engine}.again.PAGE", most):  # fmt: skip
+    with patch(f"{engine}.flows.advance.STEP", most), patch(f"{engine}.flows.bulk.OPENED_AT_ONCE", most), \
+            patch(f"{engine}.flows.bulk.PAGE", most), patch(f"{engine}.flows.retry.PAGE", most):  # fmt: skip
         yield
 
 

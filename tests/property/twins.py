@@ -15,9 +15,10 @@ import psycopg
 
 from onetray.config import EngineConfig
 from onetray.domain.clock import VirtualClock
-from onetray.domain.commands import VERBS, Command
+from onetray.domain.commands import Command
 from onetray.domain.lifecycle import TASK
 from onetray.domain.task import Assignment, Beaten, Receipt, Verdict
+from onetray.domain.verbs import VERBS
 from onetray.engine import Engine
 from onetray.store import open_store
 from tests.property.model import REPORTS, Answer, Cmd, Model, Task

@@ -103,7 +103,7 @@ SELECT :big + 1 + n.i, :big, {_SAME.format(priority=0)}, t.run_at, '{QUEUED}', N
 FROM onetray.task AS t CROSS JOIN {{series}} WHERE t.key = :first"""
 _DEPENDENCIES = """INSERT INTO onetray.dependency (needs, task)
 SELECT t.key - 1, t.key FROM onetray.task AS t WHERE t.stage IS NOT NULL AND t.name IN ('task 11', 'task 21')"""
-_CONTEXTS = """INSERT INTO onetray.app.context (key, job, ns, created_at, scope, id, payload)
+_CONTEXTS = """INSERT INTO onetray.context (key, job, ns, created_at, scope, id, payload)
 SELECT f.key, f.key, f.ns, f.created_at, 'run', f.id, '1' FROM onetray.flow AS f"""
 _PARENT_EVENTS = f"""INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, state, actor)
 SELECT f.key, f.key, f.created_at, f.ns, 1, 0, 0, '{FLOW.submit.event}', '{CREATED}', 'user:ann' FROM onetray.flow AS f

@@ -151,6 +151,20 @@ def test_a_worker_that_is_killed_takes_its_processes_with_it(app: Onetray, trace
     assert job.state in ("assigned", "running")
 
 
+def stop_between_transactions(worker: WorkerProcess, app: Onetray) -> None:
+    """Stop it while it holds no lock on the database: nobody else could write until it goes on."""
+    while True:
+        worker.send(signal.SIGSTOP)
+        written = threading.Event()
+        threading.Thread(
+            target=lambda done=written: (app.engine.store.write(lambda tx: None), done.set()), daemon=True
+        ).start()
+        if written.wait(5):
+            return
+        worker.send(signal.SIGCONT)
+        assert written.wait(60)
+
+
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_an_order_that_a_process_reads_when_the_lease_is_over_begins_no_handler(
     app: Onetray, traces: Traces, tmp_path: Path, how: signal.Signals
@@ -163,7 +177,10 @@ def test_an_order_that_a_process_reads_when_the_lease_is_over_begins_no_handler(
             os.kill(pid, signal.SIGSTOP)
         job = workload.here.submit(traces.ledger)
         wait_until(lambda: job.state == "running")
-        worker.send(how)
+        if how == signal.SIGSTOP:
+            stop_between_transactions(worker, app)
+        else:
+            worker.send(how)
         second = WorkerProcess(app.database, tmp_path / "second.log")
         try:
             assert job.wait(60) == "succeeded"

@@ -38,6 +38,10 @@ def api() -> Iterator[tuple[Engine, TestClient]]:
             yield engine, client
 
 
+DESCRIPTIONS = ("/api/v1/openapi.json", "/docs")
+"""What the server says of itself: the same, whatever jobs there are."""
+
+
 def leaves(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
         for name, inner in value.items():
@@ -56,6 +60,7 @@ def test_no_secret_of_any_payload_is_in_any_answer(
     api: tuple[Engine, TestClient], payload: dict[str, Any], fails: bool
 ) -> None:
     engine, client = api
+    descriptions = {path: client.get(path).content for path in DESCRIPTIONS}
     id_ = str(engine.submit("login", payload).id)
     [job] = engine.claim(worker="w")
     assert job.payload == payload
@@ -68,6 +73,10 @@ def test_no_secret_of_any_payload_is_in_any_answer(
         if way.method != "GET" or (way.endless and not way.parameters):
             continue
         answer = client.get(way.at(id_))
+        if way.path in DESCRIPTIONS:
+            # A secret number may happen to be one of the API's limits.
+            assert answer.content == descriptions[way.path]
+            continue
         is_json = answer.headers["content-type"].endswith("json")
         told = list(leaves(answer.json())) if is_json else [answer.text]
         assert not [s for s in secrets for leaf in told if s in leaf], way

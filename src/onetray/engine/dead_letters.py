@@ -1,6 +1,6 @@
 """Dead letters: what is written down about a task that was set aside.
 
-Owns the letter's fields. Moving the task is in dead.py, redriving it in controls.py.
+Owns the letter's fields. report_verbs.py moves the task, control_verbs.py redrives it.
 """
 
 from __future__ import annotations

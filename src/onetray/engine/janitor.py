@@ -1,6 +1,6 @@
 """Find the work whose time has come: expired leases, due rows.
 
-Owns when the system verbs run. What they do is in system.py; how old jobs are removed, in retention.py. Several
+Owns when the system verbs run. What they do is in system_verbs.py; how old jobs are removed, in retention.py. Several
 janitors may run at once: each row is taken by one, in bounded batches.
 """
 

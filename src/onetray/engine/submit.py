@@ -1,7 +1,7 @@
 """Put tasks into their queues, many at once.
 
 Owns how a task begins: its row, its ready or due row, its first event, its labels. Whether it begins at all, under the
-key that it was given, is decided in keys.py.
+key that it was given, is decided in submit_keys.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Routes of the native API: each says what it takes and gives, and refuses what it does not know.
 
-Owns what all of them share: unknown parameters of the query are refused by name, `Idempotency-Key` is heard (keys.py),
+Owns what they share: unknown parameters of the query are refused by name, `Idempotency-Key` is read (idempotency.py),
 and the description at /api/v1/openapi.json is made from what they say here.
 """
 

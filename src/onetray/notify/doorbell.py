@@ -1,6 +1,6 @@
 """A doorbell between the processes of one machine that share a file: a datagram to whoever listens.
 
-Owns the sockets. It says in which queues there may be more to claim (see work.py), may be lost, and anybody may ring
+Owns the sockets. It says in which queues there may be more to claim (new_work.py), may be lost, and anybody may ring
 it: whoever hears it looks for itself. It goes to a multicast address made from the file's identity, over the loopback
 interface only: nobody has to know who is there.
 """

@@ -21,7 +21,7 @@ logger = logging.getLogger("onetray.wake")
 
 CHANNEL = "onetray"
 NOTIFY = f"SELECT pg_notify('{CHANNEL}', %(news)s)"
-"""Tells other processes of a commit: see work.py for the words."""
+"""Tells other processes of a commit: see new_work.py for the words."""
 BACKOFF_S = (0.1, 5.0)
 # A peer that vanished without a word is noticed within a minute. Until then polling goes on.
 _ALIVE: dict[str, Any] = {"keepalives": 1, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}

@@ -3,7 +3,7 @@
 Owns the children. They are spawned, never forked, kept for the next task, and spoken to in lines of JSON over a pair of
 pipes of their own: what a handler prints goes where the worker's output goes. A child that dies fails its attempt.
 
-    worker ── control ──▶ reaper.py ── waits for ──▶ child.py ──▶ whatever a handler starts
+    worker ── control ──▶ process_reaper.py ── waits for ──▶ process_child.py ──▶ whatever a handler starts
        ▲─────────────────── two pipes ──────────────────▲
 
 The reaper says when a child has ended. The end of a pipe does not: what a handler has started may hold a copy of it.

@@ -1,4 +1,4 @@
-"""The parent of one process that runs handlers: `python -I -S reaper.py CONTROL IN OUT COMMAND…`.
+"""The parent of one process that runs handlers: `python -I -S process_reaper.py CONTROL IN OUT COMMAND…`.
 
 Owns that process and all that it starts: it waits for its end, ends what it has left running, and tells the worker how
 it ended. It ends all of it at once when the worker asks for that, and when the worker has died: both close CONTROL.

@@ -1,6 +1,6 @@
 """What a flow does to many tasks at once: cancel them, let them go, hold them back.
 
-Owns the steps: none does more than its share in one transaction. Decides nothing: see course.py.
+Owns the steps: none does more than its share in one transaction. Decides nothing: see advance.py.
 """
 
 from __future__ import annotations

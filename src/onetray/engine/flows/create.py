@@ -1,6 +1,6 @@
 """How flows, stages and their tasks begin: their rows, their dependencies, their first events.
 
-Owns what is written when something is added to a flow. When it may run is decided in course.py.
+Owns what is written when something is added to a flow. When it may run is decided in advance.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The flows of a batch: locked, with the stages that its commands touch, and what has happened to their tasks.
 
 Owns the bookkeeping: counters, the moves of stages and flows in their order, what has to be written at the end. What
-follows from it is decided in course.py.
+follows from it is decided in advance.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How the end of a stage is told: by whom, why, by which decision, and with what result.
 
-Owns what the event and the row say. That it ends, and how, is decided in course.py.
+Owns what the event and the row say. That it ends, and how, is decided in advance.py.
 """
 
 from __future__ import annotations

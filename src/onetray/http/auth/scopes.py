@@ -1,6 +1,6 @@
 """Who asks, and what they may: every route names the scope that it needs.
 
-Owns the rule that a route without one does not start. Who a token stands for is in gate.py.
+Owns the rule that a route without one does not start. Who a token stands for is in middleware.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Requests that outlast their token: streams, and requests that wait.
 
 Owns when they learn that it has ended: at the moment when it expires, and within seconds when it is revoked. All
-requests with the same token share one look. What a token stands for is in known.py.
+requests with the same token share one look. What a token stands for is in token_cache.py.
 """
 
 from __future__ import annotations

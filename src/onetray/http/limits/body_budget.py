@@ -1,6 +1,6 @@
 """The bodies of all requests together: how many bytes of them there may be, and whose gives way when it is too much.
 
-Owns the count. One body is read in limits.py. It runs on the loop, so nothing is locked.
+Owns the count. One body is read in requests.py. It runs on the loop, so nothing is locked.
 """
 
 from __future__ import annotations

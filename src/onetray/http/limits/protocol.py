@@ -1,7 +1,7 @@
 """HTTP/1.1 on one connection: uvicorn's parser in C, with bounds on bytes and time.
 
 Owns how much a request may say before a route is asked, how long its head may take, and how long its client may leave
-the answer unread. Bodies are bounded in limits.py; how many connections there may be, in connections.py.
+the answer unread. Bodies are bounded in requests.py; how many connections there may be, in connections.py.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Owns how often it looks: the queues of a large database take a while to count, so what was found is kept for some
 seconds. Also owns who is shown what: the numbers of the process tell how much all name spaces do, so they are for those
-who run the server. What is counted for each name space is in tallies.py.
+who run the server. What is counted for each name space is in event_metrics.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The hub: one reader of the feed for all streams of a process.
 
-Owns the fan-out on the loop; the thread that reads is in reading.py. A stream of the feed has a bounded queue here;
+Owns the fan-out on the loop; the thread that reads is in reader.py. A stream of the feed has a bounded queue here;
 the stream of one job is only told that there is something new, and reads it by itself.
 
     thread: feed.read ─▶ loop: followers' queues, watchers' signals ─▶ streams

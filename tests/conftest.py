@@ -160,10 +160,10 @@ def engine(database_url: str, clock: VirtualClock) -> Iterator[Engine]:
 def no_polling(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever returns within a test's patience was woken."""
     monkeypatch.setattr("onetray.notify.wake.POLL_S", 3600.0)
-    monkeypatch.setattr("onetray.notify.wake.DEAF_POLL_S", 3600.0)
+    monkeypatch.setattr("onetray.notify.wake.POLL_WITHOUT_LISTENER_S", 3600.0)
 
 
 @pytest.fixture
 def only_rings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is woken because a SQLite file has changed: that happens whenever a busy machine delays the ring."""
-    monkeypatch.setattr("onetray.notify.base.LOOK_ANYWAY_S", 3600.0)
+    monkeypatch.setattr("onetray.notify.base.POLL_FILE_BESIDE_MULTICAST_S", 3600.0)

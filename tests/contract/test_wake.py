@@ -18,8 +18,10 @@ from onetray.domain.errors import Unavailable
 from onetray.domain.flow_specs import StageSpec, TaskSpec
 from onetray.domain.policy import Policy
 from onetray.engine import Engine
+from onetray.notify.base import WantedWork, WorkListener
 from onetray.notify.new_work import NewWork, everywhere, format_new_work, parse_new_work
-from onetray.notify.wake import Waiter, Wake
+from onetray.notify.wake import MAX_WANTED_QUEUES, Waiter, Wake
+from onetray.remote.notify import RemoteSource
 from onetray.store import open_store
 from onetray.store.base import Store
 from onetray.store.sqlite import SqliteStore
@@ -207,7 +209,7 @@ def test_no_thread_is_started_before_it_is_needed_and_none_is_left(database_url:
         wake.wait(wake.generation, 0.01)
         assert threads() == {"onetray-listener"}
         store.announce(NewWork())
-        assert ("onetray-notifier" in threads()) == store.tells
+        assert ("onetray-notifier" in threads()) == store.notifies_others
         wake.close()
         assert threads() == set()
         assert store.on_commit == []
@@ -229,8 +231,8 @@ def test_a_closed_wake_lets_everybody_go(engine: Engine) -> None:
 def test_many_commits_send_few_notifications(pg_url: str) -> None:
     told = []
     with engine_on(pg_url) as engine:
-        tell = engine.store.tell
-        engine.store.tell = lambda work: (told.append(work), tell(work))  # type: ignore[assignment, method-assign]
+        tell = engine.store.notify_others
+        engine.store.notify_others = lambda work: (told.append(work), tell(work))  # type: ignore[assignment, method-assign]
         began = time.monotonic()
         for _ in range(200):
             engine.submit("mail")
@@ -241,7 +243,7 @@ def test_many_commits_send_few_notifications(pg_url: str) -> None:
 def test_the_first_commit_after_a_quiet_time_is_told_at_once(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onetray.notify.wake.TELL_EVERY_S", 3600.0)
+    monkeypatch.setattr("onetray.notify.wake.NOTIFY_EVERY_S", 3600.0)
     with engine_on(database_url) as engine, engine_on(database_url) as other:
         seen = settled(other)
         engine.submit("mail")
@@ -296,7 +298,7 @@ def test_the_listener_comes_back_when_its_connection_is_lost(pg_url: str) -> Non
 
 def test_a_store_in_memory_wakes_and_polls_without_an_ear() -> None:
     with engine_on("sqlite://:memory:") as engine:
-        assert engine.store.ear() is None
+        assert engine.store.listener() is None
         assert engine.wake.poll_s == 1.0
         stream = engine.feed.follow()
         id = engine.submit("mail").id
@@ -408,6 +410,44 @@ def test_of_those_who_wait_in_many_queues_only_those_with_work_look(
     assert [n for n, one in enumerate(waiting) if one.woken.is_set()] == [3]
 
 
+def test_queues_that_nobody_waits_in_any_more_are_forgotten(engine: Engine) -> None:
+    """A token that waits in one random queue after another must not make the server grow."""
+    for number in range(1_000):
+        InLine(engine, ("default", f"random-{number}")).leave()
+    assert engine.wake.wanted().queues == frozenset()
+
+
+def test_a_remote_client_listens_for_few_queues_that_nobody_waits_in(no_polling: None) -> None:
+    class Source(RemoteSource):
+        def work_listener(self, wanted: Callable[[], WantedWork]) -> WorkListener:
+            return SilentListener()
+
+    wake = Wake(Source(None))  # type: ignore[arg-type]
+    try:
+        kept = Waiter(wake, [MAIL], None, lambda: None, polls=False)
+        assert kept.enter(kept.seen())
+        for number in range(1_000):
+            waiter = Waiter(wake, [("default", f"random-{number}")], None, lambda: None, polls=False)
+            assert waiter.enter(waiter.seen())
+            waiter.leave()
+        assert MAIL in wake.wanted().queues
+        assert len(wake.wanted().queues) <= MAX_WANTED_QUEUES
+    finally:
+        wake.close()
+
+
+class SilentListener:
+    is_connected = True
+
+    def run(self, on_commit: object, has_waiters: threading.Event) -> None:
+        return
+
+    def refresh(self) -> None:
+        return
+
+    stop = refresh
+
+
 def test_all_look_when_nobody_knows_where_there_is_work(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     def away(*_: object) -> set[tuple[str, str]]:
         raise Unavailable("the database is away")
@@ -505,10 +545,10 @@ def test_what_could_not_be_told_to_other_processes_is_told_the_next_time(
             if len(told) == 1:
                 raise OSError("no buffer")
 
-        monkeypatch.setattr(engine.store, "tell", tell)
-        engine.wake.ring(NewWork({3: 1}))
+        monkeypatch.setattr(engine.store, "notify_others", tell)
+        engine.wake.committed(NewWork({3: 1}))
         wait_until(lambda: told, PATIENCE_S)
-        engine.wake.ring(NewWork({5: 1}))
+        engine.wake.committed(NewWork({5: 1}))
         wait_until(lambda: {3, 5} <= {queue for work in told[1:] for queue in work.queues}, PATIENCE_S)
 
 

@@ -1,6 +1,6 @@
-"""What an ear is: it hears that another process has written. And the one for SQLite, which looks at the file.
+"""Listeners: they notice commits of other processes. Here the protocol, and the one for SQLite.
 
-Owns no truth: whoever waits also looks for itself from time to time.
+A listener may miss a commit: every waiter polls, too.
 """
 
 from __future__ import annotations
@@ -11,103 +11,108 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from onetray.notify.doorbell import DoorbellListener, DoorbellSender
+from onetray.notify.multicast import MulticastReceiver, MulticastSender
 from onetray.notify.new_work import NewWork, Queue, everywhere, parse_new_work
 
 logger = logging.getLogger("onetray.wake")
 
-LOOK_S = 0.02
-"""How often to look at the file where no doorbell rings."""
-LOOK_ANYWAY_S = 0.05
-"""How often where one does: a process in a container of its own can write to the file and not be heard."""
+POLL_FILE_S = 0.02
+"""How often to look at the file without multicast."""
+POLL_FILE_BESIDE_MULTICAST_S = 0.05
+"""How often beside multicast: datagrams from a process in another container may not arrive."""
+
+
+OnCommit = Callable[[NewWork[Queue]], set[Queue]]
+"""What a listener calls with the new work of a commit. Returns the queues that nobody here waits for."""
 
 
 class Listener(Protocol):
-    hears: bool
-    """Whether it can be relied on at the moment."""
+    is_connected: bool
+    """Whether it notices commits at the moment."""
 
-    def run(self, heard: Callable[[NewWork[Queue]], set[Queue]], wanted: threading.Event) -> None:
-        """Call `heard` whenever another process may have written, until stopped, and say what there may be to claim.
-        `wanted` says if anybody waits."""
+    def run(self, on_commit: OnCommit, has_waiters: threading.Event) -> None:
+        """Call `on_commit` whenever another process may have committed, until stopped. It may rest while `has_waiters`
+        is not set."""
         ...
 
     def stop(self) -> None: ...
 
 
 class WantedWork(NamedTuple):
-    """What those who wait for work wait for."""
+    """The queues in which this process waits for work."""
 
     queues: frozenset[Queue]
     group: tuple[str, ...] | None
-    """What they can take: the same for those who know the same kinds."""
+    """The kinds that the waiters can take, if it is the same for all of them."""
 
 
 class WorkListener(Listener, Protocol):
-    """One that hears of nothing but work in the queues that are wanted."""
+    """A listener for nothing but new work in the wanted queues."""
 
-    def ask_again(self) -> None:
-        """Other queues are wanted now."""
+    def refresh(self) -> None:
+        """Ask for the wanted queues again: they have changed."""
         ...
 
 
 class FileListener:
-    """Watches a number that changes with every commit of others, while anybody waits for it."""
+    """Notices commits to a SQLite file: by multicast, and by a number that every commit of others changes."""
 
-    hears = True
+    is_connected = True
 
     def __init__(
         self, path: str, sender: str, changes: Callable[[], int], named: Callable[[NewWork[int]], NewWork[Queue]]
     ) -> None:
-        """`sender` is whose rings are not told again, and `named` puts names for the numbers of queues."""
+        """`sender` is this process: it ignores its own datagrams. `named` resolves the keys of queues to names."""
         self._path, self._sender, self._named, self._changes = path, sender, named, changes
         self._stopping = threading.Event()
 
-    def run(self, heard: Callable[[NewWork[Queue]], set[Queue]], wanted: threading.Event) -> None:
-        bell, rung = self._bell(), list[str]()
-        # Kept while nobody waits: what was written between a look at the data and the wait is heard, too.
+    def run(self, on_commit: OnCommit, has_waiters: threading.Event) -> None:
+        receiver, datagrams = self._receiver(), list[str]()
+        # Kept while nobody waits: a commit between a look at the data and the wait is noticed, too.
         known, unexplained = None, False
         try:
             while not self._stopping.is_set():
-                wanted.wait()
-                before, known = known, self._look(known)
-                told = [work for work in (parse_new_work(text, self._sender) for text in rung) if work is not None]
+                has_waiters.wait()
+                before, known = known, self._counter(known)
+                new = [work for work in (parse_new_work(text, self._sender) for text in datagrams) if work is not None]
                 has_changed = known != before
-                if not told and (unexplained or (has_changed and bell is None)):
-                    told = [everywhere()]
-                # Whoever has written may be about to ring. What nobody has rung for by the next look may be anything.
-                unexplained = has_changed and not told
-                if told:
-                    self._tell(told, heard)
-                if bell is None:
-                    self._stopping.wait(LOOK_S)
+                if not new and (unexplained or (has_changed and receiver is None)):
+                    new = [everywhere()]
+                # The writer may be about to send. A change without a datagram by the next look may be anything.
+                unexplained = has_changed and not new
+                if new:
+                    on_commit(self._named(_sum(new)))
+                if receiver is None:
+                    self._stopping.wait(POLL_FILE_S)
                 else:
-                    rung = bell.wait(LOOK_ANYWAY_S)
+                    datagrams = receiver.wait(POLL_FILE_BESIDE_MULTICAST_S)
         finally:
-            if bell is not None:
-                bell.close()
+            if receiver is not None:
+                receiver.close()
 
-    def _tell(self, told: list[NewWork[int]], heard: Callable[[NewWork[Queue]], set[Queue]]) -> None:
-        work: NewWork[int] = NewWork()
-        for one in told:
-            work.add(one)
-        heard(self._named(work))
-
-    def _bell(self) -> DoorbellListener | None:
+    def _receiver(self) -> MulticastReceiver | None:
         try:
-            return DoorbellListener(self._path)
+            return MulticastReceiver(self._path)
         except OSError as e:
-            logger.debug("there is no doorbell, the file is looked at more often: %s", e)
+            logger.debug("no multicast on this machine, so the file is polled more often: %s", e)
             return None
 
-    def _look(self, known: int | None) -> int | None:
+    def _counter(self, known: int | None) -> int | None:
         try:
             return self._changes()
         except Exception as e:
-            logger.debug("the file could not be looked at: %s", e)
+            logger.debug("cannot read the change counter of the file: %s", e)
             self._stopping.wait(0.5)
             return known
 
     def stop(self) -> None:
         self._stopping.set()
-        with contextlib.suppress(OSError), contextlib.closing(DoorbellSender(self._path)) as button:
-            button.press("")
+        with contextlib.suppress(OSError), contextlib.closing(MulticastSender(self._path)) as sender:
+            sender.send("")
+
+
+def _sum(parts: list[NewWork[int]]) -> NewWork[int]:
+    total: NewWork[int] = NewWork()
+    for part in parts:
+        total.add(part)
+    return total

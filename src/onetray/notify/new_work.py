@@ -1,7 +1,7 @@
-"""What there may be to claim after a commit: so many tasks, in these queues.
+"""How many tasks a commit has made claimable, by queue.
 
-Owns how that is counted in a transaction and written for other processes. It is a hint: a queue may hold less by the
-time somebody looks, and whoever waits looks from time to time without one.
+Owns how that is counted in a transaction, and the message to other processes. It is a hint: another claimer may have
+taken the tasks meanwhile, and waiters poll without it, too.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ R = TypeVar("R", bound=Hashable)
 Queue = tuple[str, str]
 """A namespace, and the name of a queue in it."""
 
-MOST_QUEUES = 100
-"""More queues than these are not named to other processes: they look everywhere instead."""
+MAX_QUEUES = 100
+"""A message names so many queues at most. Above that it says "anywhere"."""
 ANYWHERE = "*"
 
 
 class NewWork(Generic[Q]):
-    """New work by queue. Queues are numbers in a store, and names outside of it."""
+    """New work by queue. A store knows queues by their keys, the rest of the program by their names."""
 
     __slots__ = ("anywhere", "counted", "uncounted")
 
@@ -29,15 +29,15 @@ class NewWork(Generic[Q]):
         self.counted: dict[Q, int] = dict(counted or {})
         """Queues, and how many of their tasks became claimable."""
         self.uncounted: set[Q] = set(uncounted)
-        """Queues of which nobody knows how many: one that was resumed, for example."""
+        """Queues with an unknown number of claimable tasks: a queue that was resumed, for example."""
         self.anywhere = anywhere
-        """Whether it may be in any queue."""
+        """Whether there may be work in any queue."""
 
     def __bool__(self) -> bool:
         return bool(self.anywhere or self.counted or self.uncounted)
 
     def count(self, queue: Q | list[Q], many: int) -> None:
-        """Add tasks: all in one queue, or each in its own."""
+        """Add tasks: all in one queue, or one in each queue of a list."""
         if isinstance(queue, list):
             for one in queue:
                 self.counted[one] = self.counted.get(one, 0) + 1
@@ -56,7 +56,7 @@ class NewWork(Generic[Q]):
         self.anywhere = False
 
     def named(self, name: Callable[[Q], R]) -> NewWork[R]:
-        """The same with other names for the queues."""
+        """A copy with the queues renamed."""
         counted = {name(queue): many for queue, many in self.counted.items()}
         return NewWork(counted, map(name, self.uncounted), self.anywhere)
 
@@ -66,40 +66,40 @@ class NewWork(Generic[Q]):
 
 
 def everywhere() -> NewWork[Any]:
-    """Nobody knows what was written, and where."""
+    """An unknown amount of work in any queue."""
     return NewWork(anywhere=True)
 
 
 def count_statement(work: NewWork[int], name: str, given: Mapping[str, Any]) -> None:
-    """Note what a statement makes claimable."""
+    """Count what a statement makes claimable."""
     if name in ("insert_ready", "promote_ready"):
         work.count(given["queue"], len(given["key"]))
     elif name == "pause_queue":
         if given["at"] is None:
             work.uncounted.add(given["key"])
     elif name == "close_breakers":
-        # A breaker is one of a kind, whose tasks may be in any queue.
+        # A breaker belongs to a kind, whose tasks may be in any queue.
         work.anywhere = True
 
 
 def format_new_work(work: NewWork[int], sender: str) -> str:
-    """For other processes: who sends it, and the queues by their numbers, `3=2,8=?`; `*` for any, nothing for none."""
-    if work.anywhere or len(work.queues) > MOST_QUEUES:
+    """The message to other processes: the sender, then queues by key, `3=2,8=?`; `*` for any, nothing for none."""
+    if work.anywhere or len(work.queues) > MAX_QUEUES:
         return f"{sender} {ANYWHERE}"
     parts = [f"{queue}={'?' if queue in work.uncounted else work.counted[queue]}" for queue in sorted(work.queues)]
     return f"{sender} {','.join(parts)}"
 
 
 def parse_new_work(text: str, sender: str) -> NewWork[int] | None:
-    """What another process has written; None for what this one has. What cannot be understood may be anything."""
-    by, _, said = text.partition(" ")
+    """Read a message; None if this process has sent it. A malformed message stands for work anywhere."""
+    by, _, queues = text.partition(" ")
     if by == sender and sender:
         return None
     if not text or text.endswith(" "):
         return NewWork()
     work: NewWork[int] = NewWork()
     try:
-        for part in said.split(","):
+        for part in queues.split(","):
             queue, _, many = part.partition("=")
             if many == "?":
                 work.uncounted.add(int(queue))

@@ -1,6 +1,6 @@
-"""The ear for PostgreSQL: LISTEN on a connection of its own.
+"""The listener for PostgreSQL: LISTEN on a connection of its own.
 
-Owns that connection and its return after a loss. It needs a session, so there is none behind a pooler.
+Owns that connection, and connects again after a loss. LISTEN needs a session, so there is no listener behind a pooler.
 """
 
 from __future__ import annotations
@@ -15,47 +15,50 @@ from typing import Any
 import psycopg
 from psycopg import Connection
 
+from onetray.notify.base import OnCommit
 from onetray.notify.new_work import NewWork, Queue, everywhere, parse_new_work
 
 logger = logging.getLogger("onetray.wake")
 
 CHANNEL = "onetray"
 NOTIFY = f"SELECT pg_notify('{CHANNEL}', %(news)s)"
-"""Tells other processes of a commit: see new_work.py for the words."""
+"""Notifies other processes of a commit; new_work.py has the format."""
 BACKOFF_S = (0.1, 5.0)
-# A peer that vanished without a word is noticed within a minute. Until then polling goes on.
+# A peer that vanishes without closing is noticed within a minute. Polling goes on until then.
 _ALIVE: dict[str, Any] = {"keepalives": 1, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
 
 
 class PostgresListener:
     def __init__(self, url: str, sender: str, named: Callable[[NewWork[int]], NewWork[Queue]]) -> None:
-        """`sender` is whose news are not told again; `named` puts names for the numbers of queues."""
+        """`sender` is this process: it ignores its own notifications. `named` resolves the keys of queues to names."""
         self._url, self._sender, self._named = url, sender, named
         self._stopping = threading.Event()
-        self._end, self._told_to_end = socket.socketpair()
-        self.hears = False
+        self._stop_sender, self._stop_receiver = socket.socketpair()
+        self.is_connected = False
 
-    def run(self, heard: Callable[[NewWork[Queue]], set[Queue]], wanted: threading.Event) -> None:
+    def run(self, on_commit: OnCommit, has_waiters: threading.Event) -> None:
         wait, lost = BACKOFF_S[0], False
         while not self._stopping.is_set():
             try:
                 with self._connect() as connection:
-                    wait, lost, self.hears = BACKOFF_S[0], False, True
-                    # Before the LISTEN nothing was heard.
-                    heard(everywhere())
-                    self._listen(connection, heard)
+                    wait, lost, self.is_connected = BACKOFF_S[0], False, True
+                    # Commits before the LISTEN were missed.
+                    on_commit(everywhere())
+                    self._listen(connection, on_commit)
             except psycopg.OperationalError as e:
-                # Once for each loss: it may last.
-                logger.log(logging.DEBUG if lost else logging.WARNING, "cannot LISTEN; polling until it is back: %s", e)
+                # A warning once for each loss: the outage may last.
+                logger.log(
+                    logging.DEBUG if lost else logging.WARNING, "cannot LISTEN; polling until the server is back: %s", e
+                )
                 lost = True
             except psycopg.Error as e:
                 logger.warning("this server does not LISTEN; polling instead: %s", e)
                 break
             finally:
-                self.hears = False
+                self.is_connected = False
             self._stopping.wait(wait)
             wait = min(2 * wait, BACKOFF_S[1])
-        self._told_to_end.close()
+        self._stop_receiver.close()
 
     def _connect(self) -> Connection[Any]:
         connection = psycopg.connect(
@@ -64,23 +67,23 @@ class PostgresListener:
         connection.execute(f"LISTEN {CHANNEL}")
         return connection
 
-    def _listen(self, connection: Connection[Any], heard: Callable[[NewWork[Queue]], set[Queue]]) -> None:
-        # Not select: a server with many clients has descriptors past what that can wait for.
-        news = select.poll()
-        for end in (connection, self._told_to_end):
-            news.register(end.fileno(), select.POLLIN)
+    def _listen(self, connection: Connection[Any], on_commit: OnCommit) -> None:
+        # Not select: it cannot wait for descriptors above 1,023, which a server with many clients has.
+        poll = select.poll()
+        for end in (connection, self._stop_receiver):
+            poll.register(end.fileno(), select.POLLIN)
         while not self._stopping.is_set():
-            news.poll()
+            poll.poll()
             connection.pgconn.consume_input()
-            found: NewWork[int] | None = None
-            while (told := connection.pgconn.notifies()) is not None:
-                work = parse_new_work(told.extra.decode(errors="replace"), self._sender)
+            new: NewWork[int] | None = None
+            while (notification := connection.pgconn.notifies()) is not None:
+                work = parse_new_work(notification.extra.decode(errors="replace"), self._sender)
                 if work is not None:
-                    found = found or NewWork()
-                    found.add(work)
-            if found is not None:
-                heard(self._named(found))
+                    new = new or NewWork()
+                    new.add(work)
+            if new is not None:
+                on_commit(self._named(new))
 
     def stop(self) -> None:
         self._stopping.set()
-        self._end.close()
+        self._stop_sender.close()

@@ -1,14 +1,14 @@
-"""Wake whoever waits for something to be written, in this process or in another.
+"""Wake up threads and requests that wait for a commit, in this process or in another.
 
-Owns the generation counter, who waits for work, and the threads that carry the news. It carries no data and may be late
-or absent: whoever waits gives a timeout and looks for itself.
+Owns the generation counter, the lines of waiters, and the threads that listen to other processes and notify them. A
+wake-up carries no data and may be late or lost: every waiter has a timeout, and looks for itself when it ends.
 
     seen = wake.generation
     …look…
-    wake.wait(seen, timeout)    # returns at once when something was written since
+    wake.wait(seen, timeout)    # returns at once if something was committed since
 
-Whoever wants to claim waits for work in its queues alone: most of what is written, claims and reports, brings none.
-One is woken for each task that became claimable, of those who wait for the same kinds in its queue:
+A claimer waits for work in its own queues: most commits (claims, reports) bring none. Each task that becomes claimable
+wakes one of those who wait for the same kinds in its queue:
 
     waiter = wake.waiter([("default", "mail")])
     seen = waiter.seen()
@@ -16,7 +16,7 @@ One is woken for each task that became claimable, of those who wait for the same
     waiter.looked()
     waiter.wait(seen, timeout)
 
-A wake-up that is not followed by a look must be passed on, or its task waits for somebody to poll.
+A waiter that was woken and does not look must pass the wake-up on. Otherwise the task waits for the next poll.
 """
 
 from __future__ import annotations
@@ -35,12 +35,14 @@ from onetray.notify.new_work import NewWork, Queue
 
 logger = logging.getLogger("onetray.wake")
 
-TELL_EVERY_S = 0.01
+NOTIFY_EVERY_S = 0.01
 POLL_S = 1.0
-DEAF_POLL_S = 0.2
+POLL_WITHOUT_LISTENER_S = 0.2
+MAX_WANTED_QUEUES = 100
+"""Queues that a process listens for, also while nobody waits there. Above that, it drops those without a waiter."""
 
 Group = tuple[str, ...] | None
-"""What those who wait have in common that can take the same tasks of a queue: the kinds they know."""
+"""The kinds that a waiter can take. Waiters of one group can take the same tasks of a queue."""
 
 
 def group_of(kinds: Iterable[str] | None) -> Group:
@@ -48,26 +50,26 @@ def group_of(kinds: Iterable[str] | None) -> Group:
 
 
 class WakeSource(Protocol):
-    """Where news come from: a store, or a server. See Store."""
+    """Where commits become known: a store, or a server. See Store."""
 
-    alone: bool
-    tells: bool
-    news_every_s: float
+    single_process: bool
+    notifies_others: bool
+    notify_every_s: float
     on_commit: list[Callable[[NewWork[int], bool], None]]
 
-    def tell(self, work: NewWork[int]) -> None: ...
+    def notify_others(self, work: NewWork[int]) -> None: ...
 
     def named(self, work: NewWork[int]) -> NewWork[Queue]: ...
 
     def with_work(self, queues: Collection[Queue]) -> Collection[Queue]: ...
 
-    def ear(self) -> Listener | None: ...
+    def listener(self) -> Listener | None: ...
 
-    def work_ear(self, wanted: Callable[[], WantedWork]) -> WorkListener | None: ...
+    def work_listener(self, wanted: Callable[[], WantedWork]) -> WorkListener | None: ...
 
 
 class Waiter:
-    """Somebody who waits for work in some queues."""
+    """A thread or a request that waits for work in some queues."""
 
     def __init__(
         self, wake: Wake, queues: Iterable[Queue], kinds: Group, call: Callable[[], object], polls: bool
@@ -75,29 +77,29 @@ class Waiter:
         self._wake, self.queues, self.kinds, self.polls = wake, frozenset(queues), kinds, polls
         self.call = call
         self.queue: Queue | None = None
-        """The queue that it was woken for, until it has looked."""
+        """The queue that it was woken for, until it has looked there."""
         self.more = False
-        """Whether nobody knows how much there is: if it finds all it asked for, others look, too."""
+        """Whether the amount of work is unknown: if a claim finds as much as it asked for, others are woken, too."""
 
     def seen(self) -> int:
-        """To be asked before a look, and given to `enter`: what comes in between is not missed."""
+        """A counter to read before looking, and to pass to `enter`: work that arrives in between is not missed."""
         return self._wake.work_in(self.queues)
 
     def enter(self, seen: int) -> bool:
-        """Stand in line to be woken. No, if there was work since `seen` was asked for: look again."""
+        """Get in line to be woken. Returns False if work has arrived since `seen` was read: look again."""
         return self._wake.enter(self, seen)
 
     def leave(self) -> None:
         self._wake.leave(self)
 
     def looked(self, found_all: bool = False) -> None:
-        """The wake-up is used. If there may be more than was asked for, others are woken, too."""
+        """Mark the wake-up as used. Wake others if there may be more work than this waiter asked for."""
         queue, self.queue = self.queue, None
         if queue is not None and self.more and found_all:
             self._wake.wake_next(queue, self.kinds, 2, more=True)
 
     def pass_on(self) -> None:
-        """Leave the line, and hand a wake-up that was not used to the next one."""
+        """Leave the line, and give an unused wake-up to the next waiter."""
         self._wake.leave(self)
         queue, self.queue = self.queue, None
         if queue is not None:
@@ -105,26 +107,26 @@ class Waiter:
 
 
 class ThreadWaiter(Waiter):
-    """One that is a thread."""
+    """A thread that waits for work."""
 
     def __init__(self, wake: Wake, queues: Iterable[Queue], kinds: Group) -> None:
         self._woken = threading.Event()
         super().__init__(wake, queues, kinds, self._woken.set, polls=True)
 
     def wait(self, seen: int, timeout: float) -> None:
-        """Wait until there may be more to claim than when `seen` was asked for, or the time is over."""
+        """Wait until work arrives that is newer than `seen`, or until the timeout."""
         if self.enter(seen):
             self._woken.wait(timeout)
             self.leave()
         self._woken.clear()
 
     def let_go(self) -> None:
-        """End its wait, without a wake-up."""
+        """End the wait without a wake-up."""
         self._woken.set()
 
 
 class WaitingLines:
-    """Who waits for work, by queue and by the kinds they know, first come first woken. Under the lock of the Wake."""
+    """Waiters by queue and group, woken in the order of their arrival. Guarded by the lock of Wake."""
 
     def __init__(self) -> None:
         self._of: dict[Queue, dict[Group, dict[Waiter, None]]] = {}
@@ -154,7 +156,7 @@ class WaitingLines:
         return self._waiting
 
     def take(self, queue: Queue, kinds: Group, many: int, more: bool, polling: bool = False) -> list[Waiter]:
-        """The next ones of a line, woken for this queue. When `polling`, of those alone who do not poll themselves."""
+        """Take the next waiters out of a line. When `polling`, skip those that poll by themselves."""
         taken: list[Waiter] = []
         for waiter in self._of.get(queue, {}).get(kinds, ()):
             if len(taken) >= many:
@@ -174,12 +176,12 @@ class WaitingLines:
         return taken + self.take_in(work.uncounted)
 
     def take_in(self, queues: Iterable[Queue], polling: bool = False) -> list[Waiter]:
-        """One of each line in these queues. Nobody knows how much there is."""
+        """Take one waiter from each line of these queues: the amount of work is unknown."""
         lines = [(queue, kinds) for queue in queues for kinds in self._of.get(queue, ())]
         return [waiter for queue, kinds in lines for waiter in self.take(queue, kinds, 1, more=True, polling=polling)]
 
     def queues(self, polling: bool = False) -> set[Queue]:
-        """Where somebody waits. When `polling`, somebody who does not poll."""
+        """Queues with waiters. When `polling`, only with waiters that do not poll by themselves."""
         if not polling:
             return set(self._of)
         return {queue for waiter in self._waiting if not waiter.polls for queue in waiter.queues}
@@ -189,7 +191,7 @@ class Wake:
     def __init__(self, store: WakeSource) -> None:
         self._store = store
         self.boot = str(uuid4())
-        """Which wake-up the numbers are of: another one counts anew."""
+        """Identifies this instance to remote clients: the counters of another instance start again at 0."""
         self._changed = threading.Condition()
         self.generation = self.work = 0
         self._work_of: Counter[Queue] = Counter()
@@ -197,40 +199,41 @@ class Wake:
         self.closed = False
         self._waiting = 0
         self._lines = WaitingLines()
-        self._work_untold: NewWork[int] = NewWork()
-        self._work_came = threading.Event()
-        self._wanted, self._work_wanted = threading.Event(), threading.Event()
+        self._unsent_work: NewWork[int] = NewWork()
+        self._has_unsent_work = threading.Event()
+        self._has_waiters, self._has_work_waiters = threading.Event(), threading.Event()
         self._wanted_queues: set[Queue] = set()
-        self._untold = threading.Event()
+        self._has_unsent_commit = threading.Event()
         self._stopping = threading.Event()
-        self._ear: Listener | None = None
-        self._work_ear: WorkListener | None = None
+        self._listener: Listener | None = None
+        self._work_listener: WorkListener | None = None
         self._threads: list[threading.Thread] = []
-        self._listens = self._listens_for_work = self._tells = False
-        store.on_commit.append(self.ring)
+        self._listens = self._listens_for_work = self._notifies_others = False
+        store.on_commit.append(self.committed)
 
     @property
     def poll_s(self) -> float:
-        """How long to wait at most: less when other processes cannot be heard."""
-        ears = [ear for ear in (self._ear, self._work_ear) if ear is not None]
-        is_heard = bool(ears) and all(ear.hears for ear in ears)
-        return POLL_S if self._store.alone or is_heard else DEAF_POLL_S
+        """The longest wait before a poll: shorter while no listener is connected to other processes."""
+        listeners = [one for one in (self._listener, self._work_listener) if one is not None]
+        is_connected = bool(listeners) and all(one.is_connected for one in listeners)
+        return POLL_S if self._store.single_process or is_connected else POLL_WITHOUT_LISTENER_S
 
-    def ring(self, work: NewWork[int], told: bool = False) -> None:
-        """Something was committed here: wake this process now, the others in a moment unless they know."""
+    def committed(self, work: NewWork[int], others_know: bool = False) -> None:
+        """Wake this process after a commit of its own, and notify the others shortly unless they know already."""
         self.notify(self._store.named(work) if work else None)
-        if self._store.tells and not told:
-            if work:
-                with self._changed:
-                    self._work_untold.add(work)
-                self._work_came.set()
-            if not self._untold.is_set():
-                self._untold.set()
-                if not self._tells:
-                    self._begin_to_tell()
+        if not self._store.notifies_others or others_know:
+            return
+        if work:
+            with self._changed:
+                self._unsent_work.add(work)
+            self._has_unsent_work.set()
+        if not self._has_unsent_commit.is_set():
+            self._has_unsent_commit.set()
+            if not self._notifies_others:
+                self._start_notifying_others()
 
     def notify(self, work: NewWork[Queue] | None = None) -> set[Queue]:
-        """Something was committed somewhere: wake this process. Answers the queues with work that nobody waits for."""
+        """Wake this process after a commit somewhere. Returns the queues with new work that nobody waits for."""
         with self._changed:
             self.generation += 1
             if self._waiting:
@@ -242,7 +245,7 @@ class Wake:
             for queue in work.queues:
                 self._work_of[queue] += 1
             woken = self._lines.take_for(work)
-            # Whoever comes to wait from here on looks once more: the numbers above have risen.
+            # A waiter that enters from here on looks once more: the counters above have risen.
             anywhere = self._lines.queues() if work.anywhere else set()
         for waiter in woken:
             waiter.call()
@@ -250,7 +253,7 @@ class Wake:
         return work.queues - {waiter.queue for waiter in woken}
 
     def wait(self, seen: int, timeout: float) -> int:
-        """Wait until the generation is not `seen` any more, or the time is over. Answers the generation."""
+        """Wait until the generation differs from `seen`, or until the timeout. Returns the generation."""
         with self._listening():
             self._waiting += 1
             try:
@@ -259,33 +262,41 @@ class Wake:
                 self._waiting -= 1
             return self.generation
 
-    # Those who wait for work.
+    # Waiting for work.
 
     def waiter(self, queues: Iterable[Queue], kinds: Group = None) -> ThreadWaiter:
-        """A thread that wants to wait for work."""
+        """Create a waiter for the calling thread."""
         return ThreadWaiter(self, queues, kinds)
 
     def work_in(self, queues: Collection[Queue]) -> int:
-        """A number that rises whenever there may be more to claim in one of these queues."""
+        """A counter that rises whenever work arrives in one of these queues."""
         return self._work_anywhere + sum(self._work_of[queue] for queue in queues)
 
     def enter(self, waiter: Waiter, seen: int) -> bool:
         if not self._listens_for_work:
-            self._begin_to_listen_for_work()
+            self._start_listening_for_work()
         with self._changed:
             if self.closed or self.work_in(waiter.queues) != seen:
                 return False
             self._lines.add(waiter)
-            (self._wanted if self._work_ear is None else self._work_wanted).set()
+            if self._work_listener is None:
+                self._has_waiters.set()
+                return True
+            self._has_work_waiters.set()
             if waiter.queues <= self._wanted_queues:
                 return True
-            self._wanted_queues |= waiter.queues
-        if self._work_ear is not None:
-            self._work_ear.ask_again()
+            self._want(waiter.queues)
+        self._work_listener.refresh()
         return True
 
+    def _want(self, queues: frozenset[Queue]) -> None:
+        """Listen for work in these queues, too."""
+        self._wanted_queues |= queues
+        if len(self._wanted_queues) > MAX_WANTED_QUEUES:
+            self._wanted_queues = self._lines.queues()
+
     def wanted(self) -> WantedWork:
-        """What others are to be listened to for: all queues that were waited for so far, and by whom now."""
+        """What the work listener listens for: the queues that were waited for lately, and the group of the waiters."""
         with self._changed:
             groups = {waiter.kinds for waiter in self._lines.all()}
             return WantedWork(frozenset(self._wanted_queues), groups.pop() if len(groups) == 1 else (self.boot,))
@@ -296,27 +307,27 @@ class Wake:
             self._rest()
 
     def wake_next(self, queue: Queue, kinds: Group, many: int, more: bool) -> None:
-        """Wake others for work that was told of before."""
+        """Wake others for work that is known already."""
         with self._changed:
             woken = self._lines.take(queue, kinds, many, more)
         for waiter in woken:
             waiter.call()
 
     def poll(self) -> None:
-        """Have one look of all who wait for the same work and do not look by themselves. If it finds some, more do."""
+        """Wake one waiter of each line that does not poll by itself. If it finds work, it wakes more."""
         with self._changed:
-            waited_for = self._lines.queues(polling=True)
-        self._wake_where_work_is(waited_for, polling=True)
+            queues = self._lines.queues(polling=True)
+        self._wake_where_work_is(queues, polling=True)
 
     def _wake_where_work_is(self, queues: set[Queue], polling: bool = False) -> None:
-        """Wake one of each line in those of the queues that hold something, in one question for all of them."""
+        """Wake one waiter of each line in those queues that hold claimable tasks, found by one query."""
         with_work: Collection[Queue] = queues
-        # To look in one queue costs no more than to ask whether to.
+        # For one queue a claim costs no more than this query.
         if len(queues) > 1:
             try:
                 with_work = self._store.with_work(queues)
             except Exception as e:
-                logger.debug("nobody knows where there is work, so all look: %s", e)
+                logger.debug("cannot find the queues with work, so every line looks: %s", e)
         with self._changed:
             woken = self._lines.take_in(with_work, polling)
         for waiter in woken:
@@ -324,11 +335,11 @@ class Wake:
 
     @contextmanager
     def _listening(self) -> Iterator[None]:
-        """Hold the lock, and have other processes listened to meanwhile."""
+        """Hold the lock, and listen to other processes meanwhile."""
         if not self._listens:
-            self._begin_to_listen()
+            self._start_listening()
         with self._changed:
-            self._wanted.set()
+            self._has_waiters.set()
             try:
                 yield
             finally:
@@ -339,9 +350,9 @@ class Wake:
         if self.closed:
             return
         if not self._lines:
-            self._work_wanted.clear()
-        if not self._waiting and not (self._lines and self._work_ear is None):
-            self._wanted.clear()
+            self._has_work_waiters.clear()
+        if not self._waiting and not (self._lines and self._work_listener is None):
+            self._has_waiters.clear()
 
     def close(self) -> None:
         """Wake everybody for the last time, and stop the threads."""
@@ -353,88 +364,88 @@ class Wake:
             waiting = list(self._lines.all())
         for waiter in waiting:
             waiter.call()
-        self._store.on_commit.remove(self.ring)
+        self._store.on_commit.remove(self.committed)
         self._stopping.set()
-        for ear in (self._ear, self._work_ear):
-            if ear is not None:
-                ear.stop()
-        self._wanted.set()
-        self._work_wanted.set()
-        self._untold.set()
-        self._work_came.set()
+        for listener in (self._listener, self._work_listener):
+            if listener is not None:
+                listener.stop()
+        self._has_waiters.set()
+        self._has_work_waiters.set()
+        self._has_unsent_commit.set()
+        self._has_unsent_work.set()
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join(timeout=5)
 
-    def _begin_to_tell(self) -> None:
+    def _start_notifying_others(self) -> None:
         with self._changed:
-            if not self._tells and not self.closed:
-                self._tells = True
-                self._start(self._tell, "onetray-notifier")
+            if not self._notifies_others and not self.closed:
+                self._notifies_others = True
+                self._start(self._notify_others, "onetray-notifier")
 
-    def _begin_to_listen(self) -> None:
+    def _start_listening(self) -> None:
         with self._changed:
             if self._listens or self.closed:
                 return
             self._listens = True
-            self._ear = self._store.ear()
-            if self._ear is not None:
+            self._listener = self._store.listener()
+            if self._listener is not None:
                 self._start(self._listen, "onetray-listener")
 
-    def _begin_to_listen_for_work(self) -> None:
-        """With an ear of its own, where work is told apart from all else that is written."""
+    def _start_listening_for_work(self) -> None:
+        """With a listener of its own where the source tells work apart from other commits."""
         with self._changed:
             if self._listens_for_work or self.closed:
                 return
             self._listens_for_work = True
-            self._work_ear = self._store.work_ear(self.wanted)
-            if self._work_ear is not None:
+            self._work_listener = self._store.work_listener(self.wanted)
+            if self._work_listener is not None:
                 self._start(self._listen_for_work, "onetray-work-listener")
                 return
         if not self._listens:
-            self._begin_to_listen()
+            self._start_listening()
 
     def _start(self, target: Callable[[], None], name: str) -> None:
         thread = threading.Thread(target=target, name=name, daemon=True)
         try:
             thread.start()
         except RuntimeError as e:
-            # The commit stands: that nobody is told of it must not look like a failure.
-            logger.warning("%s could not be started, others have to poll: %s", name, e)
+            # The commit stands: a missing notification must not look like its failure.
+            logger.warning("cannot start the thread %s, so other processes have to poll: %s", name, e)
         else:
             self._threads.append(thread)
 
     def _listen(self) -> None:
-        assert self._ear is not None
-        self._listen_with(self._ear, self._wanted)
+        assert self._listener is not None
+        self._listen_with(self._listener, self._has_waiters)
 
     def _listen_for_work(self) -> None:
-        assert self._work_ear is not None
-        self._listen_with(self._work_ear, self._work_wanted)
+        assert self._work_listener is not None
+        self._listen_with(self._work_listener, self._has_work_waiters)
 
-    def _listen_with(self, ear: Listener, wanted: threading.Event) -> None:
+    def _listen_with(self, listener: Listener, has_waiters: threading.Event) -> None:
         try:
-            ear.run(self.notify, wanted)
+            listener.run(self.notify, has_waiters)
         except Exception:
-            ear.hears = False
-            logger.exception("the listener ended; polling instead")
+            listener.is_connected = False
+            logger.exception("the listener failed; polling instead")
 
-    def _tell(self) -> None:
-        """Tell the other processes, once for all that was committed since the last time."""
+    def _notify_others(self) -> None:
+        """Notify the other processes, once for all commits since the last time."""
         while not self._stopping.is_set():
-            self._untold.wait()
-            # Cleared first: what is committed from here on is told the next time.
-            self._untold.clear()
+            self._has_unsent_commit.wait()
+            # Cleared first: a commit from here on is sent the next time.
+            self._has_unsent_commit.clear()
             with self._changed:
-                work, self._work_untold = self._work_untold, NewWork()
-            self._work_came.clear()
+                work, self._unsent_work = self._unsent_work, NewWork()
+            self._has_unsent_work.clear()
             try:
-                self._store.tell(work)
+                self._store.notify_others(work)
             except Exception as e:
-                logger.debug("the others could not be told: %s", e)
+                logger.debug("cannot notify the other processes: %s", e)
                 with self._changed:
-                    self._work_untold.add(work)
-                self._untold.set()
+                    self._unsent_work.add(work)
+                self._has_unsent_commit.set()
                 self._stopping.wait(1.0)
-            self._stopping.wait(TELL_EVERY_S)
-            self._work_came.wait(max(0.0, self._store.news_every_s - TELL_EVERY_S))
+            self._stopping.wait(NOTIFY_EVERY_S)
+            self._has_unsent_work.wait(max(0.0, self._store.notify_every_s - NOTIFY_EVERY_S))

@@ -1,7 +1,7 @@
-"""Hearing from a server that something was written: requests that wait, while anybody here does.
+"""Listeners for a server: requests that the server answers when something was committed.
 
-Owns the ears of the wake-up: one for all that is written, and one for work in the queues that are claimed from here.
-They carry no data and may be late or absent: whoever waits looks for itself, too.
+Owns two listeners: one for any commit, and one for work in the queues from which this process claims. They run while
+somebody waits. They carry no data and may miss a commit: waiters poll, too.
 """
 
 from __future__ import annotations
@@ -16,144 +16,143 @@ from typing import Any
 from urllib.parse import urlencode
 
 from onetray.domain.errors import OnetrayError
-from onetray.notify.base import Listener, WantedWork, WorkListener
+from onetray.notify.base import Listener, OnCommit, WantedWork, WorkListener
 from onetray.notify.new_work import NewWork, Queue, everywhere
 from onetray.remote.transport import Transport
 
 logger = logging.getLogger("onetray.remote")
 
 WAIT_S = 20.0
-"""How long the server may keep the request when it has no news."""
+"""How long the server may keep the request while nothing is committed."""
 MARGIN_S = 10.0
-EVERY_S = 0.01
-FULL_S = 1.0
-"""How often it asks a server that has no place for another request that waits."""
+PAUSE_S = 0.01
+RETRY_FULL_S = 1.0
+"""How often to ask a server that has no slot for another waiting request."""
 BACKOFF_S = (0.2, 5.0)
 
 
 class RemoteSource:
-    """What the wake-up needs of a place where things are written: here, a server."""
+    """A server as a source of wake-ups."""
 
-    alone = tells = False
-    news_every_s = 0.0
+    single_process = notifies_others = False
+    notify_every_s = 0.0
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self.on_commit: list[Callable[[NewWork[int], bool], None]] = []
 
-    def tell(self, work: NewWork[int]) -> None:
-        """The server tells the others."""
+    def notify_others(self, work: NewWork[int]) -> None:
+        """The server does."""
 
     def named(self, work: NewWork[int]) -> NewWork[Queue]:
-        """Queues have no numbers here."""
+        """A client does not know the keys of queues."""
         return everywhere()
 
     def with_work(self, queues: Collection[Queue]) -> Collection[Queue]:
-        """Only the server knows."""
+        """Only the server knows: any of them may."""
         return queues
 
-    def ear(self) -> Listener:
+    def listener(self) -> Listener:
         return RemoteListener(self._transport.another())
 
-    def work_ear(self, wanted: Callable[[], WantedWork]) -> WorkListener:
+    def work_listener(self, wanted: Callable[[], WantedWork]) -> WorkListener:
         return RemoteWorkListener(self._transport.another(), wanted)
 
 
 class RemoteListener:
-    """Hears that anything was written."""
+    """Notices any commit."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self._stopping = threading.Event()
         self._socket: socket.socket | None = None
-        self.hears = False
+        self.is_connected = False
 
-    def run(self, heard: Callable[[NewWork[Queue]], set[Queue]], wanted: threading.Event) -> None:
-        # Kept while nobody waits: what was written between a look and the wait is heard, too.
+    def run(self, on_commit: OnCommit, has_waiters: threading.Event) -> None:
+        # Kept while nobody waits: a commit between a look and the wait is noticed, too.
         known: dict[str, Any] = {}
         wait = BACKOFF_S[0]
         while not self._stopping.is_set():
-            wanted.wait()
+            has_waiters.wait()
             if self._stopping.is_set():
                 break
             try:
-                known = self._hear(known, heard)
+                known = self._wait_for_commit(known, on_commit)
             except OnetrayError as e:
                 if self._was_interrupted():
                     continue
-                logger.debug("no news from the server, looking instead: %s", e)
-                self.hears = False
+                logger.debug("cannot wait for commits of the server; polling instead: %s", e)
+                self.is_connected = False
                 self._stopping.wait(wait)
                 wait = min(2 * wait, BACKOFF_S[1])
                 continue
-            self.hears, wait = bool(known.get("heard")), BACKOFF_S[0]
-            self._stopping.wait(FULL_S if known.get("full") else EVERY_S)
+            self.is_connected, wait = bool(known.get("heard")), BACKOFF_S[0]
+            self._stopping.wait(RETRY_FULL_S if known.get("full") else PAUSE_S)
         self._transport.close()
 
-    def _hear(self, known: dict[str, Any], heard: Callable[[NewWork[Queue]], set[Queue]]) -> dict[str, Any]:
-        """Wait for the next news, and tell of them."""
+    def _wait_for_commit(self, known: dict[str, Any], on_commit: OnCommit) -> dict[str, Any]:
         news = self._ask((name, known[name]) for name in ("boot", "generation") if name in known)
         if any(news.get(name) != known.get(name) for name in ("boot", "generation")):
-            heard(NewWork())
+            on_commit(NewWork())
         return news
 
     def _was_interrupted(self) -> bool:
-        """Whether the request was ended from here, to be asked again."""
+        """Whether this process has cut the request, to send another one."""
         return False
 
     def _ask(self, seen: Iterable[tuple[str, Any]], wait_s: float = WAIT_S) -> dict[str, Any]:
         path = "/api/v1/news?" + urlencode([*seen, ("wait_s", wait_s)])
-        told = self._transport.ask(
+        answer = self._transport.ask(
             "GET", path, None, writes=False, patience_s=0.0, timeout=WAIT_S + MARGIN_S,
             extensions={"trace": self._note},
         )  # fmt: skip
-        return told if isinstance(told, dict) else {}
+        return answer if isinstance(answer, dict) else {}
 
     def _note(self, event: str, info: dict[str, Any]) -> None:
-        """Remember the connection that waits, so that it can be ended."""
+        """Remember the connection of the waiting request, so that it can be cut."""
         if event == "connection.connect_tcp.complete":
             self._socket = info["return_value"].get_extra_info("socket")
             if self._stopping.is_set():
-                self._hang_up()
+                self._disconnect()
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
 
     def stop(self) -> None:
         self._stopping.set()
-        self._hang_up()
+        self._disconnect()
 
 
 class RemoteWorkListener(RemoteListener):
-    """Hears of work in the queues that are claimed from here. The server wakes one of those who wait for each task."""
+    """Notices work in the queues from which this process claims. For each task the server wakes one waiting client."""
 
     def __init__(self, transport: Transport, wanted: Callable[[], WantedWork]) -> None:
         super().__init__(transport)
         self._wanted = wanted
         self._interrupted = threading.Event()
 
-    def _hear(self, known: dict[str, Any], heard: Callable[[NewWork[Queue]], set[Queue]]) -> dict[str, Any]:
+    def _wait_for_commit(self, known: dict[str, Any], on_commit: OnCommit) -> dict[str, Any]:
         self._interrupted.clear()
         queues, group = self._wanted()
-        asked = [("queue", name) for name in sorted({name for _, name in queues})]
-        asked.append(("group", "" if group is None else hashlib.sha256("\0".join(group).encode()).hexdigest()[:16]))
+        query = [("queue", name) for name in sorted({name for _, name in queues})]
+        query.append(("group", "" if group is None else hashlib.sha256("\0".join(group).encode()).hexdigest()[:16]))
         same = [("boot", known["boot"]), ("work", known["work"])] if known.get("queues") == queues else []
-        news = self._ask([*asked, *same])
+        news = self._ask([*query, *same])
         woken = news.get("woken")
         if isinstance(woken, str):
-            unused = heard(NewWork({queue: 1 for queue in queues if queue[1] == woken}))
+            unused = on_commit(NewWork({queue: 1 for queue in queues if queue[1] == woken}))
             if len(unused) == sum(name == woken for _, name in queues):
-                # Nobody here has a place for it: somebody else may.
-                self._ask([*asked, ("unused", woken)], wait_s=0.0)
+                # Nobody here waits for it any more: the server wakes another client.
+                self._ask([*query, ("unused", woken)], wait_s=0.0)
         elif not same or any(news.get(name) != known.get(name) for name in ("boot", "work")):
-            heard(NewWork(uncounted=queues))
+            on_commit(NewWork(uncounted=queues))
         return {**news, "queues": queues}
 
-    def ask_again(self) -> None:
+    def refresh(self) -> None:
         self._interrupted.set()
-        self._hang_up()
+        self._disconnect()
 
     def _was_interrupted(self) -> bool:
         return self._interrupted.is_set()

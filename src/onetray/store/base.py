@@ -151,14 +151,14 @@ class Store(ABC):
     dialect: str
     writers: int
     """How many transactions may write at the same time with profit."""
-    alone = False
+    single_process = False
     """Whether no other process can write to this database."""
     takes_one = False
     """Whether a single task is best written by `submit_one`."""
-    tells = False
-    """Whether other processes have to be told of a commit."""
-    news_every_s = 0.0
-    """How often they are told of what is no work to claim."""
+    notifies_others = False
+    """Whether this process has to notify others of its commits."""
+    notify_every_s = 0.0
+    """How often it notifies them of commits that bring no work."""
     patience_s = 60.0
     """How long a write waits for a database that is away."""
 
@@ -245,21 +245,21 @@ class Store(ABC):
         """Whether there are events that a writer, still at work, keeps from being read."""
         return False
 
-    def tell(self, work: NewWork[int]) -> None:
-        """Tell other processes that something was committed, where they cannot see it; what there is to claim, too."""
+    def notify_others(self, work: NewWork[int]) -> None:
+        """Notify other processes of a commit and of the work that it brings."""
         return
 
-    def ear(self) -> Listener | None:
-        """Something that hears when other processes commit; None where there is nothing to hear."""
+    def listener(self) -> Listener | None:
+        """A listener for commits of other processes; None if there can be none."""
         return None
 
-    def work_ear(self, wanted: Callable[[], WantedWork]) -> WorkListener | None:
-        """One for work alone, where that is told apart from all else; None where `ear` hears both."""
+    def work_listener(self, wanted: Callable[[], WantedWork]) -> WorkListener | None:
+        """A listener for new work alone; None if `listener` notices both."""
         return None
 
-    def announce(self, work: NewWork[int], told: bool = False) -> None:
-        for ring in self.on_commit:
-            ring(work, told)
+    def announce(self, work: NewWork[int], others_know: bool = False) -> None:
+        for notify in self.on_commit:
+            notify(work, others_know)
 
     def check_file(self) -> None:
         """Raise DatabaseMoved when the file of the database is not the one that was opened. Servers have none."""

@@ -63,7 +63,7 @@ def submit_one_postgres(store: PostgresStore, task: dict[str, Any]) -> None:
     if not sure and not store.resolve(lambda connection: _fate(connection, pid, task["id"])):
         raise Unavailable("the connection to PostgreSQL broke before the task was written")
     store.entered(task["queue"], -task["priority"], key or 0)
-    store.announce(work, told=tell)
+    store.announce(work, others_know=tell)
 
 
 def _fate(connection: Connection[Any], pid: int, id_: str) -> CommitOutcome:

@@ -78,9 +78,9 @@ class PostgresSnapshot:
 class PostgresStore(Store):
     dialect = POSTGRES
     writers = 3
-    tells = True
+    notifies_others = True
     # Each time is a transaction of its own.
-    news_every_s = 0.05
+    notify_every_s = 0.05
 
     def __init__(
         self,
@@ -348,12 +348,12 @@ class PostgresStore(Store):
         last, self._told_at = self._told_at, time.monotonic()
         return self._told_at - last > QUIET_S
 
-    def tell(self, work: NewWork[int]) -> None:
+    def notify_others(self, work: NewWork[int]) -> None:
         self._told_at = time.monotonic()
         with self._pool.connection(timeout=2.0) as connection:
             connection.execute(NOTIFY, {"news": format_new_work(work, self.sender)})
 
-    def ear(self) -> PostgresListener | None:
+    def listener(self) -> PostgresListener | None:
         return None if self.pooler else PostgresListener(self.url, self.sender, self.named)
 
     def close(self) -> None:

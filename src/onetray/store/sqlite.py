@@ -23,7 +23,7 @@ from onetray.config import EngineConfig
 from onetray.domain.clock import Clock, SystemClock
 from onetray.domain.errors import DatabaseReplaced, StoreError, Unavailable
 from onetray.notify.base import FileListener
-from onetray.notify.doorbell import DoorbellSender
+from onetray.notify.multicast import MulticastSender
 from onetray.notify.new_work import NewWork, format_new_work
 from onetray.store.base import Columns, Rows, Store
 from onetray.store.database_time import DatabaseTime
@@ -61,8 +61,8 @@ class SqliteStore(Store):
         skew_s = EngineConfig().clock_skew_s if clock_skew_s is None else clock_skew_s
         self.time = DatabaseTime(clock or SystemClock(), skew_s)
         self.path = _path(url)
-        self.memory = self.alone = self.path is None
-        self.tells = not self.alone
+        self.memory = self.single_process = self.path is None
+        self.notifies_others = not self.single_process
         if self.path is not None:
             _refuse_network(self.path)
             if not create and not os.path.exists(self.path):
@@ -71,7 +71,7 @@ class SqliteStore(Store):
         self._local = threading.local()
         self._all: list[apsw.Connection] = []
         self._idle: list[apsw.Connection] = []
-        self._button: DoorbellSender | None = None
+        self._multicast: MulticastSender | None = None
         self._writing = threading.Lock()
         self._changes = 0
         self._closed = False
@@ -276,16 +276,16 @@ class SqliteStore(Store):
     def tail(self) -> int:
         return self.upto()
 
-    def ear(self) -> FileListener | None:
+    def listener(self) -> FileListener | None:
         if self.path is None:
             return None
         return FileListener(self.path, self.sender, self.changes, self.named)
 
-    def tell(self, work: NewWork[int]) -> None:
-        if self._button is None and self.path is not None:
-            self._button = DoorbellSender(self.path)
-        if self._button is not None:
-            self._button.press(format_new_work(work, self.sender))
+    def notify_others(self, work: NewWork[int]) -> None:
+        if self._multicast is None and self.path is not None:
+            self._multicast = MulticastSender(self.path)
+        if self._multicast is not None:
+            self._multicast.send(format_new_work(work, self.sender))
 
     def changes(self) -> int:
         """A number that changes when others have written: other processes, and other stores in this one."""
@@ -303,8 +303,8 @@ class SqliteStore(Store):
         with self._writing:
             if not self._closed:
                 self._closed = True
-                if self._button is not None:
-                    self._button.close()
+                if self._multicast is not None:
+                    self._multicast.close()
                 for connection in reversed(self._all):
                     _close(connection)
 

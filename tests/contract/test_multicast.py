@@ -1,4 +1,4 @@
-"""The doorbell between processes that share a SQLite file: heard by all who listen, and not needed."""
+"""Multicast between processes that share a SQLite file: all of them receive it, and none depends on it."""
 
 import threading
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from onetray.engine import Engine
-from onetray.notify.doorbell import DoorbellListener, DoorbellSender
+from onetray.notify.multicast import MulticastReceiver, MulticastSender
 from tests.support.engines import engine_on
 
 PATIENCE_S = 60
@@ -32,29 +32,29 @@ def until_the_end() -> Iterator[ExitStack]:
         yield stack
 
 
-def test_everybody_at_the_file_hears_the_bell(path: str, until_the_end: ExitStack) -> None:
-    bells = [until_the_end.enter_context(closing(DoorbellListener(path))) for _ in range(3)]
-    until_the_end.enter_context(closing(DoorbellSender(path))).press("me 3=1")
-    assert [bell.wait(PATIENCE_S) for bell in bells] == [["me 3=1"]] * 3
+def test_every_process_at_the_file_receives_a_datagram(path: str, until_the_end: ExitStack) -> None:
+    receivers = [until_the_end.enter_context(closing(MulticastReceiver(path))) for _ in range(3)]
+    until_the_end.enter_context(closing(MulticastSender(path))).send("me 3=1")
+    assert [receiver.wait(PATIENCE_S) for receiver in receivers] == [["me 3=1"]] * 3
 
 
-def test_a_file_has_one_bell_by_whatever_name(path: str, tmp_path: Path, until_the_end: ExitStack) -> None:
+def test_a_file_has_one_address_by_whatever_name(path: str, tmp_path: Path, until_the_end: ExitStack) -> None:
     (tmp_path / "another.db").symlink_to(path)
-    bell = until_the_end.enter_context(closing(DoorbellListener(path)))
-    until_the_end.enter_context(closing(DoorbellSender(str(tmp_path / "another.db")))).press("")
-    assert bell.wait(PATIENCE_S)
+    receiver = until_the_end.enter_context(closing(MulticastReceiver(path)))
+    until_the_end.enter_context(closing(MulticastSender(str(tmp_path / "another.db")))).send("")
+    assert receiver.wait(PATIENCE_S)
 
 
-def test_a_bell_that_has_rung_often_is_heard_once(path: str, until_the_end: ExitStack) -> None:
-    bell = until_the_end.enter_context(closing(DoorbellListener(path)))
-    button = until_the_end.enter_context(closing(DoorbellSender(path)))
+def test_one_wait_returns_all_datagrams_that_have_arrived(path: str, until_the_end: ExitStack) -> None:
+    receiver = until_the_end.enter_context(closing(MulticastReceiver(path)))
+    sender = until_the_end.enter_context(closing(MulticastSender(path)))
     for number in range(10):
-        button.press(str(number))
-    assert bell.wait(PATIENCE_S) == [str(number) for number in range(10)]
-    assert bell.wait(0.01) == []
+        sender.send(str(number))
+    assert receiver.wait(PATIENCE_S) == [str(number) for number in range(10)]
+    assert receiver.wait(0.01) == []
 
 
-def hears(url: str) -> bool:
+def notices(url: str) -> bool:
     """Whether an engine that waits is woken by what another one commits to the same file."""
     with engine_on(url) as engine, engine_on(url) as another:
         seen = settled(engine)
@@ -67,21 +67,21 @@ def settled(engine: Engine) -> int:
     return engine.wake.wait(engine.wake.generation, PATIENCE_S)
 
 
-def test_a_commit_rings(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onetray.notify.base.LOOK_ANYWAY_S", 3600.0)
-    assert hears(url)
+def test_a_commit_sends_a_datagram(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onetray.notify.base.POLL_FILE_BESIDE_MULTICAST_S", 3600.0)
+    assert notices(url)
 
 
-def test_a_commit_that_does_not_ring_is_noticed(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_without_a_datagram_is_noticed(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As from a container of its own, where the file is shared and the network is not."""
-    monkeypatch.setattr("onetray.store.sqlite.DoorbellSender.press", lambda button, news: None)
-    assert hears(url)
+    monkeypatch.setattr("onetray.store.sqlite.MulticastSender.send", lambda sender, text: None)
+    assert notices(url)
 
 
-def test_a_commit_that_does_not_ring_is_noticed_by_a_process_that_writes_itself(
+def test_a_commit_without_a_datagram_is_noticed_by_a_process_that_writes_itself(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onetray.store.sqlite.DoorbellSender.press", lambda button, news: None)
+    monkeypatch.setattr("onetray.store.sqlite.MulticastSender.send", lambda sender, text: None)
     with engine_on(url) as engine, engine_on(url) as another:
         settled(engine)
         waiter = engine.wake.waiter([("default", "mail")])
@@ -109,7 +109,7 @@ def test_a_machine_without_a_loopback_interface_can_do_without(url: str, monkeyp
         asked.set()
         raise OSError("no such device")
 
-    monkeypatch.setattr("onetray.notify.base.DoorbellListener", refuse)
-    monkeypatch.setattr("onetray.store.sqlite.DoorbellSender", refuse)
-    assert hears(url)
+    monkeypatch.setattr("onetray.notify.base.MulticastReceiver", refuse)
+    monkeypatch.setattr("onetray.store.sqlite.MulticastSender", refuse)
+    assert notices(url)
     assert asked.is_set()

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -194,7 +195,8 @@ def test_an_order_that_a_process_reads_when_the_lease_is_over_begins_no_handler(
         finally:
             second.kill()
             for pid in stopped:
-                os.kill(pid, signal.SIGCONT)
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
     wait_until(lambda: not is_alive(child))
     assert job.id in [row[1] for row in traces.rows() if row[3] != child]
     assert job.id not in [row[1] for row in traces.rows() if row[3] == child]

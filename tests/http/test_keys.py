@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -370,6 +371,30 @@ def test_a_living_server_keeps_its_key_from_other_servers(
         assert slow.runs == 1
 
     asyncio.run(both())
+
+
+def test_an_answer_that_is_long_in_being_stored_is_stored(
+    api: TestClient, engine: Engine, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No renewal comes between: the answer is stored under the time of the last one."""
+    monkeypatch.setattr(idempotency, "RENEW_S", 0.001)
+    store = engine.answer_request
+
+    def slowly(*args: Any) -> None:
+        clock.advance(1)
+        time.sleep(0.2)
+        store(*args)
+
+    monkeypatch.setattr(engine, "answer_request", slowly)
+
+    async def twice() -> None:
+        slow = Slow(api.app)
+        slow.go_on.set()
+        await slow.ask()
+        assert (await slow.ask()).headers[REPLAY] == "true"
+        assert slow.runs == 1
+
+    asyncio.run(twice())
 
 
 def test_a_renewal_whose_answer_was_lost_loses_nothing(

@@ -141,6 +141,8 @@ class Reservation:
             self._begun = renewed
 
     async def keep(self, status: int, body: bytes) -> None:
+        # A renewal at the same time would change what the answer is stored under.
+        self._renewing.cancel()
         fits = len(body) <= ANSWER_BYTES
         try:
             await self._desk.read(self._desk.engine.answer_request, self._begun, status, body.decode() if fits else "")
@@ -149,6 +151,7 @@ class Reservation:
             logger.warning("an answer could not be kept: %s", e)
 
     async def drop(self) -> None:
+        self._renewing.cancel()
         try:
             await self._desk.read(self._desk.engine.drop_request, self._begun)
         except OnetrayError as e:

@@ -13,7 +13,8 @@ import psycopg
 import onetray
 from onetray.domain.lifecycle import MACHINES
 from onetray.store import open_store
-from onetray.store.sql_template import POSTGRES, SQLITE, Statement, statements_for
+from onetray.store.sql_template import POSTGRES, SQLITE, Statement
+from onetray.store.statements import statements_for
 from onetray.store.sqlite import SqliteStore
 from tests.support.cases import each_case
 

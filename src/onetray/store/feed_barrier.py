@@ -88,19 +88,19 @@ class Barrier:
             return self._begin()
         if now - pending.checked_at < STEP_S:
             return False
-        xmin, last, newest = self._fetch(_CHECK, {"last": pending.last})[0]
+        ((xmin, last, newest),) = self._fetch(_CHECK, {"last": pending.last})
         return self._judge(pending, int(xmin), last, newest) and pending.taken_at >= began
 
     def _begin(self) -> bool:
         """Take a barrier if there is anything past the last one."""
         self._pending = None
-        last, newest = self._fetch(_LOOK, {})[0]
+        ((last, newest),) = self._fetch(_LOOK, {})
         if newest <= self.passed:
             # Less than was there is another database: one restored from a backup.
             self.passed = newest
             return True
         # A statement of its own: the number must be taken after the last id was read.
-        number, xmin, again, newest = self._fetch(_TAKE, {"last": last})[0]
+        ((number, xmin, again, newest),) = self._fetch(_TAKE, {"last": last})
         self._pending = Pending(last, int(number))
         return self._judge(self._pending, int(xmin), again, newest)
 
@@ -113,7 +113,7 @@ class Barrier:
         if xmin < pending.number:
             if not self._only_strangers(pending):
                 return False
-            newest = self._fetch(_CHECK, {"last": pending.last})[0][2]
+            ((_, _, newest),) = self._fetch(_CHECK, {"last": pending.last})
         self._pending = None
         self.passed = max(self.passed, newest)
         return True

@@ -27,7 +27,6 @@ from onetray.notify.doorbell import DoorbellSender
 from onetray.notify.new_work import NewWork, format_new_work
 from onetray.store.base import Columns, Rows, Store
 from onetray.store.database_time import DatabaseTime
-from onetray.store.fast_submit_sqlite import submit_one_sqlite
 from onetray.store.open_file import OpenFile, network_filesystem
 from onetray.store.sql_template import SQLITE, migration, migrations
 from onetray.store.sqlite_tx import SqliteSnapshot, SqliteTx, bind_sqlite, sha256_hex
@@ -177,13 +176,18 @@ class SqliteStore(Store):
             path=self._name,
         )
 
-    def submit_one(self, task: Columns) -> None:
-        submit_one_sqlite(self, dict(task))
+    def submit_one(self, task: Columns, event: Columns) -> None:
+        with self.transaction() as tx:
+            (key,), now = tx.new_keys(1), tx.now
+            new = {**task, "key": key, "job": key, "created_at": now, "updated_at": now, "run_at": now}
+            tx.batch("insert_task", new)
+            tx.batch("insert_ready", {**new, "rank": -task["priority"]})
+            tx.batch("insert_event", {**event, "entity": key, "job": key, "ts": now})
 
     def read(self, name: str, /, **params: Any) -> Rows:
         statement = self.book.statements[name]
         params.setdefault("now", self.time.now())
-        return self._fetch(statement.sql, bind_sqlite(statement, params))
+        return statement.rows(self._fetch(statement.sql, bind_sqlite(statement, params)))
 
     def read_sql(self, sql: str, /, **params: Any) -> Rows:
         return self._fetch(sql.replace("onetray.", ""), params)
@@ -271,7 +275,8 @@ class SqliteStore(Store):
 
     def upto(self, needed: int = 2**63) -> int:
         # Writers take turns, so ids become visible in their order.
-        return int(self.read("last_event_id")[0][0])
+        ((last,),) = self.read("last_event_id")
+        return int(last)
 
     def tail(self) -> int:
         return self.upto()
@@ -310,13 +315,14 @@ class SqliteStore(Store):
 
 
 def _number(connection: apsw.Connection, sql: str) -> int:
-    value: Any = connection.execute(sql).fetchall()[0][0]
-    return int(value)
+    ((value,),) = connection.execute(sql).fetchall()
+    assert isinstance(value, int)
+    return value
 
 
 def _end_of_log(connection: apsw.Connection) -> tuple[int, int]:
     """The id and the time of the newest event. It is never pruned."""
-    found: Any = connection.execute(END_OF_LOG).fetchall()
+    found: list[Any] = connection.execute(END_OF_LOG).fetchall()
     return found[0] if found else (0, 0)
 
 

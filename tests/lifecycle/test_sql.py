@@ -14,8 +14,8 @@ import onetray
 from onetray.domain.lifecycle import MACHINES
 from onetray.store import open_store
 from onetray.store.sql_template import POSTGRES, SQLITE, Statement
-from onetray.store.statements import statements_for
 from onetray.store.sqlite import SqliteStore
+from onetray.store.statements import statements_for
 from tests.support.cases import each_case
 
 SOURCE = Path(onetray.__file__).parent

@@ -14,6 +14,7 @@ from mypy.types import AnyType, Instance, Type, TypeOfAny
 
 SQL = Path(__file__).resolve().parents[1] / "src/onetray/store/sql"
 METHODS = ("query", "ask", "batch", "read", "read_within", "_read")
+READERS = ("cli", "engine", "explain", "feed", "http", "redaction", "testing")
 MODULES = ("onetray.store.rows", "onetray.store.shown_rows")
 _HEADER = re.compile(r"^-- name: (\w+)\n-- row: (\w+)$", re.MULTILINE)
 DECLARED = {name: row for path in sorted(SQL.glob("*.sql")) for name, row in _HEADER.findall(path.read_text())}
@@ -25,7 +26,8 @@ class RowsPlugin(Plugin):
         return self._rows if method in METHODS and module.startswith("onetray.") else None
 
     def get_additional_deps(self, file: MypyFile) -> list[tuple[int, str, int]]:
-        return [(10, module, -1) for module in MODULES] if file.fullname.startswith("onetray.engine") else []
+        reads = any(file.fullname.startswith(f"onetray.{package}") for package in READERS)
+        return [(10, module, -1) for module in MODULES] if reads else []
 
     def report_config_data(self, ctx: ReportConfigContext) -> object:
         # What was checked against other declarations is checked again.

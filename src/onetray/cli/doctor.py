@@ -193,9 +193,9 @@ def _pooled(behind: bool, told: bool) -> DoctorCheck:
 
 
 def check_schema(store: Store) -> Iterator[DoctorCheck]:
-    from onetray.store.sql_template import migrations
+    from onetray.store.schema import migrations
 
-    have, want = store.version(), migrations(store.dialect)[-1]
+    have, want = store.version(), migrations()[-1]
     if have < want:
         yield DoctorCheck("schema", FAIL, f"at version {have}, this onetray needs {want}", "run `onetray migrate`")
     elif have > want:

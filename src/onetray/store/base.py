@@ -22,7 +22,7 @@ from onetray.notify.new_work import NewWork, Queue, everywhere
 from onetray.store.interned import InternedNames
 from onetray.store.retry_transaction import retry_transaction
 from onetray.store.rows import ClaimedRow, FlowRow, TaskRow
-from onetray.store.sql_template import migrations
+from onetray.store.schema import migrations
 from onetray.store.statements import statements_for
 
 Columns = Mapping[str, Any]
@@ -287,7 +287,7 @@ class Store(ABC):
     def close(self) -> None: ...
 
     def check_version(self) -> None:
-        have, want = self.version(), migrations(self.dialect)[-1]
+        have, want = self.version(), migrations()[-1]
         if have < want:
             raise MigrationNeeded(
                 f"the schema is at version {have}, this code needs {want}: run `onetray migrate`", have=have, want=want

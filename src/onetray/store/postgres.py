@@ -21,7 +21,8 @@ from onetray.store.base import Columns, Rows, Store
 from onetray.store.commit_check import CommitOutcome, ServerRun, outcome_of
 from onetray.store.feed_barrier import Barrier
 from onetray.store.retry_transaction import MayBeRepeated, retry_transaction
-from onetray.store.sql_template import PARAM, POSTGRES, migration, migrations
+from onetray.store.schema import known_version, migration, migrations
+from onetray.store.sql_template import PARAM, POSTGRES
 
 try:
     import psycopg
@@ -288,10 +289,12 @@ class PostgresStore(Store):
         if there is None:
             return 0
         ((number,),) = self._fetch("SELECT coalesce(max(number), 0) FROM onetray.migration", {})
-        return int(number)
+        return known_version(int(number))
 
     def migrate(self) -> list[int]:
-        return [number for number in migrations(POSTGRES) if self._apply(number)]
+        # Refuses what no migration begins from.
+        self.version()
+        return [number for number in migrations() if self._apply(number)]
 
     def _apply(self, number: int) -> bool:
         """Apply a migration. False: it had been applied before."""

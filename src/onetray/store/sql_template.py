@@ -287,13 +287,3 @@ def _unnest(name: str, columns: tuple[str, ...]) -> str:
 
 def _type(name: str, column: str) -> str:
     return "text" if (name, column) in TEXT else TYPE_OF.get(column, "text")
-
-
-def migration(dialect: str, number: int) -> str:
-    """A migration's text, with the states of the lifecycle in its CHECK constraints."""
-    return fill(files("onetray.store").joinpath("migrations", dialect, f"{number:04d}.sql").read_text(), STATES)
-
-
-def migrations(dialect: str) -> list[int]:
-    folder = files("onetray.store").joinpath("migrations", dialect)
-    return sorted(int(p.name[:4]) for p in folder.iterdir() if p.name.endswith(".sql"))

@@ -28,10 +28,12 @@ from onetray.notify.new_work import NewWork, format_new_work
 from onetray.store.base import Columns, Rows, Store
 from onetray.store.database_time import DatabaseTime
 from onetray.store.open_file import OpenFile, network_filesystem
-from onetray.store.sql_template import SQLITE, migration, migrations
+from onetray.store.schema import known_version, migration, migrations
+from onetray.store.sql_template import SQLITE
 from onetray.store.sqlite_tx import SqliteSnapshot, SqliteTx, bind_sqlite, sha256_hex
 
 END_OF_LOG = "SELECT id, ts FROM event ORDER BY id DESC LIMIT 1"
+LAST_HEARTBEAT = "SELECT coalesce(max(beat_at), 0) FROM worker"
 PRAGMAS = (
     # Readers never wait for the writer, and a commit is one append and one fsync.
     "journal_mode = WAL",
@@ -165,7 +167,7 @@ class SqliteStore(Store):
             raise self._overwritten(f"its log ends with event {last}, and event {self._last_event} was there before")
         if not self._last_event:
             # Workers that have been at work without a word in the log have the later time.
-            newest = max(newest, _last_heartbeat(connection))
+            newest = max(newest, _number(connection, LAST_HEARTBEAT))
         self._last_event = last
         self.time.saw(newest)
 
@@ -247,14 +249,14 @@ class SqliteStore(Store):
         if number and not ours:
             # Others number their schemas in the same place.
             raise StoreError(f"{self._name} is another program's database: name a file of its own", path=self._name)
-        return number
+        return known_version(number)
 
     def migrate(self) -> list[int]:
         applied = []
-        # Refuses what is another program's: nothing is added to it.
+        # Refuses what is another program's, or what no migration begins from: nothing is added to it.
         self.version()
         with self._writing:
-            for number in migrations(SQLITE):
+            for number in migrations():
                 try:
                     self._writer.execute("BEGIN IMMEDIATE")
                     # Asked again under the lock: another process may have been first.
@@ -324,13 +326,6 @@ def _end_of_log(connection: apsw.Connection) -> tuple[int, int]:
     """The id and the time of the newest event. It is never pruned."""
     found: list[Any] = connection.execute(END_OF_LOG).fetchall()
     return found[0] if found else (0, 0)
-
-
-def _last_heartbeat(connection: apsw.Connection) -> int:
-    try:
-        return _number(connection, "SELECT coalesce(max(beat_at), 0) FROM worker")
-    except apsw.SQLError:
-        return 0  # A schema from before there was a registry of workers.
 
 
 def _roll_back(connection: apsw.Connection) -> None:

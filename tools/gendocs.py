@@ -4,6 +4,10 @@
     (replaced with the output of `onetray lifecycle task --mermaid`)
     <!-- /generated -->
 
+A .sql file under docs/ is generated as a whole: its first line says by what.
+
+    -- generated: tools/rendered_sql.py postgres
+
 Run with --check to change nothing and fail when a block is out of date. Owns only what is between markers.
 
 The demo is a true run: its numbers and the order of its lines are its own each time. Its block is out of date when
@@ -24,6 +28,7 @@ BLOCK = re.compile(
 VARYING = ("demo",)
 """Commands whose output is compared by its lines, without numbers and order."""
 NUMBER = re.compile(r" *\d+(\.\d+)?")
+WHOLE_FILE = re.compile(r"^-- generated: (?P<command>.+)$", re.MULTILINE)
 OPENING = re.compile(r"^<!-- generated:", re.MULTILINE)
 
 Run = Callable[[str], str]
@@ -59,6 +64,22 @@ def refresh(root: Path, run: Run, *, write: bool) -> list[tuple[Path, str]]:
         stale += [(path, command) for command in changed]
         if write and changed:
             path.write_text(new, encoding="utf-8")
+    return stale + refresh_whole_files(root, run, write=write)
+
+
+def refresh_whole_files(root: Path, run: Run, *, write: bool) -> list[tuple[Path, str]]:
+    """The same for the files that are generated as a whole."""
+    stale = []
+    for path in sorted((root / "docs").rglob("*.sql")):
+        old = path.read_text(encoding="utf-8")
+        found = WHOLE_FILE.match(old)
+        if found is None:
+            raise BrokenBlock(f"{path.relative_to(root)}: its first line has to say by what it is generated")
+        new = f"{found[0]}\n{run(found['command']).strip()}\n"
+        if new != old:
+            stale.append((path, found["command"]))
+            if write:
+                path.write_text(new, encoding="utf-8")
     return stale
 
 

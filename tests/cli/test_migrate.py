@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from onetray.cli import main
 from onetray.store import open_store
-from onetray.store.sql_template import migrations
+from onetray.store.schema import migrations
 from tests.cli.run import one_line, onetray
 
 
@@ -29,14 +29,14 @@ def run(*arguments: str) -> tuple[int, str]:
 def test_missing_migrations_are_applied_once_and_named(empty_url: str) -> None:
     code, text = run("--database", empty_url)
     assert code == 0
-    assert "applied 0001" in text
+    assert "applied 0006" in text
     code, text = run("--database", empty_url)
     assert code == 0
     assert "up to date" in text
 
 
 def test_json_says_what_was_applied(empty_url: str) -> None:
-    numbers = migrations("sqlite")
+    numbers = list(migrations())
     code, text = run("--database", empty_url, "--json")
     told = json.loads(text)
     assert (code, told["applied"], told["missing"], told["version"]) == (0, numbers, [], numbers[-1])
@@ -49,7 +49,7 @@ def test_check_tells_and_changes_nothing(empty_url: str) -> None:
     for _ in range(2):
         code, text = run("--database", empty_url, "--check")
         assert code == 1
-        assert "missing 0001" in text
+        assert "missing 0006" in text
     run("--database", empty_url)
     assert run("--database", empty_url, "--check")[0] == 0
 

@@ -1,49 +1,203 @@
-"""A database that an older version has written is brought up to date, and nothing in it is lost."""
+"""A database that older migrations have made works as one that is made today, and migrations never change."""
 
 from __future__ import annotations
 
+import hashlib
+import re
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
+import apsw
+import psycopg
 import pytest
 
 from onetray.domain.errors import MigrationNeeded
 from onetray.domain.flow import StageSpec, TaskSpec
+from onetray.domain.lifecycle import FLOW, HELD, STAGE, TASK
 from onetray.engine import Engine
 from onetray.store import open_store
-from onetray.store.sql_template import migrations
+from onetray.store.schema import migration, migrations
+from onetray.store.sql_template import POSTGRES, SQLITE, sections_of
 from tests.support.engines import must_verify
 
-MODULES = ("onetray.store.sqlite", "onetray.store.postgres")
+OLD = Path(__file__).parents[1] / "support" / "old_schema"
+RELEASED = {
+    (6, SQLITE): "865bd2e90218b00ff81b6d09462850840737fe1cc6b547179c9c0d5baacce9fb",
+    (6, POSTGRES): "e54bb2ab0317dc904edca241cc62a16af6ed9d915b903c08a287e8a6ad1f2f0b",
+}
+"""What each migration sends. A line comes with a migration, and never changes: databases out there were made by it."""
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=[SQLITE, POSTGRES])
 def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A database that has no tables yet."""
-    if request.param == "sqlite":
+    if request.param == SQLITE:
         return f"sqlite:///{tmp_path / 'jobs.db'}"
     url: str = request.getfixturevalue("pg_url")
     return url
 
 
-def test_tasks_from_before_there_were_flows_run_beside_flows(empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as before:
-        for module in MODULES:
-            before.setattr(f"{module}.migrations", lambda _: [1])
-        store = open_store(empty_url)
-        store.migrate()
-        assert store.version() == 1
-        with Engine(store, check=False) as old:
-            waiting = [old.submit("mail", n).id for n in range(3)]
-    store = open_store(empty_url, migrate=False)
-    with pytest.raises(MigrationNeeded, match="onetray migrate"):
-        store.check_version()
-    assert store.migrate() == migrations(store.dialect)[1:]
-    assert store.version() == migrations(store.dialect)[-1]
+def make_old(url: str, version: int = 6) -> None:
+    """Give an empty database the schema that six migrations once made, and say that it is at a version."""
+    if url.startswith("sqlite"):
+        with_file = apsw.Connection(url.removeprefix("sqlite:///"))
+        with_file.execute((OLD / "sqlite.sql").read_text())
+        with_file.execute(f"PRAGMA user_version = {version}")
+        with_file.close()
+        return
+    with psycopg.connect(url) as connection:
+        connection.execute("CREATE SCHEMA onetray")
+        connection.execute(
+            "CREATE TABLE onetray.migration (number integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())"
+        )
+        connection.execute((OLD / "postgres.sql").read_text().encode())
+        connection.execute("INSERT INTO onetray.migration SELECT generate_series(1, %s)", (version,))
+
+
+def test_a_database_that_older_migrations_have_made_works_unchanged(empty_url: str) -> None:
+    make_old(empty_url)
+    store = open_store(empty_url)
+    assert store.version() == 6
+    assert store.migrate() == list(migrations())[1:]
     with Engine(store) as engine:
-        flow = engine.submit_flow("f", [StageSpec("a", [TaskSpec("mail", 3)])])
+        single = engine.submit("mail", 1).id or ""
+        flow = engine.submit_flow("f", [StageSpec("a", [TaskSpec("mail", 2)])])
         for task in engine.claim(worker="w", limit=10):
             engine.succeed(task, task.payload)
-        assert [engine.task(id_ or "").result for id_ in waiting] == [0, 1, 2]
+        assert engine.task(single).result == 1
         assert engine.flow(flow.id).state == "succeeded"
-        assert [e.version for e in engine.events(waiting[0] or "")] == [1, 2, 3, 4]
+        assert [e.version for e in engine.events(single)] == [1, 2, 3, 4]
         must_verify(engine)
+
+
+@pytest.mark.parametrize("version", [1, 5])
+def test_a_schema_from_before_the_first_release_is_refused(empty_url: str, version: int) -> None:
+    make_old(empty_url, version)
+    store = open_store(empty_url, migrate=False)
+    for refused in (store.migrate, store.check_version):
+        with pytest.raises(MigrationNeeded, match=f"at version {version}, .* use a new database"):
+            refused()
+    store.close()
+
+
+def test_an_empty_database_asks_to_be_migrated(empty_url: str) -> None:
+    store = open_store(empty_url, migrate=False)
+    with pytest.raises(MigrationNeeded, match="run `onetray migrate`"):
+        store.check_version()
+    store.close()
+
+
+def test_todays_schema_on_sqlite_is_the_one_that_older_migrations_made(tmp_path: Path) -> None:
+    old, new = tmp_path / "old.db", tmp_path / "new.db"
+    make_old(f"sqlite:///{old}")
+    open_store(f"sqlite:///{new}").close()
+    assert sqlite_catalogue(new) == sqlite_catalogue(old)
+
+
+def test_todays_schema_on_postgres_is_the_one_that_older_migrations_made(pg_url: str, migrated_url: str) -> None:
+    make_old(pg_url)
+    assert postgres_catalogue(migrated_url) == postgres_catalogue(pg_url)
+
+
+def sqlite_catalogue(path: Path) -> dict[str, Any]:
+    """Tables with their columns and constraints, indexes, triggers and views; rows that a migration has inserted."""
+    connection = apsw.Connection(str(path))
+    found: dict[str, Any] = {}
+    for kind, name, sql in connection.execute("SELECT type, name, sql FROM sqlite_schema ORDER BY type, name"):
+        if kind != "table":
+            found[f"{kind} {name}"] = None if sql is None else plain(str(sql))
+            continue
+        body, _, ending = plain(str(sql)).rpartition(")")
+        # A column that was added stands after the constraints.
+        found[f"table {name}"] = sorted(items(body.partition("(")[2])), ending.strip()
+        found[f"columns of {name}"] = list(connection.execute(f"PRAGMA table_xinfo({name})"))
+        found[f"indexes of {name}"] = sorted(
+            (row[1:], list(connection.execute(f"PRAGMA index_xinfo({row[1]})")))
+            for row in connection.execute(f"PRAGMA index_list({name})")
+        )
+    found["counter"] = list(connection.execute("SELECT * FROM counter ORDER BY name"))
+    connection.close()
+    return found
+
+
+def plain(sql: str) -> str:
+    """The text without comments and line breaks."""
+    text = re.sub(r"\s+", " ", re.sub(r"--[^\n]*", " ", sql))
+    return re.sub(r"\s*([(),])\s*", r"\1", text).strip()
+
+
+def items(body: str) -> Iterable[str]:
+    """The parts of a list that are separated by commas outside of parentheses."""
+    depth, part = 0, ""
+    for char in body:
+        depth += {"(": 1, ")": -1}.get(char, 0)
+        if char == "," and depth == 0:
+            yield part
+            part = ""
+        else:
+            part += char
+    yield part
+
+
+POSTGRES_CATALOGUE = {
+    "tables": "SELECT c.relname, c.relkind::text, c.reloptions, c.relpersistence::text FROM pg_class AS c "
+    "WHERE c.relnamespace = 'onetray'::regnamespace",
+    "columns": "SELECT c.relname, a.attnum, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, "
+    "a.attidentity::text, pg_get_expr(d.adbin, d.adrelid) "
+    "FROM pg_attribute AS a JOIN pg_class AS c ON c.oid = a.attrelid "
+    "LEFT JOIN pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum "
+    "WHERE c.relnamespace = 'onetray'::regnamespace AND a.attnum > 0",
+    "constraints": "SELECT conrelid::regclass::text, conname, contype::text, pg_get_constraintdef(oid) "
+    "FROM pg_constraint WHERE connamespace = 'onetray'::regnamespace",
+    "indexes": "SELECT tablename, indexname, indexdef FROM pg_indexes WHERE schemaname = 'onetray'",
+    "sequences": "SELECT sequencename, data_type::text, start_value, increment_by, cache_size, cycle FROM pg_sequences "
+    "WHERE schemaname = 'onetray'",
+    "triggers": "SELECT tgname, pg_get_triggerdef(t.oid) FROM pg_trigger AS t JOIN pg_class AS c ON c.oid = t.tgrelid "
+    "WHERE c.relnamespace = 'onetray'::regnamespace AND NOT tgisinternal",
+    "functions": "SELECT proname, prosrc FROM pg_proc WHERE pronamespace = 'onetray'::regnamespace",
+}
+
+
+def postgres_catalogue(url: str) -> dict[str, list[Any]]:
+    with psycopg.connect(url) as connection:
+        return {
+            name: sorted(connection.execute(sql.encode()).fetchall(), key=repr)
+            for name, sql in POSTGRES_CATALOGUE.items()
+        }
+
+
+def test_a_released_migration_never_changes() -> None:
+    sent = {(number, dialect): migration(dialect, number) for number in migrations() for dialect in (SQLITE, POSTGRES)}
+    assert {which: hashlib.sha256(text.encode()).hexdigest() for which, text in sent.items()} == RELEASED
+
+
+def test_no_word_of_a_migration_is_left_unfilled() -> None:
+    for number in migrations():
+        for dialect in (SQLITE, POSTGRES):
+            assert re.findall(r"\{.*?\}", migration(dialect, number)) == []
+
+
+def test_the_states_of_the_schema_are_those_of_the_lifecycle() -> None:
+    """A lifecycle that knows other states needs a migration that says so; then this test reads that one too."""
+    text = migration(POSTGRES, 6)
+    lists = {
+        name: set(re.findall(r"'(\w+)'", body))
+        for name, body in re.findall(r"CONSTRAINT (\w+) CHECK \((.+?)\n    \)", text, re.DOTALL)
+    }
+    for machine in (TASK, STAGE, FLOW):
+        assert lists[f"{machine.entity}_state_known"] == set(machine.states)
+        assert lists[f"{machine.entity}_finished_is_terminal"] == set(machine.terminal)
+    assert lists["task_held_has_owner"] == set(HELD)
+    (first,) = re.findall(r"task_queued_has_attempt CHECK \(state <> '(\w+)'", text)
+    assert first == TASK.submit.target
+
+
+def test_the_columns_that_a_submit_writes_are_columns_of_the_table() -> None:
+    text = "".join(migration(POSTGRES, number) for number in migrations())
+    for word, table in (("task_columns", "task"), ("member_columns", "task"), ("event_columns", "event")):
+        (body,) = re.findall(rf"CREATE TABLE onetray\.{table} \((.+?)\n\)", text, re.DOTALL)
+        there = set(re.findall(r"^    (\w+) ", body, re.MULTILINE)) | set(
+            re.findall(rf"ALTER TABLE onetray\.{table} ADD COLUMN (\w+)", text)
+        )
+        assert set(re.split(r",\s*", sections_of("word")[word].text)) <= there

@@ -1,9 +1,12 @@
 """Generated blocks in the documentation: rewritten on demand, and refused when out of date."""
 
+import re
 from pathlib import Path
 
 import pytest
 
+from onetray.store.sql_template import POSTGRES, SQLITE
+from onetray.store.statements import statements_for
 from tools import gendocs
 
 PAGE = """# Title
@@ -115,3 +118,27 @@ def test_a_block_that_only_varies_keeps_its_run(root: Path) -> None:
     (root / "docs" / "adr" / "one.md").unlink()
     assert gendocs.main([], root=root, run=lambda command: "events 8") == 0
     assert (root / "README.md").read_text() == page
+
+
+def test_a_file_that_is_generated_as_a_whole_is_rewritten(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gendocs.main([], root=root, run=run)
+    path = root / "docs" / "all.sql"
+    path.write_text("-- generated: tools/all.py x\nold\n")
+    assert gendocs.main(["--check"], root=root, run=run) == 1
+    assert "docs/all.sql: block 'tools/all.py x' is out of date" in capsys.readouterr().out
+    assert gendocs.main([], root=root, run=run) == 0
+    assert path.read_text() == "-- generated: tools/all.py x\ngraph of tools/all.py x\n"
+    assert gendocs.main(["--check"], root=root, run=run) == 0
+
+
+def test_a_file_that_does_not_say_how_it_is_generated_is_refused(root: Path) -> None:
+    (root / "docs" / "all.sql").write_text("SELECT 1;\n")
+    assert gendocs.main([], root=root, run=run) == 1
+
+
+def test_every_statement_is_shown_as_each_database_gets_it() -> None:
+    for dialect in (SQLITE, POSTGRES):
+        shown = set(
+            re.findall(r"^-- name: (\w+)$", (gendocs.ROOT / f"docs/sql/{dialect}.sql").read_text(), re.MULTILINE)
+        )
+        assert shown >= set(statements_for(dialect).statements)

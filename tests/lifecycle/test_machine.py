@@ -9,7 +9,8 @@ import pytest
 
 from onetray.domain.lifecycle import TASK
 from onetray.domain.machine import SYSTEM, USER, WORKER, BadLifecycle, Machine, Transition, WayOut
-from onetray.store.sql_template import POSTGRES, SQLITE, every_transition_has_a_statement, statements_for
+from onetray.store.sql_template import POSTGRES, SQLITE
+from onetray.store.statements import every_transition_has_a_statement, statements_for
 from tests.support.cases import each_case
 
 BY = frozenset({USER})

@@ -22,7 +22,8 @@ from onetray.engine.janitor import KNOWN
 from onetray.engine.pending_writes import RUN
 from onetray.store import open_store
 from onetray.store.base import Store
-from onetray.store.sql_template import TYPE_OF, Statement, statements_for
+from onetray.store.sql_template import TYPE_OF, Statement
+from onetray.store.statements import statements_for
 from tests.support.cluster import Server
 from tests.support.crowds import BIG, FAR, FLOWS, IN_FLOW, fill, first_flow
 from tests.support.plans import Cost, Steps, on_postgres, on_sqlite

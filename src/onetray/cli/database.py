@@ -89,10 +89,10 @@ def migrate(ctx: click.Context, database: str, as_json: bool, only_check: bool) 
 
     A SQLite file that does not exist is created.
     """
-    from onetray.store.sql_template import migrations
+    from onetray.store.schema import migrations
 
     with opened_store(database, create=not only_check) as store:
-        have, known = store.version(), migrations(store.dialect)
+        have, known = store.version(), migrations()
         if have > known[-1]:
             raise DatabaseUnusable(f"the schema is at {have}, this onetray knows {known[-1]}: install a newer one")
         missing = [number for number in known if number > have]

@@ -193,9 +193,9 @@ def _pooled(behind: bool, told: bool) -> DoctorCheck:
 
 
 def check_schema(store: Store) -> Iterator[DoctorCheck]:
-    from onetray.store.sql_template import migrations
+    from onetray.store.schema import migrations
 
-    have, want = store.version(), migrations(store.dialect)[-1]
+    have, want = store.version(), migrations()[-1]
     if have < want:
         yield DoctorCheck("schema", FAIL, f"at version {have}, this onetray needs {want}", "run `onetray migrate`")
     elif have > want:
@@ -229,8 +229,8 @@ def check_janitor(engine: Engine, namespace: str) -> Iterator[DoctorCheck]:
     from onetray.engine.janitor import KNOWN
 
     now = engine.store.now()
-    waiting = [engine.store.read("next_due", known=list(KNOWN))[0][0], engine.store.read("next_expiry")[0][0]]
-    late = max((now - at for at in waiting if at is not None), default=0)
+    waiting = engine.store.read("next_due", known=list(KNOWN)) + engine.store.read("next_expiry")
+    late = max((now - at for (at,) in waiting if at is not None), default=0)
     open_ = any(q.ready or q.delayed or q.held for q in engine.queues(namespace=namespace))
     if late > LATE_US and open_:
         said = f"something is due since {duration(late)}, and nobody sweeps"
@@ -273,7 +273,7 @@ def check_workers(engine: Engine, namespace: str) -> Iterator[DoctorCheck]:
 def check_rules(store: Store) -> Iterator[DoctorCheck]:
     from onetray.verify import verify
 
-    events = int(store.read("last_event_id")[0][0])
+    ((events,),) = store.read("last_event_id")
     if events > SMALL:
         yield DoctorCheck(
             "rules", OK, f"not checked: {events:,} events are too many for a quick look; see `onetray verify`"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields as dataclass_fields
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from onetray.config import LEAST_RETENTION_S, EngineConfig
@@ -27,7 +28,7 @@ from onetray.engine.batch import carry_out
 from onetray.engine.batch_context import BatchContext
 from onetray.engine.caller_tx import must_be_submits, submit_within
 from onetray.engine.committer import Carrier, Committer, Watcher
-from onetray.engine.flow_api import FlowApi, flow_made, task_of_row
+from onetray.engine.flow_api import FlowApi, task_of_row
 from onetray.engine.http_keys import HttpKeyApi
 from onetray.engine.list_api import ListApi
 from onetray.engine.pending_writes import RESCHEDULED
@@ -420,14 +421,14 @@ class Engine(FlowApi, WorkerApi, HttpKeyApi, TokenApi, JobRedaction, ListApi):
         rows = self._read("logs_of", id=task_id(task), namespace=namespace, after=after, limit=limit)
         if not rows:
             self.task(task, namespace=namespace)
-        return [flow_made(LogLine, [*r[:5], json_of(r[5], raw)]) for r in rows]
+        return [row if row.data is None else replace(row, data=json_of(row.data, raw)) for row in rows]
 
     def dead_letters(
         self, task: str | None = None, *, namespace: str = "default", limit: int = 100
     ) -> list[DeadLetter]:
         id_ = None if task is None else task_id(task)
         rows = self._read("dead_letters", id=id_, namespace=namespace, limit=limit)
-        return [flow_made(DeadLetter, [*r[:4], json_of(r[4]), *r[5:]]) for r in rows]
+        return [replace(row, last_error=json_of(row.last_error)) for row in rows]
 
     def _read(self, name: str, **params: Any) -> Rows:
         """Run a named query once its parameters are checked: what a database would refuse is refused by its name."""

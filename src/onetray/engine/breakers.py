@@ -15,8 +15,8 @@ import orjson
 from onetray.domain.clock import SECOND
 from onetray.domain.policy import Policy
 from onetray.engine.pending_writes import ENGINE
-from onetray.store.base import Rows, Tx
-from onetray.store.rows import TaskRow
+from onetray.store.base import Tx
+from onetray.store.rows import ClaimedRow, TaskRow
 
 
 class _Breaker(NamedTuple):
@@ -61,7 +61,7 @@ class Outcomes:
         # All at once and sorted, so that two batches cannot wait for each other. Of those that only succeeded none but
         # the ones being tried: a sound kind's reports do not queue up behind one row.
         rows = tx.query("lock_breakers", kinds=sorted({*failed, *self._succeeded}), failed=failed)
-        found = [_Breaker(r[0], orjson.loads(r[1]), *r[2:]) for r in rows]
+        found = [_Breaker(**row._asdict() | {"recent": orjson.loads(row.recent)}) for row in rows]
         changed = [self._after(breaker) for breaker in found]
         if changed:
             # Only what was held back becomes claimable: a failure that is counted, or opens one, is no work.
@@ -102,7 +102,7 @@ def _opened(breaker: _Breaker, policy: Policy, now: int, why: str) -> _Breaker:
     return breaker._replace(opened_at=now, open_until=until, probing=0, why=why, opened_by=ENGINE)
 
 
-def pick_past_breakers(tx: Tx, ns: int, queue: int, kinds: list[int] | None, limit: int) -> Rows:
+def pick_past_breakers(tx: Tx, ns: int, queue: int, kinds: list[int] | None, limit: int) -> list[ClaimedRow]:
     """What a claim may have while breakers are open: of closed kinds anything, of those to be tried one task each."""
     there: dict[int, int | None] = dict(tx.query("kinds_past_breakers", ns=ns, queue=queue))
     wanted = there if kinds is None else {kind: there[kind] for kind in kinds if kind in there}
@@ -111,11 +111,11 @@ def pick_past_breakers(tx: Tx, ns: int, queue: int, kinds: list[int] | None, lim
     # What another claim is about to try is skipped, and asked again under the lock: nobody waits, and one is sent.
     to_try = [kind for (kind,) in tx.query("lock_breakers_to_try", kinds=due, now=tx.now)] if due else []
     picked = _merged(tx, queue, most | dict.fromkeys(to_try, 1), limit)
-    _send_out(tx, [r for r in picked if r[3] in to_try])
+    _send_out(tx, [row for row in picked if row.kind in to_try])
     return picked
 
 
-def _merged(tx: Tx, queue: int, most: dict[int, int], limit: int) -> Rows:
+def _merged(tx: Tx, queue: int, most: dict[int, int], limit: int) -> list[ClaimedRow]:
     """The first tasks of all these kinds, of each as many as it may give."""
     # Seen first and then locked: what is not taken stays free for others.
     heads = sorted(
@@ -124,15 +124,15 @@ def _merged(tx: Tx, queue: int, most: dict[int, int], limit: int) -> Rows:
         for rank, task in tx.query("heads_of_kind", queue=queue, kind=kind, limit=some)
     )
     of_kind = Counter(kind for _, _, kind in heads[:limit])
-    return sorted(r for kind, n in of_kind.items() for r in tx.pick(queue, [kind], n, past_breakers=True))
+    return sorted(row for kind, n in of_kind.items() for row in tx.pick(queue, [kind], n, past_breakers=True))
 
 
-def _send_out(tx: Tx, probes: Rows) -> None:
+def _send_out(tx: Tx, probes: list[ClaimedRow]) -> None:
     """Let nothing more through until the probe has said something, or its time is over too.
 
     Under a policy that counts no failures nobody would wait for what it says: then the breaker is closed by it.
     """
-    policies = {kind: tx.names.policy(policy) for _, _, _, kind, policy, *_ in probes}
+    policies = {probe.kind: tx.names.policy(probe.policy) for probe in probes}
     judged = {kind: policy for kind, policy in policies.items() if policy.breaker_failures is not None}
     if judged:
         until = [tx.now + int(policy.breaker_open_s * SECOND) for policy in judged.values()]

@@ -5,8 +5,6 @@ Owns the claim. What is claimable was decided before: exactly the tasks that hav
 
 from __future__ import annotations
 
-from typing import Any
-
 import orjson
 
 from onetray import failpoints
@@ -19,16 +17,17 @@ from onetray.domain.task import Assignment, Verdict
 from onetray.engine.batch_context import BatchContext
 from onetray.engine.breakers import pick_past_breakers
 from onetray.engine.pending_writes import actor, once
-from onetray.store.base import Rows, Tx
+from onetray.store.base import Tx
+from onetray.store.rows import ClaimedRow, LeaseRow
 
 
-def claim(scope: BatchContext, work: list[tuple[int, Claim]]) -> None:
+def claim(ctx: BatchContext, work: list[tuple[int, Claim]]) -> None:
     for i, command in work:
-        scope.answer(i, Verdict(_claim(scope, command)))
+        ctx.answer(i, Verdict(_claim(ctx, command)))
 
 
-def _claim(scope: BatchContext, command: Claim) -> list[Assignment]:
-    tx, names = scope.tx, scope.tx.names
+def _claim(ctx: BatchContext, command: Claim) -> list[Assignment]:
+    tx, names = ctx.tx, ctx.tx.names
     ns = names.namespace(command.namespace)
     queue = names.queue(ns, command.queue) if ns is not None else None
     if ns is None or queue is None:
@@ -36,42 +35,40 @@ def _claim(scope: BatchContext, command: Claim) -> list[Assignment]:
     kinds = None
     if command.kinds is not None:
         kinds = [k for k in (names.kind(ns, name) for name in command.kinds) if k is not None]
-    before: Rows = []
+    before: list[LeaseRow] = []
     if command.request_key is not None:
         tx.lock_request(ns, command.worker, command.request_key)
         # With the next question, if there is one.
         ask = tx.query if kinds == [] else tx.ask
         before = ask("leases_of_request", ns=ns, worker=command.worker, request_key=command.request_key)
     picked = [] if kinds == [] else _pick(tx, queue, kinds, command.limit)
-    again = _claimed_before(scope, command, before) if before else None
+    again = _claimed_before(ctx, command, before) if before else None
     if again is not None:
         # What was picked is only locked, and free again in a moment.
         return again
     if not picked and kinds != []:
         picked = pick_past_breakers(tx, ns, queue, kinds, command.limit)
-    return _assign(scope, command, ns, queue, picked) if picked else []
+    return _assign(ctx, command, ns, queue, picked) if picked else []
 
 
-def _pick(tx: Tx, queue: int, kinds: list[int] | None, limit: int) -> Rows:
+def _pick(tx: Tx, queue: int, kinds: list[int] | None, limit: int) -> list[ClaimedRow]:
     """Lock what may be claimed. Most workers know every kind in their queues, and need not look for each by itself."""
     if kinds is None or queue not in tx.mixed:
         found = tx.pick(queue, None, limit)
-        if kinds is None or all(r[3] in kinds for r in found):
+        if kinds is None or all(row.kind in kinds for row in found):
             return found
         # Those of other kinds are only locked, and free again in a moment.
         tx.mixed.add(queue)
     return tx.pick(queue, kinds, limit)
 
 
-def _assign(
-    scope: BatchContext, command: Claim, ns: int, queue: int, picked: list[tuple[Any, ...]]
-) -> list[Assignment]:
-    tx, names, now = scope.tx, scope.tx.names, scope.tx.now
-    policies = {key: names.policy(key) for key in {r[4] for r in picked}}
+def _assign(ctx: BatchContext, command: Claim, ns: int, queue: int, picked: list[ClaimedRow]) -> list[Assignment]:
+    tx, names, now = ctx.tx, ctx.tx.names, ctx.tx.now
+    policies = {key: names.policy(key) for key in {row.policy for row in picked}}
     length_of = {key: _lease_us(command, policy) for key, policy in policies.items()}
     lengths = sorted(set(length_of.values()))
     leases = dict(zip(lengths, tx.new_leases(len(lengths)), strict=True))
-    keys, lease_of = [r[1] for r in picked], [leases[length_of[r[4]]] for r in picked]
+    keys, lease_of = [row.key for row in picked], [leases[length_of[row.policy]] for row in picked]
     tx.batch("insert_lease", {
         "key": list(leases.values()), "ns": [ns] * len(leases), "worker": [command.worker] * len(leases),
         "expires_at": [now + length for length in leases], "length": list(leases),
@@ -79,27 +76,28 @@ def _assign(
         "tasks": [_listed(lease, keys, lease_of) for lease in leases.values()],
     })  # fmt: skip
     tx.batch("delete_ready", {
-        "queue": queue, "rank": once([r[0] for r in picked]), "key": keys, "kind": once([r[3] for r in picked]),
+        "queue": queue, "rank": once([row.rank for row in picked]), "key": keys,
+        "kind": once([row.kind for row in picked]),
     })  # fmt: skip
     tx.move((TASK.claim,), {
-        "key": keys, "version": once([r[5] for r in picked]), "worker": command.worker,
+        "key": keys, "version": once([row.version for row in picked]), "worker": command.worker,
         "lease": lease_of if len(leases) > 1 else lease_of[0], "at": now, "actor": actor(WORKER, command.worker),
         "cause": None, "trace": None, "detail": None,
     })  # fmt: skip
     failpoints.hit("claimed")
-    scope.entered.difference_update(keys)
-    kinds = {key: names.kind_name(key) for key in {r[3] for r in picked}}
+    ctx.entered.difference_update(keys)
+    kinds = {key: names.kind_name(key) for key in {row.kind for row in picked}}
     # A success of the others has to be told to their flow, or to the breaker of their kind.
     plain = {key for key, policy in policies.items() if policy.breaker_failures is None}
     return [
         Assignment(
-            key, id_, kinds[kind], command.queue, command.namespace, command.worker, fence, attempts + 1, lease,
-            now + length_of[policy], payload, input_, correlation or id_, trace, policies[policy],
-            length_of[policy] / SECOND, ASSIGNED, 0 if job == key else job,
-            version + 1 if job == key and policy in plain else 0,
+            row.key, row.id, kinds[row.kind], command.queue, command.namespace, command.worker, row.fence,
+            row.attempts + 1, lease, now + length_of[row.policy], row.payload, row.input, row.correlation_id or row.id,
+            row.trace, policies[row.policy], length_of[row.policy] / SECOND, ASSIGNED,
+            0 if row.job == row.key else row.job,
+            row.version + 1 if row.job == row.key and row.policy in plain else 0,
         )
-        for (_, key, id_, kind, policy, version, fence, attempts, payload, input_, correlation, trace, job, *_), lease
-        in zip(picked, lease_of, strict=True)
+        for row, lease in zip(picked, lease_of, strict=True)
     ]  # fmt: skip
 
 
@@ -112,23 +110,21 @@ def _lease_us(command: Claim, policy: Policy) -> int:
     return policy.lease_us if command.lease_s is None else int(command.lease_s * SECOND)
 
 
-def _claimed_before(scope: BatchContext, command: Claim, found: Rows) -> list[Assignment] | None:
+def _claimed_before(ctx: BatchContext, command: Claim, found: list[LeaseRow]) -> list[Assignment] | None:
     """What is left of the same claim, for a worker that asks again with its request key; None for a new key."""
-    tx, names = scope.tx, scope.tx.names
-    until = {key: expires_at for key, _, expires_at, _ in found if expires_at >= tx.now}
-    if not until:
+    tx, names = ctx.tx, ctx.tx.names
+    alive = {lease.key: lease for lease in found if lease.expires_at >= tx.now}
+    if not alive:
         # The janitor has yet to take these back; their key is free for a new claim.
-        tx.query("forget_requests", keys=[key for key, *_ in found])
+        tx.query("forget_requests", keys=[lease.key for lease in found])
         return None
-    lengths = {key: length for key, *_, length in found}
-    keys = [k for key, tasks, *_ in found if key in until for k in orjson.loads(tasks)]
+    rows = tx.query("claimed_again", keys=[key for lease in alive.values() for key in orjson.loads(lease.tasks)])
     return [
         Assignment(
-            key, id_, names.kind_name(kind), names.queue_name(queue), command.namespace, command.worker, fence,
-            attempts, lease, until[lease], payload, input_, correlation or id_, trace, names.policy(policy),
-            lengths[lease] / SECOND, state, 0 if job == key else job,
+            row.key, row.id, names.kind_name(row.kind), names.queue_name(row.queue), command.namespace, command.worker,
+            row.fence, row.attempts, lease.key, lease.expires_at, row.payload, row.input, row.correlation_id or row.id,
+            row.trace, names.policy(row.policy), lease.length / SECOND, row.state, 0 if row.job == row.key else row.job,
         )
-        for key, id_, kind, policy, fence, attempts, payload, input_, correlation, trace, lease, state, queue, job
-        in tx.query("claimed_again", keys=keys)
-        if lease in until and state in HELD
+        for row in rows
+        if row.state in HELD and row.lease is not None and (lease := alive.get(row.lease)) is not None
     ]  # fmt: skip

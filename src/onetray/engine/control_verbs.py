@@ -13,10 +13,10 @@ from onetray.domain.commands import Cancel, Control, Redrive, Reschedule, Resume
 from onetray.domain.lifecycle import DEAD_LETTERED, HELD, OPEN, PAUSED, QUEUED, TASK
 from onetray.domain.task import Receipt, Verdict
 from onetray.engine.batch_context import BatchContext
-from onetray.engine.flows.retry import redrive_member
+from onetray.engine.flows.retry import receipt_of, redrive_member
 from onetray.engine.pending_writes import CANCEL, RESCHEDULED, PendingWrites, actor, event_detail
 from onetray.engine.report_verbs import illegal
-from onetray.engine.submit import Spec, write_tasks
+from onetray.engine.submit import spec_like, write_tasks
 from onetray.store.rows import TaskRow
 
 
@@ -151,23 +151,15 @@ def _redrive(scope: BatchContext, command: Redrive, row: TaskRow) -> Verdict:
     if row.stage is not None:
         return redrive_member(scope, command, row)
     if row.state == DEAD_LETTERED:
-        successor = tx.query("lock_letter", key=row.key)[0][0]
+        ((successor,),) = tx.query("lock_letter", key=row.key)
         there = tx.query("task_by_key", key=successor) if successor is not None else []
         if there:
-            return Verdict(_receipt_of(there[0], command.actor))
-    ((_, queue, kind, policy, priority, most, correlation, trace, payload, id_, *_),) = tx.query("spec_of", key=row.key)
-    spec = Spec(
-        ns=row.ns, queue=queue, kind=kind, policy=policy, priority=priority, max_attempts=most,
-        run_at=tx.now + int(command.delay_s * SECOND), correlation_id=correlation or id_,
-        trace=command.trace or trace, payload=payload, retry_of=row.key, actor=actor_of(command),
-        cause=command.cause or "redrive",
-    )  # fmt: skip
+            return Verdict(receipt_of(there[0])._replace(actor=command.actor))
+    (old,) = tx.query("spec_of", key=row.key)
+    spec = spec_like(old, row.ns, actor_of(command), command.cause or "redrive", command.trace)
+    spec.run_at, spec.correlation_id = tx.now + int(command.delay_s * SECOND), old.correlation_id or old.id
     (receipt,) = write_tasks(scope, [spec])
     tx.query("copy_labels", to=spec.key, of=row.key)
     if row.state == DEAD_LETTERED:
         tx.batch("set_successor", {"key": [row.key], "successor": [spec.key]})
     return Verdict(receipt._replace(actor=command.actor))
-
-
-def _receipt_of(found: tuple[Any, ...], who: str) -> Receipt:
-    return Receipt(found[1], found[6], found[8], found[7], who, repeated=True)

@@ -27,7 +27,7 @@ class NewDeadLetter:
 def write_letters(tx: Tx, letters: list[NewDeadLetter]) -> None:
     """Write the letters of a batch, with everything that is needed to understand them later."""
     keys = [letter.row.key for letter in letters]
-    facts = {r[0]: r[1:] for r in tx.query("facts_for_dead_letter", keys=keys)}
+    facts = {row.key: row for row in tx.query("facts_for_dead_letter", keys=keys)}
     holders = _last_holders(tx, [letter.row for letter in letters])
     columns: dict[str, list[Any]] = {
         "key": keys,
@@ -39,11 +39,15 @@ def write_letters(tx: Tx, letters: list[NewDeadLetter]) -> None:
         "attempts": [letter.row.attempts for letter in letters],
         "last_owner": [holders[key][0] for key in keys],
         "last_lease_expires_at": [holders[key][1] for key in keys],
-        "correlation_id": [facts[key][1] or facts[key][0] for key in keys],
-        "trace_id": [facts[key][2].split("-")[1] if facts[key][2] else None for key in keys],
-        "payload_hash": [hashlib.sha256(facts[key][3].encode()).hexdigest() for key in keys],
+        "correlation_id": [facts[key].correlation_id or facts[key].id for key in keys],
+        "trace_id": [_trace_id(facts[key].trace) for key in keys],
+        "payload_hash": [hashlib.sha256(facts[key].payload.encode()).hexdigest() for key in keys],
     }
     tx.batch("insert_dead_letter", columns)
+
+
+def _trace_id(trace: str | None) -> str | None:
+    return trace.split("-")[1] if trace else None
 
 
 def _last_holders(tx: Tx, rows: list[TaskRow]) -> dict[int, tuple[str | None, int | None]]:
@@ -52,7 +56,7 @@ def _last_holders(tx: Tx, rows: list[TaskRow]) -> dict[int, tuple[str | None, in
     free = [row.key for row in rows if row.owner is None]
     if free:
         for key, payload in tx.query("last_holders", keys=free, held=list(HELD)):
-            told = orjson.loads(payload)
-            if "owner" in told:
-                found[key] = told["owner"], told.get("lease_expires_at")
+            facts = orjson.loads(payload)
+            if "owner" in facts:
+                found[key] = facts["owner"], facts.get("lease_expires_at")
     return found

@@ -6,7 +6,8 @@ Owns nothing but their names: every verb is a command, every read a named query.
 from __future__ import annotations
 
 from dataclasses import fields as dataclass_fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from onetray.domain import flow_commands as f
 from onetray.domain.checks import choice, task_id
@@ -30,8 +31,7 @@ from onetray.domain.policy import Policy
 from onetray.domain.task import Event, Task
 from onetray.feed import event_of
 from onetray.store.base import Rows, Store
-
-T = TypeVar("T")
+from onetray.store.shown_rows import FlowDetails, StageDetails, TaskDetails
 
 
 class FlowApi:
@@ -122,12 +122,12 @@ class FlowApi:
             self.flow(flow, namespace=namespace)
         return self._stages(rows, USER, raw)
 
-    def _stages(self, rows: Rows, actor: str, raw: bool) -> list[Stage]:
+    def _stages(self, rows: list[StageDetails], actor: str, raw: bool) -> list[Stage]:
         held: dict[int, int] = {}
-        open_ = [r[0] for r in rows if r[18]]
+        open_ = [row.key for row in rows if row.open]
         if open_:
             held = dict(self.store.read("held_in_stages", stages=open_))
-        return [_stage(r, held.get(r[0], 0), actor, raw) for r in rows]
+        return [_stage(row, held.get(row.key, 0), actor, raw) for row in rows]
 
     def progress(self, flow: str, *, namespace: str = "default") -> Progress:
         """How far a flow is: from its counters, however many tasks it has."""
@@ -149,7 +149,7 @@ class FlowApi:
         """The results of a stage's tasks, in pages: (key, id, name, state, result) each."""
         key = self.stage(stage, namespace=namespace, raw=True).key
         found = self._read("results_of_stage", stage=key, after=after, limit=limit)
-        return [(*r[:4], json_of(r[4], raw)) for r in found]
+        return [(row.key, row.id, row.name, row.state, json_of(row.result, raw)) for row in found]
 
     def all_results(self, stage: str, *, namespace: str = "default") -> list[Any]:
         """The results of all tasks of a stage that succeeded, in their order, however many there are."""
@@ -157,7 +157,7 @@ class FlowApi:
         after = 0
         while page := self.stage_results(stage, namespace=namespace, after=after):
             found += [result for *_, state, result in page if state == SUCCEEDED]
-            after = page[-1][0]
+            after, *_ = page[-1]
         return found
 
     def inputs(self, task: str, *, namespace: str = "default") -> dict[str, Any]:
@@ -165,12 +165,11 @@ class FlowApi:
         rows = self._read("place_of_task", id=task_id(task), namespace=namespace)
         if not rows:
             raise NotFound(f"there is no task {task} in a flow", task=task)
-        key, job, ord_ = rows[0]
-        before = self.store.read("results_before", job=job, ord=ord_)
-        needed = self.store.read("results_needed", task=key)
+        before = self.store.read("results_before", job=rows[0].job, ord=rows[0].ord)
+        needed = self.store.read("results_needed", task=rows[0].key)
         return {
             "stages": {name: json_of(result) for name, result in before},
-            "tasks": {name or id_: json_of(result) for id_, name, result in needed},
+            "tasks": {row.name or row.id: json_of(row.result) for row in needed},
         }
 
     def flow_events(
@@ -200,31 +199,37 @@ def _placed(value: Any) -> Placed:
     return value
 
 
-def flow_made(entity: type[T], fields: list[Any]) -> T:
-    """An entity from a row whose columns stand in its fields' order."""
-    return entity(*fields)
+def _parsed(fields: dict[str, Any], raw: bool, *names: str) -> dict[str, Any]:
+    """The fields of a row, those with JSON parsed."""
+    return fields | {name: json_of(fields[name], raw) for name in names}
 
 
-def _flow(r: tuple[Any, ...], actor: str, raw: bool = False) -> Flow:
-    return flow_made(Flow, [*r[:28], *(json_of(t, raw) for t in r[28:31]), json_of(r[31]) or {}, actor])
+def _flow(row: FlowDetails, actor: str, raw: bool = False) -> Flow:
+    fields = _parsed(row._asdict(), raw, "data", "metadata", "error")
+    return Flow(**fields | {"labels": json_of(row.labels) or {}, "actor": actor})
 
 
-def _stage(r: tuple[Any, ...], held: int, actor: str, raw: bool) -> Stage:
-    total, open_, blocked, waiting, succeeded, partly, failed, dead, cancelled, redriven = r[17:27]
+def _stage(row: StageDetails, held: int, actor: str, raw: bool) -> Stage:
     # Counted a moment later than the rest: never more than there are.
-    held = min(held, open_ - blocked - waiting)
-    queued = open_ - blocked - waiting - held
-    counts = Counts(total, queued, held, blocked, waiting, succeeded, partly, failed, dead, cancelled, redriven)
-    told = [json_of(t, raw) for t in r[27:34]]
-    return flow_made(Stage, [*r[:10], bool(r[10]), *r[11:17], counts, *told, r[34], actor])
+    held = min(held, row.open - row.blocked - row.waiting_input)
+    queued = row.open - row.blocked - row.waiting_input - held
+    fields = _parsed(row._asdict(), raw, "data", "metadata", "result", "metrics", "error", "approval", "answer")
+    fields |= {"order": row.ord, "takes_more": bool(row.takes_more), "queued": queued, "held": held, "actor": actor}
+    counts = Counts(**{name: fields[name] for name in _COUNTS})
+    return Stage(counts=counts, **{name: fields[name] for name in _OF_STAGE})
 
 
-def _context(r: tuple[Any, ...]) -> Context:
-    return flow_made(Context, [*r[:7], json_of(r[7]), r[8]])
+_COUNTS = tuple(field.name for field in dataclass_fields(Counts))
+_OF_STAGE = tuple(field.name for field in dataclass_fields(Stage) if field.name != "counts")
 
 
-def task_of_row(r: tuple[Any, ...], actor: str, raw: bool = False) -> Task:
-    told = [json_of(text, raw) for text in r[26:30]]
-    return flow_made(
-        Task, [*r[:26], *told, Policy.from_body(r[30]), *r[31:34], bool(r[34]), r[35], json_of(r[36]) or {}, actor]
-    )
+def _context(row: Context) -> Context:
+    return replace(row, payload=json_of(row.payload))
+
+
+def task_of_row(row: TaskDetails, actor: str, raw: bool = False) -> Task:
+    fields = _parsed(row._asdict(), raw, "payload", "input", "result", "error")
+    return Task(**fields | {
+        "policy": Policy.from_body(row.policy), "control": bool(row.control), "labels": json_of(row.labels) or {},
+        "actor": actor,
+    })  # fmt: skip

@@ -13,7 +13,8 @@ from onetray.domain.errors import InProgress, KeyReused
 
 if TYPE_CHECKING:
     from onetray.config import EngineConfig
-    from onetray.store.base import Rows, Store, Tx
+    from onetray.store.base import Store, Tx
+    from onetray.store.rows import RequestRow
 
 
 from onetray.store.base import Store, Tx
@@ -57,7 +58,7 @@ class HttpKeyApi:
         text(body_hash, "body_hash", limits.name_chars)
         tried: list[int] = []
 
-        def take(tx: Tx) -> tuple[int, Rows]:
+        def take(tx: Tx) -> tuple[int, RequestRow | None]:
             tried.append(tx.now)
             mine = tx.query(
                 "take_request", caller=caller, key=key, route=route, body_hash=body_hash, at=tx.now,
@@ -65,13 +66,13 @@ class HttpKeyApi:
             )  # fmt: skip
             if mine:
                 tx.query("forget_old_requests", at=tx.now, limit=FORGET)
-                return tx.now, []
-            return 0, tx.query("request_of", caller=caller, key=key)
+                return tx.now, None
+            return 0, next(iter(tx.query("request_of", caller=caller, key=key)), None)
 
         began_at, found = self.store.write(take)
-        if found and found[0][4] in tried[:-1]:
+        if found is not None and found.began_at in tried[:-1]:
             # Taken by ourselves, before the answer was lost.
-            began_at = found[0][4]
+            began_at = found.began_at
         if began_at:
             return HeldKey(caller, key, (began_at,))
         return _before(caller, key, route, body_hash, found)
@@ -97,18 +98,17 @@ def _place(begun: HeldKey) -> dict[str, Any]:
     return {"caller": begun.caller, "key": begun.key, "held_at": list(begun.held_at)}
 
 
-def _before(caller: str, key: str, route: str, body_hash: str, found: Rows) -> HeldKey:
+def _before(caller: str, key: str, route: str, body_hash: str, found: RequestRow | None) -> HeldKey:
     """What an earlier request under the key was answered."""
-    # Given back between the two statements: as if it were still under way.
-    was_route, was_hash, status, answer = found[0][:4] if found else (route, body_hash, None, None)
-    if (was_route, was_hash) != (route, body_hash):
+    if found is not None and (found.route, found.body_hash) != (route, body_hash):
         raise KeyReused(
             f"the key {key!r} was used with another request: use a new key, or send the first one again",
             idempotency_key=key,
         )
-    if status is None:
+    # Given back between the two statements: as if it were still under way.
+    if found is None or found.status is None:
         raise InProgress(idempotency_key=key, retry_after_s=1)
-    return HeldKey(caller, key, (), status, answer)
+    return HeldKey(caller, key, (), found.status, found.answer or "")
 
 
 def reserve(store: Store, *, caller: str, key: str, route: str, body_hash: str, ttl_s: float) -> bool:

@@ -32,9 +32,9 @@ from onetray.engine.pending_writes import (
     TIMEOUT,
 )
 from onetray.engine.retention import ROUND_S, Retention
-from onetray.store.base import Rows, Store, Tx
+from onetray.store.base import Store, Tx
 from onetray.store.retry_transaction import LOST_TO_OTHERS
-from onetray.store.rows import TaskRow
+from onetray.store.rows import DueRow, TaskRow
 
 logger = logging.getLogger("onetray.janitor")
 
@@ -80,10 +80,14 @@ def expire_leases(store: Store, scope_of: NewScope, now: int | None = None, limi
             return taken
 
 
-def _within(leases: Rows, limit: int) -> Rows:
+Leases = list[tuple[int, list[int]]]
+"""Leases by their keys, with the keys of their tasks."""
+
+
+def _within(leases: list[tuple[int, str]], limit: int) -> Leases:
     """As many leases as have no more tasks than the limit; one at least."""
     room = limit
-    some: Rows = []
+    some: Leases = []
     for key, tasks in leases:
         keys = orjson.loads(tasks)
         room -= len(keys)
@@ -93,7 +97,7 @@ def _within(leases: Rows, limit: int) -> Rows:
     return some
 
 
-def _take_back(tx: Tx, scope_of: NewScope, before: int, leases: Rows, whole: bool = True) -> list[int]:
+def _take_back(tx: Tx, scope_of: NewScope, before: int, leases: Leases, whole: bool = True) -> list[int]:
     # Tasks before leases, as everywhere: a heartbeat locks its task and then renews the lease.
     scope = scope_of(tx, 0)
     rows = _lock(scope, _still_in(tx, leases))
@@ -105,10 +109,10 @@ def _take_back(tx: Tx, scope_of: NewScope, before: int, leases: Rows, whole: boo
     return taken
 
 
-def _still_in(tx: Tx, leases: Rows) -> set[int]:
+def _still_in(tx: Tx, leases: Leases) -> set[int]:
     """The tasks that are in one of these leases. Most have ended; and none comes back to a lease that it has left."""
     keys, own = sorted({k for _, tasks in leases for k in tasks}), {key for key, _ in leases}
-    return {key for key, _, lease, *_ in tx.query("held_tasks", keys=keys) if lease in own} if keys else set()
+    return {task.key for task in tx.query("held_tasks", keys=keys) if task.lease in own} if keys else set()
 
 
 def _lock(scope: BatchContext, keys: set[int], flows: set[int] | None = None) -> list[TaskRow]:
@@ -177,26 +181,28 @@ def do_due(store: Store, scope_of: NewScope, limit: int = BATCH) -> int:
         return _deal_with_one_by_one(store, scope_of, limit)
 
 
-def _deal_with(tx: Tx, scope_of: NewScope, due: Rows) -> None:
+def _deal_with(tx: Tx, scope_of: NewScope, due: list[DueRow]) -> None:
     # All of them at once and sorted: locked verb by verb, they could cross with a batch that wants two of them.
     scope = scope_of(tx, 0)
-    stages = {key for _, key, what, _ in due if what in OF_STAGES}
-    flows = {key for _, key, what, _ in due if what in OF_FLOWS}
+    stages = {row.task for row in due if row.what in OF_STAGES}
+    flows = {row.task for row in due if row.what in OF_FLOWS}
     if stages:
-        flows |= {job for _, job, *_ in tx.query("stages_by_key", keys=sorted(stages))}
-    rows = _lock(scope, {key for _, key, what, _ in due if what in OF_TASKS}, flows)
-    run_at = {row.key: row.run_at for row in rows}
+        flows |= {stage.job for stage in tx.query("stages_by_key", keys=sorted(stages))}
+    tasks = _lock(scope, {row.task for row in due if row.what in OF_TASKS}, flows)
+    run_at = {task.key: task.run_at for task in tasks}
     # A task that was put off in the meantime is left to the row of its new time.
-    apt = [d for d in due if d[2] != RUN or d[0] == run_at.get(d[1])]
+    apt = [row for row in due if row.what != RUN or row.at == run_at.get(row.task)]
     # A task may be due for two things: the earlier one first, then the other as it stands after it.
     for what in OF_TASKS:
-        _apply(scope, [_command(w, key, fence) for _, key, w, fence in apt if w == what])
+        _apply(scope, [_command(row.what, row.task, row.fence) for row in apt if row.what == what])
     scope.family.load_stages(stages)
     # Before what goes on: it may leave the same row for its next step.
-    tx.batch("delete_due", {"at": [d[0] for d in due], "key": [d[1] for d in due], "what": [d[2] for d in due]})
-    for at, key, what, _ in due:
-        if what not in OF_TASKS:
-            _go_on(scope, at, key, what)
+    tx.batch("delete_due", {
+        "at": [row.at for row in due], "key": [row.task for row in due], "what": [row.what for row in due],
+    })  # fmt: skip
+    for row in due:
+        if row.what not in OF_TASKS:
+            _go_on(scope, row.at, row.task, row.what)
     scope.outcomes.write()
 
 
@@ -228,7 +234,7 @@ def _deal_with_one_by_one(store: Store, scope_of: NewScope, limit: int) -> int:
         except Exception as e:
             if _may_pass(e):
                 raise
-            logger.error("task %d cannot be moved though it is due, run `onetray verify`: %s", row[1], e)
+            logger.error("task %d cannot be moved though it is due, run `onetray verify`: %s", row.task, e)
             broken = e
     if broken is not None:
         raise broken
@@ -313,7 +319,6 @@ def _then_rest(retention: Retention) -> Callable[[], int]:
 
 def seconds_until_next(store: Store) -> float:
     """How long until the next lease expires or the next due row is due."""
-    times = [
-        t for t in (store.read("next_due", known=list(KNOWN))[0][0], store.read("next_expiry")[0][0]) if t is not None
-    ]
+    rows = store.read("next_due", known=list(KNOWN)) + store.read("next_expiry")
+    times = [at for (at,) in rows if at is not None]
     return (min(times) - store.now()) / SECOND if times else 3600.0

@@ -13,7 +13,7 @@ from onetray.domain.flow import Flow, Stage
 from onetray.domain.lifecycle import TASK
 from onetray.domain.machine import USER
 from onetray.domain.task import LogLine, Task
-from onetray.engine.flow_api import _flow, _stage, flow_made, task_of_row
+from onetray.engine.flow_api import _flow, _stage, task_of_row
 from onetray.store.base import Store
 
 
@@ -33,8 +33,10 @@ def stages_of_flows(store: Store, keys: Sequence[int]) -> list[Stage]:
 def first_lines(store: Store, keys: Sequence[int], most: int) -> dict[int, list[LogLine]]:
     """The first lines of the logs of these tasks."""
     found: dict[int, list[LogLine]] = {}
-    for key, *line, data in store.read("first_lines", keys=list(keys), most=most) if keys and most else ():
-        found.setdefault(key, []).append(flow_made(LogLine, [*line, None if data is None else orjson.loads(data)]))
+    for row in store.read("first_lines", keys=list(keys), most=most) if keys and most else ():
+        data = None if row.data is None else orjson.loads(row.data)
+        line = LogLine(row.cursor, row.ts, row.attempt, row.level, row.line, data)
+        found.setdefault(row.task, []).append(line)
     return found
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from onetray.domain.checks import FAR_US, MOST_ROWS, choice, listed, optional_text, seconds, task_id, text, whole
@@ -24,7 +25,6 @@ from onetray.domain.listing import (
     QueueDepth,
 )
 from onetray.domain.task import REASON_CODES, json_of
-from onetray.engine.flow_api import flow_made
 from onetray.engine.pending_writes import RUN
 
 if TYPE_CHECKING:
@@ -92,11 +92,11 @@ class ListApi:
             label, labelled = next(iter(labels.items()))
             return _page(self._read("list_jobs_labelled", label=label, labelled=labelled, upto=upto, **wanted), limit)
         top = self._read("newest_before", upto=upto)
-        if not top or top[0][1] < since - LATE_US:
+        upto, created_at = top[0] if top else (0, 0)
+        if not top or created_at < since - LATE_US:
             return JobPage([], None)
-        upto = top[0][0]
         after = max(upto - SCAN, 0)
-        found = _jobs(self._read("list_jobs", after=after, upto=upto, **wanted))
+        found = self._read("list_jobs", after=after, upto=upto, **wanted)
         if len(found) == limit:
             return JobPage(found, found[-1].key)
         return JobPage(found, after + 1 if after else None)
@@ -110,9 +110,9 @@ class ListApi:
     def job_key(self, job: str, *, namespace: str = "default") -> int:
         """The key of a job: what `jobs(before=…)` takes to go on after it."""
         rows = self._read("key_of_job", id=task_id(job, "job"), namespace=namespace)
-        if not rows:
-            raise NotFound(f"there is no job {job}", job=job)
-        return int(rows[0][0])
+        for (key,) in rows:
+            return int(key)
+        raise NotFound(f"there is no job {job}", job=job)
 
     def locate(self, part: str, *, among: Sequence[str] = ENTITIES, namespace: str = "default") -> Located:
         """What an id stands for. The beginning or the end of one will do, if only one of the newest has it."""
@@ -133,17 +133,17 @@ class ListApi:
 
     def _by_part(self, word: str, among: Sequence[str], namespace: str) -> Located:
         newest = self._read("ids_newest", namespace=namespace, limit=NEWEST)
-        found = [r for r in newest if r[0] in among and (r[1].startswith(word) or r[1].endswith(word))]
+        found = [row for row in newest if row.entity in among and (row.id.startswith(word) or row.id.endswith(word))]
         if not found:
             raise NotFound(
                 f"none of the newest {NEWEST:,} {', '.join(among)} ids begins or ends with {word}: give the whole id",
                 id=word,
             )
         if len(found) > 1:
-            shown = "; ".join(f"{entity} {id_} ({name}, {state})" for entity, id_, name, state in found[:10])
+            first = "; ".join(f"{row.entity} {row.id} ({row.name}, {row.state})" for row in found[:10])
             more = f"; and {len(found) - 10} more" if len(found) > 10 else ""
-            raise InvalidInput(f"{word} could be any of {len(found)}: give more of it. {shown}{more}", field="id")
-        return Located(found[0][0], found[0][1])
+            raise InvalidInput(f"{word} could be any of {len(found)}: give more of it. {first}{more}", field="id")
+        return Located(found[0].entity, found[0].id)
 
     def members(
         self,
@@ -168,7 +168,7 @@ class ListApi:
             rows = self._read("list_members", job=job, ord=ord_, **wanted)
         else:
             rows = self._read("list_members_of_stage", stage=self._stage_key(stage, job, namespace), **wanted)
-        return [flow_made(MemberSummary, [*r[:13], json_of(r[13])]) for r in rows]
+        return [replace(row, error=json_of(row.error)) for row in rows]
 
     def stage_members(
         self, stage: str, *, after: int = 0, limit: int = 100, namespace: str = "default"
@@ -176,21 +176,18 @@ class ListApi:
         """The tasks of a stage as lines of a list, in their order; `after` the key of one pages on."""
         key = self.stage(stage, namespace=namespace).key
         wanted = {**self._states((), TASK.states), "after": after, "limit": limit}
-        return [
-            flow_made(MemberSummary, [*r[:13], json_of(r[13])])
-            for r in self._read("list_members_of_stage", stage=key, **wanted)
-        ]
+        rows = self._read("list_members_of_stage", stage=key, **wanted)
+        return [replace(row, error=json_of(row.error)) for row in rows]
 
     def _stage_key(self, stage: str, job: int, namespace: str) -> int:
         rows = self._read("key_of_stage", id=task_id(stage, "stage"), job=job, namespace=namespace)
-        if not rows:
-            raise NotFound(f"the flow has no stage {stage}", stage=stage)
-        return int(rows[0][0])
+        for (key,) in rows:
+            return int(key)
+        raise NotFound(f"the flow has no stage {stage}", stage=stage)
 
     def queues(self, *, namespace: str = "default", limit: int = 1_000) -> list[QueueDepth]:
         """Every queue of a namespace, with how many tasks are where."""
-        rows = self._read("list_queues", namespace=namespace, run=RUN, limit=limit)
-        return [QueueDepth(*r) for r in rows]
+        return self._read("list_queues", namespace=namespace, run=RUN, limit=limit)
 
     def dead_groups(
         self,
@@ -204,8 +201,7 @@ class ListApi:
     ) -> list[DeadGroup]:
         """Dead letters by kind, reason and error, the largest group first."""
         wanted = self._letters_wanted(kind, reason, error, redriven)
-        rows = self._read("dead_groups", namespace=namespace, limit=limit, chars=MESSAGE_CHARS, **wanted)
-        return [DeadGroup(*r) for r in rows]
+        return self._read("dead_groups", namespace=namespace, limit=limit, chars=MESSAGE_CHARS, **wanted)
 
     def dead_lines(
         self,
@@ -220,8 +216,7 @@ class ListApi:
     ) -> list[DeadLetterSummary]:
         """Dead letters one by one, oldest first; `after` a key pages on. `error` is a part of "Class: message"."""
         wanted = self._letters_wanted(kind, reason, error, redriven)
-        rows = self._read("list_letters", namespace=namespace, after=after, limit=limit, **wanted)
-        return [DeadLetterSummary(*r) for r in rows]
+        return self._read("list_letters", namespace=namespace, after=after, limit=limit, **wanted)
 
     def prunable(self, older_than_s: float, *, namespace: str | None = None) -> Prunable:
         """How many jobs `prune` would remove now."""
@@ -232,9 +227,7 @@ class ListApi:
             if ns is None:
                 return Prunable(0, 0)
         now = self.store.now()
-        return Prunable(
-            *self._read("count_prunable", before=max(now - int(older_than_s * SECOND), 0), now=now, ns=ns)[0]
-        )
+        return self._read("count_prunable", before=max(now - int(older_than_s * SECOND), 0), now=now, ns=ns)[0]
 
     def _letters_wanted(
         self, kind: str | None, reason: str | None, error: str | None, redriven: bool
@@ -263,11 +256,6 @@ class ListApi:
         return {"states": list(states), "any_state": int(not states)}
 
 
-def _jobs(rows: Rows) -> list[JobSummary]:
-    return [JobSummary(*r) for r in rows]
-
-
-def _page(rows: Rows, limit: int) -> JobPage:
+def _page(found: list[JobSummary], limit: int) -> JobPage:
     """What an index has found: less than a full page is the end."""
-    found = _jobs(rows)
     return JobPage(found, found[-1].key if len(found) == limit else None)

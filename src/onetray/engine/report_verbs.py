@@ -17,12 +17,12 @@ from onetray.domain.errors import IllegalTransition, LeaseLost, OnetrayError
 from onetray.domain.lifecycle import ASSIGNED, BLOCKED, HELD, QUEUED, RUNNING, SUCCEEDED, TASK
 from onetray.domain.machine import WORKER
 from onetray.domain.retry import backoff_us, retryable
-from onetray.domain.task import Beaten, Receipt, Verdict
+from onetray.domain.task import Beaten, Holding, Receipt, Verdict
 from onetray.engine.batch_context import BatchContext
 from onetray.engine.dead_letters import NewDeadLetter
 from onetray.engine.flows import success_extras
 from onetray.engine.pending_writes import ENGINE, TIMEOUT, PendingWrites, actor, event_detail, once
-from onetray.store.rows import TaskRow
+from onetray.store.rows import RenewedRow, TaskRow
 
 REPORTED = {
     "start": ("task.started",),
@@ -91,12 +91,12 @@ def _said_before(scope: BatchContext, command: Report, row: TaskRow, fence: int)
         return False
     if row.state == SUCCEEDED and row.fence == fence:
         return command.verb == "succeed"
-    for type_, state, at_fence, payload in scope.tx.query("outcomes_of_attempt", key=row.key, fence=fence):
-        ended_it = at_fence == fence and state not in (QUEUED, *HELD)
-        opened_next = at_fence == fence + 1 and state == QUEUED
+    for event in scope.tx.query("outcomes_of_attempt", key=row.key, fence=fence):
+        ended_it = event.fence == fence and event.state not in (QUEUED, *HELD)
+        opened_next = event.fence == fence + 1 and event.state == QUEUED
         if ended_it or opened_next:
-            reported = orjson.loads(payload).get("report") if payload else None
-            return reported == command.verb or (reported is None and type_ in expected)
+            reported = orjson.loads(event.payload).get("report") if event.payload else None
+            return reported == command.verb or (reported is None and event.type in expected)
     return command.verb == "start" and row.fence == fence and row.state == RUNNING
 
 
@@ -308,23 +308,23 @@ def beat(scope: BatchContext, work: list[tuple[int, Beat, TaskRow]]) -> None:
         if len(leases) > 1:
             tx.query("lock_leases", keys=leases)
         columns = {"key": leases, "length": [wanted[k] for k in leases], "at": [tx.now] * len(leases)}
-        renewed = {key: (until, orjson.loads(tasks)) for key, until, tasks in tx.batch("renew_lease", columns)}
-        held = {k: (id_, lease, cancel, state) for k, id_, lease, cancel, state in tx.query(
-            "held_tasks", keys=sorted({k for _, tasks in renewed.values() for k in tasks}))}  # fmt: skip
+        renewed = {lease.key: lease for lease in tx.batch("renew_lease", columns)}
+        keys = {key for lease in renewed.values() for key in orjson.loads(lease.tasks)}
+        held = {task.key: task for task in tx.query("held_tasks", keys=sorted(keys))}
         for i, row in asking:
             scope.answer(i, _beaten(row, renewed, held))
     moves.flush()
 
 
-def _beaten(row: TaskRow, renewed: dict[int, Any], held: dict[int, Any]) -> Verdict:
-    if row.lease not in renewed:
+def _beaten(row: TaskRow, renewed: dict[int, RenewedRow], held: dict[int, Holding]) -> Verdict:
+    lease = renewed.get(row.lease or 0)
+    if lease is None:
         return Verdict(error=_lost(row, row.fence, "the lease ran out and was not renewed in time"))
-    until, tasks = renewed[row.lease]
-    mine = [held[k] for k in tasks if k in held]
-    cancel = tuple(id_ for id_, lease, cancel_at, _ in mine if lease == row.lease and cancel_at is not None)
+    mine = [held[key] for key in orjson.loads(lease.tasks) if key in held]
+    cancel = tuple(task.id for task in mine if task.lease == row.lease and task.cancel_at is not None)
     # Whatever took it from its worker, also a hard cancel or a deadline: only a success is the worker's own for sure.
-    lost = tuple(id_ for id_, lease, _, state in mine if lease != row.lease and state != SUCCEEDED)
-    return Verdict(Beaten(until, cancel, lost))
+    lost = tuple(task.id for task in mine if task.lease != row.lease and task.state != SUCCEEDED)
+    return Verdict(Beaten(lease.expires_at, cancel, lost))
 
 
 def log(scope: BatchContext, work: list[tuple[int, Log, TaskRow]]) -> None:

@@ -167,7 +167,8 @@ class Retention:
             nonlocal began
             # From here: the wait for the right to write is no reason for smaller steps.
             began = time.monotonic()
-            if not tx.query("turn_to_prune")[0][0]:
+            ((mine,),) = tx.query("turn_to_prune")
+            if not mine:
                 return None
             return prune_tasks(tx, old) if self._among == "tasks" else prune_flows(tx, old, old.limit)
 

@@ -25,6 +25,7 @@ from onetray.engine.pending_writes import DEADLINE, QUEUE_TTL, RUN, PendingWrite
 from onetray.engine.submit_keys import number, take_keys
 from onetray.store.base import Store, Tx
 from onetray.store.interned import InternedNames
+from onetray.store.rows import TaskToCopy
 
 
 @dataclass(slots=True)
@@ -61,6 +62,14 @@ class Spec:
     def rank(self) -> int:
         """Its place among the claimable: lowest first."""
         return -self.priority
+
+
+def spec_like(task: TaskToCopy, ns: int, by: str, cause: str, trace: str | None) -> Spec:
+    """A task that does the work of another once more."""
+    return Spec(
+        ns, task.queue, task.kind, task.policy, task.max_attempts, task.priority, None, task.payload, by,
+        trace=trace or task.trace, cause=cause, retry_of=task.key, name=task.name, spawned_by=task.spawned_by,
+    )  # fmt: skip
 
 
 class Many(NamedTuple):
@@ -170,19 +179,23 @@ def write_tasks(scope: BatchContext, specs: list[Spec]) -> list[Receipt]:
     return [Receipt(s.id, QUEUED, 1, 1) for s in specs]
 
 
-_OF_EVENTS = ("job", "ns", "correlation_id", "trace", "actor", "cause")
+_OF_EVENTS = ("ns", "correlation_id", "trace", "actor", "cause")
 _OF_MEMBERS = ("stage", "name", "unmet", "control", "context", "spawned_by")
 
 
 def _insert(tx: Tx, tasks: dict[str, Any], ready: dict[str, Any]) -> None:
     """Write new tasks, those of them that are claimable, and the event of each."""
+    rows, events = _as_submitted(tasks)
+    times = {"created_at": tx.now, "updated_at": tx.now}
+    tx.insert_tasks({**rows, **times}, ready, {**events, "entity": tasks["key"], "job": tasks["job"], "ts": tx.now})
+
+
+def _as_submitted(tasks: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The columns of new tasks and of their events, but for keys and times."""
     first = {"version": 1, "fence": 1, "attempts": 0, "state": QUEUED}
-    events = {
-        "entity": tasks["key"], **{name: tasks[name] for name in _OF_EVENTS}, **first, "ts": tx.now,
-        "type": TASK.submit.event, "was": None, "payload": None,
-    }  # fmt: skip
-    row = {name: values for name, values in tasks.items() if name not in ("actor", "cause")}
-    tx.insert_tasks({**row, **first, "spared": 0, "created_at": tx.now, "updated_at": tx.now}, ready, events)
+    events = {name: tasks[name] for name in _OF_EVENTS}
+    rows = {name: values for name, values in tasks.items() if name not in ("actor", "cause")}
+    return {**rows, **first, "spared": 0}, {**events, **first, "type": TASK.submit.event, "was": None, "payload": None}
 
 
 def _submit_many(scope: BatchContext, command: SubmitMany, numbers: Numbers) -> list[str]:
@@ -251,9 +264,8 @@ def submit_alone(store: Store, commands: Sequence[Command], names_ttl_s: float) 
     if policy.queue_ttl_s is not None or policy.deadline_s is not None:
         return None
     id_ = str(uuid7())
-    store.submit_one({
-        **numbers._asdict(), "id": id_, "priority": c.priority, "payload": c.payload_json, "state": QUEUED,
-        "type": TASK.submit.event, "actor": actor(c.actor, c.actor_name), "correlation_id": c.correlation_id,
-        "cause": c.cause, "trace": c.trace,
-    })  # fmt: skip
+    store.submit_one(*_as_submitted({
+        **numbers._asdict(), "id": id_, "priority": c.priority, "payload": c.payload_json, "retry_of": None,
+        "actor": actor(c.actor, c.actor_name), "correlation_id": c.correlation_id, "cause": c.cause, "trace": c.trace,
+    }))  # fmt: skip
     return [Verdict(Receipt(id_, QUEUED, 1, 1, c.actor))]

@@ -22,6 +22,7 @@ from onetray.domain.lifecycle import FLOW, PENDING, QUEUED, TASK
 from onetray.domain.task import Receipt, Verdict
 from onetray.engine.batch_context import BatchContext
 from onetray.store.base import Tx
+from onetray.store.rows import KeyHolderRow
 
 
 class KeyedSubmit(Protocol):
@@ -85,7 +86,9 @@ def _take_idempotency(
         return work, []
     _insert_keys(scope, firsts)
     mine = {w[2].key for w in firsts.values()}
-    taken = {(r[0], r[1]): r[2:] for r in scope.tx.batch("keys_taken", _places([*firsts])) if r[2] not in mine}
+    taken = {
+        (row.kind, row.key): row for row in scope.tx.batch("keys_taken", _places([*firsts])) if row.job not in mine
+    }
     fresh, echoes = [], []
     for w in work:
         i, command, spec = w
@@ -93,9 +96,8 @@ def _take_idempotency(
         if command.idempotency_key is None:
             fresh.append(w)
         elif key in taken:
-            job, hashed, id_, state, fence, version, single = taken[key]
-            held = KeyedJob(job, id_, TASK.entity if single else FLOW.entity, state, fence, version)
-            scope.answer(i, _reused(command, hashed, id_) or _again(command, held))
+            job = _keyed_job(taken[key])
+            scope.answer(i, _reused(command, taken[key].body_hash, job.id) or _again(command, job))
         elif firsts[key] is w:
             fresh.append(w)
         else:
@@ -165,16 +167,22 @@ def _held(tx: Tx, wanted: dict[tuple[int, str], int]) -> dict[tuple[int, str], K
     tx.batch("lock_unique", {**_places(ordered), "job": [wanted[at] for at in ordered]})
     held: dict[tuple[int, str], KeyedJob] = {}
     left = []
-    for kind, key, job, finished_at, id_, state, fence, version, single in tx.batch("unique_held", _places(ordered)):
-        if job == wanted[kind, key]:
+    for row in tx.batch("unique_held", _places(ordered)):
+        if row.job == wanted[row.kind, row.key]:
             continue
-        if id_ is None or finished_at is not None:
-            left.append((kind, key))
+        if row.id is None or row.finished_at is not None:
+            left.append((row.kind, row.key))
         else:
-            held[kind, key] = KeyedJob(job, id_, TASK.entity if single else FLOW.entity, state, fence, version)
+            held[row.kind, row.key] = _keyed_job(row)
     if left:
         tx.batch("take_unique", {**_places(left), "job": [wanted[at] for at in left]})
     return held
+
+
+def _keyed_job(row: KeyHolderRow) -> KeyedJob:
+    return KeyedJob(
+        row.job, row.id or "", TASK.entity if row.single else FLOW.entity, row.state, row.fence, row.version
+    )
 
 
 def _new(command: Submit | SubmitFlow, spec: KeyedSubmit) -> KeyedJob:

@@ -13,7 +13,7 @@ from onetray.domain.checks import choice, listed, seconds, text
 from onetray.domain.clock import SECOND
 from onetray.domain.errors import InvalidInput, NotFound, short_repr
 from onetray.domain.token import SCOPES, NewToken, Token, hash_of, new_text, parts_of
-from onetray.engine.flow_api import flow_made
+from onetray.store.shown_rows import TokenRow
 
 if TYPE_CHECKING:
     from onetray.config import EngineConfig
@@ -74,7 +74,7 @@ class TokenApi:
 
     def tokens_by_id(self, ids: Sequence[str]) -> dict[str, tuple[Token, int]]:
         """Those of these tokens that there are, each with the time at which it was read."""
-        return {row[0]: (_token(row), int(row[9])) for row in self._read("tokens_by_id", ids=list(ids))}
+        return {row.id: (_token(row), row.seen_at) for row in self._read("tokens_by_id", ids=list(ids))}
 
     def revoke_token(self, id: str) -> Token:
         """Let a token be good for nothing from now on. Servers that know it notice within seconds."""
@@ -97,5 +97,7 @@ class TokenApi:
         )
 
 
-def _token(row: tuple[Any, ...]) -> Token:
-    return flow_made(Token, [*row[:3], tuple(row[3].split(",")), *row[4:9]])
+def _token(row: TokenRow) -> Token:
+    fields = row._asdict()
+    del fields["seen_at"]
+    return Token(**fields | {"scopes": tuple(row.scopes.split(","))})

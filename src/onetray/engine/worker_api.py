@@ -16,7 +16,6 @@ from onetray.domain.errors import NotFound
 from onetray.domain.policy import Policy
 from onetray.domain.task import Assignment, Holding, Receipt, TaskProgress
 from onetray.domain.worker import Breaker, WorkerBeat, WorkerInfo, breaker_state, check_beat
-from onetray.engine.flow_api import flow_made
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from onetray.config import EngineConfig
     from onetray.domain.task import Task
     from onetray.store.base import Rows, Store, Tx
+    from onetray.store.shown_rows import BreakerDetails, WorkerRow
 
 FORGOTTEN_S = 86_400
 """A worker that has been silent for so long, past its time, is not listed any more."""
@@ -60,7 +60,7 @@ class WorkerApi:
         rows = self._read("progress_of", id=task_id(task), namespace=namespace)
         if not rows:
             self.task(task, namespace=namespace)
-        return TaskProgress(*rows[0]) if rows else None
+        return rows[0] if rows else None
 
     def checkpoint(self, task: Assignment | int | str, body: Any, **fields: Any) -> Receipt:
         """Keep something for the next attempt of a task that the caller holds."""
@@ -71,7 +71,7 @@ class WorkerApi:
         rows = self._read("checkpoint_of", id=task_id(task), namespace=namespace)
         if not rows:
             self.task(task, namespace=namespace)
-        return orjson.loads(rows[0][0]) if rows else None
+        return next((orjson.loads(body) for (body,) in rows), None)
 
     def now(self) -> int:
         """What time it is by the clock that decides, in microseconds since the epoch."""
@@ -84,7 +84,7 @@ class WorkerApi:
         ns = self.store.names.namespace(text(namespace, "namespace", self.config.limits.name_chars))
         if ns is None or not keys:
             return []
-        return [Holding(*r) for r in self.store.read("held_in_namespace", keys=sorted(keys), ns=ns)]
+        return self.store.read("held_in_namespace", keys=sorted(keys), ns=ns)
 
     def worker_beat(self, beat: WorkerBeat, *, namespace: str = "default") -> None:
         """Write down what a worker says about itself, and forget those that have long been silent."""
@@ -111,14 +111,11 @@ class WorkerApi:
     def workers(self, *, namespace: str = "default", limit: int = 1000) -> list[WorkerInfo]:
         """The workers that have said something lately, the newest first."""
         rows = self._read("workers", namespace=namespace, limit=limit)
-        return [
-            flow_made(WorkerInfo, [*r[:10], *(tuple(orjson.loads(names)) for names in r[10:12]), r[12], r[6] > r[13]])
-            for r in rows
-        ]
+        return [_worker(row) for row in rows]
 
     def breakers(self, *, namespace: str = "default", limit: int = 1000) -> list[Breaker]:
         """The breakers of all kinds that have failed, or were opened by hand, since they were first counted."""
-        return [_breaker(*r) for r in self._read("breakers", namespace=namespace, limit=limit)]
+        return [_breaker(row) for row in self._read("breakers", namespace=namespace, limit=limit)]
 
     def open_breaker(
         self, kind: str, *, for_s: float, by: str = "anonymous", why: str = "opened by hand", namespace: str = "default"
@@ -145,13 +142,18 @@ class WorkerApi:
         self.store.write(lambda tx: tx.query("close_breakers", kinds=[key]))
 
 
-def _breaker(
-    kind: str, recent: str, opened_at: int | None, until: int | None, probing: int, why: str | None, by: str | None,
-    policy: str, now: int,
-) -> Breaker:  # fmt: skip
-    since = now - int(Policy.from_body(policy).breaker_window_s * SECOND)
-    failures = sum(at >= since for at in orjson.loads(recent))
-    return Breaker(kind, breaker_state(until, probing, now), failures, opened_at, until, why, by)
+def _worker(row: WorkerRow) -> WorkerInfo:
+    fields = row._asdict()
+    alive = row.expires_at > fields.pop("seen_at")
+    queues, kinds = (tuple(orjson.loads(names)) for names in (row.queues, row.kinds))
+    return WorkerInfo(**fields | {"queues": queues, "kinds": kinds, "alive": alive})
+
+
+def _breaker(row: BreakerDetails) -> Breaker:
+    since = row.seen_at - int(Policy.from_body(row.policy).breaker_window_s * SECOND)
+    failures = sum(at >= since for at in orjson.loads(row.recent))
+    state = breaker_state(row.open_until, row.probing, row.seen_at)
+    return Breaker(row.kind, state, failures, row.opened_at, row.open_until, row.why, row.opened_by)
 
 
 def _listed(names: tuple[str, ...]) -> str:

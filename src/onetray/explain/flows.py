@@ -6,53 +6,23 @@ Owns the reasons. A flow is explained by the stage at which it stands. Changes n
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
 from onetray.domain.lifecycle import CREATED, FLOW, FLOW_PAUSED, STAGE, WAITING
 from onetray.domain.task import Blocker
 from onetray.store.base import Store
-
-
-class _FlowFacts(NamedTuple):
-    key: int
-    state: str
-    ending: str | None
-    ending_why: str | None
-    stages: int
-    stages_open: int
-    finished_at: int | None
-    current: str | None
-    namespace: str
-
-
-class _StageFacts(NamedTuple):
-    key: int
-    name: str
-    ord: int
-    state: str
-    ending: str | None
-    ending_why: str | None
-    total: int
-    open: int
-    paused: int
-    deciding: str | None
-    approval: str | None
-    due_at: int | None
-    finished_at: int | None
-    current: str | None
-    current_state: str | None
-    its_turn: int
+from onetray.store.shown_rows import FlowFacts, StageFacts
 
 
 def explain_parent(store: Store, id_: str, namespace: str) -> list[Blocker] | None:
     """Why a flow or a stage has not ended; None when there is neither of this id."""
     flows = store.read("explain_flow", id=id_, namespace=namespace)
     if flows:
-        return list(_flow(store, _FlowFacts._make(flows[0])))
+        return list(_flow(store, flows[0]))
     stages = store.read("explain_stage", id=id_, namespace=namespace)
-    return list(_stage(store, _StageFacts._make(stages[0]))) if stages else None
+    return list(_stage(store, stages[0])) if stages else None
 
 
 def stage_waits(name: str | None, approval: str | None, due_at: int | None) -> Blocker:
@@ -63,7 +33,7 @@ def stage_waits(name: str | None, approval: str | None, due_at: int | None) -> B
     return Blocker("stage_waiting", f"stage {name!r} {why}: {owner} has to approve it", owner, due_at, facts)
 
 
-def _flow(store: Store, f: _FlowFacts) -> Iterator[Blocker]:
+def _flow(store: Store, f: FlowFacts) -> Iterator[Blocker]:
     if f.state in FLOW.terminal:
         yield Blocker(f.state, f"it is over: the flow is {f.state}", facts={"finished_at": f.finished_at})
         return
@@ -80,10 +50,10 @@ def _flow(store: Store, f: _FlowFacts) -> Iterator[Blocker]:
         yield Blocker("open_ended", f"{message}, and more may come: add a stage, or seal it", held_by="the submitter")
     elif f.current is not None:
         rows = store.read("explain_stage", id=f.current, namespace=f.namespace)
-        yield from _stage(store, _StageFacts._make(rows[0])) if rows else ()
+        yield from _stage(store, rows[0]) if rows else ()
 
 
-def _stage(store: Store, s: _StageFacts) -> Iterator[Blocker]:
+def _stage(store: Store, s: StageFacts) -> Iterator[Blocker]:
     facts: dict[str, Any] = {"stage": s.name, "order": s.ord, "total": s.total, "open": s.open}
     if s.state in STAGE.terminal:
         yield Blocker(s.state, f"it is over: stage {s.name!r} is {s.state}", facts={"finished_at": s.finished_at})
@@ -109,6 +79,9 @@ def _stage(store: Store, s: _StageFacts) -> Iterator[Blocker]:
 
 
 def _paused(store: Store, key: int, name: str) -> Iterator[Blocker]:
-    for id_, task, state, held_by, held_why in store.read("paused_in_stage", stage=key, limit=20):
-        message = f"task {task or id_} of stage {name!r} is {state}: {held_why}; {held_by} has to resume it"
-        yield Blocker(state, message, held_by=held_by, facts={"task": id_})
+    for task in store.read("paused_in_stage", stage=key, limit=20):
+        message = (
+            f"task {task.name or task.id} of stage {name!r} is {task.state}: {task.held_why}; "
+            f"{task.held_by} has to resume it"
+        )
+        yield Blocker(task.state, message, held_by=task.held_by, facts={"task": task.id})

@@ -8,7 +8,7 @@ explain/flows.py.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
@@ -28,69 +28,16 @@ from onetray.domain.lifecycle import (
     TASK,
     WAITING,
 )
-from onetray.domain.policy import Policy
 from onetray.domain.task import Blocker
 from onetray.explain.flows import explain_parent, stage_waits
-from onetray.store.base import Rows, Store
+from onetray.store.base import Store
+from onetray.store.shown_rows import TaskFacts, UnmetRow
 
 COUNTED = 1_000
 """So many tasks before another are counted. More are said to be more."""
 RUN, RESCHEDULED, CANCEL_ASKED = "run", "task.rescheduled", "task.cancel_requested"
 FAILED_ATTEMPT = (TASK.retry.event, TASK.expire.event)
 """What a task that is queued was brought back by, when its wait is a backoff."""
-
-
-class _Facts(NamedTuple):
-    state: str
-    fence: int
-    attempts: int
-    max_attempts: int
-    run_at: int
-    created_at: int
-    finished_at: int | None
-    owner: str | None
-    lease_expires_at: int | None
-    cancel_at: int | None
-    held_by: str | None
-    held_why: str | None
-    queue: str
-    paused_at: int | None
-    paused_by: str | None
-    policy_body: str
-    ready: bool
-    due: bool
-    came_by: str | None
-    rescheduled: bool
-    asked: str | None
-    key: int
-    control: int
-    unmet: int
-    flow_state: str | None
-    flow_ending: str | None
-    flow_ending_why: str | None
-    stage: str | None
-    stage_ord: int | None
-    stage_state: str | None
-    stage_ending: str | None
-    opened_to: int | None
-    deciding: int | None
-    approval: str | None
-    stage_due_at: int | None
-    current: str | None
-    current_ord: int | None
-    current_state: str | None
-    flow_paused_by: str | None
-    kind: str
-    breaker_opened_at: int | None
-    breaker_until: int | None
-    breaker_probing: int | None
-    breaker_why: str | None
-    breaker_by: str | None
-    now: int
-
-    @property
-    def policy(self) -> Policy:
-        return Policy.from_body(self.policy_body)
 
 
 def explain(store: Store, task_id: str, namespace: str = "default") -> list[Blocker]:
@@ -104,7 +51,7 @@ def explain(store: Store, task_id: str, namespace: str = "default") -> list[Bloc
         if found is None:
             raise NotFound(f"there is no task, stage or flow {task_id}", task=task_id)
         return found
-    facts = _Facts._make(rows[0])
+    facts = rows[0]
     needs = store.read("unmet_of", task=facts.key, met=SUCCEEDED, limit=20) if facts.unmet else []
     return list(_blockers(facts, needs))
 
@@ -112,10 +59,10 @@ def explain(store: Store, task_id: str, namespace: str = "default") -> list[Bloc
 def position(store: Store, task_id: str, namespace: str = "default", most: int = 1000) -> int | None:
     """How many tasks of its queue would be claimed before this one, counted up to `most`; None if it has no place."""
     rows = store.read("position", id=checked_id(task_id), namespace=namespace, most=most)
-    return int(rows[0][0]) if rows else None
+    return next((int(before) for (before,) in rows), None)
 
 
-def _blockers(f: _Facts, needs: Rows) -> Iterator[Blocker]:
+def _blockers(f: TaskFacts, needs: list[UnmetRow]) -> Iterator[Blocker]:
     if f.state in TASK.terminal:
         yield Blocker(f.state, f"it is over: the task is {f.state}", facts={"finished_at": f.finished_at})
         return
@@ -142,7 +89,7 @@ def _blockers(f: _Facts, needs: Rows) -> Iterator[Blocker]:
         yield _breaker_open(f)
 
 
-def _breaker_open(f: _Facts) -> Blocker:
+def _breaker_open(f: TaskFacts) -> Blocker:
     """When its time is over one task is let through to try: until then, or while that one is out, none."""
     if f.breaker_probing:
         message = (
@@ -154,7 +101,7 @@ def _breaker_open(f: _Facts) -> Blocker:
     return Blocker("breaker_open", message, held_by=f.breaker_by, ends_at=f.breaker_until, facts=facts)
 
 
-def _held_back(f: _Facts, needs: Rows) -> Iterator[Blocker]:
+def _held_back(f: TaskFacts, needs: list[UnmetRow]) -> Iterator[Blocker]:
     """What its flow or its stage keeps it from."""
     if f.stage is None:
         return
@@ -170,8 +117,8 @@ def _held_back(f: _Facts, needs: Rows) -> Iterator[Blocker]:
     elif f.stage_state == WAITING and not f.control:
         yield stage_waits(f.stage, f.approval, f.stage_due_at)
     if f.unmet:
-        names = ", ".join(f"{name or id_} ({state})" for id_, name, state in needs)
-        facts = {"dependencies": [{"id": i, "name": n, "state": s} for i, n, s in needs], "unmet": f.unmet}
+        names = ", ".join(f"{needed.name or needed.id} ({needed.state})" for needed in needs)
+        facts = {"dependencies": [needed._asdict() for needed in needs], "unmet": f.unmet}
         yield Blocker("dependency", f"it depends on {f.unmet} tasks that have not succeeded: {names}", facts=facts)
     elif f.stage_state in (PENDING, RUNNING) and f.key > (f.opened_to or 0) and f.flow_state != FLOW_PAUSED:
         yield Blocker(
@@ -179,7 +126,7 @@ def _held_back(f: _Facts, needs: Rows) -> Iterator[Blocker]:
         )
 
 
-def _stage_not_open(f: _Facts) -> Blocker:
+def _stage_not_open(f: TaskFacts) -> Blocker:
     if f.deciding is not None:
         return Blocker("condition", f"the condition of stage {f.stage!r} is being decided by a control task")
     at = f"stage {f.current_ord}, {f.current!r}, is {f.current_state}" if f.current else "none has begun"
@@ -190,7 +137,7 @@ def _stage_not_open(f: _Facts) -> Blocker:
     )
 
 
-def _held(f: _Facts) -> Blocker:
+def _held(f: TaskFacts) -> Blocker:
     """A worker has it. A lease is good up to and including its expiry."""
     ran_out = f.lease_expires_at is None or f.now > f.lease_expires_at
     message = f"worker {f.owner} has it ({f.state}), attempt {f.attempts} of {f.max_attempts}"
@@ -200,7 +147,7 @@ def _held(f: _Facts) -> Blocker:
     return Blocker(f.state, message, held_by=f.owner, ends_at=f.lease_expires_at, facts=facts)
 
 
-def _cancel_requested(f: _Facts) -> Blocker:
+def _cancel_requested(f: TaskFacts) -> Blocker:
     assert f.cancel_at is not None
     # The note may have been pruned: then the policy's own grace is the best guess.
     grace_s = orjson.loads(f.asked)["grace_s"] if f.asked else f.policy.cancel_grace_s
@@ -213,7 +160,7 @@ def _cancel_requested(f: _Facts) -> Blocker:
     )
 
 
-def _paused(f: _Facts) -> Blocker:
+def _paused(f: TaskFacts) -> Blocker:
     deadline_s = f.policy.deadline_s
     ends_at = None if deadline_s is None else f.created_at + int(deadline_s * SECOND)
     facts: dict[str, Any] = {"reason": f.held_why}
@@ -224,7 +171,7 @@ def _paused(f: _Facts) -> Blocker:
     return Blocker(f.state, message, held_by=f.held_by, ends_at=ends_at, facts=facts)
 
 
-def _not_ready(f: _Facts, held: bool) -> Blocker:
+def _not_ready(f: TaskFacts, held: bool) -> Blocker:
     assert f.state == QUEUED
     facts = {"run_at": f.run_at, "attempts": f.attempts, "max_attempts": f.max_attempts}
     if not f.due and not held:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
 from onetray.domain.checks import listed, text
 from onetray.domain.errors import InvalidInput, Unavailable
@@ -71,7 +72,7 @@ class Feed:
 
     def _end_of(self, window: dict[str, int]) -> int:
         """The last event that was looked at. Its successors may have been out of the window."""
-        last = self.store.read("end_of_window", **window)[0][0]
+        ((last,),) = self.store.read("end_of_window", **window)
         return window["upto"] if last is None else int(last)
 
     def tail(self) -> int:
@@ -156,11 +157,9 @@ class Pace:
         return soon
 
 
-def event_of(r: tuple[Any, ...], raw: bool = False) -> Event:
-    """An event from a row whose columns stand in its fields' order."""
-    fields: list[Any] = list(r)
-    fields[9] = json_of(r[9], raw)
-    return Event(*fields)
+def event_of(row: Event, raw: bool = False) -> Event:
+    """An event as it was read, with its payload parsed. Most have none."""
+    return row if row.payload is None else replace(row, payload=json_of(row.payload, raw))
 
 
 def cursor_of(after: object) -> int:

@@ -22,9 +22,10 @@ from onetray.domain.listing import DeadGroup, DeadLetterSummary, JobSummary, Mem
 from onetray.domain.policy import Policy
 from onetray.domain.redactor import HIDDEN, Paths, Secrets, in_flow
 from onetray.domain.task import Blocker, DeadLetter, Event, LogLine, Task, TaskProgress, value_of
+from onetray.store.shown_rows import FlowPartRow, RedactedTaskRow
 
 if TYPE_CHECKING:
-    from onetray.store.base import Rows, Store
+    from onetray.store.base import Store
 
 T = TypeVar("T")
 
@@ -200,7 +201,7 @@ def _of_jobs(store: Store, policies: dict[int, set[str]], jobs: set[int], budget
     for job, origin in store.read("origins_of_flows", jobs=list(jobs)):
         families[job].add(origin)
     which = {"jobs": [job for job in set().union(*families.values()) if job is not None], "policies": list(policies)}
-    flows = {key: _paths(policies, own, kinds) for key, own, kinds in store.read("redacting_flows", **which)}
+    flows = {row.key: _paths(policies, row.policy, row.kind_policy) for row in store.read("redacting_flows", **which)}
     sizes = store.read("redacted_sizes", **which, limit=MOST_TASKS + 1)
     redacting = flows.keys() | {job for job, _ in sizes}
     families = {job: family for job, family in families.items() if not redacting.isdisjoint(family)}
@@ -226,8 +227,8 @@ def _of_jobs(store: Store, policies: dict[int, set[str]], jobs: set[int], budget
 
 
 def _of_family(
-    policies: dict[int, set[str]], family: set[int | None], flows: dict[int, set[str]], parts: dict[int, Rows],
-    tasks: dict[int, Rows],
+    policies: dict[int, set[str]], family: set[int | None], flows: dict[int, set[str]],
+    parts: dict[int, list[FlowPartRow]], tasks: dict[int, list[RedactedTaskRow]],
 ) -> JobSecrets:  # fmt: skip
     """What is hidden of a job with the flows that it retries or undoes."""
     if None in family:
@@ -235,8 +236,8 @@ def _of_family(
         return JobSecrets(Secrets(everything=True))
     known = sorted(job for job in family if job is not None)
     redacted: Members = [
-        (id_, _paths(policies, own, kinds), told)
-        for job in known for _, id_, own, kinds, *told in tasks.get(job, ())
+        (row.id, _paths(policies, row.policy, row.kind_policy), [row.payload, row.input, row.result, row.checkpoint])
+        for job in known for row in tasks.get(job, ())
     ]  # fmt: skip
     of_flow = set().union(*(flows.get(job, set()) for job in known))
     if len(known) > 1:
@@ -250,10 +251,13 @@ def _paths(policies: dict[int, set[str]], own: int | None, kinds: int) -> set[st
     return (policies.get(own, set()) if own is not None else set()) | policies.get(kinds, set())
 
 
-def _by_job(rows: Rows) -> dict[int, Rows]:
-    found: dict[int, Rows] = {}
+Row = TypeVar("Row", FlowPartRow, RedactedTaskRow)
+
+
+def _by_job(rows: list[Row]) -> dict[int, list[Row]]:
+    found: dict[int, list[Row]] = {}
     for row in rows:
-        found.setdefault(row[0], []).append(row)
+        found.setdefault(row.job, []).append(row)
     return found
 
 
@@ -263,9 +267,10 @@ _VEILS: OrderedDict[bytes, JobSecrets] = OrderedDict()
 """By what they were made from."""
 
 
-def _remembered(flow: set[str], parts: Rows, tasks: Members) -> JobSecrets:
-    made_from = orjson.dumps([sorted(flow), parts, [(id_, sorted(paths), told) for id_, paths, told in tasks]])
-    name = blake2b(made_from, digest_size=16).digest()
+def _remembered(flow: set[str], parts: list[FlowPartRow], tasks: Members) -> JobSecrets:
+    members = [(id_, sorted(paths), texts) for id_, paths, texts in tasks]
+    sources = orjson.dumps([sorted(flow), list(map(tuple, parts)), members])
+    name = blake2b(sources, digest_size=16).digest()
     veil = _VEILS.pop(name, None) or _veil(flow, parts, tasks)
     _VEILS[name] = veil
     while len(_VEILS) > REMEMBERED:
@@ -275,7 +280,7 @@ def _remembered(flow: set[str], parts: Rows, tasks: Members) -> JobSecrets:
     return veil
 
 
-def _veil(flow: set[str], parts: Rows, tasks: Members) -> JobSecrets:
+def _veil(flow: set[str], parts: list[FlowPartRow], tasks: Members) -> JobSecrets:
     # What was given to the flow is there for a flow alone.
     spread = in_flow if parts else frozenset
     paths = {own: Paths(spread(own | flow)) for own in {frozenset(own) for _, own, _ in tasks}}
@@ -283,8 +288,8 @@ def _veil(flow: set[str], parts: Rows, tasks: Members) -> JobSecrets:
     texts: set[str] = set()
     for _, own, told in tasks:
         texts.update(*(paths[frozenset(own)].secrets(orjson.loads(text)) for text in told if text is not None))
-    for _, data, more, answer in parts:
-        for name, text in ((CONFIG, data), ("", more), (APPROVAL, answer)):
+    for part in parts:
+        for name, text in ((CONFIG, part.data), ("", part.metadata), (APPROVAL, part.answer)):
             if text is not None:
                 value = orjson.loads(text)
                 texts |= of_all.secrets({name: value} if name else value)

@@ -21,12 +21,15 @@ from onetray.notify.base import Listener, WantedWork, WorkListener
 from onetray.notify.new_work import NewWork, Queue, everywhere
 from onetray.store.interned import InternedNames
 from onetray.store.retry_transaction import retry_transaction
-from onetray.store.rows import FlowRow, TaskRow
-from onetray.store.sql_template import migrations, statements_for
+from onetray.store.rows import ClaimedRow, FlowRow, TaskRow
+from onetray.store.schema import migrations
+from onetray.store.statements import statements_for
 
 Columns = Mapping[str, Any]
 """A batch in columns: a list for each, all of one length; what is not a list holds for every row."""
-Rows = list[tuple[Any, ...]]
+Rows = list[Any]
+"""Rows of the type that a statement declares in its .sql file; plain tuples where it declares none. Mypy knows which
+(tools/mypy_rows.py)."""
 T = TypeVar("T")
 
 
@@ -110,7 +113,7 @@ class Tx(Protocol):
         """Lock flows in sorted order, before any of their tasks."""
         ...
 
-    def pick(self, queue: int, kinds: list[int] | None, limit: int, past_breakers: bool = False) -> Rows:
+    def pick(self, queue: int, kinds: list[int] | None, limit: int, past_breakers: bool = False) -> list[ClaimedRow]:
         """Lock claimable tasks, highest priority first, then oldest; skip what others have locked.
 
         Nothing is found while any breaker is open, unless the caller has taken out the kinds of those: so most
@@ -195,8 +198,11 @@ class Store(ABC):
     def is_closed(self) -> bool: ...
 
     @abstractmethod
-    def submit_one(self, task: Columns) -> None:
-        """Write one new task that may run at once, with its ready row and its event. It is there when this returns."""
+    def submit_one(self, task: Columns, event: Columns) -> None:
+        """Write one new task that may run at once, with its ready row and its event. It is there when this returns.
+
+        Keys and times are the store's to fill in.
+        """
 
     def borrow(self, connection: object) -> ForeignTransaction:
         """The transaction that is open on a connection of the caller's."""
@@ -281,7 +287,7 @@ class Store(ABC):
     def close(self) -> None: ...
 
     def check_version(self) -> None:
-        have, want = self.version(), migrations(self.dialect)[-1]
+        have, want = self.version(), migrations()[-1]
         if have < want:
             raise MigrationNeeded(
                 f"the schema is at version {have}, this code needs {want}: run `onetray migrate`", have=have, want=want

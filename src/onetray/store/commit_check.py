@@ -68,7 +68,8 @@ class ServerRun(NamedTuple):
 
     @classmethod
     def of(cls, connection: Connection[Any]) -> ServerRun:
-        return cls(*connection.execute(_SERVER_RUN, prepare=False).fetchall()[0])
+        ((started_at, counts_since),) = connection.execute(_SERVER_RUN, prepare=False).fetchall()
+        return cls(started_at, counts_since)
 
 
 class CommitOutcome(Enum):
@@ -86,7 +87,7 @@ def outcome_of(connection: Connection[Any], xid: str, witness: Witness | None, r
     Without a witness, its number is believed as long as the server has not crashed since.
     """
     try:
-        status = connection.execute(_STATUS, (xid,)).fetchall()[0][0]
+        ((status,),) = connection.execute(_STATUS, (xid,)).fetchall()
     except Exception as e:
         if getattr(e, "sqlstate", None) != _IN_THE_FUTURE:
             raise

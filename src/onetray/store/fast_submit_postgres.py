@@ -13,47 +13,63 @@ import psycopg
 from onetray.domain.errors import Unavailable
 from onetray.notify.new_work import NewWork, format_new_work
 from onetray.notify.postgres import CHANNEL
+from onetray.store.base import Columns
 from onetray.store.commit_check import CommitOutcome
-from onetray.store.postgres_tx import CLOCK, is_refused
+from onetray.store.postgres_tx import is_refused
+from onetray.store.sql_template import BATCH_COLUMN, POSTGRES, fill, render, with_parameters, words_of
 
 if TYPE_CHECKING:
     from psycopg import Connection
 
     from onetray.store.postgres import PostgresStore
 
+_TASK = """
+    INSERT INTO onetray.task ({task_columns})
+    SELECT {b.task_columns} FROM (
+        SELECT n.key, n.key AS job, n.at AS created_at, n.at AS updated_at, n.at AS run_at
+        FROM (SELECT nextval('onetray.entity_key') AS key, {clock} AS at) AS n
+    ) AS b
+    RETURNING key, created_at"""
+_EVENT = """
+INSERT INTO onetray.event ({event_columns})
+SELECT {b.event_columns} FROM (
+    SELECT key AS entity, key AS job, created_at AS ts, CAST(NULL AS text) AS payload FROM new
+) AS b"""
+
+
+def _single(text: str, *of_its_own: str) -> str:
+    """A part of the statement: every column is a parameter, but those that it makes itself."""
+    columns = frozenset(BATCH_COLUMN.findall(fill(text, words_of(POSTGRES))))
+    return with_parameters("submit_one", text, POSTGRES, columns.difference(of_its_own))
+
+
 # The task is inserted, and so the transaction has its number, before the first id of an event is drawn: the feed's
 # barrier relies on it.
-_SUBMIT = f"""
-WITH new AS (
-    INSERT INTO onetray.task (key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts,
-        spared, created_at, updated_at, run_at, state, correlation_id, trace, payload)
-    SELECT k.key, %(id)s::uuid, k.key, %(ns)s, %(queue)s, %(kind)s, %(policy)s, 1, 1, %(priority)s, 0,
-        %(max_attempts)s, 0, k.at, k.at, k.at, %(state)s, %(correlation_id)s, %(trace)s, %(payload)s
-    FROM (SELECT nextval('onetray.entity_key') AS key, {CLOCK} AS at) AS k
-    RETURNING key, created_at
+SUBMIT_ONE = render(
+    "submit_one",
+    f"""WITH new AS ({_single(_TASK, "key", "job", "created_at", "updated_at", "run_at")}
 ), listed AS (
-    INSERT INTO onetray.ready (queue, rank, task, kind) SELECT %(queue)s, -%(priority)s::integer, key, %(kind)s FROM new
+    INSERT INTO onetray.ready (queue, rank, task, kind) SELECT :queue, -:priority::integer, key, :kind FROM new
+){_single(_EVENT, "entity", "job", "ts", "payload")}
+RETURNING entity, CASE WHEN :tell THEN pg_notify('{CHANNEL}', :news)::text END""",
+    POSTGRES,
+    (),
 )
-INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, state, actor, correlation_id, cause,
-    trace)
-SELECT key, key, created_at, %(ns)s, 1, 1, 0, %(type)s, %(state)s, %(actor)s, %(correlation_id)s, %(cause)s, %(trace)s
-FROM new
-RETURNING entity, CASE WHEN %(tell)s THEN pg_notify('{CHANNEL}', %(news)s)::text END"""
 _AT_WORK = "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE pid = %(pid)s)"
 _THERE = "SELECT EXISTS (SELECT 1 FROM onetray.task WHERE id = %(id)s::uuid)"
 
 
-def submit_one_postgres(store: PostgresStore, task: dict[str, Any]) -> None:
+def submit_one_postgres(store: PostgresStore, task: Columns, event: Columns) -> None:
     """Write a task that may run at once. It is there when this returns."""
     work = NewWork({task["queue"]: 1})
     tell = store.quiet(work)
     news = format_new_work(work, store.sender)
-    given = {**task, "tell": tell, "news": news, "now": store.clock.now() if store.clock else None}
+    given = {**event, **task, "tell": tell, "news": news, "now": store.clock.now() if store.clock else None}
     key = None
     with store.connection() as connection:
         pid, connection.warnings.seen = connection.info.backend_pid, False
         try:
-            key = connection.execute(_SUBMIT, given).fetchall()[0][0]
+            ((key, _),) = connection.execute(SUBMIT_ONE.sql, given).fetchall()
             sure = not connection.warnings.seen
         except psycopg.Error as e:
             if is_refused(e):
@@ -68,7 +84,8 @@ def submit_one_postgres(store: PostgresStore, task: dict[str, Any]) -> None:
 
 def _fate(connection: Connection[Any], pid: int, id_: str) -> CommitOutcome:
     """Whether the task is there, once whoever was writing it is gone."""
-    at_work = connection.execute(_AT_WORK, {"pid": pid}).fetchall()[0][0]
-    if connection.execute(_THERE, {"id": id_}).fetchall()[0][0]:
+    ((at_work,),) = connection.execute(_AT_WORK, {"pid": pid}).fetchall()
+    ((there,),) = connection.execute(_THERE, {"id": id_}).fetchall()
+    if there:
         return CommitOutcome.WRITTEN
     return CommitOutcome.UNDER_WAY if at_work else CommitOutcome.NOT_WRITTEN

@@ -88,32 +88,32 @@ class Barrier:
             return self._begin()
         if now - pending.checked_at < STEP_S:
             return False
-        xmin, last, newest = self._fetch(_CHECK, {"last": pending.last})[0]
-        return self._judge(pending, int(xmin), last, newest) and pending.taken_at >= began
+        (position,) = self._fetch(_CHECK, {"last": pending.last})
+        return self._judge(pending, *position) and pending.taken_at >= began
 
     def _begin(self) -> bool:
         """Take a barrier if there is anything past the last one."""
         self._pending = None
-        last, newest = self._fetch(_LOOK, {})[0]
+        ((last, newest),) = self._fetch(_LOOK, {})
         if newest <= self.passed:
             # Less than was there is another database: one restored from a backup.
             self.passed = newest
             return True
         # A statement of its own: the number must be taken after the last id was read.
-        number, xmin, again, newest = self._fetch(_TAKE, {"last": last})[0]
+        ((number, *position),) = self._fetch(_TAKE, {"last": last})
         self._pending = Pending(last, int(number))
-        return self._judge(self._pending, int(xmin), again, newest)
+        return self._judge(self._pending, *position)
 
-    def _judge(self, pending: Pending, xmin: int, last: int, newest: int) -> bool:
+    def _judge(self, pending: Pending, xmin: str, last: int, newest: int) -> bool:
         if last < pending.last:
             # Ids are handed out again, after a crash: this barrier says nothing about them.
             self._pending = None
             return False
         pending.checked_at = time.monotonic()
-        if xmin < pending.number:
+        if int(xmin) < pending.number:
             if not self._only_strangers(pending):
                 return False
-            newest = self._fetch(_CHECK, {"last": pending.last})[0][2]
+            ((_, _, newest),) = self._fetch(_CHECK, {"last": pending.last})
         self._pending = None
         self.passed = max(self.passed, newest)
         return True

@@ -16,6 +16,7 @@ from onetray.domain.policy import Policy
 
 if TYPE_CHECKING:
     from onetray.store.base import Store
+    from onetray.store.rows import KindRow, QueueRow
 
 
 class InternedNames:
@@ -40,7 +41,11 @@ class InternedNames:
         turn = next(self._turns)
         read, began = self._store.read_within, time.monotonic()
         # Not under a lock: in memory, a reader waits for the transaction of a thread that may come here itself.
-        namespaces, queues, kinds, policies = (read(n) for n in ("namespaces", "queues", "kinds", "policies"))
+        # In this order: what one names is among those that are read after it, but for namespaces.
+        namespaces = read("namespaces")
+        queues: list[QueueRow] = read("queues")
+        kinds: list[KindRow] = read("kinds")
+        policies = read("policies")
         with self._swapping:
             for key, body in policies:
                 if key not in self._policies:
@@ -51,14 +56,14 @@ class InternedNames:
             self._turn = turn
             # New dicts are swapped in whole: readers in other threads see the old or the new.
             self._namespaces = {name: key for key, name in namespaces}
-            self._queue_names = {key: name for key, _, name in queues}
-            self._queues = {(ns, name): key for key, ns, name in queues}
+            self._queue_names = {queue.key: queue.name for queue in queues}
+            self._queues = {(queue.ns, queue.name): queue.key for queue in queues}
             spaces: dict[int, str] = dict(namespaces)
             # A queue may be of a namespace that was added between the two reads: it is there the next time.
-            self._places = {key: (spaces[ns], name) for key, ns, name in queues if ns in spaces}
-            self._kind_policy = {key: policy for key, _, _, policy in kinds}
-            self._kind_names = {key: name for key, _, name, _ in kinds}
-            self._kinds = {(ns, name): key for key, ns, name, _ in kinds}
+            self._places = {queue.key: (spaces[queue.ns], queue.name) for queue in queues if queue.ns in spaces}
+            self._kind_policy = {kind.key: kind.policy for kind in kinds}
+            self._kind_names = {kind.key: kind.name for kind in kinds}
+            self._kinds = {(kind.ns, kind.name): kind.key for kind in kinds}
             self._read_at = began
 
     def namespace(self, name: str) -> int | None:

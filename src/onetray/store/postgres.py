@@ -21,7 +21,8 @@ from onetray.store.base import Columns, Rows, Store
 from onetray.store.commit_check import CommitOutcome, ServerRun, outcome_of
 from onetray.store.feed_barrier import Barrier
 from onetray.store.retry_transaction import MayBeRepeated, retry_transaction
-from onetray.store.sql_template import PARAM, POSTGRES, migration, migrations
+from onetray.store.schema import known_version, migration, migrations
+from onetray.store.sql_template import PARAM, POSTGRES
 
 try:
     import psycopg
@@ -194,8 +195,8 @@ class PostgresStore(Store):
     def is_closed(self) -> bool:
         return self._pool.closed
 
-    def submit_one(self, task: Columns) -> None:
-        submit_one_postgres(self, dict(task))
+    def submit_one(self, task: Columns, event: Columns) -> None:
+        submit_one_postgres(self, task, event)
 
     def entered(self, queue: int, rank: int, task: int) -> None:
         """A task is in its queue. One before the mark makes the next claim look from the start."""
@@ -222,7 +223,8 @@ class PostgresStore(Store):
         while True:
             with suppress(psycopg.OperationalError, Unavailable), self.connection() as connection:
                 # A standby may be behind: what it does not have may be there.
-                if not connection.execute("SELECT pg_is_in_recovery()").fetchall()[0][0]:
+                ((standby,),) = connection.execute("SELECT pg_is_in_recovery()").fetchall()
+                if not standby:
                     fate = ask(connection)
                 if fate is CommitOutcome.WRITTEN and confirmed(connection, connection.warnings, until):
                     return True
@@ -237,7 +239,7 @@ class PostgresStore(Store):
     def read(self, name: str, /, **params: Any) -> Rows:
         statement = self.book.statements[name]
         params.setdefault("now", self.clock.now() if self.clock else None)
-        return self._fetch(statement.sql, bind_postgres(statement, params))
+        return statement.rows(self._fetch(statement.sql, bind_postgres(statement, params)))
 
     def read_sql(self, sql: str, /, **params: Any) -> Rows:
         return self._fetch(PARAM.sub(r"%(\1)s", sql.replace("%", "%%")), params)
@@ -279,14 +281,20 @@ class PostgresStore(Store):
             return connection.execute(sql, params).fetchall()
 
     def now(self) -> int:
-        return int(self._fetch(f"SELECT {CLOCK}", {"now": self.clock.now() if self.clock else None})[0][0])
+        ((now,),) = self._fetch(f"SELECT {CLOCK}", {"now": self.clock.now() if self.clock else None})
+        return int(now)
 
     def version(self) -> int:
-        there = self._fetch("SELECT to_regclass('onetray.migration')", {})[0][0]
-        return int(self._fetch("SELECT coalesce(max(number), 0) FROM onetray.migration", {})[0][0]) if there else 0
+        ((there,),) = self._fetch("SELECT to_regclass('onetray.migration')", {})
+        if there is None:
+            return 0
+        ((number,),) = self._fetch("SELECT coalesce(max(number), 0) FROM onetray.migration", {})
+        return known_version(int(number))
 
     def migrate(self) -> list[int]:
-        return [number for number in migrations(POSTGRES) if self._apply(number)]
+        # Refuses what no migration begins from.
+        self.version()
+        return [number for number in migrations() if self._apply(number)]
 
     def _apply(self, number: int) -> bool:
         """Apply a migration. False: it had been applied before."""
@@ -335,7 +343,8 @@ class PostgresStore(Store):
             return passed
         # A writer hangs, and this process has never read as far as it. Not the whole log again, then, but from what
         # can be seen now.
-        return int(self.read("last_event_id")[0][0])
+        ((last,),) = self.read("last_event_id")
+        return int(last)
 
     @property
     def held_up(self) -> bool:

@@ -20,7 +20,7 @@ from onetray.store.base import RINGS, Columns, Rows, in_rows
 from onetray.store.commit_check import Witness, of_batch, of_move, of_submit
 from onetray.store.interned import InternedNames
 from onetray.store.pg_copy import CopyBuffer
-from onetray.store.rows import FlowRow, TaskRow
+from onetray.store.rows import ClaimedRow, FlowRow, TaskRow
 from onetray.store.sql_template import POSTGRES, WORDS, Statement
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class PostgresTx:
         self.mixed = store.mixed
         self._given = store.clock.now() if store.clock else None
         self._pending: list[Query] = [("BEGIN", {})]
-        self._asked: list[tuple[int, Rows]] = []
+        self._asked: list[tuple[int, Statement, Rows]] = []
         self._entered: list[Columns] = []
         self._opened = False
         self._now: int | None = None
@@ -121,7 +121,8 @@ class PostgresTx:
         self.rings |= name in RINGS
         count_statement(self.work, name, params)
         params.setdefault("now", self._given)
-        rows = self._send((statement.sql, bind_postgres(statement, params)), returns=statement.returns)
+        fetched = self._send((statement.sql, bind_postgres(statement, params)), returns=statement.returns)
+        rows = statement.rows(fetched)
         if name == "open_ready":
             self._opened = True
             self.work.count([queue for (queue,) in rows], 0)
@@ -131,7 +132,7 @@ class PostgresTx:
         statement = self._book.statements[name]
         params.setdefault("now", self._given)
         answer: Rows = []
-        self._asked.append((len(self._pending), answer))
+        self._asked.append((len(self._pending), statement, answer))
         self._pending.append((statement.sql, bind_postgres(statement, params)))
         return answer
 
@@ -144,7 +145,7 @@ class PostgresTx:
             self._entered.append(columns)
         given = bind_postgres(statement, {"now": self._given, **columns, **params})
         if statement.returns:
-            return self._send((statement.sql, given))
+            return statement.rows(self._send((statement.sql, given)))
         self._pending.append((statement.sql, given))
         return []
 
@@ -161,7 +162,7 @@ class PostgresTx:
         failpoints.hit("moved")
 
     def lock(self, keys: list[int]) -> list[TaskRow]:
-        found = list(map(TaskRow._make, self.query("lock_tasks", keys=keys)))
+        found = self.query("lock_tasks", keys=keys)
         if found:
             # Never back: what was due when it was looked up is due when it is decided.
             self._now = max(self._now or 0, found[-1].seen_at)
@@ -182,13 +183,13 @@ class PostgresTx:
         return [r._replace(lease_expires_at=now.get(r.lease)) if r.lease in old else r for r in rows]
 
     def lock_flows(self, keys: list[int]) -> list[FlowRow]:
-        found = list(map(FlowRow._make, self.query("lock_flows", keys=keys)))
+        found = self.query("lock_flows", keys=keys)
         if found:
             self._now = max(self._now or 0, found[-1].seen_at)
         failpoints.hit("flows_locked")
         return found
 
-    def pick(self, queue: int, kinds: list[int] | None, limit: int, past_breakers: bool = False) -> Rows:
+    def pick(self, queue: int, kinds: list[int] | None, limit: int, past_breakers: bool = False) -> list[ClaimedRow]:
         if kinds is None:
             found = self._pick_any(queue, limit)
         elif len(kinds) == 1:
@@ -197,10 +198,10 @@ class PostgresTx:
             found = self._pick_kinds(queue, kinds, limit, past_breakers)
         if found:
             # The latest: the last row need not be of the last look.
-            self._now = max(self.now, *(row[-1] for row in found))
+            self._now = max(self.now, *(row.seen_at for row in found))
         return found
 
-    def _pick_any(self, queue: int, limit: int) -> Rows:
+    def _pick_any(self, queue: int, limit: int) -> list[ClaimedRow]:
         low = self._store.low_water.setdefault(queue, LowWater())
         # What this transaction itself has put before the mark counts too.
         self.lower_marks()
@@ -211,37 +212,37 @@ class PostgresTx:
             # priority. It is looked for at once unless looking was slow.
             if len(found) == limit or time.monotonic() - low.looked_at < low.rest_s():
                 if found:
-                    low.move_to((found[0][0], found[0][1]), entries)
+                    low.move_to((found[0].rank, found[0].key), entries)
                 return found
-            already = {r[1] for r in found}
-            more = [r for r in self._pick_from_start(queue, limit, low) if r[1] not in already]
+            already = {row.key for row in found}
+            more = [row for row in self._pick_from_start(queue, limit, low) if row.key not in already]
             return sorted(found + more[: limit - len(found)])
         return self._pick_from_start(queue, limit, low)
 
-    def _pick_from_start(self, queue: int, limit: int, low: LowWater) -> Rows:
+    def _pick_from_start(self, queue: int, limit: int, low: LowWater) -> list[ClaimedRow]:
         began, entries = time.monotonic(), low.entries
         found = self._claim_any(queue, *_START, limit)
         low.looked_at = time.monotonic()
         low.cost_s = low.looked_at - began
-        low.move_to((found[0][0], found[0][1]) if found else _START, entries)
+        low.move_to((found[0].rank, found[0].key) if found else _START, entries)
         return found
 
-    def _claim_any(self, queue: int, rank: int, task: int, limit: int) -> Rows:
+    def _claim_any(self, queue: int, rank: int, task: int, limit: int) -> list[ClaimedRow]:
         return self.query("claim_any", queue=queue, rank=rank, task=task, limit=limit, past_breakers=0)
 
-    def _pick_kind(self, queue: int, kind: int, limit: int, past_breakers: bool) -> Rows:
+    def _pick_kind(self, queue: int, kind: int, limit: int, past_breakers: bool) -> list[ClaimedRow]:
         return self.query("claim_kind", queue=queue, kind=kind, limit=limit, past_breakers=int(past_breakers))
 
-    def _pick_kinds(self, queue: int, kinds: list[int], limit: int, past_breakers: bool) -> Rows:
+    def _pick_kinds(self, queue: int, kinds: list[int], limit: int, past_breakers: bool) -> list[ClaimedRow]:
         """Merge the kinds' heads without locking, then lock from each kind as many as it has in the merge."""
         heads = sorted(
             (rank, task, kind)
             for kind in kinds
             for rank, task in self.query("heads_of_kind", queue=queue, kind=kind, limit=limit)
         )[:limit]
-        found: Rows = []
+        found: list[ClaimedRow] = []
         for kind in kinds:
-            wanted = sum(1 for head in heads if head[2] == kind)
+            wanted = sum(1 for _, _, of_kind in heads if of_kind == kind)
             if wanted:
                 found += self._pick_kind(queue, kind, wanted, past_breakers)
         return sorted(found)
@@ -320,10 +321,10 @@ class PostgresTx:
         else:
             cursors = _together(self._connection, todo)
         if begins:
-            self.xid, self._now, *_ = cursors[1].fetchall()[0]
+            ((self.xid, self._now, *_),) = cursors[1].fetchall()
             failpoints.hit("begun")
-        for place, answer in asked:
-            answer += cursors[place + begins].fetchall()
+        for place, statement, answer in asked:
+            answer += statement.rows(cursors[place + begins].fetchall())
         return cursors[-1].fetchall() if last is not None and returns else []
 
     def lower_marks(self) -> None:

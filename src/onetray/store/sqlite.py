@@ -27,12 +27,13 @@ from onetray.notify.multicast import MulticastSender
 from onetray.notify.new_work import NewWork, format_new_work
 from onetray.store.base import Columns, Rows, Store
 from onetray.store.database_time import DatabaseTime
-from onetray.store.fast_submit_sqlite import submit_one_sqlite
 from onetray.store.open_file import OpenFile, network_filesystem
-from onetray.store.sql_template import SQLITE, migration, migrations
+from onetray.store.schema import known_version, migration, migrations
+from onetray.store.sql_template import SQLITE
 from onetray.store.sqlite_tx import SqliteSnapshot, SqliteTx, bind_sqlite, sha256_hex
 
 END_OF_LOG = "SELECT id, ts FROM event ORDER BY id DESC LIMIT 1"
+LAST_HEARTBEAT = "SELECT coalesce(max(beat_at), 0) FROM worker"
 PRAGMAS = (
     # Readers never wait for the writer, and a commit is one append and one fsync.
     "journal_mode = WAL",
@@ -166,7 +167,7 @@ class SqliteStore(Store):
             raise self._overwritten(f"its log ends with event {last}, and event {self._last_event} was there before")
         if not self._last_event:
             # Workers that have been at work without a word in the log have the later time.
-            newest = max(newest, _last_heartbeat(connection))
+            newest = max(newest, _number(connection, LAST_HEARTBEAT))
         self._last_event = last
         self.time.saw(newest)
 
@@ -177,13 +178,18 @@ class SqliteStore(Store):
             path=self._name,
         )
 
-    def submit_one(self, task: Columns) -> None:
-        submit_one_sqlite(self, dict(task))
+    def submit_one(self, task: Columns, event: Columns) -> None:
+        with self.transaction() as tx:
+            (key,), now = tx.new_keys(1), tx.now
+            new = {**task, "key": key, "job": key, "created_at": now, "updated_at": now, "run_at": now}
+            tx.batch("insert_task", new)
+            tx.batch("insert_ready", {**new, "rank": -task["priority"]})
+            tx.batch("insert_event", {**event, "entity": key, "job": key, "ts": now})
 
     def read(self, name: str, /, **params: Any) -> Rows:
         statement = self.book.statements[name]
         params.setdefault("now", self.time.now())
-        return self._fetch(statement.sql, bind_sqlite(statement, params))
+        return statement.rows(self._fetch(statement.sql, bind_sqlite(statement, params)))
 
     def read_sql(self, sql: str, /, **params: Any) -> Rows:
         return self._fetch(sql.replace("onetray.", ""), params)
@@ -243,14 +249,14 @@ class SqliteStore(Store):
         if number and not ours:
             # Others number their schemas in the same place.
             raise StoreError(f"{self._name} is another program's database: name a file of its own", path=self._name)
-        return number
+        return known_version(number)
 
     def migrate(self) -> list[int]:
         applied = []
-        # Refuses what is another program's: nothing is added to it.
+        # Refuses what is another program's, or what no migration begins from: nothing is added to it.
         self.version()
         with self._writing:
-            for number in migrations(SQLITE):
+            for number in migrations():
                 try:
                     self._writer.execute("BEGIN IMMEDIATE")
                     # Asked again under the lock: another process may have been first.
@@ -271,7 +277,8 @@ class SqliteStore(Store):
 
     def upto(self, needed: int = 2**63) -> int:
         # Writers take turns, so ids become visible in their order.
-        return int(self.read("last_event_id")[0][0])
+        ((last,),) = self.read("last_event_id")
+        return int(last)
 
     def tail(self) -> int:
         return self.upto()
@@ -310,21 +317,15 @@ class SqliteStore(Store):
 
 
 def _number(connection: apsw.Connection, sql: str) -> int:
-    value: Any = connection.execute(sql).fetchall()[0][0]
-    return int(value)
+    ((value,),) = connection.execute(sql).fetchall()
+    assert isinstance(value, int)
+    return value
 
 
 def _end_of_log(connection: apsw.Connection) -> tuple[int, int]:
     """The id and the time of the newest event. It is never pruned."""
-    found: Any = connection.execute(END_OF_LOG).fetchall()
+    found: list[Any] = connection.execute(END_OF_LOG).fetchall()
     return found[0] if found else (0, 0)
-
-
-def _last_heartbeat(connection: apsw.Connection) -> int:
-    try:
-        return _number(connection, "SELECT coalesce(max(beat_at), 0) FROM worker")
-    except apsw.SQLError:
-        return 0  # A schema from before there was a registry of workers.
 
 
 def _roll_back(connection: apsw.Connection) -> None:

@@ -16,8 +16,9 @@ from onetray.domain.machine import Transition
 from onetray.notify.new_work import NewWork, count_statement
 from onetray.store.base import RINGS, Columns, Rows, in_rows
 from onetray.store.interned import InternedNames
-from onetray.store.rows import FlowRow, TaskRow
-from onetray.store.sql_template import Statement, Statements
+from onetray.store.rows import ClaimedRow, FlowRow, TaskRow
+from onetray.store.sql_template import Statement
+from onetray.store.statements import Statements
 
 if TYPE_CHECKING:
     from onetray.store.sqlite import SqliteStore
@@ -42,16 +43,12 @@ class SqliteTx:
         self.rings |= name in RINGS
         count_statement(self.work, name, params)
         params.setdefault("now", self._now)
-        rows: Rows = self._connection.execute(statement.sql, bind_sqlite(statement, params)).fetchall()
+        rows = statement.rows(self._connection.execute(statement.sql, bind_sqlite(statement, params)).fetchall())
         if name == "open_ready":
             self.work.count([queue for (queue,) in rows], 0)
         return rows
 
     ask = query
-
-    def execute(self, sql: str, params: dict[str, Any]) -> None:
-        """Run a statement that is not in the book."""
-        self._connection.execute(sql, params)
 
     def batch(self, name: str, columns: Columns, /, **params: Any) -> Rows:
         statement = self._book.statement(name, columns)
@@ -61,7 +58,7 @@ class SqliteTx:
         given = {**params, **columns}
         if statement.by_row:
             return list(self._connection.executemany(statement.sql, in_rows(given, statement.columns)))
-        return self._connection.execute(statement.sql, with_batch(statement, given)).fetchall()
+        return statement.rows(self._connection.execute(statement.sql, with_batch(statement, given)).fetchall())
 
     def move(self, hops: tuple[Transition, ...], columns: Columns, held: bool = False) -> None:
         move = self._book.move(hops, columns, held)
@@ -79,16 +76,16 @@ class SqliteTx:
 
     def lock(self, keys: list[int]) -> list[TaskRow]:
         # BEGIN IMMEDIATE holds the only lock there is.
-        rows = list(map(TaskRow._make, self.query("lock_tasks", keys=keys)))
+        rows = self.query("lock_tasks", keys=keys)
         failpoints.hit("locked")
         return rows
 
     def lock_flows(self, keys: list[int]) -> list[FlowRow]:
-        rows = list(map(FlowRow._make, self.query("lock_flows", keys=keys)))
+        rows = self.query("lock_flows", keys=keys)
         failpoints.hit("flows_locked")
         return rows
 
-    def pick(self, queue: int, kinds: list[int] | None, limit: int, past_breakers: bool = False) -> Rows:
+    def pick(self, queue: int, kinds: list[int] | None, limit: int, past_breakers: bool = False) -> list[ClaimedRow]:
         given = {"queue": queue, "limit": limit, "past_breakers": int(past_breakers)}
         if kinds is None:
             found = self.query("claim_any", rank=-(2**31), task=0, **given)
@@ -97,7 +94,7 @@ class SqliteTx:
             found = each[0] if len(each) == 1 else list(itertools.islice(merge(*each), limit))
         if found:
             # A process whose clock is ahead may have made them claimable.
-            self._now = max(self._now, *(r[-1] for r in found))
+            self._now = max(self._now, *(row.seen_at for row in found))
         return found
 
     def lock_request(self, ns: int, worker: str, request_key: str) -> None:
@@ -116,7 +113,8 @@ class SqliteTx:
 
     def _count(self, name: str, count: int) -> list[int]:
         sql = "UPDATE counter SET value = value + ? WHERE name = ? RETURNING value"
-        last: Any = self._connection.execute(sql, (count, name)).fetchall()[0][0]
+        ((last,),) = self._connection.execute(sql, (count, name)).fetchall()
+        assert isinstance(last, int)
         return list(range(last - count + 1, last + 1))
 
 
@@ -143,8 +141,10 @@ def bind_sqlite(statement: Statement, params: dict[str, Any]) -> dict[str, Any]:
     return params
 
 
-def with_batch(statement: Statement, given: Columns) -> dict[str, Any]:
-    """The parameters, and the batch as one JSON value."""
+def with_batch(statement: Statement, given: Columns) -> Columns:
+    """The parameters, and the batch as one JSON value. A single row needs no batch: all its columns are parameters."""
+    if not statement.columns:
+        return given
     only = given[statement.columns[0]] if len(statement.columns) == 1 else None
     batch = only if isinstance(only, list) else list(in_rows(given, statement.columns))
     return {**given, "batch": orjson.dumps(batch).decode()}

@@ -157,9 +157,9 @@ class Harness:
 
     def _claim(self, kinds: Iterable[str]) -> Assignment | None:
         ns = self.engine.store.names.namespace(self.app.namespace)
-        for _, owner, queue in sorted(self.engine.store.read("queues")):
-            if owner == ns and (
-                found := self.engine.claim(queue, worker=WORKER, kinds=tuple(kinds), namespace=self.app.namespace)
+        for queue in sorted(self.engine.store.read("queues")):
+            if queue.ns == ns and (
+                found := self.engine.claim(queue.name, worker=WORKER, kinds=tuple(kinds), namespace=self.app.namespace)
             ):
                 return found[0]
         return None

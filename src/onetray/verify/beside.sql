@@ -45,7 +45,7 @@ WITH claims AS (
 SELECT d.task, CAST(t.id AS text) AS id, t.state, d.reason_code AS reason, d.stage, d.last_error, d.attempts,
     t.attempts AS row_attempts, d.last_owner AS letter_owner, d.last_lease_expires_at, c.actor AS claimed_by,
     d.correlation_id, d.payload_hash AS hash,
-    t.state IS DISTINCT FROM {state:dead_lettered} AS letter_of_dead,
+    t.state IS DISTINCT FROM {task.state:dead_lettered} AS letter_of_dead,
     count(*) OVER (PARTITION BY d.task) > 1 AS one_letter,
     d.reason_code NOT IN ({reason_codes}) OR d.stage NOT IN ({dead_stages}) AS reason_code,
     d.ns <> t.ns OR d.attempts <> t.attempts OR d.correlation_id <> coalesce(t.correlation_id, CAST(t.id AS text))
@@ -61,7 +61,7 @@ FROM onetray.dead_letter AS d LEFT JOIN onetray.task AS t ON t.key = d.task
 -- check: 11 letter_missing: a dead-lettered task has a dead letter
 SELECT t.key AS task, CAST(t.id AS text) AS id, t.state, t.finished_at, true AS letter_missing
 FROM onetray.task AS t
-WHERE t.state = {state:dead_lettered} AND NOT EXISTS (SELECT 1 FROM onetray.dead_letter AS d WHERE d.task = t.key)
+WHERE t.state = {task.state:dead_lettered} AND NOT EXISTS (SELECT 1 FROM onetray.dead_letter AS d WHERE d.task = t.key)
 
 -- pass: logs
 -- check: 12 log_known: log lines are about a task that is there

@@ -7,8 +7,8 @@
 
 A pass is one SELECT. It has a true-or-false column for each of its checks, true where the check is broken; its
 other columns are the facts that are shown. `where` names what there must be for it to find anything: most databases
-hold no flows. Many checks share a pass because the log is long. What is written in
-braces is filled in here, from the lifecycle and in the words of one database. No statement names a state.
+hold no flows. Many checks share a pass because the log is long. Words in braces are filled in as in the store's
+statements (store/sql_template.py); those that only the verifier uses stand here. No statement names a state.
 """
 
 from __future__ import annotations
@@ -20,17 +20,15 @@ from functools import cache
 from importlib.resources import files
 
 from onetray.domain.flow import LAST_KEY
-from onetray.domain.lifecycle import FLOW, HELD, MACHINES, OPEN, PAUSED, STAGE, TASK
+from onetray.domain.lifecycle import FLOW, MACHINES, STAGE, TASK
 from onetray.domain.task import DEAD_STAGES, MAX_SPARED, REASON_CODES
 from onetray.engine.janitor import KNOWN
-from onetray.store.sql_template import POSTGRES, SQLITE
+from onetray.store.sql_template import POSTGRES, SQLITE, STATES, Section, Word, fill, quoted, sections
 
 COUNTS = "counts"
 
-_PASS = re.compile(r"^-- pass: (\w+)$", re.MULTILINE)
 _WHERE = re.compile(r"^-- where: (\w+)$", re.MULTILINE)
 _CHECK = re.compile(r"^-- check: (\d+) (\w+): (.+)$", re.MULTILINE)
-_WORD = re.compile(r"\{(\w+)(?::([\w.]+))?\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,25 +67,12 @@ class Pass:
 
 @cache
 def passes(dialect: str) -> tuple[Pass, ...]:
-    paths = sorted((p for p in files(__package__).iterdir() if p.name.endswith(".sql")), key=lambda p: p.name)
-    return tuple(one for path in paths for one in _read(path.read_text(), WORDS[dialect]))
+    return tuple(_pass(section, WORDS[dialect]) for section in sections(files(__package__)))
 
 
-def _read(text: str, words: Words) -> Iterable[Pass]:
-    parts = _PASS.split(text)
-    for name, body in zip(parts[1::2], parts[2::2], strict=True):
-        checks = tuple(Check(int(rule), check, says) for rule, check, says in _CHECK.findall(body))
-        sql = "\n".join(line for line in body.splitlines() if not line.lstrip().startswith("--"))
-        where = tuple(_WHERE.findall(body))
-        yield Pass(name, _WORD.sub(lambda m: words[m[1]](m[2] or ""), sql).strip(), checks, where)
-
-
-Words = dict[str, Callable[[str], str]]
-
-
-def _list(values: Iterable[str]) -> Callable[[str], str]:
-    text = ", ".join(f"'{v}'" for v in values)
-    return lambda _: text
+def _pass(section: Section, words: dict[str, Word]) -> Pass:
+    checks = tuple(Check(int(rule), check, says) for rule, check, says in _CHECK.findall(section.comment))
+    return Pass(section.name, fill(section.text, words), checks, tuple(_WHERE.findall(section.comment)))
 
 
 def _one_of(values: Iterable[str]) -> Callable[[str], str]:
@@ -133,52 +118,42 @@ def _event(name: str) -> str:
     return f"'{MACHINES[entity or TASK.entity].by_name[bare].event}'"
 
 
-SHARED: Words = {
-    "states": _list(TASK.states),
-    "terminal": _list(sorted(TASK.terminal)),
-    "ends": _list(sorted(TASK.terminal | STAGE.terminal | FLOW.terminal)),
-    "stage_states": _list(STAGE.states),
-    "stage_terminal": _list(sorted(STAGE.terminal)),
-    "stage_state": _one_of(STAGE.states),
-    "flow_states": _list(FLOW.states),
-    "flow_terminal": _list(sorted(FLOW.terminal)),
-    "flow_state": _one_of(FLOW.states),
+SHARED: dict[str, Word] = {
+    **STATES,
+    **{f"{machine.entity}.state": _one_of(machine.states) for machine in MACHINES.values()},
+    "ends": quoted(sorted(TASK.terminal | STAGE.terminal | FLOW.terminal)),
     "of_task": lambda type_: f"substr({type_}, 1, 5) = 'task.'",
     "held_back": _held_back,
-    "last_member": lambda _: str(LAST_KEY),
-    "held": _list(HELD),
-    "paused": _list(PAUSED),
-    "open": _list(OPEN),
-    "state": _one_of(TASK.states),
+    "last_member": str(LAST_KEY),
     "rank": _rank,
     "transitions": _transitions,
-    "events": _list(t.event for machine in MACHINES.values() for t in machine.transitions),
+    "events": quoted(t.event for machine in MACHINES.values() for t in machine.transitions),
     "event": _event,
     "due": _one_of(KNOWN),
-    "due_words": _list(KNOWN),
-    "reason_codes": _list(REASON_CODES),
-    "dead_stages": _list(DEAD_STAGES),
-    "max_spared": lambda _: str(MAX_SPARED),
+    "due_words": quoted(KNOWN),
+    "reason_codes": quoted(REASON_CODES),
+    "dead_stages": quoted(DEAD_STAGES),
+    "max_spared": str(MAX_SPARED),
 }
 
 # Text that a hand has damaged must be found, not stop the search: nothing is parsed that may not be JSON.
 _KEY_LIST = r"'^\[[0-9]{1,18}(,[0-9]{1,18})*\]$'"
 
-WORDS: dict[str, Words] = {
+WORDS: dict[str, dict[str, Word]] = {
     SQLITE: SHARED
     | {
-        "position": lambda _: "instr",
+        "position": "instr",
         "sha256": lambda text: f"sha256_hex({text})",
-        "last_key": lambda _: "(SELECT c.value FROM onetray.counter AS c WHERE c.name = 'entity_key')",
+        "last_key": "(SELECT c.value FROM onetray.counter AS c WHERE c.name = 'entity_key')",
         "told_run_at": lambda json: f"CASE WHEN json_valid({json}) THEN json_extract({json}, '$.run_at') END",
         "key_list": lambda json: f"(CASE WHEN json_valid({json}) THEN json_type({json}) = 'array' ELSE false END)",
         "keys_in": lambda json: f"json_each(CASE WHEN json_valid({json}) THEN {json} ELSE '[]' END) AS j",
     },
     POSTGRES: SHARED
     | {
-        "position": lambda _: "strpos",
+        "position": "strpos",
         "sha256": lambda text: f"encode(sha256(convert_to({text}, 'UTF8')), 'hex')",
-        "last_key": lambda _: "(SELECT c.last_value FROM onetray.entity_key AS c)",
+        "last_key": "(SELECT c.last_value FROM onetray.entity_key AS c)",
         "told_run_at": lambda json: f"CAST(substring({json} FROM '\"run_at\":([0-9]{{1,18}})') AS bigint)",
         "key_list": lambda json: f"({json} ~ {_KEY_LIST})",
         "keys_in": lambda json: (

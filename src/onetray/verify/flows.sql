@@ -7,11 +7,11 @@
 SELECT t.key AS task, CAST(t.id AS text) AS id, t.state, t.job, t.stage, s.job AS stage_job, s.state AS stage_state,
     t.unmet AS row_unmet, d.unmet AS counted,
     s.key IS NULL OR s.job <> t.job OR s.ns <> t.ns OR f.key IS NULL AS member_of,
-    s.state IN ({stage_terminal}) AND t.state IN ({state:queued}, {paused}) AS left_behind,
-    t.state = {state:queued} AND t.unmet <> coalesce(d.unmet, 0) AS unmet
+    s.state IN ({stage.terminal}) AND t.state IN ({task.state:queued}, {task.paused}) AS left_behind,
+    t.state = {task.state:queued} AND t.unmet <> coalesce(d.unmet, 0) AS unmet
 FROM onetray.task AS t LEFT JOIN onetray.stage AS s ON s.key = t.stage LEFT JOIN onetray.flow AS f ON f.key = t.job
     LEFT JOIN (
-        SELECT d.task, sum(CASE WHEN n.state = {state:succeeded} THEN 0 ELSE 1 END) AS unmet
+        SELECT d.task, sum(CASE WHEN n.state = {task.state:succeeded} THEN 0 ELSE 1 END) AS unmet
         FROM onetray.dependency AS d LEFT JOIN onetray.task AS n ON n.key = d.needs GROUP BY d.task
     ) AS d ON d.task = t.key
 WHERE t.stage IS NOT NULL OR t.job <> t.key
@@ -27,13 +27,13 @@ WITH redone AS (
     SELECT DISTINCT o.key FROM onetray.task AS n JOIN onetray.task AS o ON o.key = n.retry_of AND o.stage = n.stage
 ),
 counted AS (
-    SELECT t.stage, count(*) AS total, sum(CASE WHEN t.state IN ({open}) THEN 1 ELSE 0 END) AS open,
-        sum(CASE WHEN t.state = {state:blocked} THEN 1 ELSE 0 END) AS blocked,
-        sum(CASE WHEN t.state = {state:waiting_input} THEN 1 ELSE 0 END) AS waiting_input,
-        sum(CASE WHEN t.state = {state:succeeded} AND r.key IS NULL THEN 1 ELSE 0 END) AS succeeded,
-        sum(CASE WHEN t.state = {state:failed} AND r.key IS NULL THEN 1 ELSE 0 END) AS failed,
-        sum(CASE WHEN t.state = {state:dead_lettered} AND r.key IS NULL THEN 1 ELSE 0 END) AS dead_lettered,
-        sum(CASE WHEN t.state = {state:cancelled} AND r.key IS NULL THEN 1 ELSE 0 END) AS cancelled,
+    SELECT t.stage, count(*) AS total, sum(CASE WHEN t.state IN ({task.unended}) THEN 1 ELSE 0 END) AS open,
+        sum(CASE WHEN t.state = {task.state:blocked} THEN 1 ELSE 0 END) AS blocked,
+        sum(CASE WHEN t.state = {task.state:waiting_input} THEN 1 ELSE 0 END) AS waiting_input,
+        sum(CASE WHEN t.state = {task.state:succeeded} AND r.key IS NULL THEN 1 ELSE 0 END) AS succeeded,
+        sum(CASE WHEN t.state = {task.state:failed} AND r.key IS NULL THEN 1 ELSE 0 END) AS failed,
+        sum(CASE WHEN t.state = {task.state:dead_lettered} AND r.key IS NULL THEN 1 ELSE 0 END) AS dead_lettered,
+        sum(CASE WHEN t.state = {task.state:cancelled} AND r.key IS NULL THEN 1 ELSE 0 END) AS cancelled,
         sum(CASE WHEN r.key IS NOT NULL THEN 1 ELSE 0 END) AS redriven
     FROM onetray.task AS t LEFT JOIN redone AS r ON r.key = t.key
     WHERE t.stage IS NOT NULL AND t.control = 0 GROUP BY t.stage
@@ -45,12 +45,12 @@ SELECT s.key AS stage, CAST(s.id AS text) AS id, s.name, s.state, s.total AS tas
         OR s.failed <> coalesce(c.failed, 0) OR s.dead_lettered <> coalesce(c.dead_lettered, 0)
         OR s.cancelled <> coalesce(c.cancelled, 0) OR s.redriven <> coalesce(c.redriven, 0) AS stage_counts,
     f.key IS NULL OR f.ns <> s.ns AS stage_of_flow,
-    s.state IN ({stage_state:pending}, {stage_state:running}) AND s.open = 0 AND (s.sealed = 2 OR s.sealed = 1 AND s.total > 0)
+    s.state IN ({stage.state:pending}, {stage.state:running}) AND s.open = 0 AND (s.sealed = 2 OR s.sealed = 1 AND s.total > 0)
         AS done_yet_open,
     s.carried_from IS NULL AND s.ending IS NULL AND (
-        s.state = {stage_state:succeeded} AND s.failed + s.dead_lettered + s.partly > 0
-        OR s.state = {stage_state:partial} AND s.succeeded = 0
-        OR s.state = {stage_state:failed} AND s.failed + s.dead_lettered = 0) AS stage_decided
+        s.state = {stage.state:succeeded} AND s.failed + s.dead_lettered + s.partly > 0
+        OR s.state = {stage.state:partial} AND s.succeeded = 0
+        OR s.state = {stage.state:failed} AND s.failed + s.dead_lettered = 0) AS stage_decided
 FROM onetray.stage AS s LEFT JOIN onetray.flow AS f ON f.key = s.job LEFT JOIN counted AS c ON c.stage = s.key
 
 -- pass: flows
@@ -63,17 +63,17 @@ FROM onetray.stage AS s LEFT JOIN onetray.flow AS f ON f.key = s.job LEFT JOIN c
 -- check: 7 flow_end: a flow ended as its policy says
 WITH counted AS (
     SELECT s.job, count(*) AS stages, max(s.ord) AS last_ord, min(s.ord) AS first_ord,
-        sum(CASE WHEN s.state IN ({stage_terminal}) THEN 0 ELSE 1 END) AS open,
-        min(CASE WHEN s.state IN ({stage_terminal}) THEN NULL ELSE s.ord END) AS first_open,
-        min(CASE WHEN s.state IN ({stage_terminal}) OR s.ending IS NOT NULL THEN NULL ELSE s.ord END) AS first_lasting,
-        sum(CASE WHEN s.state = {stage_state:succeeded} THEN 1 ELSE 0 END) AS succeeded,
-        sum(CASE WHEN s.state = {stage_state:partial} THEN 1 ELSE 0 END) AS partial,
-        sum(CASE WHEN s.state = {stage_state:skipped} THEN 1 ELSE 0 END) AS skipped,
-        sum(CASE WHEN s.state = {stage_state:failed} AND s.on_failure <> 'ignore' THEN 1 ELSE 0 END) AS failed,
-        sum(CASE WHEN s.state = {stage_state:cancelled} AND (s.on_failure <> 'ignore' OR s.ending = s.state) THEN 1 ELSE 0 END)
+        sum(CASE WHEN s.state IN ({stage.terminal}) THEN 0 ELSE 1 END) AS open,
+        min(CASE WHEN s.state IN ({stage.terminal}) THEN NULL ELSE s.ord END) AS first_open,
+        min(CASE WHEN s.state IN ({stage.terminal}) OR s.ending IS NOT NULL THEN NULL ELSE s.ord END) AS first_lasting,
+        sum(CASE WHEN s.state = {stage.state:succeeded} THEN 1 ELSE 0 END) AS succeeded,
+        sum(CASE WHEN s.state = {stage.state:partial} THEN 1 ELSE 0 END) AS partial,
+        sum(CASE WHEN s.state = {stage.state:skipped} THEN 1 ELSE 0 END) AS skipped,
+        sum(CASE WHEN s.state = {stage.state:failed} AND s.on_failure <> 'ignore' THEN 1 ELSE 0 END) AS failed,
+        sum(CASE WHEN s.state = {stage.state:cancelled} AND (s.on_failure <> 'ignore' OR s.ending = s.state) THEN 1 ELSE 0 END)
             AS cancelled,
-        sum(CASE WHEN s.state IN ({stage_state:failed}, {stage_state:cancelled}) AND s.on_failure = 'ignore'
-            AND (s.state = {stage_state:failed} OR s.ending IS DISTINCT FROM s.state) THEN 1 ELSE 0 END) AS ignored
+        sum(CASE WHEN s.state IN ({stage.state:failed}, {stage.state:cancelled}) AND s.on_failure = 'ignore'
+            AND (s.state = {stage.state:failed} OR s.ending IS DISTINCT FROM s.state) THEN 1 ELSE 0 END) AS ignored
     FROM onetray.stage AS s GROUP BY s.job
 )
 SELECT f.key AS flow, CAST(f.id AS text) AS id, f.state, f.roll_up, f.sealed, f.ending, f.stages, f.stages_open, f.succeeded,
@@ -84,20 +84,20 @@ SELECT f.key AS flow, CAST(f.id AS text) AS id, f.state, f.roll_up, f.sealed, f.
         OR f.failed <> coalesce(c.failed, 0) OR f.cancelled <> coalesce(c.cancelled, 0)
         OR f.skipped <> coalesce(c.skipped, 0) OR f.ignored <> coalesce(c.ignored, 0) AS flow_counts,
     c.first_ord <> 1 OR c.last_ord <> c.stages AS stage_orders,
-    f.state <> {flow_state:created} AND f.state NOT IN ({flow_terminal}) AND f.ending IS NULL AND c.first_lasting IS NOT NULL
+    f.state <> {flow.state:created} AND f.state NOT IN ({flow.terminal}) AND f.ending IS NULL AND c.first_lasting IS NOT NULL
         AND k.ord IS DISTINCT FROM c.first_open AS current,
-    f.state NOT IN ({flow_terminal}, {flow_state:created}, {flow_state:paused}) AND f.ending IS NULL AND (
+    f.state NOT IN ({flow.terminal}, {flow.state:created}, {flow.state:paused}) AND f.ending IS NULL AND (
         f.stages_open = 0 AND (f.sealed = 2 OR f.sealed = 1 AND f.stages > 0)
-        OR (f.state = {flow_state:waiting}) <> coalesce(k.state = {stage_state:waiting}
-            OR k.state NOT IN ({stage_terminal}) AND k.open > 0 AND k.open = k.blocked + k.waiting_input, false)
-        OR f.state = {flow_state:pending} AND coalesce(k.started_at, f.started_at) IS NOT NULL
-        OR f.state = {flow_state:running} AND f.started_at IS NULL) AS flow_state,
-    f.state IN ({flow_terminal}) AND (f.stages_open > 0 OR f.ending IS NULL AND f.state <> CASE
-        WHEN f.failed > 0 AND f.roll_up = 'mixed' AND f.succeeded + f.partial > 0 THEN {flow_state:partial}
-        WHEN f.failed > 0 THEN {flow_state:failed}
-        WHEN f.cancelled > 0 AND f.roll_up = 'mixed' AND f.succeeded + f.partial > 0 THEN {flow_state:partial}
-        WHEN f.cancelled > 0 THEN {flow_state:cancelled}
-        WHEN f.partial > 0 THEN {flow_state:partial} ELSE {flow_state:succeeded} END) AS flow_end
+        OR (f.state = {flow.state:waiting}) <> coalesce(k.state = {stage.state:waiting}
+            OR k.state NOT IN ({stage.terminal}) AND k.open > 0 AND k.open = k.blocked + k.waiting_input, false)
+        OR f.state = {flow.state:pending} AND coalesce(k.started_at, f.started_at) IS NOT NULL
+        OR f.state = {flow.state:running} AND f.started_at IS NULL) AS flow_state,
+    f.state IN ({flow.terminal}) AND (f.stages_open > 0 OR f.ending IS NULL AND f.state <> CASE
+        WHEN f.failed > 0 AND f.roll_up = 'mixed' AND f.succeeded + f.partial > 0 THEN {flow.state:partial}
+        WHEN f.failed > 0 THEN {flow.state:failed}
+        WHEN f.cancelled > 0 AND f.roll_up = 'mixed' AND f.succeeded + f.partial > 0 THEN {flow.state:partial}
+        WHEN f.cancelled > 0 THEN {flow.state:cancelled}
+        WHEN f.partial > 0 THEN {flow.state:partial} ELSE {flow.state:succeeded} END) AS flow_end
 FROM onetray.flow AS f LEFT JOIN counted AS c ON c.job = f.key LEFT JOIN onetray.stage AS k ON k.key = f.current
 
 -- pass: turns
@@ -107,8 +107,8 @@ FROM onetray.flow AS f LEFT JOIN counted AS c ON c.job = f.key LEFT JOIN onetray
 SELECT s.key AS stage, s.ord, s.name, s.state, p.name AS before, p.state AS before_state, p.on_failure,
     true AS in_order
 FROM onetray.stage AS s JOIN onetray.stage AS p ON p.job = s.job AND p.ord = s.ord - 1
-WHERE s.opened_at IS NOT NULL AND (p.state NOT IN ({stage_terminal})
-    OR p.state IN ({stage_state:failed}, {stage_state:cancelled}) AND p.on_failure = 'stop'
+WHERE s.opened_at IS NOT NULL AND (p.state NOT IN ({stage.terminal})
+    OR p.state IN ({stage.state:failed}, {stage.state:cancelled}) AND p.on_failure = 'stop'
     -- By the log: the clock may have been set back between the two.
     OR EXISTS (SELECT 1 FROM onetray.event AS o JOIN onetray.event AS e ON e.entity = p.key AND e.version = p.version
         WHERE o.entity = s.key AND o.version > 0 AND o.type IN ({event:stage.open}, {event:stage.approve}) AND o.id < e.id))
@@ -157,16 +157,16 @@ SELECT n.entity, n.what, n.what = {due:flow_deadline} AS flow_deadline_timer, n.
     n.what = {due:cascade} AS cascade_timer, n.what = {due:open_stage} AS opening_timer
 FROM (
     SELECT f.key AS entity, {due:flow_deadline} AS what, f.deadline_at AS at FROM onetray.flow AS f
-    WHERE f.deadline_at IS NOT NULL AND f.state NOT IN ({flow_terminal}) AND coalesce(f.ending, '') <> {flow_state:failed}
+    WHERE f.deadline_at IS NOT NULL AND f.state NOT IN ({flow.terminal}) AND coalesce(f.ending, '') <> {flow.state:failed}
     UNION ALL SELECT s.key, {due:approval}, s.due_at FROM onetray.stage AS s
-    WHERE s.due_at IS NOT NULL AND s.state = {stage_state:waiting} AND s.ending IS NULL
+    WHERE s.due_at IS NOT NULL AND s.state = {stage.state:waiting} AND s.ending IS NULL
     UNION ALL SELECT DISTINCT s.job, {due:cascade}, CAST(NULL AS bigint) FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job
-    WHERE s.ending IS NOT NULL AND s.state NOT IN ({stage_terminal}) AND (coalesce(f.ending_how, '') <> 'soft'
-        OR EXISTS (SELECT 1 FROM onetray.task AS t WHERE t.stage = s.key AND t.state IN ({open}) AND t.cancel_at IS NULL)
+    WHERE s.ending IS NOT NULL AND s.state NOT IN ({stage.terminal}) AND (coalesce(f.ending_how, '') <> 'soft'
+        OR EXISTS (SELECT 1 FROM onetray.task AS t WHERE t.stage = s.key AND t.state IN ({task.unended}) AND t.cancel_at IS NULL)
         OR s.open = 0)
     UNION ALL SELECT s.key, {due:open_stage}, CAST(NULL AS bigint) FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job
-    WHERE s.state IN ({stage_state:pending}, {stage_state:running}) AND s.opened_to < {last_member} AND s.ending IS NULL
-        AND f.state NOT IN ({flow_terminal}, {flow_state:paused}) AND f.ending IS NULL
+    WHERE s.state IN ({stage.state:pending}, {stage.state:running}) AND s.opened_to < {last_member} AND s.ending IS NULL
+        AND f.state NOT IN ({flow.terminal}, {flow.state:paused}) AND f.ending IS NULL
 ) AS n
 WHERE NOT EXISTS (SELECT 1 FROM onetray.due AS d WHERE d.task = n.entity AND d.what = n.what AND (n.at IS NULL OR d.at = n.at))
 

@@ -53,7 +53,7 @@ WHERE e.version IS NOT NULL
 -- check: 16 updated_at: the row was updated at the time of its last event
 -- check: 16 attempts_of_row: the row's attempts are the last event's
 WITH history AS (
-    SELECT e.entity, count(*) AS events, sum(CASE WHEN e.state IN ({terminal}) THEN 1 ELSE 0 END) AS ends,
+    SELECT e.entity, count(*) AS events, sum(CASE WHEN e.state IN ({task.terminal}) THEN 1 ELSE 0 END) AS ends,
         max(CASE WHEN e.type = {event:start} THEN e.ts END) AS last_started
     FROM onetray.event AS e WHERE e.version IS NOT NULL GROUP BY e.entity
 )
@@ -64,9 +64,9 @@ SELECT t.key AS task, CAST(t.id AS text) AS id, h.events, h.ends, h.last_started
     h.events <> t.version OR l.id IS NULL AS version_of_row,
     l.fence <> t.fence AS fence_of_row,
     l.id IS NOT NULL AND l.state IS DISTINCT FROM t.state AS state_of_row,
-    h.ends <> CASE WHEN t.state IN ({terminal}) THEN 1 ELSE 0 END AS one_end,
+    h.ends <> CASE WHEN t.state IN ({task.terminal}) THEN 1 ELSE 0 END AS one_end,
     h.last_started IS DISTINCT FROM t.started_at AS started_at,
-    l.id IS NOT NULL AND CASE WHEN l.state IN ({terminal}) THEN l.ts END IS DISTINCT FROM t.finished_at AS finished_at,
+    l.id IS NOT NULL AND CASE WHEN l.state IN ({task.terminal}) THEN l.ts END IS DISTINCT FROM t.finished_at AS finished_at,
     l.ts <> t.updated_at AS updated_at,
     l.attempts <> t.attempts AS attempts_of_row
 FROM history AS h JOIN onetray.task AS t ON t.key = h.entity

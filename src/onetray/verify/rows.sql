@@ -14,17 +14,17 @@
 SELECT t.key AS task, CAST(t.id AS text) AS id, t.state, t.version, t.fence, t.owner, t.lease, t.attempts,
     t.max_attempts, t.spared AS row_spared, t.created_at, t.started_at, t.finished_at, t.cancel_at,
     t.held_by AS row_held_by, t.ns, t.queue, t.kind, t.policy,
-    (t.state IN ({held})) <> (t.owner IS NOT NULL) OR (t.state IN ({held})) <> (t.lease IS NOT NULL) AS held,
-    t.state NOT IN ({states}) AS known_state,
+    (t.state IN ({task.held})) <> (t.owner IS NOT NULL) OR (t.state IN ({task.held})) <> (t.lease IS NOT NULL) AS held,
+    t.state NOT IN ({task.states}) AS known_state,
     t.started_at < t.created_at OR t.finished_at < coalesce(t.started_at, t.created_at)
         OR t.updated_at < t.created_at AS times,
-    (t.state IN ({terminal})) <> (t.finished_at IS NOT NULL) AS finished,
-    t.cancel_at IS NOT NULL AND t.state IN ({state:queued}, {paused}) AS cancelled_yet_waiting,
+    (t.state IN ({task.terminal})) <> (t.finished_at IS NOT NULL) AS finished,
+    t.cancel_at IS NOT NULL AND t.state IN ({task.state:queued}, {task.paused}) AS cancelled_yet_waiting,
     n.key IS NULL OR q.key IS NULL OR k.key IS NULL OR p.key IS NULL AS names,
     t.key > {last_key} AS key_known,
-    t.attempts NOT BETWEEN 0 AND t.max_attempts OR t.state = {state:queued} AND t.attempts >= t.max_attempts AS budget,
+    t.attempts NOT BETWEEN 0 AND t.max_attempts OR t.state = {task.state:queued} AND t.attempts >= t.max_attempts AS budget,
     t.spared NOT BETWEEN 0 AND {max_spared} AS spared,
-    (t.state IN ({paused})) <> (coalesce(t.held_by, '') <> '') AS held_by
+    (t.state IN ({task.paused})) <> (coalesce(t.held_by, '') <> '') AS held_by
 FROM onetray.task AS t LEFT JOIN onetray.namespace AS n ON n.key = t.ns
     LEFT JOIN onetray.queue AS q ON q.key = t.queue AND q.ns = t.ns
     LEFT JOIN onetray.kind AS k ON k.key = t.kind AND k.ns = t.ns
@@ -43,7 +43,7 @@ SELECT t.key AS task, CAST(t.id AS text) AS id, t.state, t.fence, t.owner AS row
     l.key IS NULL AS lease_there,
     l.worker <> t.owner OR l.ns <> t.ns AS lease_of_owner,
     l.key IS NOT NULL AND m.task IS NULL AS lease_lists,
-    t.state IN ({held}) AND 'worker:' || t.owner IS DISTINCT FROM c.actor AND c.actor IS NOT NULL AS owner
+    t.state IN ({task.held}) AND 'worker:' || t.owner IS DISTINCT FROM c.actor AND c.actor IS NOT NULL AS owner
 FROM onetray.task AS t LEFT JOIN onetray.lease AS l ON l.key = t.lease
     LEFT JOIN listed AS m ON m.lease = t.lease AND m.task = t.key
     LEFT JOIN onetray.event AS c ON c.entity = t.key AND c.version BETWEEN 1 AND t.version AND c.fence = t.fence

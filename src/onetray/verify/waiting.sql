@@ -5,7 +5,7 @@
 -- check: 15 ready_matches: a ready row is about a queued task and has its queue, kind and priority
 SELECT r.task, r.queue, r.rank, r.kind, t.state, t.queue AS row_queue, t.priority, t.kind AS row_kind,
     t.key IS NULL AS ready_known,
-    t.state <> {state:queued} OR t.queue <> r.queue OR t.kind <> r.kind OR t.priority <> -r.rank AS ready_matches
+    t.state <> {task.state:queued} OR t.queue <> r.queue OR t.kind <> r.kind OR t.priority <> -r.rank AS ready_matches
 FROM onetray.ready AS r LEFT JOIN onetray.task AS t ON t.key = r.task
 
 -- pass: queued
@@ -27,7 +27,7 @@ FROM onetray.task AS t
     LEFT JOIN onetray.ready AS r ON r.queue = t.queue AND r.rank = -t.priority AND r.task = t.key
     LEFT JOIN onetray.due AS d ON d.at = t.run_at AND d.task = t.key AND d.what = {due:run}
     LEFT JOIN onetray.stage AS s ON s.key = t.stage LEFT JOIN onetray.flow AS f ON f.key = s.job
-WHERE t.state = {state:queued}
+WHERE t.state = {task.state:queued}
 
 -- pass: timers
 -- check: 15 cancel_timer: a task that was asked to stop has a due row that ends the grace
@@ -42,14 +42,14 @@ WITH timed AS (
 ),
 needed AS (
     SELECT t.key AS task, {due:cancel} AS what, t.fence FROM onetray.task AS t
-    WHERE t.cancel_at IS NOT NULL AND t.state IN ({held})
+    WHERE t.cancel_at IS NOT NULL AND t.state IN ({task.held})
     UNION ALL SELECT t.key, {due:timeout}, t.fence FROM onetray.task AS t JOIN timed ON timed.key = t.policy
-    WHERE timed.timeout AND t.state = {state:running}
+    WHERE timed.timeout AND t.state = {task.state:running}
     UNION ALL SELECT t.key, {due:queue_ttl}, t.fence FROM onetray.task AS t JOIN timed ON timed.key = t.policy
         LEFT JOIN onetray.stage AS s ON s.key = t.stage LEFT JOIN onetray.flow AS f ON f.key = s.job
-    WHERE timed.queue_ttl AND t.state = {state:queued} AND NOT {held_back}
+    WHERE timed.queue_ttl AND t.state = {task.state:queued} AND NOT {held_back}
     UNION ALL SELECT t.key, {due:deadline}, 0 FROM onetray.task AS t JOIN timed ON timed.key = t.policy
-    WHERE timed.deadline AND t.state IN ({open})
+    WHERE timed.deadline AND t.state IN ({task.unended})
 )
 SELECT n.task, n.what, n.fence, n.what = {due:cancel} AS cancel_timer, n.what = {due:timeout} AS timeout_timer,
     n.what = {due:queue_ttl} AS queue_ttl_timer, n.what = {due:deadline} AS deadline_timer

@@ -80,7 +80,7 @@ def _follow_dependencies(family: LockedFlows) -> None:
     while family.ended:
         ended, family.ended = family.ended, []
         how = {row.key: state for row, state in ended if family.flows[row.job].chained}
-        found = sorted(tx.query("dependents", keys=sorted(how)), key=lambda d: d[1]) if how else []
+        found = sorted(tx.query("dependents", keys=sorted(how)), key=lambda row: row.task) if how else []
         if not found:
             continue
         rows = {row.key: row for row in tx.lock(sorted({task for _, task, _ in found}))}
@@ -263,7 +263,8 @@ def ask(
 ) -> StageRow:
     """Have a stage wait for somebody."""
     if approval is None:
-        approval = family.scope.tx.query("specs_of_stage", key=stage.key)[0][2]
+        (specs,) = family.scope.tx.query("specs_of_stage", key=stage.key)
+        approval = specs.approval
     return family.move_stage(
         STAGE.wait, stage, by, cause=cause, trace=trace, approval=approval,
         detail=event_detail(approval=orjson.Fragment(approval)) if approval else None,
@@ -273,8 +274,8 @@ def ask(
 def _set_deadline(family: LockedFlows, stage: StageRow) -> None:
     """Its time to be approved in begins when it gets its turn."""
     family.write_moves()
-    approval = family.scope.tx.query("specs_of_stage", key=stage.key)[0][2]
-    deadline_s = orjson.loads(approval).get("deadline_s") if approval else None
+    (specs,) = family.scope.tx.query("specs_of_stage", key=stage.key)
+    deadline_s = orjson.loads(specs.approval).get("deadline_s") if specs.approval else None
     if deadline_s is not None:
         due_at = family.scope.tx.now + int(deadline_s * SECOND)
         stage = family.change(stage, due_at=due_at)

@@ -11,7 +11,7 @@ from onetray.domain.clock import SECOND
 from onetray.domain.flow import LAST_KEY
 from onetray.domain.lifecycle import HELD, TASK
 from onetray.engine.pending_writes import CANCEL, ENGINE, OPEN_STAGE, QUEUE_TTL, RUN, PendingWrites, event_detail
-from onetray.store.rows import FlowRow, StageRow, TaskRow
+from onetray.store.rows import FlowRow, ReadyRow, StageRow, TaskRow
 
 if TYPE_CHECKING:
     from onetray.engine.flows.locked import LockedFlows
@@ -68,9 +68,9 @@ def close(family: LockedFlows, stage: StageRow, *, control: bool = True) -> None
     while True:
         found = tx.query("queued_of_stage", stage=stage.key, after=after, most=int(control), limit=PAGE)
         if found:
-            columns = zip(("key", "queue", "rank", "kind"), map(list, zip(*found, strict=True)), strict=True)
+            columns = zip(ReadyRow._fields, map(list, zip(*found, strict=True)), strict=True)
             tx.batch("delete_ready", dict(columns))
-            after = found[-1][0]
+            after = found[-1].key
         if len(found) < PAGE:
             return
 

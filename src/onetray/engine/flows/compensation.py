@@ -31,11 +31,11 @@ def compensate(family: LockedFlows, flow: FlowRow) -> FlowRow | None:
         flow.ns, flow.kind, 0, DRAIN, SEALED, orjson.dumps({"compensates": flow.id}).decode(), None, ENGINE,
         flow.correlation_id, flow.trace, f"compensates {flow.id}", compensates=flow.key,
     )  # fmt: skip
-    for _, id_, name, body, result in undone:
-        control = orjson.loads(body)
+    for stage in undone:
+        control = orjson.loads(stage.compensate)
         payload = (
-            f'{{"flow":"{flow.id}","stage":{orjson.dumps(name).decode()},"stage_id":"{id_}",'
-            f'"result":{result or "null"},"payload":{orjson.dumps(control["payload"]).decode()}}}'
+            f'{{"flow":"{flow.id}","stage":{orjson.dumps(stage.name).decode()},"stage_id":"{stage.id}",'
+            f'"result":{stage.result or "null"},"payload":{orjson.dumps(control["payload"]).decode()}}}'
         )
         spec = Spec(
             control["ns"], control["queue"], control["kind"], control["policy"], control["max_attempts"],
@@ -43,7 +43,7 @@ def compensate(family: LockedFlows, flow: FlowRow) -> FlowRow | None:
         )  # fmt: skip
         # What one stage could not undo is no reason to leave the others as they are.
         draft.stages.append(
-            StageDraft(name, CONTINUE, SEALED, 1, 0, "one", None, None, None, "null", None, tasks=[(spec, ())])
+            StageDraft(stage.name, CONTINUE, SEALED, 1, 0, "one", None, None, None, "null", None, tasks=[(spec, ())])
         )
     new, _, _ = write_flow(scope, draft)
     tx.batch("set_compensation", {"key": [flow.key], "compensation": [new.key]})

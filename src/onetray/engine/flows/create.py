@@ -175,7 +175,7 @@ def redacting_policy(tx: Tx, flow: int) -> int:
     """A policy that says that something of a flow, or of one of its tasks, is redacted; 0 when nothing is."""
     policies = [key for key, _ in tx.query("redacting_policies", mark=MARK)]
     found = tx.query("redacting_policy_of_flow", job=flow, policies=policies) if policies else ()
-    return int(found[0][0]) if found else 0
+    return next((int(key) for (key,) in found), 0)
 
 
 def write_flow(scope: BatchContext, draft: FlowDraft) -> tuple[FlowRow, list[StageRow], list[Spec]]:
@@ -192,8 +192,9 @@ def write_flow(scope: BatchContext, draft: FlowDraft) -> tuple[FlowRow, list[Sta
     chained = int(any(needs for stage in draft.stages for _, needs in stage.tasks))
     amends = int(any(stage.compensate is not None for stage in draft.stages))
     flow = FlowRow(
-        draft.key, draft.ns, draft.kind, draft.id, CREATED, 1, draft.roll_up, draft.sealed, None, None, None, None,
-        None, None, 0, 0, 0, 0, 0, 0, 0, 0, chained, amends, context, draft.compensates, correlation, draft.trace, now,
+        draft.key, draft.ns, draft.kind, draft.id, CREATED, 1, draft.roll_up, draft.sealed, chained=chained,
+        amends=amends, context=context, compensates=draft.compensates, correlation_id=correlation, trace=draft.trace,
+        seen_at=now,
     )  # fmt: skip
     tx.batch("insert_flow", {
         "key": [flow.key], "ns": [flow.ns], "kind": [flow.kind], "sealed": [flow.sealed], "at": [now],
@@ -245,8 +246,7 @@ def add_stages(
     rows = [
         StageRow(
             d.key, flow.key, flow.ns, ord_, d.id, d.name, CREATED, 1, d.on_failure, d.sealed, d.takes_more, d.gate,
-            None, None, None, None, None, None, None, int(d.control is not None), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-            d.collect, d.metrics,
+            conditional=int(d.control is not None), collect=d.collect, metrics=d.metrics,
         )
         for ord_, d in enumerate(drafts, first)
     ]  # fmt: skip
@@ -328,17 +328,14 @@ def known_members(scope: BatchContext, flow: FlowRow, members: list[Member]) -> 
         return {}
     ids = sorted({i for i in map(id_or_none, wanted) if i is not None})
     known: Known = {}
-    for key, name, id_, state, ord_ in scope.tx.query(
-        "members_named", job=flow.key, names=sorted(own | wanted), ids=ids
-    ):
-        if name in own:
-            raise NameTaken(f"the flow has a task called {name!r} already", name=name)
-        if key in scope.family.succeeding:
-            # Its dependents are still to be told: a new one is told with them, and must not count it twice.
-            state = RUNNING
-        known[id_] = key, state, ord_
-        if name is not None:
-            known[name] = key, state, ord_
+    for row in scope.tx.query("members_named", job=flow.key, names=sorted(own | wanted), ids=ids):
+        if row.name in own:
+            raise NameTaken(f"the flow has a task called {row.name!r} already", name=row.name)
+        # The dependents of one whose success is being written are counted later, a new one with them: not twice.
+        state = RUNNING if row.key in scope.family.succeeding else row.state
+        known[row.id] = row.key, state, row.ord
+        if row.name is not None:
+            known[row.name] = known[row.id]
     return known
 
 
@@ -383,15 +380,18 @@ def control_task(family: LockedFlows, flow: FlowRow, stage: StageRow) -> None:
     """Write the task that decides whether a stage is run. It gets the flow's data and what earlier stages gave."""
     scope, tx = family.scope, family.scope.tx
     family.write_moves()
-    control = orjson.loads(tx.query("specs_of_stage", key=stage.key)[0][0])
-    config = tx.query("data_of_flow", key=flow.key)[0][0]
+    (specs,) = tx.query("specs_of_stage", key=stage.key)
+    assert specs.condition is not None
+    control = orjson.loads(specs.condition)
+    ((config,),) = tx.query("data_of_flow", key=flow.key)
+    ((size,),) = tx.query("size_before", job=flow.key, ord=stage.ord)
     # What is too large to be handed on is read by whoever decides.
     results = "null"
-    if tx.query("size_before", job=flow.key, ord=stage.ord)[0][0] <= scope.limits.payload_bytes:
+    if size <= scope.limits.payload_bytes:
         found = tx.query("results_before", job=flow.key, ord=stage.ord)
         results = "{" + ",".join(f"{as_json(name)}:{result or 'null'}" for name, result in found) + "}"
-    asked = as_json(control["payload"])
-    body = f'{{"stage":{as_json(stage.name)},"config":{config},"results":{results},"payload":{asked}}}'
+    payload = as_json(control["payload"])
+    body = f'{{"stage":{as_json(stage.name)},"config":{config},"results":{results},"payload":{payload}}}'
     spec = Spec(
         control["ns"], control["queue"], control["kind"], control["policy"], control["max_attempts"],
         control["priority"], None, body, ENGINE, flow.correlation_id, flow.trace, "condition", job=flow.key,

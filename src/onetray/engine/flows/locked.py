@@ -106,9 +106,9 @@ class LockedFlows:
         if new:
             self.remember(self.scope.tx.query("stages_by_key", keys=new))
 
-    def remember(self, found: list[tuple[Any, ...]]) -> list[StageRow]:
+    def remember(self, found: list[StageRow]) -> list[StageRow]:
         """Stages as they stand: what was changed in this transaction, and not saved yet, counts."""
-        return [self.stages.setdefault(row.key, row) for row in map(StageRow._make, found)]
+        return [self.stages.setdefault(row.key, row) for row in found]
 
     def stage(self, key: int) -> StageRow:
         if key not in self.stages:

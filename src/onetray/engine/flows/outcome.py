@@ -30,8 +30,8 @@ def last_words(family: LockedFlows, stage: StageRow, outcome: str) -> LastWords:
     """How a stage's end is told. Somebody may have said it in an earlier step: their answer is kept."""
     words = family.last_words.pop(stage.key, None)
     if words is None and stage.state in (CREATED, WAITING) and outcome in (FAILED, SKIPPED) and stage.total:
-        kept = family.scope.tx.query("specs_of_stage", key=stage.key)[0][6]
-        answer = orjson.loads(kept) if kept else {}
+        (specs,) = family.scope.tx.query("specs_of_stage", key=stage.key)
+        answer = orjson.loads(specs.answer) if specs.answer else {}
         if answer.get("verdict") in _ANSWERS:
             why = answer.get("cause") or answer["note"]
             words = _ANSWERS[answer["verdict"]], answer["by"], why, answer.get("trace")
@@ -66,9 +66,10 @@ def collected(family: LockedFlows, stage: StageRow) -> str | None:
     limits = family.scope.limits
     if stage.collect == "none" or not stage.succeeded or stage.total > limits.collected:
         return None
-    if family.scope.tx.query("size_of_results", stage=stage.key)[0][0] > limits.result_bytes:
+    ((size,),) = family.scope.tx.query("size_of_results", stage=stage.key)
+    if size > limits.result_bytes:
         return None
     rows = family.scope.tx.query("results_of_stage", stage=stage.key, after=0, limit=limits.collected)
-    found = [result for *_, state, result in rows if state == SUCCEEDED]
+    found = [row.result for row in rows if row.state == SUCCEEDED]
     text = (found[-1] or "null") if stage.collect == "one" else f"[{','.join(r or 'null' for r in found)}]"
     return text if len(text.encode()) <= limits.result_bytes else None

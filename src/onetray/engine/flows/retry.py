@@ -5,7 +5,7 @@ Owns what is copied and what is carried over. Nothing that has ended changes: wh
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from onetray.domain.clock import SECOND
 from onetray.domain.errors import Conflict, IllegalTransition, NotFound
@@ -17,8 +17,9 @@ from onetray.domain.task import Receipt, Verdict
 from onetray.engine.flows import advance
 from onetray.engine.flows.create import FlowDraft, StageDraft, add_members, write_flow
 from onetray.engine.pending_writes import actor
-from onetray.engine.submit import Spec
-from onetray.store.rows import FlowRow, StageRow, TaskRow
+from onetray.engine.submit import Spec, spec_like
+from onetray.store.rows import FlowRow, MemberRow, StageRow, StageToCopy, TaskRow
+from onetray.store.shown_rows import TaskDetails
 
 if TYPE_CHECKING:
     from onetray.domain.commands import Redrive
@@ -44,36 +45,34 @@ def retry_flow(scope: BatchContext, c: RetryFlow, flow: FlowRow, *_: Any) -> Ver
 
 
 def _again(
-    scope: BatchContext, flow: FlowRow, from_stage: str | None, by: str, cause: str, trace: str | None
+    ctx: BatchContext, flow: FlowRow, from_stage: str | None, by: str, cause: str, trace: str | None
 ) -> tuple[FlowDraft, dict[int, Spec]]:
     """What the new flow is made from, and which new task stands for which old one. Nothing is written yet."""
-    tx = scope.tx
-    ((ns, kind, roll_up, sealed, correlation, old_trace, data, metadata, context, deadline_us, *linked),) = tx.query(
-        "flow_to_copy", key=flow.key
-    )
-    compensates, compensation = linked
-    found = tx.query("stages_to_copy", job=flow.key)
-    start = _start_at(found, from_stage, undone=compensation is not None)
+    (old,) = ctx.tx.query("flow_to_copy", key=flow.key)
+    stages = ctx.tx.query("stages_to_copy", job=flow.key)
+    start = _start_at(stages, from_stage, undone=old.compensation is not None)
     draft = FlowDraft(
-        ns, kind, 0, roll_up, sealed, data, metadata, by, correlation, trace or old_trace, cause,
-        deadline_us, context, flow.key, compensates,
+        old.ns, old.kind, 0, old.roll_up, old.sealed, old.data, old.metadata, by, old.correlation_id,
+        trace or old.trace, cause, old.deadline_us, old.context, flow.key, old.compensates,
     )  # fmt: skip
     copies: dict[int, Spec] = {}
-    for key, ord_, name, state, on_failure, sealed_, takes_more, gate, collect, *rest in found:
-        control, compensate, approval, data_, metadata_, result, metrics, succeeded, carried_from = rest
-        if ord_ >= start and carried_from is not None:
-            key, gate, control, compensate = _origin(scope, name, carried_from)
-        stage = StageDraft(
-            name, on_failure, sealed_, takes_more, gate, collect, control, compensate, approval, data_, metadata_
-        )
-        if ord_ < start:
-            _carry_over(stage, key, state, result, metrics)
-            if state not in (SUCCEEDED, PARTIAL) and not succeeded:
-                stage.compensate = None  # It has done nothing that could be undone.
-        else:
-            stage.tasks = _copied(scope, flow, key, start, copies, by, cause, trace)
-        draft.stages.append(stage)
+    for stage in stages:
+        if stage.ord < start:
+            draft.stages.append(_carried_over(stage))
+            continue
+        if stage.carried_from is not None:
+            stage = _with_origin(ctx, stage, stage.carried_from)
+        new = _draft_like(stage)
+        new.tasks = _copied(ctx, flow, stage.key, start, copies, by, cause, trace)
+        draft.stages.append(new)
     return draft, copies
+
+
+def _draft_like(stage: StageToCopy) -> StageDraft:
+    return StageDraft(
+        stage.name, stage.on_failure, stage.sealed, stage.takes_more, stage.gate, stage.collect, stage.condition,
+        stage.compensate, stage.approval, stage.data, stage.metadata,
+    )  # fmt: skip
 
 
 def _submit(
@@ -85,77 +84,81 @@ def _submit(
     return new, stages, specs
 
 
-def _origin(scope: BatchContext, name: str, carried_from: int) -> tuple[int, int, str | None, str | None]:
-    """The stage in which the tasks of one that was carried over have run: key, gate, condition, compensation."""
+def _with_origin(ctx: BatchContext, stage: StageToCopy, carried_from: int) -> StageToCopy:
+    """A stage that was carried over, as the one in which its tasks have run."""
     before: int | None = carried_from
     while before is not None:
-        found = scope.tx.query("stage_carried_from", key=before)
+        found = ctx.tx.query("stage_carried_from", key=before)
         if not found:
-            raise Conflict(f"stage {name!r} was carried over, and the flow in which it ran was pruned: submit it anew")
-        key, before, gate, control, compensate = found[0]
-    return key, gate, control, compensate
+            raise Conflict(
+                f"stage {stage.name!r} was carried over, and the flow in which it ran was pruned: submit it anew"
+            )
+        stage = stage._replace(**found[0]._asdict())
+        before = stage.carried_from
+    return stage
 
 
-def _start_at(stages: list[tuple[Any, ...]], from_stage: str | None, undone: bool) -> int:
+def _start_at(stages: list[StageToCopy], from_stage: str | None, undone: bool) -> int:
     """The place of the stage that is run again first: the one named, or the first that spoiled the flow.
 
     What has been compensated has to be done again: there is nothing of it to carry over.
     """
     if from_stage is not None:
-        for _, ord_, name, *_ in stages:
-            if name == from_stage:
-                return int(ord_)
+        for stage in stages:
+            if stage.name == from_stage:
+                return stage.ord
         raise NotFound(f"the flow has no stage {from_stage!r}", stage=from_stage)
-    for _, ord_, _, state, _, _, _, _, _, _, compensate, *_ in stages if undone else ():
-        if compensate is not None and state in (SUCCEEDED, PARTIAL):
-            return int(ord_)
+    for stage in stages if undone else ():
+        if stage.compensate is not None and stage.state in (SUCCEEDED, PARTIAL):
+            return stage.ord
     for spoiled in ((FAILED, CANCELLED), (PARTIAL,), (SKIPPED,)):
-        for _, ord_, _, state, on_failure, *_ in stages:
-            if state in spoiled and on_failure != IGNORE:
-                return int(ord_)
+        for stage in stages:
+            if stage.state in spoiled and stage.on_failure != IGNORE:
+                return stage.ord
     return 1
 
 
-def _carry_over(stage: StageDraft, key: int, state: str, result: str | None, metrics: str | None) -> None:
+def _carried_over(stage: StageToCopy) -> StageDraft:
     """A stage that is not run again: it counts as it did, and what it gave is passed on."""
-    stage.carried_from, stage.carried_as = key, SUCCEEDED if state in (SUCCEEDED, PARTIAL) else SKIPPED
-    stage.result, stage.metrics, stage.gate, stage.control = result, metrics, 0, None
+    draft, well = _draft_like(stage), stage.state in (SUCCEEDED, PARTIAL)
+    draft.carried_from, draft.carried_as = stage.key, SUCCEEDED if well else SKIPPED
+    draft.result, draft.metrics, draft.gate, draft.control = stage.result, stage.metrics, 0, None
+    if not well and not stage.succeeded:
+        draft.compensate = None  # It has done nothing that could be undone.
+    return draft
 
 
 def _copied(
-    scope: BatchContext, flow: FlowRow, stage: int, start: int, copies: dict[int, Spec], by: str, cause: str,
+    ctx: BatchContext, flow: FlowRow, stage: int, start: int, copies: dict[int, Spec], by: str, cause: str,
     trace: str | None,
 ) -> list[tuple[Spec, tuple[str, ...]]]:  # fmt: skip
     """The tasks of a stage, once more, with what they depend on among those that run again too."""
-    first, names = _successions(scope, stage)
+    first, names = _successions(ctx, stage)
     after, keys = 0, []
     while True:
-        page = scope.tx.query("members_to_copy", stage=stage, ord=start, after=after, limit=PAGE)
-        for key, queue, kind, policy, priority, most, old_trace, payload, name, spawned_by in page:
-            copies[key] = Spec(
-                flow.ns, queue, kind, policy, most, priority, None, payload, by, None, trace or old_trace, cause, key,
-                name=names.get(key, name), spawned_by=spawned_by,
-            )  # fmt: skip
-            keys.append(key)
+        page = ctx.tx.query("members_to_copy", stage=stage, ord=start, after=after, limit=PAGE)
+        for row in page:
+            copies[row.key] = spec_like(row._replace(name=names.get(row.key, row.name)), flow.ns, by, cause, trace)
+            keys.append(row.key)
         if len(page) < PAGE:
             break
-        after = page[-1][0]
+        after = page[-1].key
     copies |= {key: copies[origin] for key, origin in first.items() if origin in copies}
     needs: dict[int, list[str]] = {}
-    for task, needed in scope.tx.query("needs_of", keys=keys) if keys else ():
+    for task, needed in ctx.tx.query("needs_of", keys=keys) if keys else ():
         if needed in copies:
             needs.setdefault(task, []).append(copies[needed].id)
     return [(copies[key], tuple(needs.get(key, ()))) for key in keys]
 
 
-def _successions(scope: BatchContext, stage: int) -> tuple[dict[int, int], dict[int, str]]:
+def _successions(ctx: BatchContext, stage: int) -> tuple[dict[int, int], dict[int, str]]:
     """Which task each successor in a stage goes back to; and the names that those have passed on."""
     first: dict[int, int] = {}
     names: dict[int, str] = {}
-    for key, before, name in scope.tx.query("successors_in_stage", stage=stage):
-        origin = first.setdefault(key, first.get(before) or before)
-        if name is not None:
-            names[origin] = name
+    for row in ctx.tx.query("successors_in_stage", stage=stage):
+        origin = first.setdefault(row.key, first.get(row.retry_of) or row.retry_of)
+        if row.name is not None:
+            names[origin] = row.name
     return first, names
 
 
@@ -197,48 +200,41 @@ def _no(row: TaskRow, why: str) -> Verdict:
     return Verdict(error=IllegalTransition(why, **{"from": row.state, "attempted": "redrive", "allowed": []}))
 
 
-class _Needed(NamedTuple):
-    key: int
-    stage: int
-    id: str
-    name: str | None
-    state: str
-
-
-def _needs(scope: BatchContext, row: TaskRow) -> list[_Needed]:
+def _needs(ctx: BatchContext, row: TaskRow) -> list[MemberRow]:
     """What a task depends on, as it is now: of what was redriven, the last successor."""
     found = []
-    for needed in map(_Needed._make, scope.tx.query("needed_by", task=row.key)):
-        while later := scope.tx.query("successor_in_stage", stage=needed.stage, key=needed.key):
-            needed = _Needed._make(later[0])
+    for needed in ctx.tx.query("needed_by", task=row.key):
+        while later := ctx.tx.query("successor_in_stage", stage=needed.stage, key=needed.key):
+            needed = later[0]
         found.append(needed)
     return found
 
 
-def _successor(scope: BatchContext, row: TaskRow) -> Receipt | None:
+def _successor(ctx: BatchContext, row: TaskRow) -> Receipt | None:
     """The task that was made in this one's place before."""
     keys = []
     if row.state == DEAD_LETTERED:
-        keys = [k for (k,) in scope.tx.query("lock_letter", key=row.key) if k is not None]
-    keys = keys or [k for k, *_ in scope.tx.query("successor_in_stage", stage=row.stage, key=row.key)]
-    found = scope.tx.query("task_by_key", key=keys[0]) if keys else []
-    return Receipt(found[0][1], found[0][6], found[0][8], found[0][7], repeated=True) if found else None
+        keys = [key for (key,) in ctx.tx.query("lock_letter", key=row.key) if key is not None]
+    keys = keys or [later.key for later in ctx.tx.query("successor_in_stage", stage=row.stage, key=row.key)]
+    found = ctx.tx.query("task_by_key", key=keys[0]) if keys else []
+    return receipt_of(found[0]) if found else None
+
+
+def receipt_of(task: TaskDetails) -> Receipt:
+    """The answer to whoever runs again what was run again before: where its successor stands."""
+    return Receipt(task.id, task.state, task.fence, task.version, repeated=True)
 
 
 def _succeed_in_stage(
-    scope: BatchContext, c: Redrive, row: TaskRow, stage: StageRow, flow: FlowRow, by: str, needs: tuple[str, ...]
+    ctx: BatchContext, c: Redrive, row: TaskRow, stage: StageRow, flow: FlowRow, by: str, needs: tuple[str, ...]
 ) -> Spec:
     """A successor in the same stage, with the name of the old one. That is not counted as what it ended as any more."""
-    family, tx = scope.family, scope.tx
-    ((_, queue, kind, policy, priority, most, _, trace, payload, _, name, spawned_by),) = tx.query(
-        "spec_of", key=row.key
-    )
-    spec = Spec(
-        row.ns, queue, kind, policy, most, priority, tx.now + int(c.delay_s * SECOND), payload, by,
-        trace=c.trace or trace, cause=c.cause or "redrive", retry_of=row.key, name=name, spawned_by=spawned_by,
-    )  # fmt: skip
-    if name is not None:
+    tx = ctx.tx
+    (old,) = tx.query("spec_of", key=row.key)
+    spec = spec_like(old, row.ns, by, c.cause or "redrive", c.trace)
+    spec.run_at = tx.now + int(c.delay_s * SECOND)
+    if old.name is not None:
         tx.query("give_up_name", key=row.key)
-    family.change(stage, redriven=stage.redriven + 1, **{row.state: getattr(stage, row.state) - 1})
-    add_members(scope, flow, [(stage, (spec, needs))])
+    ctx.family.change(stage, redriven=stage.redriven + 1, **{row.state: getattr(stage, row.state) - 1})
+    add_members(ctx, flow, [(stage, (spec, needs))])
     return spec

@@ -297,8 +297,8 @@ def _approve(scope: BatchContext, c: ApproveStage, flow: FlowRow, stage: StageRo
     _has_its_turn(flow, stage)
     if stage.deciding is not None:
         raise Conflict(f"the condition of stage {stage.name!r} is being decided: ask again", stage=stage.id)
-    approval = scope.tx.query("specs_of_stage", key=stage.key)[0][2]
-    form = orjson.loads(approval).get("form") if approval else None
+    (specs,) = scope.tx.query("specs_of_stage", key=stage.key)
+    form = orjson.loads(specs.approval).get("form") if specs.approval else None
     if form is not None and c.actor != SYSTEM:
         fill_in(form, c.input)
     answer = _answer(scope, stage, c, "approved", c.input)
@@ -343,7 +343,7 @@ def _append_context(scope: BatchContext, c: AppendContext, flow: FlowRow, _: obj
         found = scope.tx.query("context_in_flow", id=c.parent, job=flow.key)
         if not found:
             raise NotFound(f"the flow has no context {c.parent}", context=c.parent)
-        parent = found[0][0]
+        ((parent,),) = found
     key = scope.tx.new_keys(1)[0]
     id_ = write_context(
         scope, flow, key, c.payload_json, c.scope, task, parent, c.label, by=flow_actor(c), cause=c.cause, trace=c.trace
@@ -366,7 +366,9 @@ def approval_is_due(scope: BatchContext, flow: FlowRow, stage: StageRow, at: int
     """Nobody has answered in time: the approval's own outcome follows."""
     if stage.state != WAITING or stage.due_at != at or stage.ending is not None or flow.ending is not None:
         return
-    approval = orjson.loads(scope.tx.query("specs_of_stage", key=stage.key)[0][2])
+    (specs,) = scope.tx.query("specs_of_stage", key=stage.key)
+    assert specs.approval is not None
+    approval = orjson.loads(specs.approval)
     outcome = approval.get("on_deadline") or "reject"
     note = f"nobody answered in {approval['deadline_s']:g} s"
     who = {"flow": stage.id, "actor": SYSTEM, "actor_name": "janitor", "note": note}

@@ -10,7 +10,7 @@ from onetray.domain.errors import LeaseLost
 from onetray.domain.lifecycle import TASK
 from onetray.engine import Engine
 from onetray.http.observe.counters import MOST, OTHER, Counter, Histogram
-from onetray.store.base import Rows
+from onetray.store.shown_rows import DurationRow, EventCountRow
 
 SCAN, STEPS = 10_000, 20
 """Events in one read, and reads in one look at most: a look stays short, also after a long time without one."""
@@ -95,7 +95,7 @@ class EventMetrics:
             if self._cursor >= upto:
                 break
             window = {"after": self._cursor, "upto": upto, "scan": SCAN}
-            (last,) = store.read("end_of_window", **window)[0]
+            ((last,),) = store.read("end_of_window", **window)
             events = store.read("count_events", **window, dead=DEAD)
             waited, ran = (store.read("times_of_ended", **window, ends=list(ENDS), ran=ran) for ran in (0, 1))
             # Only now: a look that fails halfway is made again, and counts nothing twice.
@@ -103,9 +103,9 @@ class EventMetrics:
             self._add(events, waited, ran)
         self.behind = max(0, upto - self._cursor)
 
-    def _add(self, events: Rows, waited: Rows, ran: Rows) -> None:
-        for namespace, type_, kind, reason, number in events:
-            self.of(namespace).count(type_, kind, reason, number)
+    def _add(self, events: list[EventCountRow], waited: list[DurationRow], ran: list[DurationRow]) -> None:
+        for row in events:
+            self.of(row.namespace).count(row.type, row.kind, row.reason, row.number)
         for rows, name in ((waited, "waited"), (ran, "ran")):
-            for namespace, kind, bucket, number, us in rows:
-                getattr(self.of(namespace), name).put(bucket, number, int(us) / 1e6, (kind,))
+            for some in rows:
+                getattr(self.of(some.namespace), name).put(some.bucket, some.number, int(some.us) / 1e6, (some.kind,))

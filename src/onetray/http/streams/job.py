@@ -131,7 +131,7 @@ class FlowView(TaskView):
 
     def _keys(self) -> list[int]:
         """The flow's, and its stages'."""
-        return [self.key, *sorted(key for key, *_ in self._engine.store.read("stage_keys_of_flows", keys=[self.key]))]
+        return [self.key, *sorted(key for (key,) in self._engine.store.read("stage_keys_of_flows", keys=[self.key]))]
 
     def lines(self, after: int) -> list[LogLine]:
         return []

@@ -130,7 +130,7 @@ class Reading:
             self._said.clear()
             return []
         self._looked_at = time.monotonic()
-        said = {key: what for key, *what in self._engine.store.read("said_beside", keys=keys)}
-        spoke = [key for key, what in said.items() if self._said.get(key) != what]
-        self._said = said
+        rows = {row.key: row for row in self._engine.store.read("said_beside", keys=keys)}
+        spoke = [key for key, row in rows.items() if self._said.get(key) != row]
+        self._said = rows
         return spoke

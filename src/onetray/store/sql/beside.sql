@@ -7,6 +7,7 @@ ON CONFLICT (task) DO UPDATE SET at = excluded.at, attempt = excluded.attempt, d
     total = excluded.total, message = excluded.message
 
 -- name: progress_of
+-- row: TaskProgress
 SELECT p.at, p.attempt, p.done, p.total, p.message
 FROM onetray.progress AS p JOIN onetray.task AS t ON t.key = p.task JOIN onetray.namespace AS n ON n.key = t.ns
 WHERE t.id = :id AND n.name = :namespace
@@ -50,8 +51,9 @@ DELETE FROM onetray.worker WHERE (ns, name) IN (
 DELETE FROM onetray.worker WHERE ns = :ns AND name = :name
 
 -- name: workers
+-- row: WorkerRow
 SELECT w.name, w.host, w.pid, w.version, w.started_at, w.beat_at, w.expires_at, w.concurrency, w.running, w.claimed,
-    w.queues, w.kinds, w.state, {clock}
+    w.queues, w.kinds, w.state, {clock} AS seen_at
 FROM onetray.worker AS w JOIN onetray.namespace AS n ON n.key = w.ns
 WHERE n.name = :namespace ORDER BY w.started_at DESC, w.name LIMIT :limit
 
@@ -74,6 +76,7 @@ UPDATE onetray.breaker SET probing = 1, open_until = b.open_until {from_batch} W
 INSERT INTO onetray.breaker (kind, recent) SELECT b.kind, '[]' {from_batch} WHERE true ON CONFLICT DO NOTHING
 
 -- name: lock_breakers
+-- row: BreakerRow
 SELECT kind, recent, opened_at, open_until, probing, why, opened_by FROM onetray.breaker
 WHERE kind {in:kinds:integer} AND (probing = 1 OR kind {in:failed:integer}) ORDER BY kind {for_update}
 
@@ -92,14 +95,17 @@ ON CONFLICT (kind) DO UPDATE SET opened_at = excluded.opened_at, open_until = ex
     why = excluded.why, opened_by = excluded.opened_by
 
 -- name: breakers
-SELECT k.name, br.recent, br.opened_at, br.open_until, br.probing, br.why, br.opened_by, p.body, {clock}
+-- row: BreakerDetails
+SELECT k.name AS kind, br.recent, br.opened_at, br.open_until, br.probing, br.why, br.opened_by, p.body AS policy,
+    {clock} AS seen_at
 FROM onetray.breaker AS br JOIN onetray.kind AS k ON k.key = br.kind JOIN onetray.namespace AS n ON n.key = k.ns
     JOIN onetray.policy AS p ON p.key = k.policy
 WHERE n.name = :namespace ORDER BY k.name LIMIT :limit
 
 -- name: said_beside
+-- row: SaidBesideRow
 -- What tasks have said that is no event: the number of their lines, and how far they are.
-SELECT t.key, (SELECT max(l.cursor) FROM onetray.log AS l WHERE l.task = t.key),
-    (SELECT p.at FROM onetray.progress AS p WHERE p.task = t.key),
-    (SELECT p.done FROM onetray.progress AS p WHERE p.task = t.key)
+SELECT t.key, (SELECT max(l.cursor) FROM onetray.log AS l WHERE l.task = t.key) AS last_line,
+    (SELECT p.at FROM onetray.progress AS p WHERE p.task = t.key) AS progress_at,
+    (SELECT p.done FROM onetray.progress AS p WHERE p.task = t.key) AS done
 FROM onetray.task AS t WHERE t.key {in:keys:bigint}

@@ -1,23 +1,28 @@
 -- Why a task does not run. Each is one statement, so that what it reads belongs to one moment.
 
 -- name: explain
+-- row: TaskFacts
 -- The ready row is looked for where the claim would find it; the due row where the promoter would.
-SELECT t.state, t.fence, t.attempts, t.max_attempts, t.run_at, t.created_at, t.finished_at, t.owner, l.expires_at,
-    t.cancel_at, t.held_by, t.held_why, q.name, q.paused_at, q.paused_by, p.body,
+SELECT t.state, t.fence, t.attempts, t.max_attempts, t.run_at, t.created_at, t.finished_at, t.owner,
+    l.expires_at AS lease_expires_at, t.cancel_at, t.held_by, t.held_why, q.name AS queue, q.paused_at, q.paused_by,
+    p.body AS policy_body,
     EXISTS (SELECT 1 FROM onetray.ready AS r
-        WHERE r.queue = t.queue AND r.rank = -t.priority AND r.task = t.key AND r.kind = t.kind),
+        WHERE r.queue = t.queue AND r.rank = -t.priority AND r.task = t.key AND r.kind = t.kind)
+        AS ready,
     EXISTS (SELECT 1 FROM onetray.due AS d
-        WHERE d.at = t.run_at AND d.task = t.key AND d.what = :run AND d.fence = t.fence),
-    (SELECT e.type FROM onetray.event AS e WHERE e.entity = t.key AND e.version = t.version),
+        WHERE d.at = t.run_at AND d.task = t.key AND d.what = :run AND d.fence = t.fence) AS due,
+    (SELECT e.type FROM onetray.event AS e WHERE e.entity = t.key AND e.version = t.version) AS came_by,
     EXISTS (SELECT 1 FROM onetray.event AS e WHERE e.entity = t.key AND e.version IS NULL AND e.type = :rescheduled
-        AND e.fence = t.fence),
+        AND e.fence = t.fence) AS rescheduled,
     (SELECT e.payload FROM onetray.event AS e WHERE e.entity = t.key AND e.version IS NULL AND e.type = :asked
-        AND e.fence = t.fence ORDER BY e.id DESC LIMIT 1),
-    t.key, t.control, t.unmet, f.state, f.ending, f.ending_why, s.name, s.ord, s.state, s.ending, s.opened_to, s.deciding,
-    s.approval, s.due_at, c.name, c.ord, c.state,
+        AND e.fence = t.fence ORDER BY e.id DESC LIMIT 1) AS asked,
+    t.key, t.control, t.unmet, f.state AS flow_state, f.ending AS flow_ending, f.ending_why AS flow_ending_why,
+    s.name AS stage, s.ord AS stage_ord, s.state AS stage_state, s.ending AS stage_ending, s.opened_to, s.deciding,
+    s.approval, s.due_at AS stage_due_at, c.name AS current, c.ord AS current_ord, c.state AS current_state,
     CASE WHEN f.state IS NULL THEN NULL ELSE (SELECT e.actor FROM onetray.event AS e WHERE e.entity = f.key
-        AND e.type = :flow_paused ORDER BY e.id DESC LIMIT 1) END,
-    k.name, br.opened_at, br.open_until, br.probing, br.why, br.opened_by, {clock}
+        AND e.type = :flow_paused ORDER BY e.id DESC LIMIT 1) END AS flow_paused_by,
+    k.name AS kind, br.opened_at AS breaker_opened_at, br.open_until AS breaker_until, br.probing AS breaker_probing,
+    br.why AS breaker_why, br.opened_by AS breaker_by, {clock} AS now
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
     JOIN onetray.policy AS p ON p.key = t.policy LEFT JOIN onetray.lease AS l ON l.key = t.lease
     LEFT JOIN onetray.stage AS s ON s.key = t.stage LEFT JOIN onetray.flow AS f ON f.key = s.job
@@ -26,24 +31,30 @@ FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.
 WHERE t.id = :id AND n.name = :namespace
 
 -- name: explain_flow
-SELECT f.key, f.state, f.ending, f.ending_why, f.stages, f.stages_open, f.finished_at, CAST(c.id AS text), n.name
+-- row: FlowFacts
+SELECT f.key, f.state, f.ending, f.ending_why, f.stages, f.stages_open, f.finished_at, CAST(c.id AS text) AS current,
+    n.name AS namespace
 FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns LEFT JOIN onetray.stage AS c ON c.key = f.current
 WHERE f.id = :id AND n.name = :namespace
 
 -- name: explain_stage
-SELECT s.key, s.name, s.ord, s.state, s.ending, s.ending_why, s.total, s.open, s.blocked + s.waiting_input,
-    CAST(t.id AS text), s.approval, s.due_at, s.finished_at, c.name, c.state, CASE WHEN c.key = s.key THEN 1 ELSE 0 END
+-- row: StageFacts
+SELECT s.key, s.name, s.ord, s.state, s.ending, s.ending_why, s.total, s.open,
+    s.blocked + s.waiting_input AS paused, CAST(t.id AS text) AS deciding, s.approval, s.due_at, s.finished_at,
+    c.name AS current, c.state AS current_state, CASE WHEN c.key = s.key THEN 1 ELSE 0 END AS its_turn
 FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job JOIN onetray.namespace AS n ON n.key = s.ns
     LEFT JOIN onetray.stage AS c ON c.key = f.current LEFT JOIN onetray.task AS t ON t.key = s.deciding
 WHERE s.id = :id AND n.name = :namespace
 
 -- name: unmet_of
+-- row: UnmetRow
 -- What a task still waits for.
-SELECT CAST(t.id AS text), t.name, t.state FROM onetray.dependency AS d JOIN onetray.task AS t ON t.key = d.needs
+SELECT CAST(t.id AS text) AS id, t.name, t.state FROM onetray.dependency AS d JOIN onetray.task AS t ON t.key = d.needs
 WHERE d.task = :task AND t.state <> :met ORDER BY t.key LIMIT :limit
 
 -- name: paused_in_stage
-SELECT CAST(t.id AS text), t.name, t.state, t.held_by, t.held_why FROM onetray.task AS t
+-- row: PausedMemberRow
+SELECT CAST(t.id AS text) AS id, t.name, t.state, t.held_by, t.held_why FROM onetray.task AS t
 WHERE t.stage = :stage AND t.state IN ({task.paused}) ORDER BY t.stage, t.key LIMIT :limit
 
 -- name: paused_by

@@ -1,7 +1,8 @@
 -- name: events_after
+-- row: Event
 -- The filters apply inside a window, so that a read stays short when nearly nothing matches. Its end is cut off
 -- outside: with two bounds and no statistics PostgreSQL expects few rows, and reads and sorts the whole log.
-SELECT {event_columns} FROM (
+SELECT {shown_event} FROM (
     SELECT * FROM onetray.event WHERE id > :after ORDER BY id LIMIT :scan
 ) AS e {event_joins}
 WHERE e.id <= :upto AND (CAST(:namespace AS text) IS NULL OR n.name = :namespace)
@@ -14,10 +15,12 @@ SELECT max(w.id) FROM (
 ) AS w WHERE w.id <= :upto
 
 -- name: events_of_task
+-- row: Event
 -- By entity: one task's history, in order, without the feed's barrier. + 0: not by a walk through the whole log.
 {select_event} WHERE e.entity = :key AND e.id + 0 > :after ORDER BY e.id + 0 LIMIT :limit
 
 -- name: events_of_course
+-- row: Event
 -- What happened to a flow and to its stages, without their tasks. All of it is written under the flow's lock: no barrier.
 {select_event} WHERE e.entity {in:keys:bigint} AND e.id + 0 > :after ORDER BY e.id + 0 LIMIT :limit
 
@@ -30,6 +33,7 @@ UNION ALL
 SELECT CAST(f.id AS text), k.name FROM onetray.flow AS f JOIN onetray.kind AS k ON k.key = f.kind WHERE f.id {in:ids:uuid}
 
 -- name: events_by_correlation
+-- row: Event
 -- A task that was given no correlation id goes by its own id.
 {select_event} WHERE e.entity IN (
     SELECT f.entity FROM onetray.event AS f WHERE f.correlation_id = :correlation_id AND f.version = 1
@@ -40,16 +44,16 @@ SELECT CAST(f.id AS text), k.name FROM onetray.flow AS f JOIN onetray.kind AS k 
 SELECT coalesce(max(id), 0) FROM onetray.event
 
 -- word: select_event
-SELECT {event_columns} FROM onetray.event AS e {event_joins}
+SELECT {shown_event} FROM onetray.event AS e {event_joins}
 
--- word: event_columns
+-- word: shown_event
 e.id, CASE WHEN e.job = t.key THEN CAST(t.id AS text)
-        ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.job) END,
+        ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.job) END AS job_id,
     CASE WHEN t.key IS NOT NULL THEN CAST(t.id AS text) ELSE coalesce(
         (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.entity),
-        (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = e.entity)) END,
-    e.type, e.ts, e.actor, coalesce(e.correlation_id, CAST(t.id AS text)), e.cause, e.trace, e.payload, e.version, e.was,
-    e.state, e.fence, e.attempts, n.name
+        (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = e.entity)) END AS entity_id,
+    e.type, e.ts, e.actor, coalesce(e.correlation_id, CAST(t.id AS text)) AS correlation_id, e.cause, e.trace, e.payload,
+    e.version, e.was, e.state, e.fence, e.attempts, n.name AS namespace
 
 -- word: event_joins
 LEFT JOIN onetray.task AS t ON t.key = e.entity JOIN onetray.namespace AS n ON n.key = e.ns

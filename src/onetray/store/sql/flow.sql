@@ -2,18 +2,21 @@
 -- only a claim does not, and it waits for nobody.
 
 -- name: flows_of_ids
-SELECT CAST(id AS text), key, key FROM onetray.flow WHERE id {in:ids:uuid}
+-- row: KeyRow
+SELECT CAST(id AS text) AS id, key, key AS job FROM onetray.flow WHERE id {in:ids:uuid}
 
 -- name: flows_of_stages
-SELECT CAST(id AS text), key, job FROM onetray.stage WHERE id {in:ids:uuid}
+-- row: KeyRow
+SELECT CAST(id AS text) AS id, key, job FROM onetray.stage WHERE id {in:ids:uuid}
 
 -- name: flows_of_tasks
 -- The flows that these tasks belong to. A task never changes its flow, so this may be asked before the lock.
 SELECT DISTINCT job FROM onetray.task WHERE key {in:keys:bigint} AND job <> key
 
 -- name: lock_flows
-SELECT l.*, {clock} FROM (
-    SELECT flow.key, flow.ns, flow.kind, CAST(flow.id AS text), flow.state, flow.version, flow.roll_up, flow.sealed,
+-- row: FlowRow
+SELECT l.*, {clock} AS seen_at FROM (
+    SELECT flow.key, flow.ns, flow.kind, CAST(flow.id AS text) AS id, flow.state, flow.version, flow.roll_up, flow.sealed,
         flow.started_at, flow.current, flow.ending, flow.ending_how, flow.ending_why, flow.ending_by, flow.stages,
         flow.stages_open, flow.succeeded, flow.partial, flow.failed, flow.cancelled, flow.skipped, flow.ignored,
         flow.chained, flow.amends, flow.context, flow.compensates, flow.correlation_id, flow.trace
@@ -21,27 +24,32 @@ SELECT l.*, {clock} FROM (
 ) AS l
 
 -- name: stages_by_key
+-- row: StageRow
 {select_stage_row} WHERE s.key {in:keys:bigint}
 
 -- name: stages_of_flow
+-- row: StageRow
 {select_stage_row} WHERE s.job = :job ORDER BY s.ord
 
 -- name: unended_stages
+-- row: StageRow
 {select_stage_row} WHERE s.job = :job AND s.state IN ({stage.unended}) ORDER BY s.ord
 
 -- name: next_stage
+-- row: StageRow
 {select_stage_row} WHERE s.job = :job AND s.ord > :ord AND s.state IN ({stage.unended}) ORDER BY s.ord LIMIT 1
 
 -- name: any_started
 SELECT 1 FROM onetray.stage AS s WHERE s.job = :job AND s.started_at IS NOT NULL LIMIT 1
 
 -- name: stage_by_name
+-- row: StageRow
 {select_stage_row} WHERE s.job = :job AND s.name = :name
 
 -- word: select_stage_row
-SELECT s.key, s.job, s.ns, s.ord, CAST(s.id AS text), s.name, s.state, s.version, s.on_failure, s.sealed, s.takes_more,
+SELECT s.key, s.job, s.ns, s.ord, CAST(s.id AS text) AS id, s.name, s.state, s.version, s.on_failure, s.sealed, s.takes_more,
     s.gate, s.started_at, s.opened_to, s.opened_at, s.due_at, s.ending, s.ending_why, s.deciding,
-    CASE WHEN s.condition IS NULL THEN 0 ELSE 1 END, s.total, s.open, s.blocked, s.waiting_input, s.succeeded, s.partly,
+    CASE WHEN s.condition IS NULL THEN 0 ELSE 1 END AS conditional, s.total, s.open, s.blocked, s.waiting_input, s.succeeded, s.partly,
     s.failed, s.dead_lettered, s.cancelled, s.redriven, s.collect, s.metrics
 FROM onetray.stage AS s
 
@@ -86,9 +94,9 @@ UPDATE onetray.flow SET sealed = b.sealed, current = b.current, ending = b.endin
 UPDATE onetray.flow SET compensation = b.compensation {from_batch} WHERE flow.key = b.key
 
 -- name: insert_flow_note
-INSERT INTO onetray.event (entity, job, ts, ns, fence, attempts, type, actor, correlation_id, cause, trace, payload)
-SELECT flow.key, flow.job, {greatest}(b.at, flow.updated_at), flow.ns, 0, 0, b.type, b.actor, flow.correlation_id,
-    b.cause, coalesce(b.trace, flow.trace), b.payload
+INSERT INTO onetray.event ({event_columns})
+SELECT flow.key, flow.job, {greatest}(b.at, flow.updated_at), flow.ns, NULL, 0, 0, b.type, NULL, NULL, b.actor,
+    flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.payload
 FROM onetray.flow {join_batch} flow.key = b.key
 
 -- name: next_to_open
@@ -130,8 +138,9 @@ WHERE {in_span} AND t.state IN ({task.first}) AND t.unmet = 0
 ON CONFLICT (at, task, what) DO UPDATE SET fence = excluded.fence
 
 -- name: queued_of_stage
+-- row: ReadyRow
 -- Those that may have a ready row, to take it from them. Due rows stay: a janitor may hold them, and wait for the flow.
-SELECT t.key, t.queue, -t.priority, t.kind FROM onetray.task AS t
+SELECT t.key, t.queue, -t.priority AS rank, t.kind FROM onetray.task AS t
 WHERE {after_in_stage} AND t.state IN ({task.first}) AND t.unmet = 0 AND t.control <= :most
 ORDER BY t.stage, t.key LIMIT :limit
 
@@ -150,7 +159,8 @@ SELECT t.key FROM onetray.task AS t
 WHERE {all_in_stage} AND t.state IN ({task.unended}) AND t.cancel_at IS NULL ORDER BY t.stage, t.key LIMIT :limit
 
 -- name: dependents
-SELECT d.needs, d.task, CAST(t.id AS text) FROM onetray.dependency AS d JOIN onetray.task AS t ON t.key = d.needs
+-- row: DependentRow
+SELECT d.needs, d.task, CAST(t.id AS text) AS id FROM onetray.dependency AS d JOIN onetray.task AS t ON t.key = d.needs
 WHERE d.needs {in:keys:bigint}
 
 -- name: meet
@@ -160,16 +170,19 @@ UPDATE onetray.task SET unmet = task.unmet - b.met {from_batch} WHERE task.key =
 INSERT INTO onetray.dependency (needs, task) SELECT b.needs, b.task {from_batch} WHERE true ON CONFLICT DO NOTHING
 
 -- name: members_named
+-- row: NamedMemberRow
 -- Tasks of a flow by their names or ids: what a new one may depend on.
-SELECT t.key, t.name, CAST(t.id AS text), t.state, s.ord FROM onetray.task AS t JOIN onetray.stage AS s ON s.key = t.stage
+SELECT t.key, t.name, CAST(t.id AS text) AS id, t.state, s.ord FROM onetray.task AS t
+    JOIN onetray.stage AS s ON s.key = t.stage
 WHERE t.job = :job AND t.name {in:names:text} AND t.control = 0
 UNION SELECT t.key, t.name, CAST(t.id AS text), t.state, s.ord FROM onetray.task AS t
     JOIN onetray.stage AS s ON s.key = t.stage
 WHERE t.id {in:ids:uuid} AND t.job = :job AND t.control = 0
 
 -- name: results_of_stage
+-- row: ResultRow
 -- In the order of the tasks' keys.
-SELECT t.key, CAST(t.id AS text), t.name, t.state, t.result FROM onetray.task AS t
+SELECT t.key, CAST(t.id AS text) AS id, t.name, t.state, t.result FROM onetray.task AS t
 WHERE {after_in_stage} AND t.control = 0 ORDER BY t.stage, t.key LIMIT :limit
 
 -- name: size_of_results
@@ -184,29 +197,32 @@ SELECT s.name, s.result FROM onetray.stage AS s
 WHERE s.job = :job AND s.ord < :ord AND s.state IN ({stage.terminal}) ORDER BY s.ord
 
 -- name: results_needed
-SELECT CAST(t.id AS text), t.name, t.result FROM onetray.dependency AS d JOIN onetray.task AS t ON t.key = d.needs
+-- row: NeededResultRow
+SELECT CAST(t.id AS text) AS id, t.name, t.result FROM onetray.dependency AS d JOIN onetray.task AS t ON t.key = d.needs
 WHERE d.task = :task ORDER BY t.key
 
 -- name: specs_of_stage
-SELECT condition, compensate, approval, data, metadata, result, answer FROM onetray.stage WHERE key = :key
+-- row: StageSpecsRow
+SELECT condition, approval, answer FROM onetray.stage WHERE key = :key
 
 -- name: data_of_flow
-SELECT data, metadata FROM onetray.flow WHERE key = :key
+SELECT data FROM onetray.flow WHERE key = :key
 
 -- name: to_compensate
+-- row: CompensationRow
 -- The stages that have something to undo, the last one first.
-SELECT s.key, CAST(s.id AS text), s.name, s.compensate, s.result FROM onetray.stage AS s
+SELECT CAST(s.id AS text) AS id, s.name, s.compensate, s.result FROM onetray.stage AS s
 WHERE s.job = :job AND s.compensate IS NOT NULL AND (s.succeeded > 0 OR s.carried_from IS NOT NULL) ORDER BY s.ord DESC
 
 -- name: successor_in_stage
-SELECT t.key, t.stage, CAST(t.id AS text), t.name, t.state FROM onetray.task AS t
+-- row: MemberRow
+SELECT t.key, t.stage, CAST(t.id AS text) AS id, t.name, t.state FROM onetray.task AS t
 WHERE t.stage = :stage AND t.retry_of = :key
 
 -- name: members_to_copy
+-- row: TaskToCopy
 -- The tasks of a stage that a retry runs again: not those whose predecessor or spawner is run again itself.
-SELECT t.key, t.queue, t.kind, t.policy, t.priority, t.max_attempts, t.trace, t.payload, t.name, t.spawned_by
-FROM onetray.task AS t
-WHERE {after_in_stage} AND t.control = 0
+{select_task_to_copy} WHERE {after_in_stage} AND t.control = 0
     AND NOT EXISTS (SELECT 1 FROM onetray.task AS o WHERE o.key = t.retry_of AND o.stage = t.stage)
     AND NOT EXISTS (SELECT 1 FROM onetray.task AS p JOIN onetray.stage AS ps ON ps.key = p.stage
         WHERE p.key = t.spawned_by AND ps.ord >= :ord)
@@ -216,19 +232,23 @@ ORDER BY t.stage, t.key LIMIT :limit
 SELECT d.task, d.needs FROM onetray.dependency AS d WHERE d.task {in:keys:bigint} ORDER BY d.task, d.needs
 
 -- name: needed_by
-SELECT t.key, t.stage, CAST(t.id AS text), t.name, t.state
+-- row: MemberRow
+SELECT t.key, t.stage, CAST(t.id AS text) AS id, t.name, t.state
 FROM onetray.dependency AS d JOIN onetray.task AS t ON t.key = d.needs WHERE d.task = :task ORDER BY d.needs
 
 -- name: stages_to_copy
+-- row: StageToCopy
 SELECT s.key, s.ord, s.name, s.state, s.on_failure, s.sealed, s.takes_more, s.gate, s.collect, s.condition, s.compensate,
     s.approval, s.data, s.metadata, s.result, s.metrics, s.succeeded, s.carried_from
 FROM onetray.stage AS s WHERE s.job = :job ORDER BY s.ord
 
 -- name: stage_carried_from
+-- row: CarriedStageRow
 -- Where a stage that was carried over comes from: its tasks are there, and what was asked before it was opened.
 SELECT s.key, s.carried_from, s.gate, s.condition, s.compensate FROM onetray.stage AS s WHERE s.key = :key
 
 -- name: successors_in_stage
+-- row: SuccessorRow
 -- The tasks that were made in the place of others, each with the one before it.
 SELECT t.key, t.retry_of, t.name FROM onetray.task AS t JOIN onetray.task AS o ON o.key = t.retry_of AND o.stage = t.stage
 WHERE t.stage = :stage AND t.key > 0 ORDER BY t.stage, t.key
@@ -237,8 +257,9 @@ WHERE t.stage = :stage AND t.key > 0 ORDER BY t.stage, t.key
 UPDATE onetray.task SET name = NULL WHERE key = :key
 
 -- name: flow_to_copy
-SELECT f.ns, f.kind, f.roll_up, f.sealed, f.correlation_id, f.trace, f.data, f.metadata, c.payload,
-    f.deadline_at - f.created_at, f.compensates, f.compensation
+-- row: FlowToCopy
+SELECT f.ns, f.kind, f.roll_up, f.sealed, f.correlation_id, f.trace, f.data, f.metadata, c.payload AS context,
+    f.deadline_at - f.created_at AS deadline_us, f.compensates, f.compensation
 FROM onetray.flow AS f LEFT JOIN onetray.context AS c ON c.key = f.context WHERE f.key = :key
 
 -- name: insert_context
@@ -249,50 +270,60 @@ SELECT b.key, b.job, b.ns, b.task, b.parent, b.at, b.scope, b.label, b.id, b.pay
 SELECT key FROM onetray.context WHERE id = :id AND job = :job
 
 -- name: contexts_of_flow
+-- row: Context
 {select_context} WHERE f.id = :id AND n.name = :namespace AND c.key > :after ORDER BY c.key LIMIT :limit
 
 -- name: current_context
+-- row: Context
 {select_context} WHERE f.id = :id AND n.name = :namespace AND c.key = f.context
 
 -- word: select_context
-SELECT c.key, CAST(c.id AS text), CAST(f.id AS text), CAST(t.id AS text), c.scope, CAST(p.id AS text), c.label,
-    c.payload, c.created_at
+SELECT c.key, CAST(c.id AS text) AS id, CAST(f.id AS text) AS flow_id, CAST(t.id AS text) AS task_id, c.scope,
+    CAST(p.id AS text) AS parent_id, c.label, c.payload, c.created_at
 FROM onetray.context AS c JOIN onetray.flow AS f ON f.key = c.job JOIN onetray.namespace AS n ON n.key = c.ns
     LEFT JOIN onetray.task AS t ON t.key = c.task LEFT JOIN onetray.context AS p ON p.key = c.parent
 
 -- name: flow_by_id
+-- row: FlowDetails
 {select_flow} WHERE f.id = :id AND n.name = :namespace
 
 -- name: flows_by_keys
+-- row: FlowDetails
 {select_flow} WHERE f.key {in:keys:bigint}
 
 -- name: flows_newest
+-- row: FlowDetails
 {select_flow} WHERE n.name = :namespace AND f.key < :before ORDER BY f.key DESC LIMIT :limit
 
 -- word: select_flow
-SELECT f.key, CAST(f.id AS text), n.name, k.name, f.state, f.version, f.roll_up, f.sealed, f.created_at, f.updated_at,
-    f.started_at, f.finished_at, f.deadline_at, f.ending, s.name, f.stages, f.stages_open, f.succeeded, f.partial,
-    f.failed, f.cancelled, f.skipped, f.ignored, CAST(o.id AS text), CAST(c.id AS text), CAST(u.id AS text),
-    f.correlation_id, f.trace, f.data, f.metadata, f.error,
+SELECT f.key, CAST(f.id AS text) AS id, n.name AS namespace, k.name, f.state, f.version, f.roll_up, f.sealed,
+    f.created_at, f.updated_at, f.started_at, f.finished_at, f.deadline_at, f.ending, s.name AS current_stage, f.stages,
+    f.stages_open, f.succeeded, f.partial, f.failed, f.cancelled, f.skipped, f.ignored, CAST(o.id AS text) AS retry_of,
+    CAST(c.id AS text) AS compensates, CAST(u.id AS text) AS compensation, f.correlation_id, f.trace, f.data, f.metadata,
+    f.error,
     (SELECT CAST({json_object}(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = f.key)
+    AS labels
 FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns JOIN onetray.kind AS k ON k.key = f.kind
     LEFT JOIN onetray.stage AS s ON s.key = f.current LEFT JOIN onetray.flow AS o ON o.key = f.retry_of
     LEFT JOIN onetray.flow AS c ON c.key = f.compensates LEFT JOIN onetray.flow AS u ON u.key = f.compensation
 
 -- name: stage_by_id
+-- row: StageDetails
 {select_stage} WHERE s.id = :id AND n.name = :namespace
 
 -- name: stages_of
+-- row: StageDetails
 {select_stage} WHERE f.id = :id AND n.name = :namespace ORDER BY s.ord
 
 -- name: stages_of_flows
+-- row: StageDetails
 {select_stage} WHERE s.job {in:keys:bigint} ORDER BY s.job, s.ord
 
 -- word: select_stage
-SELECT s.key, CAST(s.id AS text), CAST(f.id AS text), n.name, s.ord, s.name, s.state, s.version, s.on_failure, s.sealed,
-    s.takes_more, s.created_at, s.updated_at, s.started_at, s.finished_at, s.due_at, s.ending, s.total, s.open,
+SELECT s.key, CAST(s.id AS text) AS id, CAST(f.id AS text) AS flow_id, n.name AS namespace, s.ord, s.name, s.state,
+    s.version, s.on_failure, s.sealed, s.takes_more, s.created_at, s.updated_at, s.started_at, s.finished_at, s.due_at, s.ending, s.total, s.open,
     s.blocked, s.waiting_input, s.succeeded, s.partly, s.failed, s.dead_lettered, s.cancelled, s.redriven, s.data,
-    s.metadata, s.result, s.metrics, s.error, s.approval, s.answer, CAST(w.id AS text)
+    s.metadata, s.result, s.metrics, s.error, s.approval, s.answer, CAST(w.id AS text) AS carried_from
 FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job JOIN onetray.namespace AS n ON n.key = s.ns
     LEFT JOIN onetray.stage AS w ON w.key = s.carried_from
 
@@ -306,18 +337,22 @@ SELECT h.stage, count(*) FROM (
 WHERE h.stage {in:stages:bigint} GROUP BY h.stage
 
 -- name: tasks_of_stage
+-- row: TaskDetails
 {select_task} WHERE {after_in_stage} ORDER BY t.stage, t.key LIMIT :limit
 
 -- name: tasks_of_flow
+-- row: TaskDetails
 {select_task} JOIN onetray.stage AS s ON s.key = t.stage
 WHERE s.job = :job AND (s.ord, t.key) > (:ord, :after) ORDER BY s.ord, t.key LIMIT :limit
 
 -- name: place_of_task
+-- row: PlaceRow
 SELECT t.key, t.job, s.ord FROM onetray.task AS t JOIN onetray.stage AS s ON s.key = t.stage
     JOIN onetray.namespace AS n ON n.key = t.ns
 WHERE t.id = :id AND n.name = :namespace
 
 -- name: events_of_job
+-- row: Event
 -- The flow's own events are found by entity, those of its members by job. + 0: not by a walk through the whole log.
 {select_event} WHERE (e.job = :key AND e.job <> e.entity OR e.entity = :key) AND e.id + 0 > :after
 ORDER BY e.id + 0 LIMIT :limit

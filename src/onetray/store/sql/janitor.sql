@@ -1,4 +1,5 @@
 -- name: due_now
+-- row: DueRow
 -- Only what this version understands: the rest is a newer one's.
 SELECT at, task, what, fence FROM onetray.due WHERE at <= :now AND what {in:known:text}
 ORDER BY at, task, what LIMIT :limit {skip_locked_due}

@@ -9,10 +9,15 @@ ON CONFLICT (kind, key) DO UPDATE SET job = excluded.job, body_hash = excluded.b
 WHERE idempotency.expires_at <= :now
 
 -- name: keys_taken
-SELECT i.kind, i.key, i.job, i.body_hash, coalesce(CAST(t.id AS text), CAST(f.id AS text)), coalesce(t.state, f.state),
-    coalesce(t.fence, 0), coalesce(t.version, f.version), CASE WHEN t.key IS NULL THEN 0 ELSE 1 END
+-- row: KeyHolderRow
+SELECT i.kind, i.key, i.job, i.body_hash, {holder_of_key}
 FROM onetray.idempotency AS i LEFT JOIN onetray.task AS t ON t.key = i.job
     LEFT JOIN onetray.flow AS f ON f.key = i.job {join_batch} i.kind = b.kind AND i.key = b.key
+
+-- word: holder_of_key
+coalesce(t.finished_at, f.finished_at) AS finished_at, coalesce(CAST(t.id AS text), CAST(f.id AS text)) AS id,
+    coalesce(t.state, f.state) AS state, coalesce(t.fence, 0) AS fence, coalesce(t.version, f.version) AS version,
+    CASE WHEN t.key IS NULL THEN 0 ELSE 1 END AS single
 
 -- name: point_key
 -- A submit that was answered by its unique key made no job of its own: its idempotency key leads to the one it was told.
@@ -25,9 +30,8 @@ INSERT INTO onetray.unique_key (kind, key, job) SELECT b.kind, b.key, b.job {fro
 ON CONFLICT (kind, key) DO UPDATE SET job = excluded.job WHERE false
 
 -- name: unique_held
-SELECT u.kind, u.key, u.job, coalesce(t.finished_at, f.finished_at), coalesce(CAST(t.id AS text), CAST(f.id AS text)),
-    coalesce(t.state, f.state), coalesce(t.fence, 0), coalesce(t.version, f.version),
-    CASE WHEN t.key IS NULL THEN 0 ELSE 1 END
+-- row: KeyHolderRow
+SELECT u.kind, u.key, u.job, '' AS body_hash, {holder_of_key}
 FROM onetray.unique_key AS u LEFT JOIN onetray.task AS t ON t.key = u.job
     LEFT JOIN onetray.flow AS f ON f.key = u.job {join_batch} u.kind = b.kind AND u.key = b.key
 
@@ -49,7 +53,8 @@ SELECT b.key, b.ns, b.at, b.reason_code, b.stage, b.last_error, b.attempts, b.la
     b.correlation_id, b.trace_id, b.payload_hash {from_batch}
 
 -- name: facts_for_dead_letter
-SELECT key, CAST(id AS text), correlation_id, trace, payload, error FROM onetray.task WHERE key {in:keys:bigint}
+-- row: LetterFactsRow
+SELECT key, CAST(id AS text) AS id, correlation_id, trace, payload FROM onetray.task WHERE key {in:keys:bigint}
 
 -- name: last_holders
 -- Who held each task last: the newest move out of a worker's hands says so in its payload.
@@ -64,17 +69,22 @@ SELECT successor FROM onetray.dead_letter WHERE task = :key {for_update}
 UPDATE onetray.dead_letter SET successor = b.successor {from_batch} WHERE dead_letter.task = b.key
 
 -- name: dead_letters
-SELECT CAST(t.id AS text), d.created_at, d.reason_code, d.stage, d.last_error, d.attempts, d.last_owner,
-    d.last_lease_expires_at, d.correlation_id, d.trace_id, d.payload_hash, CAST(s.id AS text)
+-- row: DeadLetter
+SELECT CAST(t.id AS text) AS task_id, d.created_at, d.reason_code, d.stage, d.last_error, d.attempts, d.last_owner,
+    d.last_lease_expires_at, d.correlation_id, d.trace_id, d.payload_hash, CAST(s.id AS text) AS successor_id
 FROM onetray.dead_letter AS d JOIN onetray.task AS t ON t.key = d.task
     JOIN onetray.namespace AS n ON n.key = d.ns
     LEFT JOIN onetray.task AS s ON s.key = d.successor
 WHERE n.name = :namespace AND (CAST(:id AS text) IS NULL OR CAST(t.id AS text) = :id) ORDER BY d.task DESC LIMIT :limit
 
 -- name: spec_of
-SELECT t.key, t.queue, t.kind, t.policy, t.priority, t.max_attempts, t.correlation_id, t.trace, t.payload,
-    CAST(t.id AS text), t.name, t.spawned_by
-FROM onetray.task AS t WHERE t.key = :key
+-- row: TaskToCopy
+{select_task_to_copy} WHERE t.key = :key
+
+-- word: select_task_to_copy
+SELECT t.key, CAST(t.id AS text) AS id, t.queue, t.kind, t.policy, t.priority, t.max_attempts, t.correlation_id, t.trace,
+    t.payload, t.name, t.spawned_by
+FROM onetray.task AS t
 
 -- name: last_cursor
 SELECT task, max(cursor) FROM onetray.log WHERE task {in:keys:bigint} GROUP BY task
@@ -84,11 +94,13 @@ INSERT INTO onetray.log (task, cursor, ts, attempt, level, line, data)
 SELECT b.key, b.cursor, b.at, b.attempt, b.level, b.line, b.data {from_batch}
 
 -- name: logs_of
+-- row: LogLine
 SELECT l.cursor, l.ts, l.attempt, l.level, l.line, l.data
 FROM onetray.log AS l JOIN onetray.task AS t ON t.key = l.task JOIN onetray.namespace AS n ON n.key = t.ns
 WHERE t.id = :id AND n.name = :namespace AND l.cursor > :after ORDER BY l.cursor LIMIT :limit
 
 -- name: first_lines
+-- row: LogRow
 -- Lines of a log are numbered from 1 on, without gaps.
 SELECT l.task, l.cursor, l.ts, l.attempt, l.level, l.line, l.data FROM onetray.log AS l
 WHERE l.task {in:keys:bigint} AND l.cursor <= :most ORDER BY l.task, l.cursor
@@ -97,9 +109,11 @@ WHERE l.task {in:keys:bigint} AND l.cursor <= :most ORDER BY l.task, l.cursor
 SELECT key, name FROM onetray.namespace
 
 -- name: queues
+-- row: QueueRow
 SELECT key, ns, name FROM onetray.queue
 
 -- name: kinds
+-- row: KindRow
 SELECT key, ns, name, policy FROM onetray.kind
 
 -- name: policies

@@ -3,6 +3,7 @@ INSERT INTO onetray.lease (key, ns, worker, expires_at, length, tasks, request_k
 SELECT b.key, b.ns, b.worker, b.expires_at, b.length, b.tasks, b.request_key, b.part {from_batch}
 
 -- name: leases_of_request
+-- row: LeaseRow
 SELECT key, tasks, expires_at, length FROM onetray.lease
 WHERE ns = :ns AND worker = :worker AND request_key = :request_key ORDER BY part
 
@@ -11,8 +12,9 @@ WHERE ns = :ns AND worker = :worker AND request_key = :request_key ORDER BY part
 UPDATE onetray.lease SET request_key = NULL WHERE key {in:keys:bigint}
 
 -- name: claimed_again
+-- row: ReclaimedRow
 -- The tasks that a repeated claim still holds.
-SELECT t.key, CAST(t.id AS text), t.kind, t.policy, t.fence, t.attempts, t.payload, t.input, t.correlation_id,
+SELECT t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.fence, t.attempts, t.payload, t.input, t.correlation_id,
     t.trace, t.lease, t.state, t.queue, t.job
 FROM onetray.task AS t WHERE t.key {in:keys:bigint} ORDER BY t.key
 
@@ -20,6 +22,7 @@ FROM onetray.task AS t WHERE t.key {in:keys:bigint} ORDER BY t.key
 SELECT key FROM onetray.lease WHERE key {in:keys:bigint} ORDER BY key {for_update}
 
 -- name: renew_lease
+-- row: RenewedRow
 -- A lease is good up to and including its expiry; past it there is nothing to renew.
 UPDATE onetray.lease SET expires_at = {greatest}(lease.expires_at, b.at + coalesce(b.length, lease.length)) {from_batch}
 WHERE lease.key = b.key AND lease.expires_at >= b.at
@@ -36,10 +39,12 @@ SELECT key FROM onetray.lease WHERE key {in:keys:bigint} AND expires_at < :befor
 SELECT key, expires_at FROM onetray.lease WHERE key {in:keys:bigint}
 
 -- name: held_tasks
-SELECT key, CAST(id AS text), lease, cancel_at, state FROM onetray.task WHERE key {in:keys:bigint} ORDER BY key
+-- row: Holding
+SELECT key, CAST(id AS text) AS id, lease, cancel_at, state FROM onetray.task WHERE key {in:keys:bigint} ORDER BY key
 
 -- name: held_in_namespace
-SELECT key, CAST(id AS text), lease, cancel_at, state FROM onetray.task
+-- row: Holding
+SELECT key, CAST(id AS text) AS id, lease, cancel_at, state FROM onetray.task
 WHERE key {in:keys:bigint} AND ns = :ns ORDER BY key
 
 -- name: delete_leases

@@ -9,6 +9,7 @@ SELECT n.key, n.created_at FROM (
 ) AS n ORDER BY n.key DESC LIMIT 1
 
 -- name: list_jobs
+-- row: JobSummary
 -- Single tasks and flows between two keys: a walk through all jobs is made of short reads.
 SELECT * FROM (
     {select_job_task} WHERE t.key > :after AND t.key <= :upto AND t.job = t.key AND {job_task_wanted}
@@ -21,6 +22,7 @@ UNION ALL SELECT * FROM (
 ORDER BY 1 DESC LIMIT :limit
 
 -- name: list_jobs_of_correlation
+-- row: JobSummary
 -- By the first events, which have an index. A task that was given no correlation id goes by its own id.
 SELECT * FROM (
     {select_job_task} WHERE t.key IN (
@@ -38,6 +40,7 @@ UNION ALL SELECT * FROM (
 ORDER BY 1 DESC LIMIT :limit
 
 -- name: list_jobs_labelled
+-- row: JobSummary
 -- By one label, which has an index; the others are looked at job by job.
 SELECT * FROM (
     {select_job_task} WHERE t.key IN (
@@ -97,8 +100,9 @@ UNION ALL SELECT 'flow', f.key FROM onetray.flow AS f JOIN onetray.namespace AS 
 WHERE f.id = :id AND n.name = :namespace
 
 -- name: ids_newest
+-- row: IdRow
 SELECT * FROM (
-    SELECT 'task', CAST(t.id AS text), k.name, t.state FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns
+    SELECT 'task' AS entity, CAST(t.id AS text) AS id, k.name, t.state FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns
         JOIN onetray.kind AS k ON k.key = t.kind
     WHERE n.name = :namespace ORDER BY t.key DESC LIMIT :limit
 ) AS a
@@ -114,12 +118,14 @@ UNION ALL SELECT * FROM (
 ) AS c
 
 -- name: list_members
+-- row: MemberSummary
 -- The tasks of a flow, in the order of its stages.
 {select_member} WHERE s.job = :job AND (s.ord, t.key) > (:ord, :after)
     AND (CAST(:any_state AS integer) = 1 OR t.state {in:states:text})
 ORDER BY s.ord, t.key LIMIT :limit
 
 -- name: list_members_of_stage
+-- row: MemberSummary
 {select_member} WHERE {after_in_stage} AND (CAST(:any_state AS integer) = 1 OR t.state {in:states:text})
 ORDER BY t.stage, t.key LIMIT :limit
 
@@ -131,14 +137,16 @@ WHERE s.id = :id AND s.job = :job AND n.name = :namespace
 SELECT s.ord, t.key FROM onetray.task AS t JOIN onetray.stage AS s ON s.key = t.stage WHERE t.id = :id AND t.job = :job
 
 -- word: select_member
-SELECT t.key, CAST(t.id AS text), s.name, t.name, k.name, q.name, t.state, t.attempts, t.max_attempts, t.created_at,
-    t.started_at, t.finished_at, t.owner, t.error
+SELECT t.key, CAST(t.id AS text) AS id, s.name AS stage, t.name, k.name AS kind, q.name AS queue, t.state, t.attempts,
+    t.max_attempts, t.created_at, t.started_at, t.finished_at, t.owner, t.error
 FROM onetray.task AS t JOIN onetray.stage AS s ON s.key = t.stage JOIN onetray.kind AS k ON k.key = t.kind
     JOIN onetray.queue AS q ON q.key = t.queue
 
 -- name: list_queues
+-- row: QueueDepth
 -- The oldest is the one with the lowest key. Held are those that a worker has, delayed those whose time will come.
-SELECT q.name, q.paused_at, q.paused_by, coalesce(r.ready, 0), coalesce(w.waiting, 0), coalesce(h.held, 0), o.run_at
+SELECT q.name, q.paused_at, q.paused_by, coalesce(r.ready, 0) AS ready, coalesce(w.waiting, 0) AS delayed,
+    coalesce(h.held, 0) AS held, o.run_at AS oldest_ready_at
 FROM onetray.queue AS q JOIN onetray.namespace AS n ON n.key = q.ns
     LEFT JOIN (SELECT queue, count(*) AS ready, min(task) AS oldest FROM onetray.ready GROUP BY queue) AS r
         ON r.queue = q.key
@@ -158,16 +166,20 @@ FROM onetray.queue AS q JOIN onetray.namespace AS n ON n.key = q.ns
 WHERE n.name = :namespace ORDER BY q.name LIMIT :limit
 
 -- name: dead_groups
+-- row: DeadGroup
 -- Letters that say the same: the beginning of a message is enough to know it by.
-SELECT k.name, d.reason_code, {letter_error} ->> 'class', substr({letter_error} ->> 'message', 1, CAST(:chars AS integer)),
-    count(*), min(d.created_at), max(d.created_at), count(d.successor)
+SELECT k.name AS kind, d.reason_code, {letter_error} ->> 'class' AS error_class,
+    substr({letter_error} ->> 'message', 1, CAST(:chars AS integer)) AS message, count(*) AS count,
+    min(d.created_at) AS oldest_at, max(d.created_at) AS newest_at, count(d.successor) AS redriven
 {from_letters} WHERE {letter_wanted}
 GROUP BY 1, 2, 3, 4 ORDER BY 5 DESC, 1, 2, 3, 4 LIMIT :limit
 
 -- name: list_letters
-SELECT d.task, CAST(t.id AS text), k.name, d.reason_code, {letter_error} ->> 'class', {letter_error} ->> 'message',
-    d.attempts, d.created_at,
-    (SELECT CAST(s.id AS text) FROM onetray.task AS s WHERE s.key = d.successor), CAST(f.id AS text), f.finished_at
+-- row: DeadLetterSummary
+SELECT d.task AS key, CAST(t.id AS text) AS id, k.name AS kind, d.reason_code, {letter_error} ->> 'class' AS error_class,
+    {letter_error} ->> 'message' AS message, d.attempts, d.created_at,
+    (SELECT CAST(s.id AS text) FROM onetray.task AS s WHERE s.key = d.successor) AS successor_id,
+    CAST(f.id AS text) AS flow_id, f.finished_at AS flow_finished_at
 {from_letters} LEFT JOIN onetray.flow AS f ON f.key = t.job
 WHERE d.task > :after AND {letter_wanted} ORDER BY d.task LIMIT :limit
 
@@ -181,5 +193,6 @@ n.name = :namespace AND (CAST(:redriven AS integer) = 1 OR d.successor IS NULL)
     AND (CAST(:error AS text) IS NULL OR replace({letter_text}, :error, '') <> {letter_text})
 
 -- name: count_prunable
-SELECT (SELECT count(*) FROM onetray.task AS t WHERE {task_prunable}),
-    (SELECT count(*) FROM onetray.flow AS f WHERE {flow_prunable})
+-- row: Prunable
+SELECT (SELECT count(*) FROM onetray.task AS t WHERE {task_prunable}) AS tasks,
+    (SELECT count(*) FROM onetray.flow AS f WHERE {flow_prunable}) AS flows

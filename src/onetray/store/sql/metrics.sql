@@ -1,8 +1,9 @@
 -- name: count_events
+-- row: EventCountRow
 -- What came into the log past a place: how often, of which kind. Dead letters by their reason. The window's end is cut
 -- off outside, as in events_after.
-SELECT n.name, e.type, k.name, CASE WHEN e.type = :dead THEN
-    (SELECT d.reason_code FROM onetray.dead_letter AS d WHERE d.task = e.entity) END, count(*)
+SELECT n.name AS namespace, e.type, k.name AS kind, CASE WHEN e.type = :dead THEN
+    (SELECT d.reason_code FROM onetray.dead_letter AS d WHERE d.task = e.entity) END AS reason, count(*) AS number
 FROM (SELECT * FROM onetray.event WHERE id > :after ORDER BY id LIMIT :scan) AS e
     JOIN onetray.namespace AS n ON n.key = e.ns
     LEFT JOIN onetray.task AS t ON t.key = e.entity
@@ -11,14 +12,15 @@ WHERE e.id <= :upto
 GROUP BY 1, 2, 3, 4
 
 -- name: times_of_ended
+-- row: DurationRow
 -- How long the tasks that have ended since waited for their last attempt or, with `ran`, how long that took: how many are
 -- in each bucket, and their sum. A task that was never begun has neither.
-SELECT n.name, k.name, CASE
+SELECT n.name AS namespace, k.name AS kind, CASE
         WHEN {us} <= 5000 THEN 0 WHEN {us} <= 10000 THEN 1 WHEN {us} <= 25000 THEN 2 WHEN {us} <= 50000 THEN 3
         WHEN {us} <= 100000 THEN 4 WHEN {us} <= 250000 THEN 5 WHEN {us} <= 500000 THEN 6 WHEN {us} <= 1000000 THEN 7
         WHEN {us} <= 2500000 THEN 8 WHEN {us} <= 5000000 THEN 9 WHEN {us} <= 10000000 THEN 10
-        WHEN {us} <= 60000000 THEN 11 WHEN {us} <= 600000000 THEN 12 WHEN {us} <= 3600000000 THEN 13 ELSE 14 END,
-    count(*), sum({us})
+        WHEN {us} <= 60000000 THEN 11 WHEN {us} <= 600000000 THEN 12 WHEN {us} <= 3600000000 THEN 13 ELSE 14 END AS bucket,
+    count(*) AS number, sum({us}) AS us
 FROM (SELECT * FROM onetray.event WHERE id > :after ORDER BY id LIMIT :scan) AS e
     JOIN onetray.task AS t ON t.key = e.entity
     JOIN onetray.namespace AS n ON n.key = e.ns

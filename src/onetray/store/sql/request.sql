@@ -12,6 +12,7 @@ WHERE request.expires_at <= :at OR (request.status IS NULL AND request.began_at 
 RETURNING began_at
 
 -- name: request_of
+-- row: RequestRow
 SELECT route, body_hash, status, answer, began_at FROM onetray.request WHERE caller = :caller AND key = :key
 
 -- name: renew_request

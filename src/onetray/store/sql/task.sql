@@ -1,9 +1,11 @@
 -- name: keys_of
-SELECT CAST(id AS text), key, job FROM onetray.task WHERE id {in:ids:uuid}
+-- row: KeyRow
+SELECT CAST(id AS text) AS id, key, job FROM onetray.task WHERE id {in:ids:uuid}
 
 -- name: lock_tasks
+-- row: TaskRow
 -- Sorted, so that two batches can never wait for each other. The clock is read after the locks are held.
-SELECT l.*, {clock} FROM (
+SELECT l.*, {clock} AS seen_at FROM (
     SELECT task.key, task.ns, task.state, task.version, task.fence, task.owner, task.lease,
         lease.expires_at AS lease_expires_at, task.attempts, task.max_attempts, task.spared,
         task.queue, task.kind, task.policy, task.priority, task.run_at, task.cancel_at, task.job, task.stage,
@@ -14,22 +16,23 @@ SELECT l.*, {clock} FROM (
 ) AS l
 
 -- name: claim_any
+-- row: ClaimedRow
 -- The clock, and never before the task was due: another process, whose clock is ahead, may have made it claimable.
 -- While a breaker is open, anywhere, nothing: the claim then asks again in a way that goes past it.
-SELECT r.rank, t.key, CAST(t.id AS text), t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
-    t.correlation_id, t.trace, t.job, {greatest}({clock}, t.run_at)
-FROM onetray.ready AS r JOIN onetray.task AS t ON t.key = r.task
-WHERE r.queue = :queue AND (r.rank, r.task) >= (:rank, :task) AND {past_breakers}
+{select_claimable} WHERE r.queue = :queue AND (r.rank, r.task) >= (:rank, :task) AND {past_breakers}
     AND EXISTS (SELECT 1 FROM onetray.queue AS q WHERE q.key = :queue AND q.paused_at IS NULL)
 ORDER BY r.queue, r.rank, r.task LIMIT :limit {skip_locked}
 
 -- name: claim_kind
-SELECT r.rank, t.key, CAST(t.id AS text), t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
-    t.correlation_id, t.trace, t.job, {greatest}({clock}, t.run_at)
-FROM onetray.ready AS r JOIN onetray.task AS t ON t.key = r.task
-WHERE r.queue = :queue AND r.kind = :kind AND {past_breakers}
+-- row: ClaimedRow
+{select_claimable} WHERE r.queue = :queue AND r.kind = :kind AND {past_breakers}
     AND EXISTS (SELECT 1 FROM onetray.queue AS q WHERE q.key = :queue AND q.paused_at IS NULL)
 ORDER BY r.queue, r.kind, r.rank, r.task LIMIT :limit {skip_locked}
+
+-- word: select_claimable
+SELECT r.rank, t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
+    t.correlation_id, t.trace, t.job, {greatest}({clock}, t.run_at) AS seen_at
+FROM onetray.ready AS r JOIN onetray.task AS t ON t.key = r.task
 
 -- name: heads_of_kind
 -- What a claim of several kinds merges before it locks anything.
@@ -38,32 +41,30 @@ WHERE r.queue = :queue AND r.kind = :kind
 ORDER BY r.queue, r.kind, r.rank, r.task LIMIT :limit
 
 -- name: insert_task
-INSERT INTO onetray.task (key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts,
-    spared, created_at, updated_at, run_at, state, retry_of, correlation_id, trace, payload)
-SELECT b.key, b.id, b.job, b.ns, b.queue, b.kind, b.policy, b.version, b.fence, b.priority, b.attempts,
-    b.max_attempts, b.spared, b.created_at, b.updated_at, b.run_at, b.state, b.retry_of, b.correlation_id, b.trace,
-    b.payload {from_batch}
+INSERT INTO onetray.task ({task_columns}) SELECT {b.task_columns} {from_batch}
+
+-- word: task_columns
+key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts, spared, created_at, updated_at,
+    run_at, state, retry_of, correlation_id, trace, payload
 
 -- name: insert_event
-INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id,
-    cause, trace, payload)
-SELECT b.entity, b.job, b.ts, b.ns, b.version, b.fence, b.attempts, b.type, b.was, b.state, b.actor,
-    b.correlation_id, b.cause, b.trace, b.payload {from_batch}
+INSERT INTO onetray.event ({event_columns}) SELECT {b.event_columns} {from_batch}
+
+-- word: event_columns
+entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload
 
 -- name: insert_member
 -- A task of a flow's stage.
-INSERT INTO onetray.task (key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts,
-    spared, created_at, updated_at, run_at, state, retry_of, correlation_id, trace, payload, stage, name, unmet, control,
-    context, spawned_by)
-SELECT b.key, b.id, b.job, b.ns, b.queue, b.kind, b.policy, b.version, b.fence, b.priority, b.attempts,
-    b.max_attempts, b.spared, b.created_at, b.updated_at, b.run_at, b.state, b.retry_of, b.correlation_id, b.trace,
-    b.payload, b.stage, b.name, b.unmet, b.control, b.context, b.spawned_by {from_batch}
+INSERT INTO onetray.task ({task_columns}, {member_columns}) SELECT {b.task_columns}, {b.member_columns} {from_batch}
+
+-- word: member_columns
+stage, name, unmet, control, context, spawned_by
 
 -- name: insert_note
 -- A note has no version and changes nothing; job and correlation come from the task.
-INSERT INTO onetray.event (entity, job, ts, ns, fence, attempts, type, actor, correlation_id, cause, trace, payload)
-SELECT task.key, task.job, {greatest}(b.at, task.updated_at), task.ns, task.fence, task.attempts, b.type, b.actor,
-    task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.payload
+INSERT INTO onetray.event ({event_columns})
+SELECT task.key, task.job, {greatest}(b.at, task.updated_at), task.ns, NULL, task.fence, task.attempts, b.type, NULL, NULL,
+    b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.payload
 FROM onetray.task {join_batch} task.key = b.key
 
 -- name: insert_ready
@@ -88,32 +89,39 @@ UPDATE onetray.task SET run_at = b.run_at {from_batch} WHERE task.key = b.key
 UPDATE onetray.task SET cancel_at = b.at {from_batch} WHERE task.key = b.key
 
 -- name: outcomes_of_attempt
+-- row: OutcomeRow
 -- What became of the attempt with this fence: how it ended, or how the next one was opened.
 SELECT type, state, fence, payload FROM onetray.event
 WHERE entity = :key AND version IS NOT NULL AND fence IN (:fence, :fence + 1) ORDER BY version
 
 -- name: task_by_id
+-- row: TaskDetails
 {select_task} WHERE t.id = :id AND n.name = :namespace
 
 -- name: task_by_key
+-- row: TaskDetails
 {select_task} WHERE t.key = :key
 
 -- name: tasks_by_keys
+-- row: TaskDetails
 {select_task} WHERE t.key {in:keys:bigint}
 
 -- name: tasks_newest
+-- row: TaskDetails
 {select_task} WHERE n.name = :namespace AND t.key < :before ORDER BY t.key DESC LIMIT :limit
 
 -- word: select_task
-SELECT t.key, CAST(t.id AS text), CASE WHEN t.job = t.key THEN CAST(t.id AS text)
-        ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = t.job) END, n.name,
-    q.name, k.name, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at, t.updated_at,
-    t.run_at, t.started_at, t.finished_at, t.owner, t.lease, l.expires_at, t.cancel_at, t.held_by, t.held_why,
-    (SELECT CAST(o.id AS text) FROM onetray.task AS o WHERE o.key = t.retry_of),
-    coalesce(t.correlation_id, CAST(t.id AS text)), t.trace, t.payload, t.input, t.result, t.error, p.body,
-    (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage), t.name, t.unmet, t.control,
-    (SELECT CAST(c.id AS text) FROM onetray.context AS c WHERE c.key = t.context),
+SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
+        ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
+    q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
+    t.updated_at, t.run_at, t.started_at, t.finished_at, t.owner, t.lease, l.expires_at AS lease_expires_at,
+    t.cancel_at AS cancel_requested_at, t.held_by, t.held_why,
+    (SELECT CAST(o.id AS text) FROM onetray.task AS o WHERE o.key = t.retry_of) AS retry_of,
+    coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.trace, t.payload, t.input, t.result, t.error,
+    p.body AS policy, (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
+    t.unmet, t.control, (SELECT CAST(c.id AS text) FROM onetray.context AS c WHERE c.key = t.context) AS context_id,
     (SELECT CAST({json_object}(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
+    AS labels
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
     JOIN onetray.kind AS k ON k.key = t.kind JOIN onetray.policy AS p ON p.key = t.policy
     LEFT JOIN onetray.lease AS l ON l.key = t.lease

@@ -8,13 +8,15 @@ ON CONFLICT (id) DO UPDATE SET created_at = excluded.created_at, expires_at = ex
 WHERE token.hash = excluded.hash
 
 -- word: select_token
-SELECT id, name, namespace, scopes, created_at, expires_at, revoked_at, used_at, hash, {clock} FROM onetray.token
+SELECT id, name, namespace, scopes, created_at, expires_at, revoked_at, used_at, hash, {clock} AS seen_at FROM onetray.token
 
 -- name: tokens
+-- row: TokenRow
 {select_token} WHERE CAST(:of_namespace AS text) IS NULL OR namespace = :of_namespace
 ORDER BY created_at DESC, id LIMIT :limit
 
 -- name: tokens_by_id
+-- row: TokenRow
 {select_token} WHERE id {in:ids:text}
 
 -- name: any_token

@@ -36,16 +36,20 @@ WHERE s.job = :job AND (t.policy {in:policies:integer} OR k.policy {in:policies:
 LIMIT 1
 
 -- name: redacting_flows
-SELECT f.key, f.policy, k.policy
+-- row: RedactingFlowRow
+SELECT f.key, f.policy, k.policy AS kind_policy
 FROM onetray.flow AS f JOIN onetray.kind AS k ON k.key = f.kind
 WHERE f.key {in:jobs:bigint} AND (f.policy {in:policies:integer} OR k.policy {in:policies:integer})
 
 -- name: redacted_tasks
-SELECT t.job, CAST(t.id AS text), t.policy, k.policy, t.payload, t.input, t.result, c.body
+-- row: RedactedTaskRow
+SELECT t.job, CAST(t.id AS text) AS id, t.policy, k.policy AS kind_policy, t.payload, t.input, t.result,
+    c.body AS checkpoint
 FROM onetray.task AS t JOIN onetray.kind AS k ON k.key = t.kind LEFT JOIN onetray.checkpoint AS c ON c.task = t.key
 WHERE t.key {in:jobs:bigint} AND (t.policy {in:policies:integer} OR k.policy {in:policies:integer})
 UNION ALL
-SELECT t.job, CAST(t.id AS text), t.policy, k.policy, t.payload, t.input, t.result, c.body
+SELECT t.job, CAST(t.id AS text) AS id, t.policy, k.policy AS kind_policy, t.payload, t.input, t.result,
+    c.body AS checkpoint
 FROM onetray.stage AS s JOIN onetray.task AS t ON t.stage = s.key JOIN onetray.kind AS k ON k.key = t.kind
 LEFT JOIN onetray.checkpoint AS c ON c.task = t.key
 WHERE s.job {in:jobs:bigint} AND (t.policy {in:policies:integer} OR k.policy {in:policies:integer})
@@ -66,8 +70,9 @@ WHERE s.job {in:jobs:bigint} AND (t.policy {in:policies:integer} OR k.policy {in
 LIMIT :limit
 
 -- name: given_to_flows
+-- row: FlowPartRow
 -- What a flow was given besides its tasks: its data, its stages' data, answers to approvals, contexts.
-SELECT f.key, f.data, f.metadata, NULL FROM onetray.flow AS f WHERE f.key {in:jobs:bigint}
+SELECT f.key AS job, f.data, f.metadata, NULL AS answer FROM onetray.flow AS f WHERE f.key {in:jobs:bigint}
 UNION ALL
 SELECT s.job, s.data, s.metadata, s.answer FROM onetray.stage AS s WHERE s.job {in:jobs:bigint}
 UNION ALL

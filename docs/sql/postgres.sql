@@ -1,0 +1,1613 @@
+-- generated: tools/rendered_sql.py postgres
+-- Every statement, as postgres gets it. In psql: \set key 7, and \set keys '''{1,2}''' for a list.
+
+-- name: set_progress
+INSERT INTO onetray.progress (task, at, attempt, done, total, message)
+SELECT b.key, b.at, b.attempt, b.done, b.out_of, b.message FROM unnest(:key::bigint[], :at::bigint[], :attempt::integer[], :done::double precision[], :out_of::double precision[], :message::text[]) AS b(key, at, attempt, done, out_of, message) WHERE true
+ON CONFLICT (task) DO UPDATE SET at = excluded.at, attempt = excluded.attempt, done = excluded.done,
+    total = excluded.total, message = excluded.message;
+
+-- name: progress_of
+-- row: TaskProgress(at, attempt, done, total, message)
+SELECT p.at, p.attempt, p.done, p.total, p.message
+FROM onetray.progress AS p JOIN onetray.task AS t ON t.key = p.task JOIN onetray.namespace AS n ON n.key = t.ns
+WHERE t.id = :id AND n.name = :namespace;
+
+-- name: set_checkpoint
+INSERT INTO onetray.checkpoint (task, at, attempt, body)
+SELECT b.key, b.at, b.attempt, b.body FROM unnest(:key::bigint[], :at::bigint[], :attempt::integer[], :body::text[]) AS b(key, at, attempt, body) WHERE true
+ON CONFLICT (task) DO UPDATE SET at = excluded.at, attempt = excluded.attempt, body = excluded.body;
+
+-- name: checkpoint_of
+SELECT c.body
+FROM onetray.checkpoint AS c JOIN onetray.task AS t ON t.key = c.task JOIN onetray.namespace AS n ON n.key = t.ns
+WHERE t.id = :id AND n.name = :namespace;
+
+-- name: prune_progress
+DELETE FROM onetray.progress WHERE task = ANY(:keys::bigint[]);
+
+-- name: prune_checkpoints
+DELETE FROM onetray.checkpoint WHERE task = ANY(:keys::bigint[]);
+
+-- name: worker_beat
+INSERT INTO onetray.worker (ns, name, host, pid, version, started_at, beat_at, expires_at, concurrency, running, claimed,
+    queues, kinds, state)
+VALUES (:ns, :name, :host, :pid, :version, :at, :at, :expires_at, :concurrency, :at_work, :claimed, :queues, :kinds,
+    :state)
+ON CONFLICT (ns, name) DO UPDATE SET host = excluded.host, pid = excluded.pid, version = excluded.version,
+    started_at = CASE WHEN worker.host = excluded.host AND worker.pid = excluded.pid THEN worker.started_at
+        ELSE excluded.started_at END,
+    beat_at = greatest(worker.beat_at, excluded.beat_at), expires_at = excluded.expires_at,
+    concurrency = excluded.concurrency, running = excluded.running, claimed = excluded.claimed,
+    queues = excluded.queues, kinds = excluded.kinds, state = excluded.state;
+
+-- name: forget_workers
+DELETE FROM onetray.worker WHERE (ns, name) IN (
+    SELECT ns, name FROM onetray.worker WHERE expires_at < :before FOR UPDATE SKIP LOCKED
+);
+
+-- name: worker_leave
+DELETE FROM onetray.worker WHERE ns = :ns AND name = :name;
+
+-- name: workers
+-- row: WorkerRow(name, host, pid, version, started_at, beat_at, expires_at, concurrency, running, claimed, queues, kinds, state, seen_at)
+SELECT w.name, w.host, w.pid, w.version, w.started_at, w.beat_at, w.expires_at, w.concurrency, w.running, w.claimed,
+    w.queues, w.kinds, w.state, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS seen_at
+FROM onetray.worker AS w JOIN onetray.namespace AS n ON n.key = w.ns
+WHERE n.name = :namespace ORDER BY w.started_at DESC, w.name LIMIT :limit;
+
+-- name: kinds_past_breakers
+SELECT k.key, br.open_until FROM onetray.kind AS k LEFT JOIN onetray.breaker AS br ON br.kind = k.key
+WHERE EXISTS (SELECT 1 FROM onetray.breaker AS o WHERE o.open_until IS NOT NULL) AND k.ns = :ns
+    AND EXISTS (SELECT 1 FROM onetray.ready AS r WHERE r.queue = :queue AND r.kind = k.key);
+
+-- name: lock_breakers_to_try
+SELECT kind FROM onetray.breaker WHERE kind = ANY(:kinds::integer[]) AND open_until <= :now ORDER BY kind FOR UPDATE SKIP LOCKED;
+
+-- name: try_breaker
+UPDATE onetray.breaker SET probing = 1, open_until = b.open_until FROM unnest(:open_until::bigint[], :kind::integer[]) AS b(open_until, kind) WHERE breaker.kind = b.kind;
+
+-- name: add_breaker
+INSERT INTO onetray.breaker (kind, recent) SELECT b.kind, '[]' FROM unnest(:kind::integer[]) AS b(kind) WHERE true ON CONFLICT DO NOTHING;
+
+-- name: lock_breakers
+-- row: BreakerRow(kind, recent, opened_at, open_until, probing, why, opened_by)
+SELECT kind, recent, opened_at, open_until, probing, why, opened_by FROM onetray.breaker
+WHERE kind = ANY(:kinds::integer[]) AND (probing = 1 OR kind = ANY(:failed::integer[])) ORDER BY kind FOR UPDATE;
+
+-- name: set_breaker
+UPDATE onetray.breaker SET recent = b.recent, opened_at = b.opened_at, open_until = b.open_until, probing = b.probing,
+    why = b.why, opened_by = b.opened_by FROM unnest(:recent::text[], :opened_at::bigint[], :open_until::bigint[], :probing::integer[], :why::text[], :opened_by::text[], :kind::integer[]) AS b(recent, opened_at, open_until, probing, why, opened_by, kind) WHERE breaker.kind = b.kind;
+
+-- name: close_breakers
+UPDATE onetray.breaker SET recent = '[]', opened_at = NULL, open_until = NULL, probing = 0, why = NULL, opened_by = NULL
+WHERE kind = ANY(:kinds::integer[]);
+
+-- name: open_breaker
+INSERT INTO onetray.breaker (kind, recent, opened_at, open_until, probing, why, opened_by)
+VALUES (:kind, '[]', :at, :until, 0, :why, :by)
+ON CONFLICT (kind) DO UPDATE SET opened_at = excluded.opened_at, open_until = excluded.open_until, probing = 0,
+    why = excluded.why, opened_by = excluded.opened_by;
+
+-- name: breakers
+-- row: BreakerDetails(kind, recent, opened_at, open_until, probing, why, opened_by, policy, seen_at)
+SELECT k.name AS kind, br.recent, br.opened_at, br.open_until, br.probing, br.why, br.opened_by, p.body AS policy,
+    coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS seen_at
+FROM onetray.breaker AS br JOIN onetray.kind AS k ON k.key = br.kind JOIN onetray.namespace AS n ON n.key = k.ns
+    JOIN onetray.policy AS p ON p.key = k.policy
+WHERE n.name = :namespace ORDER BY k.name LIMIT :limit;
+
+-- name: said_beside
+-- row: SaidBesideRow(key, last_line, progress_at, done)
+SELECT t.key, (SELECT max(l.cursor) FROM onetray.log AS l WHERE l.task = t.key) AS last_line,
+    (SELECT p.at FROM onetray.progress AS p WHERE p.task = t.key) AS progress_at,
+    (SELECT p.done FROM onetray.progress AS p WHERE p.task = t.key) AS done
+FROM onetray.task AS t WHERE t.key = ANY(:keys::bigint[]);
+
+-- name: explain
+-- row: TaskFacts(state, fence, attempts, max_attempts, run_at, created_at, finished_at, owner, lease_expires_at, cancel_at, held_by, held_why, queue, paused_at, paused_by, policy_body, ready, due, came_by, rescheduled, asked, key, control, unmet, flow_state, flow_ending, flow_ending_why, stage, stage_ord, stage_state, stage_ending, opened_to, deciding, approval, stage_due_at, current, current_ord, current_state, flow_paused_by, kind, breaker_opened_at, breaker_until, breaker_probing, breaker_why, breaker_by, now)
+SELECT t.state, t.fence, t.attempts, t.max_attempts, t.run_at, t.created_at, t.finished_at, t.owner,
+    l.expires_at AS lease_expires_at, t.cancel_at, t.held_by, t.held_why, q.name AS queue, q.paused_at, q.paused_by,
+    p.body AS policy_body,
+    EXISTS (SELECT 1 FROM onetray.ready AS r
+        WHERE r.queue = t.queue AND r.rank = -t.priority AND r.task = t.key AND r.kind = t.kind)
+        AS ready,
+    EXISTS (SELECT 1 FROM onetray.due AS d
+        WHERE d.at = t.run_at AND d.task = t.key AND d.what = :run AND d.fence = t.fence) AS due,
+    (SELECT e.type FROM onetray.event AS e WHERE e.entity = t.key AND e.version = t.version) AS came_by,
+    EXISTS (SELECT 1 FROM onetray.event AS e WHERE e.entity = t.key AND e.version IS NULL AND e.type = :rescheduled
+        AND e.fence = t.fence) AS rescheduled,
+    (SELECT e.payload FROM onetray.event AS e WHERE e.entity = t.key AND e.version IS NULL AND e.type = :asked
+        AND e.fence = t.fence ORDER BY e.id DESC LIMIT 1) AS asked,
+    t.key, t.control, t.unmet, f.state AS flow_state, f.ending AS flow_ending, f.ending_why AS flow_ending_why,
+    s.name AS stage, s.ord AS stage_ord, s.state AS stage_state, s.ending AS stage_ending, s.opened_to, s.deciding,
+    s.approval, s.due_at AS stage_due_at, c.name AS current, c.ord AS current_ord, c.state AS current_state,
+    CASE WHEN f.state IS NULL THEN NULL ELSE (SELECT e.actor FROM onetray.event AS e WHERE e.entity = f.key
+        AND e.type = :flow_paused ORDER BY e.id DESC LIMIT 1) END AS flow_paused_by,
+    k.name AS kind, br.opened_at AS breaker_opened_at, br.open_until AS breaker_until, br.probing AS breaker_probing,
+    br.why AS breaker_why, br.opened_by AS breaker_by, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS now
+FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
+    JOIN onetray.policy AS p ON p.key = t.policy LEFT JOIN onetray.lease AS l ON l.key = t.lease
+    LEFT JOIN onetray.stage AS s ON s.key = t.stage LEFT JOIN onetray.flow AS f ON f.key = s.job
+    LEFT JOIN onetray.stage AS c ON c.key = f.current
+    JOIN onetray.kind AS k ON k.key = t.kind LEFT JOIN onetray.breaker AS br ON br.kind = t.kind
+WHERE t.id = :id AND n.name = :namespace;
+
+-- name: explain_flow
+-- row: FlowFacts(key, state, ending, ending_why, stages, stages_open, finished_at, current, namespace)
+SELECT f.key, f.state, f.ending, f.ending_why, f.stages, f.stages_open, f.finished_at, CAST(c.id AS text) AS current,
+    n.name AS namespace
+FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns LEFT JOIN onetray.stage AS c ON c.key = f.current
+WHERE f.id = :id AND n.name = :namespace;
+
+-- name: explain_stage
+-- row: StageFacts(key, name, ord, state, ending, ending_why, total, open, paused, deciding, approval, due_at, finished_at, current, current_state, its_turn)
+SELECT s.key, s.name, s.ord, s.state, s.ending, s.ending_why, s.total, s.open,
+    s.blocked + s.waiting_input AS paused, CAST(t.id AS text) AS deciding, s.approval, s.due_at, s.finished_at,
+    c.name AS current, c.state AS current_state, CASE WHEN c.key = s.key THEN 1 ELSE 0 END AS its_turn
+FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job JOIN onetray.namespace AS n ON n.key = s.ns
+    LEFT JOIN onetray.stage AS c ON c.key = f.current LEFT JOIN onetray.task AS t ON t.key = s.deciding
+WHERE s.id = :id AND n.name = :namespace;
+
+-- name: unmet_of
+-- row: UnmetRow(id, name, state)
+SELECT CAST(t.id AS text) AS id, t.name, t.state FROM onetray.dependency AS d JOIN onetray.task AS t ON t.key = d.needs
+WHERE d.task = :task AND t.state <> :met ORDER BY t.key LIMIT :limit;
+
+-- name: paused_in_stage
+-- row: PausedMemberRow(id, name, state, held_by, held_why)
+SELECT CAST(t.id AS text) AS id, t.name, t.state, t.held_by, t.held_why FROM onetray.task AS t
+WHERE t.stage = :stage AND t.state IN ('blocked', 'waiting_input') ORDER BY t.stage, t.key LIMIT :limit;
+
+-- name: paused_by
+SELECT e.actor, e.ts FROM onetray.event AS e WHERE e.entity = :flow AND e.type = :type ORDER BY e.id DESC LIMIT 1;
+
+-- name: position
+SELECT (SELECT count(*) FROM (
+    SELECT 1 FROM onetray.ready AS f
+    WHERE f.queue = r.queue AND (f.rank, f.task) < (r.rank, r.task) LIMIT :most) AS before)
+FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns
+    JOIN onetray.ready AS r ON r.queue = t.queue AND r.rank = -t.priority AND r.task = t.key AND r.kind = t.kind
+WHERE t.id = :id AND n.name = :namespace;
+
+-- name: events_after
+-- row: Event(id, job_id, entity_id, type, ts, actor, correlation_id, cause, trace, payload, version, was, state, fence, attempts, namespace)
+SELECT e.id, CASE WHEN e.job = t.key THEN CAST(t.id AS text)
+        ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.job) END AS job_id,
+    CASE WHEN t.key IS NOT NULL THEN CAST(t.id AS text) ELSE coalesce(
+        (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.entity),
+        (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = e.entity)) END AS entity_id,
+    e.type, e.ts, e.actor, coalesce(e.correlation_id, CAST(t.id AS text)) AS correlation_id, e.cause, e.trace, e.payload,
+    e.version, e.was, e.state, e.fence, e.attempts, n.name AS namespace FROM (
+    SELECT * FROM onetray.event WHERE id > :after ORDER BY id LIMIT :scan
+) AS e LEFT JOIN onetray.task AS t ON t.key = e.entity JOIN onetray.namespace AS n ON n.key = e.ns
+WHERE e.id <= :upto AND (CAST(:namespace AS text) IS NULL OR n.name = :namespace)
+    AND (CAST(:every AS integer) = 1 OR e.type = ANY(:types::text[]))
+ORDER BY e.id LIMIT :limit;
+
+-- name: end_of_window
+SELECT max(w.id) FROM (
+    SELECT e.id FROM onetray.event AS e WHERE e.id > :after ORDER BY e.id LIMIT :scan
+) AS w WHERE w.id <= :upto;
+
+-- name: events_of_task
+-- row: Event(id, job_id, entity_id, type, ts, actor, correlation_id, cause, trace, payload, version, was, state, fence, attempts, namespace)
+SELECT e.id, CASE WHEN e.job = t.key THEN CAST(t.id AS text)
+        ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.job) END AS job_id,
+    CASE WHEN t.key IS NOT NULL THEN CAST(t.id AS text) ELSE coalesce(
+        (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.entity),
+        (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = e.entity)) END AS entity_id,
+    e.type, e.ts, e.actor, coalesce(e.correlation_id, CAST(t.id AS text)) AS correlation_id, e.cause, e.trace, e.payload,
+    e.version, e.was, e.state, e.fence, e.attempts, n.name AS namespace FROM onetray.event AS e LEFT JOIN onetray.task AS t ON t.key = e.entity JOIN onetray.namespace AS n ON n.key = e.ns WHERE e.entity = :key AND e.id + 0 > :after ORDER BY e.id + 0 LIMIT :limit;
+
+-- name: events_of_course
+-- row: Event(id, job_id, entity_id, type, ts, actor, correlation_id, cause, trace, payload, version, was, state, fence, attempts, namespace)
+SELECT e.id, CASE WHEN e.job = t.key THEN CAST(t.id AS text)
+        ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.job) END AS job_id,
+    CASE WHEN t.key IS NOT NULL THEN CAST(t.id AS text) ELSE coalesce(
+        (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.entity),
+        (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = e.entity)) END AS entity_id,
+    e.type, e.ts, e.actor, coalesce(e.correlation_id, CAST(t.id AS text)) AS correlation_id, e.cause, e.trace, e.payload,
+    e.version, e.was, e.state, e.fence, e.attempts, n.name AS namespace FROM onetray.event AS e LEFT JOIN onetray.task AS t ON t.key = e.entity JOIN onetray.namespace AS n ON n.key = e.ns WHERE e.entity = ANY(:keys::bigint[]) AND e.id + 0 > :after ORDER BY e.id + 0 LIMIT :limit;
+
+-- name: first_starts
+SELECT e.entity, min(e.ts) FROM onetray.event AS e WHERE e.entity = ANY(:keys::bigint[]) AND e.type = :started GROUP BY e.entity;
+
+-- name: kinds_of_ids
+SELECT CAST(t.id AS text), k.name FROM onetray.task AS t JOIN onetray.kind AS k ON k.key = t.kind WHERE t.id = ANY(:ids::uuid[])
+UNION ALL
+SELECT CAST(f.id AS text), k.name FROM onetray.flow AS f JOIN onetray.kind AS k ON k.key = f.kind WHERE f.id = ANY(:ids::uuid[]);
+
+-- name: events_by_correlation
+-- row: Event(id, job_id, entity_id, type, ts, actor, correlation_id, cause, trace, payload, version, was, state, fence, attempts, namespace)
+SELECT e.id, CASE WHEN e.job = t.key THEN CAST(t.id AS text)
+        ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.job) END AS job_id,
+    CASE WHEN t.key IS NOT NULL THEN CAST(t.id AS text) ELSE coalesce(
+        (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.entity),
+        (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = e.entity)) END AS entity_id,
+    e.type, e.ts, e.actor, coalesce(e.correlation_id, CAST(t.id AS text)) AS correlation_id, e.cause, e.trace, e.payload,
+    e.version, e.was, e.state, e.fence, e.attempts, n.name AS namespace FROM onetray.event AS e LEFT JOIN onetray.task AS t ON t.key = e.entity JOIN onetray.namespace AS n ON n.key = e.ns WHERE e.entity IN (
+    SELECT f.entity FROM onetray.event AS f WHERE f.correlation_id = :correlation_id AND f.version = 1
+    UNION SELECT own.key FROM onetray.task AS own WHERE own.id = :id AND own.correlation_id IS NULL
+) AND n.name = :namespace AND e.id + 0 > :after ORDER BY e.id + 0 LIMIT :limit;
+
+-- name: last_event_id
+SELECT coalesce(max(id), 0) FROM onetray.event;
+
+-- name: flows_of_ids
+-- row: KeyRow(id, key, job)
+SELECT CAST(id AS text) AS id, key, key AS job FROM onetray.flow WHERE id = ANY(:ids::uuid[]);
+
+-- name: flows_of_stages
+-- row: KeyRow(id, key, job)
+SELECT CAST(id AS text) AS id, key, job FROM onetray.stage WHERE id = ANY(:ids::uuid[]);
+
+-- name: flows_of_tasks
+SELECT DISTINCT job FROM onetray.task WHERE key = ANY(:keys::bigint[]) AND job <> key;
+
+-- name: lock_flows
+-- row: FlowRow(key, ns, kind, id, state, version, roll_up, sealed, started_at, current, ending, ending_how, ending_why, ending_by, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, chained, amends, context, compensates, correlation_id, trace, seen_at)
+SELECT l.*, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS seen_at FROM (
+    SELECT flow.key, flow.ns, flow.kind, CAST(flow.id AS text) AS id, flow.state, flow.version, flow.roll_up, flow.sealed,
+        flow.started_at, flow.current, flow.ending, flow.ending_how, flow.ending_why, flow.ending_by, flow.stages,
+        flow.stages_open, flow.succeeded, flow.partial, flow.failed, flow.cancelled, flow.skipped, flow.ignored,
+        flow.chained, flow.amends, flow.context, flow.compensates, flow.correlation_id, flow.trace
+    FROM onetray.flow WHERE flow.key = ANY(:keys::bigint[]) ORDER BY flow.key FOR NO KEY UPDATE
+) AS l;
+
+-- name: stages_by_key
+-- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, collect, metrics)
+SELECT s.key, s.job, s.ns, s.ord, CAST(s.id AS text) AS id, s.name, s.state, s.version, s.on_failure, s.sealed, s.takes_more,
+    s.gate, s.started_at, s.opened_to, s.opened_at, s.due_at, s.ending, s.ending_why, s.deciding,
+    CASE WHEN s.condition IS NULL THEN 0 ELSE 1 END AS conditional, s.total, s.open, s.blocked, s.waiting_input, s.succeeded, s.partly,
+    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.collect, s.metrics
+FROM onetray.stage AS s WHERE s.key = ANY(:keys::bigint[]);
+
+-- name: stages_of_flow
+-- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, collect, metrics)
+SELECT s.key, s.job, s.ns, s.ord, CAST(s.id AS text) AS id, s.name, s.state, s.version, s.on_failure, s.sealed, s.takes_more,
+    s.gate, s.started_at, s.opened_to, s.opened_at, s.due_at, s.ending, s.ending_why, s.deciding,
+    CASE WHEN s.condition IS NULL THEN 0 ELSE 1 END AS conditional, s.total, s.open, s.blocked, s.waiting_input, s.succeeded, s.partly,
+    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.collect, s.metrics
+FROM onetray.stage AS s WHERE s.job = :job ORDER BY s.ord;
+
+-- name: unended_stages
+-- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, collect, metrics)
+SELECT s.key, s.job, s.ns, s.ord, CAST(s.id AS text) AS id, s.name, s.state, s.version, s.on_failure, s.sealed, s.takes_more,
+    s.gate, s.started_at, s.opened_to, s.opened_at, s.due_at, s.ending, s.ending_why, s.deciding,
+    CASE WHEN s.condition IS NULL THEN 0 ELSE 1 END AS conditional, s.total, s.open, s.blocked, s.waiting_input, s.succeeded, s.partly,
+    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.collect, s.metrics
+FROM onetray.stage AS s WHERE s.job = :job AND s.state IN ('created', 'waiting', 'pending', 'running') ORDER BY s.ord;
+
+-- name: next_stage
+-- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, collect, metrics)
+SELECT s.key, s.job, s.ns, s.ord, CAST(s.id AS text) AS id, s.name, s.state, s.version, s.on_failure, s.sealed, s.takes_more,
+    s.gate, s.started_at, s.opened_to, s.opened_at, s.due_at, s.ending, s.ending_why, s.deciding,
+    CASE WHEN s.condition IS NULL THEN 0 ELSE 1 END AS conditional, s.total, s.open, s.blocked, s.waiting_input, s.succeeded, s.partly,
+    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.collect, s.metrics
+FROM onetray.stage AS s WHERE s.job = :job AND s.ord > :ord AND s.state IN ('created', 'waiting', 'pending', 'running') ORDER BY s.ord LIMIT 1;
+
+-- name: any_started
+SELECT 1 FROM onetray.stage AS s WHERE s.job = :job AND s.started_at IS NOT NULL LIMIT 1;
+
+-- name: stage_by_name
+-- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, collect, metrics)
+SELECT s.key, s.job, s.ns, s.ord, CAST(s.id AS text) AS id, s.name, s.state, s.version, s.on_failure, s.sealed, s.takes_more,
+    s.gate, s.started_at, s.opened_to, s.opened_at, s.due_at, s.ending, s.ending_why, s.deciding,
+    CASE WHEN s.condition IS NULL THEN 0 ELSE 1 END AS conditional, s.total, s.open, s.blocked, s.waiting_input, s.succeeded, s.partly,
+    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.collect, s.metrics
+FROM onetray.stage AS s WHERE s.job = :job AND s.name = :name;
+
+-- name: insert_flow
+INSERT INTO onetray.flow (key, job, ns, kind, version, sealed, created_at, updated_at, deadline_at, stages,
+    stages_open, succeeded, partial, failed, cancelled, skipped, ignored, chained, amends, state, roll_up, context,
+    retry_of, compensates, policy, id, correlation_id, trace, data, metadata)
+SELECT b.key, b.key, b.ns, b.kind, 1, b.sealed, b.at, b.at, b.deadline_at, b.stages, b.stages, 0, 0, 0, 0, 0, 0, b.chained,
+    b.amends, b.state, b.roll_up, b.context, b.retry_of, b.compensates,
+    coalesce(b.policy, (SELECT f.policy FROM onetray.flow AS f WHERE f.key = coalesce(b.retry_of, b.compensates))),
+    b.id, b.correlation_id, b.trace, b.data, b.metadata FROM unnest(:key::bigint[], :ns::integer[], :kind::integer[], :sealed::integer[], :at::bigint[], :deadline_at::bigint[], :stages::integer[], :chained::integer[], :amends::integer[], :state::text[], :roll_up::text[], :context::bigint[], :retry_of::bigint[], :compensates::bigint[], :policy::integer[], :id::uuid[], :correlation_id::text[], :trace::text[], :data::text[], :metadata::text[]) AS b(key, ns, kind, sealed, at, deadline_at, stages, chained, amends, state, roll_up, context, retry_of, compensates, policy, id, correlation_id, trace, data, metadata);
+
+-- name: insert_stage
+INSERT INTO onetray.stage (key, job, ns, ord, version, sealed, takes_more, gate, created_at, updated_at, carried_from,
+    total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, state, name,
+    on_failure, collect, condition, compensate, approval, id, correlation_id, trace, data, metadata, result, metrics)
+SELECT b.key, b.job, b.ns, b.ord, 1, b.sealed, b.takes_more, b.gate, b.at, b.at, b.carried_from, b.total, b.total, 0, 0, 0, 0,
+    0, 0, 0, 0, b.state, b.name, b.on_failure, b.collect, b.condition, b.compensate, b.approval, b.id, b.correlation_id,
+    b.trace, b.data, b.metadata, b.result, b.metrics FROM unnest(:key::bigint[], :job::bigint[], :ns::integer[], :ord::integer[], :sealed::integer[], :takes_more::integer[], :gate::integer[], :at::bigint[], :carried_from::bigint[], :total::integer[], :state::text[], :name::text[], :on_failure::text[], :collect::text[], :condition::text[], :compensate::text[], :approval::text[], :id::uuid[], :correlation_id::text[], :trace::text[], :data::text[], :metadata::text[], :result::text[], :metrics::text[]) AS b(key, job, ns, ord, sealed, takes_more, gate, at, carried_from, total, state, name, on_failure, collect, condition, compensate, approval, id, correlation_id, trace, data, metadata, result, metrics);
+
+-- name: save_stage
+UPDATE onetray.stage SET sealed = b.sealed, opened_to = b.opened_to, opened_at = b.opened_at, due_at = b.due_at,
+    ending = b.ending,
+    ending_why = b.ending_why, deciding = b.deciding, total = b.total, open = b.open, blocked = b.blocked,
+    waiting_input = b.waiting_input, succeeded = b.succeeded, partly = b.partly, failed = b.failed,
+    dead_lettered = b.dead_lettered, cancelled = b.cancelled, redriven = b.redriven, metrics = b.metrics
+FROM unnest(:sealed::integer[], :opened_to::bigint[], :opened_at::bigint[], :due_at::bigint[], :ending::text[], :ending_why::text[], :deciding::bigint[], :total::integer[], :open::integer[], :blocked::integer[], :waiting_input::integer[], :succeeded::integer[], :partly::integer[], :failed::integer[], :dead_lettered::integer[], :cancelled::integer[], :redriven::integer[], :metrics::text[], :key::bigint[]) AS b(sealed, opened_to, opened_at, due_at, ending, ending_why, deciding, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, metrics, key) WHERE stage.key = b.key;
+
+-- name: set_answer
+UPDATE onetray.stage SET answer = b.answer FROM unnest(:answer::text[], :key::bigint[]) AS b(answer, key) WHERE stage.key = b.key;
+
+-- name: save_flow
+UPDATE onetray.flow SET sealed = b.sealed, current = b.current, ending = b.ending, ending_how = b.ending_how,
+    ending_why = b.ending_why, ending_by = b.ending_by, stages = b.stages, stages_open = b.stages_open,
+    succeeded = b.succeeded, partial = b.partial, failed = b.failed, cancelled = b.cancelled, skipped = b.skipped,
+    ignored = b.ignored, chained = b.chained, amends = b.amends, context = b.context
+FROM unnest(:sealed::integer[], :current::bigint[], :ending::text[], :ending_how::text[], :ending_why::text[], :ending_by::text[], :stages::integer[], :stages_open::integer[], :succeeded::integer[], :partial::integer[], :failed::integer[], :cancelled::integer[], :skipped::integer[], :ignored::integer[], :chained::integer[], :amends::integer[], :context::bigint[], :key::bigint[]) AS b(sealed, current, ending, ending_how, ending_why, ending_by, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, chained, amends, context, key) WHERE flow.key = b.key;
+
+-- name: set_compensation
+UPDATE onetray.flow SET compensation = b.compensation FROM unnest(:compensation::bigint[], :key::bigint[]) AS b(compensation, key) WHERE flow.key = b.key;
+
+-- name: insert_flow_note
+INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload)
+SELECT flow.key, flow.job, greatest(b.at, flow.updated_at), flow.ns, NULL, 0, 0, b.type, NULL, NULL, b.actor,
+    flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.payload
+FROM onetray.flow JOIN unnest(:at::bigint[], :type::text[], :actor::text[], :cause::text[], :trace::text[], :payload::text[], :key::bigint[]) AS b(at, type, actor, cause, trace, payload, key) ON flow.key = b.key;
+
+-- name: next_to_open
+SELECT count(*), max(n.key) FROM (
+    SELECT t.key FROM onetray.task AS t WHERE (t.stage, t.key) > (:stage, :after) AND t.stage <= :stage ORDER BY t.stage, t.key LIMIT :limit
+) AS n;
+
+-- name: open_ready
+INSERT INTO onetray.ready (queue, rank, task, kind)
+SELECT t.queue, -t.priority, t.key, t.kind FROM onetray.task AS t
+WHERE (t.stage, t.key) > (:stage, :after) AND (t.stage, t.key) <= (:stage, :upto) AND t.stage IS NOT NULL AND t.state IN ('queued') AND t.unmet = 0
+    AND t.control = 0 AND t.run_at <= :at
+ON CONFLICT DO NOTHING
+RETURNING queue;
+
+-- name: open_due
+INSERT INTO onetray.due (at, task, what, fence)
+SELECT t.run_at, t.key, :what, t.fence FROM onetray.task AS t
+WHERE (t.stage, t.key) > (:stage, :after) AND (t.stage, t.key) <= (:stage, :upto) AND t.stage IS NOT NULL AND t.state IN ('queued') AND t.unmet = 0
+    AND t.control = 0 AND t.run_at > :at AND NOT EXISTS (SELECT 1 FROM onetray.due AS d
+        WHERE d.at = t.run_at AND d.task = t.key AND d.what = :what AND d.fence = t.fence)
+ON CONFLICT (at, task, what) DO UPDATE SET fence = excluded.fence;
+
+-- name: due_there
+SELECT 1 FROM onetray.due AS d WHERE d.at = :at AND d.task = :key AND d.what = :what AND d.fence = :fence;
+
+-- name: policies_of_stage
+SELECT DISTINCT t.policy FROM onetray.task AS t
+WHERE (t.stage, t.key) > (:stage, :after) AND (t.stage, t.key) <= (:stage, :upto) AND t.stage IS NOT NULL AND t.state IN ('queued');
+
+-- name: open_ttl
+INSERT INTO onetray.due (at, task, what, fence)
+SELECT greatest(t.run_at, :at) + :ttl, t.key, :what, t.fence FROM onetray.task AS t
+WHERE (t.stage, t.key) > (:stage, :after) AND (t.stage, t.key) <= (:stage, :upto) AND t.stage IS NOT NULL AND t.state IN ('queued') AND t.unmet = 0
+    AND t.control = 0 AND t.policy = :policy
+ON CONFLICT (at, task, what) DO UPDATE SET fence = excluded.fence;
+
+-- name: queued_of_stage
+-- row: ReadyRow(key, queue, rank, kind)
+SELECT t.key, t.queue, -t.priority AS rank, t.kind FROM onetray.task AS t
+WHERE (t.stage, t.key) > (:stage, :after) AND t.stage <= :stage AND t.state IN ('queued') AND t.unmet = 0 AND t.control <= :most
+ORDER BY t.stage, t.key LIMIT :limit;
+
+-- name: unheld_tasks
+SELECT t.key FROM onetray.task AS t
+WHERE t.stage >= :stage AND t.stage <= :stage AND t.state IN ('queued', 'blocked', 'waiting_input') ORDER BY t.stage, t.key LIMIT :limit;
+
+-- name: unended_tasks
+SELECT t.key FROM onetray.task AS t
+WHERE t.stage >= :stage AND t.stage <= :stage AND t.state IN ('queued', 'assigned', 'running', 'blocked', 'waiting_input') ORDER BY t.stage, t.key LIMIT :limit;
+
+-- name: unasked_tasks
+SELECT t.key FROM onetray.task AS t
+WHERE t.stage >= :stage AND t.stage <= :stage AND t.state IN ('queued', 'assigned', 'running', 'blocked', 'waiting_input') AND t.cancel_at IS NULL ORDER BY t.stage, t.key LIMIT :limit;
+
+-- name: dependents
+-- row: DependentRow(needs, task, id)
+SELECT d.needs, d.task, CAST(t.id AS text) AS id FROM onetray.dependency AS d JOIN onetray.task AS t ON t.key = d.needs
+WHERE d.needs = ANY(:keys::bigint[]);
+
+-- name: meet
+UPDATE onetray.task SET unmet = task.unmet - b.met FROM unnest(:met::integer[], :key::bigint[]) AS b(met, key) WHERE task.key = b.key;
+
+-- name: insert_dependency
+INSERT INTO onetray.dependency (needs, task) SELECT b.needs, b.task FROM unnest(:needs::bigint[], :task::bigint[]) AS b(needs, task) WHERE true ON CONFLICT DO NOTHING;
+
+-- name: members_named
+-- row: NamedMemberRow(key, name, id, state, ord)
+SELECT t.key, t.name, CAST(t.id AS text) AS id, t.state, s.ord FROM onetray.task AS t
+    JOIN onetray.stage AS s ON s.key = t.stage
+WHERE t.job = :job AND t.name = ANY(:names::text[]) AND t.control = 0
+UNION SELECT t.key, t.name, CAST(t.id AS text), t.state, s.ord FROM onetray.task AS t
+    JOIN onetray.stage AS s ON s.key = t.stage
+WHERE t.id = ANY(:ids::uuid[]) AND t.job = :job AND t.control = 0;
+
+-- name: results_of_stage
+-- row: ResultRow(key, id, name, state, result)
+SELECT t.key, CAST(t.id AS text) AS id, t.name, t.state, t.result FROM onetray.task AS t
+WHERE (t.stage, t.key) > (:stage, :after) AND t.stage <= :stage AND t.control = 0 ORDER BY t.stage, t.key LIMIT :limit;
+
+-- name: size_of_results
+SELECT coalesce(sum(length(t.result)), 0) FROM onetray.task AS t WHERE t.stage = :stage AND t.control = 0;
+
+-- name: size_before
+SELECT coalesce(sum(length(s.result)), 0) FROM onetray.stage AS s WHERE s.job = :job AND s.ord < :ord;
+
+-- name: results_before
+SELECT s.name, s.result FROM onetray.stage AS s
+WHERE s.job = :job AND s.ord < :ord AND s.state IN ('succeeded', 'partial', 'failed', 'skipped', 'cancelled') ORDER BY s.ord;
+
+-- name: results_needed
+-- row: NeededResultRow(id, name, result)
+SELECT CAST(t.id AS text) AS id, t.name, t.result FROM onetray.dependency AS d JOIN onetray.task AS t ON t.key = d.needs
+WHERE d.task = :task ORDER BY t.key;
+
+-- name: specs_of_stage
+-- row: StageSpecsRow(condition, approval, answer)
+SELECT condition, approval, answer FROM onetray.stage WHERE key = :key;
+
+-- name: data_of_flow
+SELECT data FROM onetray.flow WHERE key = :key;
+
+-- name: to_compensate
+-- row: CompensationRow(id, name, compensate, result)
+SELECT CAST(s.id AS text) AS id, s.name, s.compensate, s.result FROM onetray.stage AS s
+WHERE s.job = :job AND s.compensate IS NOT NULL AND (s.succeeded > 0 OR s.carried_from IS NOT NULL) ORDER BY s.ord DESC;
+
+-- name: successor_in_stage
+-- row: MemberRow(key, stage, id, name, state)
+SELECT t.key, t.stage, CAST(t.id AS text) AS id, t.name, t.state FROM onetray.task AS t
+WHERE t.stage = :stage AND t.retry_of = :key;
+
+-- name: members_to_copy
+-- row: TaskToCopy(key, id, queue, kind, policy, priority, max_attempts, correlation_id, trace, payload, name, spawned_by)
+SELECT t.key, CAST(t.id AS text) AS id, t.queue, t.kind, t.policy, t.priority, t.max_attempts, t.correlation_id, t.trace,
+    t.payload, t.name, t.spawned_by
+FROM onetray.task AS t WHERE (t.stage, t.key) > (:stage, :after) AND t.stage <= :stage AND t.control = 0
+    AND NOT EXISTS (SELECT 1 FROM onetray.task AS o WHERE o.key = t.retry_of AND o.stage = t.stage)
+    AND NOT EXISTS (SELECT 1 FROM onetray.task AS p JOIN onetray.stage AS ps ON ps.key = p.stage
+        WHERE p.key = t.spawned_by AND ps.ord >= :ord)
+ORDER BY t.stage, t.key LIMIT :limit;
+
+-- name: needs_of
+SELECT d.task, d.needs FROM onetray.dependency AS d WHERE d.task = ANY(:keys::bigint[]) ORDER BY d.task, d.needs;
+
+-- name: needed_by
+-- row: MemberRow(key, stage, id, name, state)
+SELECT t.key, t.stage, CAST(t.id AS text) AS id, t.name, t.state
+FROM onetray.dependency AS d JOIN onetray.task AS t ON t.key = d.needs WHERE d.task = :task ORDER BY d.needs;
+
+-- name: stages_to_copy
+-- row: StageToCopy(key, ord, name, state, on_failure, sealed, takes_more, gate, collect, condition, compensate, approval, data, metadata, result, metrics, succeeded, carried_from)
+SELECT s.key, s.ord, s.name, s.state, s.on_failure, s.sealed, s.takes_more, s.gate, s.collect, s.condition, s.compensate,
+    s.approval, s.data, s.metadata, s.result, s.metrics, s.succeeded, s.carried_from
+FROM onetray.stage AS s WHERE s.job = :job ORDER BY s.ord;
+
+-- name: stage_carried_from
+-- row: CarriedStageRow(key, carried_from, gate, condition, compensate)
+SELECT s.key, s.carried_from, s.gate, s.condition, s.compensate FROM onetray.stage AS s WHERE s.key = :key;
+
+-- name: successors_in_stage
+-- row: SuccessorRow(key, retry_of, name)
+SELECT t.key, t.retry_of, t.name FROM onetray.task AS t JOIN onetray.task AS o ON o.key = t.retry_of AND o.stage = t.stage
+WHERE t.stage = :stage AND t.key > 0 ORDER BY t.stage, t.key;
+
+-- name: give_up_name
+UPDATE onetray.task SET name = NULL WHERE key = :key;
+
+-- name: flow_to_copy
+-- row: FlowToCopy(ns, kind, roll_up, sealed, correlation_id, trace, data, metadata, context, deadline_us, compensates, compensation)
+SELECT f.ns, f.kind, f.roll_up, f.sealed, f.correlation_id, f.trace, f.data, f.metadata, c.payload AS context,
+    f.deadline_at - f.created_at AS deadline_us, f.compensates, f.compensation
+FROM onetray.flow AS f LEFT JOIN onetray.context AS c ON c.key = f.context WHERE f.key = :key;
+
+-- name: insert_context
+INSERT INTO onetray.context (key, job, ns, task, parent, created_at, scope, label, id, payload)
+SELECT b.key, b.job, b.ns, b.task, b.parent, b.at, b.scope, b.label, b.id, b.payload FROM unnest(:key::bigint[], :job::bigint[], :ns::integer[], :task::bigint[], :parent::bigint[], :at::bigint[], :scope::text[], :label::text[], :id::uuid[], :payload::text[]) AS b(key, job, ns, task, parent, at, scope, label, id, payload);
+
+-- name: context_in_flow
+SELECT key FROM onetray.context WHERE id = :id AND job = :job;
+
+-- name: contexts_of_flow
+-- row: Context(key, id, flow_id, task_id, scope, parent_id, label, payload, created_at)
+SELECT c.key, CAST(c.id AS text) AS id, CAST(f.id AS text) AS flow_id, CAST(t.id AS text) AS task_id, c.scope,
+    CAST(p.id AS text) AS parent_id, c.label, c.payload, c.created_at
+FROM onetray.context AS c JOIN onetray.flow AS f ON f.key = c.job JOIN onetray.namespace AS n ON n.key = c.ns
+    LEFT JOIN onetray.task AS t ON t.key = c.task LEFT JOIN onetray.context AS p ON p.key = c.parent WHERE f.id = :id AND n.name = :namespace AND c.key > :after ORDER BY c.key LIMIT :limit;
+
+-- name: current_context
+-- row: Context(key, id, flow_id, task_id, scope, parent_id, label, payload, created_at)
+SELECT c.key, CAST(c.id AS text) AS id, CAST(f.id AS text) AS flow_id, CAST(t.id AS text) AS task_id, c.scope,
+    CAST(p.id AS text) AS parent_id, c.label, c.payload, c.created_at
+FROM onetray.context AS c JOIN onetray.flow AS f ON f.key = c.job JOIN onetray.namespace AS n ON n.key = c.ns
+    LEFT JOIN onetray.task AS t ON t.key = c.task LEFT JOIN onetray.context AS p ON p.key = c.parent WHERE f.id = :id AND n.name = :namespace AND c.key = f.context;
+
+-- name: flow_by_id
+-- row: FlowDetails(key, id, namespace, name, state, version, roll_up, sealed, created_at, updated_at, started_at, finished_at, deadline_at, ending, current_stage, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, retry_of, compensates, compensation, correlation_id, trace, data, metadata, error, labels)
+SELECT f.key, CAST(f.id AS text) AS id, n.name AS namespace, k.name, f.state, f.version, f.roll_up, f.sealed,
+    f.created_at, f.updated_at, f.started_at, f.finished_at, f.deadline_at, f.ending, s.name AS current_stage, f.stages,
+    f.stages_open, f.succeeded, f.partial, f.failed, f.cancelled, f.skipped, f.ignored, CAST(o.id AS text) AS retry_of,
+    CAST(c.id AS text) AS compensates, CAST(u.id AS text) AS compensation, f.correlation_id, f.trace, f.data, f.metadata,
+    f.error,
+    (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = f.key)
+    AS labels
+FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns JOIN onetray.kind AS k ON k.key = f.kind
+    LEFT JOIN onetray.stage AS s ON s.key = f.current LEFT JOIN onetray.flow AS o ON o.key = f.retry_of
+    LEFT JOIN onetray.flow AS c ON c.key = f.compensates LEFT JOIN onetray.flow AS u ON u.key = f.compensation WHERE f.id = :id AND n.name = :namespace;
+
+-- name: flows_by_keys
+-- row: FlowDetails(key, id, namespace, name, state, version, roll_up, sealed, created_at, updated_at, started_at, finished_at, deadline_at, ending, current_stage, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, retry_of, compensates, compensation, correlation_id, trace, data, metadata, error, labels)
+SELECT f.key, CAST(f.id AS text) AS id, n.name AS namespace, k.name, f.state, f.version, f.roll_up, f.sealed,
+    f.created_at, f.updated_at, f.started_at, f.finished_at, f.deadline_at, f.ending, s.name AS current_stage, f.stages,
+    f.stages_open, f.succeeded, f.partial, f.failed, f.cancelled, f.skipped, f.ignored, CAST(o.id AS text) AS retry_of,
+    CAST(c.id AS text) AS compensates, CAST(u.id AS text) AS compensation, f.correlation_id, f.trace, f.data, f.metadata,
+    f.error,
+    (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = f.key)
+    AS labels
+FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns JOIN onetray.kind AS k ON k.key = f.kind
+    LEFT JOIN onetray.stage AS s ON s.key = f.current LEFT JOIN onetray.flow AS o ON o.key = f.retry_of
+    LEFT JOIN onetray.flow AS c ON c.key = f.compensates LEFT JOIN onetray.flow AS u ON u.key = f.compensation WHERE f.key = ANY(:keys::bigint[]);
+
+-- name: flows_newest
+-- row: FlowDetails(key, id, namespace, name, state, version, roll_up, sealed, created_at, updated_at, started_at, finished_at, deadline_at, ending, current_stage, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, retry_of, compensates, compensation, correlation_id, trace, data, metadata, error, labels)
+SELECT f.key, CAST(f.id AS text) AS id, n.name AS namespace, k.name, f.state, f.version, f.roll_up, f.sealed,
+    f.created_at, f.updated_at, f.started_at, f.finished_at, f.deadline_at, f.ending, s.name AS current_stage, f.stages,
+    f.stages_open, f.succeeded, f.partial, f.failed, f.cancelled, f.skipped, f.ignored, CAST(o.id AS text) AS retry_of,
+    CAST(c.id AS text) AS compensates, CAST(u.id AS text) AS compensation, f.correlation_id, f.trace, f.data, f.metadata,
+    f.error,
+    (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = f.key)
+    AS labels
+FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns JOIN onetray.kind AS k ON k.key = f.kind
+    LEFT JOIN onetray.stage AS s ON s.key = f.current LEFT JOIN onetray.flow AS o ON o.key = f.retry_of
+    LEFT JOIN onetray.flow AS c ON c.key = f.compensates LEFT JOIN onetray.flow AS u ON u.key = f.compensation WHERE n.name = :namespace AND f.key < :before ORDER BY f.key DESC LIMIT :limit;
+
+-- name: stage_by_id
+-- row: StageDetails(key, id, flow_id, namespace, ord, name, state, version, on_failure, sealed, takes_more, created_at, updated_at, started_at, finished_at, due_at, ending, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, data, metadata, result, metrics, error, approval, answer, carried_from)
+SELECT s.key, CAST(s.id AS text) AS id, CAST(f.id AS text) AS flow_id, n.name AS namespace, s.ord, s.name, s.state,
+    s.version, s.on_failure, s.sealed, s.takes_more, s.created_at, s.updated_at, s.started_at, s.finished_at, s.due_at, s.ending, s.total, s.open,
+    s.blocked, s.waiting_input, s.succeeded, s.partly, s.failed, s.dead_lettered, s.cancelled, s.redriven, s.data,
+    s.metadata, s.result, s.metrics, s.error, s.approval, s.answer, CAST(w.id AS text) AS carried_from
+FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job JOIN onetray.namespace AS n ON n.key = s.ns
+    LEFT JOIN onetray.stage AS w ON w.key = s.carried_from WHERE s.id = :id AND n.name = :namespace;
+
+-- name: stages_of
+-- row: StageDetails(key, id, flow_id, namespace, ord, name, state, version, on_failure, sealed, takes_more, created_at, updated_at, started_at, finished_at, due_at, ending, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, data, metadata, result, metrics, error, approval, answer, carried_from)
+SELECT s.key, CAST(s.id AS text) AS id, CAST(f.id AS text) AS flow_id, n.name AS namespace, s.ord, s.name, s.state,
+    s.version, s.on_failure, s.sealed, s.takes_more, s.created_at, s.updated_at, s.started_at, s.finished_at, s.due_at, s.ending, s.total, s.open,
+    s.blocked, s.waiting_input, s.succeeded, s.partly, s.failed, s.dead_lettered, s.cancelled, s.redriven, s.data,
+    s.metadata, s.result, s.metrics, s.error, s.approval, s.answer, CAST(w.id AS text) AS carried_from
+FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job JOIN onetray.namespace AS n ON n.key = s.ns
+    LEFT JOIN onetray.stage AS w ON w.key = s.carried_from WHERE f.id = :id AND n.name = :namespace ORDER BY s.ord;
+
+-- name: stages_of_flows
+-- row: StageDetails(key, id, flow_id, namespace, ord, name, state, version, on_failure, sealed, takes_more, created_at, updated_at, started_at, finished_at, due_at, ending, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, data, metadata, result, metrics, error, approval, answer, carried_from)
+SELECT s.key, CAST(s.id AS text) AS id, CAST(f.id AS text) AS flow_id, n.name AS namespace, s.ord, s.name, s.state,
+    s.version, s.on_failure, s.sealed, s.takes_more, s.created_at, s.updated_at, s.started_at, s.finished_at, s.due_at, s.ending, s.total, s.open,
+    s.blocked, s.waiting_input, s.succeeded, s.partly, s.failed, s.dead_lettered, s.cancelled, s.redriven, s.data,
+    s.metadata, s.result, s.metrics, s.error, s.approval, s.answer, CAST(w.id AS text) AS carried_from
+FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job JOIN onetray.namespace AS n ON n.key = s.ns
+    LEFT JOIN onetray.stage AS w ON w.key = s.carried_from WHERE s.job = ANY(:keys::bigint[]) ORDER BY s.job, s.ord;
+
+-- name: held_in_stages
+SELECT h.stage, count(*) FROM (
+    SELECT (SELECT t.stage FROM onetray.task AS t WHERE t.key = j.value AND t.lease = l.key AND t.control = 0) AS stage
+    FROM onetray.lease AS l CROSS JOIN unnest(CAST(string_to_array(btrim(l.tasks, '[]'), ',') AS bigint[])) AS j(value)
+) AS h
+WHERE h.stage = ANY(:stages::bigint[]) GROUP BY h.stage;
+
+-- name: tasks_of_stage
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, labels)
+SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
+        ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
+    q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
+    t.updated_at, t.run_at, t.started_at, t.finished_at, t.owner, t.lease, l.expires_at AS lease_expires_at,
+    t.cancel_at AS cancel_requested_at, t.held_by, t.held_why,
+    (SELECT CAST(o.id AS text) FROM onetray.task AS o WHERE o.key = t.retry_of) AS retry_of,
+    coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.trace, t.payload, t.input, t.result, t.error,
+    p.body AS policy, (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
+    t.unmet, t.control, (SELECT CAST(c.id AS text) FROM onetray.context AS c WHERE c.key = t.context) AS context_id,
+    (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
+    AS labels
+FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
+    JOIN onetray.kind AS k ON k.key = t.kind JOIN onetray.policy AS p ON p.key = t.policy
+    LEFT JOIN onetray.lease AS l ON l.key = t.lease WHERE (t.stage, t.key) > (:stage, :after) AND t.stage <= :stage ORDER BY t.stage, t.key LIMIT :limit;
+
+-- name: tasks_of_flow
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, labels)
+SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
+        ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
+    q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
+    t.updated_at, t.run_at, t.started_at, t.finished_at, t.owner, t.lease, l.expires_at AS lease_expires_at,
+    t.cancel_at AS cancel_requested_at, t.held_by, t.held_why,
+    (SELECT CAST(o.id AS text) FROM onetray.task AS o WHERE o.key = t.retry_of) AS retry_of,
+    coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.trace, t.payload, t.input, t.result, t.error,
+    p.body AS policy, (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
+    t.unmet, t.control, (SELECT CAST(c.id AS text) FROM onetray.context AS c WHERE c.key = t.context) AS context_id,
+    (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
+    AS labels
+FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
+    JOIN onetray.kind AS k ON k.key = t.kind JOIN onetray.policy AS p ON p.key = t.policy
+    LEFT JOIN onetray.lease AS l ON l.key = t.lease JOIN onetray.stage AS s ON s.key = t.stage
+WHERE s.job = :job AND (s.ord, t.key) > (:ord, :after) ORDER BY s.ord, t.key LIMIT :limit;
+
+-- name: place_of_task
+-- row: PlaceRow(key, job, ord)
+SELECT t.key, t.job, s.ord FROM onetray.task AS t JOIN onetray.stage AS s ON s.key = t.stage
+    JOIN onetray.namespace AS n ON n.key = t.ns
+WHERE t.id = :id AND n.name = :namespace;
+
+-- name: events_of_job
+-- row: Event(id, job_id, entity_id, type, ts, actor, correlation_id, cause, trace, payload, version, was, state, fence, attempts, namespace)
+SELECT e.id, CASE WHEN e.job = t.key THEN CAST(t.id AS text)
+        ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.job) END AS job_id,
+    CASE WHEN t.key IS NOT NULL THEN CAST(t.id AS text) ELSE coalesce(
+        (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.entity),
+        (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = e.entity)) END AS entity_id,
+    e.type, e.ts, e.actor, coalesce(e.correlation_id, CAST(t.id AS text)) AS correlation_id, e.cause, e.trace, e.payload,
+    e.version, e.was, e.state, e.fence, e.attempts, n.name AS namespace FROM onetray.event AS e LEFT JOIN onetray.task AS t ON t.key = e.entity JOIN onetray.namespace AS n ON n.key = e.ns WHERE (e.job = :key AND e.job <> e.entity OR e.entity = :key) AND e.id + 0 > :after
+ORDER BY e.id + 0 LIMIT :limit;
+
+-- name: due_now
+-- row: DueRow(at, task, what, fence)
+SELECT at, task, what, fence FROM onetray.due WHERE at <= :now AND what = ANY(:known::text[])
+ORDER BY at, task, what LIMIT :limit FOR UPDATE SKIP LOCKED;
+
+-- name: delete_due
+DELETE FROM onetray.due WHERE due.ctid = ANY(ARRAY(SELECT (SELECT due.ctid FROM onetray.due WHERE due.at = b.at AND due.task = b.key AND due.what = b.what) FROM unnest(:at::bigint[], :key::bigint[], :what::text[]) AS b(at, key, what)));
+
+-- name: next_due
+SELECT min(at) FROM onetray.due WHERE what = ANY(:known::text[]);
+
+-- name: next_expiry
+SELECT min(expires_at) FROM onetray.lease;
+
+-- name: prunable_jobs
+SELECT t.key FROM onetray.task AS t
+WHERE t.key > :after AND t.key <= :upto AND t.created_at <= :before AND t.finished_at IS NOT NULL AND t.finished_at <= :before
+    AND t.key = t.job AND (CAST(:ns AS integer) IS NULL OR t.ns = :ns)
+    AND NOT EXISTS (SELECT 1 FROM onetray.idempotency AS i WHERE i.job = t.key AND i.expires_at > :now)
+    AND t.key <> (SELECT e.job FROM onetray.event AS e ORDER BY e.id DESC LIMIT 1)
+ORDER BY t.key LIMIT :limit FOR UPDATE OF t SKIP LOCKED;
+
+-- name: prunable_flows
+SELECT f.key FROM onetray.flow AS f
+WHERE f.key > :after AND f.key <= :upto AND f.created_at <= :before AND f.finished_at IS NOT NULL AND f.finished_at <= :before
+    AND (CAST(:ns AS integer) IS NULL OR f.ns = :ns)
+    AND NOT EXISTS (SELECT 1 FROM onetray.idempotency AS i WHERE i.job = f.key AND i.expires_at > :now)
+    AND NOT EXISTS (SELECT 1 FROM onetray.stage AS s WHERE s.job = f.key AND s.open > 0)
+    AND NOT EXISTS (SELECT 1 FROM onetray.flow AS c WHERE c.key = f.compensation AND c.finished_at IS NULL)
+    AND f.key <> (SELECT e.job FROM onetray.event AS e ORDER BY e.id DESC LIMIT 1)
+ORDER BY f.key LIMIT :limit FOR UPDATE OF f SKIP LOCKED;
+
+-- name: next_tasks
+SELECT max(n.key), min(n.created_at)
+FROM (SELECT key, created_at FROM onetray.task WHERE key > :after ORDER BY key LIMIT :span) AS n;
+
+-- name: next_flows
+SELECT max(n.key), min(n.created_at)
+FROM (SELECT key, created_at FROM onetray.flow WHERE key > :after ORDER BY key LIMIT :span) AS n;
+
+-- name: turn_to_prune
+SELECT pg_try_advisory_xact_lock(7136211506);
+
+-- name: sizes_of_flows
+SELECT job, CAST(sum(total) AS bigint) FROM onetray.stage WHERE job = ANY(:keys::bigint[]) GROUP BY job;
+
+-- name: stage_keys_of_flows
+SELECT key FROM onetray.stage WHERE job = ANY(:keys::bigint[]);
+
+-- name: members_of_stages
+SELECT key FROM onetray.task WHERE stage = ANY(:keys::bigint[]);
+
+-- name: prune_dependencies
+DELETE FROM onetray.dependency WHERE task = ANY(:keys::bigint[]);
+
+-- name: prune_contexts
+DELETE FROM onetray.context WHERE job = ANY(:keys::bigint[]);
+
+-- name: prune_stages
+DELETE FROM onetray.stage WHERE key = ANY(:keys::bigint[]);
+
+-- name: prune_flows
+DELETE FROM onetray.flow WHERE key = ANY(:keys::bigint[]);
+
+-- name: jobs_of_idempotency
+SELECT job FROM onetray.idempotency WHERE job = ANY(:keys::bigint[]);
+
+-- name: lock_jobs_of_idempotency
+SELECT job FROM onetray.idempotency WHERE job = ANY(:keys::bigint[]) FOR UPDATE SKIP LOCKED;
+
+-- name: jobs_of_unique_keys
+SELECT job FROM onetray.unique_key WHERE job = ANY(:keys::bigint[]);
+
+-- name: lock_jobs_of_unique_keys
+SELECT job FROM onetray.unique_key WHERE job = ANY(:keys::bigint[]) FOR UPDATE SKIP LOCKED;
+
+-- name: prune_idempotency
+DELETE FROM onetray.idempotency WHERE job = ANY(:keys::bigint[]);
+
+-- name: prune_unique_keys
+DELETE FROM onetray.unique_key WHERE job = ANY(:keys::bigint[]);
+
+-- name: prune_labels
+DELETE FROM onetray.label WHERE job = ANY(:keys::bigint[]);
+
+-- name: prune_dead_letters
+DELETE FROM onetray.dead_letter WHERE task = ANY(:keys::bigint[]);
+
+-- name: prune_logs
+DELETE FROM onetray.log WHERE task = ANY(:keys::bigint[]);
+
+-- name: prune_events
+DELETE FROM onetray.event WHERE entity = ANY(:keys::bigint[]);
+
+-- name: prune_tasks
+DELETE FROM onetray.task WHERE key = ANY(:keys::bigint[]);
+
+-- name: prune_notes
+DELETE FROM onetray.event WHERE version IS NULL AND type = ANY(:types::text[]) AND ts < :before
+    AND id < (SELECT max(id) FROM onetray.event);
+
+-- name: take_key
+INSERT INTO onetray.idempotency (kind, key, job, body_hash, expires_at)
+SELECT b.kind, b.key, b.job, b.body_hash, b.expires_at FROM unnest(:kind::integer[], :key::text[], :job::bigint[], :body_hash::text[], :expires_at::bigint[]) AS b(kind, key, job, body_hash, expires_at) WHERE true
+ON CONFLICT (kind, key) DO UPDATE SET job = excluded.job, body_hash = excluded.body_hash,
+    expires_at = excluded.expires_at
+WHERE idempotency.expires_at <= :now;
+
+-- name: keys_taken
+-- row: KeyHolderRow(kind, key, job, body_hash, finished_at, id, state, fence, version, single)
+SELECT i.kind, i.key, i.job, i.body_hash, coalesce(t.finished_at, f.finished_at) AS finished_at, coalesce(CAST(t.id AS text), CAST(f.id AS text)) AS id,
+    coalesce(t.state, f.state) AS state, coalesce(t.fence, 0) AS fence, coalesce(t.version, f.version) AS version,
+    CASE WHEN t.key IS NULL THEN 0 ELSE 1 END AS single
+FROM onetray.idempotency AS i LEFT JOIN onetray.task AS t ON t.key = i.job
+    LEFT JOIN onetray.flow AS f ON f.key = i.job JOIN unnest(:kind::integer[], :key::text[]) AS b(kind, key) ON i.kind = b.kind AND i.key = b.key;
+
+-- name: point_key
+UPDATE onetray.idempotency SET job = b.job FROM unnest(:job::bigint[], :kind::integer[], :key::text[]) AS b(job, kind, key) WHERE idempotency.kind = b.kind AND idempotency.key = b.key;
+
+-- name: lock_unique
+INSERT INTO onetray.unique_key (kind, key, job) SELECT b.kind, b.key, b.job FROM unnest(:kind::integer[], :key::text[], :job::bigint[]) AS b(kind, key, job) WHERE true
+ON CONFLICT (kind, key) DO UPDATE SET job = excluded.job WHERE false;
+
+-- name: unique_held
+-- row: KeyHolderRow(kind, key, job, body_hash, finished_at, id, state, fence, version, single)
+SELECT u.kind, u.key, u.job, '' AS body_hash, coalesce(t.finished_at, f.finished_at) AS finished_at, coalesce(CAST(t.id AS text), CAST(f.id AS text)) AS id,
+    coalesce(t.state, f.state) AS state, coalesce(t.fence, 0) AS fence, coalesce(t.version, f.version) AS version,
+    CASE WHEN t.key IS NULL THEN 0 ELSE 1 END AS single
+FROM onetray.unique_key AS u LEFT JOIN onetray.task AS t ON t.key = u.job
+    LEFT JOIN onetray.flow AS f ON f.key = u.job JOIN unnest(:kind::integer[], :key::text[]) AS b(kind, key) ON u.kind = b.kind AND u.key = b.key;
+
+-- name: take_unique
+UPDATE onetray.unique_key SET job = b.job FROM unnest(:job::bigint[], :kind::integer[], :key::text[]) AS b(job, kind, key) WHERE unique_key.kind = b.kind AND unique_key.key = b.key;
+
+-- name: insert_label
+INSERT INTO onetray.label (job, name, value, ns) SELECT b.job, b.name, b.value, b.ns FROM unnest(:job::bigint[], :name::text[], :value::text[], :ns::integer[]) AS b(job, name, value, ns);
+
+-- name: copy_labels
+INSERT INTO onetray.label (job, name, value, ns)
+SELECT :to, name, value, ns FROM onetray.label WHERE job = :of;
+
+-- name: insert_dead_letter
+INSERT INTO onetray.dead_letter (task, ns, created_at, reason_code, stage, last_error, attempts, last_owner,
+    last_lease_expires_at, correlation_id, trace_id, payload_hash)
+SELECT b.key, b.ns, b.at, b.reason_code, b.stage, b.last_error, b.attempts, b.last_owner, b.last_lease_expires_at,
+    b.correlation_id, b.trace_id, b.payload_hash FROM unnest(:key::bigint[], :ns::integer[], :at::bigint[], :reason_code::text[], :stage::text[], :last_error::text[], :attempts::integer[], :last_owner::text[], :last_lease_expires_at::bigint[], :correlation_id::text[], :trace_id::text[], :payload_hash::text[]) AS b(key, ns, at, reason_code, stage, last_error, attempts, last_owner, last_lease_expires_at, correlation_id, trace_id, payload_hash);
+
+-- name: facts_for_dead_letter
+-- row: LetterFactsRow(key, id, correlation_id, trace, payload)
+SELECT key, CAST(id AS text) AS id, correlation_id, trace, payload FROM onetray.task WHERE key = ANY(:keys::bigint[]);
+
+-- name: last_holders
+SELECT e.entity, e.payload FROM onetray.event AS e
+WHERE e.entity = ANY(:keys::bigint[]) AND e.version IS NOT NULL AND e.was = ANY(:held::text[]) AND e.payload IS NOT NULL
+ORDER BY e.entity, e.version;
+
+-- name: lock_letter
+SELECT successor FROM onetray.dead_letter WHERE task = :key FOR UPDATE;
+
+-- name: set_successor
+UPDATE onetray.dead_letter SET successor = b.successor FROM unnest(:successor::bigint[], :key::bigint[]) AS b(successor, key) WHERE dead_letter.task = b.key;
+
+-- name: dead_letters
+-- row: DeadLetter(task_id, created_at, reason_code, stage, last_error, attempts, last_owner, last_lease_expires_at, correlation_id, trace_id, payload_hash, successor_id)
+SELECT CAST(t.id AS text) AS task_id, d.created_at, d.reason_code, d.stage, d.last_error, d.attempts, d.last_owner,
+    d.last_lease_expires_at, d.correlation_id, d.trace_id, d.payload_hash, CAST(s.id AS text) AS successor_id
+FROM onetray.dead_letter AS d JOIN onetray.task AS t ON t.key = d.task
+    JOIN onetray.namespace AS n ON n.key = d.ns
+    LEFT JOIN onetray.task AS s ON s.key = d.successor
+WHERE n.name = :namespace AND (CAST(:id AS text) IS NULL OR CAST(t.id AS text) = :id) ORDER BY d.task DESC LIMIT :limit;
+
+-- name: spec_of
+-- row: TaskToCopy(key, id, queue, kind, policy, priority, max_attempts, correlation_id, trace, payload, name, spawned_by)
+SELECT t.key, CAST(t.id AS text) AS id, t.queue, t.kind, t.policy, t.priority, t.max_attempts, t.correlation_id, t.trace,
+    t.payload, t.name, t.spawned_by
+FROM onetray.task AS t WHERE t.key = :key;
+
+-- name: last_cursor
+SELECT task, max(cursor) FROM onetray.log WHERE task = ANY(:keys::bigint[]) GROUP BY task;
+
+-- name: insert_log
+INSERT INTO onetray.log (task, cursor, ts, attempt, level, line, data)
+SELECT b.key, b.cursor, b.at, b.attempt, b.level, b.line, b.data FROM unnest(:key::bigint[], :cursor::integer[], :at::bigint[], :attempt::integer[], :level::text[], :line::text[], :data::text[]) AS b(key, cursor, at, attempt, level, line, data);
+
+-- name: logs_of
+-- row: LogLine(cursor, ts, attempt, level, line, data)
+SELECT l.cursor, l.ts, l.attempt, l.level, l.line, l.data
+FROM onetray.log AS l JOIN onetray.task AS t ON t.key = l.task JOIN onetray.namespace AS n ON n.key = t.ns
+WHERE t.id = :id AND n.name = :namespace AND l.cursor > :after ORDER BY l.cursor LIMIT :limit;
+
+-- name: first_lines
+-- row: LogRow(task, cursor, ts, attempt, level, line, data)
+SELECT l.task, l.cursor, l.ts, l.attempt, l.level, l.line, l.data FROM onetray.log AS l
+WHERE l.task = ANY(:keys::bigint[]) AND l.cursor <= :most ORDER BY l.task, l.cursor;
+
+-- name: namespaces
+SELECT key, name FROM onetray.namespace;
+
+-- name: queues
+-- row: QueueRow(key, ns, name)
+SELECT key, ns, name FROM onetray.queue;
+
+-- name: kinds
+-- row: KindRow(key, ns, name, policy)
+SELECT key, ns, name, policy FROM onetray.kind;
+
+-- name: policies
+SELECT key, body FROM onetray.policy;
+
+-- name: add_namespace
+INSERT INTO onetray.namespace (name) VALUES (:name) ON CONFLICT DO NOTHING;
+
+-- name: add_queue
+INSERT INTO onetray.queue (ns, name) VALUES (:ns, :name) ON CONFLICT DO NOTHING;
+
+-- name: add_policy
+INSERT INTO onetray.policy (body) VALUES (:body) ON CONFLICT DO NOTHING;
+
+-- name: add_kind
+INSERT INTO onetray.kind (ns, name, policy) VALUES (:ns, :name, :policy) ON CONFLICT DO NOTHING;
+
+-- name: set_kind_policy
+UPDATE onetray.kind SET policy = :policy WHERE key = :key;
+
+-- name: replace_kind_policy
+UPDATE onetray.kind SET policy = :policy WHERE key = :key AND policy = :was RETURNING key;
+
+-- name: queues_with_work
+SELECT q.key FROM onetray.queue AS q
+WHERE q.key = ANY(:keys::bigint[]) AND q.paused_at IS NULL AND (
+    SELECT r.task FROM onetray.ready AS r WHERE r.queue = q.key ORDER BY r.rank, r.task LIMIT 1
+) IS NOT NULL;
+
+-- name: pause_queue
+UPDATE onetray.queue SET paused_at = :at, paused_by = :by WHERE key = :key;
+
+-- name: insert_lease
+INSERT INTO onetray.lease (key, ns, worker, expires_at, length, tasks, request_key, part)
+SELECT b.key, b.ns, b.worker, b.expires_at, b.length, b.tasks, b.request_key, b.part FROM unnest(:key::bigint[], :ns::integer[], :worker::text[], :expires_at::bigint[], :length::bigint[], :tasks::text[], :request_key::text[], :part::integer[]) AS b(key, ns, worker, expires_at, length, tasks, request_key, part);
+
+-- name: leases_of_request
+-- row: LeaseRow(key, tasks, expires_at, length)
+SELECT key, tasks, expires_at, length FROM onetray.lease
+WHERE ns = :ns AND worker = :worker AND request_key = :request_key ORDER BY part;
+
+-- name: forget_requests
+UPDATE onetray.lease SET request_key = NULL WHERE key = ANY(:keys::bigint[]);
+
+-- name: claimed_again
+-- row: ReclaimedRow(key, id, kind, policy, fence, attempts, payload, input, correlation_id, trace, lease, state, queue, job)
+SELECT t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.fence, t.attempts, t.payload, t.input, t.correlation_id,
+    t.trace, t.lease, t.state, t.queue, t.job
+FROM onetray.task AS t WHERE t.key = ANY(:keys::bigint[]) ORDER BY t.key;
+
+-- name: lock_leases
+SELECT key FROM onetray.lease WHERE key = ANY(:keys::bigint[]) ORDER BY key FOR UPDATE;
+
+-- name: renew_lease
+-- row: RenewedRow(key, expires_at, tasks)
+UPDATE onetray.lease SET expires_at = greatest(lease.expires_at, b.at + coalesce(b.length, lease.length)) FROM unnest(:at::bigint[], :length::bigint[], :key::bigint[]) AS b(at, length, key)
+WHERE lease.key = b.key AND lease.expires_at >= b.at
+RETURNING lease.key, lease.expires_at, lease.tasks;
+
+-- name: expired_leases
+SELECT key, tasks FROM onetray.lease WHERE expires_at < :before ORDER BY expires_at, key LIMIT :limit;
+
+-- name: still_expired
+SELECT key FROM onetray.lease WHERE key = ANY(:keys::bigint[]) AND expires_at < :before ORDER BY key FOR UPDATE;
+
+-- name: expiries
+SELECT key, expires_at FROM onetray.lease WHERE key = ANY(:keys::bigint[]);
+
+-- name: held_tasks
+-- row: Holding(key, id, lease, cancel_at, state)
+SELECT key, CAST(id AS text) AS id, lease, cancel_at, state FROM onetray.task WHERE key = ANY(:keys::bigint[]) ORDER BY key;
+
+-- name: held_in_namespace
+-- row: Holding(key, id, lease, cancel_at, state)
+SELECT key, CAST(id AS text) AS id, lease, cancel_at, state FROM onetray.task
+WHERE key = ANY(:keys::bigint[]) AND ns = :ns ORDER BY key;
+
+-- name: delete_leases
+DELETE FROM onetray.lease WHERE key = ANY(:keys::bigint[]);
+
+-- name: newest_before
+SELECT n.key, n.created_at FROM (
+    SELECT * FROM (SELECT t.key, t.created_at FROM onetray.task AS t WHERE t.key <= :upto ORDER BY t.key DESC LIMIT 1) AS a
+    UNION ALL
+    SELECT * FROM (SELECT f.key, f.created_at FROM onetray.flow AS f WHERE f.key <= :upto ORDER BY f.key DESC LIMIT 1) AS b
+) AS n ORDER BY n.key DESC LIMIT 1;
+
+-- name: list_jobs
+-- row: JobSummary(key, entity, id, namespace, kind, queue, state, attempts, max_attempts, stages, stages_open, created_at, updated_at, started_at, finished_at, owner, correlation_id)
+SELECT * FROM (
+    SELECT t.key AS key, 'task' AS entity, CAST(t.id AS text) AS id, n.name AS namespace, k.name AS kind, q.name AS queue,
+    t.state AS state, t.attempts AS attempts, t.max_attempts AS max_attempts, 0 AS stages, 0 AS stages_open,
+    t.created_at AS created_at, t.updated_at AS updated_at, t.started_at AS started_at, t.finished_at AS finished_at,
+    t.owner AS owner, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id
+FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.kind AS k ON k.key = t.kind
+    JOIN onetray.queue AS q ON q.key = t.queue WHERE t.key > :after AND t.key <= :upto AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND (CAST(:any_state AS integer) = 1 OR t.state = ANY(:states::text[]))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
+        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted)
+    ORDER BY t.key DESC LIMIT :limit
+) AS a
+UNION ALL SELECT * FROM (
+    SELECT f.key AS key, 'flow' AS entity, CAST(f.id AS text) AS id, n.name AS namespace, k.name AS kind,
+    CAST(NULL AS text) AS queue, f.state AS state, 0 AS attempts, 0 AS max_attempts, f.stages AS stages,
+    f.stages_open AS stages_open, f.created_at AS created_at, f.updated_at AS updated_at, f.started_at AS started_at,
+    f.finished_at AS finished_at, CAST(NULL AS text) AS owner, f.correlation_id AS correlation_id
+FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns JOIN onetray.kind AS k ON k.key = f.kind WHERE f.key > :after AND f.key <= :upto AND n.name = :namespace AND f.created_at >= :since AND (CAST(:any_state AS integer) = 1 OR f.state = ANY(:states::text[]))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
+        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted)
+    ORDER BY f.key DESC LIMIT :limit
+) AS b
+ORDER BY 1 DESC LIMIT :limit;
+
+-- name: list_jobs_of_correlation
+-- row: JobSummary(key, entity, id, namespace, kind, queue, state, attempts, max_attempts, stages, stages_open, created_at, updated_at, started_at, finished_at, owner, correlation_id)
+SELECT * FROM (
+    SELECT t.key AS key, 'task' AS entity, CAST(t.id AS text) AS id, n.name AS namespace, k.name AS kind, q.name AS queue,
+    t.state AS state, t.attempts AS attempts, t.max_attempts AS max_attempts, 0 AS stages, 0 AS stages_open,
+    t.created_at AS created_at, t.updated_at AS updated_at, t.started_at AS started_at, t.finished_at AS finished_at,
+    t.owner AS owner, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id
+FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.kind AS k ON k.key = t.kind
+    JOIN onetray.queue AS q ON q.key = t.queue WHERE t.key IN (
+        SELECT e.job FROM onetray.event AS e WHERE e.correlation_id = :correlation_id AND e.version = 1
+        UNION SELECT own.key FROM onetray.task AS own WHERE own.id = :id AND own.correlation_id IS NULL
+    ) AND t.key <= :upto AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND (CAST(:any_state AS integer) = 1 OR t.state = ANY(:states::text[]))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
+        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted)
+    ORDER BY t.key DESC LIMIT :limit
+) AS a
+UNION ALL SELECT * FROM (
+    SELECT f.key AS key, 'flow' AS entity, CAST(f.id AS text) AS id, n.name AS namespace, k.name AS kind,
+    CAST(NULL AS text) AS queue, f.state AS state, 0 AS attempts, 0 AS max_attempts, f.stages AS stages,
+    f.stages_open AS stages_open, f.created_at AS created_at, f.updated_at AS updated_at, f.started_at AS started_at,
+    f.finished_at AS finished_at, CAST(NULL AS text) AS owner, f.correlation_id AS correlation_id
+FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns JOIN onetray.kind AS k ON k.key = f.kind WHERE f.key IN (
+        SELECT e.job FROM onetray.event AS e WHERE e.correlation_id = :correlation_id AND e.version = 1
+    ) AND f.key <= :upto AND n.name = :namespace AND f.created_at >= :since AND (CAST(:any_state AS integer) = 1 OR f.state = ANY(:states::text[]))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
+        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted)
+    ORDER BY f.key DESC LIMIT :limit
+) AS b
+ORDER BY 1 DESC LIMIT :limit;
+
+-- name: list_jobs_labelled
+-- row: JobSummary(key, entity, id, namespace, kind, queue, state, attempts, max_attempts, stages, stages_open, created_at, updated_at, started_at, finished_at, owner, correlation_id)
+SELECT * FROM (
+    SELECT t.key AS key, 'task' AS entity, CAST(t.id AS text) AS id, n.name AS namespace, k.name AS kind, q.name AS queue,
+    t.state AS state, t.attempts AS attempts, t.max_attempts AS max_attempts, 0 AS stages, 0 AS stages_open,
+    t.created_at AS created_at, t.updated_at AS updated_at, t.started_at AS started_at, t.finished_at AS finished_at,
+    t.owner AS owner, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id
+FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.kind AS k ON k.key = t.kind
+    JOIN onetray.queue AS q ON q.key = t.queue WHERE t.key IN (
+        SELECT l.job FROM onetray.label AS l JOIN onetray.namespace AS m ON m.key = l.ns
+        WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled
+    ) AND t.key <= :upto AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND (CAST(:any_state AS integer) = 1 OR t.state = ANY(:states::text[]))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
+        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted)
+    ORDER BY t.key DESC LIMIT :limit
+) AS a
+UNION ALL SELECT * FROM (
+    SELECT f.key AS key, 'flow' AS entity, CAST(f.id AS text) AS id, n.name AS namespace, k.name AS kind,
+    CAST(NULL AS text) AS queue, f.state AS state, 0 AS attempts, 0 AS max_attempts, f.stages AS stages,
+    f.stages_open AS stages_open, f.created_at AS created_at, f.updated_at AS updated_at, f.started_at AS started_at,
+    f.finished_at AS finished_at, CAST(NULL AS text) AS owner, f.correlation_id AS correlation_id
+FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns JOIN onetray.kind AS k ON k.key = f.kind WHERE f.key IN (
+        SELECT l.job FROM onetray.label AS l JOIN onetray.namespace AS m ON m.key = l.ns
+        WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled
+    ) AND f.key <= :upto AND n.name = :namespace AND f.created_at >= :since AND (CAST(:any_state AS integer) = 1 OR f.state = ANY(:states::text[]))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
+        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted)
+    ORDER BY f.key DESC LIMIT :limit
+) AS b
+ORDER BY 1 DESC LIMIT :limit;
+
+-- name: key_of_job
+SELECT t.key FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns WHERE t.id = :id AND n.name = :namespace
+UNION ALL
+SELECT f.key FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns WHERE f.id = :id AND n.name = :namespace;
+
+-- name: entity_of_id
+SELECT 'task', t.key FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns
+WHERE t.id = :id AND n.name = :namespace
+UNION ALL SELECT 'stage', s.key FROM onetray.stage AS s JOIN onetray.namespace AS n ON n.key = s.ns
+WHERE s.id = :id AND n.name = :namespace
+UNION ALL SELECT 'flow', f.key FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns
+WHERE f.id = :id AND n.name = :namespace;
+
+-- name: ids_newest
+-- row: IdRow(entity, id, name, state)
+SELECT * FROM (
+    SELECT 'task' AS entity, CAST(t.id AS text) AS id, k.name, t.state FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns
+        JOIN onetray.kind AS k ON k.key = t.kind
+    WHERE n.name = :namespace ORDER BY t.key DESC LIMIT :limit
+) AS a
+UNION ALL SELECT * FROM (
+    SELECT 'stage', CAST(s.id AS text), s.name, s.state FROM onetray.stage AS s
+        JOIN onetray.namespace AS n ON n.key = s.ns
+    WHERE n.name = :namespace ORDER BY s.key DESC LIMIT :limit
+) AS b
+UNION ALL SELECT * FROM (
+    SELECT 'flow', CAST(f.id AS text), k.name, f.state FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns
+        JOIN onetray.kind AS k ON k.key = f.kind
+    WHERE n.name = :namespace ORDER BY f.key DESC LIMIT :limit
+) AS c;
+
+-- name: list_members
+-- row: MemberSummary(key, id, stage, name, kind, queue, state, attempts, max_attempts, created_at, started_at, finished_at, owner, error)
+SELECT t.key, CAST(t.id AS text) AS id, s.name AS stage, t.name, k.name AS kind, q.name AS queue, t.state, t.attempts,
+    t.max_attempts, t.created_at, t.started_at, t.finished_at, t.owner, t.error
+FROM onetray.task AS t JOIN onetray.stage AS s ON s.key = t.stage JOIN onetray.kind AS k ON k.key = t.kind
+    JOIN onetray.queue AS q ON q.key = t.queue WHERE s.job = :job AND (s.ord, t.key) > (:ord, :after)
+    AND (CAST(:any_state AS integer) = 1 OR t.state = ANY(:states::text[]))
+ORDER BY s.ord, t.key LIMIT :limit;
+
+-- name: list_members_of_stage
+-- row: MemberSummary(key, id, stage, name, kind, queue, state, attempts, max_attempts, created_at, started_at, finished_at, owner, error)
+SELECT t.key, CAST(t.id AS text) AS id, s.name AS stage, t.name, k.name AS kind, q.name AS queue, t.state, t.attempts,
+    t.max_attempts, t.created_at, t.started_at, t.finished_at, t.owner, t.error
+FROM onetray.task AS t JOIN onetray.stage AS s ON s.key = t.stage JOIN onetray.kind AS k ON k.key = t.kind
+    JOIN onetray.queue AS q ON q.key = t.queue WHERE (t.stage, t.key) > (:stage, :after) AND t.stage <= :stage AND (CAST(:any_state AS integer) = 1 OR t.state = ANY(:states::text[]))
+ORDER BY t.stage, t.key LIMIT :limit;
+
+-- name: key_of_stage
+SELECT s.key FROM onetray.stage AS s JOIN onetray.namespace AS n ON n.key = s.ns
+WHERE s.id = :id AND s.job = :job AND n.name = :namespace;
+
+-- name: place_of_member
+SELECT s.ord, t.key FROM onetray.task AS t JOIN onetray.stage AS s ON s.key = t.stage WHERE t.id = :id AND t.job = :job;
+
+-- name: list_queues
+-- row: QueueDepth(name, paused_at, paused_by, ready, delayed, held, oldest_ready_at)
+SELECT q.name, q.paused_at, q.paused_by, coalesce(r.ready, 0) AS ready, coalesce(w.waiting, 0) AS delayed,
+    coalesce(h.held, 0) AS held, o.run_at AS oldest_ready_at
+FROM onetray.queue AS q JOIN onetray.namespace AS n ON n.key = q.ns
+    LEFT JOIN (SELECT queue, count(*) AS ready, min(task) AS oldest FROM onetray.ready GROUP BY queue) AS r
+        ON r.queue = q.key
+    LEFT JOIN onetray.task AS o ON o.key = r.oldest
+    LEFT JOIN (
+        SELECT t.queue, count(*) AS waiting FROM onetray.due AS d JOIN onetray.task AS t ON t.key = d.task
+        WHERE d.what = :run AND d.fence = t.fence AND d.at = t.run_at AND t.state IN ('queued')
+            AND NOT EXISTS (SELECT 1 FROM onetray.ready AS y
+                WHERE y.queue = t.queue AND y.rank = -t.priority AND y.task = t.key AND y.kind = t.kind)
+        GROUP BY t.queue
+    ) AS w ON w.queue = q.key
+    LEFT JOIN (
+        SELECT t.queue, count(*) AS held FROM onetray.lease AS l CROSS JOIN unnest(CAST(string_to_array(btrim(l.tasks, '[]'), ',') AS bigint[])) AS j(value)
+            JOIN onetray.task AS t ON t.key = j.value AND t.lease = l.key
+        GROUP BY t.queue
+    ) AS h ON h.queue = q.key
+WHERE n.name = :namespace ORDER BY q.name LIMIT :limit;
+
+-- name: dead_groups
+-- row: DeadGroup(kind, reason_code, error_class, message, count, oldest_at, newest_at, redriven)
+SELECT k.name AS kind, d.reason_code, CAST(d.last_error AS jsonb) ->> 'class' AS error_class,
+    substr(CAST(d.last_error AS jsonb) ->> 'message', 1, CAST(:chars AS integer)) AS message, count(*) AS count,
+    min(d.created_at) AS oldest_at, max(d.created_at) AS newest_at, count(d.successor) AS redriven
+FROM onetray.dead_letter AS d JOIN onetray.task AS t ON t.key = d.task JOIN onetray.kind AS k ON k.key = t.kind
+    JOIN onetray.namespace AS n ON n.key = d.ns WHERE n.name = :namespace AND (CAST(:redriven AS integer) = 1 OR d.successor IS NULL)
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:reason AS text) IS NULL OR d.reason_code = :reason)
+    AND (CAST(:error AS text) IS NULL OR replace((CAST(d.last_error AS jsonb) ->> 'class' || ': ' || (CAST(d.last_error AS jsonb) ->> 'message')), :error, '') <> (CAST(d.last_error AS jsonb) ->> 'class' || ': ' || (CAST(d.last_error AS jsonb) ->> 'message')))
+GROUP BY 1, 2, 3, 4 ORDER BY 5 DESC, 1, 2, 3, 4 LIMIT :limit;
+
+-- name: list_letters
+-- row: DeadLetterSummary(key, id, kind, reason_code, error_class, message, attempts, created_at, successor_id, flow_id, flow_finished_at)
+SELECT d.task AS key, CAST(t.id AS text) AS id, k.name AS kind, d.reason_code, CAST(d.last_error AS jsonb) ->> 'class' AS error_class,
+    CAST(d.last_error AS jsonb) ->> 'message' AS message, d.attempts, d.created_at,
+    (SELECT CAST(s.id AS text) FROM onetray.task AS s WHERE s.key = d.successor) AS successor_id,
+    CAST(f.id AS text) AS flow_id, f.finished_at AS flow_finished_at
+FROM onetray.dead_letter AS d JOIN onetray.task AS t ON t.key = d.task JOIN onetray.kind AS k ON k.key = t.kind
+    JOIN onetray.namespace AS n ON n.key = d.ns LEFT JOIN onetray.flow AS f ON f.key = t.job
+WHERE d.task > :after AND n.name = :namespace AND (CAST(:redriven AS integer) = 1 OR d.successor IS NULL)
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:reason AS text) IS NULL OR d.reason_code = :reason)
+    AND (CAST(:error AS text) IS NULL OR replace((CAST(d.last_error AS jsonb) ->> 'class' || ': ' || (CAST(d.last_error AS jsonb) ->> 'message')), :error, '') <> (CAST(d.last_error AS jsonb) ->> 'class' || ': ' || (CAST(d.last_error AS jsonb) ->> 'message'))) ORDER BY d.task LIMIT :limit;
+
+-- name: count_prunable
+-- row: Prunable(tasks, flows)
+SELECT (SELECT count(*) FROM onetray.task AS t WHERE t.created_at <= :before AND t.finished_at IS NOT NULL AND t.finished_at <= :before
+    AND t.key = t.job AND (CAST(:ns AS integer) IS NULL OR t.ns = :ns)
+    AND NOT EXISTS (SELECT 1 FROM onetray.idempotency AS i WHERE i.job = t.key AND i.expires_at > :now)
+    AND t.key <> (SELECT e.job FROM onetray.event AS e ORDER BY e.id DESC LIMIT 1)) AS tasks,
+    (SELECT count(*) FROM onetray.flow AS f WHERE f.created_at <= :before AND f.finished_at IS NOT NULL AND f.finished_at <= :before
+    AND (CAST(:ns AS integer) IS NULL OR f.ns = :ns)
+    AND NOT EXISTS (SELECT 1 FROM onetray.idempotency AS i WHERE i.job = f.key AND i.expires_at > :now)
+    AND NOT EXISTS (SELECT 1 FROM onetray.stage AS s WHERE s.job = f.key AND s.open > 0)
+    AND NOT EXISTS (SELECT 1 FROM onetray.flow AS c WHERE c.key = f.compensation AND c.finished_at IS NULL)
+    AND f.key <> (SELECT e.job FROM onetray.event AS e ORDER BY e.id DESC LIMIT 1)) AS flows;
+
+-- name: count_events
+-- row: EventCountRow(namespace, type, kind, reason, number)
+SELECT n.name AS namespace, e.type, k.name AS kind, CASE WHEN e.type = :dead THEN
+    (SELECT d.reason_code FROM onetray.dead_letter AS d WHERE d.task = e.entity) END AS reason, count(*) AS number
+FROM (SELECT * FROM onetray.event WHERE id > :after ORDER BY id LIMIT :scan) AS e
+    JOIN onetray.namespace AS n ON n.key = e.ns
+    LEFT JOIN onetray.task AS t ON t.key = e.entity
+    LEFT JOIN onetray.kind AS k ON k.key = t.kind
+WHERE e.id <= :upto
+GROUP BY 1, 2, 3, 4;
+
+-- name: times_of_ended
+-- row: DurationRow(namespace, kind, bucket, number, us)
+SELECT n.name AS namespace, k.name AS kind, CASE
+        WHEN CASE WHEN CAST(:ran AS integer) = 1 THEN t.finished_at - t.started_at
+    WHEN t.started_at > t.run_at THEN t.started_at - t.run_at ELSE 0 END <= 5000 THEN 0 WHEN CASE WHEN CAST(:ran AS integer) = 1 THEN t.finished_at - t.started_at
+    WHEN t.started_at > t.run_at THEN t.started_at - t.run_at ELSE 0 END <= 10000 THEN 1 WHEN CASE WHEN CAST(:ran AS integer) = 1 THEN t.finished_at - t.started_at
+    WHEN t.started_at > t.run_at THEN t.started_at - t.run_at ELSE 0 END <= 25000 THEN 2 WHEN CASE WHEN CAST(:ran AS integer) = 1 THEN t.finished_at - t.started_at
+    WHEN t.started_at > t.run_at THEN t.started_at - t.run_at ELSE 0 END <= 50000 THEN 3
+        WHEN CASE WHEN CAST(:ran AS integer) = 1 THEN t.finished_at - t.started_at
+    WHEN t.started_at > t.run_at THEN t.started_at - t.run_at ELSE 0 END <= 100000 THEN 4 WHEN CASE WHEN CAST(:ran AS integer) = 1 THEN t.finished_at - t.started_at
+    WHEN t.started_at > t.run_at THEN t.started_at - t.run_at ELSE 0 END <= 250000 THEN 5 WHEN CASE WHEN CAST(:ran AS integer) = 1 THEN t.finished_at - t.started_at
+    WHEN t.started_at > t.run_at THEN t.started_at - t.run_at ELSE 0 END <= 500000 THEN 6 WHEN CASE WHEN CAST(:ran AS integer) = 1 THEN t.finished_at - t.started_at
+    WHEN t.started_at > t.run_at THEN t.started_at - t.run_at ELSE 0 END <= 1000000 THEN 7
+        WHEN CASE WHEN CAST(:ran AS integer) = 1 THEN t.finished_at - t.started_at
+    WHEN t.started_at > t.run_at THEN t.started_at - t.run_at ELSE 0 END <= 2500000 THEN 8 WHEN CASE WHEN CAST(:ran AS integer) = 1 THEN t.finished_at - t.started_at
+    WHEN t.started_at > t.run_at THEN t.started_at - t.run_at ELSE 0 END <= 5000000 THEN 9 WHEN CASE WHEN CAST(:ran AS integer) = 1 THEN t.finished_at - t.started_at
+    WHEN t.started_at > t.run_at THEN t.started_at - t.run_at ELSE 0 END <= 10000000 THEN 10
+        WHEN CASE WHEN CAST(:ran AS integer) = 1 THEN t.finished_at - t.started_at
+    WHEN t.started_at > t.run_at THEN t.started_at - t.run_at ELSE 0 END <= 60000000 THEN 11 WHEN CASE WHEN CAST(:ran AS integer) = 1 THEN t.finished_at - t.started_at
+    WHEN t.started_at > t.run_at THEN t.started_at - t.run_at ELSE 0 END <= 600000000 THEN 12 WHEN CASE WHEN CAST(:ran AS integer) = 1 THEN t.finished_at - t.started_at
+    WHEN t.started_at > t.run_at THEN t.started_at - t.run_at ELSE 0 END <= 3600000000 THEN 13 ELSE 14 END AS bucket,
+    count(*) AS number, sum(CASE WHEN CAST(:ran AS integer) = 1 THEN t.finished_at - t.started_at
+    WHEN t.started_at > t.run_at THEN t.started_at - t.run_at ELSE 0 END) AS us
+FROM (SELECT * FROM onetray.event WHERE id > :after ORDER BY id LIMIT :scan) AS e
+    JOIN onetray.task AS t ON t.key = e.entity
+    JOIN onetray.namespace AS n ON n.key = e.ns
+    JOIN onetray.kind AS k ON k.key = t.kind
+WHERE e.id <= :upto AND e.type = ANY(:ends::text[]) AND t.started_at IS NOT NULL AND t.finished_at IS NOT NULL
+GROUP BY 1, 2, 3;
+
+-- name: take_request
+INSERT INTO onetray.request (caller, key, route, body_hash, began_at, expires_at)
+VALUES (:caller, :key, :route, :body_hash, :at, :expires_at)
+ON CONFLICT (caller, key) DO UPDATE SET route = excluded.route, body_hash = excluded.body_hash,
+    began_at = excluded.began_at, expires_at = excluded.expires_at, status = NULL, answer = NULL
+WHERE request.expires_at <= :at OR (request.status IS NULL AND request.began_at <= :died_before
+    AND request.route = excluded.route AND request.body_hash = excluded.body_hash)
+RETURNING began_at;
+
+-- name: request_of
+-- row: RequestRow(route, body_hash, status, answer, began_at)
+SELECT route, body_hash, status, answer, began_at FROM onetray.request WHERE caller = :caller AND key = :key;
+
+-- name: renew_request
+UPDATE onetray.request SET began_at = :at
+WHERE caller = :caller AND key = :key AND began_at = ANY(:held_at::bigint[]) AND status IS NULL
+RETURNING began_at;
+
+-- name: answer_request
+UPDATE onetray.request SET status = :status, answer = :answer
+WHERE caller = :caller AND key = :key AND began_at = ANY(:held_at::bigint[]) AND status IS NULL;
+
+-- name: drop_request
+DELETE FROM onetray.request
+WHERE caller = :caller AND key = :key AND began_at = ANY(:held_at::bigint[]) AND status IS NULL;
+
+-- name: forget_old_requests
+DELETE FROM onetray.request WHERE (caller, key) IN (
+    SELECT caller, key FROM onetray.request WHERE expires_at <= :at ORDER BY expires_at LIMIT :limit FOR UPDATE SKIP LOCKED
+);
+
+-- name: reserve_request
+INSERT INTO onetray.request (caller, key, route, body_hash, began_at, expires_at)
+VALUES (:caller, :key, :route, :body_hash, :at, :expires_at)
+ON CONFLICT (caller, key) DO UPDATE SET route = excluded.route, body_hash = excluded.body_hash,
+    began_at = excluded.began_at, expires_at = excluded.expires_at, status = NULL, answer = NULL
+WHERE request.expires_at <= :at;
+
+-- name: reserved_request
+SELECT body_hash FROM onetray.request WHERE caller = :caller AND key = :key;
+
+-- name: keys_of
+-- row: KeyRow(id, key, job)
+SELECT CAST(id AS text) AS id, key, job FROM onetray.task WHERE id = ANY(:ids::uuid[]);
+
+-- name: lock_tasks
+-- row: TaskRow(key, ns, state, version, fence, owner, lease, lease_expires_at, attempts, max_attempts, spared, queue, kind, policy, priority, run_at, cancel_at, job, stage, unmet, control, seen_at)
+SELECT l.*, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS seen_at FROM (
+    SELECT task.key, task.ns, task.state, task.version, task.fence, task.owner, task.lease,
+        lease.expires_at AS lease_expires_at, task.attempts, task.max_attempts, task.spared,
+        task.queue, task.kind, task.policy, task.priority, task.run_at, task.cancel_at, task.job, task.stage,
+        task.unmet, task.control
+    FROM onetray.task LEFT JOIN onetray.lease ON lease.key = task.lease
+    WHERE task.key = ANY(:keys::bigint[])
+    ORDER BY task.key FOR NO KEY UPDATE OF task
+) AS l;
+
+-- name: claim_any
+-- row: ClaimedRow(rank, key, id, kind, policy, version, fence, attempts, payload, input, correlation_id, trace, job, seen_at)
+SELECT r.rank, t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
+    t.correlation_id, t.trace, t.job, greatest(coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint), t.run_at) AS seen_at
+FROM onetray.ready AS r JOIN onetray.task AS t ON t.key = r.task WHERE r.queue = :queue AND (r.rank, r.task) >= (:rank, :task) AND (:past_breakers = 1 OR NOT EXISTS (SELECT 1 FROM onetray.breaker AS br WHERE br.open_until IS NOT NULL))
+    AND EXISTS (SELECT 1 FROM onetray.queue AS q WHERE q.key = :queue AND q.paused_at IS NULL)
+ORDER BY r.queue, r.rank, r.task LIMIT :limit FOR UPDATE OF r, t SKIP LOCKED;
+
+-- name: claim_kind
+-- row: ClaimedRow(rank, key, id, kind, policy, version, fence, attempts, payload, input, correlation_id, trace, job, seen_at)
+SELECT r.rank, t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
+    t.correlation_id, t.trace, t.job, greatest(coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint), t.run_at) AS seen_at
+FROM onetray.ready AS r JOIN onetray.task AS t ON t.key = r.task WHERE r.queue = :queue AND r.kind = :kind AND (:past_breakers = 1 OR NOT EXISTS (SELECT 1 FROM onetray.breaker AS br WHERE br.open_until IS NOT NULL))
+    AND EXISTS (SELECT 1 FROM onetray.queue AS q WHERE q.key = :queue AND q.paused_at IS NULL)
+ORDER BY r.queue, r.kind, r.rank, r.task LIMIT :limit FOR UPDATE OF r, t SKIP LOCKED;
+
+-- name: heads_of_kind
+SELECT r.rank, r.task FROM onetray.ready AS r
+WHERE r.queue = :queue AND r.kind = :kind
+ORDER BY r.queue, r.kind, r.rank, r.task LIMIT :limit;
+
+-- name: insert_task
+INSERT INTO onetray.task (key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts, spared, created_at, updated_at,
+    run_at, state, retry_of, correlation_id, trace, payload) SELECT b.key, b.id, b.job, b.ns, b.queue, b.kind, b.policy, b.version, b.fence, b.priority, b.attempts, b.max_attempts, b.spared, b.created_at, b.updated_at,
+    b.run_at, b.state, b.retry_of, b.correlation_id, b.trace, b.payload FROM unnest(:key::bigint[], :id::uuid[], :job::bigint[], :ns::integer[], :queue::integer[], :kind::integer[], :policy::integer[], :version::integer[], :fence::integer[], :priority::integer[], :attempts::integer[], :max_attempts::integer[], :spared::integer[], :created_at::bigint[], :updated_at::bigint[], :run_at::bigint[], :state::text[], :retry_of::bigint[], :correlation_id::text[], :trace::text[], :payload::text[]) AS b(key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts, spared, created_at, updated_at, run_at, state, retry_of, correlation_id, trace, payload);
+
+-- name: insert_event
+INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT b.entity, b.job, b.ts, b.ns, b.version, b.fence, b.attempts, b.type, b.was, b.state, b.actor, b.correlation_id, b.cause, b.trace, b.payload FROM unnest(:entity::bigint[], :job::bigint[], :ts::bigint[], :ns::integer[], :version::integer[], :fence::integer[], :attempts::integer[], :type::text[], :was::text[], :state::text[], :actor::text[], :correlation_id::text[], :cause::text[], :trace::text[], :payload::text[]) AS b(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload);
+
+-- name: insert_member
+INSERT INTO onetray.task (key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts, spared, created_at, updated_at,
+    run_at, state, retry_of, correlation_id, trace, payload, stage, name, unmet, control, context, spawned_by) SELECT b.key, b.id, b.job, b.ns, b.queue, b.kind, b.policy, b.version, b.fence, b.priority, b.attempts, b.max_attempts, b.spared, b.created_at, b.updated_at,
+    b.run_at, b.state, b.retry_of, b.correlation_id, b.trace, b.payload, b.stage, b.name, b.unmet, b.control, b.context, b.spawned_by FROM unnest(:key::bigint[], :id::uuid[], :job::bigint[], :ns::integer[], :queue::integer[], :kind::integer[], :policy::integer[], :version::integer[], :fence::integer[], :priority::integer[], :attempts::integer[], :max_attempts::integer[], :spared::integer[], :created_at::bigint[], :updated_at::bigint[], :run_at::bigint[], :state::text[], :retry_of::bigint[], :correlation_id::text[], :trace::text[], :payload::text[], :stage::bigint[], :name::text[], :unmet::integer[], :control::integer[], :context::bigint[], :spawned_by::bigint[]) AS b(key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts, spared, created_at, updated_at, run_at, state, retry_of, correlation_id, trace, payload, stage, name, unmet, control, context, spawned_by);
+
+-- name: insert_note
+INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload)
+SELECT task.key, task.job, greatest(b.at, task.updated_at), task.ns, NULL, task.fence, task.attempts, b.type, NULL, NULL,
+    b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.payload
+FROM onetray.task JOIN unnest(:at::bigint[], :type::text[], :actor::text[], :cause::text[], :trace::text[], :payload::text[], :key::bigint[]) AS b(at, type, actor, cause, trace, payload, key) ON task.key = b.key;
+
+-- name: insert_ready
+INSERT INTO onetray.ready (queue, rank, task, kind) SELECT b.queue, b.rank, b.key, b.kind FROM unnest(:queue::integer[], :rank::integer[], :key::bigint[], :kind::integer[]) AS b(queue, rank, key, kind);
+
+-- name: delete_ready
+DELETE FROM onetray.ready WHERE ready.ctid = ANY(ARRAY(SELECT (SELECT ready.ctid FROM onetray.ready WHERE ready.queue = b.queue AND ready.rank = b.rank AND ready.task = b.key
+    AND ready.kind = b.kind) FROM unnest(:queue::integer[], :rank::integer[], :key::bigint[], :kind::integer[]) AS b(queue, rank, key, kind)));
+
+-- name: insert_due
+INSERT INTO onetray.due (at, task, what, fence) SELECT b.at, b.key, b.what, b.fence FROM unnest(:at::bigint[], :key::bigint[], :what::text[], :fence::integer[]) AS b(at, key, what, fence) WHERE true
+ON CONFLICT (at, task, what) DO UPDATE SET fence = excluded.fence;
+
+-- name: set_priority
+UPDATE onetray.task SET priority = b.priority FROM unnest(:priority::integer[], :key::bigint[]) AS b(priority, key) WHERE task.key = b.key;
+
+-- name: set_run_at
+UPDATE onetray.task SET run_at = b.run_at FROM unnest(:run_at::bigint[], :key::bigint[]) AS b(run_at, key) WHERE task.key = b.key;
+
+-- name: set_cancel_at
+UPDATE onetray.task SET cancel_at = b.at FROM unnest(:at::bigint[], :key::bigint[]) AS b(at, key) WHERE task.key = b.key;
+
+-- name: outcomes_of_attempt
+-- row: OutcomeRow(type, state, fence, payload)
+SELECT type, state, fence, payload FROM onetray.event
+WHERE entity = :key AND version IS NOT NULL AND fence IN (:fence, :fence + 1) ORDER BY version;
+
+-- name: task_by_id
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, labels)
+SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
+        ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
+    q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
+    t.updated_at, t.run_at, t.started_at, t.finished_at, t.owner, t.lease, l.expires_at AS lease_expires_at,
+    t.cancel_at AS cancel_requested_at, t.held_by, t.held_why,
+    (SELECT CAST(o.id AS text) FROM onetray.task AS o WHERE o.key = t.retry_of) AS retry_of,
+    coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.trace, t.payload, t.input, t.result, t.error,
+    p.body AS policy, (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
+    t.unmet, t.control, (SELECT CAST(c.id AS text) FROM onetray.context AS c WHERE c.key = t.context) AS context_id,
+    (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
+    AS labels
+FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
+    JOIN onetray.kind AS k ON k.key = t.kind JOIN onetray.policy AS p ON p.key = t.policy
+    LEFT JOIN onetray.lease AS l ON l.key = t.lease WHERE t.id = :id AND n.name = :namespace;
+
+-- name: task_by_key
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, labels)
+SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
+        ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
+    q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
+    t.updated_at, t.run_at, t.started_at, t.finished_at, t.owner, t.lease, l.expires_at AS lease_expires_at,
+    t.cancel_at AS cancel_requested_at, t.held_by, t.held_why,
+    (SELECT CAST(o.id AS text) FROM onetray.task AS o WHERE o.key = t.retry_of) AS retry_of,
+    coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.trace, t.payload, t.input, t.result, t.error,
+    p.body AS policy, (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
+    t.unmet, t.control, (SELECT CAST(c.id AS text) FROM onetray.context AS c WHERE c.key = t.context) AS context_id,
+    (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
+    AS labels
+FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
+    JOIN onetray.kind AS k ON k.key = t.kind JOIN onetray.policy AS p ON p.key = t.policy
+    LEFT JOIN onetray.lease AS l ON l.key = t.lease WHERE t.key = :key;
+
+-- name: tasks_by_keys
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, labels)
+SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
+        ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
+    q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
+    t.updated_at, t.run_at, t.started_at, t.finished_at, t.owner, t.lease, l.expires_at AS lease_expires_at,
+    t.cancel_at AS cancel_requested_at, t.held_by, t.held_why,
+    (SELECT CAST(o.id AS text) FROM onetray.task AS o WHERE o.key = t.retry_of) AS retry_of,
+    coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.trace, t.payload, t.input, t.result, t.error,
+    p.body AS policy, (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
+    t.unmet, t.control, (SELECT CAST(c.id AS text) FROM onetray.context AS c WHERE c.key = t.context) AS context_id,
+    (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
+    AS labels
+FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
+    JOIN onetray.kind AS k ON k.key = t.kind JOIN onetray.policy AS p ON p.key = t.policy
+    LEFT JOIN onetray.lease AS l ON l.key = t.lease WHERE t.key = ANY(:keys::bigint[]);
+
+-- name: tasks_newest
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, labels)
+SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
+        ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
+    q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
+    t.updated_at, t.run_at, t.started_at, t.finished_at, t.owner, t.lease, l.expires_at AS lease_expires_at,
+    t.cancel_at AS cancel_requested_at, t.held_by, t.held_why,
+    (SELECT CAST(o.id AS text) FROM onetray.task AS o WHERE o.key = t.retry_of) AS retry_of,
+    coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.trace, t.payload, t.input, t.result, t.error,
+    p.body AS policy, (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
+    t.unmet, t.control, (SELECT CAST(c.id AS text) FROM onetray.context AS c WHERE c.key = t.context) AS context_id,
+    (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
+    AS labels
+FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
+    JOIN onetray.kind AS k ON k.key = t.kind JOIN onetray.policy AS p ON p.key = t.policy
+    LEFT JOIN onetray.lease AS l ON l.key = t.lease WHERE n.name = :namespace AND t.key < :before ORDER BY t.key DESC LIMIT :limit;
+
+-- name: take_ready
+DELETE FROM onetray.ready WHERE ready.ctid = ANY(ARRAY(SELECT (SELECT ready.ctid FROM onetray.ready WHERE ready.queue = b.queue AND ready.rank = b.rank AND ready.task = b.key
+    AND ready.kind = b.kind) FROM unnest(:queue::integer[], :rank::integer[], :key::bigint[], :kind::integer[]) AS b(queue, rank, key, kind)))
+RETURNING ready.task;
+
+-- name: promote_ready
+INSERT INTO onetray.ready (queue, rank, task, kind) SELECT b.queue, b.rank, b.key, b.kind FROM unnest(:queue::integer[], :rank::integer[], :key::bigint[], :kind::integer[]) AS b(queue, rank, key, kind) WHERE true
+ON CONFLICT DO NOTHING;
+
+-- name: add_token
+INSERT INTO onetray.token (id, hash, name, namespace, scopes, created_at, expires_at)
+VALUES (:id, :hash, :name, :namespace, :scopes, :created_at, :expires_at)
+ON CONFLICT (id) DO UPDATE SET created_at = excluded.created_at, expires_at = excluded.expires_at
+WHERE token.hash = excluded.hash;
+
+-- name: tokens
+-- row: TokenRow(id, name, namespace, scopes, created_at, expires_at, revoked_at, used_at, hash, seen_at)
+SELECT id, name, namespace, scopes, created_at, expires_at, revoked_at, used_at, hash, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS seen_at FROM onetray.token WHERE CAST(:of_namespace AS text) IS NULL OR namespace = :of_namespace
+ORDER BY created_at DESC, id LIMIT :limit;
+
+-- name: tokens_by_id
+-- row: TokenRow(id, name, namespace, scopes, created_at, expires_at, revoked_at, used_at, hash, seen_at)
+SELECT id, name, namespace, scopes, created_at, expires_at, revoked_at, used_at, hash, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS seen_at FROM onetray.token WHERE id = ANY(:ids::text[]);
+
+-- name: any_token
+SELECT 1 FROM onetray.token LIMIT 1;
+
+-- name: revoke_token
+UPDATE onetray.token SET revoked_at = :at WHERE id = :id AND revoked_at IS NULL;
+
+-- name: use_token
+UPDATE onetray.token SET used_at = :at WHERE id = :id AND (used_at IS NULL OR used_at <= :before);
+
+-- name: redacting_policies
+SELECT key, body FROM onetray.policy WHERE replace(body, :mark, '') <> body;
+
+-- name: redacting_kinds
+SELECT DISTINCT k.name
+FROM onetray.dead_letter AS d JOIN onetray.task AS t ON t.key = d.task JOIN onetray.kind AS k ON k.key = t.kind
+LEFT JOIN onetray.flow AS f ON f.key = t.job LEFT JOIN onetray.kind AS n ON n.key = f.kind
+WHERE k.name = ANY(:kinds::text[]) AND (t.policy = ANY(:policies::integer[]) OR k.policy = ANY(:policies::integer[])
+    OR f.policy = ANY(:policies::integer[]) OR n.policy = ANY(:policies::integer[]));
+
+-- name: origins_of_flows
+WITH RECURSIVE chain (job, origin) AS (
+    SELECT f.key, f.key FROM onetray.flow AS f WHERE f.key = ANY(:jobs::bigint[])
+    UNION
+    SELECT c.job, CASE way.number WHEN 1 THEN f.retry_of ELSE f.compensates END
+    FROM chain AS c JOIN onetray.flow AS f ON f.key = c.origin
+        JOIN (SELECT 1 AS number UNION ALL SELECT 2) AS way
+        ON CASE way.number WHEN 1 THEN f.retry_of ELSE f.compensates END IS NOT NULL
+)
+SELECT c.job, f.key FROM chain AS c LEFT JOIN onetray.flow AS f ON f.key = c.origin WHERE c.origin <> c.job;
+
+-- name: redacting_policy_of_flow
+SELECT f.policy FROM onetray.flow AS f WHERE f.key = :job AND f.policy = ANY(:policies::integer[])
+UNION ALL
+SELECT k.policy FROM onetray.flow AS f JOIN onetray.kind AS k ON k.key = f.kind
+WHERE f.key = :job AND k.policy = ANY(:policies::integer[])
+UNION ALL
+SELECT CASE WHEN t.policy = ANY(:policies::integer[]) THEN t.policy ELSE k.policy END
+FROM onetray.stage AS s JOIN onetray.task AS t ON t.stage = s.key JOIN onetray.kind AS k ON k.key = t.kind
+WHERE s.job = :job AND (t.policy = ANY(:policies::integer[]) OR k.policy = ANY(:policies::integer[]))
+LIMIT 1;
+
+-- name: redacting_flows
+-- row: RedactingFlowRow(key, policy, kind_policy)
+SELECT f.key, f.policy, k.policy AS kind_policy
+FROM onetray.flow AS f JOIN onetray.kind AS k ON k.key = f.kind
+WHERE f.key = ANY(:jobs::bigint[]) AND (f.policy = ANY(:policies::integer[]) OR k.policy = ANY(:policies::integer[]));
+
+-- name: redacted_tasks
+-- row: RedactedTaskRow(job, id, policy, kind_policy, payload, input, result, checkpoint)
+SELECT t.job, CAST(t.id AS text) AS id, t.policy, k.policy AS kind_policy, t.payload, t.input, t.result,
+    c.body AS checkpoint
+FROM onetray.task AS t JOIN onetray.kind AS k ON k.key = t.kind LEFT JOIN onetray.checkpoint AS c ON c.task = t.key
+WHERE t.key = ANY(:jobs::bigint[]) AND (t.policy = ANY(:policies::integer[]) OR k.policy = ANY(:policies::integer[]))
+UNION ALL
+SELECT t.job, CAST(t.id AS text) AS id, t.policy, k.policy AS kind_policy, t.payload, t.input, t.result,
+    c.body AS checkpoint
+FROM onetray.stage AS s JOIN onetray.task AS t ON t.stage = s.key JOIN onetray.kind AS k ON k.key = t.kind
+LEFT JOIN onetray.checkpoint AS c ON c.task = t.key
+WHERE s.job = ANY(:jobs::bigint[]) AND (t.policy = ANY(:policies::integer[]) OR k.policy = ANY(:policies::integer[]))
+LIMIT :limit;
+
+-- name: redacted_sizes
+SELECT t.job, octet_length(t.payload) + coalesce(octet_length(t.input), 0) + coalesce(octet_length(t.result), 0)
+    + coalesce(octet_length(c.body), 0)
+FROM onetray.task AS t JOIN onetray.kind AS k ON k.key = t.kind LEFT JOIN onetray.checkpoint AS c ON c.task = t.key
+WHERE t.key = ANY(:jobs::bigint[]) AND (t.policy = ANY(:policies::integer[]) OR k.policy = ANY(:policies::integer[]))
+UNION ALL
+SELECT t.job, octet_length(t.payload) + coalesce(octet_length(t.input), 0) + coalesce(octet_length(t.result), 0)
+    + coalesce(octet_length(c.body), 0)
+FROM onetray.stage AS s JOIN onetray.task AS t ON t.stage = s.key JOIN onetray.kind AS k ON k.key = t.kind
+LEFT JOIN onetray.checkpoint AS c ON c.task = t.key
+WHERE s.job = ANY(:jobs::bigint[]) AND (t.policy = ANY(:policies::integer[]) OR k.policy = ANY(:policies::integer[]))
+LIMIT :limit;
+
+-- name: given_to_flows
+-- row: FlowPartRow(job, data, metadata, answer)
+SELECT f.key AS job, f.data, f.metadata, NULL AS answer FROM onetray.flow AS f WHERE f.key = ANY(:jobs::bigint[])
+UNION ALL
+SELECT s.job, s.data, s.metadata, s.answer FROM onetray.stage AS s WHERE s.job = ANY(:jobs::bigint[])
+UNION ALL
+SELECT c.job, NULL, c.payload, NULL FROM onetray.context AS c WHERE c.job = ANY(:jobs::bigint[])
+LIMIT :limit;
+
+-- name: given_sizes
+SELECT f.key, octet_length(f.data) + coalesce(octet_length(f.metadata), 0) FROM onetray.flow AS f WHERE f.key = ANY(:jobs::bigint[])
+UNION ALL
+SELECT s.job, octet_length(s.data) + coalesce(octet_length(s.metadata), 0) + coalesce(octet_length(s.answer), 0)
+FROM onetray.stage AS s WHERE s.job = ANY(:jobs::bigint[])
+UNION ALL
+SELECT c.job, octet_length(c.payload) FROM onetray.context AS c WHERE c.job = ANY(:jobs::bigint[])
+LIMIT :limit;
+
+-- move: claim
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'assigned', version = task.version + 1, updated_at = greatest(b.at, task.updated_at), attempts = task.attempts + 1, owner = b.worker, lease = b.lease FROM unnest(:at::bigint[], :worker::text[], :lease::bigint[], :key::bigint[], :version::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, worker, lease, key, version, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued') RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.claimed', 'queued', 'assigned', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+
+-- move: start
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'running', version = task.version + 1, updated_at = greatest(b.at, task.updated_at), started_at = greatest(b.at, task.updated_at) FROM unnest(:at::bigint[], :key::bigint[], :version::integer[], :fence::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, key, version, fence, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned') AND task.fence = b.fence RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.started', 'assigned', 'running', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+
+-- move: succeed
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'succeeded', version = task.version + 1, updated_at = greatest(b.at, task.updated_at), finished_at = greatest(b.at, task.updated_at), owner = NULL, lease = NULL, result = b.result, error = NULL FROM unnest(:at::bigint[], :result::text[], :key::bigint[], :version::integer[], :fence::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, result, key, version, fence, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('running') AND task.fence = b.fence RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.succeeded', 'running', 'succeeded', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+
+-- move: start, succeed
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'succeeded', version = task.version + 2, updated_at = greatest(b.at, task.updated_at), finished_at = greatest(b.at, task.updated_at), owner = NULL, lease = NULL, result = b.result, error = NULL,
+    started_at = greatest(b.began, task.updated_at) FROM unnest(:at::bigint[], :result::text[], :began::bigint[], :key::bigint[], :version::integer[], :fence::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, result, began, key, version, fence, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned') AND task.fence = b.fence RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.succeeded', 'running', 'succeeded', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, CASE hop WHEN 1 THEN began ELSE ts END, ns, version - 2 + hop, fence, attempts, hops.type, hops.was, hops.state, actor, correlation_id, cause, trace, CASE hop WHEN 2 THEN payload END FROM moved CROSS JOIN (SELECT 1 AS hop, 'task.started' AS type, 'assigned' AS was, 'running' AS state UNION ALL SELECT 2, 'task.succeeded', 'running', 'succeeded') AS hops ORDER BY entity, hop) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+
+-- move: fail
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'failed', version = task.version + 1, updated_at = greatest(b.at, task.updated_at), finished_at = greatest(b.at, task.updated_at), owner = NULL, lease = NULL, error = b.error FROM unnest(:at::bigint[], :error::text[], :key::bigint[], :version::integer[], :fence::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, error, key, version, fence, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('running') AND task.fence = b.fence RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.failed', 'running', 'failed', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+
+-- move: retry
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'queued', version = task.version + 1, updated_at = greatest(b.at, task.updated_at), fence = task.fence + 1, run_at = b.run_at, owner = NULL, lease = NULL, error = b.error, spared = 0 FROM unnest(:at::bigint[], :run_at::bigint[], :error::text[], :key::bigint[], :version::integer[], :fence::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, run_at, error, key, version, fence, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('running') AND task.fence = b.fence RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.retried', 'running', 'queued', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+
+-- move: release
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'queued', version = task.version + 1, updated_at = greatest(b.at, task.updated_at), fence = task.fence + 1, run_at = b.run_at, owner = NULL, lease = NULL, attempts = task.attempts - 1, spared = 0 FROM unnest(:at::bigint[], :run_at::bigint[], :key::bigint[], :version::integer[], :was::text[], :fence::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, run_at, key, version, was, fence, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned', 'running') AND task.state = b.was AND task.fence = b.fence RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.released', b.was, 'queued', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+
+-- move: expire
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'queued', version = task.version + 1, updated_at = greatest(b.at, task.updated_at), fence = task.fence + 1, run_at = b.run_at, owner = NULL, lease = NULL, attempts = task.attempts - b.given_back, spared = b.spared FROM unnest(:at::bigint[], :run_at::bigint[], :given_back::integer[], :spared::integer[], :key::bigint[], :version::integer[], :was::text[], :fence::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, run_at, given_back, spared, key, version, was, fence, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned', 'running') AND task.state = b.was AND task.fence = b.fence RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.lease_expired', b.was, 'queued', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+
+-- move: block
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'blocked', version = task.version + 1, updated_at = greatest(b.at, task.updated_at), owner = NULL, lease = NULL, attempts = task.attempts - 1, held_by = b.held_by, held_why = b.held_why FROM unnest(:at::bigint[], :held_by::text[], :held_why::text[], :key::bigint[], :version::integer[], :was::text[], :fence::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, held_by, held_why, key, version, was, fence, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned', 'running') AND task.state = b.was AND task.fence = b.fence RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.blocked', b.was, 'blocked', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+
+-- move: wait_for_input
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'waiting_input', version = task.version + 1, updated_at = greatest(b.at, task.updated_at), owner = NULL, lease = NULL, attempts = task.attempts - 1, held_by = b.held_by, held_why = b.held_why FROM unnest(:at::bigint[], :held_by::text[], :held_why::text[], :key::bigint[], :version::integer[], :was::text[], :fence::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, held_by, held_why, key, version, was, fence, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned', 'running') AND task.state = b.was AND task.fence = b.fence RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.waiting_input', b.was, 'waiting_input', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+
+-- move: resume
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'queued', version = task.version + 1, updated_at = greatest(b.at, task.updated_at), fence = task.fence + 1, run_at = b.run_at, owner = NULL, lease = NULL, held_by = NULL, held_why = NULL, spared = 0,
+    input = coalesce(b.input, task.input) FROM unnest(:at::bigint[], :run_at::bigint[], :input::text[], :key::bigint[], :version::integer[], :was::text[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, run_at, input, key, version, was, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('blocked', 'waiting_input') AND task.state = b.was RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.resumed', b.was, 'queued', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+
+-- move: cancel
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'cancelled', version = task.version + 1, updated_at = greatest(b.at, task.updated_at), finished_at = greatest(b.at, task.updated_at), owner = NULL, lease = NULL, held_by = NULL, held_why = NULL FROM unnest(:at::bigint[], :key::bigint[], :version::integer[], :was::text[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, key, version, was, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued', 'assigned', 'running', 'blocked', 'waiting_input') AND task.state = b.was RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.cancelled', b.was, 'cancelled', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+
+-- move: time_out
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'failed', version = task.version + 1, updated_at = greatest(b.at, task.updated_at), finished_at = greatest(b.at, task.updated_at), owner = NULL, lease = NULL, held_by = NULL, held_why = NULL, error = b.error FROM unnest(:at::bigint[], :error::text[], :key::bigint[], :version::integer[], :was::text[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, error, key, version, was, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued', 'blocked', 'waiting_input') AND task.state = b.was RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.timed_out', b.was, 'failed', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+
+-- move: dead_letter
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'dead_lettered', version = task.version + 1, updated_at = greatest(b.at, task.updated_at), finished_at = greatest(b.at, task.updated_at), owner = NULL, lease = NULL, error = b.error FROM unnest(:at::bigint[], :error::text[], :key::bigint[], :version::integer[], :was::text[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, error, key, version, was, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued', 'assigned', 'running') AND task.state = b.was RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.dead_lettered', b.was, 'dead_lettered', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+
+-- move: stage.open
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.stage SET state = 'pending', version = stage.version + 1, updated_at = greatest(b.at, stage.updated_at) FROM unnest(:at::bigint[], :key::bigint[], :version::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, key, version, actor, cause, trace, detail) WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('created') RETURNING stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.opened', 'created', 'pending', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+
+-- move: stage.wait
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.stage SET state = 'waiting', version = stage.version + 1, updated_at = greatest(b.at, stage.updated_at), approval = b.approval FROM unnest(:at::bigint[], :approval::text[], :key::bigint[], :version::integer[], :was::text[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, approval, key, version, was, actor, cause, trace, detail) WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('created', 'pending', 'running') AND stage.state = b.was RETURNING stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.waiting', b.was, 'waiting', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+
+-- move: stage.approve
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.stage SET state = 'pending', version = stage.version + 1, updated_at = greatest(b.at, stage.updated_at), answer = b.answer FROM unnest(:at::bigint[], :answer::text[], :key::bigint[], :version::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, answer, key, version, actor, cause, trace, detail) WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('waiting') RETURNING stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.approved', 'waiting', 'pending', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+
+-- move: stage.start
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.stage SET state = 'running', version = stage.version + 1, updated_at = greatest(b.at, stage.updated_at), started_at = coalesce(stage.started_at, greatest(b.at, stage.updated_at)) FROM unnest(:at::bigint[], :key::bigint[], :version::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, key, version, actor, cause, trace, detail) WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('pending') RETURNING stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.started', 'pending', 'running', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+
+-- move: stage.succeed
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.stage SET state = 'succeeded', version = stage.version + 1, updated_at = greatest(b.at, stage.updated_at), finished_at = greatest(b.at, stage.updated_at), result = b.result FROM unnest(:at::bigint[], :result::text[], :key::bigint[], :version::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, result, key, version, actor, cause, trace, detail) WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('running') RETURNING stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.succeeded', 'running', 'succeeded', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+
+-- move: stage.end_partly
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.stage SET state = 'partial', version = stage.version + 1, updated_at = greatest(b.at, stage.updated_at), finished_at = greatest(b.at, stage.updated_at), result = b.result FROM unnest(:at::bigint[], :result::text[], :key::bigint[], :version::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, result, key, version, actor, cause, trace, detail) WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('running') RETURNING stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.partial', 'running', 'partial', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+
+-- move: stage.fail
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.stage SET state = 'failed', version = stage.version + 1, updated_at = greatest(b.at, stage.updated_at), finished_at = greatest(b.at, stage.updated_at), result = b.result, error = b.error FROM unnest(:at::bigint[], :result::text[], :error::text[], :key::bigint[], :version::integer[], :was::text[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, result, error, key, version, was, actor, cause, trace, detail) WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('running', 'waiting') AND stage.state = b.was RETURNING stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.failed', b.was, 'failed', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+
+-- move: stage.reject
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.stage SET state = 'failed', version = stage.version + 1, updated_at = greatest(b.at, stage.updated_at), finished_at = greatest(b.at, stage.updated_at), error = b.error FROM unnest(:at::bigint[], :error::text[], :key::bigint[], :version::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, error, key, version, actor, cause, trace, detail) WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('waiting') RETURNING stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.rejected', 'waiting', 'failed', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+
+-- move: stage.skip
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.stage SET state = 'skipped', version = stage.version + 1, updated_at = greatest(b.at, stage.updated_at), finished_at = greatest(b.at, stage.updated_at) FROM unnest(:at::bigint[], :key::bigint[], :version::integer[], :was::text[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, key, version, was, actor, cause, trace, detail) WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('created', 'waiting') AND stage.state = b.was RETURNING stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.skipped', b.was, 'skipped', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+
+-- move: stage.carry_over
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.stage SET state = 'succeeded', version = stage.version + 1, updated_at = greatest(b.at, stage.updated_at), finished_at = greatest(b.at, stage.updated_at) FROM unnest(:at::bigint[], :key::bigint[], :version::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, key, version, actor, cause, trace, detail) WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('created') RETURNING stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.carried_over', 'created', 'succeeded', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+
+-- move: stage.cancel
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.stage SET state = 'cancelled', version = stage.version + 1, updated_at = greatest(b.at, stage.updated_at), finished_at = greatest(b.at, stage.updated_at), result = b.result FROM unnest(:at::bigint[], :result::text[], :key::bigint[], :version::integer[], :was::text[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, result, key, version, was, actor, cause, trace, detail) WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('created', 'waiting', 'pending', 'running') AND stage.state = b.was RETURNING stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.cancelled', b.was, 'cancelled', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+
+-- move: flow.open
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.flow SET state = 'pending', version = flow.version + 1, updated_at = greatest(b.at, flow.updated_at) FROM unnest(:at::bigint[], :key::bigint[], :version::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, key, version, actor, cause, trace, detail) WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('created') RETURNING flow.key, flow.job, flow.updated_at, flow.ns, flow.version, 0, 0, 'flow.opened', 'created', 'pending', b.actor, flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.detail, flow.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+
+-- move: flow.start
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.flow SET state = 'running', version = flow.version + 1, updated_at = greatest(b.at, flow.updated_at), started_at = coalesce(flow.started_at, greatest(b.at, flow.updated_at)) FROM unnest(:at::bigint[], :key::bigint[], :version::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, key, version, actor, cause, trace, detail) WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('pending') RETURNING flow.key, flow.job, flow.updated_at, flow.ns, flow.version, 0, 0, 'flow.started', 'pending', 'running', b.actor, flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.detail, flow.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+
+-- move: flow.wait
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.flow SET state = 'waiting', version = flow.version + 1, updated_at = greatest(b.at, flow.updated_at) FROM unnest(:at::bigint[], :key::bigint[], :version::integer[], :was::text[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, key, version, was, actor, cause, trace, detail) WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('pending', 'running') AND flow.state = b.was RETURNING flow.key, flow.job, flow.updated_at, flow.ns, flow.version, 0, 0, 'flow.waiting', b.was, 'waiting', b.actor, flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.detail, flow.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+
+-- move: flow.proceed
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.flow SET state = 'pending', version = flow.version + 1, updated_at = greatest(b.at, flow.updated_at) FROM unnest(:at::bigint[], :key::bigint[], :version::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, key, version, actor, cause, trace, detail) WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('waiting') RETURNING flow.key, flow.job, flow.updated_at, flow.ns, flow.version, 0, 0, 'flow.proceeded', 'waiting', 'pending', b.actor, flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.detail, flow.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+
+-- move: flow.pause
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.flow SET state = 'paused', version = flow.version + 1, updated_at = greatest(b.at, flow.updated_at) FROM unnest(:at::bigint[], :key::bigint[], :version::integer[], :was::text[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, key, version, was, actor, cause, trace, detail) WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('pending', 'running', 'waiting') AND flow.state = b.was RETURNING flow.key, flow.job, flow.updated_at, flow.ns, flow.version, 0, 0, 'flow.paused', b.was, 'paused', b.actor, flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.detail, flow.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+
+-- move: flow.resume
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.flow SET state = 'pending', version = flow.version + 1, updated_at = greatest(b.at, flow.updated_at) FROM unnest(:at::bigint[], :key::bigint[], :version::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, key, version, actor, cause, trace, detail) WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('paused') RETURNING flow.key, flow.job, flow.updated_at, flow.ns, flow.version, 0, 0, 'flow.resumed', 'paused', 'pending', b.actor, flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.detail, flow.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+
+-- move: flow.succeed
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.flow SET state = 'succeeded', version = flow.version + 1, updated_at = greatest(b.at, flow.updated_at), finished_at = greatest(b.at, flow.updated_at) FROM unnest(:at::bigint[], :key::bigint[], :version::integer[], :was::text[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, key, version, was, actor, cause, trace, detail) WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('running', 'paused', 'waiting') AND flow.state = b.was RETURNING flow.key, flow.job, flow.updated_at, flow.ns, flow.version, 0, 0, 'flow.succeeded', b.was, 'succeeded', b.actor, flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.detail, flow.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+
+-- move: flow.end_partly
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.flow SET state = 'partial', version = flow.version + 1, updated_at = greatest(b.at, flow.updated_at), finished_at = greatest(b.at, flow.updated_at) FROM unnest(:at::bigint[], :key::bigint[], :version::integer[], :was::text[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, key, version, was, actor, cause, trace, detail) WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('running', 'paused', 'waiting') AND flow.state = b.was RETURNING flow.key, flow.job, flow.updated_at, flow.ns, flow.version, 0, 0, 'flow.partial', b.was, 'partial', b.actor, flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.detail, flow.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+
+-- move: flow.fail
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.flow SET state = 'failed', version = flow.version + 1, updated_at = greatest(b.at, flow.updated_at), finished_at = greatest(b.at, flow.updated_at), error = b.error FROM unnest(:at::bigint[], :error::text[], :key::bigint[], :version::integer[], :was::text[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, error, key, version, was, actor, cause, trace, detail) WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('running', 'paused', 'waiting') AND flow.state = b.was RETURNING flow.key, flow.job, flow.updated_at, flow.ns, flow.version, 0, 0, 'flow.failed', b.was, 'failed', b.actor, flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.detail, flow.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+
+-- move: flow.time_out
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.flow SET state = 'failed', version = flow.version + 1, updated_at = greatest(b.at, flow.updated_at), finished_at = greatest(b.at, flow.updated_at), error = b.error FROM unnest(:at::bigint[], :error::text[], :key::bigint[], :version::integer[], :was::text[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, error, key, version, was, actor, cause, trace, detail) WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('created', 'pending', 'running', 'paused', 'waiting') AND flow.state = b.was RETURNING flow.key, flow.job, flow.updated_at, flow.ns, flow.version, 0, 0, 'flow.timed_out', b.was, 'failed', b.actor, flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.detail, flow.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+
+-- move: flow.cancel
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.flow SET state = 'cancelled', version = flow.version + 1, updated_at = greatest(b.at, flow.updated_at), finished_at = greatest(b.at, flow.updated_at) FROM unnest(:at::bigint[], :key::bigint[], :version::integer[], :was::text[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, key, version, was, actor, cause, trace, detail) WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('created', 'pending', 'running', 'paused', 'waiting') AND flow.state = b.was RETURNING flow.key, flow.job, flow.updated_at, flow.ns, flow.version, 0, 0, 'flow.cancelled', b.was, 'cancelled', b.actor, flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.detail, flow.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+
+-- name: submit_one
+WITH new AS (
+    INSERT INTO onetray.task (key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts, spared, created_at, updated_at,
+    run_at, state, retry_of, correlation_id, trace, payload)
+    SELECT b.key, :id::uuid, b.job, :ns::integer, :queue::integer, :kind::integer, :policy::integer, :version::integer, :fence::integer, :priority::integer, :attempts::integer, :max_attempts::integer, :spared::integer, b.created_at, b.updated_at,
+    b.run_at, :state::text, :retry_of::bigint, :correlation_id::text, :trace::text, :payload::text FROM (
+        SELECT n.key, n.key AS job, n.at AS created_at, n.at AS updated_at, n.at AS run_at
+        FROM (SELECT nextval('onetray.entity_key') AS key, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS at) AS n
+    ) AS b
+    RETURNING key, created_at
+), listed AS (
+    INSERT INTO onetray.ready (queue, rank, task, kind) SELECT :queue, -:priority::integer, key, :kind FROM new
+)
+INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload)
+SELECT b.entity, b.job, b.ts, :ns::integer, :version::integer, :fence::integer, :attempts::integer, :type::text, :was::text, :state::text, :actor::text, :correlation_id::text, :cause::text, :trace::text, b.payload FROM (
+    SELECT key AS entity, key AS job, created_at AS ts, CAST(NULL AS text) AS payload FROM new
+) AS b
+RETURNING entity, CASE WHEN :tell THEN pg_notify('onetray', :news)::text END;

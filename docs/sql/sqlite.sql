@@ -1,0 +1,1702 @@
+-- generated: tools/rendered_sql.py sqlite
+-- Every statement, as sqlite gets it. In sqlite3: .parameter set :keys '[1,2]'. Lists and batches are JSON.
+
+-- name: set_progress
+INSERT INTO progress (task, at, attempt, done, total, message)
+SELECT b.key, b.at, b.attempt, b.done, b.out_of, b.message FROM (SELECT value ->> 0 AS key, value ->> 1 AS at, value ->> 2 AS attempt, value ->> 3 AS done, value ->> 4 AS out_of, value ->> 5 AS message FROM json_each(:batch)) AS b WHERE true
+ON CONFLICT (task) DO UPDATE SET at = excluded.at, attempt = excluded.attempt, done = excluded.done,
+    total = excluded.total, message = excluded.message;
+
+-- name: progress_of
+-- row: TaskProgress(at, attempt, done, total, message)
+SELECT p.at, p.attempt, p.done, p.total, p.message
+FROM progress AS p JOIN task AS t ON t.key = p.task JOIN namespace AS n ON n.key = t.ns
+WHERE t.id = :id AND n.name = :namespace;
+
+-- name: set_checkpoint
+INSERT INTO checkpoint (task, at, attempt, body)
+SELECT b.key, b.at, b.attempt, b.body FROM (SELECT value ->> 0 AS key, value ->> 1 AS at, value ->> 2 AS attempt, value ->> 3 AS body FROM json_each(:batch)) AS b WHERE true
+ON CONFLICT (task) DO UPDATE SET at = excluded.at, attempt = excluded.attempt, body = excluded.body;
+
+-- name: checkpoint_of
+SELECT c.body
+FROM checkpoint AS c JOIN task AS t ON t.key = c.task JOIN namespace AS n ON n.key = t.ns
+WHERE t.id = :id AND n.name = :namespace;
+
+-- name: prune_progress
+DELETE FROM progress WHERE task IN (SELECT value FROM json_each(:keys));
+
+-- name: prune_checkpoints
+DELETE FROM checkpoint WHERE task IN (SELECT value FROM json_each(:keys));
+
+-- name: worker_beat
+INSERT INTO worker (ns, name, host, pid, version, started_at, beat_at, expires_at, concurrency, running, claimed,
+    queues, kinds, state)
+VALUES (:ns, :name, :host, :pid, :version, :at, :at, :expires_at, :concurrency, :at_work, :claimed, :queues, :kinds,
+    :state)
+ON CONFLICT (ns, name) DO UPDATE SET host = excluded.host, pid = excluded.pid, version = excluded.version,
+    started_at = CASE WHEN worker.host = excluded.host AND worker.pid = excluded.pid THEN worker.started_at
+        ELSE excluded.started_at END,
+    beat_at = max(worker.beat_at, excluded.beat_at), expires_at = excluded.expires_at,
+    concurrency = excluded.concurrency, running = excluded.running, claimed = excluded.claimed,
+    queues = excluded.queues, kinds = excluded.kinds, state = excluded.state;
+
+-- name: forget_workers
+DELETE FROM worker WHERE (ns, name) IN (
+    SELECT ns, name FROM worker WHERE expires_at < :before
+);
+
+-- name: worker_leave
+DELETE FROM worker WHERE ns = :ns AND name = :name;
+
+-- name: workers
+-- row: WorkerRow(name, host, pid, version, started_at, beat_at, expires_at, concurrency, running, claimed, queues, kinds, state, seen_at)
+SELECT w.name, w.host, w.pid, w.version, w.started_at, w.beat_at, w.expires_at, w.concurrency, w.running, w.claimed,
+    w.queues, w.kinds, w.state, :now AS seen_at
+FROM worker AS w JOIN namespace AS n ON n.key = w.ns
+WHERE n.name = :namespace ORDER BY w.started_at DESC, w.name LIMIT :limit;
+
+-- name: kinds_past_breakers
+SELECT k.key, br.open_until FROM kind AS k LEFT JOIN breaker AS br ON br.kind = k.key
+WHERE EXISTS (SELECT 1 FROM breaker AS o WHERE o.open_until IS NOT NULL) AND k.ns = :ns
+    AND EXISTS (SELECT 1 FROM ready AS r WHERE r.queue = :queue AND r.kind = k.key);
+
+-- name: lock_breakers_to_try
+SELECT kind FROM breaker WHERE kind IN (SELECT value FROM json_each(:kinds)) AND open_until <= :now ORDER BY kind;
+
+-- name: try_breaker
+UPDATE breaker SET probing = 1, open_until = b.open_until FROM (SELECT value ->> 0 AS open_until, value ->> 1 AS kind FROM json_each(:batch)) AS b WHERE breaker.kind = b.kind;
+
+-- name: add_breaker
+INSERT INTO breaker (kind, recent) SELECT b.kind, '[]' FROM (SELECT value AS kind FROM json_each(:batch)) AS b WHERE true ON CONFLICT DO NOTHING;
+
+-- name: lock_breakers
+-- row: BreakerRow(kind, recent, opened_at, open_until, probing, why, opened_by)
+SELECT kind, recent, opened_at, open_until, probing, why, opened_by FROM breaker
+WHERE kind IN (SELECT value FROM json_each(:kinds)) AND (probing = 1 OR kind IN (SELECT value FROM json_each(:failed))) ORDER BY kind;
+
+-- name: set_breaker
+UPDATE breaker SET recent = b.recent, opened_at = b.opened_at, open_until = b.open_until, probing = b.probing,
+    why = b.why, opened_by = b.opened_by FROM (SELECT value ->> 0 AS recent, value ->> 1 AS opened_at, value ->> 2 AS open_until, value ->> 3 AS probing, value ->> 4 AS why, value ->> 5 AS opened_by, value ->> 6 AS kind FROM json_each(:batch)) AS b WHERE breaker.kind = b.kind;
+
+-- name: close_breakers
+UPDATE breaker SET recent = '[]', opened_at = NULL, open_until = NULL, probing = 0, why = NULL, opened_by = NULL
+WHERE kind IN (SELECT value FROM json_each(:kinds));
+
+-- name: open_breaker
+INSERT INTO breaker (kind, recent, opened_at, open_until, probing, why, opened_by)
+VALUES (:kind, '[]', :at, :until, 0, :why, :by)
+ON CONFLICT (kind) DO UPDATE SET opened_at = excluded.opened_at, open_until = excluded.open_until, probing = 0,
+    why = excluded.why, opened_by = excluded.opened_by;
+
+-- name: breakers
+-- row: BreakerDetails(kind, recent, opened_at, open_until, probing, why, opened_by, policy, seen_at)
+SELECT k.name AS kind, br.recent, br.opened_at, br.open_until, br.probing, br.why, br.opened_by, p.body AS policy,
+    :now AS seen_at
+FROM breaker AS br JOIN kind AS k ON k.key = br.kind JOIN namespace AS n ON n.key = k.ns
+    JOIN policy AS p ON p.key = k.policy
+WHERE n.name = :namespace ORDER BY k.name LIMIT :limit;
+
+-- name: said_beside
+-- row: SaidBesideRow(key, last_line, progress_at, done)
+SELECT t.key, (SELECT max(l.cursor) FROM log AS l WHERE l.task = t.key) AS last_line,
+    (SELECT p.at FROM progress AS p WHERE p.task = t.key) AS progress_at,
+    (SELECT p.done FROM progress AS p WHERE p.task = t.key) AS done
+FROM task AS t WHERE t.key IN (SELECT value FROM json_each(:keys));
+
+-- name: explain
+-- row: TaskFacts(state, fence, attempts, max_attempts, run_at, created_at, finished_at, owner, lease_expires_at, cancel_at, held_by, held_why, queue, paused_at, paused_by, policy_body, ready, due, came_by, rescheduled, asked, key, control, unmet, flow_state, flow_ending, flow_ending_why, stage, stage_ord, stage_state, stage_ending, opened_to, deciding, approval, stage_due_at, current, current_ord, current_state, flow_paused_by, kind, breaker_opened_at, breaker_until, breaker_probing, breaker_why, breaker_by, now)
+SELECT t.state, t.fence, t.attempts, t.max_attempts, t.run_at, t.created_at, t.finished_at, t.owner,
+    l.expires_at AS lease_expires_at, t.cancel_at, t.held_by, t.held_why, q.name AS queue, q.paused_at, q.paused_by,
+    p.body AS policy_body,
+    EXISTS (SELECT 1 FROM ready AS r
+        WHERE r.queue = t.queue AND r.rank = -t.priority AND r.task = t.key AND r.kind = t.kind)
+        AS ready,
+    EXISTS (SELECT 1 FROM due AS d
+        WHERE d.at = t.run_at AND d.task = t.key AND d.what = :run AND d.fence = t.fence) AS due,
+    (SELECT e.type FROM event AS e WHERE e.entity = t.key AND e.version = t.version) AS came_by,
+    EXISTS (SELECT 1 FROM event AS e WHERE e.entity = t.key AND e.version IS NULL AND e.type = :rescheduled
+        AND e.fence = t.fence) AS rescheduled,
+    (SELECT e.payload FROM event AS e WHERE e.entity = t.key AND e.version IS NULL AND e.type = :asked
+        AND e.fence = t.fence ORDER BY e.id DESC LIMIT 1) AS asked,
+    t.key, t.control, t.unmet, f.state AS flow_state, f.ending AS flow_ending, f.ending_why AS flow_ending_why,
+    s.name AS stage, s.ord AS stage_ord, s.state AS stage_state, s.ending AS stage_ending, s.opened_to, s.deciding,
+    s.approval, s.due_at AS stage_due_at, c.name AS current, c.ord AS current_ord, c.state AS current_state,
+    CASE WHEN f.state IS NULL THEN NULL ELSE (SELECT e.actor FROM event AS e WHERE e.entity = f.key
+        AND e.type = :flow_paused ORDER BY e.id DESC LIMIT 1) END AS flow_paused_by,
+    k.name AS kind, br.opened_at AS breaker_opened_at, br.open_until AS breaker_until, br.probing AS breaker_probing,
+    br.why AS breaker_why, br.opened_by AS breaker_by, :now AS now
+FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN queue AS q ON q.key = t.queue
+    JOIN policy AS p ON p.key = t.policy LEFT JOIN lease AS l ON l.key = t.lease
+    LEFT JOIN stage AS s ON s.key = t.stage LEFT JOIN flow AS f ON f.key = s.job
+    LEFT JOIN stage AS c ON c.key = f.current
+    JOIN kind AS k ON k.key = t.kind LEFT JOIN breaker AS br ON br.kind = t.kind
+WHERE t.id = :id AND n.name = :namespace;
+
+-- name: explain_flow
+-- row: FlowFacts(key, state, ending, ending_why, stages, stages_open, finished_at, current, namespace)
+SELECT f.key, f.state, f.ending, f.ending_why, f.stages, f.stages_open, f.finished_at, CAST(c.id AS text) AS current,
+    n.name AS namespace
+FROM flow AS f JOIN namespace AS n ON n.key = f.ns LEFT JOIN stage AS c ON c.key = f.current
+WHERE f.id = :id AND n.name = :namespace;
+
+-- name: explain_stage
+-- row: StageFacts(key, name, ord, state, ending, ending_why, total, open, paused, deciding, approval, due_at, finished_at, current, current_state, its_turn)
+SELECT s.key, s.name, s.ord, s.state, s.ending, s.ending_why, s.total, s.open,
+    s.blocked + s.waiting_input AS paused, CAST(t.id AS text) AS deciding, s.approval, s.due_at, s.finished_at,
+    c.name AS current, c.state AS current_state, CASE WHEN c.key = s.key THEN 1 ELSE 0 END AS its_turn
+FROM stage AS s JOIN flow AS f ON f.key = s.job JOIN namespace AS n ON n.key = s.ns
+    LEFT JOIN stage AS c ON c.key = f.current LEFT JOIN task AS t ON t.key = s.deciding
+WHERE s.id = :id AND n.name = :namespace;
+
+-- name: unmet_of
+-- row: UnmetRow(id, name, state)
+SELECT CAST(t.id AS text) AS id, t.name, t.state FROM dependency AS d JOIN task AS t ON t.key = d.needs
+WHERE d.task = :task AND t.state <> :met ORDER BY t.key LIMIT :limit;
+
+-- name: paused_in_stage
+-- row: PausedMemberRow(id, name, state, held_by, held_why)
+SELECT CAST(t.id AS text) AS id, t.name, t.state, t.held_by, t.held_why FROM task AS t
+WHERE t.stage = :stage AND t.state IN ('blocked', 'waiting_input') ORDER BY t.stage, t.key LIMIT :limit;
+
+-- name: paused_by
+SELECT e.actor, e.ts FROM event AS e WHERE e.entity = :flow AND e.type = :type ORDER BY e.id DESC LIMIT 1;
+
+-- name: position
+SELECT (SELECT count(*) FROM (
+    SELECT 1 FROM ready AS f
+    WHERE f.queue = r.queue AND (f.rank, f.task) < (r.rank, r.task) LIMIT :most) AS before)
+FROM task AS t JOIN namespace AS n ON n.key = t.ns
+    JOIN ready AS r ON r.queue = t.queue AND r.rank = -t.priority AND r.task = t.key AND r.kind = t.kind
+WHERE t.id = :id AND n.name = :namespace;
+
+-- name: events_after
+-- row: Event(id, job_id, entity_id, type, ts, actor, correlation_id, cause, trace, payload, version, was, state, fence, attempts, namespace)
+SELECT e.id, CASE WHEN e.job = t.key THEN CAST(t.id AS text)
+        ELSE (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = e.job) END AS job_id,
+    CASE WHEN t.key IS NOT NULL THEN CAST(t.id AS text) ELSE coalesce(
+        (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = e.entity),
+        (SELECT CAST(s.id AS text) FROM stage AS s WHERE s.key = e.entity)) END AS entity_id,
+    e.type, e.ts, e.actor, coalesce(e.correlation_id, CAST(t.id AS text)) AS correlation_id, e.cause, e.trace, e.payload,
+    e.version, e.was, e.state, e.fence, e.attempts, n.name AS namespace FROM (
+    SELECT * FROM event WHERE id > :after ORDER BY id LIMIT :scan
+) AS e LEFT JOIN task AS t ON t.key = e.entity JOIN namespace AS n ON n.key = e.ns
+WHERE e.id <= :upto AND (CAST(:namespace AS text) IS NULL OR n.name = :namespace)
+    AND (CAST(:every AS integer) = 1 OR e.type IN (SELECT value FROM json_each(:types)))
+ORDER BY e.id LIMIT :limit;
+
+-- name: end_of_window
+SELECT max(w.id) FROM (
+    SELECT e.id FROM event AS e WHERE e.id > :after ORDER BY e.id LIMIT :scan
+) AS w WHERE w.id <= :upto;
+
+-- name: events_of_task
+-- row: Event(id, job_id, entity_id, type, ts, actor, correlation_id, cause, trace, payload, version, was, state, fence, attempts, namespace)
+SELECT e.id, CASE WHEN e.job = t.key THEN CAST(t.id AS text)
+        ELSE (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = e.job) END AS job_id,
+    CASE WHEN t.key IS NOT NULL THEN CAST(t.id AS text) ELSE coalesce(
+        (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = e.entity),
+        (SELECT CAST(s.id AS text) FROM stage AS s WHERE s.key = e.entity)) END AS entity_id,
+    e.type, e.ts, e.actor, coalesce(e.correlation_id, CAST(t.id AS text)) AS correlation_id, e.cause, e.trace, e.payload,
+    e.version, e.was, e.state, e.fence, e.attempts, n.name AS namespace FROM event AS e LEFT JOIN task AS t ON t.key = e.entity JOIN namespace AS n ON n.key = e.ns WHERE e.entity = :key AND e.id + 0 > :after ORDER BY e.id + 0 LIMIT :limit;
+
+-- name: events_of_course
+-- row: Event(id, job_id, entity_id, type, ts, actor, correlation_id, cause, trace, payload, version, was, state, fence, attempts, namespace)
+SELECT e.id, CASE WHEN e.job = t.key THEN CAST(t.id AS text)
+        ELSE (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = e.job) END AS job_id,
+    CASE WHEN t.key IS NOT NULL THEN CAST(t.id AS text) ELSE coalesce(
+        (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = e.entity),
+        (SELECT CAST(s.id AS text) FROM stage AS s WHERE s.key = e.entity)) END AS entity_id,
+    e.type, e.ts, e.actor, coalesce(e.correlation_id, CAST(t.id AS text)) AS correlation_id, e.cause, e.trace, e.payload,
+    e.version, e.was, e.state, e.fence, e.attempts, n.name AS namespace FROM event AS e LEFT JOIN task AS t ON t.key = e.entity JOIN namespace AS n ON n.key = e.ns WHERE e.entity IN (SELECT value FROM json_each(:keys)) AND e.id + 0 > :after ORDER BY e.id + 0 LIMIT :limit;
+
+-- name: first_starts
+SELECT e.entity, min(e.ts) FROM event AS e WHERE e.entity IN (SELECT value FROM json_each(:keys)) AND e.type = :started GROUP BY e.entity;
+
+-- name: kinds_of_ids
+SELECT CAST(t.id AS text), k.name FROM task AS t JOIN kind AS k ON k.key = t.kind WHERE t.id IN (SELECT value FROM json_each(:ids))
+UNION ALL
+SELECT CAST(f.id AS text), k.name FROM flow AS f JOIN kind AS k ON k.key = f.kind WHERE f.id IN (SELECT value FROM json_each(:ids));
+
+-- name: events_by_correlation
+-- row: Event(id, job_id, entity_id, type, ts, actor, correlation_id, cause, trace, payload, version, was, state, fence, attempts, namespace)
+SELECT e.id, CASE WHEN e.job = t.key THEN CAST(t.id AS text)
+        ELSE (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = e.job) END AS job_id,
+    CASE WHEN t.key IS NOT NULL THEN CAST(t.id AS text) ELSE coalesce(
+        (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = e.entity),
+        (SELECT CAST(s.id AS text) FROM stage AS s WHERE s.key = e.entity)) END AS entity_id,
+    e.type, e.ts, e.actor, coalesce(e.correlation_id, CAST(t.id AS text)) AS correlation_id, e.cause, e.trace, e.payload,
+    e.version, e.was, e.state, e.fence, e.attempts, n.name AS namespace FROM event AS e LEFT JOIN task AS t ON t.key = e.entity JOIN namespace AS n ON n.key = e.ns WHERE e.entity IN (
+    SELECT f.entity FROM event AS f WHERE f.correlation_id = :correlation_id AND f.version = 1
+    UNION SELECT own.key FROM task AS own WHERE own.id = :id AND own.correlation_id IS NULL
+) AND n.name = :namespace AND e.id + 0 > :after ORDER BY e.id + 0 LIMIT :limit;
+
+-- name: last_event_id
+SELECT coalesce(max(id), 0) FROM event;
+
+-- name: flows_of_ids
+-- row: KeyRow(id, key, job)
+SELECT CAST(id AS text) AS id, key, key AS job FROM flow WHERE id IN (SELECT value FROM json_each(:ids));
+
+-- name: flows_of_stages
+-- row: KeyRow(id, key, job)
+SELECT CAST(id AS text) AS id, key, job FROM stage WHERE id IN (SELECT value FROM json_each(:ids));
+
+-- name: flows_of_tasks
+SELECT DISTINCT job FROM task WHERE key IN (SELECT value FROM json_each(:keys)) AND job <> key;
+
+-- name: lock_flows
+-- row: FlowRow(key, ns, kind, id, state, version, roll_up, sealed, started_at, current, ending, ending_how, ending_why, ending_by, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, chained, amends, context, compensates, correlation_id, trace, seen_at)
+SELECT l.*, :now AS seen_at FROM (
+    SELECT flow.key, flow.ns, flow.kind, CAST(flow.id AS text) AS id, flow.state, flow.version, flow.roll_up, flow.sealed,
+        flow.started_at, flow.current, flow.ending, flow.ending_how, flow.ending_why, flow.ending_by, flow.stages,
+        flow.stages_open, flow.succeeded, flow.partial, flow.failed, flow.cancelled, flow.skipped, flow.ignored,
+        flow.chained, flow.amends, flow.context, flow.compensates, flow.correlation_id, flow.trace
+    FROM flow WHERE flow.key IN (SELECT value FROM json_each(:keys)) ORDER BY flow.key
+) AS l;
+
+-- name: stages_by_key
+-- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, collect, metrics)
+SELECT s.key, s.job, s.ns, s.ord, CAST(s.id AS text) AS id, s.name, s.state, s.version, s.on_failure, s.sealed, s.takes_more,
+    s.gate, s.started_at, s.opened_to, s.opened_at, s.due_at, s.ending, s.ending_why, s.deciding,
+    CASE WHEN s.condition IS NULL THEN 0 ELSE 1 END AS conditional, s.total, s.open, s.blocked, s.waiting_input, s.succeeded, s.partly,
+    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.collect, s.metrics
+FROM stage AS s WHERE s.key IN (SELECT value FROM json_each(:keys));
+
+-- name: stages_of_flow
+-- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, collect, metrics)
+SELECT s.key, s.job, s.ns, s.ord, CAST(s.id AS text) AS id, s.name, s.state, s.version, s.on_failure, s.sealed, s.takes_more,
+    s.gate, s.started_at, s.opened_to, s.opened_at, s.due_at, s.ending, s.ending_why, s.deciding,
+    CASE WHEN s.condition IS NULL THEN 0 ELSE 1 END AS conditional, s.total, s.open, s.blocked, s.waiting_input, s.succeeded, s.partly,
+    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.collect, s.metrics
+FROM stage AS s WHERE s.job = :job ORDER BY s.ord;
+
+-- name: unended_stages
+-- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, collect, metrics)
+SELECT s.key, s.job, s.ns, s.ord, CAST(s.id AS text) AS id, s.name, s.state, s.version, s.on_failure, s.sealed, s.takes_more,
+    s.gate, s.started_at, s.opened_to, s.opened_at, s.due_at, s.ending, s.ending_why, s.deciding,
+    CASE WHEN s.condition IS NULL THEN 0 ELSE 1 END AS conditional, s.total, s.open, s.blocked, s.waiting_input, s.succeeded, s.partly,
+    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.collect, s.metrics
+FROM stage AS s WHERE s.job = :job AND s.state IN ('created', 'waiting', 'pending', 'running') ORDER BY s.ord;
+
+-- name: next_stage
+-- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, collect, metrics)
+SELECT s.key, s.job, s.ns, s.ord, CAST(s.id AS text) AS id, s.name, s.state, s.version, s.on_failure, s.sealed, s.takes_more,
+    s.gate, s.started_at, s.opened_to, s.opened_at, s.due_at, s.ending, s.ending_why, s.deciding,
+    CASE WHEN s.condition IS NULL THEN 0 ELSE 1 END AS conditional, s.total, s.open, s.blocked, s.waiting_input, s.succeeded, s.partly,
+    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.collect, s.metrics
+FROM stage AS s WHERE s.job = :job AND s.ord > :ord AND s.state IN ('created', 'waiting', 'pending', 'running') ORDER BY s.ord LIMIT 1;
+
+-- name: any_started
+SELECT 1 FROM stage AS s WHERE s.job = :job AND s.started_at IS NOT NULL LIMIT 1;
+
+-- name: stage_by_name
+-- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, collect, metrics)
+SELECT s.key, s.job, s.ns, s.ord, CAST(s.id AS text) AS id, s.name, s.state, s.version, s.on_failure, s.sealed, s.takes_more,
+    s.gate, s.started_at, s.opened_to, s.opened_at, s.due_at, s.ending, s.ending_why, s.deciding,
+    CASE WHEN s.condition IS NULL THEN 0 ELSE 1 END AS conditional, s.total, s.open, s.blocked, s.waiting_input, s.succeeded, s.partly,
+    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.collect, s.metrics
+FROM stage AS s WHERE s.job = :job AND s.name = :name;
+
+-- name: insert_flow
+INSERT INTO flow (key, job, ns, kind, version, sealed, created_at, updated_at, deadline_at, stages,
+    stages_open, succeeded, partial, failed, cancelled, skipped, ignored, chained, amends, state, roll_up, context,
+    retry_of, compensates, policy, id, correlation_id, trace, data, metadata)
+SELECT b.key, b.key, b.ns, b.kind, 1, b.sealed, b.at, b.at, b.deadline_at, b.stages, b.stages, 0, 0, 0, 0, 0, 0, b.chained,
+    b.amends, b.state, b.roll_up, b.context, b.retry_of, b.compensates,
+    coalesce(b.policy, (SELECT f.policy FROM flow AS f WHERE f.key = coalesce(b.retry_of, b.compensates))),
+    b.id, b.correlation_id, b.trace, b.data, b.metadata FROM (SELECT value ->> 0 AS key, value ->> 1 AS ns, value ->> 2 AS kind, value ->> 3 AS sealed, value ->> 4 AS at, value ->> 5 AS deadline_at, value ->> 6 AS stages, value ->> 7 AS chained, value ->> 8 AS amends, value ->> 9 AS state, value ->> 10 AS roll_up, value ->> 11 AS context, value ->> 12 AS retry_of, value ->> 13 AS compensates, value ->> 14 AS policy, value ->> 15 AS id, value ->> 16 AS correlation_id, value ->> 17 AS trace, value ->> 18 AS data, value ->> 19 AS metadata FROM json_each(:batch)) AS b;
+
+-- name: insert_stage
+INSERT INTO stage (key, job, ns, ord, version, sealed, takes_more, gate, created_at, updated_at, carried_from,
+    total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, state, name,
+    on_failure, collect, condition, compensate, approval, id, correlation_id, trace, data, metadata, result, metrics)
+SELECT b.key, b.job, b.ns, b.ord, 1, b.sealed, b.takes_more, b.gate, b.at, b.at, b.carried_from, b.total, b.total, 0, 0, 0, 0,
+    0, 0, 0, 0, b.state, b.name, b.on_failure, b.collect, b.condition, b.compensate, b.approval, b.id, b.correlation_id,
+    b.trace, b.data, b.metadata, b.result, b.metrics FROM (SELECT value ->> 0 AS key, value ->> 1 AS job, value ->> 2 AS ns, value ->> 3 AS ord, value ->> 4 AS sealed, value ->> 5 AS takes_more, value ->> 6 AS gate, value ->> 7 AS at, value ->> 8 AS carried_from, value ->> 9 AS total, value ->> 10 AS state, value ->> 11 AS name, value ->> 12 AS on_failure, value ->> 13 AS collect, value ->> 14 AS condition, value ->> 15 AS compensate, value ->> 16 AS approval, value ->> 17 AS id, value ->> 18 AS correlation_id, value ->> 19 AS trace, value ->> 20 AS data, value ->> 21 AS metadata, value ->> 22 AS result, value ->> 23 AS metrics FROM json_each(:batch)) AS b;
+
+-- name: save_stage
+UPDATE stage SET sealed = b.sealed, opened_to = b.opened_to, opened_at = b.opened_at, due_at = b.due_at,
+    ending = b.ending,
+    ending_why = b.ending_why, deciding = b.deciding, total = b.total, open = b.open, blocked = b.blocked,
+    waiting_input = b.waiting_input, succeeded = b.succeeded, partly = b.partly, failed = b.failed,
+    dead_lettered = b.dead_lettered, cancelled = b.cancelled, redriven = b.redriven, metrics = b.metrics
+FROM (SELECT value ->> 0 AS sealed, value ->> 1 AS opened_to, value ->> 2 AS opened_at, value ->> 3 AS due_at, value ->> 4 AS ending, value ->> 5 AS ending_why, value ->> 6 AS deciding, value ->> 7 AS total, value ->> 8 AS open, value ->> 9 AS blocked, value ->> 10 AS waiting_input, value ->> 11 AS succeeded, value ->> 12 AS partly, value ->> 13 AS failed, value ->> 14 AS dead_lettered, value ->> 15 AS cancelled, value ->> 16 AS redriven, value ->> 17 AS metrics, value ->> 18 AS key FROM json_each(:batch)) AS b WHERE stage.key = b.key;
+
+-- name: set_answer
+UPDATE stage SET answer = b.answer FROM (SELECT value ->> 0 AS answer, value ->> 1 AS key FROM json_each(:batch)) AS b WHERE stage.key = b.key;
+
+-- name: save_flow
+UPDATE flow SET sealed = b.sealed, current = b.current, ending = b.ending, ending_how = b.ending_how,
+    ending_why = b.ending_why, ending_by = b.ending_by, stages = b.stages, stages_open = b.stages_open,
+    succeeded = b.succeeded, partial = b.partial, failed = b.failed, cancelled = b.cancelled, skipped = b.skipped,
+    ignored = b.ignored, chained = b.chained, amends = b.amends, context = b.context
+FROM (SELECT value ->> 0 AS sealed, value ->> 1 AS current, value ->> 2 AS ending, value ->> 3 AS ending_how, value ->> 4 AS ending_why, value ->> 5 AS ending_by, value ->> 6 AS stages, value ->> 7 AS stages_open, value ->> 8 AS succeeded, value ->> 9 AS partial, value ->> 10 AS failed, value ->> 11 AS cancelled, value ->> 12 AS skipped, value ->> 13 AS ignored, value ->> 14 AS chained, value ->> 15 AS amends, value ->> 16 AS context, value ->> 17 AS key FROM json_each(:batch)) AS b WHERE flow.key = b.key;
+
+-- name: set_compensation
+UPDATE flow SET compensation = b.compensation FROM (SELECT value ->> 0 AS compensation, value ->> 1 AS key FROM json_each(:batch)) AS b WHERE flow.key = b.key;
+
+-- name: insert_flow_note
+INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload)
+SELECT flow.key, flow.job, max(b.at, flow.updated_at), flow.ns, NULL, 0, 0, b.type, NULL, NULL, b.actor,
+    flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.payload
+FROM flow JOIN (SELECT value ->> 0 AS at, value ->> 1 AS type, value ->> 2 AS actor, value ->> 3 AS cause, value ->> 4 AS trace, value ->> 5 AS payload, value ->> 6 AS key FROM json_each(:batch)) AS b ON flow.key = b.key;
+
+-- name: next_to_open
+SELECT count(*), max(n.key) FROM (
+    SELECT t.key FROM task AS t WHERE t.stage = :stage AND t.key > :after ORDER BY t.stage, t.key LIMIT :limit
+) AS n;
+
+-- name: open_ready
+INSERT INTO ready (queue, rank, task, kind)
+SELECT t.queue, -t.priority, t.key, t.kind FROM task AS t
+WHERE t.stage = :stage AND t.key > :after AND t.key <= :upto AND t.state IN ('queued') AND t.unmet = 0
+    AND t.control = 0 AND t.run_at <= :at
+ON CONFLICT DO NOTHING
+RETURNING queue;
+
+-- name: open_due
+INSERT INTO due (at, task, what, fence)
+SELECT t.run_at, t.key, :what, t.fence FROM task AS t
+WHERE t.stage = :stage AND t.key > :after AND t.key <= :upto AND t.state IN ('queued') AND t.unmet = 0
+    AND t.control = 0 AND t.run_at > :at AND NOT EXISTS (SELECT 1 FROM due AS d
+        WHERE d.at = t.run_at AND d.task = t.key AND d.what = :what AND d.fence = t.fence)
+ON CONFLICT (at, task, what) DO UPDATE SET fence = excluded.fence;
+
+-- name: due_there
+SELECT 1 FROM due AS d WHERE d.at = :at AND d.task = :key AND d.what = :what AND d.fence = :fence;
+
+-- name: policies_of_stage
+SELECT DISTINCT t.policy FROM task AS t
+WHERE t.stage = :stage AND t.key > :after AND t.key <= :upto AND t.state IN ('queued');
+
+-- name: open_ttl
+INSERT INTO due (at, task, what, fence)
+SELECT max(t.run_at, :at) + :ttl, t.key, :what, t.fence FROM task AS t
+WHERE t.stage = :stage AND t.key > :after AND t.key <= :upto AND t.state IN ('queued') AND t.unmet = 0
+    AND t.control = 0 AND t.policy = :policy
+ON CONFLICT (at, task, what) DO UPDATE SET fence = excluded.fence;
+
+-- name: queued_of_stage
+-- row: ReadyRow(key, queue, rank, kind)
+SELECT t.key, t.queue, -t.priority AS rank, t.kind FROM task AS t
+WHERE t.stage = :stage AND t.key > :after AND t.state IN ('queued') AND t.unmet = 0 AND t.control <= :most
+ORDER BY t.stage, t.key LIMIT :limit;
+
+-- name: unheld_tasks
+SELECT t.key FROM task AS t
+WHERE t.stage = :stage AND t.state IN ('queued', 'blocked', 'waiting_input') ORDER BY t.stage, t.key LIMIT :limit;
+
+-- name: unended_tasks
+SELECT t.key FROM task AS t
+WHERE t.stage = :stage AND t.state IN ('queued', 'assigned', 'running', 'blocked', 'waiting_input') ORDER BY t.stage, t.key LIMIT :limit;
+
+-- name: unasked_tasks
+SELECT t.key FROM task AS t
+WHERE t.stage = :stage AND t.state IN ('queued', 'assigned', 'running', 'blocked', 'waiting_input') AND t.cancel_at IS NULL ORDER BY t.stage, t.key LIMIT :limit;
+
+-- name: dependents
+-- row: DependentRow(needs, task, id)
+SELECT d.needs, d.task, CAST(t.id AS text) AS id FROM dependency AS d JOIN task AS t ON t.key = d.needs
+WHERE d.needs IN (SELECT value FROM json_each(:keys));
+
+-- name: meet
+UPDATE task SET unmet = task.unmet - b.met FROM (SELECT value ->> 0 AS met, value ->> 1 AS key FROM json_each(:batch)) AS b WHERE task.key = b.key;
+
+-- name: insert_dependency
+INSERT INTO dependency (needs, task) SELECT b.needs, b.task FROM (SELECT value ->> 0 AS needs, value ->> 1 AS task FROM json_each(:batch)) AS b WHERE true ON CONFLICT DO NOTHING;
+
+-- name: members_named
+-- row: NamedMemberRow(key, name, id, state, ord)
+SELECT t.key, t.name, CAST(t.id AS text) AS id, t.state, s.ord FROM task AS t
+    JOIN stage AS s ON s.key = t.stage
+WHERE t.job = :job AND t.name IN (SELECT value FROM json_each(:names)) AND t.control = 0
+UNION SELECT t.key, t.name, CAST(t.id AS text), t.state, s.ord FROM task AS t
+    JOIN stage AS s ON s.key = t.stage
+WHERE t.id IN (SELECT value FROM json_each(:ids)) AND t.job = :job AND t.control = 0;
+
+-- name: results_of_stage
+-- row: ResultRow(key, id, name, state, result)
+SELECT t.key, CAST(t.id AS text) AS id, t.name, t.state, t.result FROM task AS t
+WHERE t.stage = :stage AND t.key > :after AND t.control = 0 ORDER BY t.stage, t.key LIMIT :limit;
+
+-- name: size_of_results
+SELECT coalesce(sum(length(t.result)), 0) FROM task AS t WHERE t.stage = :stage AND t.control = 0;
+
+-- name: size_before
+SELECT coalesce(sum(length(s.result)), 0) FROM stage AS s WHERE s.job = :job AND s.ord < :ord;
+
+-- name: results_before
+SELECT s.name, s.result FROM stage AS s
+WHERE s.job = :job AND s.ord < :ord AND s.state IN ('succeeded', 'partial', 'failed', 'skipped', 'cancelled') ORDER BY s.ord;
+
+-- name: results_needed
+-- row: NeededResultRow(id, name, result)
+SELECT CAST(t.id AS text) AS id, t.name, t.result FROM dependency AS d JOIN task AS t ON t.key = d.needs
+WHERE d.task = :task ORDER BY t.key;
+
+-- name: specs_of_stage
+-- row: StageSpecsRow(condition, approval, answer)
+SELECT condition, approval, answer FROM stage WHERE key = :key;
+
+-- name: data_of_flow
+SELECT data FROM flow WHERE key = :key;
+
+-- name: to_compensate
+-- row: CompensationRow(id, name, compensate, result)
+SELECT CAST(s.id AS text) AS id, s.name, s.compensate, s.result FROM stage AS s
+WHERE s.job = :job AND s.compensate IS NOT NULL AND (s.succeeded > 0 OR s.carried_from IS NOT NULL) ORDER BY s.ord DESC;
+
+-- name: successor_in_stage
+-- row: MemberRow(key, stage, id, name, state)
+SELECT t.key, t.stage, CAST(t.id AS text) AS id, t.name, t.state FROM task AS t
+WHERE t.stage = :stage AND t.retry_of = :key;
+
+-- name: members_to_copy
+-- row: TaskToCopy(key, id, queue, kind, policy, priority, max_attempts, correlation_id, trace, payload, name, spawned_by)
+SELECT t.key, CAST(t.id AS text) AS id, t.queue, t.kind, t.policy, t.priority, t.max_attempts, t.correlation_id, t.trace,
+    t.payload, t.name, t.spawned_by
+FROM task AS t WHERE t.stage = :stage AND t.key > :after AND t.control = 0
+    AND NOT EXISTS (SELECT 1 FROM task AS o WHERE o.key = t.retry_of AND o.stage = t.stage)
+    AND NOT EXISTS (SELECT 1 FROM task AS p JOIN stage AS ps ON ps.key = p.stage
+        WHERE p.key = t.spawned_by AND ps.ord >= :ord)
+ORDER BY t.stage, t.key LIMIT :limit;
+
+-- name: needs_of
+SELECT d.task, d.needs FROM dependency AS d WHERE d.task IN (SELECT value FROM json_each(:keys)) ORDER BY d.task, d.needs;
+
+-- name: needed_by
+-- row: MemberRow(key, stage, id, name, state)
+SELECT t.key, t.stage, CAST(t.id AS text) AS id, t.name, t.state
+FROM dependency AS d JOIN task AS t ON t.key = d.needs WHERE d.task = :task ORDER BY d.needs;
+
+-- name: stages_to_copy
+-- row: StageToCopy(key, ord, name, state, on_failure, sealed, takes_more, gate, collect, condition, compensate, approval, data, metadata, result, metrics, succeeded, carried_from)
+SELECT s.key, s.ord, s.name, s.state, s.on_failure, s.sealed, s.takes_more, s.gate, s.collect, s.condition, s.compensate,
+    s.approval, s.data, s.metadata, s.result, s.metrics, s.succeeded, s.carried_from
+FROM stage AS s WHERE s.job = :job ORDER BY s.ord;
+
+-- name: stage_carried_from
+-- row: CarriedStageRow(key, carried_from, gate, condition, compensate)
+SELECT s.key, s.carried_from, s.gate, s.condition, s.compensate FROM stage AS s WHERE s.key = :key;
+
+-- name: successors_in_stage
+-- row: SuccessorRow(key, retry_of, name)
+SELECT t.key, t.retry_of, t.name FROM task AS t JOIN task AS o ON o.key = t.retry_of AND o.stage = t.stage
+WHERE t.stage = :stage AND t.key > 0 ORDER BY t.stage, t.key;
+
+-- name: give_up_name
+UPDATE task SET name = NULL WHERE key = :key;
+
+-- name: flow_to_copy
+-- row: FlowToCopy(ns, kind, roll_up, sealed, correlation_id, trace, data, metadata, context, deadline_us, compensates, compensation)
+SELECT f.ns, f.kind, f.roll_up, f.sealed, f.correlation_id, f.trace, f.data, f.metadata, c.payload AS context,
+    f.deadline_at - f.created_at AS deadline_us, f.compensates, f.compensation
+FROM flow AS f LEFT JOIN context AS c ON c.key = f.context WHERE f.key = :key;
+
+-- name: insert_context
+INSERT INTO context (key, job, ns, task, parent, created_at, scope, label, id, payload)
+SELECT b.key, b.job, b.ns, b.task, b.parent, b.at, b.scope, b.label, b.id, b.payload FROM (SELECT value ->> 0 AS key, value ->> 1 AS job, value ->> 2 AS ns, value ->> 3 AS task, value ->> 4 AS parent, value ->> 5 AS at, value ->> 6 AS scope, value ->> 7 AS label, value ->> 8 AS id, value ->> 9 AS payload FROM json_each(:batch)) AS b;
+
+-- name: context_in_flow
+SELECT key FROM context WHERE id = :id AND job = :job;
+
+-- name: contexts_of_flow
+-- row: Context(key, id, flow_id, task_id, scope, parent_id, label, payload, created_at)
+SELECT c.key, CAST(c.id AS text) AS id, CAST(f.id AS text) AS flow_id, CAST(t.id AS text) AS task_id, c.scope,
+    CAST(p.id AS text) AS parent_id, c.label, c.payload, c.created_at
+FROM context AS c JOIN flow AS f ON f.key = c.job JOIN namespace AS n ON n.key = c.ns
+    LEFT JOIN task AS t ON t.key = c.task LEFT JOIN context AS p ON p.key = c.parent WHERE f.id = :id AND n.name = :namespace AND c.key > :after ORDER BY c.key LIMIT :limit;
+
+-- name: current_context
+-- row: Context(key, id, flow_id, task_id, scope, parent_id, label, payload, created_at)
+SELECT c.key, CAST(c.id AS text) AS id, CAST(f.id AS text) AS flow_id, CAST(t.id AS text) AS task_id, c.scope,
+    CAST(p.id AS text) AS parent_id, c.label, c.payload, c.created_at
+FROM context AS c JOIN flow AS f ON f.key = c.job JOIN namespace AS n ON n.key = c.ns
+    LEFT JOIN task AS t ON t.key = c.task LEFT JOIN context AS p ON p.key = c.parent WHERE f.id = :id AND n.name = :namespace AND c.key = f.context;
+
+-- name: flow_by_id
+-- row: FlowDetails(key, id, namespace, name, state, version, roll_up, sealed, created_at, updated_at, started_at, finished_at, deadline_at, ending, current_stage, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, retry_of, compensates, compensation, correlation_id, trace, data, metadata, error, labels)
+SELECT f.key, CAST(f.id AS text) AS id, n.name AS namespace, k.name, f.state, f.version, f.roll_up, f.sealed,
+    f.created_at, f.updated_at, f.started_at, f.finished_at, f.deadline_at, f.ending, s.name AS current_stage, f.stages,
+    f.stages_open, f.succeeded, f.partial, f.failed, f.cancelled, f.skipped, f.ignored, CAST(o.id AS text) AS retry_of,
+    CAST(c.id AS text) AS compensates, CAST(u.id AS text) AS compensation, f.correlation_id, f.trace, f.data, f.metadata,
+    f.error,
+    (SELECT CAST(json_group_object(a.name, a.value ORDER BY a.name) AS text) FROM label AS a WHERE a.job = f.key)
+    AS labels
+FROM flow AS f JOIN namespace AS n ON n.key = f.ns JOIN kind AS k ON k.key = f.kind
+    LEFT JOIN stage AS s ON s.key = f.current LEFT JOIN flow AS o ON o.key = f.retry_of
+    LEFT JOIN flow AS c ON c.key = f.compensates LEFT JOIN flow AS u ON u.key = f.compensation WHERE f.id = :id AND n.name = :namespace;
+
+-- name: flows_by_keys
+-- row: FlowDetails(key, id, namespace, name, state, version, roll_up, sealed, created_at, updated_at, started_at, finished_at, deadline_at, ending, current_stage, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, retry_of, compensates, compensation, correlation_id, trace, data, metadata, error, labels)
+SELECT f.key, CAST(f.id AS text) AS id, n.name AS namespace, k.name, f.state, f.version, f.roll_up, f.sealed,
+    f.created_at, f.updated_at, f.started_at, f.finished_at, f.deadline_at, f.ending, s.name AS current_stage, f.stages,
+    f.stages_open, f.succeeded, f.partial, f.failed, f.cancelled, f.skipped, f.ignored, CAST(o.id AS text) AS retry_of,
+    CAST(c.id AS text) AS compensates, CAST(u.id AS text) AS compensation, f.correlation_id, f.trace, f.data, f.metadata,
+    f.error,
+    (SELECT CAST(json_group_object(a.name, a.value ORDER BY a.name) AS text) FROM label AS a WHERE a.job = f.key)
+    AS labels
+FROM flow AS f JOIN namespace AS n ON n.key = f.ns JOIN kind AS k ON k.key = f.kind
+    LEFT JOIN stage AS s ON s.key = f.current LEFT JOIN flow AS o ON o.key = f.retry_of
+    LEFT JOIN flow AS c ON c.key = f.compensates LEFT JOIN flow AS u ON u.key = f.compensation WHERE f.key IN (SELECT value FROM json_each(:keys));
+
+-- name: flows_newest
+-- row: FlowDetails(key, id, namespace, name, state, version, roll_up, sealed, created_at, updated_at, started_at, finished_at, deadline_at, ending, current_stage, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, retry_of, compensates, compensation, correlation_id, trace, data, metadata, error, labels)
+SELECT f.key, CAST(f.id AS text) AS id, n.name AS namespace, k.name, f.state, f.version, f.roll_up, f.sealed,
+    f.created_at, f.updated_at, f.started_at, f.finished_at, f.deadline_at, f.ending, s.name AS current_stage, f.stages,
+    f.stages_open, f.succeeded, f.partial, f.failed, f.cancelled, f.skipped, f.ignored, CAST(o.id AS text) AS retry_of,
+    CAST(c.id AS text) AS compensates, CAST(u.id AS text) AS compensation, f.correlation_id, f.trace, f.data, f.metadata,
+    f.error,
+    (SELECT CAST(json_group_object(a.name, a.value ORDER BY a.name) AS text) FROM label AS a WHERE a.job = f.key)
+    AS labels
+FROM flow AS f JOIN namespace AS n ON n.key = f.ns JOIN kind AS k ON k.key = f.kind
+    LEFT JOIN stage AS s ON s.key = f.current LEFT JOIN flow AS o ON o.key = f.retry_of
+    LEFT JOIN flow AS c ON c.key = f.compensates LEFT JOIN flow AS u ON u.key = f.compensation WHERE n.name = :namespace AND f.key < :before ORDER BY f.key DESC LIMIT :limit;
+
+-- name: stage_by_id
+-- row: StageDetails(key, id, flow_id, namespace, ord, name, state, version, on_failure, sealed, takes_more, created_at, updated_at, started_at, finished_at, due_at, ending, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, data, metadata, result, metrics, error, approval, answer, carried_from)
+SELECT s.key, CAST(s.id AS text) AS id, CAST(f.id AS text) AS flow_id, n.name AS namespace, s.ord, s.name, s.state,
+    s.version, s.on_failure, s.sealed, s.takes_more, s.created_at, s.updated_at, s.started_at, s.finished_at, s.due_at, s.ending, s.total, s.open,
+    s.blocked, s.waiting_input, s.succeeded, s.partly, s.failed, s.dead_lettered, s.cancelled, s.redriven, s.data,
+    s.metadata, s.result, s.metrics, s.error, s.approval, s.answer, CAST(w.id AS text) AS carried_from
+FROM stage AS s JOIN flow AS f ON f.key = s.job JOIN namespace AS n ON n.key = s.ns
+    LEFT JOIN stage AS w ON w.key = s.carried_from WHERE s.id = :id AND n.name = :namespace;
+
+-- name: stages_of
+-- row: StageDetails(key, id, flow_id, namespace, ord, name, state, version, on_failure, sealed, takes_more, created_at, updated_at, started_at, finished_at, due_at, ending, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, data, metadata, result, metrics, error, approval, answer, carried_from)
+SELECT s.key, CAST(s.id AS text) AS id, CAST(f.id AS text) AS flow_id, n.name AS namespace, s.ord, s.name, s.state,
+    s.version, s.on_failure, s.sealed, s.takes_more, s.created_at, s.updated_at, s.started_at, s.finished_at, s.due_at, s.ending, s.total, s.open,
+    s.blocked, s.waiting_input, s.succeeded, s.partly, s.failed, s.dead_lettered, s.cancelled, s.redriven, s.data,
+    s.metadata, s.result, s.metrics, s.error, s.approval, s.answer, CAST(w.id AS text) AS carried_from
+FROM stage AS s JOIN flow AS f ON f.key = s.job JOIN namespace AS n ON n.key = s.ns
+    LEFT JOIN stage AS w ON w.key = s.carried_from WHERE f.id = :id AND n.name = :namespace ORDER BY s.ord;
+
+-- name: stages_of_flows
+-- row: StageDetails(key, id, flow_id, namespace, ord, name, state, version, on_failure, sealed, takes_more, created_at, updated_at, started_at, finished_at, due_at, ending, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, data, metadata, result, metrics, error, approval, answer, carried_from)
+SELECT s.key, CAST(s.id AS text) AS id, CAST(f.id AS text) AS flow_id, n.name AS namespace, s.ord, s.name, s.state,
+    s.version, s.on_failure, s.sealed, s.takes_more, s.created_at, s.updated_at, s.started_at, s.finished_at, s.due_at, s.ending, s.total, s.open,
+    s.blocked, s.waiting_input, s.succeeded, s.partly, s.failed, s.dead_lettered, s.cancelled, s.redriven, s.data,
+    s.metadata, s.result, s.metrics, s.error, s.approval, s.answer, CAST(w.id AS text) AS carried_from
+FROM stage AS s JOIN flow AS f ON f.key = s.job JOIN namespace AS n ON n.key = s.ns
+    LEFT JOIN stage AS w ON w.key = s.carried_from WHERE s.job IN (SELECT value FROM json_each(:keys)) ORDER BY s.job, s.ord;
+
+-- name: held_in_stages
+SELECT h.stage, count(*) FROM (
+    SELECT (SELECT t.stage FROM task AS t WHERE t.key = j.value AND t.lease = l.key AND t.control = 0) AS stage
+    FROM lease AS l CROSS JOIN json_each(l.tasks) AS j
+) AS h
+WHERE h.stage IN (SELECT value FROM json_each(:stages)) GROUP BY h.stage;
+
+-- name: tasks_of_stage
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, labels)
+SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
+        ELSE (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
+    q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
+    t.updated_at, t.run_at, t.started_at, t.finished_at, t.owner, t.lease, l.expires_at AS lease_expires_at,
+    t.cancel_at AS cancel_requested_at, t.held_by, t.held_why,
+    (SELECT CAST(o.id AS text) FROM task AS o WHERE o.key = t.retry_of) AS retry_of,
+    coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.trace, t.payload, t.input, t.result, t.error,
+    p.body AS policy, (SELECT CAST(s.id AS text) FROM stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
+    t.unmet, t.control, (SELECT CAST(c.id AS text) FROM context AS c WHERE c.key = t.context) AS context_id,
+    (SELECT CAST(json_group_object(a.name, a.value ORDER BY a.name) AS text) FROM label AS a WHERE a.job = t.job)
+    AS labels
+FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN queue AS q ON q.key = t.queue
+    JOIN kind AS k ON k.key = t.kind JOIN policy AS p ON p.key = t.policy
+    LEFT JOIN lease AS l ON l.key = t.lease WHERE t.stage = :stage AND t.key > :after ORDER BY t.stage, t.key LIMIT :limit;
+
+-- name: tasks_of_flow
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, labels)
+SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
+        ELSE (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
+    q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
+    t.updated_at, t.run_at, t.started_at, t.finished_at, t.owner, t.lease, l.expires_at AS lease_expires_at,
+    t.cancel_at AS cancel_requested_at, t.held_by, t.held_why,
+    (SELECT CAST(o.id AS text) FROM task AS o WHERE o.key = t.retry_of) AS retry_of,
+    coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.trace, t.payload, t.input, t.result, t.error,
+    p.body AS policy, (SELECT CAST(s.id AS text) FROM stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
+    t.unmet, t.control, (SELECT CAST(c.id AS text) FROM context AS c WHERE c.key = t.context) AS context_id,
+    (SELECT CAST(json_group_object(a.name, a.value ORDER BY a.name) AS text) FROM label AS a WHERE a.job = t.job)
+    AS labels
+FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN queue AS q ON q.key = t.queue
+    JOIN kind AS k ON k.key = t.kind JOIN policy AS p ON p.key = t.policy
+    LEFT JOIN lease AS l ON l.key = t.lease JOIN stage AS s ON s.key = t.stage
+WHERE s.job = :job AND (s.ord, t.key) > (:ord, :after) ORDER BY s.ord, t.key LIMIT :limit;
+
+-- name: place_of_task
+-- row: PlaceRow(key, job, ord)
+SELECT t.key, t.job, s.ord FROM task AS t JOIN stage AS s ON s.key = t.stage
+    JOIN namespace AS n ON n.key = t.ns
+WHERE t.id = :id AND n.name = :namespace;
+
+-- name: events_of_job
+-- row: Event(id, job_id, entity_id, type, ts, actor, correlation_id, cause, trace, payload, version, was, state, fence, attempts, namespace)
+SELECT e.id, CASE WHEN e.job = t.key THEN CAST(t.id AS text)
+        ELSE (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = e.job) END AS job_id,
+    CASE WHEN t.key IS NOT NULL THEN CAST(t.id AS text) ELSE coalesce(
+        (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = e.entity),
+        (SELECT CAST(s.id AS text) FROM stage AS s WHERE s.key = e.entity)) END AS entity_id,
+    e.type, e.ts, e.actor, coalesce(e.correlation_id, CAST(t.id AS text)) AS correlation_id, e.cause, e.trace, e.payload,
+    e.version, e.was, e.state, e.fence, e.attempts, n.name AS namespace FROM event AS e LEFT JOIN task AS t ON t.key = e.entity JOIN namespace AS n ON n.key = e.ns WHERE (e.job = :key AND e.job <> e.entity OR e.entity = :key) AND e.id + 0 > :after
+ORDER BY e.id + 0 LIMIT :limit;
+
+-- name: due_now
+-- row: DueRow(at, task, what, fence)
+SELECT at, task, what, fence FROM due WHERE at <= :now AND what IN (SELECT value FROM json_each(:known))
+ORDER BY at, task, what LIMIT :limit;
+
+-- name: delete_due
+DELETE FROM due WHERE due.at = ?1 AND due.task = ?2 AND due.what = ?3;
+
+-- name: next_due
+SELECT min(at) FROM due WHERE what IN (SELECT value FROM json_each(:known));
+
+-- name: next_expiry
+SELECT min(expires_at) FROM lease;
+
+-- name: prunable_jobs
+SELECT t.key FROM task AS t
+WHERE t.key > :after AND t.key <= :upto AND t.created_at <= :before AND t.finished_at IS NOT NULL AND t.finished_at <= :before
+    AND t.key = t.job AND (CAST(:ns AS integer) IS NULL OR t.ns = :ns)
+    AND NOT EXISTS (SELECT 1 FROM idempotency AS i WHERE i.job = t.key AND i.expires_at > :now)
+    AND t.key <> (SELECT e.job FROM event AS e ORDER BY e.id DESC LIMIT 1)
+ORDER BY t.key LIMIT :limit;
+
+-- name: prunable_flows
+SELECT f.key FROM flow AS f
+WHERE f.key > :after AND f.key <= :upto AND f.created_at <= :before AND f.finished_at IS NOT NULL AND f.finished_at <= :before
+    AND (CAST(:ns AS integer) IS NULL OR f.ns = :ns)
+    AND NOT EXISTS (SELECT 1 FROM idempotency AS i WHERE i.job = f.key AND i.expires_at > :now)
+    AND NOT EXISTS (SELECT 1 FROM stage AS s WHERE s.job = f.key AND s.open > 0)
+    AND NOT EXISTS (SELECT 1 FROM flow AS c WHERE c.key = f.compensation AND c.finished_at IS NULL)
+    AND f.key <> (SELECT e.job FROM event AS e ORDER BY e.id DESC LIMIT 1)
+ORDER BY f.key LIMIT :limit;
+
+-- name: next_tasks
+SELECT max(n.key), min(n.created_at)
+FROM (SELECT key, created_at FROM task WHERE key > :after ORDER BY key LIMIT :span) AS n;
+
+-- name: next_flows
+SELECT max(n.key), min(n.created_at)
+FROM (SELECT key, created_at FROM flow WHERE key > :after ORDER BY key LIMIT :span) AS n;
+
+-- name: turn_to_prune
+SELECT 1;
+
+-- name: sizes_of_flows
+SELECT job, CAST(sum(total) AS bigint) FROM stage WHERE job IN (SELECT value FROM json_each(:keys)) GROUP BY job;
+
+-- name: stage_keys_of_flows
+SELECT key FROM stage WHERE job IN (SELECT value FROM json_each(:keys));
+
+-- name: members_of_stages
+SELECT key FROM task WHERE stage IN (SELECT value FROM json_each(:keys));
+
+-- name: prune_dependencies
+DELETE FROM dependency WHERE task IN (SELECT value FROM json_each(:keys));
+
+-- name: prune_contexts
+DELETE FROM context WHERE job IN (SELECT value FROM json_each(:keys));
+
+-- name: prune_stages
+DELETE FROM stage WHERE key IN (SELECT value FROM json_each(:keys));
+
+-- name: prune_flows
+DELETE FROM flow WHERE key IN (SELECT value FROM json_each(:keys));
+
+-- name: jobs_of_idempotency
+SELECT job FROM idempotency WHERE job IN (SELECT value FROM json_each(:keys));
+
+-- name: lock_jobs_of_idempotency
+SELECT job FROM idempotency WHERE job IN (SELECT value FROM json_each(:keys));
+
+-- name: jobs_of_unique_keys
+SELECT job FROM unique_key WHERE job IN (SELECT value FROM json_each(:keys));
+
+-- name: lock_jobs_of_unique_keys
+SELECT job FROM unique_key WHERE job IN (SELECT value FROM json_each(:keys));
+
+-- name: prune_idempotency
+DELETE FROM idempotency WHERE job IN (SELECT value FROM json_each(:keys));
+
+-- name: prune_unique_keys
+DELETE FROM unique_key WHERE job IN (SELECT value FROM json_each(:keys));
+
+-- name: prune_labels
+DELETE FROM label WHERE job IN (SELECT value FROM json_each(:keys));
+
+-- name: prune_dead_letters
+DELETE FROM dead_letter WHERE task IN (SELECT value FROM json_each(:keys));
+
+-- name: prune_logs
+DELETE FROM log WHERE task IN (SELECT value FROM json_each(:keys));
+
+-- name: prune_events
+DELETE FROM event WHERE entity IN (SELECT value FROM json_each(:keys));
+
+-- name: prune_tasks
+DELETE FROM task WHERE key IN (SELECT value FROM json_each(:keys));
+
+-- name: prune_notes
+DELETE FROM event WHERE version IS NULL AND type IN (SELECT value FROM json_each(:types)) AND ts < :before
+    AND id < (SELECT max(id) FROM event);
+
+-- name: take_key
+INSERT INTO idempotency (kind, key, job, body_hash, expires_at)
+SELECT b.kind, b.key, b.job, b.body_hash, b.expires_at FROM (SELECT value ->> 0 AS kind, value ->> 1 AS key, value ->> 2 AS job, value ->> 3 AS body_hash, value ->> 4 AS expires_at FROM json_each(:batch)) AS b WHERE true
+ON CONFLICT (kind, key) DO UPDATE SET job = excluded.job, body_hash = excluded.body_hash,
+    expires_at = excluded.expires_at
+WHERE idempotency.expires_at <= :now;
+
+-- name: keys_taken
+-- row: KeyHolderRow(kind, key, job, body_hash, finished_at, id, state, fence, version, single)
+SELECT i.kind, i.key, i.job, i.body_hash, coalesce(t.finished_at, f.finished_at) AS finished_at, coalesce(CAST(t.id AS text), CAST(f.id AS text)) AS id,
+    coalesce(t.state, f.state) AS state, coalesce(t.fence, 0) AS fence, coalesce(t.version, f.version) AS version,
+    CASE WHEN t.key IS NULL THEN 0 ELSE 1 END AS single
+FROM idempotency AS i LEFT JOIN task AS t ON t.key = i.job
+    LEFT JOIN flow AS f ON f.key = i.job JOIN (SELECT value ->> 0 AS kind, value ->> 1 AS key FROM json_each(:batch)) AS b ON i.kind = b.kind AND i.key = b.key;
+
+-- name: point_key
+UPDATE idempotency SET job = b.job FROM (SELECT value ->> 0 AS job, value ->> 1 AS kind, value ->> 2 AS key FROM json_each(:batch)) AS b WHERE idempotency.kind = b.kind AND idempotency.key = b.key;
+
+-- name: lock_unique
+INSERT INTO unique_key (kind, key, job) SELECT b.kind, b.key, b.job FROM (SELECT value ->> 0 AS kind, value ->> 1 AS key, value ->> 2 AS job FROM json_each(:batch)) AS b WHERE true
+ON CONFLICT (kind, key) DO UPDATE SET job = excluded.job WHERE false;
+
+-- name: unique_held
+-- row: KeyHolderRow(kind, key, job, body_hash, finished_at, id, state, fence, version, single)
+SELECT u.kind, u.key, u.job, '' AS body_hash, coalesce(t.finished_at, f.finished_at) AS finished_at, coalesce(CAST(t.id AS text), CAST(f.id AS text)) AS id,
+    coalesce(t.state, f.state) AS state, coalesce(t.fence, 0) AS fence, coalesce(t.version, f.version) AS version,
+    CASE WHEN t.key IS NULL THEN 0 ELSE 1 END AS single
+FROM unique_key AS u LEFT JOIN task AS t ON t.key = u.job
+    LEFT JOIN flow AS f ON f.key = u.job JOIN (SELECT value ->> 0 AS kind, value ->> 1 AS key FROM json_each(:batch)) AS b ON u.kind = b.kind AND u.key = b.key;
+
+-- name: take_unique
+UPDATE unique_key SET job = b.job FROM (SELECT value ->> 0 AS job, value ->> 1 AS kind, value ->> 2 AS key FROM json_each(:batch)) AS b WHERE unique_key.kind = b.kind AND unique_key.key = b.key;
+
+-- name: insert_label
+INSERT INTO label (job, name, value, ns) SELECT b.job, b.name, b.value, b.ns FROM (SELECT value ->> 0 AS job, value ->> 1 AS name, value ->> 2 AS value, value ->> 3 AS ns FROM json_each(:batch)) AS b;
+
+-- name: copy_labels
+INSERT INTO label (job, name, value, ns)
+SELECT :to, name, value, ns FROM label WHERE job = :of;
+
+-- name: insert_dead_letter
+INSERT INTO dead_letter (task, ns, created_at, reason_code, stage, last_error, attempts, last_owner,
+    last_lease_expires_at, correlation_id, trace_id, payload_hash)
+SELECT b.key, b.ns, b.at, b.reason_code, b.stage, b.last_error, b.attempts, b.last_owner, b.last_lease_expires_at,
+    b.correlation_id, b.trace_id, b.payload_hash FROM (SELECT value ->> 0 AS key, value ->> 1 AS ns, value ->> 2 AS at, value ->> 3 AS reason_code, value ->> 4 AS stage, value ->> 5 AS last_error, value ->> 6 AS attempts, value ->> 7 AS last_owner, value ->> 8 AS last_lease_expires_at, value ->> 9 AS correlation_id, value ->> 10 AS trace_id, value ->> 11 AS payload_hash FROM json_each(:batch)) AS b;
+
+-- name: facts_for_dead_letter
+-- row: LetterFactsRow(key, id, correlation_id, trace, payload)
+SELECT key, CAST(id AS text) AS id, correlation_id, trace, payload FROM task WHERE key IN (SELECT value FROM json_each(:keys));
+
+-- name: last_holders
+SELECT e.entity, e.payload FROM event AS e
+WHERE e.entity IN (SELECT value FROM json_each(:keys)) AND e.version IS NOT NULL AND e.was IN (SELECT value FROM json_each(:held)) AND e.payload IS NOT NULL
+ORDER BY e.entity, e.version;
+
+-- name: lock_letter
+SELECT successor FROM dead_letter WHERE task = :key;
+
+-- name: set_successor
+UPDATE dead_letter SET successor = b.successor FROM (SELECT value ->> 0 AS successor, value ->> 1 AS key FROM json_each(:batch)) AS b WHERE dead_letter.task = b.key;
+
+-- name: dead_letters
+-- row: DeadLetter(task_id, created_at, reason_code, stage, last_error, attempts, last_owner, last_lease_expires_at, correlation_id, trace_id, payload_hash, successor_id)
+SELECT CAST(t.id AS text) AS task_id, d.created_at, d.reason_code, d.stage, d.last_error, d.attempts, d.last_owner,
+    d.last_lease_expires_at, d.correlation_id, d.trace_id, d.payload_hash, CAST(s.id AS text) AS successor_id
+FROM dead_letter AS d JOIN task AS t ON t.key = d.task
+    JOIN namespace AS n ON n.key = d.ns
+    LEFT JOIN task AS s ON s.key = d.successor
+WHERE n.name = :namespace AND (CAST(:id AS text) IS NULL OR CAST(t.id AS text) = :id) ORDER BY d.task DESC LIMIT :limit;
+
+-- name: spec_of
+-- row: TaskToCopy(key, id, queue, kind, policy, priority, max_attempts, correlation_id, trace, payload, name, spawned_by)
+SELECT t.key, CAST(t.id AS text) AS id, t.queue, t.kind, t.policy, t.priority, t.max_attempts, t.correlation_id, t.trace,
+    t.payload, t.name, t.spawned_by
+FROM task AS t WHERE t.key = :key;
+
+-- name: last_cursor
+SELECT task, max(cursor) FROM log WHERE task IN (SELECT value FROM json_each(:keys)) GROUP BY task;
+
+-- name: insert_log
+INSERT INTO log (task, cursor, ts, attempt, level, line, data)
+SELECT b.key, b.cursor, b.at, b.attempt, b.level, b.line, b.data FROM (SELECT value ->> 0 AS key, value ->> 1 AS cursor, value ->> 2 AS at, value ->> 3 AS attempt, value ->> 4 AS level, value ->> 5 AS line, value ->> 6 AS data FROM json_each(:batch)) AS b;
+
+-- name: logs_of
+-- row: LogLine(cursor, ts, attempt, level, line, data)
+SELECT l.cursor, l.ts, l.attempt, l.level, l.line, l.data
+FROM log AS l JOIN task AS t ON t.key = l.task JOIN namespace AS n ON n.key = t.ns
+WHERE t.id = :id AND n.name = :namespace AND l.cursor > :after ORDER BY l.cursor LIMIT :limit;
+
+-- name: first_lines
+-- row: LogRow(task, cursor, ts, attempt, level, line, data)
+SELECT l.task, l.cursor, l.ts, l.attempt, l.level, l.line, l.data FROM log AS l
+WHERE l.task IN (SELECT value FROM json_each(:keys)) AND l.cursor <= :most ORDER BY l.task, l.cursor;
+
+-- name: namespaces
+SELECT key, name FROM namespace;
+
+-- name: queues
+-- row: QueueRow(key, ns, name)
+SELECT key, ns, name FROM queue;
+
+-- name: kinds
+-- row: KindRow(key, ns, name, policy)
+SELECT key, ns, name, policy FROM kind;
+
+-- name: policies
+SELECT key, body FROM policy;
+
+-- name: add_namespace
+INSERT INTO namespace (name) VALUES (:name) ON CONFLICT DO NOTHING;
+
+-- name: add_queue
+INSERT INTO queue (ns, name) VALUES (:ns, :name) ON CONFLICT DO NOTHING;
+
+-- name: add_policy
+INSERT INTO policy (body) VALUES (:body) ON CONFLICT DO NOTHING;
+
+-- name: add_kind
+INSERT INTO kind (ns, name, policy) VALUES (:ns, :name, :policy) ON CONFLICT DO NOTHING;
+
+-- name: set_kind_policy
+UPDATE kind SET policy = :policy WHERE key = :key;
+
+-- name: replace_kind_policy
+UPDATE kind SET policy = :policy WHERE key = :key AND policy = :was RETURNING key;
+
+-- name: queues_with_work
+SELECT q.key FROM queue AS q
+WHERE q.key IN (SELECT value FROM json_each(:keys)) AND q.paused_at IS NULL AND (
+    SELECT r.task FROM ready AS r WHERE r.queue = q.key ORDER BY r.rank, r.task LIMIT 1
+) IS NOT NULL;
+
+-- name: pause_queue
+UPDATE queue SET paused_at = :at, paused_by = :by WHERE key = :key;
+
+-- name: insert_lease
+INSERT INTO lease (key, ns, worker, expires_at, length, tasks, request_key, part)
+SELECT b.key, b.ns, b.worker, b.expires_at, b.length, b.tasks, b.request_key, b.part FROM (SELECT value ->> 0 AS key, value ->> 1 AS ns, value ->> 2 AS worker, value ->> 3 AS expires_at, value ->> 4 AS length, value ->> 5 AS tasks, value ->> 6 AS request_key, value ->> 7 AS part FROM json_each(:batch)) AS b;
+
+-- name: leases_of_request
+-- row: LeaseRow(key, tasks, expires_at, length)
+SELECT key, tasks, expires_at, length FROM lease
+WHERE ns = :ns AND worker = :worker AND request_key = :request_key ORDER BY part;
+
+-- name: forget_requests
+UPDATE lease SET request_key = NULL WHERE key IN (SELECT value FROM json_each(:keys));
+
+-- name: claimed_again
+-- row: ReclaimedRow(key, id, kind, policy, fence, attempts, payload, input, correlation_id, trace, lease, state, queue, job)
+SELECT t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.fence, t.attempts, t.payload, t.input, t.correlation_id,
+    t.trace, t.lease, t.state, t.queue, t.job
+FROM task AS t WHERE t.key IN (SELECT value FROM json_each(:keys)) ORDER BY t.key;
+
+-- name: lock_leases
+SELECT key FROM lease WHERE key IN (SELECT value FROM json_each(:keys)) ORDER BY key;
+
+-- name: renew_lease
+-- row: RenewedRow(key, expires_at, tasks)
+UPDATE lease SET expires_at = max(lease.expires_at, b.at + coalesce(b.length, lease.length)) FROM (SELECT value ->> 0 AS at, value ->> 1 AS length, value ->> 2 AS key FROM json_each(:batch)) AS b
+WHERE lease.key = b.key AND lease.expires_at >= b.at
+RETURNING lease.key, lease.expires_at, lease.tasks;
+
+-- name: expired_leases
+SELECT key, tasks FROM lease WHERE expires_at < :before ORDER BY expires_at, key LIMIT :limit;
+
+-- name: still_expired
+SELECT key FROM lease WHERE key IN (SELECT value FROM json_each(:keys)) AND expires_at < :before ORDER BY key;
+
+-- name: expiries
+SELECT key, expires_at FROM lease WHERE key IN (SELECT value FROM json_each(:keys));
+
+-- name: held_tasks
+-- row: Holding(key, id, lease, cancel_at, state)
+SELECT key, CAST(id AS text) AS id, lease, cancel_at, state FROM task WHERE key IN (SELECT value FROM json_each(:keys)) ORDER BY key;
+
+-- name: held_in_namespace
+-- row: Holding(key, id, lease, cancel_at, state)
+SELECT key, CAST(id AS text) AS id, lease, cancel_at, state FROM task
+WHERE key IN (SELECT value FROM json_each(:keys)) AND ns = :ns ORDER BY key;
+
+-- name: delete_leases
+DELETE FROM lease WHERE key IN (SELECT value FROM json_each(:keys));
+
+-- name: newest_before
+SELECT n.key, n.created_at FROM (
+    SELECT * FROM (SELECT t.key, t.created_at FROM task AS t WHERE t.key <= :upto ORDER BY t.key DESC LIMIT 1) AS a
+    UNION ALL
+    SELECT * FROM (SELECT f.key, f.created_at FROM flow AS f WHERE f.key <= :upto ORDER BY f.key DESC LIMIT 1) AS b
+) AS n ORDER BY n.key DESC LIMIT 1;
+
+-- name: list_jobs
+-- row: JobSummary(key, entity, id, namespace, kind, queue, state, attempts, max_attempts, stages, stages_open, created_at, updated_at, started_at, finished_at, owner, correlation_id)
+SELECT * FROM (
+    SELECT t.key AS key, 'task' AS entity, CAST(t.id AS text) AS id, n.name AS namespace, k.name AS kind, q.name AS queue,
+    t.state AS state, t.attempts AS attempts, t.max_attempts AS max_attempts, 0 AS stages, 0 AS stages_open,
+    t.created_at AS created_at, t.updated_at AS updated_at, t.started_at AS started_at, t.finished_at AS finished_at,
+    t.owner AS owner, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id
+FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
+    JOIN queue AS q ON q.key = t.queue WHERE t.key > :after AND t.key <= :upto AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
+        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted)
+    ORDER BY t.key DESC LIMIT :limit
+) AS a
+UNION ALL SELECT * FROM (
+    SELECT f.key AS key, 'flow' AS entity, CAST(f.id AS text) AS id, n.name AS namespace, k.name AS kind,
+    CAST(NULL AS text) AS queue, f.state AS state, 0 AS attempts, 0 AS max_attempts, f.stages AS stages,
+    f.stages_open AS stages_open, f.created_at AS created_at, f.updated_at AS updated_at, f.started_at AS started_at,
+    f.finished_at AS finished_at, CAST(NULL AS text) AS owner, f.correlation_id AS correlation_id
+FROM flow AS f JOIN namespace AS n ON n.key = f.ns JOIN kind AS k ON k.key = f.kind WHERE f.key > :after AND f.key <= :upto AND n.name = :namespace AND f.created_at >= :since AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
+        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted)
+    ORDER BY f.key DESC LIMIT :limit
+) AS b
+ORDER BY 1 DESC LIMIT :limit;
+
+-- name: list_jobs_of_correlation
+-- row: JobSummary(key, entity, id, namespace, kind, queue, state, attempts, max_attempts, stages, stages_open, created_at, updated_at, started_at, finished_at, owner, correlation_id)
+SELECT * FROM (
+    SELECT t.key AS key, 'task' AS entity, CAST(t.id AS text) AS id, n.name AS namespace, k.name AS kind, q.name AS queue,
+    t.state AS state, t.attempts AS attempts, t.max_attempts AS max_attempts, 0 AS stages, 0 AS stages_open,
+    t.created_at AS created_at, t.updated_at AS updated_at, t.started_at AS started_at, t.finished_at AS finished_at,
+    t.owner AS owner, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id
+FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
+    JOIN queue AS q ON q.key = t.queue WHERE t.key IN (
+        SELECT e.job FROM event AS e WHERE e.correlation_id = :correlation_id AND e.version = 1
+        UNION SELECT own.key FROM task AS own WHERE own.id = :id AND own.correlation_id IS NULL
+    ) AND t.key <= :upto AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
+        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted)
+    ORDER BY t.key DESC LIMIT :limit
+) AS a
+UNION ALL SELECT * FROM (
+    SELECT f.key AS key, 'flow' AS entity, CAST(f.id AS text) AS id, n.name AS namespace, k.name AS kind,
+    CAST(NULL AS text) AS queue, f.state AS state, 0 AS attempts, 0 AS max_attempts, f.stages AS stages,
+    f.stages_open AS stages_open, f.created_at AS created_at, f.updated_at AS updated_at, f.started_at AS started_at,
+    f.finished_at AS finished_at, CAST(NULL AS text) AS owner, f.correlation_id AS correlation_id
+FROM flow AS f JOIN namespace AS n ON n.key = f.ns JOIN kind AS k ON k.key = f.kind WHERE f.key IN (
+        SELECT e.job FROM event AS e WHERE e.correlation_id = :correlation_id AND e.version = 1
+    ) AND f.key <= :upto AND n.name = :namespace AND f.created_at >= :since AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
+        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted)
+    ORDER BY f.key DESC LIMIT :limit
+) AS b
+ORDER BY 1 DESC LIMIT :limit;
+
+-- name: list_jobs_labelled
+-- row: JobSummary(key, entity, id, namespace, kind, queue, state, attempts, max_attempts, stages, stages_open, created_at, updated_at, started_at, finished_at, owner, correlation_id)
+SELECT * FROM (
+    SELECT t.key AS key, 'task' AS entity, CAST(t.id AS text) AS id, n.name AS namespace, k.name AS kind, q.name AS queue,
+    t.state AS state, t.attempts AS attempts, t.max_attempts AS max_attempts, 0 AS stages, 0 AS stages_open,
+    t.created_at AS created_at, t.updated_at AS updated_at, t.started_at AS started_at, t.finished_at AS finished_at,
+    t.owner AS owner, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id
+FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
+    JOIN queue AS q ON q.key = t.queue WHERE t.key IN (
+        SELECT l.job FROM label AS l JOIN namespace AS m ON m.key = l.ns
+        WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled
+    ) AND t.key <= :upto AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
+        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted)
+    ORDER BY t.key DESC LIMIT :limit
+) AS a
+UNION ALL SELECT * FROM (
+    SELECT f.key AS key, 'flow' AS entity, CAST(f.id AS text) AS id, n.name AS namespace, k.name AS kind,
+    CAST(NULL AS text) AS queue, f.state AS state, 0 AS attempts, 0 AS max_attempts, f.stages AS stages,
+    f.stages_open AS stages_open, f.created_at AS created_at, f.updated_at AS updated_at, f.started_at AS started_at,
+    f.finished_at AS finished_at, CAST(NULL AS text) AS owner, f.correlation_id AS correlation_id
+FROM flow AS f JOIN namespace AS n ON n.key = f.ns JOIN kind AS k ON k.key = f.kind WHERE f.key IN (
+        SELECT l.job FROM label AS l JOIN namespace AS m ON m.key = l.ns
+        WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled
+    ) AND f.key <= :upto AND n.name = :namespace AND f.created_at >= :since AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
+        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted)
+    ORDER BY f.key DESC LIMIT :limit
+) AS b
+ORDER BY 1 DESC LIMIT :limit;
+
+-- name: key_of_job
+SELECT t.key FROM task AS t JOIN namespace AS n ON n.key = t.ns WHERE t.id = :id AND n.name = :namespace
+UNION ALL
+SELECT f.key FROM flow AS f JOIN namespace AS n ON n.key = f.ns WHERE f.id = :id AND n.name = :namespace;
+
+-- name: entity_of_id
+SELECT 'task', t.key FROM task AS t JOIN namespace AS n ON n.key = t.ns
+WHERE t.id = :id AND n.name = :namespace
+UNION ALL SELECT 'stage', s.key FROM stage AS s JOIN namespace AS n ON n.key = s.ns
+WHERE s.id = :id AND n.name = :namespace
+UNION ALL SELECT 'flow', f.key FROM flow AS f JOIN namespace AS n ON n.key = f.ns
+WHERE f.id = :id AND n.name = :namespace;
+
+-- name: ids_newest
+-- row: IdRow(entity, id, name, state)
+SELECT * FROM (
+    SELECT 'task' AS entity, CAST(t.id AS text) AS id, k.name, t.state FROM task AS t JOIN namespace AS n ON n.key = t.ns
+        JOIN kind AS k ON k.key = t.kind
+    WHERE n.name = :namespace ORDER BY t.key DESC LIMIT :limit
+) AS a
+UNION ALL SELECT * FROM (
+    SELECT 'stage', CAST(s.id AS text), s.name, s.state FROM stage AS s
+        JOIN namespace AS n ON n.key = s.ns
+    WHERE n.name = :namespace ORDER BY s.key DESC LIMIT :limit
+) AS b
+UNION ALL SELECT * FROM (
+    SELECT 'flow', CAST(f.id AS text), k.name, f.state FROM flow AS f JOIN namespace AS n ON n.key = f.ns
+        JOIN kind AS k ON k.key = f.kind
+    WHERE n.name = :namespace ORDER BY f.key DESC LIMIT :limit
+) AS c;
+
+-- name: list_members
+-- row: MemberSummary(key, id, stage, name, kind, queue, state, attempts, max_attempts, created_at, started_at, finished_at, owner, error)
+SELECT t.key, CAST(t.id AS text) AS id, s.name AS stage, t.name, k.name AS kind, q.name AS queue, t.state, t.attempts,
+    t.max_attempts, t.created_at, t.started_at, t.finished_at, t.owner, t.error
+FROM task AS t JOIN stage AS s ON s.key = t.stage JOIN kind AS k ON k.key = t.kind
+    JOIN queue AS q ON q.key = t.queue WHERE s.job = :job AND (s.ord, t.key) > (:ord, :after)
+    AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
+ORDER BY s.ord, t.key LIMIT :limit;
+
+-- name: list_members_of_stage
+-- row: MemberSummary(key, id, stage, name, kind, queue, state, attempts, max_attempts, created_at, started_at, finished_at, owner, error)
+SELECT t.key, CAST(t.id AS text) AS id, s.name AS stage, t.name, k.name AS kind, q.name AS queue, t.state, t.attempts,
+    t.max_attempts, t.created_at, t.started_at, t.finished_at, t.owner, t.error
+FROM task AS t JOIN stage AS s ON s.key = t.stage JOIN kind AS k ON k.key = t.kind
+    JOIN queue AS q ON q.key = t.queue WHERE t.stage = :stage AND t.key > :after AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
+ORDER BY t.stage, t.key LIMIT :limit;
+
+-- name: key_of_stage
+SELECT s.key FROM stage AS s JOIN namespace AS n ON n.key = s.ns
+WHERE s.id = :id AND s.job = :job AND n.name = :namespace;
+
+-- name: place_of_member
+SELECT s.ord, t.key FROM task AS t JOIN stage AS s ON s.key = t.stage WHERE t.id = :id AND t.job = :job;
+
+-- name: list_queues
+-- row: QueueDepth(name, paused_at, paused_by, ready, delayed, held, oldest_ready_at)
+SELECT q.name, q.paused_at, q.paused_by, coalesce(r.ready, 0) AS ready, coalesce(w.waiting, 0) AS delayed,
+    coalesce(h.held, 0) AS held, o.run_at AS oldest_ready_at
+FROM queue AS q JOIN namespace AS n ON n.key = q.ns
+    LEFT JOIN (SELECT queue, count(*) AS ready, min(task) AS oldest FROM ready GROUP BY queue) AS r
+        ON r.queue = q.key
+    LEFT JOIN task AS o ON o.key = r.oldest
+    LEFT JOIN (
+        SELECT t.queue, count(*) AS waiting FROM due AS d JOIN task AS t ON t.key = d.task
+        WHERE d.what = :run AND d.fence = t.fence AND d.at = t.run_at AND t.state IN ('queued')
+            AND NOT EXISTS (SELECT 1 FROM ready AS y
+                WHERE y.queue = t.queue AND y.rank = -t.priority AND y.task = t.key AND y.kind = t.kind)
+        GROUP BY t.queue
+    ) AS w ON w.queue = q.key
+    LEFT JOIN (
+        SELECT t.queue, count(*) AS held FROM lease AS l CROSS JOIN json_each(l.tasks) AS j
+            JOIN task AS t ON t.key = j.value AND t.lease = l.key
+        GROUP BY t.queue
+    ) AS h ON h.queue = q.key
+WHERE n.name = :namespace ORDER BY q.name LIMIT :limit;
+
+-- name: dead_groups
+-- row: DeadGroup(kind, reason_code, error_class, message, count, oldest_at, newest_at, redriven)
+SELECT k.name AS kind, d.reason_code, d.last_error ->> 'class' AS error_class,
+    substr(d.last_error ->> 'message', 1, CAST(:chars AS integer)) AS message, count(*) AS count,
+    min(d.created_at) AS oldest_at, max(d.created_at) AS newest_at, count(d.successor) AS redriven
+FROM dead_letter AS d JOIN task AS t ON t.key = d.task JOIN kind AS k ON k.key = t.kind
+    JOIN namespace AS n ON n.key = d.ns WHERE n.name = :namespace AND (CAST(:redriven AS integer) = 1 OR d.successor IS NULL)
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:reason AS text) IS NULL OR d.reason_code = :reason)
+    AND (CAST(:error AS text) IS NULL OR replace((d.last_error ->> 'class' || ': ' || (d.last_error ->> 'message')), :error, '') <> (d.last_error ->> 'class' || ': ' || (d.last_error ->> 'message')))
+GROUP BY 1, 2, 3, 4 ORDER BY 5 DESC, 1, 2, 3, 4 LIMIT :limit;
+
+-- name: list_letters
+-- row: DeadLetterSummary(key, id, kind, reason_code, error_class, message, attempts, created_at, successor_id, flow_id, flow_finished_at)
+SELECT d.task AS key, CAST(t.id AS text) AS id, k.name AS kind, d.reason_code, d.last_error ->> 'class' AS error_class,
+    d.last_error ->> 'message' AS message, d.attempts, d.created_at,
+    (SELECT CAST(s.id AS text) FROM task AS s WHERE s.key = d.successor) AS successor_id,
+    CAST(f.id AS text) AS flow_id, f.finished_at AS flow_finished_at
+FROM dead_letter AS d JOIN task AS t ON t.key = d.task JOIN kind AS k ON k.key = t.kind
+    JOIN namespace AS n ON n.key = d.ns LEFT JOIN flow AS f ON f.key = t.job
+WHERE d.task > :after AND n.name = :namespace AND (CAST(:redriven AS integer) = 1 OR d.successor IS NULL)
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:reason AS text) IS NULL OR d.reason_code = :reason)
+    AND (CAST(:error AS text) IS NULL OR replace((d.last_error ->> 'class' || ': ' || (d.last_error ->> 'message')), :error, '') <> (d.last_error ->> 'class' || ': ' || (d.last_error ->> 'message'))) ORDER BY d.task LIMIT :limit;
+
+-- name: count_prunable
+-- row: Prunable(tasks, flows)
+SELECT (SELECT count(*) FROM task AS t WHERE t.created_at <= :before AND t.finished_at IS NOT NULL AND t.finished_at <= :before
+    AND t.key = t.job AND (CAST(:ns AS integer) IS NULL OR t.ns = :ns)
+    AND NOT EXISTS (SELECT 1 FROM idempotency AS i WHERE i.job = t.key AND i.expires_at > :now)
+    AND t.key <> (SELECT e.job FROM event AS e ORDER BY e.id DESC LIMIT 1)) AS tasks,
+    (SELECT count(*) FROM flow AS f WHERE f.created_at <= :before AND f.finished_at IS NOT NULL AND f.finished_at <= :before
+    AND (CAST(:ns AS integer) IS NULL OR f.ns = :ns)
+    AND NOT EXISTS (SELECT 1 FROM idempotency AS i WHERE i.job = f.key AND i.expires_at > :now)
+    AND NOT EXISTS (SELECT 1 FROM stage AS s WHERE s.job = f.key AND s.open > 0)
+    AND NOT EXISTS (SELECT 1 FROM flow AS c WHERE c.key = f.compensation AND c.finished_at IS NULL)
+    AND f.key <> (SELECT e.job FROM event AS e ORDER BY e.id DESC LIMIT 1)) AS flows;
+
+-- name: count_events
+-- row: EventCountRow(namespace, type, kind, reason, number)
+SELECT n.name AS namespace, e.type, k.name AS kind, CASE WHEN e.type = :dead THEN
+    (SELECT d.reason_code FROM dead_letter AS d WHERE d.task = e.entity) END AS reason, count(*) AS number
+FROM (SELECT * FROM event WHERE id > :after ORDER BY id LIMIT :scan) AS e
+    JOIN namespace AS n ON n.key = e.ns
+    LEFT JOIN task AS t ON t.key = e.entity
+    LEFT JOIN kind AS k ON k.key = t.kind
+WHERE e.id <= :upto
+GROUP BY 1, 2, 3, 4;
+
+-- name: times_of_ended
+-- row: DurationRow(namespace, kind, bucket, number, us)
+SELECT n.name AS namespace, k.name AS kind, CASE
+        WHEN CASE WHEN CAST(:ran AS integer) = 1 THEN t.finished_at - t.started_at
+    WHEN t.started_at > t.run_at THEN t.started_at - t.run_at ELSE 0 END <= 5000 THEN 0 WHEN CASE WHEN CAST(:ran AS integer) = 1 THEN t.finished_at - t.started_at
+    WHEN t.started_at > t.run_at THEN t.started_at - t.run_at ELSE 0 END <= 10000 THEN 1 WHEN CASE WHEN CAST(:ran AS integer) = 1 THEN t.finished_at - t.started_at
+    WHEN t.started_at > t.run_at THEN t.started_at - t.run_at ELSE 0 END <= 25000 THEN 2 WHEN CASE WHEN CAST(:ran AS integer) = 1 THEN t.finished_at - t.started_at
+    WHEN t.started_at > t.run_at THEN t.started_at - t.run_at ELSE 0 END <= 50000 THEN 3
+        WHEN CASE WHEN CAST(:ran AS integer) = 1 THEN t.finished_at - t.started_at
+    WHEN t.started_at > t.run_at THEN t.started_at - t.run_at ELSE 0 END <= 100000 THEN 4 WHEN CASE WHEN CAST(:ran AS integer) = 1 THEN t.finished_at - t.started_at
+    WHEN t.started_at > t.run_at THEN t.started_at - t.run_at ELSE 0 END <= 250000 THEN 5 WHEN CASE WHEN CAST(:ran AS integer) = 1 THEN t.finished_at - t.started_at
+    WHEN t.started_at > t.run_at THEN t.started_at - t.run_at ELSE 0 END <= 500000 THEN 6 WHEN CASE WHEN CAST(:ran AS integer) = 1 THEN t.finished_at - t.started_at
+    WHEN t.started_at > t.run_at THEN t.started_at - t.run_at ELSE 0 END <= 1000000 THEN 7
+        WHEN CASE WHEN CAST(:ran AS integer) = 1 THEN t.finished_at - t.started_at
+    WHEN t.started_at > t.run_at THEN t.started_at - t.run_at ELSE 0 END <= 2500000 THEN 8 WHEN CASE WHEN CAST(:ran AS integer) = 1 THEN t.finished_at - t.started_at
+    WHEN t.started_at > t.run_at THEN t.started_at - t.run_at ELSE 0 END <= 5000000 THEN 9 WHEN CASE WHEN CAST(:ran AS integer) = 1 THEN t.finished_at - t.started_at
+    WHEN t.started_at > t.run_at THEN t.started_at - t.run_at ELSE 0 END <= 10000000 THEN 10
+        WHEN CASE WHEN CAST(:ran AS integer) = 1 THEN t.finished_at - t.started_at
+    WHEN t.started_at > t.run_at THEN t.started_at - t.run_at ELSE 0 END <= 60000000 THEN 11 WHEN CASE WHEN CAST(:ran AS integer) = 1 THEN t.finished_at - t.started_at
+    WHEN t.started_at > t.run_at THEN t.started_at - t.run_at ELSE 0 END <= 600000000 THEN 12 WHEN CASE WHEN CAST(:ran AS integer) = 1 THEN t.finished_at - t.started_at
+    WHEN t.started_at > t.run_at THEN t.started_at - t.run_at ELSE 0 END <= 3600000000 THEN 13 ELSE 14 END AS bucket,
+    count(*) AS number, sum(CASE WHEN CAST(:ran AS integer) = 1 THEN t.finished_at - t.started_at
+    WHEN t.started_at > t.run_at THEN t.started_at - t.run_at ELSE 0 END) AS us
+FROM (SELECT * FROM event WHERE id > :after ORDER BY id LIMIT :scan) AS e
+    JOIN task AS t ON t.key = e.entity
+    JOIN namespace AS n ON n.key = e.ns
+    JOIN kind AS k ON k.key = t.kind
+WHERE e.id <= :upto AND e.type IN (SELECT value FROM json_each(:ends)) AND t.started_at IS NOT NULL AND t.finished_at IS NOT NULL
+GROUP BY 1, 2, 3;
+
+-- name: take_request
+INSERT INTO request (caller, key, route, body_hash, began_at, expires_at)
+VALUES (:caller, :key, :route, :body_hash, :at, :expires_at)
+ON CONFLICT (caller, key) DO UPDATE SET route = excluded.route, body_hash = excluded.body_hash,
+    began_at = excluded.began_at, expires_at = excluded.expires_at, status = NULL, answer = NULL
+WHERE request.expires_at <= :at OR (request.status IS NULL AND request.began_at <= :died_before
+    AND request.route = excluded.route AND request.body_hash = excluded.body_hash)
+RETURNING began_at;
+
+-- name: request_of
+-- row: RequestRow(route, body_hash, status, answer, began_at)
+SELECT route, body_hash, status, answer, began_at FROM request WHERE caller = :caller AND key = :key;
+
+-- name: renew_request
+UPDATE request SET began_at = :at
+WHERE caller = :caller AND key = :key AND began_at IN (SELECT value FROM json_each(:held_at)) AND status IS NULL
+RETURNING began_at;
+
+-- name: answer_request
+UPDATE request SET status = :status, answer = :answer
+WHERE caller = :caller AND key = :key AND began_at IN (SELECT value FROM json_each(:held_at)) AND status IS NULL;
+
+-- name: drop_request
+DELETE FROM request
+WHERE caller = :caller AND key = :key AND began_at IN (SELECT value FROM json_each(:held_at)) AND status IS NULL;
+
+-- name: forget_old_requests
+DELETE FROM request WHERE (caller, key) IN (
+    SELECT caller, key FROM request WHERE expires_at <= :at ORDER BY expires_at LIMIT :limit
+);
+
+-- name: reserve_request
+INSERT INTO request (caller, key, route, body_hash, began_at, expires_at)
+VALUES (:caller, :key, :route, :body_hash, :at, :expires_at)
+ON CONFLICT (caller, key) DO UPDATE SET route = excluded.route, body_hash = excluded.body_hash,
+    began_at = excluded.began_at, expires_at = excluded.expires_at, status = NULL, answer = NULL
+WHERE request.expires_at <= :at;
+
+-- name: reserved_request
+SELECT body_hash FROM request WHERE caller = :caller AND key = :key;
+
+-- name: keys_of
+-- row: KeyRow(id, key, job)
+SELECT CAST(id AS text) AS id, key, job FROM task WHERE id IN (SELECT value FROM json_each(:ids));
+
+-- name: lock_tasks
+-- row: TaskRow(key, ns, state, version, fence, owner, lease, lease_expires_at, attempts, max_attempts, spared, queue, kind, policy, priority, run_at, cancel_at, job, stage, unmet, control, seen_at)
+SELECT l.*, :now AS seen_at FROM (
+    SELECT task.key, task.ns, task.state, task.version, task.fence, task.owner, task.lease,
+        lease.expires_at AS lease_expires_at, task.attempts, task.max_attempts, task.spared,
+        task.queue, task.kind, task.policy, task.priority, task.run_at, task.cancel_at, task.job, task.stage,
+        task.unmet, task.control
+    FROM task LEFT JOIN lease ON lease.key = task.lease
+    WHERE task.key IN (SELECT value FROM json_each(:keys))
+    ORDER BY task.key
+) AS l;
+
+-- name: claim_any
+-- row: ClaimedRow(rank, key, id, kind, policy, version, fence, attempts, payload, input, correlation_id, trace, job, seen_at)
+SELECT r.rank, t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
+    t.correlation_id, t.trace, t.job, max(:now, t.run_at) AS seen_at
+FROM ready AS r JOIN task AS t ON t.key = r.task WHERE r.queue = :queue AND (r.rank, r.task) >= (:rank, :task) AND (:past_breakers = 1 OR NOT EXISTS (SELECT 1 FROM breaker AS br WHERE br.open_until IS NOT NULL))
+    AND EXISTS (SELECT 1 FROM queue AS q WHERE q.key = :queue AND q.paused_at IS NULL)
+ORDER BY r.queue, r.rank, r.task LIMIT :limit;
+
+-- name: claim_kind
+-- row: ClaimedRow(rank, key, id, kind, policy, version, fence, attempts, payload, input, correlation_id, trace, job, seen_at)
+SELECT r.rank, t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
+    t.correlation_id, t.trace, t.job, max(:now, t.run_at) AS seen_at
+FROM ready AS r JOIN task AS t ON t.key = r.task WHERE r.queue = :queue AND r.kind = :kind AND (:past_breakers = 1 OR NOT EXISTS (SELECT 1 FROM breaker AS br WHERE br.open_until IS NOT NULL))
+    AND EXISTS (SELECT 1 FROM queue AS q WHERE q.key = :queue AND q.paused_at IS NULL)
+ORDER BY r.queue, r.kind, r.rank, r.task LIMIT :limit;
+
+-- name: heads_of_kind
+SELECT r.rank, r.task FROM ready AS r
+WHERE r.queue = :queue AND r.kind = :kind
+ORDER BY r.queue, r.kind, r.rank, r.task LIMIT :limit;
+
+-- name: insert_task
+INSERT INTO task (key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts, spared, created_at, updated_at,
+    run_at, state, retry_of, correlation_id, trace, payload) SELECT b.key, b.id, b.job, b.ns, b.queue, b.kind, b.policy, b.version, b.fence, b.priority, b.attempts, b.max_attempts, b.spared, b.created_at, b.updated_at,
+    b.run_at, b.state, b.retry_of, b.correlation_id, b.trace, b.payload FROM (SELECT value ->> 0 AS key, value ->> 1 AS id, value ->> 2 AS job, value ->> 3 AS ns, value ->> 4 AS queue, value ->> 5 AS kind, value ->> 6 AS policy, value ->> 7 AS version, value ->> 8 AS fence, value ->> 9 AS priority, value ->> 10 AS attempts, value ->> 11 AS max_attempts, value ->> 12 AS spared, value ->> 13 AS created_at, value ->> 14 AS updated_at, value ->> 15 AS run_at, value ->> 16 AS state, value ->> 17 AS retry_of, value ->> 18 AS correlation_id, value ->> 19 AS trace, value ->> 20 AS payload FROM json_each(:batch)) AS b;
+
+-- name: insert_event
+INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT b.entity, b.job, b.ts, b.ns, b.version, b.fence, b.attempts, b.type, b.was, b.state, b.actor, b.correlation_id, b.cause, b.trace, b.payload FROM (SELECT value ->> 0 AS entity, value ->> 1 AS job, value ->> 2 AS ts, value ->> 3 AS ns, value ->> 4 AS version, value ->> 5 AS fence, value ->> 6 AS attempts, value ->> 7 AS type, value ->> 8 AS was, value ->> 9 AS state, value ->> 10 AS actor, value ->> 11 AS correlation_id, value ->> 12 AS cause, value ->> 13 AS trace, value ->> 14 AS payload FROM json_each(:batch)) AS b;
+
+-- name: insert_member
+INSERT INTO task (key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts, spared, created_at, updated_at,
+    run_at, state, retry_of, correlation_id, trace, payload, stage, name, unmet, control, context, spawned_by) SELECT b.key, b.id, b.job, b.ns, b.queue, b.kind, b.policy, b.version, b.fence, b.priority, b.attempts, b.max_attempts, b.spared, b.created_at, b.updated_at,
+    b.run_at, b.state, b.retry_of, b.correlation_id, b.trace, b.payload, b.stage, b.name, b.unmet, b.control, b.context, b.spawned_by FROM (SELECT value ->> 0 AS key, value ->> 1 AS id, value ->> 2 AS job, value ->> 3 AS ns, value ->> 4 AS queue, value ->> 5 AS kind, value ->> 6 AS policy, value ->> 7 AS version, value ->> 8 AS fence, value ->> 9 AS priority, value ->> 10 AS attempts, value ->> 11 AS max_attempts, value ->> 12 AS spared, value ->> 13 AS created_at, value ->> 14 AS updated_at, value ->> 15 AS run_at, value ->> 16 AS state, value ->> 17 AS retry_of, value ->> 18 AS correlation_id, value ->> 19 AS trace, value ->> 20 AS payload, value ->> 21 AS stage, value ->> 22 AS name, value ->> 23 AS unmet, value ->> 24 AS control, value ->> 25 AS context, value ->> 26 AS spawned_by FROM json_each(:batch)) AS b;
+
+-- name: insert_note
+INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload)
+SELECT task.key, task.job, max(b.at, task.updated_at), task.ns, NULL, task.fence, task.attempts, b.type, NULL, NULL,
+    b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.payload
+FROM task JOIN (SELECT value ->> 0 AS at, value ->> 1 AS type, value ->> 2 AS actor, value ->> 3 AS cause, value ->> 4 AS trace, value ->> 5 AS payload, value ->> 6 AS key FROM json_each(:batch)) AS b ON task.key = b.key;
+
+-- name: insert_ready
+INSERT INTO ready (queue, rank, task, kind) SELECT b.queue, b.rank, b.key, b.kind FROM (SELECT value ->> 0 AS queue, value ->> 1 AS rank, value ->> 2 AS key, value ->> 3 AS kind FROM json_each(:batch)) AS b;
+
+-- name: delete_ready
+DELETE FROM ready WHERE ready.queue = ?1 AND ready.rank = ?2 AND ready.task = ?3
+    AND ready.kind = ?4;
+
+-- name: insert_due
+INSERT INTO due (at, task, what, fence) SELECT b.at, b.key, b.what, b.fence FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS what, value ->> 3 AS fence FROM json_each(:batch)) AS b WHERE true
+ON CONFLICT (at, task, what) DO UPDATE SET fence = excluded.fence;
+
+-- name: set_priority
+UPDATE task SET priority = b.priority FROM (SELECT value ->> 0 AS priority, value ->> 1 AS key FROM json_each(:batch)) AS b WHERE task.key = b.key;
+
+-- name: set_run_at
+UPDATE task SET run_at = b.run_at FROM (SELECT value ->> 0 AS run_at, value ->> 1 AS key FROM json_each(:batch)) AS b WHERE task.key = b.key;
+
+-- name: set_cancel_at
+UPDATE task SET cancel_at = b.at FROM (SELECT value ->> 0 AS at, value ->> 1 AS key FROM json_each(:batch)) AS b WHERE task.key = b.key;
+
+-- name: outcomes_of_attempt
+-- row: OutcomeRow(type, state, fence, payload)
+SELECT type, state, fence, payload FROM event
+WHERE entity = :key AND version IS NOT NULL AND fence IN (:fence, :fence + 1) ORDER BY version;
+
+-- name: task_by_id
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, labels)
+SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
+        ELSE (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
+    q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
+    t.updated_at, t.run_at, t.started_at, t.finished_at, t.owner, t.lease, l.expires_at AS lease_expires_at,
+    t.cancel_at AS cancel_requested_at, t.held_by, t.held_why,
+    (SELECT CAST(o.id AS text) FROM task AS o WHERE o.key = t.retry_of) AS retry_of,
+    coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.trace, t.payload, t.input, t.result, t.error,
+    p.body AS policy, (SELECT CAST(s.id AS text) FROM stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
+    t.unmet, t.control, (SELECT CAST(c.id AS text) FROM context AS c WHERE c.key = t.context) AS context_id,
+    (SELECT CAST(json_group_object(a.name, a.value ORDER BY a.name) AS text) FROM label AS a WHERE a.job = t.job)
+    AS labels
+FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN queue AS q ON q.key = t.queue
+    JOIN kind AS k ON k.key = t.kind JOIN policy AS p ON p.key = t.policy
+    LEFT JOIN lease AS l ON l.key = t.lease WHERE t.id = :id AND n.name = :namespace;
+
+-- name: task_by_key
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, labels)
+SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
+        ELSE (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
+    q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
+    t.updated_at, t.run_at, t.started_at, t.finished_at, t.owner, t.lease, l.expires_at AS lease_expires_at,
+    t.cancel_at AS cancel_requested_at, t.held_by, t.held_why,
+    (SELECT CAST(o.id AS text) FROM task AS o WHERE o.key = t.retry_of) AS retry_of,
+    coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.trace, t.payload, t.input, t.result, t.error,
+    p.body AS policy, (SELECT CAST(s.id AS text) FROM stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
+    t.unmet, t.control, (SELECT CAST(c.id AS text) FROM context AS c WHERE c.key = t.context) AS context_id,
+    (SELECT CAST(json_group_object(a.name, a.value ORDER BY a.name) AS text) FROM label AS a WHERE a.job = t.job)
+    AS labels
+FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN queue AS q ON q.key = t.queue
+    JOIN kind AS k ON k.key = t.kind JOIN policy AS p ON p.key = t.policy
+    LEFT JOIN lease AS l ON l.key = t.lease WHERE t.key = :key;
+
+-- name: tasks_by_keys
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, labels)
+SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
+        ELSE (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
+    q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
+    t.updated_at, t.run_at, t.started_at, t.finished_at, t.owner, t.lease, l.expires_at AS lease_expires_at,
+    t.cancel_at AS cancel_requested_at, t.held_by, t.held_why,
+    (SELECT CAST(o.id AS text) FROM task AS o WHERE o.key = t.retry_of) AS retry_of,
+    coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.trace, t.payload, t.input, t.result, t.error,
+    p.body AS policy, (SELECT CAST(s.id AS text) FROM stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
+    t.unmet, t.control, (SELECT CAST(c.id AS text) FROM context AS c WHERE c.key = t.context) AS context_id,
+    (SELECT CAST(json_group_object(a.name, a.value ORDER BY a.name) AS text) FROM label AS a WHERE a.job = t.job)
+    AS labels
+FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN queue AS q ON q.key = t.queue
+    JOIN kind AS k ON k.key = t.kind JOIN policy AS p ON p.key = t.policy
+    LEFT JOIN lease AS l ON l.key = t.lease WHERE t.key IN (SELECT value FROM json_each(:keys));
+
+-- name: tasks_newest
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, labels)
+SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
+        ELSE (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
+    q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
+    t.updated_at, t.run_at, t.started_at, t.finished_at, t.owner, t.lease, l.expires_at AS lease_expires_at,
+    t.cancel_at AS cancel_requested_at, t.held_by, t.held_why,
+    (SELECT CAST(o.id AS text) FROM task AS o WHERE o.key = t.retry_of) AS retry_of,
+    coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.trace, t.payload, t.input, t.result, t.error,
+    p.body AS policy, (SELECT CAST(s.id AS text) FROM stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
+    t.unmet, t.control, (SELECT CAST(c.id AS text) FROM context AS c WHERE c.key = t.context) AS context_id,
+    (SELECT CAST(json_group_object(a.name, a.value ORDER BY a.name) AS text) FROM label AS a WHERE a.job = t.job)
+    AS labels
+FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN queue AS q ON q.key = t.queue
+    JOIN kind AS k ON k.key = t.kind JOIN policy AS p ON p.key = t.policy
+    LEFT JOIN lease AS l ON l.key = t.lease WHERE n.name = :namespace AND t.key < :before ORDER BY t.key DESC LIMIT :limit;
+
+-- name: take_ready
+DELETE FROM ready WHERE ready.queue = ?1 AND ready.rank = ?2 AND ready.task = ?3
+    AND ready.kind = ?4
+RETURNING ready.task;
+
+-- name: promote_ready
+INSERT INTO ready (queue, rank, task, kind) SELECT b.queue, b.rank, b.key, b.kind FROM (SELECT value ->> 0 AS queue, value ->> 1 AS rank, value ->> 2 AS key, value ->> 3 AS kind FROM json_each(:batch)) AS b WHERE true
+ON CONFLICT DO NOTHING;
+
+-- name: add_token
+INSERT INTO token (id, hash, name, namespace, scopes, created_at, expires_at)
+VALUES (:id, :hash, :name, :namespace, :scopes, :created_at, :expires_at)
+ON CONFLICT (id) DO UPDATE SET created_at = excluded.created_at, expires_at = excluded.expires_at
+WHERE token.hash = excluded.hash;
+
+-- name: tokens
+-- row: TokenRow(id, name, namespace, scopes, created_at, expires_at, revoked_at, used_at, hash, seen_at)
+SELECT id, name, namespace, scopes, created_at, expires_at, revoked_at, used_at, hash, :now AS seen_at FROM token WHERE CAST(:of_namespace AS text) IS NULL OR namespace = :of_namespace
+ORDER BY created_at DESC, id LIMIT :limit;
+
+-- name: tokens_by_id
+-- row: TokenRow(id, name, namespace, scopes, created_at, expires_at, revoked_at, used_at, hash, seen_at)
+SELECT id, name, namespace, scopes, created_at, expires_at, revoked_at, used_at, hash, :now AS seen_at FROM token WHERE id IN (SELECT value FROM json_each(:ids));
+
+-- name: any_token
+SELECT 1 FROM token LIMIT 1;
+
+-- name: revoke_token
+UPDATE token SET revoked_at = :at WHERE id = :id AND revoked_at IS NULL;
+
+-- name: use_token
+UPDATE token SET used_at = :at WHERE id = :id AND (used_at IS NULL OR used_at <= :before);
+
+-- name: redacting_policies
+SELECT key, body FROM policy WHERE replace(body, :mark, '') <> body;
+
+-- name: redacting_kinds
+SELECT DISTINCT k.name
+FROM dead_letter AS d JOIN task AS t ON t.key = d.task JOIN kind AS k ON k.key = t.kind
+LEFT JOIN flow AS f ON f.key = t.job LEFT JOIN kind AS n ON n.key = f.kind
+WHERE k.name IN (SELECT value FROM json_each(:kinds)) AND (t.policy IN (SELECT value FROM json_each(:policies)) OR k.policy IN (SELECT value FROM json_each(:policies))
+    OR f.policy IN (SELECT value FROM json_each(:policies)) OR n.policy IN (SELECT value FROM json_each(:policies)));
+
+-- name: origins_of_flows
+WITH RECURSIVE chain (job, origin) AS (
+    SELECT f.key, f.key FROM flow AS f WHERE f.key IN (SELECT value FROM json_each(:jobs))
+    UNION
+    SELECT c.job, CASE way.number WHEN 1 THEN f.retry_of ELSE f.compensates END
+    FROM chain AS c JOIN flow AS f ON f.key = c.origin
+        JOIN (SELECT 1 AS number UNION ALL SELECT 2) AS way
+        ON CASE way.number WHEN 1 THEN f.retry_of ELSE f.compensates END IS NOT NULL
+)
+SELECT c.job, f.key FROM chain AS c LEFT JOIN flow AS f ON f.key = c.origin WHERE c.origin <> c.job;
+
+-- name: redacting_policy_of_flow
+SELECT f.policy FROM flow AS f WHERE f.key = :job AND f.policy IN (SELECT value FROM json_each(:policies))
+UNION ALL
+SELECT k.policy FROM flow AS f JOIN kind AS k ON k.key = f.kind
+WHERE f.key = :job AND k.policy IN (SELECT value FROM json_each(:policies))
+UNION ALL
+SELECT CASE WHEN t.policy IN (SELECT value FROM json_each(:policies)) THEN t.policy ELSE k.policy END
+FROM stage AS s JOIN task AS t ON t.stage = s.key JOIN kind AS k ON k.key = t.kind
+WHERE s.job = :job AND (t.policy IN (SELECT value FROM json_each(:policies)) OR k.policy IN (SELECT value FROM json_each(:policies)))
+LIMIT 1;
+
+-- name: redacting_flows
+-- row: RedactingFlowRow(key, policy, kind_policy)
+SELECT f.key, f.policy, k.policy AS kind_policy
+FROM flow AS f JOIN kind AS k ON k.key = f.kind
+WHERE f.key IN (SELECT value FROM json_each(:jobs)) AND (f.policy IN (SELECT value FROM json_each(:policies)) OR k.policy IN (SELECT value FROM json_each(:policies)));
+
+-- name: redacted_tasks
+-- row: RedactedTaskRow(job, id, policy, kind_policy, payload, input, result, checkpoint)
+SELECT t.job, CAST(t.id AS text) AS id, t.policy, k.policy AS kind_policy, t.payload, t.input, t.result,
+    c.body AS checkpoint
+FROM task AS t JOIN kind AS k ON k.key = t.kind LEFT JOIN checkpoint AS c ON c.task = t.key
+WHERE t.key IN (SELECT value FROM json_each(:jobs)) AND (t.policy IN (SELECT value FROM json_each(:policies)) OR k.policy IN (SELECT value FROM json_each(:policies)))
+UNION ALL
+SELECT t.job, CAST(t.id AS text) AS id, t.policy, k.policy AS kind_policy, t.payload, t.input, t.result,
+    c.body AS checkpoint
+FROM stage AS s JOIN task AS t ON t.stage = s.key JOIN kind AS k ON k.key = t.kind
+LEFT JOIN checkpoint AS c ON c.task = t.key
+WHERE s.job IN (SELECT value FROM json_each(:jobs)) AND (t.policy IN (SELECT value FROM json_each(:policies)) OR k.policy IN (SELECT value FROM json_each(:policies)))
+LIMIT :limit;
+
+-- name: redacted_sizes
+SELECT t.job, octet_length(t.payload) + coalesce(octet_length(t.input), 0) + coalesce(octet_length(t.result), 0)
+    + coalesce(octet_length(c.body), 0)
+FROM task AS t JOIN kind AS k ON k.key = t.kind LEFT JOIN checkpoint AS c ON c.task = t.key
+WHERE t.key IN (SELECT value FROM json_each(:jobs)) AND (t.policy IN (SELECT value FROM json_each(:policies)) OR k.policy IN (SELECT value FROM json_each(:policies)))
+UNION ALL
+SELECT t.job, octet_length(t.payload) + coalesce(octet_length(t.input), 0) + coalesce(octet_length(t.result), 0)
+    + coalesce(octet_length(c.body), 0)
+FROM stage AS s JOIN task AS t ON t.stage = s.key JOIN kind AS k ON k.key = t.kind
+LEFT JOIN checkpoint AS c ON c.task = t.key
+WHERE s.job IN (SELECT value FROM json_each(:jobs)) AND (t.policy IN (SELECT value FROM json_each(:policies)) OR k.policy IN (SELECT value FROM json_each(:policies)))
+LIMIT :limit;
+
+-- name: given_to_flows
+-- row: FlowPartRow(job, data, metadata, answer)
+SELECT f.key AS job, f.data, f.metadata, NULL AS answer FROM flow AS f WHERE f.key IN (SELECT value FROM json_each(:jobs))
+UNION ALL
+SELECT s.job, s.data, s.metadata, s.answer FROM stage AS s WHERE s.job IN (SELECT value FROM json_each(:jobs))
+UNION ALL
+SELECT c.job, NULL, c.payload, NULL FROM context AS c WHERE c.job IN (SELECT value FROM json_each(:jobs))
+LIMIT :limit;
+
+-- name: given_sizes
+SELECT f.key, octet_length(f.data) + coalesce(octet_length(f.metadata), 0) FROM flow AS f WHERE f.key IN (SELECT value FROM json_each(:jobs))
+UNION ALL
+SELECT s.job, octet_length(s.data) + coalesce(octet_length(s.metadata), 0) + coalesce(octet_length(s.answer), 0)
+FROM stage AS s WHERE s.job IN (SELECT value FROM json_each(:jobs))
+UNION ALL
+SELECT c.job, octet_length(c.payload) FROM context AS c WHERE c.job IN (SELECT value FROM json_each(:jobs))
+LIMIT :limit;
+
+-- move: claim
+UPDATE task SET state = 'assigned', version = task.version + 1, updated_at = max(b.at, task.updated_at), attempts = task.attempts + 1, owner = b.worker, lease = b.lease FROM (SELECT value ->> 0 AS at, value ->> 1 AS worker, value ->> 2 AS lease, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued');
+
+-- move: claim (its events)
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.claimed', 'queued', 'assigned', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS worker, value ->> 2 AS lease, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b CROSS JOIN task ON task.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+
+-- move: start
+UPDATE task SET state = 'running', version = task.version + 1, updated_at = max(b.at, task.updated_at), started_at = max(b.at, task.updated_at) FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS fence, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned') AND task.fence = b.fence;
+
+-- move: start (its events)
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.started', 'assigned', 'running', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS fence, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b CROSS JOIN task ON task.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+
+-- move: succeed
+UPDATE task SET state = 'succeeded', version = task.version + 1, updated_at = max(b.at, task.updated_at), finished_at = max(b.at, task.updated_at), owner = NULL, lease = NULL, result = b.result, error = NULL FROM (SELECT value ->> 0 AS at, value ->> 1 AS result, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS fence, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('running') AND task.fence = b.fence;
+
+-- move: succeed (its events)
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.succeeded', 'running', 'succeeded', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS result, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS fence, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b CROSS JOIN task ON task.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+
+-- move: start, succeed
+UPDATE task SET state = 'succeeded', version = task.version + 2, updated_at = max(b.at, task.updated_at), finished_at = max(b.at, task.updated_at), owner = NULL, lease = NULL, result = b.result, error = NULL,
+    started_at = max(b.began, task.updated_at) FROM (SELECT value ->> 0 AS at, value ->> 1 AS result, value ->> 2 AS began, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS fence, value ->> 6 AS actor, value ->> 7 AS cause, value ->> 8 AS trace, value ->> 9 AS detail FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned') AND task.fence = b.fence;
+
+-- move: start, succeed (its events)
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.succeeded', 'running', 'succeeded', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS result, value ->> 2 AS began, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS fence, value ->> 6 AS actor, value ->> 7 AS cause, value ->> 8 AS trace, value ->> 9 AS detail FROM json_each(:batch)) AS b CROSS JOIN task ON task.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, CASE hop WHEN 1 THEN began ELSE ts END, ns, version - 2 + hop, fence, attempts, hops.type, hops.was, hops.state, actor, correlation_id, cause, trace, CASE hop WHEN 2 THEN payload END FROM moved CROSS JOIN (SELECT 1 AS hop, 'task.started' AS type, 'assigned' AS was, 'running' AS state UNION ALL SELECT 2, 'task.succeeded', 'running', 'succeeded') AS hops;
+
+-- move: fail
+UPDATE task SET state = 'failed', version = task.version + 1, updated_at = max(b.at, task.updated_at), finished_at = max(b.at, task.updated_at), owner = NULL, lease = NULL, error = b.error FROM (SELECT value ->> 0 AS at, value ->> 1 AS error, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS fence, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('running') AND task.fence = b.fence;
+
+-- move: fail (its events)
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.failed', 'running', 'failed', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS error, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS fence, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b CROSS JOIN task ON task.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+
+-- move: retry
+UPDATE task SET state = 'queued', version = task.version + 1, updated_at = max(b.at, task.updated_at), fence = task.fence + 1, run_at = b.run_at, owner = NULL, lease = NULL, error = b.error, spared = 0 FROM (SELECT value ->> 0 AS at, value ->> 1 AS run_at, value ->> 2 AS error, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS fence, value ->> 6 AS actor, value ->> 7 AS cause, value ->> 8 AS trace, value ->> 9 AS detail FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('running') AND task.fence = b.fence;
+
+-- move: retry (its events)
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.retried', 'running', 'queued', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS run_at, value ->> 2 AS error, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS fence, value ->> 6 AS actor, value ->> 7 AS cause, value ->> 8 AS trace, value ->> 9 AS detail FROM json_each(:batch)) AS b CROSS JOIN task ON task.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+
+-- move: release
+UPDATE task SET state = 'queued', version = task.version + 1, updated_at = max(b.at, task.updated_at), fence = task.fence + 1, run_at = b.run_at, owner = NULL, lease = NULL, attempts = task.attempts - 1, spared = 0 FROM (SELECT value ->> 0 AS at, value ->> 1 AS run_at, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS was, value ->> 5 AS fence, value ->> 6 AS actor, value ->> 7 AS cause, value ->> 8 AS trace, value ->> 9 AS detail FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned', 'running') AND task.state = b.was AND task.fence = b.fence;
+
+-- move: release (its events)
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.released', b.was, 'queued', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS run_at, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS was, value ->> 5 AS fence, value ->> 6 AS actor, value ->> 7 AS cause, value ->> 8 AS trace, value ->> 9 AS detail FROM json_each(:batch)) AS b CROSS JOIN task ON task.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+
+-- move: expire
+UPDATE task SET state = 'queued', version = task.version + 1, updated_at = max(b.at, task.updated_at), fence = task.fence + 1, run_at = b.run_at, owner = NULL, lease = NULL, attempts = task.attempts - b.given_back, spared = b.spared FROM (SELECT value ->> 0 AS at, value ->> 1 AS run_at, value ->> 2 AS given_back, value ->> 3 AS spared, value ->> 4 AS key, value ->> 5 AS version, value ->> 6 AS was, value ->> 7 AS fence, value ->> 8 AS actor, value ->> 9 AS cause, value ->> 10 AS trace, value ->> 11 AS detail FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned', 'running') AND task.state = b.was AND task.fence = b.fence;
+
+-- move: expire (its events)
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.lease_expired', b.was, 'queued', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS run_at, value ->> 2 AS given_back, value ->> 3 AS spared, value ->> 4 AS key, value ->> 5 AS version, value ->> 6 AS was, value ->> 7 AS fence, value ->> 8 AS actor, value ->> 9 AS cause, value ->> 10 AS trace, value ->> 11 AS detail FROM json_each(:batch)) AS b CROSS JOIN task ON task.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+
+-- move: block
+UPDATE task SET state = 'blocked', version = task.version + 1, updated_at = max(b.at, task.updated_at), owner = NULL, lease = NULL, attempts = task.attempts - 1, held_by = b.held_by, held_why = b.held_why FROM (SELECT value ->> 0 AS at, value ->> 1 AS held_by, value ->> 2 AS held_why, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS was, value ->> 6 AS fence, value ->> 7 AS actor, value ->> 8 AS cause, value ->> 9 AS trace, value ->> 10 AS detail FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned', 'running') AND task.state = b.was AND task.fence = b.fence;
+
+-- move: block (its events)
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.blocked', b.was, 'blocked', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS held_by, value ->> 2 AS held_why, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS was, value ->> 6 AS fence, value ->> 7 AS actor, value ->> 8 AS cause, value ->> 9 AS trace, value ->> 10 AS detail FROM json_each(:batch)) AS b CROSS JOIN task ON task.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+
+-- move: wait_for_input
+UPDATE task SET state = 'waiting_input', version = task.version + 1, updated_at = max(b.at, task.updated_at), owner = NULL, lease = NULL, attempts = task.attempts - 1, held_by = b.held_by, held_why = b.held_why FROM (SELECT value ->> 0 AS at, value ->> 1 AS held_by, value ->> 2 AS held_why, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS was, value ->> 6 AS fence, value ->> 7 AS actor, value ->> 8 AS cause, value ->> 9 AS trace, value ->> 10 AS detail FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned', 'running') AND task.state = b.was AND task.fence = b.fence;
+
+-- move: wait_for_input (its events)
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.waiting_input', b.was, 'waiting_input', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS held_by, value ->> 2 AS held_why, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS was, value ->> 6 AS fence, value ->> 7 AS actor, value ->> 8 AS cause, value ->> 9 AS trace, value ->> 10 AS detail FROM json_each(:batch)) AS b CROSS JOIN task ON task.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+
+-- move: resume
+UPDATE task SET state = 'queued', version = task.version + 1, updated_at = max(b.at, task.updated_at), fence = task.fence + 1, run_at = b.run_at, owner = NULL, lease = NULL, held_by = NULL, held_why = NULL, spared = 0,
+    input = coalesce(b.input, task.input) FROM (SELECT value ->> 0 AS at, value ->> 1 AS run_at, value ->> 2 AS input, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS was, value ->> 6 AS actor, value ->> 7 AS cause, value ->> 8 AS trace, value ->> 9 AS detail FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('blocked', 'waiting_input') AND task.state = b.was;
+
+-- move: resume (its events)
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.resumed', b.was, 'queued', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS run_at, value ->> 2 AS input, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS was, value ->> 6 AS actor, value ->> 7 AS cause, value ->> 8 AS trace, value ->> 9 AS detail FROM json_each(:batch)) AS b CROSS JOIN task ON task.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+
+-- move: cancel
+UPDATE task SET state = 'cancelled', version = task.version + 1, updated_at = max(b.at, task.updated_at), finished_at = max(b.at, task.updated_at), owner = NULL, lease = NULL, held_by = NULL, held_why = NULL FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS was, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued', 'assigned', 'running', 'blocked', 'waiting_input') AND task.state = b.was;
+
+-- move: cancel (its events)
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.cancelled', b.was, 'cancelled', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS was, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b CROSS JOIN task ON task.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+
+-- move: time_out
+UPDATE task SET state = 'failed', version = task.version + 1, updated_at = max(b.at, task.updated_at), finished_at = max(b.at, task.updated_at), owner = NULL, lease = NULL, held_by = NULL, held_why = NULL, error = b.error FROM (SELECT value ->> 0 AS at, value ->> 1 AS error, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS was, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued', 'blocked', 'waiting_input') AND task.state = b.was;
+
+-- move: time_out (its events)
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.timed_out', b.was, 'failed', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS error, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS was, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b CROSS JOIN task ON task.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+
+-- move: dead_letter
+UPDATE task SET state = 'dead_lettered', version = task.version + 1, updated_at = max(b.at, task.updated_at), finished_at = max(b.at, task.updated_at), owner = NULL, lease = NULL, error = b.error FROM (SELECT value ->> 0 AS at, value ->> 1 AS error, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS was, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued', 'assigned', 'running') AND task.state = b.was;
+
+-- move: dead_letter (its events)
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.dead_lettered', b.was, 'dead_lettered', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS error, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS was, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b CROSS JOIN task ON task.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+
+-- move: stage.open
+UPDATE stage SET state = 'pending', version = stage.version + 1, updated_at = max(b.at, stage.updated_at) FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS actor, value ->> 4 AS cause, value ->> 5 AS trace, value ->> 6 AS detail FROM json_each(:batch)) AS b WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('created');
+
+-- move: stage.open (its events)
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.opened', 'created', 'pending', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS actor, value ->> 4 AS cause, value ->> 5 AS trace, value ->> 6 AS detail FROM json_each(:batch)) AS b CROSS JOIN stage ON stage.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+
+-- move: stage.wait
+UPDATE stage SET state = 'waiting', version = stage.version + 1, updated_at = max(b.at, stage.updated_at), approval = b.approval FROM (SELECT value ->> 0 AS at, value ->> 1 AS approval, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS was, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('created', 'pending', 'running') AND stage.state = b.was;
+
+-- move: stage.wait (its events)
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.waiting', b.was, 'waiting', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS approval, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS was, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b CROSS JOIN stage ON stage.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+
+-- move: stage.approve
+UPDATE stage SET state = 'pending', version = stage.version + 1, updated_at = max(b.at, stage.updated_at), answer = b.answer FROM (SELECT value ->> 0 AS at, value ->> 1 AS answer, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('waiting');
+
+-- move: stage.approve (its events)
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.approved', 'waiting', 'pending', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS answer, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b CROSS JOIN stage ON stage.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+
+-- move: stage.start
+UPDATE stage SET state = 'running', version = stage.version + 1, updated_at = max(b.at, stage.updated_at), started_at = coalesce(stage.started_at, max(b.at, stage.updated_at)) FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS actor, value ->> 4 AS cause, value ->> 5 AS trace, value ->> 6 AS detail FROM json_each(:batch)) AS b WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('pending');
+
+-- move: stage.start (its events)
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.started', 'pending', 'running', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS actor, value ->> 4 AS cause, value ->> 5 AS trace, value ->> 6 AS detail FROM json_each(:batch)) AS b CROSS JOIN stage ON stage.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+
+-- move: stage.succeed
+UPDATE stage SET state = 'succeeded', version = stage.version + 1, updated_at = max(b.at, stage.updated_at), finished_at = max(b.at, stage.updated_at), result = b.result FROM (SELECT value ->> 0 AS at, value ->> 1 AS result, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('running');
+
+-- move: stage.succeed (its events)
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.succeeded', 'running', 'succeeded', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS result, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b CROSS JOIN stage ON stage.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+
+-- move: stage.end_partly
+UPDATE stage SET state = 'partial', version = stage.version + 1, updated_at = max(b.at, stage.updated_at), finished_at = max(b.at, stage.updated_at), result = b.result FROM (SELECT value ->> 0 AS at, value ->> 1 AS result, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('running');
+
+-- move: stage.end_partly (its events)
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.partial', 'running', 'partial', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS result, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b CROSS JOIN stage ON stage.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+
+-- move: stage.fail
+UPDATE stage SET state = 'failed', version = stage.version + 1, updated_at = max(b.at, stage.updated_at), finished_at = max(b.at, stage.updated_at), result = b.result, error = b.error FROM (SELECT value ->> 0 AS at, value ->> 1 AS result, value ->> 2 AS error, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS was, value ->> 6 AS actor, value ->> 7 AS cause, value ->> 8 AS trace, value ->> 9 AS detail FROM json_each(:batch)) AS b WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('running', 'waiting') AND stage.state = b.was;
+
+-- move: stage.fail (its events)
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.failed', b.was, 'failed', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS result, value ->> 2 AS error, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS was, value ->> 6 AS actor, value ->> 7 AS cause, value ->> 8 AS trace, value ->> 9 AS detail FROM json_each(:batch)) AS b CROSS JOIN stage ON stage.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+
+-- move: stage.reject
+UPDATE stage SET state = 'failed', version = stage.version + 1, updated_at = max(b.at, stage.updated_at), finished_at = max(b.at, stage.updated_at), error = b.error FROM (SELECT value ->> 0 AS at, value ->> 1 AS error, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('waiting');
+
+-- move: stage.reject (its events)
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.rejected', 'waiting', 'failed', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS error, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b CROSS JOIN stage ON stage.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+
+-- move: stage.skip
+UPDATE stage SET state = 'skipped', version = stage.version + 1, updated_at = max(b.at, stage.updated_at), finished_at = max(b.at, stage.updated_at) FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS was, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('created', 'waiting') AND stage.state = b.was;
+
+-- move: stage.skip (its events)
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.skipped', b.was, 'skipped', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS was, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b CROSS JOIN stage ON stage.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+
+-- move: stage.carry_over
+UPDATE stage SET state = 'succeeded', version = stage.version + 1, updated_at = max(b.at, stage.updated_at), finished_at = max(b.at, stage.updated_at) FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS actor, value ->> 4 AS cause, value ->> 5 AS trace, value ->> 6 AS detail FROM json_each(:batch)) AS b WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('created');
+
+-- move: stage.carry_over (its events)
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.carried_over', 'created', 'succeeded', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS actor, value ->> 4 AS cause, value ->> 5 AS trace, value ->> 6 AS detail FROM json_each(:batch)) AS b CROSS JOIN stage ON stage.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+
+-- move: stage.cancel
+UPDATE stage SET state = 'cancelled', version = stage.version + 1, updated_at = max(b.at, stage.updated_at), finished_at = max(b.at, stage.updated_at), result = b.result FROM (SELECT value ->> 0 AS at, value ->> 1 AS result, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS was, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('created', 'waiting', 'pending', 'running') AND stage.state = b.was;
+
+-- move: stage.cancel (its events)
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.cancelled', b.was, 'cancelled', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS result, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS was, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b CROSS JOIN stage ON stage.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+
+-- move: flow.open
+UPDATE flow SET state = 'pending', version = flow.version + 1, updated_at = max(b.at, flow.updated_at) FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS actor, value ->> 4 AS cause, value ->> 5 AS trace, value ->> 6 AS detail FROM json_each(:batch)) AS b WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('created');
+
+-- move: flow.open (its events)
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT flow.key, flow.job, flow.updated_at, flow.ns, flow.version, 0, 0, 'flow.opened', 'created', 'pending', b.actor, flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.detail, flow.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS actor, value ->> 4 AS cause, value ->> 5 AS trace, value ->> 6 AS detail FROM json_each(:batch)) AS b CROSS JOIN flow ON flow.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+
+-- move: flow.start
+UPDATE flow SET state = 'running', version = flow.version + 1, updated_at = max(b.at, flow.updated_at), started_at = coalesce(flow.started_at, max(b.at, flow.updated_at)) FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS actor, value ->> 4 AS cause, value ->> 5 AS trace, value ->> 6 AS detail FROM json_each(:batch)) AS b WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('pending');
+
+-- move: flow.start (its events)
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT flow.key, flow.job, flow.updated_at, flow.ns, flow.version, 0, 0, 'flow.started', 'pending', 'running', b.actor, flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.detail, flow.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS actor, value ->> 4 AS cause, value ->> 5 AS trace, value ->> 6 AS detail FROM json_each(:batch)) AS b CROSS JOIN flow ON flow.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+
+-- move: flow.wait
+UPDATE flow SET state = 'waiting', version = flow.version + 1, updated_at = max(b.at, flow.updated_at) FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS was, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('pending', 'running') AND flow.state = b.was;
+
+-- move: flow.wait (its events)
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT flow.key, flow.job, flow.updated_at, flow.ns, flow.version, 0, 0, 'flow.waiting', b.was, 'waiting', b.actor, flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.detail, flow.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS was, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b CROSS JOIN flow ON flow.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+
+-- move: flow.proceed
+UPDATE flow SET state = 'pending', version = flow.version + 1, updated_at = max(b.at, flow.updated_at) FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS actor, value ->> 4 AS cause, value ->> 5 AS trace, value ->> 6 AS detail FROM json_each(:batch)) AS b WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('waiting');
+
+-- move: flow.proceed (its events)
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT flow.key, flow.job, flow.updated_at, flow.ns, flow.version, 0, 0, 'flow.proceeded', 'waiting', 'pending', b.actor, flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.detail, flow.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS actor, value ->> 4 AS cause, value ->> 5 AS trace, value ->> 6 AS detail FROM json_each(:batch)) AS b CROSS JOIN flow ON flow.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+
+-- move: flow.pause
+UPDATE flow SET state = 'paused', version = flow.version + 1, updated_at = max(b.at, flow.updated_at) FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS was, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('pending', 'running', 'waiting') AND flow.state = b.was;
+
+-- move: flow.pause (its events)
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT flow.key, flow.job, flow.updated_at, flow.ns, flow.version, 0, 0, 'flow.paused', b.was, 'paused', b.actor, flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.detail, flow.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS was, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b CROSS JOIN flow ON flow.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+
+-- move: flow.resume
+UPDATE flow SET state = 'pending', version = flow.version + 1, updated_at = max(b.at, flow.updated_at) FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS actor, value ->> 4 AS cause, value ->> 5 AS trace, value ->> 6 AS detail FROM json_each(:batch)) AS b WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('paused');
+
+-- move: flow.resume (its events)
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT flow.key, flow.job, flow.updated_at, flow.ns, flow.version, 0, 0, 'flow.resumed', 'paused', 'pending', b.actor, flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.detail, flow.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS actor, value ->> 4 AS cause, value ->> 5 AS trace, value ->> 6 AS detail FROM json_each(:batch)) AS b CROSS JOIN flow ON flow.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+
+-- move: flow.succeed
+UPDATE flow SET state = 'succeeded', version = flow.version + 1, updated_at = max(b.at, flow.updated_at), finished_at = max(b.at, flow.updated_at) FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS was, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('running', 'paused', 'waiting') AND flow.state = b.was;
+
+-- move: flow.succeed (its events)
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT flow.key, flow.job, flow.updated_at, flow.ns, flow.version, 0, 0, 'flow.succeeded', b.was, 'succeeded', b.actor, flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.detail, flow.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS was, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b CROSS JOIN flow ON flow.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+
+-- move: flow.end_partly
+UPDATE flow SET state = 'partial', version = flow.version + 1, updated_at = max(b.at, flow.updated_at), finished_at = max(b.at, flow.updated_at) FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS was, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('running', 'paused', 'waiting') AND flow.state = b.was;
+
+-- move: flow.end_partly (its events)
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT flow.key, flow.job, flow.updated_at, flow.ns, flow.version, 0, 0, 'flow.partial', b.was, 'partial', b.actor, flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.detail, flow.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS was, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b CROSS JOIN flow ON flow.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+
+-- move: flow.fail
+UPDATE flow SET state = 'failed', version = flow.version + 1, updated_at = max(b.at, flow.updated_at), finished_at = max(b.at, flow.updated_at), error = b.error FROM (SELECT value ->> 0 AS at, value ->> 1 AS error, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS was, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('running', 'paused', 'waiting') AND flow.state = b.was;
+
+-- move: flow.fail (its events)
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT flow.key, flow.job, flow.updated_at, flow.ns, flow.version, 0, 0, 'flow.failed', b.was, 'failed', b.actor, flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.detail, flow.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS error, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS was, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b CROSS JOIN flow ON flow.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+
+-- move: flow.time_out
+UPDATE flow SET state = 'failed', version = flow.version + 1, updated_at = max(b.at, flow.updated_at), finished_at = max(b.at, flow.updated_at), error = b.error FROM (SELECT value ->> 0 AS at, value ->> 1 AS error, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS was, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('created', 'pending', 'running', 'paused', 'waiting') AND flow.state = b.was;
+
+-- move: flow.time_out (its events)
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT flow.key, flow.job, flow.updated_at, flow.ns, flow.version, 0, 0, 'flow.timed_out', b.was, 'failed', b.actor, flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.detail, flow.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS error, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS was, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b CROSS JOIN flow ON flow.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+
+-- move: flow.cancel
+UPDATE flow SET state = 'cancelled', version = flow.version + 1, updated_at = max(b.at, flow.updated_at), finished_at = max(b.at, flow.updated_at) FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS was, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('created', 'pending', 'running', 'paused', 'waiting') AND flow.state = b.was;
+
+-- move: flow.cancel (its events)
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT flow.key, flow.job, flow.updated_at, flow.ns, flow.version, 0, 0, 'flow.cancelled', b.was, 'cancelled', b.actor, flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.detail, flow.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS was, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b CROSS JOIN flow ON flow.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;

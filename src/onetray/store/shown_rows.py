@@ -1,0 +1,389 @@
+"""Rows from which something is shown or explained. JSON is still text in them.
+
+A row that is shown as it is read is a value of `domain/` at once: it is named here, so that a .sql file can name it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from onetray.domain.flow import Context
+from onetray.domain.listing import DeadGroup, DeadLetterSummary, JobSummary, MemberSummary, Prunable, QueueDepth
+from onetray.domain.policy import Policy
+from onetray.domain.task import DeadLetter, Event, Holding, LogLine, TaskProgress
+
+VALUES = (
+    Context, DeadGroup, DeadLetter, DeadLetterSummary, Event, Holding, JobSummary, LogLine, MemberSummary, Prunable,
+    QueueDepth, TaskProgress,
+)  # fmt: skip
+
+
+class TaskDetails(NamedTuple):
+    """A task with all that is shown of it: the fields of `Task`."""
+
+    key: int
+    id: str
+    job_id: str
+    namespace: str
+    queue: str
+    kind: str
+    state: str
+    version: int
+    fence: int
+    priority: int
+    attempts: int
+    max_attempts: int
+    created_at: int
+    updated_at: int
+    run_at: int
+    started_at: int | None
+    finished_at: int | None
+    owner: str | None
+    lease: int | None
+    lease_expires_at: int | None
+    cancel_requested_at: int | None
+    held_by: str | None
+    held_why: str | None
+    retry_of: str | None
+    correlation_id: str
+    trace: str | None
+    payload: str
+    input: str | None
+    result: str | None
+    error: str | None
+    policy: str
+    stage_id: str | None
+    name: str | None
+    unmet: int
+    control: int
+    context_id: str | None
+    labels: str | None
+
+
+class FlowDetails(NamedTuple):
+    """A flow with all that is shown of it: the fields of `Flow`."""
+
+    key: int
+    id: str
+    namespace: str
+    name: str
+    state: str
+    version: int
+    roll_up: str
+    sealed: int
+    created_at: int
+    updated_at: int
+    started_at: int | None
+    finished_at: int | None
+    deadline_at: int | None
+    ending: str | None
+    current_stage: str | None
+    stages: int
+    stages_open: int
+    succeeded: int
+    partial: int
+    failed: int
+    cancelled: int
+    skipped: int
+    ignored: int
+    retry_of: str | None
+    compensates: str | None
+    compensation: str | None
+    correlation_id: str
+    trace: str | None
+    data: str
+    metadata: str | None
+    error: str | None
+    labels: str | None
+
+
+class StageDetails(NamedTuple):
+    """A stage with all that is shown of it."""
+
+    key: int
+    id: str
+    flow_id: str
+    namespace: str
+    ord: int
+    name: str
+    state: str
+    version: int
+    on_failure: str
+    sealed: int
+    takes_more: int
+    created_at: int
+    updated_at: int
+    started_at: int | None
+    finished_at: int | None
+    due_at: int | None
+    ending: str | None
+    total: int
+    open: int
+    blocked: int
+    waiting_input: int
+    succeeded: int
+    partly: int
+    failed: int
+    dead_lettered: int
+    cancelled: int
+    redriven: int
+    data: str
+    metadata: str | None
+    result: str | None
+    metrics: str | None
+    error: str | None
+    approval: str | None
+    answer: str | None
+    carried_from: str | None
+
+
+class IdRow(NamedTuple):
+    entity: str
+    id: str
+    name: str
+    state: str
+
+
+class PlaceRow(NamedTuple):
+    """A task of a flow, and the place of its stage."""
+
+    key: int
+    job: int
+    ord: int
+
+
+class ResultRow(NamedTuple):
+    """What a task of a stage has given."""
+
+    key: int
+    id: str
+    name: str | None
+    state: str
+    result: str | None
+
+
+class NeededResultRow(NamedTuple):
+    """What a task has given that another depends on."""
+
+    id: str
+    name: str | None
+    result: str | None
+
+
+class LogRow(NamedTuple):
+    """A line of the log of one of several tasks."""
+
+    task: int
+    cursor: int
+    ts: int
+    attempt: int
+    level: str
+    line: str
+    data: str | None
+
+
+class WorkerRow(NamedTuple):
+    name: str
+    host: str
+    pid: int
+    version: str
+    started_at: int
+    beat_at: int
+    expires_at: int
+    concurrency: int
+    running: int
+    claimed: int
+    queues: str
+    kinds: str
+    state: str
+    seen_at: int
+
+
+class BreakerDetails(NamedTuple):
+    """The breaker of a kind, and the policy that its failures are counted by."""
+
+    kind: str
+    recent: str
+    opened_at: int | None
+    open_until: int | None
+    probing: int
+    why: str | None
+    opened_by: str | None
+    policy: str
+    seen_at: int
+
+
+class TokenRow(NamedTuple):
+    id: str
+    name: str
+    namespace: str
+    scopes: str
+    created_at: int
+    expires_at: int | None
+    revoked_at: int | None
+    used_at: int | None
+    hash: str
+    seen_at: int
+
+
+class SaidBesideRow(NamedTuple):
+    """What a task has said that is no event: its last line, and how far it is."""
+
+    key: int
+    last_line: int | None
+    progress_at: int | None
+    done: float | None
+
+
+class EventCountRow(NamedTuple):
+    namespace: str
+    type: str
+    kind: str | None
+    reason: str | None
+    number: int
+
+
+class DurationRow(NamedTuple):
+    """How many tasks waited, or ran, for about as long."""
+
+    namespace: str
+    kind: str
+    bucket: int
+    number: int
+    us: int
+
+
+class RedactingFlowRow(NamedTuple):
+    """A flow that redacts, by its own policy or by its kind's."""
+
+    key: int
+    policy: int | None
+    kind_policy: int
+
+
+class RedactedTaskRow(NamedTuple):
+    """A task that redacts, with everything that may hold its secrets."""
+
+    job: int
+    id: str
+    policy: int
+    kind_policy: int
+    payload: str
+    input: str | None
+    result: str | None
+    checkpoint: str | None
+
+
+class FlowPartRow(NamedTuple):
+    """What a flow was given besides its tasks."""
+
+    job: int
+    data: str | None
+    metadata: str | None
+    answer: str | None
+
+
+class TaskFacts(NamedTuple):
+    """Everything that may keep a task from running, read at one moment."""
+
+    state: str
+    fence: int
+    attempts: int
+    max_attempts: int
+    run_at: int
+    created_at: int
+    finished_at: int | None
+    owner: str | None
+    lease_expires_at: int | None
+    cancel_at: int | None
+    held_by: str | None
+    held_why: str | None
+    queue: str
+    paused_at: int | None
+    paused_by: str | None
+    policy_body: str
+    ready: bool
+    due: bool
+    came_by: str | None
+    rescheduled: bool
+    asked: str | None
+    key: int
+    control: int
+    unmet: int
+    flow_state: str | None
+    flow_ending: str | None
+    flow_ending_why: str | None
+    stage: str | None
+    stage_ord: int | None
+    stage_state: str | None
+    stage_ending: str | None
+    opened_to: int | None
+    deciding: int | None
+    approval: str | None
+    stage_due_at: int | None
+    current: str | None
+    current_ord: int | None
+    current_state: str | None
+    flow_paused_by: str | None
+    kind: str
+    breaker_opened_at: int | None
+    breaker_until: int | None
+    breaker_probing: int | None
+    breaker_why: str | None
+    breaker_by: str | None
+    now: int
+
+    @property
+    def policy(self) -> Policy:
+        return Policy.from_body(self.policy_body)
+
+
+class FlowFacts(NamedTuple):
+    """Everything that may keep a flow from ending."""
+
+    key: int
+    state: str
+    ending: str | None
+    ending_why: str | None
+    stages: int
+    stages_open: int
+    finished_at: int | None
+    current: str | None
+    namespace: str
+
+
+class StageFacts(NamedTuple):
+    """Everything that may keep a stage from ending."""
+
+    key: int
+    name: str
+    ord: int
+    state: str
+    ending: str | None
+    ending_why: str | None
+    total: int
+    open: int
+    paused: int
+    deciding: str | None
+    approval: str | None
+    due_at: int | None
+    finished_at: int | None
+    current: str | None
+    current_state: str | None
+    its_turn: int
+
+
+class UnmetRow(NamedTuple):
+    """A task that another one waits for."""
+
+    id: str
+    name: str | None
+    state: str
+
+
+class PausedMemberRow(NamedTuple):
+    id: str
+    name: str | None
+    state: str
+    held_by: str | None
+    held_why: str | None

@@ -171,3 +171,9 @@ def _redrive(scope: BatchContext, command: Redrive, row: TaskRow) -> Verdict:
 
 def _receipt_of(found: tuple[Any, ...], who: str) -> Receipt:
     return Receipt(found[1], found[6], found[8], found[7], who, repeated=True)
+
+
+HANDLERS: dict[str, Callable[[BatchContext, list[tuple[int, Any, TaskRow]]], None]] = {
+    "resume": resume, "cancel": cancel, "redrive": redrive, "set_priority": set_priority, "reschedule": reschedule,
+}  # fmt: skip
+"""By the verbs of the commands."""

@@ -1,147 +1,137 @@
-"""Commands in batches, each with a verdict of its own: what the remote client and the remote worker send.
+"""Commands: any of them in a batch, and those that have a route of their own.
 
-Owns the scope of each verb. The namespace and the name of the caller are the token's, whatever a body says.
+Both are derived from what commands declare. The namespace and the name of the caller are the token's.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Depends, Request
 
-from onetray.config import Limits
-from onetray.domain.checks import text
-from onetray.domain.commands import Command
-from onetray.domain.errors import Forbidden, InvalidInput, OnetrayError, OutcomeUnknown, TooLarge
+from onetray.domain.commands import Claim, Command, Report, TaskCommand
+from onetray.domain.errors import Forbidden, InvalidInput, OnetrayError, TooLarge
+from onetray.domain.fields import fields_of, public_fields
 from onetray.domain.task import Verdict
 from onetray.domain.token import OPERATE, SUBMIT, WORK
-from onetray.domain.verbs import SubmitMany
+from onetray.domain.verbs import VERBS, sendable_verbs
 from onetray.engine import Engine
+from onetray.http import views
 from onetray.http.auth.middleware import UNDO
 from onetray.http.auth.scopes import Principal, allow
 from onetray.http.claim_handover import REFUSED, give_back
-from onetray.http.problems import of_error
-from onetray.http.routes.rpc import CommandReader, json_body
+from onetray.http.idempotency import free_key_if_unavailable
+from onetray.http.json_answers import Json
+from onetray.http.native_route import NativeRoute, gives, takes, takes_late
+from onetray.http.openapi import answers
+from onetray.http.params import Id, headers_of_request
+from onetray.http.schemas.base import read_model, read_object
+from onetray.http.schemas.derive import id_field, route_body
+from onetray.http.schemas.reports import commands_body
 from onetray.http.services import services_of
-from onetray.remote.command_codec import decode_command
-from onetray.remote.value_codec import of_problem
+from onetray.remote.command_codec import build, decode_command
 
-router = APIRouter(prefix="/api/v1", tags=["remote"], include_in_schema=False)
+router = APIRouter(prefix="/api/v1", route_class=NativeRoute)
 
 Sender = Depends(allow(SUBMIT, WORK, OPERATE))
 
-SCOPE_OF = {
-    **dict.fromkeys((
-        "submit", "submit_many", "submit_flow", "add_stage", "add_tasks", "open_flow", "seal_flow", "seal_stage",
-        "append_context",
-    ), SUBMIT),
-    **dict.fromkeys((
-        "claim", "start", "beat", "succeed", "fail", "release", "pause", "log", "progress", "checkpoint",
-    ), WORK),
-    **dict.fromkeys((
-        "resume", "cancel", "redrive", "set_priority", "reschedule", "pause_flow", "resume_flow", "cancel_flow",
-        "retry_flow", "wait_stage", "approve_stage", "reject_stage", "skip_stage",
-    ), OPERATE),
-}  # fmt: skip
-"""The scope that each verb needs. What is not here cannot be sent."""
 
+@router.post("/commands", tags=["commands"], summary="Carry out commands", **gives(answers.CARRIED_OUT),
+             **takes_late("CommandsBody", commands_body))  # fmt: skip
+async def run_commands(request: Request, who: Principal = Sender) -> Json:
+    """Each is answered in its place: one that is refused, or cannot be read, harms no other.
 
-@router.post("/commands", summary="Carry out commands, each with a verdict of its own")
-async def commands(request: Request, who: Principal = Sender) -> CommandReader:
-    told, desk = await json_body(request), services_of(request)
-    said = told.get("commands")
-    if not isinstance(said, list):
+    Each verb needs its scope: to submit jobs and to grow them `submit`, to claim and to report `work`, for all else
+    `operate`. If the token lacks one of them, nothing of the batch is carried out.
+    """
+    services, sent = services_of(request), (await read_object(request)).get("commands")
+    if not isinstance(sent, list):
         raise InvalidInput("give a list of commands", field="commands")
-    most = desk.engine.config.limits.batch
-    if len(said) > most:
-        raise TooLarge(f"a batch has at most {most} commands, not {len(said)}", field="commands", limit=most)
-    _must_be_allowed(said, who)
-    verdicts = await desk.read(_carry_out, desk.engine, said, who)
-    _note_claims(request, said, verdicts)
-    return CommandReader({"verdicts": [_answer(verdict) for verdict in verdicts]})
+    most = services.engine.config.limits.batch
+    if len(sent) > most:
+        raise TooLarge(f"a batch has at most {most} commands, not {len(sent)}", field="commands", limit=most)
+    _must_be_allowed(sent, who)
+    commands = await services.read(_decode_all, sent, headers_of_request(request, who))
+    verdicts = await services.read(_carry_out, services.engine, commands)
+    _note_claims(request, commands, verdicts)
+    free_key_if_unavailable(request, verdicts)
+    return await services.read(_answer, sent, commands, verdicts)
 
 
-def _note_claims(request: Request, said: Sequence[object], verdicts: Sequence[Verdict]) -> None:
+def _must_be_allowed(sent: Sequence[object], who: Principal) -> None:
+    """All of them, or none is carried out."""
+    known = sendable_verbs()
+    for one in sent:
+        verb = one.get("verb") if isinstance(one, dict) else None
+        kind = known.get(verb) if isinstance(verb, str) else None
+        scope = None if kind is None else kind.declared.scope
+        if scope is not None and not who.has(scope):
+            raise Forbidden(f"{verb} needs the scope {scope}, which the token {who.name!r} has not", needs=[scope])
+
+
+def _decode_all(sent: Sequence[object], owned: dict[str, Any]) -> list[Command | OnetrayError]:
+    """Each command, or why it cannot be read."""
+    found: list[Command | OnetrayError] = []
+    for one in sent:
+        try:
+            found.append(decode_command(one, owned))
+        except OnetrayError as e:
+            found.append(e)
+    return found
+
+
+def _carry_out(engine: Engine, commands: Sequence[Command | OnetrayError]) -> list[Verdict]:
+    """One run for all that could be read."""
+    answered = iter(engine.run([c for c in commands if isinstance(c, Command)]))
+    return [next(answered) if isinstance(c, Command) else Verdict(error=c) for c in commands]
+
+
+def _note_claims(request: Request, commands: Sequence[object], verdicts: Sequence[Verdict]) -> None:
     """What was claimed goes back if the token has ended before the answer. A client that has left asks again."""
     found = [
         assignment
-        for one, verdict in zip(said, verdicts, strict=True)
-        if isinstance(one, dict) and one.get("verb") == "claim" and verdict.error is None
+        for command, verdict in zip(commands, verdicts, strict=True)
+        if isinstance(command, Claim) and verdict.error is None
         for assignment in verdict.value
     ]
     if found:
         request.scope[UNDO] = partial(give_back, services_of(request), found, REFUSED)
 
 
-def _must_be_allowed(said: Sequence[object], who: Principal) -> None:
-    """All of them, or none is carried out."""
-    for one in said:
-        verb = one.get("verb") if isinstance(one, dict) else None
-        scope = SCOPE_OF.get(verb) if isinstance(verb, str) else None
-        if scope is not None and not who.has(scope):
-            raise Forbidden(f"{verb} needs the scope {scope}, which the token {who.name!r} has not", needs=[scope])
+def _answer(sent: Sequence[Any], commands: Sequence[Any], verdicts: Sequence[Verdict]) -> Json:
+    return Json({
+        "verdicts": [
+            views.verdict(v, partial(views.answer_view, type(c), id=one.get("task") if isinstance(one, dict) else None))
+            for one, c, v in zip(sent, commands, verdicts, strict=True)
+        ]
+    })  # fmt: skip
 
 
-def _carry_out(engine: Engine, said: Sequence[object], who: Principal) -> list[Verdict]:
-    """One run for all that can be read. What cannot is refused in its place."""
-    verdicts: list[Verdict | None] = [None] * len(said)
-    run: list[Command] = []
-    parts: list[tuple[int, int]] = []
-    for place, one in enumerate(said):
-        try:
-            some = _decode(one, who, engine.config.limits)
-        except OnetrayError as e:
-            verdicts[place] = Verdict(error=e)
-        else:
-            parts.append((place, len(some)))
-            run += some
-    answers = iter(_run(engine, run))
-    for place, size in parts:
-        mine = [next(answers) for _ in range(size)]
-        verdicts[place] = _together(mine) if _is_many(said[place]) else mine[0]
-    return [verdict for verdict in verdicts if verdict is not None]
+def _add_route(kind: Any) -> None:
+    """The route of one command: what it is about stands in the path."""
+    body, name, known = route_body(kind), public_fields(kind)[id_field(kind)].name, fields_of(kind)
+    allowed = Depends(allow(kind.declared.scope))
+
+    async def carry_out(request: Request, id: Id, who: Principal = allowed) -> Json:
+        owned = {n: value for n, value in headers_of_request(request, who).items() if n in known}
+        command = build(kind, {**(await read_model(request, body)).given(), **owned, name: id})
+        return Json(views.answer_view(kind, await services_of(request).call(command), id))
+
+    again = (
+        " The same report again is answered the same." if issubclass(kind, Report) and kind.declared.repeatable else ""
+    )
+    carry_out.__doc__ = f"{inspect.getdoc(kind)}{again}"
+    carry_out.__name__ = f"{kind.verb}_task" if issubclass(kind, TaskCommand) else kind.verb.replace("_flow", "_job")
+    router.post(
+        kind.declared.path, tags=[kind.declared.path.split("/")[1]], summary=kind.declared.summary,
+        **gives(answers.OF_COMMANDS[kind.declared.answer]),
+        **takes(body, required=any(field.is_required() for field in body.model_fields.values())),
+    )(carry_out)  # fmt: skip
 
 
-def _run(engine: Engine, commands: list[Command]) -> list[Verdict]:
-    """In as many runs as fit: many tasks under one key are as many commands."""
-    step = engine.config.limits.batch
-    return [v for start in range(0, len(commands), step) for v in engine.run(commands[start : start + step])]
-
-
-def _decode(one: object, who: Principal, limits: Limits) -> list[Command]:
-    """The commands that one of a batch stands for: many tasks under a key are one command each."""
-    owned = {"namespace": who.namespace, "actor_name": who.name}
-    if not _is_many(one):
-        return [decode_command(one, owned)]
-    assert isinstance(one, dict)
-    many = decode_command({name: value for name, value in one.items() if name != "request_key"}, owned)
-    assert isinstance(many, SubmitMany)
-    key = text(one["request_key"], "request_key", 200)
-    many.check(limits)
-    return [
-        replace(many.like, payload=payload, idempotency_key=f"{key}.{i}") for i, payload in enumerate(many.payloads)
-    ]
-
-
-def _is_many(one: object) -> bool:
-    return isinstance(one, dict) and "request_key" in one and one.get("verb") == SubmitMany.verb
-
-
-def _together(verdicts: list[Verdict]) -> Verdict:
-    """The answer to many tasks under one key."""
-    errors = [v.error for v in verdicts if v.error is not None]
-    if not errors:
-        return Verdict([v.value.id for v in verdicts])
-    if len(errors) == len(verdicts):
-        return Verdict(error=errors[0])
-    done = len(verdicts) - len(errors)
-    return Verdict(error=OutcomeUnknown(f"{done} of {len(verdicts)} tasks were submitted: {errors[0]}"))
-
-
-def _answer(verdict: Verdict) -> dict[str, Any]:
-    if verdict.error is None:
-        return {"value": verdict.value}
-    return {"error": of_problem(of_error(verdict.error))}
+for _kind in VERBS.values():
+    if _kind.declared.path:
+        _add_route(_kind)

@@ -16,7 +16,7 @@ from unittest.mock import patch
 from onetray.domain.commands import Command
 from onetray.domain.errors import Conflict, InvalidInput, NotFound
 from onetray.domain.flow import Placed
-from onetray.domain.flow_commands import FLOW_VERBS
+from onetray.domain.flow_commands import FlowCommand
 from onetray.domain.lifecycle import FLOW, PAUSED, TASK
 from onetray.domain.task import Beaten, Receipt, Verdict
 from onetray.domain.verbs import VERBS
@@ -102,7 +102,9 @@ class Side:
                 args["flow"] = self.jobs[c.about]
             by_key = c.verb in REPORTS and args.get("flow") is not None
             # Those who claimed it know its key, everybody else its id.
-            args["flow" if c.verb in FLOW_VERBS else "task"] = c.about if by_key else self.ids[c.about]
+            args["flow" if issubclass(VERBS[c.verb], FlowCommand) else "task"] = (
+                c.about if by_key else self.ids[c.about]
+            )
         return VERBS[c.verb](**args)
 
     def run(self, batch: list[Cmd]) -> list[Any]:

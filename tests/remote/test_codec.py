@@ -19,7 +19,7 @@ from onetray.domain.policy import Policy
 from onetray.domain.task import RawJson
 from onetray.domain.verbs import SubmitMany
 from onetray.http.problems import of_error
-from onetray.http.routes.rpc import SCOPE_OF
+from onetray.http.routes.commands import SCOPE_OF
 from onetray.remote.command_codec import ANSWERS, DERIVED, OWNED, SENT, decode_command, encode_command
 from onetray.remote.reads import READS
 from onetray.remote.value_codec import decode, dumps, known_fields, of_problem, raised

@@ -20,8 +20,8 @@ from onetray.domain.token import SCOPES
 from onetray.engine import Engine
 from onetray.http import problems
 from onetray.http.auth.scopes import Principal
-from onetray.http.routes import rpc, rpc_wait
-from onetray.http.routes.rpc import SCOPE_OF
+from onetray.http.routes import commands, rpc, rpc_wait
+from onetray.http.routes.commands import SCOPE_OF
 from onetray.http.services import HttpConfig, Services
 from onetray.remote.reads import ACTS, READS, checked, parameters
 from onetray.store.interned import InternedNames
@@ -54,6 +54,7 @@ def caller(engine: Engine) -> Caller:
     def of(*scopes: str, name: str = "ann", namespace: str = "default") -> TestClient:
         app = FastAPI()
         app.state.desk = Services(engine, HttpConfig())
+        app.include_router(commands.router)
         app.include_router(rpc.router)
         app.include_router(rpc_wait.router)
         problems.install(app)

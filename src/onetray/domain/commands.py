@@ -1,109 +1,96 @@
-"""The commands: one class for each verb, checked before any transaction begins.
+"""The commands about tasks: one class for each verb, checked before any transaction begins.
 
-Owns what a command may say and the limits on it. Decides nothing about the task: see engine/.
+Owns what a command may say and the limits on it. Decides nothing about the task: see engine/. How a command is declared
+is in declare.py.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar
 
 import orjson
 
 from onetray.config import Limits
-from onetray.domain.checks import (
-    FAR_US,
-    amount,
-    check_actor,
-    check_labels,
-    check_when,
-    choice,
-    json_text,
-    listed,
-    optional_json,
-    optional_text,
-    seconds,
-    task_id,
-    text,
-    trace_text,
-    whole,
-)
+from onetray.domain.checks import check_when, json_text, listed, optional_json, text, trace_text
+from onetray.domain.declare import Command as Command
+from onetray.domain.declare import command
 from onetray.domain.errors import InvalidInput
+from onetray.domain.fields import (
+    INT32,
+    INT64,
+    INTERNAL,
+    Actor,
+    ActorName,
+    Amount,
+    Attempts,
+    Choice,
+    Count,
+    Json,
+    Key,
+    LabelTexts,
+    LeaseSeconds,
+    Name,
+    Names,
+    Namespace,
+    Priority,
+    Public,
+    Reason,
+    Rule,
+    Seconds,
+    Spec,
+    TaskRef,
+    Text,
+    Time,
+    Traceparent,
+    Whole,
+    Why,
+)
 from onetray.domain.flow import More
 from onetray.domain.flow_specs import check_more
 from onetray.domain.lifecycle import BLOCKED, PAUSED
 from onetray.domain.machine import USER, WORKER
 from onetray.domain.policy import Policy
-from onetray.domain.task import DEAD_STAGES, REASON_CODES, Assignment
+from onetray.domain.task import DEAD_STAGES, REASON_CODES, Assignment, Beaten, Receipt
+from onetray.domain.token import OPERATE, SUBMIT, WORK
 
-INT32 = 2**31 - 1
 MOST_KINDS = 1_000
 """Kinds that one claim names."""
 
 
-@dataclass(slots=True)
-class Command:
-    """What all commands share. `check` raises, or fills in the checked, stored forms."""
-
-    verb: ClassVar[str] = ""
-
-    @property
-    def size(self) -> int:
-        """How much it adds to a transaction: as many tasks."""
-        return 1
-
-    def check(self, limits: Limits) -> None:
-        raise InvalidInput(f"{type(self).__name__} is not a command", field="verb")
-
-
-@dataclass(slots=True, kw_only=True)
+@command(
+    "submit", scope=SUBMIT, summary="Submit a task", answer=Receipt, repeatable=True,
+    example={"kind": "send_mail", "payload": {"to": "ann@example.com"}, "labels": {"tenant": "a"}},
+)  # fmt: skip
 class Submit(Command):
     """Put a task into its queue."""
 
-    verb: ClassVar[str] = "submit"
-    kind: str
-    payload: Any = None
-    queue: str = "default"
-    namespace: str = "default"
-    priority: int = 0
-    delay_s: float | None = None
-    run_at: int | None = None
-    max_attempts: int | None = None
-    policy: Policy | None = None
-    idempotency_key: str | None = None
-    unique_key: str | None = None
+    kind: Name
+    payload: Annotated[Any, Json("payload_bytes", into="payload_json")] = None
+    queue: Name = "default"
+    namespace: Namespace = "default"
+    priority: Priority = 0
+    delay_s: Seconds | None = None
+    run_at: Time | None = None
+    """Not before this time. Give this or `delay_s`."""
+    max_attempts: Attempts | None = None
+    policy: Annotated[Policy, Spec(Policy)] | None = None
+    idempotency_key: Key | None = None
+    """The same as the header `Idempotency-Key`, for each job of a batch."""
+    unique_key: Key | None = None
     """While a job of this kind with this key has not ended, that job is the answer, and nothing is submitted."""
-    labels: dict[str, str] | None = None
-    correlation_id: str | None = None
-    trace: str | None = None
-    cause: str | None = None
-    actor: str = USER
-    actor_name: str = "anonymous"
-    payload_json: str = ""
+    labels: LabelTexts | None = None
+    correlation_id: Key | None = None
+    trace: Traceparent | None = None
+    cause: Reason | None = None
+    actor: Actor = USER
+    actor_name: ActorName = "anonymous"
+    payload_json: str = field(init=False, default="null")
 
     def check(self, limits: Limits) -> None:
-        name = limits.name_chars
-        text(self.kind, "kind", name)
-        text(self.queue, "queue", name)
-        text(self.namespace, "namespace", name)
-        if self.priority != 0 or type(self.priority) is not int:
-            whole(self.priority, "priority", -INT32, INT32)
-        check_when(self.delay_s, self.run_at)
-        if self.max_attempts is not None:
-            whole(self.max_attempts, "max_attempts", 1, 1_000_000)
-        if self.policy is not None and not isinstance(self.policy, Policy):
-            raise InvalidInput("policy must be a Policy", field="policy")
-        if self.idempotency_key is not None:
-            text(self.idempotency_key, "idempotency_key", limits.key_chars)
-        if self.unique_key is not None:
-            text(self.unique_key, "unique_key", limits.key_chars)
-        if self.labels is not None:
-            self.labels = check_labels(self.labels, limits)
-        if self.correlation_id is not None:
-            text(self.correlation_id, "correlation_id", limits.key_chars)
-        trace_text(self.trace)
-        check_actor(self.actor, self.actor_name, self.cause, limits)
-        self.payload_json = json_text(self.payload, "payload", limits.payload_bytes)
+        Command.check(self, limits)
+        if self.delay_s is not None:
+            check_when(self.delay_s, self.run_at)
 
     @property
     def body(self) -> object:
@@ -111,46 +98,31 @@ class Submit(Command):
         return [self.queue, orjson.loads(self.payload_json)]
 
 
-@dataclass(slots=True, kw_only=True)
+@command(
+    "claim", scope=WORK, summary="Claim tasks", answer=list[Assignment], answer_name="tasks", repeatable=True,
+    example={"queue": "default", "worker": "worker-1", "limit": 10},
+)  # fmt: skip
 class Claim(Command):
     """Take up to `limit` tasks from a queue, highest priority first, then oldest first."""
 
-    verb: ClassVar[str] = "claim"
-    worker: str
-    queue: str = "default"
-    kinds: tuple[str, ...] | None = None
-    limit: int = 1
-    lease_s: float | None = None
-    request_key: str | None = None
-    namespace: str = "default"
-
-    def check(self, limits: Limits) -> None:
-        text(self.worker, "worker", limits.name_chars)
-        text(self.queue, "queue", limits.name_chars)
-        text(self.namespace, "namespace", limits.name_chars)
-        whole(self.limit, "limit", 1, limits.batch)
-        if self.kinds is not None:
-            names = listed(self.kinds, "kinds", 0, MOST_KINDS)
-            self.kinds = tuple(dict.fromkeys(text(k, "kinds", limits.name_chars) for k in names))
-        if self.lease_s is not None:
-            seconds(self.lease_s, "lease_s", 0.001)
-        optional_text(self.request_key, "request_key", limits.key_chars)
+    worker: Name
+    queue: Name = "default"
+    kinds: Annotated[tuple[str, ...], Names(MOST_KINDS)] | None = None
+    limit: Annotated[int, Count("batch")] = 1
+    lease_s: LeaseSeconds | None = None
+    request_key: Key | None = None
+    """The same claim again gives the same tasks. The header `Idempotency-Key` says the same."""
+    namespace: Namespace = "default"
 
 
 @dataclass(slots=True)
 class TaskCommand(Command):
     """A command about one task, named by its public id or, from a claim, by its key."""
 
-    task: int | str
-    namespace: str = "default"
+    task: Annotated[int | str, TaskRef()]
+    namespace: Namespace = "default"
     actor: ClassVar[str] = USER
-
-    def check(self, limits: Limits) -> None:
-        if not isinstance(self.task, int) or isinstance(self.task, bool):
-            self.task = task_id(self.task)
-        elif not 0 < self.task < 2**63:
-            raise InvalidInput("task must be an id or a key from a claim", field="task")
-        text(self.namespace, "namespace", limits.name_chars)
+    answers: ClassVar[Any] = Receipt
 
 
 @dataclass(slots=True, kw_only=True)
@@ -158,33 +130,43 @@ class Report(TaskCommand):
     """A command by the worker that holds the task. Without a fence the current attempt is meant."""
 
     actor: ClassVar[str] = WORKER
-    fence: int | None = None
-    worker: str | None = None
-    trace: str | None = None
-    flow: int | None = None
+    checked_before: ClassVar[frozenset[str]] = frozenset(
+        {"task", "namespace", "fence", "worker", "ticket", "trace", "flow", "lease", "version"}
+    )
+    fence: Annotated[int, Whole(1, INT32), Public(required=True)] | None = None
+    worker: Annotated[str, Text("name_chars"), Public(required=True)] | None = None
+    ticket: Key | None = None
+    """The ticket of the claim, if it is at hand: a hint that spares the server a look at the task."""
+    trace: Traceparent | None = None
+    flow: Annotated[int, Whole(0, INT64), INTERNAL] | None = None
     """The key of the task's flow as its claim told it, 0 for none; None when it is not known."""
-    lease: int = 0
-    version: int = 0
+    lease: Annotated[int, Whole(0, INT64), INTERNAL] = 0
+    version: Annotated[int, Whole(0, INT32), INTERNAL] = 0
     """As the claim told them. With both a success is written without a look at the task first."""
 
     def check(self, limits: Limits) -> None:
+        # By hand, not by the rules: most commands are reports, and most fields of a report are these.
         names = self.namespace, self.worker, limits.name_chars
-        if type(self.task) is not int or not 0 < self.task < 2**63 or not _are_known(names):
-            TaskCommand.check(self, limits)
+        if type(self.task) is not int or not 0 < self.task <= INT64 or not _are_known(names):
+            self.task = TaskRef().check(self.task, "task", limits)
+            text(self.namespace, "namespace", limits.name_chars)
             if self.worker is not None:
                 text(self.worker, "worker", limits.name_chars)
             if len(_KNOWN) < _MOST_KNOWN:
                 _KNOWN.add(names)
-        if self.flow is not None and (type(self.flow) is not int or not 0 <= self.flow < 2**63):
+        if self.flow is not None and (type(self.flow) is not int or not 0 <= self.flow <= INT64):
             raise InvalidInput("flow must be the number from the claim", field="flow")
         if self.fence is not None and (type(self.fence) is not int or not 0 < self.fence <= INT32):
             raise InvalidInput("fence must be the number from the claim", field="fence")
-        if type(self.lease) is not int or not 0 <= self.lease < 2**63:
+        if type(self.lease) is not int or not 0 <= self.lease <= INT64:
             raise InvalidInput("lease must be the number from the claim", field="lease")
         if type(self.version) is not int or not 0 <= self.version <= INT32:
             raise InvalidInput("version must be the number from the claim", field="version")
+        if self.ticket is not None:
+            text(self.ticket, "ticket", limits.key_chars)
         if self.trace is not None:
             trace_text(self.trace)
+        self.check_fields(limits)
 
 
 _KNOWN: set[tuple[str, str | None, int]] = set()
@@ -201,245 +183,204 @@ def _are_known(names: tuple[str, str | None, int]) -> bool:
 
 def ticket(a: Assignment) -> dict[str, Any]:
     """The fields by which a report names what was claimed."""
+    if a.ticket:
+        return {"task": a.id, "fence": a.fence, "worker": a.worker, "namespace": a.namespace, "ticket": a.ticket}
     return {
         "task": a.key, "fence": a.fence, "worker": a.worker, "namespace": a.namespace, "flow": a.flow,
         "lease": a.lease, "version": a.version,
     }  # fmt: skip
 
 
-@dataclass(slots=True, kw_only=True)
+@command(
+    "start", scope=WORK, summary="Say that a task's handler begins", repeatable=True, path="/tasks/{id}/start"
+)  # fmt: skip
 class Start(Report):
-    verb: ClassVar[str] = "start"
+    """Its handler begins."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Succeed(Report):
-    verb: ClassVar[str] = "succeed"
-    result: Any = None
-    ran_s: float = 0.0
-    """How long ago the handler began: dates the start that is recorded together with the outcome."""
-    more: More | None = None
-    """What a member of a flow says besides its result."""
-    started: bool = False
-    """Whether its start was reported before, and accepted."""
-    result_json: str | None = None
-
-    def check(self, limits: Limits) -> None:
-        Report.check(self, limits)
-        self.result_json = optional_json(self.result, "result", limits.result_bytes)
-        if type(self.started) is not bool:
-            raise InvalidInput("started must be true or false", field="started")
-        if self.more is not None:
-            check_more(self.more, limits)
-        if self.ran_s:
-            seconds(self.ran_s, "ran_s")
-
-
-@dataclass(slots=True, kw_only=True)
-class Fail(Report):
-    """Say that the attempt failed. The policy decides what follows, unless this says it."""
-
-    verb: ClassVar[str] = "fail"
-    message: str
-    error_class: str = "Error"
-    retryable: bool | None = None
-    reason_code: str | None = None
-    """Send the task to the dead letters at once, for this reason."""
-    stage: str = "exec"
-    detail: Any = None
-    retry_after_s: float | None = None
-    ran_s: float = 0.0
-    error_json: str = ""
-
-    def check(self, limits: Limits) -> None:
-        Report.check(self, limits)
-        text(self.error_class, "error_class", limits.name_chars)
-        text(self.message, "message", limits.error_chars, least=0)
-        if self.retryable is not None and type(self.retryable) is not bool:
-            raise InvalidInput("retryable must be true, false or None", field="retryable")
-        if self.reason_code is not None:
-            choice(self.reason_code, "reason_code", REASON_CODES)
-        choice(self.stage, "stage", DEAD_STAGES)
-        if self.retry_after_s is not None:
-            seconds(self.retry_after_s, "retry_after_s")
-        seconds(self.ran_s, "ran_s")
-        body: dict[str, Any] = {"class": self.error_class, "message": self.message, "stage": self.stage}
-        if self.detail is not None:
-            body["detail"] = orjson.Fragment(json_text(self.detail, "detail", limits.result_bytes))
-        self.error_json = json_text(body, "error", limits.result_bytes + 100_000)
-
-
-@dataclass(slots=True, kw_only=True)
-class Release(Report):
-    """Give the task back unharmed: it costs no attempt."""
-
-    verb: ClassVar[str] = "release"
-    reason: str | None = None
-    delay_s: float = 0.0
-
-    def check(self, limits: Limits) -> None:
-        Report.check(self, limits)
-        optional_text(self.reason, "reason", limits.reason_chars)
-        seconds(self.delay_s, "delay_s")
-
-
-@dataclass(slots=True, kw_only=True)
-class Pause(Report):
-    """Give up the lease and wait for somebody: `owner` says who has to resume it."""
-
-    verb: ClassVar[str] = "pause"
-    state: str = BLOCKED
-    owner: str
-    reason: str
-
-    def check(self, limits: Limits) -> None:
-        Report.check(self, limits)
-        choice(self.state, "state", PAUSED)
-        text(self.owner, "owner", limits.name_chars)
-        text(self.reason, "reason", limits.reason_chars)
-
-
-@dataclass(slots=True, kw_only=True)
+@command(
+    "beat", scope=WORK, summary="Renew a lease", answer=Beaten, repeatable=True, path="/tasks/{id}/beat",
+    example={"lease_s": 60},
+)  # fmt: skip
 class Beat(Report):
     """Renew the lease that this task was claimed under, with all tasks of that claim."""
 
-    verb: ClassVar[str] = "beat"
-    lease_s: float | None = None
+    lease_s: LeaseSeconds | None = None
+
+
+@command(
+    "succeed", scope=WORK, summary="Say that a task is done", repeatable=True, path="/tasks/{id}/succeed",
+    example={"result": {"sent": True}},
+)  # fmt: skip
+class Succeed(Report):
+    """It is done. A member of a flow may say more."""
+
+    result: Annotated[Any, Json("result_bytes", into="result_json")] = None
+    ran_s: Seconds = 0.0
+    """How long ago the handler began: dates the start that is recorded together with the outcome."""
+    more: Annotated[More, Spec(More, check_more, flat=True)] | None = None
+    """What a member of a flow says besides its result."""
+    started: bool = False
+    """Whether its start was reported before, and accepted."""
+    result_json: str | None = field(init=False, default=None)
+
+
+@command(
+    "fail", scope=WORK, summary="Say that an attempt failed", repeatable=True, path="/tasks/{id}/fail",
+    example={"message": "the mail server refused", "error_class": "SmtpError", "retryable": True},
+)  # fmt: skip
+class Fail(Report):
+    """The attempt failed. The policy decides what follows, unless this says it."""
+
+    message: Annotated[str, Text("error_chars", least=0)]
+    error_class: Name = "Error"
+    retryable: bool | None = None
+    reason_code: Annotated[str, Choice(REASON_CODES)] | None = None
+    """Send the task to the dead letters at once, for this reason."""
+    stage: Annotated[str, Choice(DEAD_STAGES)] = "exec"
+    detail: Annotated[Any, Json("result_bytes", into="detail_json")] = None
+    retry_after_s: Seconds | None = None
+    ran_s: Seconds = 0.0
+    detail_json: str | None = field(init=False, default=None)
+    error_json: str = field(init=False, default="")
 
     def check(self, limits: Limits) -> None:
         Report.check(self, limits)
-        if self.lease_s is not None:
-            seconds(self.lease_s, "lease_s", 0.001)
+        body: dict[str, Any] = {"class": self.error_class, "message": self.message, "stage": self.stage}
+        if self.detail_json is not None:
+            body["detail"] = orjson.Fragment(self.detail_json)
+        self.error_json = json_text(body, "error", limits.result_bytes + 100_000)
 
 
-@dataclass(slots=True, kw_only=True)
+@command(
+    "release", scope=WORK, summary="Give a task back", repeatable=True, path="/tasks/{id}/release",
+    example={"reason": "the worker stops"},
+)  # fmt: skip
+class Release(Report):
+    """Give the task back unharmed: it costs no attempt."""
+
+    reason: Reason | None = None
+    delay_s: Seconds = 0.0
+
+
+@command(
+    "pause", scope=WORK, summary="Give a task up until somebody resumes it", repeatable=True,
+    path="/tasks/{id}/pause", example={"state": "waiting_input", "owner": "ann", "reason": "which address?"},
+)  # fmt: skip
+class Pause(Report):
+    """Give up the lease and wait for somebody: `owner` says who has to resume it."""
+
+    state: Annotated[str, Choice(PAUSED)] = BLOCKED
+    owner: Name
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Lines(Rule):
+    """Lines for a log: texts, or a level, a text and data."""
+
+    into: str
+
+    def check(self, value: Any, label: str, limits: Limits) -> tuple[tuple[str, str, str | None], ...]:
+        return tuple(_line(line, limits) for line in listed(value, label, 1, limits.batch))
+
+
+def _line(line: object, limits: Limits) -> tuple[str, str, str | None]:
+    level, words, data = line if isinstance(line, tuple) and len(line) == 3 else ("info", line, None)
+    return (
+        text(level, "lines.level", 20),
+        text(words, "lines", limits.line_chars, least=0),
+        optional_json(data, "lines.data", limits.result_bytes),
+    )
+
+
+@command(
+    "log", scope=WORK, summary="Append to a task's log", answer=int, answer_name="cursor", path="/tasks/{id}/log",
+    example={"lines": ["connected", {"level": "warning", "line": "slow", "data": {"ms": 900}}]},
+)  # fmt: skip
 class Log(Report):
     """Append lines to the task's log."""
 
-    verb: ClassVar[str] = "log"
-    lines: tuple[str | tuple[str, str, Any], ...] = ()
-    stored: tuple[tuple[str, str, str | None], ...] = ()
-
-    def check(self, limits: Limits) -> None:
-        Report.check(self, limits)
-        lines = listed(self.lines, "lines", 1, limits.batch)
-        self.stored = tuple(self._line(line, limits) for line in lines)
-
-    def _line(self, line: object, limits: Limits) -> tuple[str, str, str | None]:
-        level, words, data = line if isinstance(line, tuple) and len(line) == 3 else ("info", line, None)
-        return (
-            text(level, "lines.level", 20),
-            text(words, "lines", limits.line_chars, least=0),
-            optional_json(data, "lines.data", limits.result_bytes),
-        )
+    lines: Annotated[tuple[str | tuple[str, str, Any], ...], Lines(into="stored")]
+    stored: tuple[tuple[str, str, str | None], ...] = field(init=False, default=())
 
 
-@dataclass(slots=True, kw_only=True)
+@command(
+    "progress", scope=WORK, summary="Say how far a task is", repeatable=True, path="/tasks/{id}/progress",
+    example={"done": 30, "total": 100, "message": "a third"},
+)  # fmt: skip
 class Progress(Report):
     """Say how far the task is: the last word of its holder is kept."""
 
-    verb: ClassVar[str] = "progress"
-    done: float
-    total: float | None = None
-    message: str | None = None
-
-    def check(self, limits: Limits) -> None:
-        Report.check(self, limits)
-        amount(self.done, "done")
-        if self.total is not None:
-            amount(self.total, "total")
-        optional_text(self.message, "message", limits.reason_chars)
+    done: Amount
+    total: Amount | None = None
+    message: Reason | None = None
 
 
-@dataclass(slots=True, kw_only=True)
+@command(
+    "checkpoint", scope=WORK, summary="Keep something for a task's next attempt", repeatable=True,
+    path="/tasks/{id}/checkpoint", example={"body": {"page": 7}},
+)  # fmt: skip
 class Checkpoint(Report):
     """Keep something for the next attempt: the last one is found by it."""
 
-    verb: ClassVar[str] = "checkpoint"
-    body: Any
-    body_json: str = ""
-
-    def check(self, limits: Limits) -> None:
-        Report.check(self, limits)
-        self.body_json = json_text(self.body, "body", limits.result_bytes)
+    body: Annotated[Any, Json("result_bytes", into="body_json")]
+    body_json: str = field(init=False, default="")
 
 
 @dataclass(slots=True, kw_only=True)
 class Control(TaskCommand):
     """A command by somebody who does not hold the task."""
 
-    actor_name: str = "anonymous"
-    cause: str | None = None
-    trace: str | None = None
-
-    def check(self, limits: Limits) -> None:
-        TaskCommand.check(self, limits)
-        check_actor(self.actor, self.actor_name, self.cause, limits)
-        trace_text(self.trace)
+    actor_name: ActorName = "anonymous"
+    cause: Why | None = None
+    trace: Traceparent | None = None
 
 
-@dataclass(slots=True, kw_only=True)
+@command(
+    "resume", scope=OPERATE, summary="Resume a task that waits", path="/tasks/{id}/resume",
+    example={"input": {"approved": True}},
+)  # fmt: skip
 class Resume(Control):
-    verb: ClassVar[str] = "resume"
-    input: Any = None
-    input_json: str | None = None
+    """Let a task go on that is blocked, or waits for input, which it is given."""
 
-    def check(self, limits: Limits) -> None:
-        Control.check(self, limits)
-        self.input_json = optional_json(self.input, "input", limits.payload_bytes)
+    input: Annotated[Any, Json("payload_bytes", into="input_json")] = None
+    """What a task that waits for input is given. A flow takes none."""
+    input_json: str | None = field(init=False, default=None)
 
 
-@dataclass(slots=True, kw_only=True)
+@command("cancel", scope=OPERATE, summary="Cancel a task")
 class Cancel(Control):
     """Cancel softly (ask a running worker to stop, then revoke after the grace) or hard (revoke at once)."""
 
-    verb: ClassVar[str] = "cancel"
     hard: bool = False
-    grace_s: float | None = None
-
-    def check(self, limits: Limits) -> None:
-        Control.check(self, limits)
-        if type(self.hard) is not bool:
-            raise InvalidInput("hard must be true or false", field="hard")
-        if self.grace_s is not None:
-            seconds(self.grace_s, "grace_s")
+    grace_s: Seconds | None = None
 
 
-@dataclass(slots=True, kw_only=True)
+@command("redrive", scope=OPERATE, summary="Run a task again that has ended", example={"delay_s": 0})
 class Redrive(Control):
     """Submit a dead letter, or anything terminal, again: a new job that names the old one."""
 
-    verb: ClassVar[str] = "redrive"
-    delay_s: float = 0.0
-
-    def check(self, limits: Limits) -> None:
-        Control.check(self, limits)
-        seconds(self.delay_s, "delay_s")
+    delay_s: Seconds = 0.0
 
 
-@dataclass(slots=True, kw_only=True)
+@command(
+    "set_priority", scope=OPERATE, summary="Set a task's priority", repeatable=True, example={"priority": 10}
+)  # fmt: skip
 class SetPriority(Control):
-    verb: ClassVar[str] = "set_priority"
-    priority: int
+    """Tasks with a higher priority are claimed first."""
 
-    def check(self, limits: Limits) -> None:
-        Control.check(self, limits)
-        whole(self.priority, "priority", -INT32, INT32)
+    priority: Priority
 
 
-@dataclass(slots=True, kw_only=True)
+@command("reschedule", scope=OPERATE, summary="Let a queued task run at another time", example={"delay_s": 60})
 class Reschedule(Control):
     """Let a queued task run at another time."""
 
-    verb: ClassVar[str] = "reschedule"
-    run_at: int | None = None
-    delay_s: float | None = None
+    run_at: Time | None = None
+    delay_s: Seconds | None = None
 
     def check(self, limits: Limits) -> None:
-        Control.check(self, limits)
+        Command.check(self, limits)
         if (self.run_at is None) == (self.delay_s is None):
             raise InvalidInput("give run_at or delay_s", field="run_at")
-        if self.delay_s is not None:
-            seconds(self.delay_s, "delay_s")
-        else:
-            whole(self.run_at, "run_at", 0, FAR_US)

@@ -5,76 +5,89 @@ Owns what they may say. Decides nothing about the flow: see engine/flows/verbs.p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar
 
 import orjson
 
 from onetray.config import Limits
-from onetray.domain.checks import (
-    as_json,
-    check_actor,
-    check_labels,
-    choice,
-    flag,
-    json_text,
-    listed,
-    optional_json,
-    optional_text,
-    seconds,
-    task_id,
-    text,
-    trace_text,
-)
-from onetray.domain.commands import Command
+from onetray.domain.checks import as_json, listed
+from onetray.domain.declare import Command, command
 from onetray.domain.errors import InvalidInput, TooLarge
-from onetray.domain.flow import SCOPES, Approval, StageSpec, TaskSpec
+from onetray.domain.fields import (
+    Actor,
+    ActorName,
+    Choice,
+    Id,
+    Json,
+    Key,
+    LabelTexts,
+    Name,
+    Namespace,
+    Public,
+    Reason,
+    Rule,
+    Seconds,
+    Spec,
+    Traceparent,
+    Why,
+)
+from onetray.domain.flow import SCOPES, Approval, Placed, StageSpec, TaskSpec
 from onetray.domain.flow_specs import check_approval, check_names, check_stage, check_tasks
 from onetray.domain.machine import USER
 from onetray.domain.policy import Policy
 from onetray.domain.rollup import ROLL_UPS, STRICT
 from onetray.domain.task import RawJson
+from onetray.domain.token import OPERATE, SUBMIT
+
+A_STAGE: dict[str, Any] = {"name": "resize", "tasks": [{"kind": "resize", "payload": {"width": 640}}]}
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
+class Paths(Rule):
+    """Paths of what is hidden when a job is shown, checked as those of a policy are."""
+
+    def check(self, value: Any, label: str, limits: Limits) -> tuple[str, ...]:
+        try:
+            return Policy(redact=value).redact
+        except InvalidInput as e:
+            raise InvalidInput(str(e), field=label) from None
+
+
+@command(
+    "submit_flow", scope=SUBMIT, summary="Submit a flow", answer=Placed, repeatable=True,
+    example={"name": "thumbnails", "stages": [A_STAGE]},
+)  # fmt: skip
 class SubmitFlow(Command):
     """Submit a flow with its stages and their tasks, whole or to be grown."""
 
-    verb: ClassVar[str] = "submit_flow"
-    name: str
-    stages: tuple[StageSpec, ...] | list[StageSpec] = ()
-    data: Any = None
-    metadata: Any = None
-    roll_up: str = STRICT
+    name: Name
+    stages: Annotated[tuple[StageSpec, ...] | list[StageSpec], Spec(StageSpec, many="stages", by_hand=True)] = ()
+    data: Annotated[Any, Json("payload_bytes", into="data_json")] = None
+    metadata: Annotated[Any, Json("payload_bytes")] = None
+    roll_up: Annotated[str, Choice(ROLL_UPS)] = STRICT
     sealed: bool | None = None
     """True: it ends when its stages have, also with none. False: only once it is sealed. None: with one at least."""
     start: bool = True
-    deadline_s: float | None = None
-    context: Any = None
-    redact: tuple[str, ...] | list[str] = ()
-    """What of its data, its contexts and the input of approvals nobody is shown but its handlers: see Policy.redact."""
-    namespace: str = "default"
-    idempotency_key: str | None = None
-    unique_key: str | None = None
+    deadline_s: Seconds | None = None
+    context: Annotated[Any, Json("payload_bytes")] = None
+    redact: Annotated[tuple[str, ...] | list[str], Paths()] = ()
+    """Paths of what nobody is shown of `data`, of contexts and of the input of approvals but those who do the work."""
+    namespace: Namespace = "default"
+    idempotency_key: Key | None = None
+    """The same as the header `Idempotency-Key`, for each job of a batch."""
+    unique_key: Key | None = None
     """While a flow of this name with this key has not ended, that flow is the answer, and nothing is submitted."""
-    labels: dict[str, str] | None = None
-    correlation_id: str | None = None
-    trace: str | None = None
-    cause: str | None = None
-    actor: str = USER
-    actor_name: str = "anonymous"
-    data_json: str = ""
+    labels: LabelTexts | None = None
+    correlation_id: Key | None = None
+    trace: Traceparent | None = None
+    cause: Reason | None = None
+    actor: Actor = USER
+    actor_name: ActorName = "anonymous"
+    data_json: str = field(init=False, default="null")
 
     def check(self, limits: Limits) -> None:
-        text(self.name, "name", limits.name_chars)
-        text(self.namespace, "namespace", limits.name_chars)
-        choice(self.roll_up, "roll_up", ROLL_UPS)
-        if self.sealed is not None:
-            flag(self.sealed, "sealed")
-        flag(self.start, "start")
-        if self.deadline_s is not None:
-            seconds(self.deadline_s, "deadline_s")
-        self.redact = _paths(self.redact)
+        Command.check(self, limits)
         size = [0]
         stages = listed(self.stages, "stages", 0, limits.stages)
         self.stages = tuple(check_stage(s, limits, "stages", size) for s in stages)
@@ -90,15 +103,6 @@ class SubmitFlow(Command):
                 limit=limits.batch,
             )
         check_names([(ord_, stage.tasks) for ord_, stage in enumerate(self.stages, 1)], whole=True)
-        optional_text(self.idempotency_key, "idempotency_key", limits.key_chars)
-        optional_text(self.unique_key, "unique_key", limits.key_chars)
-        self.labels = check_labels(self.labels, limits)
-        optional_text(self.correlation_id, "correlation_id", limits.key_chars)
-        trace_text(self.trace)
-        check_actor(self.actor, self.actor_name, self.cause, limits)
-        self.data_json = json_text(self.data, "data", limits.payload_bytes)
-        optional_json(self.metadata, "metadata", limits.payload_bytes)
-        optional_json(self.context, "context", limits.payload_bytes)
 
     @property
     def body(self) -> object:
@@ -123,192 +127,152 @@ def _body(t: TaskSpec) -> list[object]:
 class FlowCommand(Command):
     """A command about a flow, named by its id, or about one of its stages."""
 
-    flow: str
-    namespace: str = "default"
-    actor: str = USER
-    actor_name: str = "anonymous"
-    cause: str | None = None
-    trace: str | None = None
+    flow: Annotated[str, Id()]
+    namespace: Namespace = "default"
+    actor: Actor = USER
+    actor_name: ActorName = "anonymous"
+    cause: Why | None = None
+    trace: Traceparent | None = None
     of_stage: ClassVar[bool] = False
-
-    def check(self, limits: Limits) -> None:
-        self.flow = task_id(self.flow, "stage" if self.of_stage else "flow")
-        text(self.namespace, "namespace", limits.name_chars)
-        check_actor(self.actor, self.actor_name, self.cause, limits)
-        trace_text(self.trace)
+    answers: ClassVar[Any] = Placed
 
 
 @dataclass(slots=True)
 class StageCommand(FlowCommand):
     """`flow` is the id of the stage here: its flow is found by it."""
 
+    flow: Annotated[str, Id("stage"), Public("stage")]
     of_stage: ClassVar[bool] = True
 
 
-@dataclass(slots=True, kw_only=True)
+@command("add_stage", scope=SUBMIT, summary="Add a stage to a flow", example={"stage": A_STAGE})
 class AddStage(FlowCommand):
-    verb: ClassVar[str] = "add_stage"
-    stage: StageSpec
+    """Add a stage at the end of a flow that has not ended."""
+
+    stage: Annotated[StageSpec, Spec(StageSpec, check_stage)]
 
     def check(self, limits: Limits) -> None:
-        FlowCommand.check(self, limits)
-        check_stage(self.stage, limits)
+        Command.check(self, limits)
         check_names([(1, self.stage.tasks)])
 
 
-@dataclass(slots=True, kw_only=True)
+@command(
+    "add_tasks", scope=SUBMIT, summary="Add tasks to a stage",
+    example={"tasks": [{"kind": "resize", "payload": {"w": 64}}]},
+)  # fmt: skip
 class AddTasks(StageCommand):
     """Add tasks to a stage that has not ended. By a task of the same flow: it names itself as `spawned_by`."""
 
-    verb: ClassVar[str] = "add_tasks"
-    tasks: tuple[TaskSpec, ...] | list[TaskSpec]
-    spawned_by: str | None = None
+    tasks: Annotated[tuple[TaskSpec, ...] | list[TaskSpec], Spec(TaskSpec, many="batch", least=1, by_hand=True)]
+    spawned_by: Annotated[str, Id()] | None = None
 
     def check(self, limits: Limits) -> None:
-        StageCommand.check(self, limits)
+        Command.check(self, limits)
         self.tasks = check_tasks(self.tasks, limits, "tasks", 1)
         check_names([(1, self.tasks)])
-        if self.spawned_by is not None:
-            self.spawned_by = task_id(self.spawned_by, "spawned_by")
 
 
-@dataclass(slots=True, kw_only=True)
+@command(
+    "open_flow", scope=SUBMIT, summary="Start a flow that was to be started later", path="/jobs/{id}/open"
+)  # fmt: skip
 class OpenFlow(FlowCommand):
-    """Start a flow that was submitted with start=False."""
-
-    verb: ClassVar[str] = "open_flow"
+    """Start a flow that was submitted with `start: false`."""
 
 
-@dataclass(slots=True, kw_only=True)
+@command("pause_flow", scope=OPERATE, summary="Pause a flow")
 class PauseFlow(FlowCommand):
     """Let nothing more of it be claimed. What runs goes on, and its reports count."""
 
-    verb: ClassVar[str] = "pause_flow"
 
-
-@dataclass(slots=True, kw_only=True)
+@command("resume_flow", scope=OPERATE, summary="Resume a flow")
 class ResumeFlow(FlowCommand):
-    verb: ClassVar[str] = "resume_flow"
+    """Let a paused flow go on."""
 
 
-@dataclass(slots=True, kw_only=True)
+@command("cancel_flow", scope=OPERATE, summary="Cancel a flow")
 class CancelFlow(FlowCommand):
     """Cancel all that is open: softly (running tasks are asked, and have their grace) or hard (leases are revoked)."""
 
-    verb: ClassVar[str] = "cancel_flow"
     hard: bool = False
 
-    def check(self, limits: Limits) -> None:
-        FlowCommand.check(self, limits)
-        flag(self.hard, "hard")
 
-
-@dataclass(slots=True, kw_only=True)
+@command("seal_flow", scope=SUBMIT, summary="Say that no more stages come", path="/jobs/{id}/seal")
 class SealFlow(FlowCommand):
-    """Say that no more stages come. It ends when those it has have ended."""
-
-    verb: ClassVar[str] = "seal_flow"
+    """Say that no more stages come. The flow ends when those it has have ended."""
 
 
-@dataclass(slots=True, kw_only=True)
+@command("retry_flow", scope=OPERATE, summary="Run a flow again that has ended", example={"from_stage": "resize"})
 class RetryFlow(FlowCommand):
     """Submit a flow that has ended again, from the stage that failed or from another: a new flow."""
 
-    verb: ClassVar[str] = "retry_flow"
-    from_stage: str | None = None
-
-    def check(self, limits: Limits) -> None:
-        FlowCommand.check(self, limits)
-        optional_text(self.from_stage, "from_stage", limits.name_chars)
+    from_stage: Name | None = None
+    """From this stage on. Otherwise from the one that failed."""
 
 
-@dataclass(slots=True, kw_only=True)
+@command(
+    "append_context", scope=SUBMIT, summary="Append to what a flow knows", answer=str, answer_name="id",
+    example={"payload": {"region": "eu"}},
+)  # fmt: skip
 class AppendContext(FlowCommand):
     """Append a snapshot of what the flow knows. In the scope of the run it becomes the current one."""
 
-    verb: ClassVar[str] = "append_context"
-    payload: Any
-    scope: str = "run"
-    task: str | None = None
-    parent: str | None = None
-    label: str | None = None
-    payload_json: str = ""
-
-    def check(self, limits: Limits) -> None:
-        FlowCommand.check(self, limits)
-        choice(self.scope, "scope", SCOPES)
-        if self.task is not None:
-            self.task = task_id(self.task)
-        if self.parent is not None:
-            self.parent = task_id(self.parent, "parent")
-        optional_text(self.label, "label", limits.name_chars)
-        self.payload_json = json_text(self.payload, "payload", limits.payload_bytes)
+    payload: Annotated[Any, Json("payload_bytes", into="payload_json")]
+    scope: Annotated[str, Choice(SCOPES)] = "run"
+    task: Annotated[str, Id()] | None = None
+    parent: Annotated[str, Id()] | None = None
+    label: Name | None = None
+    payload_json: str = field(init=False, default="")
 
 
-@dataclass(slots=True, kw_only=True)
+@command("seal_stage", scope=SUBMIT, summary="Say that no more tasks come", path="/stages/{id}/seal")
 class SealStage(StageCommand):
-    """Say that no more tasks come. It ends when those it has have ended."""
-
-    verb: ClassVar[str] = "seal_stage"
+    """Say that no more tasks come. The stage ends when those it has have ended."""
 
 
-@dataclass(slots=True, kw_only=True)
+@command(
+    "wait_stage", scope=OPERATE, summary="Hold a stage until somebody approves it", path="/stages/{id}/wait",
+    example={"approval": {"owner": "ann", "reason": "look at the first results", "deadline_s": 3600}},
+)  # fmt: skip
 class WaitStage(StageCommand):
     """Hold a stage until somebody approves it. What runs goes on, and its reports count."""
 
-    verb: ClassVar[str] = "wait_stage"
-    approval: Approval | None = None
-
-    def check(self, limits: Limits) -> None:
-        StageCommand.check(self, limits)
-        check_approval(self.approval, limits)
+    approval: Annotated[Approval, Spec(Approval, check_approval)] | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class Answer(StageCommand):
     """What somebody says to a stage that waits."""
 
-    note: str | None = None
-
-    def check(self, limits: Limits) -> None:
-        StageCommand.check(self, limits)
-        optional_text(self.note, "note", limits.reason_chars)
+    note: Reason | None = None
 
 
-@dataclass(slots=True, kw_only=True)
+@command(
+    "approve_stage", scope=OPERATE, summary="Approve a stage that waits", path="/stages/{id}/approve",
+    example={"note": "go ahead", "input": {"budget": 100}},
+)  # fmt: skip
 class ApproveStage(Answer):
-    verb: ClassVar[str] = "approve_stage"
-    input: Any = None
+    """Approve a stage that waits, with the input that its form asks for."""
+
+    input: Annotated[Any, Json("payload_bytes")] = None
+    """What the form of the approval asks for."""
 
     def check(self, limits: Limits) -> None:
-        Answer.check(self, limits)
-        optional_json(self.input, "input", limits.payload_bytes)
+        Command.check(self, limits)
         if isinstance(self.input, RawJson):
             self.input = orjson.loads(bytes(self.input))
 
 
-@dataclass(slots=True, kw_only=True)
+@command(
+    "reject_stage", scope=OPERATE, summary="Reject a stage that waits", path="/stages/{id}/reject",
+    example={"note": "not this week"},
+)  # fmt: skip
 class RejectStage(Answer):
-    verb: ClassVar[str] = "reject_stage"
+    """The stage fails, and with it its flow, unless the stage says otherwise."""
 
 
-@dataclass(slots=True, kw_only=True)
+@command(
+    "skip_stage", scope=OPERATE, summary="Skip a stage", path="/stages/{id}/skip",
+    example={"note": "not this week"},
+)  # fmt: skip
 class SkipStage(Answer):
-    verb: ClassVar[str] = "skip_stage"
-
-
-FLOW_VERBS: dict[str, type[Command]] = {
-    c.verb: c
-    for c in (
-        SubmitFlow, AddStage, AddTasks, OpenFlow, PauseFlow, ResumeFlow, CancelFlow, SealFlow, RetryFlow, AppendContext,
-        SealStage, WaitStage, ApproveStage, RejectStage, SkipStage,
-    )
-}  # fmt: skip
-
-
-def _paths(redact: object) -> tuple[str, ...]:
-    """Checked as those of a policy are."""
-    try:
-        return Policy(redact=redact).redact  # type: ignore[arg-type]
-    except InvalidInput as e:
-        raise InvalidInput(str(e), field="redact") from None
+    """Skip a stage that waits, or has not been opened yet. The next one follows."""

@@ -9,41 +9,22 @@ from collections.abc import Iterable
 from typing import Any
 
 from onetray.config import Limits
-from onetray.domain.checks import (
-    check_when,
-    choice,
-    flag,
-    json_text,
-    listed,
-    optional_json,
-    optional_text,
-    seconds,
-    text,
-    whole,
-)
+from onetray.domain.checks import check_when, json_text, listed, text
 from onetray.domain.errors import DependencyCycle, InvalidInput, TooLarge
-from onetray.domain.flow import COLLECT, ON_DEADLINE, Approval, More, StageSpec, TaskSpec
-from onetray.domain.policy import Policy
-from onetray.domain.rollup import ON_FAILURE
-
-_INT32 = 2**31 - 1
+from onetray.domain.fields import check_of
+from onetray.domain.flow import Approval, More, StageSpec, TaskSpec
 
 
 def check_task(spec: object, limits: Limits, where: str) -> TaskSpec:
     if not isinstance(spec, TaskSpec):
         raise InvalidInput(f"{where} must be a TaskSpec, not {type(spec).__name__}", field=where)
-    text(spec.kind, f"{where}.kind", limits.name_chars)
-    text(spec.queue, f"{where}.queue", limits.name_chars)
-    whole(spec.priority, f"{where}.priority", -_INT32, _INT32)
+    check_of(TaskSpec, f"{where}.", _PAYLOAD)(spec, limits)
     check_when(spec.delay_s, spec.run_at, f"{where}.")
-    if spec.max_attempts is not None:
-        whole(spec.max_attempts, f"{where}.max_attempts", 1, 1_000_000)
-    if spec.policy is not None and not isinstance(spec.policy, Policy):
-        raise InvalidInput(f"{where}.policy must be a Policy", field=f"{where}.policy")
-    optional_text(spec.name, f"{where}.name", limits.name_chars)
-    needs = listed(spec.depends_on, f"{where}.depends_on", 0, limits.batch)
-    spec.depends_on = tuple(dict.fromkeys(text(n, f"{where}.depends_on", limits.name_chars) for n in needs))
     return spec
+
+
+_PAYLOAD = frozenset({"payload"})
+"""Checked after all others, where its size is counted."""
 
 
 def check_tasks(
@@ -66,13 +47,7 @@ def check_tasks(
 def check_stage(spec: object, limits: Limits, where: str = "stage", size: list[int] | None = None) -> StageSpec:
     if not isinstance(spec, StageSpec):
         raise InvalidInput(f"{where} must be a StageSpec, not {type(spec).__name__}", field=where)
-    text(spec.name, "stage.name", limits.name_chars)
-    choice(spec.on_failure, "stage.on_failure", ON_FAILURE)
-    choice(spec.collect, "stage.collect", COLLECT)
-    flag(spec.start_as_waiting, "stage.start_as_waiting")
-    flag(spec.takes_more, "stage.takes_more")
-    if spec.sealed is not None:
-        flag(spec.sealed, "stage.sealed")
+    check_of(StageSpec, "stage.")(spec, limits)
     spec.tasks = check_tasks(spec.tasks, limits, "stage.tasks", size=size)
     for name in ("when", "compensate"):
         control = getattr(spec, name)
@@ -83,25 +58,19 @@ def check_stage(spec: object, limits: Limits, where: str = "stage", size: list[i
                 raise InvalidInput(
                     f"stage.{name} has neither a name, nor dependencies, nor a time of its own", field=f"stage.{name}"
                 )
-    check_approval(spec.approval, limits)
-    json_text(spec.data, "stage.data", limits.payload_bytes)
-    optional_json(spec.metadata, "stage.metadata", limits.payload_bytes)
+    if spec.approval is not None:
+        check_approval(spec.approval, limits)
     return spec
 
 
-def check_approval(approval: object, limits: Limits) -> None:
-    if approval is None:
-        return
+def check_approval(approval: object, limits: Limits) -> Approval:
     if not isinstance(approval, Approval):
         raise InvalidInput("approval must be an Approval", field="approval")
-    text(approval.owner, "approval.owner", limits.name_chars)
-    text(approval.reason, "approval.reason", limits.reason_chars)
-    choice(approval.on_deadline, "approval.on_deadline", ON_DEADLINE)
-    if approval.deadline_s is not None:
-        seconds(approval.deadline_s, "approval.deadline_s")
+    check_of(Approval, "approval.")(approval, limits)
     if approval.form is not None:
         json_text(approval.form, "approval.form", limits.result_bytes)
         check_form(approval.form)
+    return approval
 
 
 def check_names(stages: Iterable[tuple[int, Iterable[TaskSpec]]], whole: bool = False) -> None:
@@ -162,10 +131,7 @@ def check_more(more: object, limits: Limits) -> More:
     """What a member of a flow says besides its result."""
     if not isinstance(more, More):
         raise InvalidInput(f"more must be a More, not {type(more).__name__}", field="more")
-    flag(more.partial, "partial")
-    optional_json(more.errors, "errors", limits.result_bytes)
-    optional_json(more.context, "context", limits.payload_bytes)
-    optional_text(more.context_label, "context_label", limits.name_chars)
+    check_of(More)(more, limits)
     if more.metrics is not None:
         json_text(more.metrics, "metrics", limits.result_bytes)
         if not isinstance(more.metrics, dict):

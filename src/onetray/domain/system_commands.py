@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from onetray.config import Limits
-from onetray.domain.checks import (
-    FAR_US,
-    choice,
-    text,
-    whole,
-)
-from onetray.domain.commands import INT32, Command, Control
+from onetray.domain.commands import Control
+from onetray.domain.declare import command
+from onetray.domain.fields import INT64, ActorName, Choice, Fence, Text, Time, Whole
 from onetray.domain.machine import SYSTEM
 from onetray.domain.task import DEAD_STAGES, REASON_CODES
 
@@ -22,73 +17,35 @@ class SystemCommand(Control):
     """A command of the engine's own: the janitor makes these, nobody else may."""
 
     actor: ClassVar[str] = SYSTEM
-    actor_name: str = "janitor"
-    fence: int | None = None
+    actor_name: ActorName = "janitor"
+    fence: Fence | None = None
     """The attempt that was meant: a later one is left alone."""
 
-    def check(self, limits: Limits) -> None:
-        Control.check(self, limits)
-        if self.fence is not None:
-            whole(self.fence, "fence", 1, INT32)
 
-
-@dataclass(slots=True, kw_only=True)
+@command("expire", scope=None, summary="Take back a task whose lease has run out")
 class Expire(SystemCommand):
-    """Take back a task whose lease has run out."""
-
-    verb: ClassVar[str] = "expire"
-    lease: int | None = None
-    as_of: int | None = None
+    lease: Annotated[int, Whole(1, INT64)] | None = None
+    as_of: Time | None = None
     """Expire as if it were this time already."""
 
-    def check(self, limits: Limits) -> None:
-        SystemCommand.check(self, limits)
-        if self.lease is not None:
-            whole(self.lease, "lease", 1, 2**63 - 1)
-        if self.as_of is not None:
-            whole(self.as_of, "as_of", 0, FAR_US)
 
-
-@dataclass(slots=True, kw_only=True)
+@command("time_out", scope=None, summary="End a task, or its attempt, whose time is up")
 class TimeOut(SystemCommand):
-    """End a task, or its attempt, whose time is up."""
-
-    verb: ClassVar[str] = "time_out"
-    limit: str = "deadline"
-
-    def check(self, limits: Limits) -> None:
-        SystemCommand.check(self, limits)
-        choice(self.limit, "limit", ("deadline", "queue_ttl", "timeout"))
+    limit: Annotated[str, Choice(("deadline", "queue_ttl", "timeout"))] = "deadline"
 
 
-@dataclass(slots=True, kw_only=True)
+@command("promote", scope=None, summary="Make a queued task claimable whose time has come")
 class Promote(SystemCommand):
-    """Make a queued task claimable whose time has come."""
-
-    verb: ClassVar[str] = "promote"
+    pass
 
 
-@dataclass(slots=True, kw_only=True)
+@command("end_cancel", scope=None, summary="Finish a soft cancel whose grace is over")
 class EndCancel(SystemCommand):
-    """Finish a soft cancel whose grace is over."""
-
-    verb: ClassVar[str] = "end_cancel"
+    pass
 
 
-@dataclass(slots=True, kw_only=True)
+@command("dead_letter", scope=None, summary="Set a task aside that must not run")
 class DeadLetterIt(SystemCommand):
-    """Set a task aside that must not run."""
-
-    verb: ClassVar[str] = "dead_letter"
-    reason_code: str
-    message: str = ""
-    stage: str = "input"
-
-    def check(self, limits: Limits) -> None:
-        SystemCommand.check(self, limits)
-        choice(self.reason_code, "reason_code", REASON_CODES)
-        choice(self.stage, "stage", DEAD_STAGES)
-        text(self.message, "message", limits.error_chars, least=0)
-
-
-SYSTEM_VERBS: dict[str, type[Command]] = {c.verb: c for c in (Expire, TimeOut, Promote, EndCancel, DeadLetterIt)}
+    reason_code: Annotated[str, Choice(REASON_CODES)]
+    message: Annotated[str, Text("error_chars", least=0)] = ""
+    stage: Annotated[str, Choice(DEAD_STAGES)] = "input"

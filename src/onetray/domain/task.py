@@ -5,12 +5,13 @@ Owns their shape. Knows no SQL and changes nothing.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import orjson
 
-from onetray.domain.errors import OnetrayError
+from onetray.domain.errors import InvalidInput, OnetrayError
 from onetray.domain.lifecycle import TASK
 from onetray.domain.machine import USER
 from onetray.domain.policy import Policy
@@ -186,6 +187,8 @@ class Assignment:
     """The key of its flow; 0 for a single task."""
     version: int = 0
     """What the claim made of its version, if a success can be written without a look at it; else 0."""
+    ticket: str = ""
+    """Where a server has claimed it: the text that names all this to it. See `ticket_text`."""
 
     @property
     def payload(self) -> Any:
@@ -203,6 +206,25 @@ class Assignment:
     @property
     def actions(self) -> tuple[str, ...]:
         return TASK.actions(self.state, "worker")
+
+
+_TICKET = re.compile(r"([\da-f]{1,16})-([\da-f]{1,16})-([\da-f]{1,16})-([\da-f]{1,8})-([\da-f]{8})")
+
+
+def ticket_text(a: Assignment) -> str:
+    """What a claim gives a client to send back with its reports: the numbers that the engine knows the task by.
+
+    It is a hint and proves nothing: a report that has it needs the right fence, worker and namespace all the same.
+    """
+    return f"{a.key:x}-{a.flow:x}-{a.lease:x}-{a.version:x}-{a.id[-8:]}"
+
+
+def parse_ticket(text: str, id: str) -> dict[str, int]:
+    """The numbers of a ticket, for the task of this id."""
+    found = _TICKET.fullmatch(text)
+    if found is None or found[5] != id[-8:].lower():
+        raise InvalidInput("the ticket must be as the claim of this very task gave it, or left out", field="ticket")
+    return {name: int(found[i], 16) for i, name in enumerate(("key", "flow", "lease", "version"), 1)}
 
 
 class Receipt(NamedTuple):

@@ -17,6 +17,7 @@ from onetray.domain.commands import Claim, Command, Report, Succeed, TaskCommand
 from onetray.domain.errors import GuardFailed, NotFound
 from onetray.domain.flow_commands import FlowCommand, SubmitFlow
 from onetray.domain.task import Verdict
+from onetray.domain.verbs import VERBS
 from onetray.engine import control_verbs, report_verbs, system_verbs
 from onetray.engine.batch_context import BatchContext
 from onetray.engine.claim import claim
@@ -29,26 +30,12 @@ from onetray.store.base import Store, Tx
 from onetray.store.rows import TaskRow
 
 HANDLERS: dict[str, Callable[[BatchContext, list[tuple[int, Any, TaskRow]]], None]] = {
-    "start": report_verbs.start,
-    "beat": report_verbs.beat,
-    "succeed": report_verbs.succeed,
-    "fail": report_verbs.fail,
-    "release": report_verbs.release_tasks,
-    "pause": report_verbs.pause,
-    "log": report_verbs.log,
-    "progress": report_verbs.report_progress,
-    "checkpoint": report_verbs.checkpoint,
-    "resume": control_verbs.resume,
-    "cancel": control_verbs.cancel,
-    "redrive": control_verbs.redrive,
-    "set_priority": control_verbs.set_priority,
-    "reschedule": control_verbs.reschedule,
-    "expire": system_verbs.expire,
-    "time_out": system_verbs.time_out,
-    "promote": system_verbs.promote,
-    "end_cancel": system_verbs.end_cancel,
-    "dead_letter": system_verbs.dead_letter,
-}
+    **report_verbs.HANDLERS, **control_verbs.HANDLERS, **system_verbs.HANDLERS,
+}  # fmt: skip
+"""What carries out each command about a task. Those about flows are in flows/verbs.py."""
+for _verb, _kind in VERBS.items():
+    if issubclass(_kind, TaskCommand | FlowCommand) and _verb not in HANDLERS | verbs.HANDLERS:
+        raise RuntimeError(f"nobody carries out {_verb}: name its handler in the HANDLERS of its file")
 
 
 class FlowUnlocked(Exception):

@@ -163,3 +163,9 @@ def _redrive(scope: BatchContext, command: Redrive, row: TaskRow) -> Verdict:
     if row.state == DEAD_LETTERED:
         tx.batch("set_successor", {"key": [row.key], "successor": [spec.key]})
     return Verdict(receipt._replace(actor=command.actor))
+
+
+HANDLERS: dict[str, Callable[[BatchContext, list[tuple[int, Any, TaskRow]]], None]] = {
+    "resume": resume, "cancel": cancel, "redrive": redrive, "set_priority": set_priority, "reschedule": reschedule,
+}  # fmt: skip
+"""By the verbs of the commands."""

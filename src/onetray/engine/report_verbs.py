@@ -408,3 +408,10 @@ def dead_letter_tasks(
         ),
     )
     return scope.now_is(moved)
+
+
+HANDLERS: dict[str, Callable[[BatchContext, list[tuple[int, Any, TaskRow]]], None]] = {
+    "start": start, "beat": beat, "succeed": succeed, "fail": fail, "release": release_tasks, "pause": pause,
+    "log": log, "progress": report_progress, "checkpoint": checkpoint,
+}  # fmt: skip
+"""By the verbs of the commands."""

@@ -5,6 +5,7 @@ Owns what happens to work that nobody finished. Who is due for it is found by ja
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from onetray.domain.clock import SECOND
@@ -209,3 +210,9 @@ def _dead_letter(scope: BatchContext, moves: PendingWrites, command: DeadLetterI
         cause=command.cause,
     )  # fmt: skip
     return accept_control(command, moved)
+
+
+HANDLERS: dict[str, Callable[[BatchContext, list[tuple[int, Any, TaskRow]]], None]] = {
+    "expire": expire, "time_out": time_out, "promote": promote, "end_cancel": end_cancel, "dead_letter": dead_letter,
+}  # fmt: skip
+"""By the verbs of the commands."""

@@ -25,6 +25,7 @@ from onetray.http.limits.requests import LimitMiddleware
 from onetray.http.native_route import also_head
 from onetray.http.observe.request_log import RequestLog
 from onetray.http.routes import (
+    commands,
     dead_letters,
     docs,
     health,
@@ -48,6 +49,7 @@ OWN_SPANS: Any = {"tracing": False, "metrics": False, "logs": False}
 ROUTERS: tuple[APIRouter, ...] = (
     jobs.router,
     tasks.router,
+    commands.router,
     rpc.router,
     rpc_wait.router,
     health.router,

@@ -5,12 +5,14 @@ Owns which fields an answer has besides the value's own. Whoever claims a task s
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import orjson
 
+from onetray.domain.commands import Claim, Command
 from onetray.domain.flow import Flow, Placed, Stage
-from onetray.domain.task import Assignment, Beaten, DeadLetter, Receipt, Task, Verdict
+from onetray.domain.task import Assignment, DeadLetter, Receipt, Task, Verdict, ticket_text
 from onetray.http import problems
 from onetray.http.json_answers import iso_time, to_json
 
@@ -44,7 +46,7 @@ def assignment(a: Assignment) -> dict[str, Any]:
         "payload": orjson.Fragment(a.payload_json),
         "input": None if a.input_json is None else orjson.Fragment(a.input_json),
         "correlation_id": a.correlation_id, "trace": a.trace, "policy": orjson.Fragment(a.policy.body),
-        "actions": list(a.actions),
+        "ticket": ticket_text(a), "actions": list(a.actions),
     }  # fmt: skip
 
 
@@ -53,15 +55,15 @@ def dead_letter_view(letter: DeadLetter, task: Task) -> dict[str, Any]:
     return {**to_json(letter), "kind": task.kind, "payload": task.payload}
 
 
-def reported(value: Any, task: str) -> dict[str, Any]:
-    """The answer to a report: where the task stands, how long its lease is, or how many lines its log has."""
-    if isinstance(value, Beaten):
-        return dict(to_json(value))
-    if isinstance(value, int):
-        return {"cursor": value}
-    return placed_view(value, task)
+def answer_view(kind: type[Command], value: Any, id: str | None = None) -> dict[str, Any]:
+    """What a command is answered with. `id` is what it was about."""
+    if isinstance(value, Receipt | Placed):
+        return placed_view(value, id)
+    if kind is Claim:
+        value = [assignment(a) for a in value]
+    return {kind.declared.answer_name: value} if kind.declared.answer_name else dict(to_json(value))
 
 
-def verdict(found: Verdict, show: Any) -> dict[str, Any]:
+def verdict(found: Verdict, show: Callable[[Any], Any]) -> dict[str, Any]:
     """One of many answers: a value, or the problem that refused it."""
     return {"value": show(found.value)} if found.error is None else {"error": problems.of_error(found.error)}

@@ -1,106 +1,180 @@
-"""Commands as they are sent, and what they are answered with.
+"""Commands as JSON, and back, by what their classes declare.
 
-Owns which fields of a command cross the wire, which commands may be sent again when an answer was lost, and the type
-of each answer. Who may send what is the server's to say: see http/routes/rpc.py.
+Owns the public form of a command: its verb, and the fields that may come from outside, under their public names. What
+is not declared is refused. Values that commands are answered with are in value_codec.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, fields
-from functools import lru_cache
 from typing import Any
 
-from onetray.domain import commands as c
-from onetray.domain.errors import InvalidInput, UnknownVerb, short_repr
-from onetray.domain.flow import Placed
-from onetray.domain.flow_commands import FLOW_VERBS, SubmitFlow
-from onetray.domain.system_commands import SystemCommand
-from onetray.domain.task import Assignment, Beaten, Receipt
-from onetray.domain.verbs import TASK_VERBS, SubmitMany
-from onetray.remote.value_codec import decode, decode_fields, known_fields
+import orjson
 
-_ALL: dict[str, type[c.Command]] = {**TASK_VERBS, **FLOW_VERBS, SubmitMany.verb: SubmitMany}
-SENT = {verb: kind for verb, kind in _ALL.items() if not issubclass(kind, SystemCommand)}
-"""Every command that can be sent. Those of the engine's own cannot."""
-
-OWNED = frozenset({"namespace", "actor", "actor_name"})
-"""Said by the token alone, whatever a body says."""
-DERIVED = frozenset(
-    {"payload_json", "result_json", "error_json", "stored", "body_json", "input_json", "data_json", "bodies"}
-)
-"""Filled in by a command's own check."""
-
-SUBMITS = (c.Submit.verb, SubmitFlow.verb)
-REPEATABLE = frozenset({
-    *SUBMITS, SubmitMany.verb, "claim", "start", "beat", "succeed", "fail", "release", "pause", "progress",
-    "checkpoint", "set_priority",
-})  # fmt: skip
-"""What may be sent again when nobody knows whether it arrived: submits and claims are known by their keys, reports by
-their fence; the others do the same when they are done twice."""
-
-ANSWERS: dict[str, Any] = {
-    **dict.fromkeys(SENT, Receipt),
-    **dict.fromkeys(FLOW_VERBS, Placed),
-    "append_context": str, "beat": Beaten, "claim": list[Assignment], "log": int, SubmitMany.verb: list[str],
-}  # fmt: skip
-"""What each is answered with."""
+from onetray.domain.checks import as_json
+from onetray.domain.commands import Command, Lines, Report
+from onetray.domain.declare import Declaration
+from onetray.domain.errors import InvalidInput, short_repr
+from onetray.domain.fields import OWNED, Count, FieldSpec, Json, Moment, Spec, TaskRef, Whole, fields_of, public_fields
+from onetray.domain.machine import USER, WORKER
+from onetray.domain.policy import Policy
+from onetray.domain.task import parse_ticket
+from onetray.domain.verbs import sendable
+from onetray.remote.value_codec import decode, iso_time, known_fields, micros
 
 
-_FIELDS = {kind.verb: tuple(f for f in fields(kind) if f.name not in OWNED | DERIVED) for kind in SENT.values()}
+def encode_command(command: Command) -> dict[str, Any]:
+    """A command as it is sent: its verb, and what differs from the defaults."""
+    return {"verb": command.verb, **encode_fields(command)}
 
 
-@lru_cache
-def _types(verb: str) -> dict[str, Any]:
-    known = known_fields(SENT[verb])
-    return {f.name: known[f.name] for f in _FIELDS[verb]}
+def encode_fields(value: Any) -> dict[str, Any]:
+    """The public fields of a command, or of a part of one, that differ from the defaults."""
+    kind: Any = type(value)
+    sent: dict[str, Any] = {}
+    for name, f in public_fields(kind).items():
+        given = getattr(value, f.name)
+        if given is f.default or (type(given) is type(f.default) and given == f.default):
+            continue
+        if isinstance(f.rule, Spec) and f.rule.flat:
+            sent |= encode_fields(given)
+        else:
+            sent[name] = _encoded(f, given)
+    return sent
 
 
-def encode_command(command: c.Command) -> dict[str, Any]:
-    """A command as it is sent: what differs from the defaults."""
-    said: dict[str, Any] = {"verb": command.verb}
-    for f in _FIELDS[command.verb]:
-        value = getattr(command, f.name)
-        if not _is_default(f, value):
-            said[f.name] = encode_command(value) if isinstance(value, c.Command) else value
-    return said
+def _encoded(f: FieldSpec, given: Any) -> Any:
+    rule = f.rule
+    if isinstance(rule, Json):
+        return orjson.Fragment(as_json(given))
+    if isinstance(rule, Moment):
+        return iso_time(given)
+    if isinstance(rule, Spec):
+        return _encoded_spec(rule, given)
+    if isinstance(rule, Lines):
+        return [line if isinstance(line, str) else _encoded_line(*line) for line in given]
+    if isinstance(rule, TaskRef) and isinstance(given, int):
+        raise InvalidInput("a server knows tasks by their ids, not by their keys", field=f.name)
+    return given
 
 
-def _is_default(f: Field[Any], value: Any) -> bool:
-    if f.default is MISSING:
-        return False
-    return value is f.default or (type(value) is type(f.default) and bool(value == f.default))
+def _encoded_spec(rule: Spec, given: Any) -> Any:
+    if rule.kind is Policy:
+        return orjson.Fragment(given.body)
+    if rule.kind is dict:
+        return orjson.Fragment(as_json(given))
+    if rule.by_name:
+        return {name: [encode_fields(one) for one in some] for name, some in given.items()}
+    return [encode_fields(one) for one in given] if rule.many else encode_fields(given)
 
 
-def decode_command(said: object, owned: Mapping[str, str]) -> c.Command:
-    """The command that was sent, in the name of the one who sent it: `owned` says the namespace and the name."""
-    if not isinstance(said, dict):
-        raise InvalidInput(f"a command is told by its verb and its fields, not by {short_repr(said)}", field="commands")
-    kind = kind_of(said)
-    types, given = _types(kind.verb), {}
-    for name, value in said.items():
-        if name in types:
-            given[name] = (
-                decode_command(value, owned) if types[name] is c.Submit else decode(types[name], value, strict=True)
-            )
-        elif name not in OWNED and name != "verb":
-            raise InvalidInput(
-                f"{kind.verb} has no {short_repr(name)}; it has: {', '.join(types)}", field=str(name)[:100]
-            )
-    own = {f.name for f in fields(kind)} & owned.keys()
-    return _must_be_held(decode_fields(kind, {**given, **{name: owned[name] for name in own}}))  # type: ignore[no-any-return]
+def _encoded_line(level: str, line: str, data: Any) -> dict[str, Any]:
+    return {"level": level, "line": line, "data": orjson.Fragment(as_json(data))}
 
 
-def kind_of(said: object) -> type[c.Command]:
-    verb = said.get("verb") if isinstance(said, dict) else None
-    kind = SENT.get(verb) if isinstance(verb, str) else None
-    if kind is None:
-        raise UnknownVerb(f"there is no verb {short_repr(verb)}; there are: {', '.join(SENT)}", field="verb")
-    return kind
+def decode_command(sent: object, owned: Mapping[str, str]) -> Command:
+    """The command that was sent, in the name of whoever sent it: `owned` says the namespace and the name."""
+    if not isinstance(sent, dict):
+        raise InvalidInput(
+            f"a command is an object with a verb and its fields, not {short_repr(sent)}", field="commands"
+        )
+    kind: Any = sendable(sent.get("verb"))
+    given = decode_fields(kind, {name: value for name, value in sent.items() if name != "verb"})
+    given |= {f.name: owned[f.name] for f in fields_of(kind).values() if f.kept_by == OWNED and f.name in owned}
+    return build(kind, given)
 
 
-def _must_be_held(command: Any) -> Any:
-    """A report from elsewhere says which attempt it means, and who makes it: nobody speaks for another worker."""
-    if isinstance(command, c.Report) and (command.fence is None or command.worker is None):
-        raise InvalidInput(f"{command.verb} needs the fence and the worker of the claim", field="fence")
+def build(kind: Any, given: dict[str, Any]) -> Command:
+    """A command from its fields, with what its ticket says if it has one."""
+    command: Command = kind(**given)
+    if isinstance(command, Report) and command.ticket is not None:
+        use_ticket(command)
     return command
+
+
+def use_ticket(report: Report) -> None:
+    """Let a report name its task by the numbers of its ticket. Its fence and its worker are compared as ever."""
+    numbers = parse_ticket(str(report.ticket), str(report.task))
+    report.task, report.flow = numbers["key"], numbers["flow"]
+    report.lease, report.version, report.ticket = numbers["lease"], numbers["version"], None
+
+
+def decode_fields(kind: type, sent: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a class from their public form. What is missing, and what the class does not have, is refused."""
+    known, given = public_fields(kind), {}
+    for name, f in known.items():
+        if isinstance(f.rule, Spec) and f.rule.flat:
+            own = public_fields(f.rule.kind)
+            part = {inner: sent.pop(inner) for inner in own if inner in sent}
+            if part:
+                given[f.name] = f.rule.kind(**decode_fields(f.rule.kind, part))
+        elif name in sent:
+            given[f.name] = _decoded(f, sent.pop(name))
+        elif f.is_required:
+            raise InvalidInput(f"{kind.__name__} needs {name}", field=name)
+    if sent:
+        name = str(next(iter(sent)))
+        raise InvalidInput(f"{kind.__name__} has no {short_repr(name)}; it has: {', '.join(known)}", field=name[:100])
+    return given
+
+
+def _decoded(f: FieldSpec, sent: Any) -> Any:
+    """What JSON says, as the field holds it. What it may be is checked with the command."""
+    rule = f.rule
+    if sent is None:
+        return None
+    if isinstance(rule, Moment):
+        return _moment(sent, f.public_name)
+    if isinstance(rule, Whole | Count) and isinstance(sent, float) and sent.is_integer():
+        return int(sent)  # JSON has one kind of number.
+    if isinstance(rule, Spec):
+        return _decoded_spec(rule, sent, f.public_name)
+    if isinstance(rule, Lines) and isinstance(sent, list):
+        return tuple(_decoded_line(line) for line in sent)
+    if isinstance(rule, TaskRef) and not isinstance(sent, str):
+        raise InvalidInput(f"{f.public_name} must be an id as submit returned it", field=f.public_name)
+    return sent
+
+
+def _moment(sent: Any, name: str) -> int:
+    try:
+        return micros(sent)
+    except (TypeError, ValueError, OverflowError) as e:
+        raise InvalidInput(f"{name} must be a time as ISO 8601 has it, with its zone: {e}"[:200], field=name) from None
+
+
+def _decoded_spec(rule: Spec, sent: Any, name: str) -> Any:
+    if rule.kind is dict:
+        return sent
+    if rule.by_name and isinstance(sent, dict):
+        return {key: _decoded_list(rule.kind, some, name) for key, some in sent.items()}
+    return _decoded_list(rule.kind, sent, name) if rule.many else _decoded_one(rule.kind, sent, name)
+
+
+def _decoded_list(kind: type, sent: Any, name: str) -> Any:
+    return tuple(_decoded_one(kind, one, name) for one in sent) if isinstance(sent, list) else sent
+
+
+def _decoded_one(kind: type, sent: Any, name: str) -> Any:
+    if not isinstance(sent, dict):
+        raise InvalidInput(f"{name}: a {kind.__name__} is an object, not {short_repr(sent)}", field=name)
+    if kind is Policy:
+        for word in sent.keys() - known_fields(Policy).keys():
+            raise InvalidInput(f"a policy has no {short_repr(word)}", field=f"{name}.{word}"[:100])
+        return decode(Policy, sent)
+    return kind(**decode_fields(kind, dict(sent)))
+
+
+def _decoded_line(sent: Any) -> Any:
+    if isinstance(sent, dict) and "line" in sent and not sent.keys() - {"level", "line", "data"}:
+        return sent.get("level", "info"), sent["line"], sent.get("data")
+    return sent
+
+
+def decode_answer(command: Command, sent: Any) -> Any:
+    """What a command was answered with."""
+    declared: Declaration = command.declared
+    value = decode(declared.answer, sent[declared.answer_name] if declared.answer_name else sent)
+    if hasattr(value, "actions") and hasattr(value, "_replace"):
+        return value._replace(actor=WORKER if isinstance(command, Report) else USER)
+    return value

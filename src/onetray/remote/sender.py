@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
 from uuid_utils import uuid4
 
 from onetray.domain.commands import Claim, Command, Submit
@@ -16,9 +17,9 @@ from onetray.domain.errors import InvalidInput, OnetrayError, OutcomeUnknown, Un
 from onetray.domain.flow_commands import SubmitFlow
 from onetray.domain.task import Verdict
 from onetray.domain.verbs import SubmitMany
-from onetray.remote.command_codec import ANSWERS, REPEATABLE, encode_command
+from onetray.remote.command_codec import decode_answer, encode_command
 from onetray.remote.transport import Transport
-from onetray.remote.value_codec import decode, dumps, raised
+from onetray.remote.value_codec import error_of
 
 MOST_BYTES = 1_000_000
 """From so many bytes on the rest of a batch is another request."""
@@ -26,12 +27,12 @@ MOST_COMMANDS = 500
 
 
 @dataclass(slots=True)
-class SentBatch:
-    """One command, or a part of one, as it is sent."""
+class EncodedCommand:
+    """One command as it is sent."""
 
     place: int
-    """Which of the commands it belongs to."""
-    verb: str
+    """Which of the commands of the batch it belongs to."""
+    command: Command
     body: bytes
     own_key: bool = False
     """Whether the key was made here: then nobody can have submitted it before."""
@@ -50,103 +51,99 @@ class CommandSender:
     def carry_out(self, commands: Sequence[Command]) -> list[Verdict]:
         self.must_not_have_forked()
         answers: list[list[Verdict]] = [[] for _ in commands]
-        parcels: list[SentBatch] = []
+        encoded: list[EncodedCommand] = []
         for place, command in enumerate(commands):
             try:
                 self._must_be_ours(_namespace_of(command))
-                parcels += _packed(place, command)
+                encoded += _encode(place, command)
             except OnetrayError as e:
                 answers[place] = [Verdict(error=e)]
         away: Unavailable | None = None
-        for some in _loads(parcels):
+        for some in _requests(encoded):
             verdicts = self._send(some) if away is None else [Verdict(error=away)] * len(some)
-            for parcel, verdict in zip(some, verdicts, strict=True):
-                answers[parcel.place].append(verdict)
+            for one, verdict in zip(some, verdicts, strict=True):
+                answers[one.place].append(verdict)
                 if isinstance(verdict.error, Unavailable) and away is None:
                     # The rest was not sent, and would have to wait as long.
                     away = Unavailable(f"not sent: {verdict.error}")
         return [_joined(command, parts) for command, parts in zip(commands, answers, strict=True)]
 
-    def _send(self, parcels: list[SentBatch]) -> list[Verdict]:
-        body = b'{"commands":[' + b",".join(p.body for p in parcels) + b"]}"
-        repeatable = all(p.verb in REPEATABLE for p in parcels)
+    def _send(self, some: list[EncodedCommand]) -> list[Verdict]:
+        body = b'{"commands":[' + b",".join(one.body for one in some) + b"]}"
+        repeatable = all(one.command.declared.repeatable for one in some)
         try:
             answer = self._transport.post("/api/v1/commands", body, repeatable=repeatable)
             verdicts = answer.get("verdicts") if isinstance(answer, dict) else None
-            if not isinstance(verdicts, list) or len(verdicts) != len(parcels):
+            if not isinstance(verdicts, list) or len(verdicts) != len(some):
                 raise OnetrayError(f"{self._transport.url} answered something else than a verdict for each command")
-            return [_verdict(parcel, said) for parcel, said in zip(parcels, verdicts, strict=True)]
+            return [_verdict(one, sent) for one, sent in zip(some, verdicts, strict=True)]
         except OnetrayError as e:
-            return [Verdict(error=e)] * len(parcels)
+            return [Verdict(error=e)] * len(some)
 
 
 def _namespace_of(command: Command) -> str:
     return str(getattr(command.like if isinstance(command, SubmitMany) else command, "namespace", "default"))
 
 
-def _packed(place: int, command: Command) -> Iterator[SentBatch]:
+def _encode(place: int, command: Command) -> Iterator[EncodedCommand]:
     """A command, with a key by which it is known when it comes again."""
     if isinstance(command, SubmitMany):
-        yield from _packed_many(place, command)
+        yield from _encode_many(place, command)
         return
-    said, own_key = encode_command(command), False
+    sent, own_key = encode_command(command), False
     if isinstance(command, Submit | SubmitFlow) and command.idempotency_key is None:
-        said["idempotency_key"], own_key = f"remote-{uuid4()}", command.unique_key is None
+        sent["idempotency_key"], own_key = f"remote-{uuid4()}", command.unique_key is None
     elif isinstance(command, Claim) and command.request_key is None:
-        said["request_key"] = str(uuid4())
-    yield SentBatch(place, command.verb, _bytes_of(said), own_key)
+        sent["request_key"] = str(uuid4())
+    yield EncodedCommand(place, command, _bytes_of(sent), own_key)
 
 
-def _packed_many(place: int, command: SubmitMany) -> Iterator[SentBatch]:
-    """Many tasks in parts that are not too large. Each task has a key of its own, numbered within the part's."""
-    like = encode_command(command.like)
-    like.pop("payload", None)
-    start, size = 0, 0
-    for i, body in enumerate([*command.bodies, ""]):
-        last = i == len(command.bodies)
-        if last or (i > start and size + len(body) > MOST_BYTES) or i - start >= MOST_COMMANDS:
-            said = {"verb": command.verb, "like": like, "payloads": command.payloads[start:i]}
-            yield SentBatch(place, command.verb, _bytes_of({**said, "request_key": f"remote-{uuid4()}"}))
-            start, size = i, 0
-        size += len(body)
+def _encode_many(place: int, command: SubmitMany) -> Iterator[EncodedCommand]:
+    """A submit for each task, under a key of its own."""
+    sent, key = encode_command(command.like), f"remote-{uuid4()}"
+    for number, body in enumerate(command.bodies):
+        sent |= {"payload": orjson.Fragment(body), "idempotency_key": f"{key}.{number}"}
+        yield EncodedCommand(place, command.like, _bytes_of(sent))
 
 
-def _bytes_of(said: dict[str, Any]) -> bytes:
+def _bytes_of(sent: dict[str, Any]) -> bytes:
     try:
-        return dumps(said)
+        return orjson.dumps(sent)
     except TypeError as e:
-        raise InvalidInput(f"{said['verb']}: {e}"[:300], field=said["verb"]) from None
+        raise InvalidInput(f"{sent['verb']}: {e}"[:300], field=sent["verb"]) from None
 
 
-def _loads(parcels: list[SentBatch]) -> Iterator[list[SentBatch]]:
-    """Parcels that go together, in their order."""
-    some: list[SentBatch] = []
+def _requests(encoded: list[EncodedCommand]) -> Iterator[list[EncodedCommand]]:
+    """The commands that go together, in their order."""
+    some: list[EncodedCommand] = []
     size = 0
-    for parcel in parcels:
-        if some and (size + len(parcel.body) > MOST_BYTES or len(some) >= MOST_COMMANDS):
+    for one in encoded:
+        if some and (size + len(one.body) > MOST_BYTES or len(some) >= MOST_COMMANDS):
             yield some
             some, size = [], 0
-        some.append(parcel)
-        size += len(parcel.body)
+        some.append(one)
+        size += len(one.body)
     if some:
         yield some
 
 
-def _verdict(parcel: SentBatch, said: Any) -> Verdict:
-    if not isinstance(said, dict):
+def _verdict(one: EncodedCommand, sent: Any) -> Verdict:
+    if not isinstance(sent, dict):
         raise OnetrayError("the server gave no verdict")
-    if "error" in said:
-        error = said["error"]
-        return Verdict(error=raised(error.get("code"), error.get("message"), error.get("facts")))
-    value = decode(ANSWERS[parcel.verb], said.get("value"))
-    return Verdict(value._replace(repeated=False) if parcel.own_key else value)
+    if "error" in sent:
+        return Verdict(error=error_of(sent["error"]))
+    value = decode_answer(one.command, sent.get("value"))
+    return Verdict(value._replace(repeated=False) if one.own_key else value)
 
 
 def _joined(command: Command, parts: list[Verdict]) -> Verdict:
-    """One verdict for a command that was sent in parts."""
-    if not isinstance(command, SubmitMany) or len(parts) == 1:
+    """One verdict for a command that was sent as several."""
+    if not isinstance(command, SubmitMany):
         return parts[0]
-    refused = next((p.error for p in parts if p.error is not None), None)
-    if refused is None:
-        return Verdict([id_ for p in parts for id_ in p.value])
-    return Verdict(error=OutcomeUnknown(f"not all of {len(command.payloads)} tasks were submitted: {refused}"))
+    refused = [part.error for part in parts if part.error is not None]
+    if not refused:
+        return Verdict([part.value.id for part in parts])
+    if len(refused) == len(parts):
+        return Verdict(error=refused[0])
+    done = len(parts) - len(refused)
+    return Verdict(error=OutcomeUnknown(f"{done} of {len(command.payloads)} tasks were submitted: {refused[0]}"))

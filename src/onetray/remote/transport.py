@@ -27,7 +27,7 @@ from onetray.domain.errors import (
     Unavailable,
 )
 from onetray.remote.reads import VEILED
-from onetray.remote.value_codec import of_problem, raised
+from onetray.remote.value_codec import error_of
 
 try:
     import httpx2
@@ -124,25 +124,24 @@ class Transport:
 
     def _understood(self, answer: httpx2.Response) -> Any:
         try:
-            told = orjson.loads(answer.content)
+            answered = orjson.loads(answer.content)
         except orjson.JSONDecodeError:
-            told = None
-        if answer.status_code == 200 and told is not None:
-            return told
-        raise self._refusal(answer.status_code, told)
+            answered = None
+        if answer.status_code == 200 and answered is not None:
+            return answered
+        raise self._refusal(answer.status_code, answered)
 
-    def _refusal(self, status: int, told: Any) -> OnetrayError:
-        if not isinstance(told, dict) or "code" not in told:
+    def _refusal(self, status: int, answered: Any) -> OnetrayError:
+        if not isinstance(answered, dict) or "code" not in answered:
             if status in AWAY:
                 # Said by something on the way: the server may have begun.
                 return OutcomeUnknown(f"the server at {self.url} is away: something on the way says {status}")
             return InvalidInput(
                 f"{self.url} is no server of onetray's: it answered {status}. Check the URL", field="url"
             )
-        said = of_problem({"detail": "", **told})
         if status == BUSY:
-            return Unavailable(f"the server at {self.url} has too much to do: {said['message']}")
-        return raised(said["code"], said["message"], said["facts"])
+            return Unavailable(f"the server at {self.url} has too much to do: {answered.get('detail', '')}")
+        return error_of(answered)
 
     def close(self) -> None:
         self._closing.set()

@@ -1,7 +1,8 @@
-"""The engine's values as JSON, and back: dataclasses and named tuples by their fields, each read as its type says.
+"""The engine's values as JSON, and back: what the API answers, and what its client reads.
 
-Owns the shape of what the remote client and the server tell each other. What is somebody's own JSON (a payload, a
-result) has the type Any, and is left as it is: nothing in it is ever taken for a value of ours.
+Owns the shape: times as ISO 8601 in UTC with microseconds, so that nothing is lost on the way; dataclasses and named
+tuples by their fields, each read as its type says; errors as problems of RFC 9457. What is somebody's own JSON (a
+payload, a result) is left as it is: nothing in it is ever taken for a value of ours.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -17,16 +19,84 @@ import orjson
 from onetray.domain.errors import IllegalTransition, InvalidInput, OnetrayError, short_repr
 from onetray.domain.flow import More, TaskSpec
 from onetray.domain.policy import Policy
-from onetray.domain.task import RawJson
+from onetray.domain.task import Assignment, RawJson, parse_ticket
 
 Read = Callable[[Any], Any]
 
 TYPES: dict[tuple[type, str], Any] = {(More, "spawn"): dict[str, list[TaskSpec]]}
 """Fields whose own annotation is wider than what they hold."""
+HIDDEN = frozenset({"key"})
+"""Numbers that mean something inside alone."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def iso_time(us: int) -> str:
+    """Microseconds since the epoch as text."""
+    return (_EPOCH + timedelta(microseconds=us)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def micros(text: str) -> int:
+    """The same back. ValueError for what is no time."""
+    at = datetime.fromisoformat(text)
+    if at.tzinfo is None:
+        raise ValueError("a time needs its zone: end it with Z")
+    return (at - _EPOCH) // timedelta(microseconds=1)
+
+
+def is_time(field: str) -> bool:
+    return field.endswith("_at") or field in ("ts", "at")
+
+
+@lru_cache
+def shown_fields(kind: type) -> tuple[tuple[str, bool], ...]:
+    """The fields of a value that are shown, and whether they are times."""
+    # The kind of actor that asked is told by what it may do. An event's actor is who did it.
+    more, hidden = (["actions"], HIDDEN | {"actor"}) if hasattr(kind, "actions") else ([], HIDDEN)
+    return tuple((name, is_time(name)) for name in _names(kind) + more if name not in hidden)
+
+
+def _names(kind: Any) -> list[str]:
+    return [f.name for f in fields(kind)] if is_dataclass(kind) else list(kind._fields)
+
+
+@lru_cache
+def json_fields(kind: type) -> frozenset[str]:
+    """Those that hold somebody's own JSON: nothing in it is a value of ours."""
+    return frozenset(f.name for f in fields(kind) if f.type == "Any") if is_dataclass(kind) else frozenset()
+
+
+def to_json(value: Any) -> Any:
+    """A value of the engine's as JSON knows it."""
+    if _is_record(value):
+        kind: Any = type(value)
+        as_it_is = json_fields(kind)
+        return {name: v if name in as_it_is else to_json(v) for name, v in _shown(value).items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [to_json(v) for v in value]
+    if isinstance(value, dict):
+        return {k: to_json(v) for k, v in value.items()}
+    return value
+
+
+def _is_record(value: Any) -> bool:
+    if isinstance(value, type):
+        return False
+    return is_dataclass(value) or (isinstance(value, tuple) and hasattr(value, "_fields"))
+
+
+def _shown(value: Any) -> dict[str, Any]:
+    """One level of a value: what is shown of it, with its times as text."""
+    kind: Any = type(value)
+    return {
+        name: iso_time(found) if time and found is not None else found
+        for name, time in shown_fields(kind)
+        for found in (getattr(value, name),)
+    }
 
 
 def dumps(value: object) -> bytes:
-    """Any value of ours, or a list or dict of such, as JSON."""
+    """Any value of ours, or a list or dict of such, as JSON. Unlike what the API shows, it has the key of each value
+    that has one: the engine's own lists go on from a key."""
     return orjson.dumps(value, default=_plain, option=orjson.OPT_PASSTHROUGH_DATACLASS)
 
 
@@ -34,10 +104,10 @@ def _plain(value: Any) -> Any:
     """What JSON does not know, one level of it."""
     if isinstance(value, Policy):
         return orjson.Fragment(value.body)
-    if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: getattr(value, f.name) for f in fields(value)}
+    if _is_record(value):
+        return {**_shown(value), **{name: getattr(value, name) for name in HIDDEN if hasattr(value, name)}}
     if isinstance(value, tuple):
-        return value._asdict() if hasattr(value, "_asdict") else list(value)
+        return list(value)
     if isinstance(value, RawJson):
         return orjson.Fragment(bytes(value))
     if isinstance(value, set | frozenset):
@@ -54,8 +124,7 @@ def decode(kind: Any, told: Any, *, strict: bool = False) -> Any:
 def known_fields(kind: type) -> dict[str, Any]:
     """The fields of a dataclass or a named tuple with their types."""
     hints = get_type_hints(kind)
-    names = [f.name for f in fields(kind)] if is_dataclass(kind) else list(kind._fields)  # type: ignore[attr-defined]
-    return {name: TYPES.get((kind, name), hints[name]) for name in names}
+    return {name: TYPES.get((kind, name), hints[name]) for name in _names(kind)}
 
 
 def as_it_is(told: Any) -> Any:
@@ -65,8 +134,8 @@ def as_it_is(told: Any) -> Any:
 @lru_cache(maxsize=512)
 def _reader(kind: Any, strict: bool) -> Read:
     origin, inner = get_origin(kind), get_args(kind)
-    if kind is Policy:
-        return _policy
+    if kind in _READERS:
+        return _READERS[kind]
     if isinstance(kind, type) and (is_dataclass(kind) or hasattr(kind, "_fields")):
         return _of_fields(kind, strict)
     if origin in (Union, types.UnionType):
@@ -111,7 +180,7 @@ def _either(parts: list[Any], strict: bool) -> Read:
 
 
 def _of_fields(kind: type, strict: bool) -> Read:
-    readers = {name: _reader(inner, strict) for name, inner in known_fields(kind).items()}
+    readers = {name: _time if is_time(name) else _reader(inner, strict) for name, inner in known_fields(kind).items()}
 
     def of_fields(told: Any) -> Any:
         if not isinstance(told, dict):
@@ -149,6 +218,30 @@ def _policy(told: Any) -> Policy:
 _policy_of = lru_cache(maxsize=256)(Policy.from_body)
 
 
+def _time(told: Any) -> Any:
+    try:
+        return micros(told) if isinstance(told, str) else told
+    except (ValueError, OverflowError) as e:
+        raise InvalidInput(f"no time as ISO 8601 has it, with its zone: {e}"[:200], field="time") from None
+
+
+def _assignment(told: Any) -> Assignment:
+    """A claimed task. What a worker reckons with inside is in its ticket."""
+    if not isinstance(told, dict) or not isinstance(told.get("ticket"), str):
+        raise InvalidInput("a claimed task is told by its fields, with its ticket", field="tasks")
+    given = {name: told[name] for name in _names(Assignment) if name in told}
+    given |= {
+        "payload_json": orjson.dumps(told["payload"]).decode(),
+        "input_json": None if told["input"] is None else orjson.dumps(told["input"]).decode(),
+        "lease_expires_at": _time(told["lease_expires_at"]),
+        "policy": _policy(told["policy"]),
+        **parse_ticket(told["ticket"], told["id"]),
+    }
+    return Assignment(**given)
+
+
+_READERS: dict[Any, Read] = {Policy: _policy, Assignment: _assignment}
+"""Values that are read by more than their fields."""
 PROBLEM = ("type", "title", "status", "code", "detail")
 """What RFC 9457 says of every problem. The rest are facts."""
 
@@ -159,18 +252,10 @@ def _all(kind: type[OnetrayError]) -> Iterator[type[OnetrayError]]:
         yield from _all(inner)
 
 
-def of_problem(problem: dict[str, Any]) -> dict[str, Any]:
-    """A problem, as the server tells it of a request, as the refusal of one command."""
-    facts = {name: fact for name, fact in problem.items() if name not in PROBLEM}
-    return {"code": problem["code"], "message": problem["detail"], "facts": facts}
-
-
-def raised(code: object, message: object, facts: object) -> OnetrayError:
-    """The error that was told. A code that is not known here is an error without a class of its own."""
-    kind = next((k for k in _all(OnetrayError) if k.code == code), OnetrayError)
-    known = {str(name): fact for name, fact in facts.items()} if isinstance(facts, dict) else {}
-    if issubclass(kind, IllegalTransition) and "actions" in known:
-        known["allowed"] = known.pop("actions")
-    for taken in ("self", "message"):
-        known.pop(taken, None)
-    return kind(str(message), **known)
+def error_of(problem: Mapping[str, Any]) -> OnetrayError:
+    """The error that a problem tells of. A code that is not known here is an error without a class of its own."""
+    kind = next((k for k in _all(OnetrayError) if k.code == problem.get("code")), OnetrayError)
+    facts = {name: fact for name, fact in problem.items() if name not in (*PROBLEM, "self", "message")}
+    if issubclass(kind, IllegalTransition) and "actions" in facts:
+        facts["allowed"] = facts.pop("actions")
+    return kind(str(problem.get("detail", "")), **facts)

@@ -8,10 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from onetray.domain.declare import Declaration
 from onetray.domain.flow import Counts, Flow, Placed, Stage
 from onetray.domain.listing import DeadGroup, DeadLetterSummary, JobSummary, MemberSummary, QueueDepth
 from onetray.domain.policy import Policy
 from onetray.domain.task import Beaten, Blocker, DeadLetter, Event, LogLine, Receipt, Task, TaskProgress
+from onetray.domain.verbs import sendable_verbs
 from onetray.domain.worker import Breaker, WorkerInfo
 from onetray.http import views
 from onetray.http.openapi import examples as ex
@@ -65,9 +67,11 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         {
             **dict.fromkeys(("id", "kind", "queue", "namespace", "worker", "state", "correlation_id"), STRING),
             "fence": WHOLE, "attempt": WHOLE, "lease_s": {"type": "number"}, "lease_expires_at": TIME, "payload": {},
-            "input": {}, "trace": of_type(str | None), "policy": ref(Policy), "actions": ACTIONS,
+            "input": {}, "trace": of_type(str | None), "policy": ref(Policy), "ticket": STRING, "actions": ACTIONS,
         },
-        title="Assignment", about="A claimed task. Every report about it names its `fence` and its `worker`.",
+        title="Assignment",
+        about="A claimed task. Every report about it names its `fence` and its `worker`; with its `ticket`, an opaque "
+        "text, the server need not look the task up first.",
     ),
     "Problem": {
         **record(
@@ -130,6 +134,17 @@ BEATEN = AnswerShape("How long the lease holds, and which of its tasks should st
                 example_of(Beaten))  # fmt: skip
 LOGGED = AnswerShape("The number of the last line", record({"cursor": WHOLE}), {"cursor": 3})
 REPORTED = _verdicts({"anyOf": [ref(Receipt), ref(Beaten), LOGGED.schema]}, ex.RECEIPT_SHOWN)
+OF_COMMANDS: dict[Any, AnswerShape] = {Receipt: RECEIPT, Placed: FLOW_PLACED, Beaten: BEATEN, int: LOGGED}
+"""The answer of a command that has a route of its own, by its type."""
+
+
+def _shape(declared: Declaration) -> dict[str, Any]:
+    schema = of_type(declared.answer)
+    return record({declared.answer_name: schema}) if declared.answer_name else schema
+
+
+_SHAPES = {str(kind.declared.answer): _shape(kind.declared) for kind in sendable_verbs().values()}
+CARRIED_OUT = _verdicts({"anyOf": list(_SHAPES.values())}, ex.RECEIPT_SHOWN)
 CLAIMED = AnswerShape(
     "The claimed tasks; none when there is nothing to do",
     record({"tasks": {"type": "array", "items": ref("Assignment")}}), {"tasks": [ex.ASSIGNMENT_SHOWN]},

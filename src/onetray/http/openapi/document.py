@@ -20,7 +20,7 @@ from onetray.domain.errors import OnetrayError
 from onetray.domain.lifecycle import MACHINES, STAGE
 from onetray.http import problems
 from onetray.http.auth.scopes import EXEMPT
-from onetray.http.native_route import ANSWER, ANSWERS, BODIES
+from onetray.http.native_route import ANSWER, ANSWERS, BODIES, LATE_BODIES
 from onetray.http.openapi.answers import SCHEMAS, STRING, AnswerShape
 from onetray.http.openapi.shapes import PLACE, record, ref
 from onetray.http.schemas.sizes import LIMIT
@@ -143,7 +143,8 @@ def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
 
 def _bodies() -> dict[str, Any]:
     """The schemas of all bodies, and of what they are made of."""
-    adapters = [(name, "validation", TypeAdapter(model)) for name, model in BODIES.items()]
+    models = BODIES | {name: make() for name, make in LATE_BODIES.items()}
+    adapters = [(name, "validation", TypeAdapter(model)) for name, model in models.items()]
     _, found = TypeAdapter.json_schemas(adapters, ref_template=PLACE + "{model}")  # type: ignore[arg-type]
     return dict(found["$defs"])
 

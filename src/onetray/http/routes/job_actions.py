@@ -26,19 +26,19 @@ from onetray.http.params import Id, headers_of_request
 from onetray.http.routes.jobs import job_of
 from onetray.http.schemas.base import read_model
 from onetray.http.schemas.controls import CancelBody, PriorityBody, ResumeBody, RetryBody, Why
-from onetray.http.schemas.jobs import StageBody
+from onetray.http.schemas.derive import StageBody
 from onetray.http.services import services_of
 
 router = APIRouter(prefix="/api/v1/jobs/{id}", tags=["jobs"], route_class=NativeRoute)
 
 
 async def _answer(
-    request: Request, who: Principal, id: str, why: Why, of: Callable[[Task | Flow, dict[str, Any]], Command]
+    request: Request, who: Principal, id: str, why: Any, of: Callable[[Task | Flow, dict[str, Any]], Command]
 ) -> Any:
     """Carry out the command that fits the job."""
-    desk = services_of(request)
-    job = await desk.read(job_of, desk.engine, id, who.namespace)
-    return await desk.call(of(job, {**headers_of_request(request, who), "cause": why.reason}))
+    services = services_of(request)
+    job = await services.read(job_of, services.engine, id, who.namespace)
+    return await services.call(of(job, {**headers_of_request(request, who), "cause": why.reason}))
 
 
 @router.post("/cancel", summary="Cancel a job", **gives(answers.PLACED), **takes(CancelBody, required=False))
@@ -119,29 +119,5 @@ async def set_job_priority(request: Request, id: Id, who: Principal = Operator) 
 async def add_stage(request: Request, id: Id, who: Principal = Submitter) -> Json:
     """At its end, while it has not ended."""
     body = await read_model(request, StageBody)
-    command = f.AddStage(id, stage=body.spec(), **headers_of_request(request, who))
+    command = f.AddStage(flow=id, stage=body.value(), **headers_of_request(request, who))
     return Json(views.placed_view(await services_of(request).call(command)), status_code=201)
-
-
-@router.post("/open", summary="Start a flow that was to be started later", **gives(answers.FLOW_PLACED),
-             **takes(Why, required=False))  # fmt: skip
-async def open_job(request: Request, id: Id, who: Principal = Submitter) -> Json:
-    """One that was submitted with `start: false`."""
-    why = await read_model(request, Why)
-    return Json(
-        views.placed_view(
-            await services_of(request).call(f.OpenFlow(id, cause=why.reason, **headers_of_request(request, who)))
-        )
-    )
-
-
-@router.post("/seal", summary="Say that no more stages come", **gives(answers.FLOW_PLACED),
-             **takes(Why, required=False))  # fmt: skip
-async def seal_job(request: Request, id: Id, who: Principal = Submitter) -> Json:
-    """It ends when those it has have ended."""
-    why = await read_model(request, Why)
-    return Json(
-        views.placed_view(
-            await services_of(request).call(f.SealFlow(id, cause=why.reason, **headers_of_request(request, who)))
-        )
-    )

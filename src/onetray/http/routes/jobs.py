@@ -69,13 +69,13 @@ async def submit_job(request: Request, who: Principal = Submitter) -> Json:
     and each kind has keys of its own.
     """
     body = await read_model(request, JOB)
-    command = body.command(**_key(body, key_of(request)), **headers_of_request(request, who))
+    command = body.value(**_key(body, key_of(request)), **headers_of_request(request, who))
     found = await services_of(request).call(command)
     at = {"Location": f"/api/v1/jobs/{found.id}"}
     return Json(views.placed_view(found), status_code=200 if found.repeated else 201, headers=at)
 
 
-def _key(body: TaskBody | FlowBody, key: str | None) -> dict[str, Any]:
+def _key(body: Any, key: str | None) -> dict[str, Any]:
     if key is None or body.idempotency_key == key:
         return {}
     if body.idempotency_key is not None:
@@ -89,15 +89,15 @@ async def submit_jobs(request: Request, who: Principal = Submitter) -> Json:
 
     Under an `Idempotency-Key` each job that has no `idempotency_key` of its own gets one made from it.
     """
-    desk, from_ = services_of(request), headers_of_request(request, who)
+    services, from_ = services_of(request), headers_of_request(request, who)
     body = await read_model(request, BatchBody)
-    commands = [job.command(**_made_key(job, key_of(request), n, who), **from_) for n, job in enumerate(body.jobs)]
-    verdicts = await desk.run(commands)
+    commands = [job.value(**_made_key(job, key_of(request), n, who), **from_) for n, job in enumerate(body.jobs)]
+    verdicts = await services.run(commands)
     free_key_if_unavailable(request, verdicts)
     return Json({"verdicts": [views.verdict(v, views.placed_view) for v in verdicts]})
 
 
-def _made_key(body: TaskBody | FlowBody, key: str | None, n: int, who: Principal) -> dict[str, Any]:
+def _made_key(body: Any, key: str | None, n: int, who: Principal) -> dict[str, Any]:
     """A key for a job of a batch: if its server dies after the commit, the batch is sent again and makes no second.
 
     The key of a batch is its caller's: with another token the same key makes other jobs.
@@ -122,13 +122,13 @@ async def list_jobs(
     who: Principal = Reader,
 ) -> Json:
     """A page may be short, even empty, before the last one: go on until `next` is null."""
-    desk = services_of(request)
+    services = services_of(request)
     wanted = {
         "namespace": who.namespace, "states": state, "kind": kind, "queue": queue, "correlation_id": correlation_id,
         "labels": dict(_label(pair) for pair in label), "since": since or 0,
     }  # fmt: skip
     before = None if cursor is None else place("jobs", cursor)
-    return await desk.answer(_page, desk.engine, wanted, before, limit)
+    return await services.answer(_page, services.engine, wanted, before, limit)
 
 
 def _label(pair: str) -> tuple[str, str]:
@@ -152,8 +152,8 @@ def _page(engine: Engine, wanted: dict[str, Any], before: int | None, limit: int
 @router.get("/{id}", summary="One job", **gives(answers.JOB))
 async def get_job(request: Request, id: Id, who: Principal = Reader) -> Json:
     """A task or a flow; `entity` says which. `actions` are the moves that it allows a user now."""
-    desk = services_of(request)
-    return await desk.answer(_job, desk.engine, id, who.namespace)
+    services = services_of(request)
+    return await services.answer(_job, services.engine, id, who.namespace)
 
 
 def _job(engine: Engine, id: str, namespace: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Stages: look at them, let them wait, approve or reject them, add tasks."""
+"""Stages: look at them, add tasks. What is one command (approve, skip, …) is in commands.py."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 
-from onetray.domain import flow_commands as f
+from onetray.domain.flow_commands import AddTasks
 from onetray.engine import Engine
 from onetray.http import views
-from onetray.http.auth.scopes import Operator, Principal, Reader, Submitter
+from onetray.http.auth.scopes import Principal, Reader, Submitter
 from onetray.http.json_answers import Json, to_json
 from onetray.http.native_route import NativeRoute, gives, takes
 from onetray.http.openapi import answers
 from onetray.http.params import Cursor, Id, Limit, headers_of_request, place
 from onetray.http.params import cursor as cursor_at
 from onetray.http.schemas.base import read_model
-from onetray.http.schemas.controls import AnswerBody, ApproveBody, WaitBody, Why
 from onetray.http.schemas.jobs import MembersBody
 from onetray.http.services import services_of
 
@@ -26,8 +25,8 @@ router = APIRouter(prefix="/api/v1/stages/{id}", tags=["stages"], route_class=Na
 @router.get("", summary="One stage", **gives(answers.STAGE))
 async def get_stage(request: Request, id: Id, who: Principal = Reader) -> Json:
     """With the numbers of its tasks, and who has to approve it."""
-    desk = services_of(request)
-    return await desk.answer(_stage, desk.engine, id, who.namespace)
+    services = services_of(request)
+    return await services.answer(_stage, services.engine, id, who.namespace)
 
 
 def _stage(engine: Engine, id: str, namespace: str) -> dict[str, Any]:
@@ -40,8 +39,8 @@ async def list_stage_tasks(
     request: Request, id: Id, cursor: Cursor = None, limit: Limit = 100, who: Principal = Reader
 ) -> Json:
     """In their order."""
-    desk, after = services_of(request), place("tasks", cursor)
-    return await desk.answer(_tasks, desk.engine, id, who.namespace, after, limit)
+    services, after = services_of(request), place("tasks", cursor)
+    return await services.answer(_tasks, services.engine, id, who.namespace, after, limit)
 
 
 def _tasks(engine: Engine, id: str, namespace: str, after: int, limit: int) -> dict[str, Any]:
@@ -54,8 +53,8 @@ async def list_stage_results(
     request: Request, id: Id, cursor: Cursor = None, limit: Limit = 100, who: Principal = Reader
 ) -> Json:
     """In the order of the tasks, also of a stage that is too large for its results to be collected."""
-    desk, after = services_of(request), place("results", cursor)
-    return await desk.answer(_results, desk.engine, id, who.namespace, after, limit)
+    services, after = services_of(request), place("results", cursor)
+    return await services.answer(_results, services.engine, id, who.namespace, after, limit)
 
 
 def _results(engine: Engine, id: str, namespace: str, after: int, limit: int) -> dict[str, Any]:
@@ -68,60 +67,9 @@ def _results(engine: Engine, id: str, namespace: str, after: int, limit: int) ->
     return {"results": results, "next": cursor_at("results", rows[-1][0]) if len(rows) == limit else None}
 
 
-@router.post("/approve", summary="Approve a stage that waits", **gives(answers.FLOW_PLACED),
-             **takes(ApproveBody, required=False))  # fmt: skip
-async def approve_stage(request: Request, id: Id, who: Principal = Operator) -> Json:
-    """With the input that its form asks for."""
-    body = await read_model(request, ApproveBody)
-    by = {**headers_of_request(request, who), "cause": body.reason}
-    return await _placed(request, f.ApproveStage(id, input=body.input, note=body.note, **by))
-
-
-@router.post("/reject", summary="Reject a stage that waits", **gives(answers.FLOW_PLACED),
-             **takes(AnswerBody, required=False))  # fmt: skip
-async def reject_stage(request: Request, id: Id, who: Principal = Operator) -> Json:
-    """It fails, and with it its flow, unless the stage says otherwise."""
-    body = await read_model(request, AnswerBody)
-    return await _placed(
-        request, f.RejectStage(id, note=body.note, **headers_of_request(request, who), cause=body.reason)
-    )
-
-
-@router.post("/skip", summary="Skip a stage", **gives(answers.FLOW_PLACED), **takes(AnswerBody, required=False))
-async def skip_stage(request: Request, id: Id, who: Principal = Operator) -> Json:
-    """One that waits, or has not been opened yet. The next one follows."""
-    body = await read_model(request, AnswerBody)
-    return await _placed(
-        request, f.SkipStage(id, note=body.note, **headers_of_request(request, who), cause=body.reason)
-    )
-
-
-@router.post("/wait", summary="Hold a stage until somebody approves it", **gives(answers.FLOW_PLACED),
-             **takes(WaitBody, required=False))  # fmt: skip
-async def wait_stage(request: Request, id: Id, who: Principal = Operator) -> Json:
-    """What runs goes on, and its reports count."""
-    body = await read_model(request, WaitBody)
-    approval = None if body.approval is None else body.approval.spec()
-    return await _placed(
-        request, f.WaitStage(id, approval=approval, **headers_of_request(request, who), cause=body.reason)
-    )
-
-
 @router.post("/tasks", summary="Add tasks to a stage", **gives(answers.FLOW_PLACED, 201), **takes(MembersBody))
 async def add_stage_tasks(request: Request, id: Id, who: Principal = Submitter) -> Json:
     """While it has not ended and takes more."""
     body = await read_model(request, MembersBody)
-    command = f.AddTasks(id, tasks=[task.spec() for task in body.tasks], **headers_of_request(request, who))
-    return await _placed(request, command, 201)
-
-
-@router.post("/seal", summary="Say that no more tasks come", **gives(answers.FLOW_PLACED),
-             **takes(Why, required=False))  # fmt: skip
-async def seal_stage(request: Request, id: Id, who: Principal = Submitter) -> Json:
-    """It ends when those it has have ended."""
-    body = await read_model(request, Why)
-    return await _placed(request, f.SealStage(id, **headers_of_request(request, who), cause=body.reason))
-
-
-async def _placed(request: Request, command: f.FlowCommand, status: int = 200) -> Json:
-    return Json(views.placed_view(await services_of(request).call(command)), status_code=status)
+    command = AddTasks(flow=id, **body.given(), **headers_of_request(request, who))
+    return Json(views.placed_view(await services_of(request).call(command)), status_code=201)

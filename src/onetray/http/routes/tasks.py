@@ -1,4 +1,4 @@
-"""The work itself: claims, and the reports of whoever holds a task.
+"""The work itself: claims, and many reports at once of whoever holds tasks. Single reports are in commands.py.
 
 A report names the fence and the worker of its claim: a worker touches only what it holds.
 """
@@ -6,6 +6,7 @@ A report names the fence and the worker of its claim: a worker touches only what
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -15,20 +16,19 @@ from onetray.domain.errors import InvalidInput
 from onetray.domain.task import Assignment
 from onetray.engine import Engine
 from onetray.http import views
-from onetray.http.auth.scopes import AtWork, Operator, Principal, Reader
+from onetray.http.auth.scopes import AtWork, Principal, Reader
 from onetray.http.claim_handover import handed_over, under_way
 from onetray.http.claim_waiters import gone
 from onetray.http.idempotency import free_key_if_unavailable, key_of
 from onetray.http.json_answers import Json
 from onetray.http.native_route import NativeRoute, gives, own_key, takes
 from onetray.http.openapi import answers
-from onetray.http.openapi.answers import AnswerShape
-from onetray.http.params import Id, headers_of_request, trace_of
+from onetray.http.params import Id, trace_of
 from onetray.http.schemas.base import read_model
-from onetray.http.schemas.controls import ResumeBody
-from onetray.http.schemas.reports import REPORTS, ClaimBody, ReportsBody, Ticket
+from onetray.http.schemas.reports import ClaimBody, ReportsBody
 from onetray.http.services import services_of
 from onetray.notify.wake import group_of
+from onetray.remote.command_codec import build
 
 router = APIRouter(prefix="/api/v1/tasks", tags=["tasks"], route_class=NativeRoute)
 
@@ -42,11 +42,11 @@ async def claim_tasks(request: Request, who: Principal = AtWork) -> Json:
     gives the same tasks, while the worker holds them.
     """
     body = await read_model(request, ClaimBody)
-    command = body.command(**_request_key(body, key_of(request)), namespace=who.namespace)
-    return Json({"tasks": [views.assignment(a) for a in await _claimed(request, who, command, body.wait_s)]})
+    command = body.value(**_request_key(body, key_of(request)), namespace=who.namespace)
+    return Json(views.answer_view(c.Claim, await _claimed(request, who, command, body.wait_s)))
 
 
-def _request_key(body: ClaimBody, key: str | None) -> dict[str, Any]:
+def _request_key(body: Any, key: str | None) -> dict[str, Any]:
     if key is None or body.request_key == key:
         return {}
     if body.request_key is not None:
@@ -56,10 +56,10 @@ def _request_key(body: ClaimBody, key: str | None) -> dict[str, Any]:
 
 async def _claimed(request: Request, who: Principal, command: c.Claim, wait_s: float) -> list[Assignment]:
     """What was found, now or within the time, and can be handed over."""
-    desk, until = services_of(request), time.monotonic() + wait_s
+    services, until = services_of(request), time.monotonic() + wait_s
     with under_way(command):
-        seen = desk.engine.wake.work_in([(command.namespace, command.queue)])
-        found: list[Assignment] = await desk.call(command)
+        seen = services.engine.wake.work_in([(command.namespace, command.queue)])
+        found: list[Assignment] = await services.call(command)
         if not found and wait_s:
             found = await _waited(request, who, command, until, seen)
         return await handed_over(request, who, command, found) if found else []
@@ -67,14 +67,14 @@ async def _claimed(request: Request, who: Principal, command: c.Claim, wait_s: f
 
 async def _waited(request: Request, who: Principal, command: c.Claim, until: float, seen: int) -> list[Assignment]:
     """Look whenever there may be more, until the time is over, nobody waits for the answer, or nobody may have it."""
-    desk, queue = services_of(request), (command.namespace, command.queue)
+    services, queue = services_of(request), (command.namespace, command.queue)
     with (
-        desk.waits.place(who) as may_wait,
-        desk.waiting.place([queue], group_of(command.kinds)) as place,
+        services.waits.place(who) as may_wait,
+        services.waiting.place([queue], group_of(command.kinds)) as place,
         gone(request) as left_us,
-        desk.tokens.watching(who) as ended,
+        services.tokens.watching(who) as ended,
     ):
-        while may_wait and (left_s := until - time.monotonic()) > 0 and not desk.waiting.closed:
+        while may_wait and (left_s := until - time.monotonic()) > 0 and not services.waiting.closed:
             may_be_more = await place.wait(seen, left_s, left_us, ended)
             # Nothing is claimed for somebody who has gone, or may not have it.
             if left_us.done():
@@ -83,9 +83,9 @@ async def _waited(request: Request, who: Principal, command: c.Claim, until: flo
                 raise ended.result()
             if not may_be_more:
                 continue
-            await desk.tokens.must_hold(who)
+            await services.tokens.must_hold(who)
             seen = place.seen()
-            found: list[Assignment] = await desk.call(command)
+            found: list[Assignment] = await services.call(command)
             place.looked(found_all=len(found) == command.limit)
             if found:
                 return found
@@ -95,60 +95,24 @@ async def _waited(request: Request, who: Principal, command: c.Claim, until: flo
 @router.post("/reports", summary="Report about many tasks", **gives(answers.REPORTED), **takes(ReportsBody))
 async def report_tasks(request: Request, who: Principal = AtWork) -> Json:
     """Each report names its verb and its task, and is answered in its place. One that is refused harms no other."""
-    desk, trace = services_of(request), trace_of(request)
+    owned = {"namespace": who.namespace, "trace": trace_of(request)}
     body = await read_model(request, ReportsBody)
-    commands = [report.report(report.task, namespace=who.namespace, trace=trace) for report in body.reports]
-    verdicts = await desk.run(commands)
+    commands = [build(report.describes, {**owned, **report.given()}) for report in body.reports]
+    verdicts = await services_of(request).run(commands)
     free_key_if_unavailable(request, verdicts)
-    told = zip(verdicts, body.reports, strict=True)
-    return Json({"verdicts": [views.verdict(v, lambda value, r=r: views.reported(value, r.task)) for v, r in told]})
+    shown = [
+        views.verdict(verdict, partial(views.answer_view, report.describes, id=report.task))
+        for verdict, report in zip(verdicts, body.reports, strict=True)
+    ]
+    return Json({"verdicts": shown})
 
 
 @router.get("/{id}", summary="One task", **gives(answers.TASK))
 async def get_task(request: Request, id: Id, who: Principal = Reader) -> Json:
     """A single task, or a member of a flow."""
-    desk = services_of(request)
-    return await desk.answer(_task, desk.engine, id, who.namespace)
+    services = services_of(request)
+    return await services.answer(_task, services.engine, id, who.namespace)
 
 
 def _task(engine: Engine, id: str, namespace: str) -> dict[str, Any]:
     return views.job(engine.veiled(engine.task(id, namespace=namespace, raw=True)))
-
-
-@router.post("/{id}/resume", summary="Resume a task that waits", **gives(answers.RECEIPT),
-             **takes(ResumeBody, required=False))  # fmt: skip
-async def resume_task(request: Request, id: Id, who: Principal = Operator) -> Json:
-    """One that is blocked, or waits for input, which it is given."""
-    body = await read_model(request, ResumeBody)
-    command = c.Resume(task=id, input=body.input, cause=body.reason, **headers_of_request(request, who))
-    return Json(views.placed_view(await services_of(request).call(command), id))
-
-
-SUMMARIES = {
-    "start": "Say that a task's handler begins",
-    "beat": "Renew a lease",
-    "succeed": "Say that a task is done",
-    "fail": "Say that an attempt failed",
-    "release": "Give a task back",
-    "pause": "Give a task up until somebody resumes it",
-    "log": "Append to a task's log",
-    "progress": "Say how far a task is",
-}
-GIVEN: dict[str, AnswerShape] = {"beat": answers.BEATEN, "log": answers.LOGGED}
-
-
-def _add(verb: str, body: type[Ticket]) -> None:
-    """The route of one report."""
-
-    async def report(request: Request, id: Id, who: Principal = AtWork) -> Json:
-        told = (await read_model(request, body)).report(id, namespace=who.namespace, trace=trace_of(request))
-        return Json(views.reported(await services_of(request).call(told), id))
-
-    report.__name__ = f"{verb}_task"
-    report.__doc__ = f"{body.__doc__} The same report again is answered the same."
-    given = gives(GIVEN.get(verb, answers.RECEIPT))
-    router.post(f"/{{id}}/{verb}", summary=SUMMARIES[verb], **given, **takes(body))(report)
-
-
-for _verb, _body in REPORTS.items():
-    _add(_verb, _body)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, Any, TypeVar
 
+import orjson
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import (
@@ -23,6 +24,8 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from onetray.domain.checks import read_json
+from onetray.domain.errors import InvalidInput, short_repr
 from onetray.http.json_answers import micros
 from onetray.http.schemas.sizes import LARGE, LIMIT, Sizes
 
@@ -30,7 +33,7 @@ T = TypeVar("T")
 
 ID = r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"
 SOME_ID = "019a8c3e-5b1f-7c20-9a51-3f4e8d2b6a70"
-INT32 = 2**31 - 1
+TRACEPARENT = r"^[\da-f]{2}-[\da-f]{32}-[\da-f]{16}-[\da-f]{2}$"
 MOST_S = 4_000_000_000
 
 
@@ -59,6 +62,9 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+whole_number = BeforeValidator(_whole)
+
+
 Id = Annotated[str, Field(pattern=ID, json_schema_extra={"format": "uuid", "example": SOME_ID})]
 Moment = Annotated[
     str,
@@ -81,15 +87,23 @@ def most(limit: str) -> Any:
 
 
 Name = Annotated[str, Field(min_length=1), most("name_chars")]
-Key = Annotated[str, Field(min_length=1), most("key_chars")]
 Reason = Annotated[str, Field(min_length=1), most("reason_chars")]
 Seconds = Annotated[float, Field(ge=0, le=MOST_S)]
+Line = Annotated[str, most("line_chars")]
+Trace = Annotated[str, Field(pattern=TRACEPARENT)]
 # The limits first: behind the validator they would not be in the schema.
-Priority = Annotated[int, Field(ge=-INT32, le=INT32), BeforeValidator(_whole)]
-Attempts = Annotated[int, Field(ge=1, le=1_000_000), BeforeValidator(_whole)]
-Fence = Annotated[int, Field(ge=1, le=INT32), BeforeValidator(_whole)]
-Count = Annotated[int, Field(ge=1, le=10_000), BeforeValidator(_whole)]
-FewerCount = Annotated[int, Field(ge=1, le=1_000), BeforeValidator(_whole)]
+FewerCount = Annotated[int, Field(ge=1, le=1_000), whole_number]
+
+
+async def read_object(request: Request) -> dict[str, Any]:
+    """The body as a plain object. A whole number past 64 bits is refused, never rounded."""
+    try:
+        found = read_json(await request.body())
+    except (orjson.JSONDecodeError, TypeError) as e:
+        raise InvalidInput(f"the body is no JSON: {e}", field="body") from None
+    if not isinstance(found, dict):
+        raise InvalidInput(f"the body must be an object, not {short_repr(found)}", field="body")
+    return found
 
 
 async def read_model(request: Request, model: type[T] | TypeAdapter[T]) -> T:

@@ -19,7 +19,7 @@ from onetray.domain.errors import Forbidden, InvalidInput, OnetrayError, Outcome
 from onetray.domain.task import Verdict
 from onetray.domain.token import OPERATE, SUBMIT, WORK
 from onetray.domain.verbs import SubmitMany
-from onetray.engine import Engine
+from onetray.engine.api import EngineApi
 from onetray.http.auth.middleware import UNDO
 from onetray.http.auth.scopes import Principal, allow
 from onetray.http.claim_handover import REFUSED, give_back
@@ -85,7 +85,7 @@ def _must_be_allowed(said: Sequence[object], who: Principal) -> None:
             raise Forbidden(f"{verb} needs the scope {scope}, which the token {who.name!r} has not", needs=[scope])
 
 
-def _carry_out(engine: Engine, said: Sequence[object], who: Principal) -> list[Verdict]:
+def _carry_out(engine: EngineApi, said: Sequence[object], who: Principal) -> list[Verdict]:
     """One run for all that can be read. What cannot is refused in its place."""
     verdicts: list[Verdict | None] = [None] * len(said)
     run: list[Command] = []
@@ -105,7 +105,7 @@ def _carry_out(engine: Engine, said: Sequence[object], who: Principal) -> list[V
     return [verdict for verdict in verdicts if verdict is not None]
 
 
-def _run(engine: Engine, commands: list[Command]) -> list[Verdict]:
+def _run(engine: EngineApi, commands: list[Command]) -> list[Verdict]:
     """In as many runs as fit: many tasks under one key are as many commands."""
     step = engine.config.limits.batch
     return [v for start in range(0, len(commands), step) for v in engine.run(commands[start : start + step])]

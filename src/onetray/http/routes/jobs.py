@@ -11,7 +11,7 @@ from onetray.domain.errors import InvalidInput, NotFound
 from onetray.domain.flow import Flow
 from onetray.domain.listing import JobSummary
 from onetray.domain.task import Task
-from onetray.engine import Engine
+from onetray.engine.api import EngineApi
 from onetray.engine.list_api import JOB_STATES
 from onetray.http import views
 from onetray.http.auth.scopes import Principal, Reader, Submitter
@@ -122,13 +122,13 @@ async def list_jobs(
     who: Principal = Reader,
 ) -> Json:
     """A page may be short, even empty, before the last one: go on until `next` is null."""
-    desk = services_of(request)
+    services = services_of(request)
     wanted = {
         "namespace": who.namespace, "states": state, "kind": kind, "queue": queue, "correlation_id": correlation_id,
         "labels": dict(_label(pair) for pair in label), "since": since or 0,
     }  # fmt: skip
     before = None if cursor is None else place("jobs", cursor)
-    return await desk.answer(_page, desk.engine, wanted, before, limit)
+    return await services.answer(_page, services.engine, wanted, before, limit)
 
 
 def _label(pair: str) -> tuple[str, str]:
@@ -138,7 +138,7 @@ def _label(pair: str) -> tuple[str, str]:
     return name, value
 
 
-def _page(engine: Engine, wanted: dict[str, Any], before: int | None, limit: int) -> dict[str, Any]:
+def _page(engine: EngineApi, wanted: dict[str, Any], before: int | None, limit: int) -> dict[str, Any]:
     found: list[JobSummary] = []
     for _ in range(WALKS):
         page = engine.jobs(**wanted, before=before, limit=limit - len(found))
@@ -152,15 +152,15 @@ def _page(engine: Engine, wanted: dict[str, Any], before: int | None, limit: int
 @router.get("/{id}", summary="One job", **gives(answers.JOB))
 async def get_job(request: Request, id: Id, who: Principal = Reader) -> Json:
     """A task or a flow; `entity` says which. `actions` are the moves that it allows a user now."""
-    desk = services_of(request)
-    return await desk.answer(_job, desk.engine, id, who.namespace)
+    services = services_of(request)
+    return await services.answer(_job, services.engine, id, who.namespace)
 
 
-def _job(engine: Engine, id: str, namespace: str) -> dict[str, Any]:
-    return views.job(engine.veiled(job_of(engine, id, namespace)))
+def _job(engine: EngineApi, id: str, namespace: str) -> dict[str, Any]:
+    return views.job(job_of(engine, id, namespace))
 
 
-def job_of(engine: Engine, id: str, namespace: str) -> Task | Flow:
+def job_of(engine: EngineApi, id: str, namespace: str) -> Task | Flow:
     """The task or the flow of this id, with its JSON as it was stored."""
     try:
         return engine.task(id, namespace=namespace, raw=True)

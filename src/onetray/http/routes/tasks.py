@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request
 from onetray.domain import commands as c
 from onetray.domain.errors import InvalidInput
 from onetray.domain.task import Assignment
-from onetray.engine import Engine
+from onetray.engine.api import EngineApi
 from onetray.http import views
 from onetray.http.auth.scopes import AtWork, Operator, Principal, Reader
 from onetray.http.claim_handover import handed_over, under_way
@@ -107,12 +107,12 @@ async def report_tasks(request: Request, who: Principal = AtWork) -> Json:
 @router.get("/{id}", summary="One task", **gives(answers.TASK))
 async def get_task(request: Request, id: Id, who: Principal = Reader) -> Json:
     """A single task, or a member of a flow."""
-    desk = services_of(request)
-    return await desk.answer(_task, desk.engine, id, who.namespace)
+    services = services_of(request)
+    return await services.answer(_task, services.engine, id, who.namespace)
 
 
-def _task(engine: Engine, id: str, namespace: str) -> dict[str, Any]:
-    return views.job(engine.veiled(engine.task(id, namespace=namespace, raw=True)))
+def _task(engine: EngineApi, id: str, namespace: str) -> dict[str, Any]:
+    return views.job(engine.task(id, namespace=namespace, raw=True))
 
 
 @router.post("/{id}/resume", summary="Resume a task that waits", **gives(answers.RECEIPT),

@@ -12,7 +12,7 @@ def test_a_new_token_is_alone_on_the_output(place: Place) -> None:
     assert done.exit_code == 0, done.stderr
     assert done.stdout.startswith("ot_")
     assert done.stdout.count("\n") == 1
-    [token] = place.engine.tokens()
+    [token] = place.engine.tokens.list()
     assert (token.name, token.namespace, token.scopes) == ("ci", "shop", ("read", "submit"))
     assert f"token {token.id} for ci in the namespace shop: read, submit; expires in 29 days" in done.stderr
     assert done.stdout.strip() not in done.stderr
@@ -54,4 +54,4 @@ def test_what_cannot_be_is_told_in_one_line(place: Place) -> None:
 def test_a_tokens_name_cannot_break_its_line(place: Place) -> None:
     done = called("token", "create", "--name", "a\nb", "--scope", "read", *place.at)
     assert done.exit_code == 2
-    assert place.engine.tokens() == []
+    assert place.engine.tokens.list() == []

@@ -447,8 +447,8 @@ def test_what_a_flow_redacts_is_declared_for_its_name_and_for_all_its_tasks(app:
     anywhere.drain()
     assert job.result(0) == {"first": "one-secret-two"}
     engine = anywhere.engine
-    assert engine.veiled(engine.flow(job.id)).data == {"secret": "***", "also": "***", "open": "seen"}
-    (stage,) = engine.veiled(engine.stages(job.id))
+    assert engine.redacted.flow(job.id).data == {"secret": "***", "also": "***", "open": "seen"}
+    (stage,) = engine.redacted.stages(job.id)
     assert (stage.answer["input"], stage.result) == ({"code": "***"}, "******")
 
 

@@ -15,7 +15,7 @@ from tests.support.cases import each_case
 
 
 def test_the_secret_is_kept_nowhere(engine: Engine) -> None:
-    new = engine.create_token("ann", ["submit", "read"], namespace="shop", expires_s=60)
+    new = engine.tokens.create("ann", ["submit", "read"], namespace="shop", expires_s=60)
     parts = parts_of(new.text)
     assert parts is not None
     row = engine.store.read("tokens_by_id", ids=[parts.id])[0]
@@ -26,8 +26,8 @@ def test_the_secret_is_kept_nowhere(engine: Engine) -> None:
 
 
 def test_a_token_says_whose_it_is_what_for_and_until_when(engine: Engine, clock: VirtualClock) -> None:
-    new = engine.create_token("ann", ["submit", "read", "read"], namespace="shop", expires_s=60)
-    found, at = engine.token_by_id(new.token.id) or pytest.fail("it is not there")
+    new = engine.tokens.create("ann", ["submit", "read", "read"], namespace="shop", expires_s=60)
+    found, at = engine.tokens.get(new.token.id) or pytest.fail("it is not there")
     assert found == new.token
     assert (found.name, found.namespace, found.scopes) == ("ann", "shop", ("read", "submit"))
     assert (found.expires_at or 0) - found.created_at == 60 * SECOND
@@ -35,7 +35,7 @@ def test_a_token_says_whose_it_is_what_for_and_until_when(engine: Engine, clock:
 
 
 def test_two_tokens_have_nothing_in_common(engine: Engine) -> None:
-    one, two = (engine.create_token("ann", ["read"]) for _ in range(2))
+    one, two = (engine.tokens.create("ann", ["read"]) for _ in range(2))
     secret = (parts_of(one.text) or pytest.fail("it is no token")).secret
     assert len(secret) == 43
     assert is_secret_of(secret, one.token)
@@ -44,7 +44,7 @@ def test_two_tokens_have_nothing_in_common(engine: Engine) -> None:
 
 
 def test_secrets_are_compared_in_constant_time(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    token = engine.create_token("ann", ["read"]).token
+    token = engine.tokens.create("ann", ["read"]).token
     compared: list[tuple[str, str]] = []
     monkeypatch.setattr("onetray.domain.token.hmac.compare_digest", lambda a, b: compared.append((a, b)) or False)
     assert not is_secret_of("x", token)
@@ -53,40 +53,40 @@ def test_secrets_are_compared_in_constant_time(engine: Engine, monkeypatch: pyte
 
 def test_tokens_are_listed_newest_first_of_one_namespace_or_of_all(engine: Engine, clock: VirtualClock) -> None:
     for name, namespace in (("a", "shop"), ("b", "bank"), ("c", "shop")):
-        engine.create_token(name, ["read"], namespace=namespace)
+        engine.tokens.create(name, ["read"], namespace=namespace)
         clock.advance(1)
-    assert [t.name for t in engine.tokens()] == ["c", "b", "a"]
-    assert [t.name for t in engine.tokens(namespace="shop")] == ["c", "a"]
-    assert [t.name for t in engine.tokens(limit=1)] == ["c"]
+    assert [t.name for t in engine.tokens.list()] == ["c", "b", "a"]
+    assert [t.name for t in engine.tokens.list(namespace="shop")] == ["c", "a"]
+    assert [t.name for t in engine.tokens.list(limit=1)] == ["c"]
 
 
 def test_a_revoked_token_stays_revoked_since_the_first_time(engine: Engine, clock: VirtualClock) -> None:
-    id_ = engine.create_token("ann", ["read"]).token.id
-    first = engine.revoke_token(id_)
+    id_ = engine.tokens.create("ann", ["read"]).token.id
+    first = engine.tokens.revoke(id_)
     clock.advance(10)
-    assert engine.revoke_token(id_) == first
+    assert engine.tokens.revoke(id_) == first
     assert first.revoked_at is not None
     with pytest.raises(NotFound, match="token list"):
-        engine.revoke_token("nobody")
+        engine.tokens.revoke("nobody")
 
 
 def test_a_database_that_has_had_a_token_always_needs_one(engine: Engine, clock: VirtualClock) -> None:
-    assert not engine.has_tokens()
-    id_ = engine.create_token("ann", ["read"], expires_s=1).token.id
-    engine.revoke_token(id_)
+    assert not engine.tokens.exist()
+    id_ = engine.tokens.create("ann", ["read"], expires_s=1).token.id
+    engine.tokens.revoke(id_)
     clock.advance(60)
-    assert engine.has_tokens()
+    assert engine.tokens.exist()
 
 
 def test_its_use_is_written_once_a_minute(engine: Engine, clock: VirtualClock) -> None:
-    id_ = engine.create_token("ann", ["read"]).token.id
+    id_ = engine.tokens.create("ann", ["read"]).token.id
     first = clock.now()
     for _ in range(3):
-        engine.use_token(id_)
+        engine.tokens.mark_used(id_)
         clock.advance(20)
-    assert engine.tokens()[0].used_at == first
-    engine.use_token(id_)
-    assert engine.tokens()[0].used_at == clock.now()
+    assert engine.tokens.list()[0].used_at == first
+    engine.tokens.mark_used(id_)
+    assert engine.tokens.list()[0].used_at == clock.now()
 
 
 BAD: list[tuple[dict[str, Any], type[Exception]]] = [
@@ -106,8 +106,8 @@ BAD: list[tuple[dict[str, Any], type[Exception]]] = [
 def test_a_token_that_makes_no_sense_is_refused(engine: Engine) -> None:
     for fields, error in BAD:
         with pytest.raises(error):
-            engine.create_token(**{"name": "ann", "scopes": ["read"], **fields})
-    assert not engine.has_tokens()
+            engine.tokens.create(**{"name": "ann", "scopes": ["read"], **fields})
+    assert not engine.tokens.exist()
 
 
 @each_case(

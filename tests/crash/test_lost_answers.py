@@ -20,7 +20,7 @@ from onetray.domain.task import Assignment
 from onetray.domain.token import hash_of, parts_of
 from onetray.domain.worker import WorkerBeat
 from onetray.engine import Engine
-from onetray.engine.http_keys import HeldKey, reserve
+from onetray.engine.http_keys import HeldKey
 from onetray.engine.retention import Retention
 from onetray.store import open_store
 from onetray.store.schema import migrations
@@ -139,54 +139,54 @@ def declare_keeping_redaction(direct: Engine, n: str) -> Steps:
 
 
 def create_token(direct: Engine, n: str) -> Steps:
-    new = yield lambda engine: engine.create_token(f"t{n}", ["read"])
-    (found,) = [token for token in direct.tokens() if token.name == f"t{n}"]
+    new = yield lambda engine: engine.tokens.create(f"t{n}", ["read"])
+    (found,) = [token for token in direct.tokens.list() if token.name == f"t{n}"]
     parts = parts_of(new.text)
     assert parts is not None
     assert (found, found.hash) == (new.token, hash_of(parts.secret))
 
 
 def revoke_token(direct: Engine, n: str) -> Steps:
-    id_ = direct.create_token("t", ["read"]).token.id
-    revoked = yield lambda engine: engine.revoke_token(id_)
+    id_ = direct.tokens.create("t", ["read"]).token.id
+    revoked = yield lambda engine: engine.tokens.revoke(id_)
     assert revoked.revoked_at is not None
-    assert direct.token_by_id(id_)[0] == revoked  # type: ignore[index]
+    assert direct.tokens.get(id_)[0] == revoked  # type: ignore[index]
 
 
 def use_token(direct: Engine, n: str) -> Steps:
-    id_ = direct.create_token("t", ["read"]).token.id
-    yield lambda engine: engine.use_token(id_)
-    assert direct.token_by_id(id_)[0].used_at is not None  # type: ignore[index]
+    id_ = direct.tokens.create("t", ["read"]).token.id
+    yield lambda engine: engine.tokens.mark_used(id_)
+    assert direct.tokens.get(id_)[0].used_at is not None  # type: ignore[index]
 
 
 def begun(engine: Engine, n: str) -> HeldKey:
-    return engine.begin_request("ann", n, route="r", body_hash="h")
+    return engine.http_keys.begin("ann", n, route="r", body_hash="h")
 
 
 def begin_request(direct: Engine, n: str) -> Steps:
     mine = yield lambda engine: begun(engine, f"begin{n}")
     assert mine.status is None
-    direct.answer_request(mine, 200, "done")
+    direct.http_keys.answer(mine, 200, "done")
     assert begun(direct, f"begin{n}").answer == "done"
 
 
 def answer_request(direct: Engine, n: str) -> Steps:
     mine = begun(direct, f"answer{n}")
-    yield lambda engine: engine.answer_request(mine, 200, "done")
+    yield lambda engine: engine.http_keys.answer(mine, 200, "done")
     assert begun(direct, f"answer{n}").answer == "done"
 
 
 def drop_request(direct: Engine, n: str) -> Steps:
     mine = begun(direct, f"drop{n}")
-    yield lambda engine: engine.drop_request(mine)
+    yield lambda engine: engine.http_keys.drop(mine)
     assert begun(direct, f"drop{n}").held_at > mine.held_at
 
 
 def renew_request(direct: Engine, n: str) -> Steps:
     mine = begun(direct, f"renew{n}").also_at(direct.now())
-    renewed = yield lambda engine: engine.renew_request(mine)
+    renewed = yield lambda engine: engine.http_keys.renew(mine)
     assert renewed is not None
-    direct.answer_request(renewed, 200, "done")
+    direct.http_keys.answer(renewed, 200, "done")
     assert begun(direct, f"renew{n}").answer == "done"
 
 
@@ -200,9 +200,9 @@ def undo_claim(direct: Engine, n: str) -> Steps:
 
 def reserve_key(direct: Engine, n: str) -> Steps:
     given = {"caller": "ann", "key": f"reserve{n}", "route": "r", "ttl_s": 60.0}
-    mine = yield lambda engine: reserve(engine.store, body_hash="h", **given)
+    mine = yield lambda engine: engine.http_keys.reserve(body_hash="h", **given)
     assert mine
-    assert not reserve(direct.store, body_hash="other", **given)
+    assert not direct.http_keys.reserve(body_hash="other", **given)
 
 
 def worker_beat(direct: Engine, n: str) -> Steps:
@@ -275,13 +275,13 @@ CASES: dict[Case, tuple[str, ...]] = {
     configure: ("_write",),
     declare: ("_write",),
     declare_keeping_redaction: ("replace_policy",),
-    create_token: ("create_token",),
-    revoke_token: ("revoke_token",),
-    use_token: ("use_token",),
-    begin_request: ("begin_request",),
-    answer_request: ("answer_request",),
-    drop_request: ("drop_request",),
-    renew_request: ("renew_request",),
+    create_token: ("create",),
+    revoke_token: ("revoke",),
+    use_token: ("mark_used",),
+    begin_request: ("begin",),
+    answer_request: ("answer",),
+    drop_request: ("drop",),
+    renew_request: ("renew",),
     undo_claim: ("undo_claim",),
     reserve_key: ("reserve",),
     worker_beat: ("worker_beat",),

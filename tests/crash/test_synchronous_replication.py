@@ -89,7 +89,7 @@ def test_what_is_acknowledged_survives_a_failover_though_the_wait_for_the_standb
                 partial(submit_two, engine, function),
                 # The second time it repeats what is there already, on this server alone.
                 partial(engine.submit, "k", "under a key", idempotency_key="once"),
-                partial(engine.create_token, "t", ["read"]),
+                partial(engine.tokens.create, "t", ["read"]),
             ):
                 calls.append(interrupted(primary, function, call_it))
                 wait([calls[-1]], 60)

@@ -25,7 +25,7 @@ def served(engine: Engine, *, client: tuple[str, int] = ("127.0.0.1", 50000), **
 
 def token(engine: Engine, *scopes: str, **fields: Any) -> dict[str, str]:
     """The headers of somebody with a new token."""
-    return bearer(engine.create_token("ann", scopes or ["admin"], **fields).text)
+    return bearer(engine.tokens.create("ann", scopes or ["admin"], **fields).text)
 
 
 def bearer(text: str) -> dict[str, str]:

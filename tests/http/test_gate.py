@@ -46,12 +46,12 @@ def test_from_the_first_token_on_nobody_goes_without_one(engine: Engine) -> None
 
 
 def test_a_token_is_good_until_it_expires_or_is_revoked(engine: Engine, clock: VirtualClock) -> None:
-    short = engine.create_token("ann", ["read"], expires_s=60)
-    other = engine.create_token("bob", ["read"])
+    short = engine.tokens.create("ann", ["read"], expires_s=60)
+    other = engine.tokens.create("bob", ["read"])
     with served(engine) as api:
         assert [api.get(NOWHERE, headers=bearer(t.text)).status_code for t in (short, other)] == [404, 404]
         clock.advance(61)
-        engine.revoke_token(other.token.id)
+        engine.tokens.revoke(other.token.id)
         answers = [api.get(NOWHERE, headers=bearer(t.text)) for t in (short, other)]
     assert [a.status_code for a in answers] == [401, 401]
     assert ["expired" in answers[0].text, "revoked" in answers[1].text] == [True, True]
@@ -62,14 +62,14 @@ def test_the_use_of_a_token_is_written_down(engine: Engine, clock: VirtualClock)
     who = token(engine, "read")
     with served(engine) as api:
         api.get(NOWHERE, headers={"authorization": who["authorization"][:-1] + "!"})
-        assert engine.tokens()[0].used_at is None
+        assert engine.tokens.list()[0].used_at is None
         api.get(NOWHERE, headers=who)
-    assert engine.tokens()[0].used_at == clock.now()
+    assert engine.tokens.list()[0].used_at == clock.now()
 
 
 def test_what_is_no_good_token_is_refused_in_one_way(small: Engine) -> None:
     """Neither whether an id exists nor whether a secret is nearly right can be learned."""
-    text = small.create_token("ann", ["read"]).text
+    text = small.tokens.create("ann", ["read"]).text
     flipped = text[:-1] + ("A" if text[-1] != "A" else "B")
     unknown = "ot_0123456789abcdef_" + text[-43:]
     told = []
@@ -180,14 +180,14 @@ LEAK = "postgresql://ann:hunter2@10.0.0.5/jobs /srv/data/jobs.db"
         (ValueError(LEAK), 500, "internal"),
     ],
 )
-@pytest.mark.parametrize("verb", ["has_tokens", "task"])
+@pytest.mark.parametrize("verb", ["exist", "task"])
 def test_what_a_database_says_of_itself_is_told_to_nobody(
     small: Engine, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int, code: str, verb: str
 ) -> None:
     def broken(*_: Any, **__: Any) -> None:
         raise error from OSError(LEAK)
 
-    monkeypatch.setattr(small, verb, broken)
+    monkeypatch.setattr(small.tokens if verb == "exist" else small, verb, broken)
     with served(small) as api:
         answer = api.get("/api/v1/jobs/00000000-0000-7000-8000-000000000000")
     assert (answer.status_code, answer.json()["code"]) == (status, code)
@@ -236,13 +236,13 @@ class Outside:
 
 
 def test_a_stream_ends_when_its_token_is_revoked(small: Engine) -> None:
-    new = small.create_token("ann", ["read"])
+    new = small.tokens.create("ann", ["read"])
 
     async def stream(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         for number in range(6):
             if number == 2:
-                small.revoke_token(new.token.id)
+                small.tokens.revoke(new.token.id)
             outside.at += 2.0
             await send({"type": "http.response.body", "body": b"%d" % number, "more_body": True})
 
@@ -255,7 +255,7 @@ def test_a_stream_ends_when_its_token_is_revoked(small: Engine) -> None:
 def test_an_open_stream_of_a_server_without_tokens_ends_with_the_first_one(small: Engine) -> None:
     async def stream(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
-        small.create_token("ann", ["read"])
+        small.tokens.create("ann", ["read"])
         outside.at += 6.0
         await send({"type": "http.response.body", "body": b"secret", "more_body": True})
 
@@ -264,10 +264,10 @@ def test_an_open_stream_of_a_server_without_tokens_ends_with_the_first_one(small
 
 
 def test_a_long_poll_whose_token_was_revoked_meanwhile_is_refused(small: Engine) -> None:
-    new = small.create_token("ann", ["read"])
+    new = small.tokens.create("ann", ["read"])
 
     async def poll(scope: Scope, receive: Receive, send: Send) -> None:
-        small.revoke_token(new.token.id)
+        small.tokens.revoke(new.token.id)
         outside.at += 6.0
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"secret"})
@@ -279,14 +279,14 @@ def test_a_long_poll_whose_token_was_revoked_meanwhile_is_refused(small: Engine)
 
 
 def test_a_stream_goes_on_while_the_database_is_away(small: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    new = small.create_token("ann", ["read"])
+    new = small.tokens.create("ann", ["read"])
 
     def away(_: list[str]) -> None:
         raise Unavailable
 
     async def stream(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
-        monkeypatch.setattr(small, "tokens_by_id", away)
+        monkeypatch.setattr(small.tokens, "get_many", away)
         outside.at += 6.0
         await send({"type": "http.response.body", "body": b": heartbeat", "more_body": True})
 

@@ -54,7 +54,7 @@ def test_scrapes_of_a_database_that_hangs_say_so_and_leave_the_threads_to_others
     hung: tuple[Engine, Live, Proxy], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine, live, proxy = hung
-    monkeypatch.setattr(engine, "has_tokens", lambda: False)
+    monkeypatch.setattr(engine.tokens, "exist", lambda: False)
     monkeypatch.setattr(routes, "LIMIT_S", 0.5)
     proxy.flows.clear()
     assert asyncio.run(all_at_once(live, "/metrics")) == [200] * CALLERS
@@ -67,7 +67,7 @@ def test_while_it_is_not_known_who_asks_requests_are_refused_and_leave_the_threa
     hung: tuple[Engine, Live, Proxy], monkeypatch: pytest.MonkeyPatch, tokens: bool
 ) -> None:
     engine, live, proxy = hung
-    headers = bearer(engine.create_token("ann", ["read"]).text) if tokens else {}
+    headers = bearer(engine.tokens.create("ann", ["read"]).text) if tokens else {}
     monkeypatch.setattr(token_cache, "ANSWER_S", 0.5)
     proxy.flows.clear()
     assert asyncio.run(all_at_once(live, "/api/v1/jobs", headers)) == [503] * CALLERS

@@ -201,7 +201,7 @@ def test_an_answer_that_cannot_be_kept_is_given_all_the_same(
         raise Unavailable
 
     with monkeypatch.context() as broken:
-        broken.setattr(shared_engine, "answer_request", away)
+        broken.setattr(shared_engine.http_keys, "answer", away)
         assert post(shop, f"/queues/{queue}/pause", {}, Idempotency_Key=queue)["paused"]
     assert refusal(sent(shop, f"/queues/{queue}/pause", {}, Idempotency_Key=queue)) == (409, "in_progress")
 
@@ -236,7 +236,7 @@ def test_a_request_whose_server_died_is_carried_out_again(
     api: TestClient, engine: Engine, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as killed:
-        killed.setattr(engine, "answer_request", lambda *_: None)
+        killed.setattr(engine.http_keys, "answer", lambda *_: None)
         post(api, "/queues/q/pause", {}, Idempotency_Key="k")
     assert refusal(sent(api, "/queues/q/pause", {}, Idempotency_Key="k")) == (409, "in_progress")
     clock.advance(DIED_S)
@@ -250,7 +250,7 @@ def test_a_batch_whose_server_died_makes_no_second_jobs(
 ) -> None:
     jobs = {"jobs": [{"kind": "a"}, {"kind": "a"}, {"name": "f", "stages": []}, {"kind": "a", "idempotency_key": "x"}]}
     with monkeypatch.context() as killed:
-        killed.setattr(engine, "answer_request", lambda *_: None)
+        killed.setattr(engine.http_keys, "answer", lambda *_: None)
         first = post(api, "/jobs/batch", jobs, Idempotency_Key="k")
     clock.advance(DIED_S)
     again = post(api, "/jobs/batch", jobs, Idempotency_Key="k")
@@ -348,14 +348,14 @@ def test_a_living_server_keeps_its_key_from_other_servers(
 ) -> None:
     """A request that takes longer than a dead server's is given: its server says in time that it goes on."""
     monkeypatch.setattr(idempotency, "RENEW_S", 0.01)
-    renew, renewed_at = engine.renew_request, [0]
+    renew, renewed_at = engine.http_keys.renew, [0]
 
     def watched(begun: HeldKey) -> HeldKey | None:
         found = renew(begun)
         renewed_at[0] = 0 if found is None else found.held_at[-1]
         return found
 
-    monkeypatch.setattr(engine, "renew_request", watched)
+    monkeypatch.setattr(engine.http_keys, "renew", watched)
 
     async def both() -> None:
         slow = Slow(api.app)
@@ -402,7 +402,7 @@ def test_a_renewal_whose_answer_was_lost_loses_nothing(
 ) -> None:
     """It may have been written or not: the answer is kept in both cases."""
     monkeypatch.setattr(idempotency, "RENEW_S", 0.01)
-    renew, tried = engine.renew_request, asyncio.Event()
+    renew, tried = engine.http_keys.renew, asyncio.Event()
 
     def lost(*args: Any) -> Any:
         if not tried.is_set():
@@ -421,7 +421,7 @@ def test_a_renewal_whose_answer_was_lost_loses_nothing(
         assert (await slow.ask()).headers[REPLAY] == "true"
 
     loop: asyncio.AbstractEventLoop
-    monkeypatch.setattr(engine, "renew_request", lost)
+    monkeypatch.setattr(engine.http_keys, "renew", lost)
     asyncio.run(both())
 
 

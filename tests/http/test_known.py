@@ -31,7 +31,7 @@ class Doorman:
     def __init__(self, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
         self.at, self.asked, self.used = 0.0, 0, 0
         self.tokens = TokenCache(Services(engine, HttpConfig()), lambda: self.at)
-        by_id, use = engine.tokens_by_id, engine.use_token
+        by_id, use = engine.tokens.get_many, engine.tokens.mark_used
 
         def counted(ids: list[str]) -> object:
             self.asked += 1
@@ -41,8 +41,8 @@ class Doorman:
             self.used += 1
             use(id_)
 
-        monkeypatch.setattr(engine, "tokens_by_id", counted)
-        monkeypatch.setattr(engine, "use_token", used)
+        monkeypatch.setattr(engine.tokens, "get_many", counted)
+        monkeypatch.setattr(engine.tokens, "mark_used", used)
 
     def lets_in(self, text: str) -> bool:
         try:
@@ -64,7 +64,7 @@ def doorman(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Doorman:
 
 
 def test_a_known_token_is_asked_about_once_in_a_while(engine: Engine, doorman: Doorman) -> None:
-    text = engine.create_token("ann", ["read"]).text
+    text = engine.tokens.create("ann", ["read"]).text
     for _ in range(100):
         assert doorman.lets_in(text)
         doorman.at += 0.1
@@ -72,15 +72,15 @@ def test_a_known_token_is_asked_about_once_in_a_while(engine: Engine, doorman: D
 
 
 def test_a_revoked_token_is_dead_within_five_seconds(engine: Engine, doorman: Doorman) -> None:
-    new = engine.create_token("ann", ["read"])
+    new = engine.tokens.create("ann", ["read"])
     assert doorman.lets_in(new.text)
-    engine.revoke_token(new.token.id)
+    engine.tokens.revoke(new.token.id)
     doorman.at += 5.0
     assert not doorman.lets_in(new.text)
 
 
 def test_an_expired_token_is_dead_at_once_though_it_is_known(engine: Engine, doorman: Doorman) -> None:
-    text = engine.create_token("ann", ["read"], expires_s=1).text
+    text = engine.tokens.create("ann", ["read"], expires_s=1).text
     assert doorman.lets_in(text)
     doorman.at += 1.0
     assert not doorman.lets_in(text)
@@ -88,7 +88,7 @@ def test_an_expired_token_is_dead_at_once_though_it_is_known(engine: Engine, doo
 
 
 def test_those_who_come_together_are_asked_about_once(engine: Engine, doorman: Doorman) -> None:
-    text = engine.create_token("ann", ["read"]).text
+    text = engine.tokens.create("ann", ["read"]).text
 
     async def crowd() -> None:
         await asyncio.gather(*(doorman.tokens.principal(text) for _ in range(100)))
@@ -99,7 +99,7 @@ def test_those_who_come_together_are_asked_about_once(engine: Engine, doorman: D
 
 
 def test_a_wrong_secret_for_a_known_id_asks_nothing(engine: Engine, doorman: Doorman) -> None:
-    text = engine.create_token("ann", ["read"]).text
+    text = engine.tokens.create("ann", ["read"]).text
     assert doorman.lets_in(text)
     for _ in range(50):
         assert not doorman.lets_in(text[:20] + new_text()[20:])
@@ -113,7 +113,7 @@ def test_the_same_stranger_is_asked_about_once(engine: Engine, doorman: Doorman)
 
 
 def test_ever_new_strangers_cannot_load_the_database(engine: Engine, doorman: Doorman) -> None:
-    good = engine.create_token("ann", ["read"]).text
+    good = engine.tokens.create("ann", ["read"]).text
 
     async def crowd(number: int) -> list[object]:
         texts = [new_text() for _ in range(number)]
@@ -140,13 +140,13 @@ def test_more_strangers_than_can_wait_are_turned_away(
 def test_a_look_that_fails_is_told_to_all_who_wait_and_made_again(
     engine: Engine, doorman: Doorman, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = engine.create_token("ann", ["read"]).text
+    text = engine.tokens.create("ann", ["read"]).text
 
     def away(_: list[str]) -> None:
         raise Unavailable
 
     with monkeypatch.context() as while_away:
-        while_away.setattr(engine, "tokens_by_id", away)
+        while_away.setattr(engine.tokens, "get_many", away)
         for _ in range(2):
             with pytest.raises(Unavailable):
                 doorman.lets_in(text)
@@ -161,7 +161,7 @@ def test_strangers_take_no_room(doorman: Doorman, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_use_is_written_at_most_once_a_minute(engine: Engine, doorman: Doorman) -> None:
-    text = engine.create_token("ann", ["read"]).text
+    text = engine.tokens.create("ann", ["read"]).text
     clock = engine.store.clock
     assert isinstance(clock, VirtualClock)
     for _ in range(120):
@@ -175,21 +175,21 @@ def test_a_server_that_is_closed_once_stays_closed(
     engine: Engine, doorman: Doorman, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert not asyncio.run(doorman.tokens.needed())
-    engine.create_token("ann", ["read"])
+    engine.tokens.create("ann", ["read"])
     doorman.at += 5.0
     assert asyncio.run(doorman.tokens.needed())
-    monkeypatch.setattr(engine, "has_tokens", lambda: False)
+    monkeypatch.setattr(engine.tokens, "exist", lambda: False)
     doorman.at += 1_000.0
     assert asyncio.run(doorman.tokens.needed())
 
 
 def test_good_tokens_are_let_in_during_a_flood_of_random_ones(engine: Engine) -> None:
     """Also those that this server has never met."""
-    engine.create_token("ann", ["read"])
+    engine.tokens.create("ann", ["read"])
     with serving(engine) as live, slow_clients(live.port, 10, guess) as seen:
         wait_until(lambda: seen.answered >= 200)
         for _ in range(3):
-            assert status(live, engine.create_token("bob", ["read"]).text) == 200
+            assert status(live, engine.tokens.create("bob", ["read"]).text) == 200
 
 
 def status(live: Live, text: str) -> int:
@@ -204,14 +204,14 @@ class Away(Exception):
 def test_an_end_that_is_known_needs_no_database(
     engine: Engine, doorman: Doorman, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    new = engine.create_token("ann", ["read"], expires_s=20.0)
+    new = engine.tokens.create("ann", ["read"], expires_s=20.0)
 
     def away(ids: list[str]) -> object:
         raise Unavailable("the database is away")
 
     async def expires() -> None:
         who = await doorman.tokens.principal(new.text)
-        monkeypatch.setattr(engine, "tokens_by_id", away)
+        monkeypatch.setattr(engine.tokens, "get_many", away)
         doorman.at = 21.0
         with pytest.raises(Unauthorized, match="expired"):
             await TokenWatch(doorman.tokens, 0.1).must_hold(who)

@@ -273,7 +273,7 @@ def long_polls(live: Live, held: ExitStack, many: int, token: str, path: str = "
 )
 def test_a_long_poll_ends_when_its_client_has_left(engine_here: Engine, path: str) -> None:
     engine = engine_here
-    new = engine.create_token("ann", ["read"], namespace="empty")
+    new = engine.tokens.create("ann", ["read"], namespace="empty")
     with serving(engine) as live, ExitStack() as held:
         path = path.format(boot=engine.wake.boot, generation=engine.wake.generation)
         plugs = long_polls(live, held, 3, new.text, path)
@@ -286,7 +286,7 @@ def test_a_long_poll_ends_when_its_client_has_left(engine_here: Engine, path: st
 
 def test_what_others_commit_costs_a_long_poll_no_query(engine_here: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     engine, reads, read = engine_here, list[str](), engine_here.feed.read
-    new = engine.create_token("ann", ["read"], namespace="own")
+    new = engine.tokens.create("ann", ["read"], namespace="own")
     monkeypatch.setattr(
         engine.feed, "read", lambda *args, **by: (reads.append(by["namespace"]) if by else None, read(*args, **by))[1]
     )
@@ -304,7 +304,7 @@ def test_what_others_commit_costs_a_long_poll_no_query(engine_here: Engine, monk
 
 def test_a_long_poll_is_refused_when_its_token_expires(engine_here: Engine) -> None:
     engine = engine_here
-    new = engine.create_token("ann", ["read"], expires_s=1.0)
+    new = engine.tokens.create("ann", ["read"], expires_s=1.0)
     with serving(engine, HttpConfig(token_cache_s=3600.0)) as live, ExitStack() as held:
         (plug,) = long_polls(live, held, 1, new.text)
         assert plug.recv(65_536).startswith(b"HTTP/1.1 401")
@@ -561,10 +561,10 @@ async def has_begun_and_ended(port: int, path: str, token: str, began: Callable[
 @pytest.mark.parametrize("path", QUIET)
 def test_a_quiet_stream_ends_once_its_token_is_revoked(engine_here: Engine, path: str) -> None:
     engine = engine_here
-    new, id_ = engine.create_token("ann", ["read"]), engine.submit("mail").id
+    new, id_ = engine.tokens.create("ann", ["read"]), engine.submit("mail").id
     config = HttpConfig(token_cache_s=0.2, heartbeat_s=3600.0)
     with serving(engine, config) as live:
-        asyncio.run(until_the_end(live.port, path.format(id=id_), new.text, lambda: engine.revoke_token(new.token.id)))
+        asyncio.run(until_the_end(live.port, path.format(id=id_), new.text, lambda: engine.tokens.revoke(new.token.id)))
         wait_until(lambda: live.desk.streams.open == 0)
 
 
@@ -576,7 +576,7 @@ def test_a_quiet_stream_ends_when_its_token_expires(engine_here: Engine, path: s
     with serving(engine, HttpConfig(token_cache_s=3600.0, heartbeat_s=3600.0)) as live:
         # On a busy machine a token may expire before its stream begins: the next one lives longer.
         for expires_s in (1.0, 5.0, 25.0):
-            new = engine.create_token("ann", ["read"], expires_s=expires_s)
+            new = engine.tokens.create("ann", ["read"], expires_s=expires_s)
             if asyncio.run(has_begun_and_ended(live.port, path.format(id=id_), new.text, lambda: None)):
                 return
     raise AssertionError("no stream has begun")

@@ -78,7 +78,7 @@ class House:
     def __post_init__(self) -> None:
         self.ways = ways(self.api.app)  # type: ignore[arg-type]
         self._tokens = {
-            (ns, s): self.engine.create_token(f"{s}-{ns}", [s], namespace=ns).text
+            (ns, s): self.engine.tokens.create(f"{s}-{ns}", [s], namespace=ns).text
             for ns in (MARK, "theirs")
             for s in SCOPES
         }
@@ -173,11 +173,11 @@ def test_every_route_needs_the_scope_that_is_written_here(house: House) -> None:
 def test_those_with_a_token_that_is_no_good_get_nowhere(house: House) -> None:
     engine, clock = house.engine, house.engine.store.clock
     assert isinstance(clock, VirtualClock)
-    expired = engine.create_token("late", SCOPES, namespace=MARK, expires_s=1)
+    expired = engine.tokens.create("late", SCOPES, namespace=MARK, expires_s=1)
     clock.advance(2)
-    revoked = engine.create_token("gone", SCOPES, namespace=MARK)
-    engine.revoke_token(revoked.token.id)
-    good = engine.create_token("good", SCOPES, namespace=MARK).text
+    revoked = engine.tokens.create("gone", SCOPES, namespace=MARK)
+    engine.tokens.revoke(revoked.token.id)
+    good = engine.tokens.create("good", SCOPES, namespace=MARK).text
     broken = [good[:-1], good[:20] + good[20:][::-1]]
     for text in (expired.text, revoked.text, *broken):
         assert set(refusals(house, bearer(text)).values()) == {401}, text
@@ -209,7 +209,7 @@ def test_from_another_namespace_it_is_as_if_nothing_were_there(request: pytest.F
     for number, way in enumerate(house.guarded):
         if not way.endless or way.parameters:
             # A namespace for each: what one way has made there, another would find.
-            token = house.engine.create_token("they", [ADMIN], namespace=f"theirs-{number}")
+            token = house.engine.tokens.create("they", [ADMIN], namespace=f"theirs-{number}")
             tells_nothing(house, way, bearer(token.text))
     assert house.state() == house.before
 

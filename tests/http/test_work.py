@@ -344,9 +344,9 @@ def untouched(engine: Engine, id_: str) -> bool:
 
 def test_a_claim_that_waits_is_refused_once_its_token_is_revoked(engine_here: Engine) -> None:
     engine = engine_here
-    new = engine.create_token("ann", ["work"])
+    new = engine.tokens.create("ann", ["work"])
     with serving(engine, SOON) as live, claims_wait(engine, live, "a", token=new.text) as (one,):
-        engine.revoke_token(new.token.id)
+        engine.tokens.revoke(new.token.id)
         status, problem = one.answer()
         assert (status, problem["code"]) == (401, "unauthorized")
         assert untouched(engine, str(engine.submit("mail", queue="a").id))
@@ -355,7 +355,7 @@ def test_a_claim_that_waits_is_refused_once_its_token_is_revoked(engine_here: En
 def test_a_claim_that_waits_is_refused_when_its_token_expires(engine_here: Engine) -> None:
     """By the clock: nobody asks the database again before."""
     engine = engine_here
-    new = engine.create_token("ann", ["work"], expires_s=1.0)
+    new = engine.tokens.create("ann", ["work"], expires_s=1.0)
     with serving(engine, LATE) as live:
         one = Waits(live, "a", token=new.text)
         assert one.answer()[0] == 401
@@ -364,9 +364,9 @@ def test_a_claim_that_waits_is_refused_when_its_token_expires(engine_here: Engin
 
 def test_tasks_go_back_at_once_when_the_token_ends_while_they_are_claimed(engine_here: Engine) -> None:
     engine = engine_here
-    new, id_ = engine.create_token("ann", ["work"]), str(engine.submit("mail", queue="a").id)
+    new, id_ = engine.tokens.create("ann", ["work"]), str(engine.submit("mail", queue="a").id)
     with serving(engine, LATE) as live:
-        after_a_claim(live, lambda: (engine.revoke_token(new.token.id), live.desk.tokens._known._known.clear()))
+        after_a_claim(live, lambda: (engine.tokens.revoke(new.token.id), live.desk.tokens._known._known.clear()))
         assert Waits(live, "a", token=new.text, request_key="r").answer()[0] == 401
         assert untouched(engine, id_)
         assert [e.type for e in engine.events(id_)] == ["task.submitted", "task.claimed", "task.released"]
@@ -420,8 +420,8 @@ def test_one_look_at_a_token_is_shared_by_all_that_wait_with_it(
     engine_here: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine, looks = engine_here, list[str]()
-    new, look = engine.create_token("ann", ["work"]), engine.tokens_by_id
-    monkeypatch.setattr(engine, "tokens_by_id", lambda ids: (looks.extend(ids), look(ids))[1])
+    new, look = engine.tokens.create("ann", ["work"]), engine.tokens.get_many
+    monkeypatch.setattr(engine.tokens, "get_many", lambda ids: (looks.extend(ids), look(ids))[1])
     with serving(engine, HttpConfig(token_cache_s=0.1)) as live, claims_wait(engine, live, *["a"] * 10, token=new.text):
         looks.clear()
         wait_until(lambda: len(looks) >= 3)
@@ -430,14 +430,14 @@ def test_one_look_at_a_token_is_shared_by_all_that_wait_with_it(
 
 def test_what_a_remote_worker_claims_goes_back_when_its_token_ends_before_the_answer(engine_here: Engine) -> None:
     engine = engine_here
-    new, id_ = engine.create_token("ann", ["work"]), str(engine.submit("mail", queue="a").id)
+    new, id_ = engine.tokens.create("ann", ["work"]), str(engine.submit("mail", queue="a").id)
     with serving(engine, SOON) as live:
         run = engine.run
 
         def slow(commands: Any, **more: Any) -> Any:
             found = run(commands, **more)
             if isinstance(commands[0], c.Claim):
-                engine.revoke_token(new.token.id)
+                engine.tokens.revoke(new.token.id)
                 # Longer than what is known of a token counts.
                 time.sleep(0.3)
             return found

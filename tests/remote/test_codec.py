@@ -18,14 +18,14 @@ from onetray.domain.flow import StageSpec, TaskSpec
 from onetray.domain.policy import Policy
 from onetray.domain.task import RawJson
 from onetray.domain.verbs import SubmitMany
+from onetray.engine.api import READS
 from onetray.http.problems import of_error
 from onetray.http.routes.commands import SCOPE_OF
 from onetray.remote.command_codec import ANSWERS, DERIVED, OWNED, SENT, decode_command, encode_command
-from onetray.remote.reads import READS
 from onetray.remote.value_codec import decode, dumps, known_fields, of_problem, raised
 from tests.support.cases import each_case
 
-GIVEN = {str(kind): kind for kind in (*ANSWERS.values(), *(read.gives for read in READS.values()))}
+GIVEN = {str(kind): kind for kind in (*ANSWERS.values(), *(read.answer_type for read in READS.values()))}
 KINDS = [k for k in vars(errors).values() if isinstance(k, type) and issubclass(k, OnetrayError)]
 WHO = {"namespace": "theirs", "actor_name": "ann"}
 JSON = st.recursive(

@@ -27,7 +27,7 @@ from onetray.domain.policy import Policy
 from onetray.domain.task import Assignment
 from onetray.engine import Engine
 from onetray.http.auth.scopes import Principal
-from onetray.remote.engine import RemoteEngine
+from onetray.remote.engine import NeedsDatabase, RemoteEngine
 from onetray.remote.sender import MOST_BYTES
 from tests.remote.conftest import at_work
 from tests.support.cases import each_case
@@ -92,9 +92,14 @@ def test_errors_are_the_same_as_the_engines_own(remote: RemoteEngine) -> None:
 
 
 def test_what_needs_the_database_itself_says_so(remote: RemoteEngine) -> None:
-    for ask in (lambda: remote.prune(1.0), lambda: remote.feed, lambda: remote.store, remote.janitor, remote.sweep):
+    with Engine.open("sqlite://:memory:") as engine:
+        only = {name for name in {*dir(engine)} - {*dir(remote)} if not name.startswith("_")}
+        kept = {name for name, value in vars(RemoteEngine).items() if isinstance(value, NeedsDatabase)}
+        assert only == {"open"}
+        assert kept <= {*dir(engine)}
+    for name in kept:
         with pytest.raises(StoreError, match="needs the database itself"):
-            ask()
+            getattr(remote, name)
     with pytest.raises(AttributeError):
         _ = remote.nothing_of_this_name
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import inspect
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -13,17 +10,18 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from onetray.domain.errors import InvalidInput, OnetrayError
 from onetray.domain.flow import StageSpec, TaskSpec
 from onetray.domain.policy import Policy
-from onetray.domain.token import SCOPES
+from onetray.domain.token import SCOPES, WORK
 from onetray.engine import Engine
+from onetray.engine.api import ACTS, METHODS, READS, EngineApi
+from onetray.engine.reads import ApiMethod, read
 from onetray.http import problems
 from onetray.http.auth.scopes import Principal
 from onetray.http.routes import commands, rpc, rpc_wait
 from onetray.http.routes.commands import SCOPE_OF
 from onetray.http.services import HttpConfig, Services
-from onetray.remote.reads import ACTS, READS, checked, parameters
+from onetray.remote.transport import REDACTED
 from onetray.store.interned import InternedNames
 from tests.support.cases import each_case
 from tests.support.tasks import UNKNOWN_ID, submit, take
@@ -129,66 +127,63 @@ def test_a_verb_needs_its_scope_and_without_it_nothing_of_the_batch_is_carried_o
 
 def test_a_worker_reads_what_its_handlers_need_and_no_more(caller: Caller) -> None:
     worker, submitter = caller("work"), caller("submit")
-    for name, read in READS.items():
+    for name, method in READS.items():
         refused = worker.post(f"/api/v1/reads/{name}", json={}).status_code == 403
-        assert refused is not read.of_workers, name
+        assert refused is (WORK not in method.scopes), name
         assert submitter.post(f"/api/v1/reads/{name}", json={}).status_code == 403, name
     for name in ACTS:
         assert worker.post(f"/api/v1/acts/{name}", json={}).status_code == 403, name
 
 
-STRAY = ("x", 5, 2.5, True, None, [], ["x"], [1], {}, {"a": 1}, -1, 10**30, "\0", "\ud800", "x" * 10_000)
-GOOD = {"str": UNKNOWN_ID, "float": 1.0, "Sequence[int]": [1]}
+STRAY = ("x", 5, 2.5, True, None, [], ["x"], [1], {}, {"a": 1}, -1, 10**30, "\0", "x" * 10_000)
+GOOD = {str: UNKNOWN_ID, float: 1.0, Sequence[int]: [1]}
 
 
-@each_case("name", [*READS, *ACTS])
-def test_a_parameter_of_any_kind_is_taken_or_refused_by_its_name(engine: Engine, name: str) -> None:
-    method = inspect.signature(getattr(Engine, name)).parameters
-    known = parameters(name)
-    needed = {field: GOOD[str(method[field].annotation)] for field, (_, _, must) in known.items() if must}
-    for field in known:
+@each_case("name", [*METHODS])
+def test_a_parameter_of_any_kind_is_taken_or_refused_by_its_name(caller: Caller, name: str) -> None:
+    method, client = METHODS[name], caller()
+    path = f"/api/v1/{'acts' if method.writes else 'reads'}/{name}"
+    needed = {p.name: GOOD[p.annotation] for p in method.parameters.values() if p.default is p.empty}
+    for field in method.parameters:
         for stray in STRAY:
-            with contextlib.suppress(OnetrayError):
-                getattr(engine, name)(**checked(name, {**needed, field: stray}))
-    for wrong in ([], 5, None, {**needed, "namespace": "x"}, {**needed, "by": "x"}, {**needed, "stray": 1}):
-        with pytest.raises(InvalidInput):
-            checked(name, wrong)
+            answer = client.post(path, json={**needed, field: stray})
+            assert answer.status_code in (200, 400, 404, 409, 413), answer.text
+    for wrong in ([], 5, {**needed, "namespace": "x"}, {**needed, "by": "x"}, {**needed, "stray": 1}):
+        assert client.post(path, json=wrong).status_code == 400, wrong
     for field in needed:
-        with pytest.raises(InvalidInput, match=field):
-            checked(name, {f: value for f, value in needed.items() if f != field})
+        answer = client.post(path, json={f: value for f, value in needed.items() if f != field})
+        assert answer.status_code == 400
+        assert field in answer.text
 
 
-def test_readers_are_shown_what_is_veiled_and_workers_what_is_real(
-    caller: Caller, engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    id_ = submit(engine, payload={"secret": 1}, queue="veil")
-    monkeypatch.setattr(
-        Engine, "veiled", lambda self, value, of=None: replace(value, payload=f"veiled, {of}"), raising=False
-    )
-    assert ask(caller("read"), "task", task=id_)["payload"] == "veiled, None"
-    assert ask(caller("work"), "task", task=id_)["payload"] == {"secret": 1}
-    assert ask(caller("submit", "read"), "now") > 0
-    asked = caller("work").post("/api/v1/reads/task", json={"task": id_}, headers={"Onetray-Veiled": "1"})
-    assert asked.json()["value"]["payload"] == "veiled, None"
+def test_a_read_says_what_it_may_tell_and_only_a_declared_one_can_be_asked() -> None:
+    with pytest.raises(TypeError):
+        read()  # type: ignore[call-arg]
+    assert {name for name in vars(EngineApi) if isinstance(vars(EngineApi)[name], ApiMethod)} == {*READS, *ACTS}
 
 
-def test_what_does_not_say_whose_it_is_is_veiled_as_its_tasks(
-    caller: Caller, engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    submit(engine, queue="words")
-    held = take(engine, queue="words")
-    engine.log(held, "a line")
-    engine.checkpoint(held, 1)
-    monkeypatch.setattr(
-        Engine, "veiled", lambda self, value, of=None: [replace(v, line=of) for v in value], raising=False
-    )
-    monkeypatch.setattr(Engine, "veiled_json", lambda self, value, of: f"of {of}", raising=False)
-    reader = caller("read")
-    assert [line["line"] for line in ask(reader, "logs", task=held.id.upper())] == [held.id]
-    assert ask(reader, "last_checkpoint", task=held.id) == f"of {held.id}"
+def test_readers_get_what_is_redacted_and_workers_what_is_real(caller: Caller, engine: Engine) -> None:
+    engine.configure("login", Policy(redact=("password",)), namespace="real")
+    engine.submit("login", {"password": "hunter-2"}, namespace="real")
+    (held,) = engine.claim(worker="w", namespace="real")
+    engine.log(held, "with hunter-2")
+    engine.checkpoint(held, {"password": "hunter-2"})
+    reader, worker = caller("read", namespace="real"), caller("work", "read", namespace="real")
+
+    def told(client: TestClient, **headers: str) -> list[Any]:
+        answers = [
+            client.post(f"/api/v1/reads/{name}", json={"task": held.id.upper()}, headers=headers).json()["value"]
+            for name in ("task", "logs", "last_checkpoint")
+        ]
+        return [answers[0]["payload"], answers[1][0]["line"], answers[2]]
+
+    redacted = [{"password": "***"}, "with ***", {"password": "***"}]
+    assert told(reader) == redacted
+    assert told(worker) == [{"password": "hunter-2"}, "with hunter-2", {"password": "hunter-2"}]
+    assert told(worker, **{REDACTED: "1"}) == redacted
 
 
-def test_the_results_of_a_stage_are_veiled_in_one_look_however_many_there_are(
+def test_the_results_of_a_stage_are_redacted_in_one_look_however_many_there_are(
     caller: Caller, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each look reads all secrets of the flow: one for each result took a minute of CPU for a stage of 1,000."""
@@ -197,15 +192,15 @@ def test_the_results_of_a_stage_are_veiled_in_one_look_however_many_there_are(
     flow = engine.submit_flow("shop", [StageSpec("one", tasks)], namespace="looks")
     for task in engine.claim("looks", worker="w", limit=5, namespace="looks"):
         engine.succeed(task, {"password": 1, "said": task.payload["password"]})
-    reader, reads, read = caller("read", namespace="looks"), list[str](), engine.store.read
+    reader, reads, store_read = caller("read", namespace="looks"), list[str](), engine.store.read
 
     def counted(name: str, /, **params: Any) -> Any:
         reads.append(name)
-        return read(name, **params)
+        return store_read(name, **params)
 
     monkeypatch.setattr(engine.store, "read", counted)
     shown = ask(reader, "stage_results", stage=flow.stages[0])
-    assert [result for *_, result in shown] == [{"password": "***", "said": "***"}] * 5
+    assert [row["result"] for row in shown] == [{"password": "***", "said": "***"}] * 5
     assert reads.count("redacted_tasks") == 1
 
 
@@ -276,7 +271,7 @@ def test_a_workers_declaration_takes_no_redaction_away(
     assert policy is not None
     assert (policy.redact, policy.max_attempts) == (left, 7)
     later = engine.submit("pay", {"card": "4111111111111111"}, namespace=namespace)
-    hidden = [engine.veiled(engine.task(x.id or "", namespace=namespace)).payload["card"] for x in (job, later)]
+    hidden = [engine.redacted.task(x.id or "", namespace=namespace).payload["card"] for x in (job, later)]
     assert hidden == ["***", "***" if "card" in left else "4111111111111111"]
 
 

@@ -445,9 +445,9 @@ HTTP = (
     Fault(
         name="log-not-redacted",
         harm="The log of a task shows over HTTP what its kind redacts.",
-        file="http/routes/job_reads.py",
-        old="engine.veiled(engine.logs(id, namespace=namespace, after=after, limit=limit, raw=True), id.lower())",
-        new="engine.logs(id, namespace=namespace, after=after, limit=limit, raw=True)",
+        file="engine/task_api.py",
+        old="@read(of_task)\n    def logs(",
+        new="@read(plain)\n    def logs(",
         look_in=("http/test_planted.py",),
     ),
     Fault(
@@ -457,7 +457,7 @@ HTTP = (
         old='    for job, origin in store.read("origins_of_flows", jobs=list(jobs)):\n'
         "        families[job].add(origin)\n",
         new="",
-        look_in=("contract/test_veil.py",),
+        look_in=("contract/test_redaction.py",),
     ),
     Fault(
         name="body-without-a-limit",

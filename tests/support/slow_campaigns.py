@@ -138,7 +138,7 @@ def _phase(server: ServerProcess, engine: Engine, name: str, clients: int, act: 
     phase, pid = Phase(name), server.process.pid
 
     def token() -> str:
-        return engine.create_token("honest", ["admin"]).text
+        return engine.tokens.create("honest", ["admin"]).text
 
     before, lines, began = Usage.of(pid), server.log.count("\n"), time.monotonic()
     with slow_clients(server.port, clients, act) as seen:
@@ -162,7 +162,7 @@ def _phase(server: ServerProcess, engine: Engine, name: str, clients: int, act: 
 def slow_connections(url: str, clients: int, seconds: float) -> Iterator[Phase]:
     """Heads that drip, and a flood of random tokens."""
     with _server(url) as (server, engine):
-        engine.create_token("first", ["read"])
+        engine.tokens.create("first", ["read"])
         yield _phase(server, engine, "heads that drip", clients, drip(1.0), seconds)
         yield _phase(server, engine, "random tokens", 20, guess, seconds / 3)
 
@@ -170,7 +170,7 @@ def slow_connections(url: str, clients: int, seconds: float) -> Iterator[Phase]:
 def slow_readers(url: str, clients: int, seconds: float) -> Iterator[Phase]:
     """Streams and large answers that nobody reads, and bodies that never end."""
     with _server(url, http_stall_s=str(STALL_S)) as (server, engine):
-        slow = engine.create_token("slow", ["admin"]).text
+        slow = engine.tokens.create("slow", ["admin"]).text
         engine.run([Submit(kind="mail", queue="told", cause="x" * 1_900) for _ in range(5_000)])
         large = engine.submit("mail", {"text": "x" * 990_000}, queue="told").id
         feed, job = "/api/v1/feed/stream?cursor=0", f"/api/v1/jobs/{large}"

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 if TYPE_CHECKING:
     from onetray.domain.commands import Command
     from onetray.domain.task import Verdict
-    from onetray.engine import Engine
+    from onetray.engine.api import EngineApi
 
     Waiting = tuple[Command, asyncio.Future[Verdict]]
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Gathering:
     """For one loop and one engine. All of it runs on the loop, but the call itself."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: EngineApi) -> None:
         self._engine, self._loop = engine, asyncio.get_running_loop()
         self._waiting: list[Waiting] = []
         self._busy = False
@@ -56,10 +56,10 @@ class Gathering:
             self._go()
 
 
-_OF_LOOPS: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakKeyDictionary[Engine, Gathering]] = WeakKeyDictionary()
+_OF_LOOPS: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakKeyDictionary[EngineApi, Gathering]] = WeakKeyDictionary()
 
 
-def gathering_of(engine: Engine) -> Gathering:
+def gathering_of(engine: EngineApi) -> Gathering:
     """The one of the loop that runs here."""
     of_loop = _OF_LOOPS.setdefault(asyncio.get_running_loop(), WeakKeyDictionary())
     found = of_loop.get(engine)

@@ -23,6 +23,7 @@ from onetray.app.tasks import TaskDefinition, declare
 from onetray.domain.errors import InvalidInput, OnetrayError, StoreError, Unavailable
 from onetray.domain.verbs import SubmitMany
 from onetray.engine import Engine
+from onetray.engine.api import EngineApi
 
 if TYPE_CHECKING:
     from onetray.app.flows import FlowDefinition
@@ -58,7 +59,7 @@ class Onetray:
         self.flows: dict[str, FlowDefinition[Any]] = {}
         self.lifespan_of: Callable[[], Any] | None = None
         self.hooks: dict[str, list[Callable[..., Any]]] = {"before": [], "after": [], "on_error": []}
-        self._engine: Engine | None = None
+        self._engine: EngineApi | None = None
         self._opening = threading.Lock()
         self._opened_in = 0
 
@@ -137,7 +138,7 @@ class Onetray:
     # The database.
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> EngineApi:
         """The engine: opened on first use, once for each process."""
         if self._engine is None or self._opened_in != os.getpid():
             with self._opening:
@@ -148,14 +149,14 @@ class Onetray:
                     self._opened_in = os.getpid()
         return self._engine
 
-    def _open(self) -> Engine:
+    def _open(self) -> EngineApi:
         if not self.database.startswith(("http://", "https://")):
             return Engine.open(self.database, clock=self._clock, config=self._config)
         from onetray.remote.engine import RemoteEngine
 
         return RemoteEngine(self.database, token=self.token, config=self._config)
 
-    def use(self, engine: Engine | None) -> Engine | None:
+    def use(self, engine: EngineApi | None) -> EngineApi | None:
         """Put another engine in place, for tests; answers the one before."""
         old, self._engine, self._opened_in = self._engine, engine, os.getpid()
         return old
@@ -224,7 +225,7 @@ class Onetray:
         self, connection: Any, commands: Sequence[Command], task: TaskDefinition[Any, R] | None
     ) -> list[Job[R]]:
         """The same inside the transaction of an async psycopg connection."""
-        if self.engine.is_remote:
+        if not isinstance(self.engine, Engine):
             # Refused in the same words as without await.
             self.engine.run(commands, connection=connection)
         from onetray.store.caller_connection import submit_on_connection

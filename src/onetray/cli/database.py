@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 from onetray.cli.format import age, counted
-from onetray.cli.options import common, confirm, opened, yes_option
+from onetray.cli.options import common, confirm, opened_database, yes_option
 from onetray.cli.output import progress_bar
 
 
@@ -132,7 +132,7 @@ def prune(older_than: float, dry_run: bool, yes: bool, database: str, namespace:
 
     What has not ended stays, and so does a job whose idempotency key still lives.
     """
-    with opened(database) as engine:
+    with opened_database(database) as engine:
         found = engine.prunable(older_than, namespace=namespace)
         total, removed = sum(found), 0
         words = f"{counted(found.tasks, 'task')} and {counted(found.flows, 'flow')}"

@@ -21,7 +21,7 @@ from onetray.cli.tables import print_facts, print_table
 
 if TYPE_CHECKING:
     from onetray.domain.listing import DeadGroup, DeadLetterSummary
-    from onetray.engine import Engine
+    from onetray.engine.api import EngineApi
 
 PAGE = 500
 
@@ -66,7 +66,6 @@ def list_(
         found: list[Any] = (engine.dead_lines if each else engine.dead_groups)(
             **wanted, limit=limit, namespace=namespace
         )
-        found = engine.veiled(found)
     if as_json:
         print_json(found)
     elif each:
@@ -107,7 +106,7 @@ def show(id: str, database: str, namespace: str, as_json: bool) -> None:
         if not letters:
             state = engine.task(found.id, namespace=namespace).state
             raise Absent(f"the task {found.id} is {state}: it has no dead letter")
-        letter, task = engine.veiled(letters[0]), engine.veiled(engine.task(found.id, namespace=namespace))
+        letter, task = letters[0], engine.task(found.id, namespace=namespace)
     if as_json:
         print_json({**jsonable(letter), "kind": task.kind, "payload": task.payload})
         return
@@ -154,7 +153,7 @@ def redrive(
             found = engine.locate(id, among=("task",), namespace=namespace)
             print_result(engine.redrive(found.id, namespace=namespace, **who()), as_json, new=True)
             return
-        groups = engine.veiled(engine.dead_groups(**wanted, limit=1_000, namespace=namespace))
+        groups = engine.dead_groups(**wanted, limit=1_000, namespace=namespace)
         if groups and not yes and not as_json:
             _print_groups(groups, engine.now())
         total = sum(g.count for g in groups)
@@ -175,7 +174,7 @@ class Outcome:
     flows: set[str] = field(default_factory=set)
 
 
-def _redrive_all(engine: Engine, wanted: dict[str, Any], namespace: str, step: Callable[[int], None]) -> Outcome:
+def _redrive_all(engine: EngineApi, wanted: dict[str, Any], namespace: str, step: Callable[[int], None]) -> Outcome:
     from onetray.domain.commands import Redrive
 
     outcome = Outcome()
@@ -195,7 +194,7 @@ def _redrive_all(engine: Engine, wanted: dict[str, Any], namespace: str, step: C
     return outcome
 
 
-def _pages(engine: Engine, wanted: dict[str, Any], namespace: str) -> Iterator[list[DeadLetterSummary]]:
+def _pages(engine: EngineApi, wanted: dict[str, Any], namespace: str) -> Iterator[list[DeadLetterSummary]]:
     """All letters that are there, by key: one that is set aside again meanwhile is not met twice."""
     after = 0
     while page := engine.dead_lines(**wanted, after=after, limit=PAGE, namespace=namespace):

@@ -16,7 +16,10 @@ import click
 from onetray.cli import BadInput, DatabaseUnusable
 
 if TYPE_CHECKING:
+    from onetray.app.onetray import Onetray
     from onetray.engine import Engine
+    from onetray.engine.api import EngineApi
+    from onetray.remote.engine import RemoteEngine
     from onetray.settings import Settings
     from onetray.store.base import Store
 
@@ -123,14 +126,21 @@ def opened_store(url: str, *, create: bool) -> Iterator[Store]:
 
 
 @contextmanager
-def opened(url: str, *, create: bool = False) -> Iterator[Engine]:
-    """An engine on a database that is there and up to date. With `create`, a SQLite file is made and migrated."""
-    from onetray.engine import Engine
-
+def opened(url: str, *, create: bool = False) -> Iterator[EngineApi]:
+    """An engine whose answers are redacted, on a server or on a database that is there and up to date."""
     if url.startswith(SERVER):
         with _at_server(url) as engine:
             yield engine
         return
+    with opened_database(url, create=create) as database:
+        yield database.redacted
+
+
+@contextmanager
+def opened_database(url: str, *, create: bool = False) -> Iterator[Engine]:
+    """The engine that has the database: it redacts nothing. With `create`, a SQLite file is made and migrated."""
+    from onetray.engine import Engine
+
     with opened_store(url, create=create) as store:
         if create and store.dialect == "sqlite":
             store.migrate()
@@ -141,13 +151,22 @@ def opened(url: str, *, create: bool = False) -> Iterator[Engine]:
             engine.close()
 
 
+def database_of(app: Onetray) -> Engine:
+    """The engine of an app that has its database itself."""
+    from onetray.engine import Engine
+
+    engine = app.engine
+    if not isinstance(engine, Engine):
+        raise DatabaseUnusable(f"this needs the database itself, and {app.database} is a server: give its --database")
+    return engine
+
+
 @contextmanager
-def _at_server(url: str) -> Iterator[Engine]:
+def _at_server(url: str) -> Iterator[RemoteEngine]:
     """The engine of a server. It is asked once, plainly: who types a command is not to wait for a wrong address."""
     from onetray.remote.engine import RemoteEngine
 
-    with RemoteEngine(url, config=_settings().engine, veiled=True) as engine:
-        assert isinstance(engine, RemoteEngine)
+    with RemoteEngine(url, config=_settings().engine, redacted=True) as engine:
         engine.introduce(patience_s=0.0)
         yield engine
 

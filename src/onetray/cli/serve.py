@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from onetray.cli import BadInput
-from onetray.cli.options import database_option, must_answer, opened
+from onetray.cli.options import database_of, database_option, must_answer, opened_database
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -55,7 +55,7 @@ def serve(database: str, no_janitor: bool, **given: Any) -> None:
     """
     settings = _settings(given)
     server = _server()
-    with opened(database, create=True) as engine:
+    with opened_database(database, create=True) as engine:
         if not no_janitor:
             engine.janitor(retention_s=settings.retention_s).start()
         _run(server, engine, settings, close=engine.close)
@@ -97,8 +97,8 @@ def up(
     )  # fmt: skip
     try:
         if not no_janitor:
-            app.engine.janitor(retention_s=settings.retention_s).start()
-        _run(server, app.engine, settings, close=app.close, worker=runner)
+            database_of(app).janitor(retention_s=settings.retention_s).start()
+        _run(server, database_of(app), settings, close=app.close, worker=runner)
     finally:
         app.close()
 
@@ -132,7 +132,7 @@ def _run(
     from onetray.log_format import set_up
 
     config = replace(settings.http, dialects=check_dialects(settings.http.dialects))
-    has_tokens = engine.has_tokens()
+    has_tokens = engine.tokens.exist()
     may_bind(config.host, has_tokens)
     listening = server.listen(config.host, config.port)
     at = server.url_of(listening)

@@ -15,7 +15,7 @@ from onetray.cli.output import print_json
 from onetray.cli.show import print_stages
 
 if TYPE_CHECKING:
-    from onetray.engine import Engine
+    from onetray.engine.api import EngineApi
 
 note_option = click.option("--note", help="A word about it. It is kept with the stage.")
 
@@ -35,7 +35,7 @@ def list_(flow: str, database: str, namespace: str, as_json: bool) -> None:
     """List the stages of FLOW, in their order."""
     with opened(database) as engine:
         found, now = engine.locate(flow, among=("flow",), namespace=namespace), engine.now()
-        stages = engine.veiled(engine.stages(found.id, namespace=namespace))
+        stages = engine.stages(found.id, namespace=namespace)
     print_json(stages) if as_json else print_stages(stages, now)
 
 
@@ -73,7 +73,7 @@ def skip(stage: str, note: str | None, database: str, namespace: str, as_json: b
         print_result(engine.skip_stage(id_, note=note, namespace=namespace, **who()), as_json)
 
 
-def stage_id(engine: Engine, word: str, namespace: str) -> str:
+def stage_id(engine: EngineApi, word: str, namespace: str) -> str:
     """The id of the stage that a word names."""
     from onetray.domain.errors import NotFound
 

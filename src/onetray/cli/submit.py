@@ -15,7 +15,7 @@ from onetray.cli.options import common, json_value, opened
 from onetray.cli.output import print_json
 
 if TYPE_CHECKING:
-    from onetray.engine import Engine
+    from onetray.engine.api import EngineApi
 
 
 @click.command(short_help="Submit a task or a flow.")
@@ -68,7 +68,7 @@ def submit(
 
 
 def _submit(
-    engine: Engine, path: str | None, kind: str, body: Any, namespace: str, given: dict[str, Any]
+    engine: EngineApi, path: str | None, kind: str, body: Any, namespace: str, given: dict[str, Any]
 ) -> tuple[str, str, bool]:
     """Submit through the app where one is given; the id, what it is, and whether it was there already."""
     if path is None:

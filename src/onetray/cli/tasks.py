@@ -44,9 +44,7 @@ def list_(
             stage = found.id if found.entity == "stage" else None
         flow = found.id if stage is None else engine.stage(stage, namespace=namespace).flow_id
         start = None if after is None else engine.locate(after, among=("task",), namespace=namespace).id
-        members = engine.veiled(
-            engine.members(flow, stage=stage, states=states, after=start, limit=limit, namespace=namespace)
-        )
+        members = engine.members(flow, stage=stage, states=states, after=start, limit=limit, namespace=namespace)
         now = engine.now()
     next_ = members[-1].id if len(members) == limit else None
     if as_json:
@@ -64,5 +62,5 @@ def show(id: str, database: str, namespace: str, as_json: bool) -> None:
     """Show all about one task."""
     with opened(database) as engine:
         found, now = engine.locate(id, among=("task",), namespace=namespace), engine.now()
-        task = engine.veiled(engine.task(found.id, namespace=namespace))
+        task = engine.task(found.id, namespace=namespace)
     print_json(task) if as_json else print_facts(task_facts(task, now))

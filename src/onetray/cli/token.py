@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onetray.cli.format import age, moment
-from onetray.cli.options import common, database_option, json_option, limit_option, opened
+from onetray.cli.options import common, database_option, json_option, limit_option, opened_database
 from onetray.cli.output import jsonable, print_json
 from onetray.cli.tables import one_line, print_table
 
@@ -55,8 +55,8 @@ def create(
 
     It works in one namespace, the one that --namespace names.
     """
-    with opened(database, create=True) as engine:
-        new = engine.create_token(name, scope, namespace=namespace, expires_s=expires)
+    with opened_database(database, create=True) as engine:
+        new = engine.tokens.create(name, scope, namespace=namespace, expires_s=expires)
         now = engine.store.now()
     if as_json:
         print_json({**_row(new.token), "token": new.text})
@@ -77,8 +77,8 @@ def create(
 @json_option
 def list_(namespace: str | None, limit: int, database: str, as_json: bool) -> None:
     """List the tokens of all namespaces, the newest first. The tokens themselves are kept nowhere."""
-    with opened(database) as engine:
-        found, now = engine.tokens(namespace=namespace, limit=limit), engine.store.now()
+    with opened_database(database) as engine:
+        found, now = engine.tokens.list(namespace=namespace, limit=limit), engine.store.now()
     if as_json:
         print_json([_row(t) for t in found])
         return
@@ -103,8 +103,8 @@ def revoke(id: str, database: str, as_json: bool) -> None:
     from onetray.domain.token import parts_of
 
     parts = parts_of(id)
-    with opened(database) as engine:
-        revoked = engine.revoke_token(id if parts is None else parts.id)
+    with opened_database(database) as engine:
+        revoked = engine.tokens.revoke(id if parts is None else parts.id)
     print_json(_row(revoked)) if as_json else click.echo(f"token {revoked.id} ({one_line(revoked.name)}) is revoked")
 
 

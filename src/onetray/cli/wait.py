@@ -15,13 +15,13 @@ from onetray.domain.lifecycle import FLOW, PARTIAL, SUCCEEDED, TASK
 
 if TYPE_CHECKING:
     from onetray.domain.task import Event, LogLine
-    from onetray.engine import Engine
+    from onetray.engine.api import EngineApi
 
 PAGE = 500
 SHORT = 100
 
 
-def follow(engine: Engine, id_: str, entity: str, namespace: str, timeout_s: float | None, as_json: bool) -> bool:
+def follow(engine: EngineApi, id_: str, entity: str, namespace: str, timeout_s: float | None, as_json: bool) -> bool:
     """Print what happens until the job has ended. Answers whether it ended well."""
     until = None if timeout_s is None else time.monotonic() + timeout_s
     view, after = (_Flow if entity == "flow" else _Task)(engine, id_, namespace), 0
@@ -55,37 +55,34 @@ def follow(engine: Engine, id_: str, entity: str, namespace: str, timeout_s: flo
 class _Task:
     terminal = TASK.terminal
 
-    def __init__(self, engine: Engine, id_: str, namespace: str) -> None:
+    def __init__(self, engine: EngineApi, id_: str, namespace: str) -> None:
         self._engine, self._id = engine, id_
         self._of: dict[str, Any] = {"namespace": namespace}
 
     def state(self) -> str:
-        return self._engine.task(self._id, **self._of).state
+        return self._engine.job_status(self._id, **self._of).state
 
     def lines(self, after: int) -> tuple[int, list[str]]:
         """What it has said since, and the cursor to go on from."""
         found: list[LogLine] = []
         while page := self._engine.logs(self._id, after=after, limit=PAGE, **self._of):
-            found, after = found + self._engine.veiled(page, self._id), page[-1].cursor
+            found, after = found + page, page[-1].cursor
         return after, [f"  {line.level:<8}{line.line}{_beside(line.data)}" for line in found]
 
     def progress(self) -> tuple[float, float | None, str]:
-        said = self._engine.veiled(self._engine.progress_of(self._id, **self._of), self._id)
+        said = self._engine.progress_of(self._id, **self._of)
         return (0, None, "") if said is None else (said.done, said.total, said.message or "")
 
     def format_result(self, value: Any) -> str:
         return _json(value)
 
     def outcome(self) -> tuple[Any, Any]:
-        task = self._engine.veiled(self._engine.task(self._id, **self._of))
+        task = self._engine.task(self._id, **self._of)
         return task.result, task.error
 
 
 class _Flow(_Task):
     terminal = FLOW.terminal
-
-    def state(self) -> str:
-        return self._engine.flow(self._id, **self._of).state
 
     def lines(self, after: int) -> tuple[int, list[str]]:
         found: list[Event] = []
@@ -105,8 +102,8 @@ class _Flow(_Task):
         return "\n".join(["what its stages gave", *lines])
 
     def outcome(self) -> tuple[Any, Any]:
-        stages = self._engine.veiled(self._engine.stages(self._id, **self._of))
-        flow = self._engine.veiled(self._engine.flow(self._id, **self._of))
+        stages = self._engine.stages(self._id, **self._of)
+        flow = self._engine.flow(self._id, **self._of)
         return {stage.name: stage.result for stage in stages}, flow.error
 
 

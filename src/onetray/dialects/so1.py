@@ -24,21 +24,19 @@ from onetray.dialects.so1_job import (
     USER_LABEL,
     as_so1,
     as_submitted,
-    find_all,
     find_so1_job,
     id_and_state,
+    jobs_as_so1,
     so1_state,
 )
 from onetray.domain import commands as c
-from onetray.domain.errors import Forbidden, IllegalTransition, InvalidInput, KeyReused
-from onetray.domain.flow import Flow
+from onetray.domain.errors import Forbidden, IllegalTransition, InvalidInput, KeyReused, NotFound
 from onetray.domain.flow_commands import CancelFlow
-from onetray.domain.listing import JobSummary
+from onetray.domain.lifecycle import FLOW
+from onetray.domain.listing import JobStatus, JobSummary
 from onetray.domain.policy import Policy
-from onetray.domain.task import Task
 from onetray.domain.token import OPERATE, READ, SUBMIT
-from onetray.engine import Engine
-from onetray.engine.http_keys import reserve
+from onetray.engine.api import EngineApi
 from onetray.http.auth.scopes import Principal, Reader, Submitter, allow
 from onetray.http.json_answers import Json
 from onetray.http.problems import request_id_of
@@ -115,16 +113,16 @@ async def submit(
     key: Annotated[str | None, Header(alias="Idempotency-Key", max_length=36)] = None,
     who: Principal = Submitter,
 ) -> Json:
-    desk = services_of(request)
+    services = services_of(request)
     command = c.Submit(
         kind=new.action, payload=new.inputs, namespace=who.namespace, max_attempts=1, actor_name=who.name,
         correlation_id=request_id_of(request.scope), labels=_labels(who),
     )  # fmt: skip
     if key is not None:
-        await _under_key(desk, command, key)
-    receipt = await desk.call(command)
+        await _under_key(services, command, key)
+    receipt = await services.call(command)
     # A new job shows what its submitter has just sent. One that was there may be another's, and has gone on.
-    job = await desk.read(_job_for if receipt.repeated else _new, desk.engine, receipt.id, who)
+    job = await services.read(_job_for if receipt.repeated else _new, services.engine, receipt.id, who)
     return _answer(request.scope, {"job": job}, 202)
 
 
@@ -132,19 +130,19 @@ def _labels(who: Principal) -> dict[str, str]:
     return {USER_LABEL: who.name, **({} if who.token is None else {TOKEN_LABEL: who.token})}
 
 
-async def _under_key(desk: Services, command: c.Submit, key: str) -> None:
+async def _under_key(services: Services, command: c.Submit, key: str) -> None:
     """Let the key lead to one job for a day. The engine's own keys know one action each: this one is for all."""
     if not _UUID4.fullmatch(key.lower()):
         raise InvalidInput("Idempotency-Key must be a UUID of version 4", field="Idempotency-Key")
     command.idempotency_key = key.lower()
     # Before the key is taken: a body that is refused must not keep it.
-    command.check(desk.engine.config.limits)
-    policy = await desk.read(desk.engine.policy_of, command.kind, namespace=command.namespace) or Policy()
+    command.check(services.engine.config.limits)
+    policy = await services.read(services.engine.policy_of, command.kind, namespace=command.namespace) or Policy()
     if policy.idempotency_ttl_s != DAY_S:
         command.policy = policy.with_(idempotency_ttl_s=DAY_S)
     body = orjson.dumps([command.kind, command.payload], option=orjson.OPT_SORT_KEYS)
-    held = await desk.read(
-        reserve, desk.engine.store, caller=f"so1 {command.namespace}", key=command.idempotency_key,
+    held = await services.read(
+        services.unredacted.http_keys.reserve, f"so1 {command.namespace}", command.idempotency_key,
         route=f"POST {PREFIX}", body_hash=hashlib.sha256(body).hexdigest(), ttl_s=DAY_S,
     )  # fmt: skip
     if not held:
@@ -153,18 +151,22 @@ async def _under_key(desk: Services, command: c.Submit, key: str) -> None:
 
 @router.get("/{id}", summary="One job")
 async def get(request: Request, id: str, who: Principal = Reader) -> Json:
-    desk = services_of(request)
-    return _answer(request.scope, {"job": await desk.read(_job_for, desk.engine, id, who)})
+    services = services_of(request)
+    return _answer(request.scope, {"job": await services.read(_job_for, services.engine, id, who)})
 
 
-def _job_for(engine: Engine, id_: str, who: Principal) -> dict[str, Any]:
+def _job_for(engine: EngineApi, id_: str, who: Principal) -> dict[str, Any]:
     """A job as this caller may see it."""
     job = find_so1_job(engine, id_, who.namespace)
-    return as_so1(engine, [job])[0] if who.has(READ) else id_and_state(job)
+    if not who.has(READ):
+        return id_and_state(job)
+    for found in jobs_as_so1(engine, [job.key], who.namespace):
+        return found
+    raise NotFound(f"there is no job {id_}")
 
 
-def _new(engine: Engine, id_: str, who: Principal) -> dict[str, Any]:
-    return as_so1(engine, [as_submitted(find_so1_job(engine, id_, who.namespace))], 0)[0]
+def _new(engine: EngineApi, id_: str, who: Principal) -> dict[str, Any]:
+    return as_so1(as_submitted(engine.task(id_, namespace=who.namespace)), None)
 
 
 @router.get("", summary="Jobs, newest first")
@@ -174,8 +176,8 @@ async def jobs(
     limit: Annotated[int, Query(ge=1, le=50)] = 20,
     who: Principal = Reader,
 ) -> Json:
-    desk = services_of(request)
-    found, before = await desk.read(_page, desk.engine, who.namespace, _before(cursor), limit)
+    services = services_of(request)
+    found, before = await services.read(_page, services.engine, who.namespace, _before(cursor), limit)
     return _answer(request.scope, {"jobs": found, "nextCursor": None if before is None else f"j{before:x}"})
 
 
@@ -187,7 +189,7 @@ def _before(cursor: str | None) -> int | None:
     return int(cursor[1:], 16)
 
 
-def _page(engine: Engine, namespace: str, before: int | None, limit: int) -> tuple[list[dict[str, Any]], int | None]:
+def _page(engine: EngineApi, namespace: str, before: int | None, limit: int) -> tuple[list[dict[str, Any]], int | None]:
     found: list[JobSummary] = []
     for _ in range(READS):
         page = engine.jobs(namespace=namespace, before=before, limit=limit - len(found))
@@ -195,35 +197,36 @@ def _page(engine: Engine, namespace: str, before: int | None, limit: int) -> tup
         found += page.jobs
         if len(found) == limit or before is None:
             break
-    return as_so1(engine, find_all(engine, found), LIST_LINES), before
+    return jobs_as_so1(engine, [job.key for job in found], namespace, LIST_LINES), before
 
 
 @router.post("/{id}/cancel", summary="Cancel a job: a pending one at once, a running one by asking its worker")
 async def cancel(request: Request, id: str, who: Principal = Canceller) -> Json:
-    desk = services_of(request)
-    job = await desk.read(find_so1_job, desk.engine, id, who.namespace)
-    if not who.has(OPERATE) and not _is_own(job, who):
+    services = services_of(request)
+    job = await services.read(find_so1_job, services.engine, id, who.namespace)
+    if not who.has(OPERATE) and not await services.read(_is_own, services.unredacted, job, who):
         raise Forbidden(
             f"the token {who.name!r} has not submitted this job: to cancel it needs the scope {OPERATE}",
             needs=[OPERATE],
         )
     try:
-        await desk.call(_cancelling(job, who))
+        await services.call(_cancelling(job, who))
     except IllegalTransition:
-        state = so1_state(await desk.read(find_so1_job, desk.engine, id, who.namespace))
+        state = so1_state(await services.read(find_so1_job, services.engine, id, who.namespace))
         raise IllegalTransition(f"the job is {state}: it cannot be cancelled any more", state=state) from None
-    return _answer(request.scope, {"job": await desk.read(_job_for, desk.engine, id, who)})
+    return _answer(request.scope, {"job": await services.read(_job_for, services.engine, id, who)})
 
 
-def _is_own(job: Task | Flow, who: Principal) -> bool:
+def _is_own(engine: EngineApi, job: JobStatus, who: Principal) -> bool:
     """Whether this very token submitted the job. Labels are set at the submit and never change."""
-    return who.token is not None and job.labels.get(TOKEN_LABEL) == who.token
+    read = engine.flow if job.entity == FLOW.entity else engine.task
+    return who.token is not None and read(job.id, namespace=who.namespace).labels.get(TOKEN_LABEL) == who.token
 
 
-def _cancelling(job: Task | Flow, who: Principal) -> c.Command:
+def _cancelling(job: JobStatus, who: Principal) -> c.Command:
     # One that lies with a worker and has not begun is pending: there is nobody to ask.
     hard = so1_state(job) == SO1_PENDING
-    if isinstance(job, Flow):
+    if job.entity == FLOW.entity:
         return CancelFlow(job.id, namespace=who.namespace, hard=hard, actor_name=who.name)
     return c.Cancel(task=job.id, namespace=who.namespace, hard=hard, actor_name=who.name)
 
@@ -238,12 +241,12 @@ def _cancelling(job: Task | Flow, who: Principal) -> c.Command:
 async def events(
     request: Request, id: str, cursor: Cursor = None, last: LastEventId = None, who: Principal = Reader
 ) -> Response:
-    desk = services_of(request)
+    services = services_of(request)
     text = last or cursor
     seen = None if text is None else so1_stream.Seen.of(text)
-    job = await desk.read(find_so1_job, desk.engine, id, who.namespace)
+    job = await services.read(find_so1_job, services.engine, id, who.namespace)
     headers = {"X-Request-Id": request_id_of(request.scope)}
     if seen is not None and seen.state in TERMINAL:
         # It knows the end already: a browser that gets this connects no more.
         return Response(status_code=204, headers=headers)
-    return await streaming(desk, who, so1_stream.frames(desk, job, seen), headers=headers)
+    return await streaming(services, who, so1_stream.frames(services, job, who.namespace, seen), headers=headers)

@@ -31,11 +31,9 @@ from onetray.domain.lifecycle import (
     WAITING,
     WAITING_INPUT,
 )
-from onetray.domain.listing import JobSummary
+from onetray.domain.listing import JobStatus
 from onetray.domain.task import LogLine, Task
-from onetray.engine import Engine
-from onetray.engine.job_details import first_lines, first_starts, flows_by_keys, stages_of_flows, tasks_by_keys
-from onetray.http import redacted_reads as door
+from onetray.engine.api import EngineApi
 from onetray.http.json_answers import iso_time
 
 SO1_PENDING, SO1_RUNNING, SO1_SUCCESS, SO1_FAILED, SO1_CANCELLED = (
@@ -80,61 +78,33 @@ _PATH = re.compile(
 )
 
 
-def find_so1_job(engine: Engine, id_: str, namespace: str) -> Task | Flow:
-    """A job as it is: `shown` and `outcome` leave out what its action hides."""
-    for read in (engine.task, engine.flow):
-        # An id that can be none is one that nobody has.
-        with suppress(NotFound, InvalidInput):
-            return read(id_, namespace=namespace)
+def find_so1_job(engine: EngineApi, id_: str, namespace: str) -> JobStatus:
+    """Where a job stands: what somebody has written in it is not read."""
+    # An id that can be none is one that nobody has.
+    with suppress(NotFound, InvalidInput):
+        return engine.job_status(id_, namespace=namespace)
     raise NotFound(f"there is no job {id_[:50]}")
 
 
-def find_all(engine: Engine, jobs: Sequence[JobSummary]) -> list[Task | Flow]:
-    """The jobs of a list, in its order."""
-    keys = {entity: [job.key for job in jobs if job.entity == entity] for entity in (TASK.entity, FLOW.entity)}
-    found: list[Task | Flow] = [
-        *tasks_by_keys(engine.store, keys[TASK.entity]), *flows_by_keys(engine.store, keys[FLOW.entity]),
-    ]  # fmt: skip
-    return sorted(found, key=lambda job: job.key, reverse=True)
-
-
-def so1_state(job: Task | Flow) -> str:
+def so1_state(job: JobStatus | Task | Flow) -> str:
     return STATES[job.state][job.started_at is not None]
 
 
-def as_submitted(task: Task | Flow) -> Task | Flow:
+def as_submitted(job: Task | Flow) -> Task | Flow:
     """As it stood when it was submitted: a quick worker may have had it since."""
-    if isinstance(task, Flow):
-        return task
-    return replace(task, state=QUEUED, started_at=None, finished_at=None, result=None, error=None)
+    if isinstance(job, Flow):
+        return job
+    return replace(job, state=QUEUED, started_at=None, finished_at=None, result=None, error=None)
 
 
-def as_so1(engine: Engine, jobs: Sequence[Task | Flow], most_lines: int = LINES) -> list[dict[str, Any]]:
-    """Jobs with their first lines and, if they have ended, their outcome. It takes the same few statements for many."""
-    store, tasks = engine.store, [job for job in jobs if isinstance(job, Task)]
-    logs = first_lines(store, [task.key for task in tasks], most_lines)
-    stages = stages_of_flows(
-        store, [job.key for job in jobs if isinstance(job, Flow) and so1_state(job) == SO1_SUCCESS]
-    )
-    # Only what was given back once can have been started twice.
-    starts = first_starts(store, [task.key for task in tasks if task.started_at is not None and task.fence > 1])
-    lines = [(one, task.id) for task in tasks for one in logs.get(task.key, ())]
-    told: list[Any] = door.redacted(
-        engine, [*jobs, *stages, *(one for one, _ in lines)],
-        [*(job.id for job in jobs), *(stage.flow_id for stage in stages), *(id_ for _, id_ in lines)],
-    )  # fmt: skip
-    told_stages, told_lines = told[len(jobs) : len(jobs) + len(stages)], told[len(jobs) + len(stages) :]
-    return [
-        _one_as_so1(
-            job, starts.get(job.key, job.started_at), [stage for stage in told_stages if stage.flow_id == job.id],
-            [one for one, (_, id_) in zip(told_lines, lines, strict=True) if id_ == job.id],
-        )
-        for job in told[: len(jobs)]
-    ]  # fmt: skip
+def jobs_as_so1(engine: EngineApi, keys: Sequence[int], namespace: str, lines: int = LINES) -> list[dict[str, Any]]:
+    """Jobs, newest first, with the first lines of their logs and, if they have ended, their outcome."""
+    found = engine.job_details(keys, lines=lines, namespace=namespace)
+    return [as_so1(each.job, each.first_started_at, each.stages, each.lines) for each in found]
 
 
-def _one_as_so1(
-    job: Task | Flow, started_at: int | None, stages: Sequence[Stage], lines: Sequence[LogLine]
+def as_so1(
+    job: Task | Flow, started_at: int | None, stages: Sequence[Stage] = (), lines: Sequence[LogLine] = ()
 ) -> dict[str, Any]:
     return {
         "id": job.id,
@@ -149,7 +119,7 @@ def _one_as_so1(
     }
 
 
-def id_and_state(job: Task | Flow) -> dict[str, Any]:
+def id_and_state(job: JobStatus) -> dict[str, Any]:
     """What is shown of a job to whoever may not read it."""
     return {"id": job.id, "state": so1_state(job)}
 
@@ -166,23 +136,25 @@ def _metadata(job: Task | Flow) -> dict[str, Any]:
     }
 
 
-def lines_of(engine: Engine, job: Task | Flow, after: int, limit: int) -> Sequence[LogLine]:
+def lines_of(engine: EngineApi, job: JobStatus, namespace: str, after: int, limit: int) -> Sequence[LogLine]:
     """A flow has no log: its tasks have."""
-    if isinstance(job, Flow) or not limit:
+    if job.entity == FLOW.entity:
         return ()
-    return door.redacted(engine, engine.logs(job.id, namespace=job.namespace, after=after, limit=limit), job.id)
+    return engine.logs(job.id, namespace=namespace, after=after, limit=limit)
 
 
 def line(one: LogLine) -> dict[str, Any]:
     return {"line": one.line, "cursor": one.cursor}
 
 
-def outcome(engine: Engine, job: Task | Flow) -> dict[str, Any]:
+def outcome(engine: EngineApi, job: JobStatus, namespace: str) -> dict[str, Any]:
     """`output` of a success, `error` of what ended otherwise; nothing of a job that goes on."""
     if so1_state(job) not in TERMINAL:
         return {}
-    stages = engine.stages(job.id, namespace=job.namespace) if isinstance(job, Flow) else []
-    return _outcome(door.redacted(engine, job), door.redacted(engine, stages))
+    return _outcome(*(
+        (engine.task(job.id, namespace=namespace), ()) if job.entity == TASK.entity
+        else (engine.flow(job.id, namespace=namespace), engine.stages(job.id, namespace=namespace))
+    ))  # fmt: skip
 
 
 def _outcome(job: Task | Flow, stages: Sequence[Stage]) -> dict[str, Any]:

@@ -21,9 +21,9 @@ from onetray.dialects.so1_job import (
     so1_state,
 )
 from onetray.domain.errors import InvalidInput
-from onetray.domain.flow import Flow
-from onetray.domain.task import Task
-from onetray.engine import Engine
+from onetray.domain.lifecycle import TASK
+from onetray.domain.listing import JobStatus
+from onetray.engine.api import EngineApi
 from onetray.http.services import Services
 from onetray.http.streams.feed import rung
 from onetray.http.streams.sse import Frames, frame
@@ -56,50 +56,51 @@ class So1Changes:
     more: bool
 
 
-def read_so1_changes(engine: Engine, id_: str, namespace: str, seen: Seen, late: bool = False) -> So1Changes:
+def read_so1_changes(engine: EngineApi, id_: str, namespace: str, seen: Seen, late: bool = False) -> So1Changes:
     """What there is to tell. The job is read before its lines: what it said up to its end is read.
 
-    To whom comes late, after the end and without a cursor, only the end is told.
+    A client that is `late`, one that comes after the end and without a cursor, gets only the end.
     """
     job = find_so1_job(engine, id_, namespace)
     state = so1_state(job)
     ended = state in TERMINAL
     parts = []
-    if told := _before_lines(job, state, seen.state):
-        seen = seen._replace(state=told)
-        parts.append(frame("status", {"state": told}, f"{seen.line}.{told}"))
+    if first := _before_lines(job, state, seen.state):
+        seen = seen._replace(state=first)
+        parts.append(frame("status", {"state": first}, f"{seen.line}.{first}"))
     # Lines of an attempt that was lost before it started wait for the next one.
-    lines = [] if state == SO1_PENDING or (late and ended) else lines_of(engine, job, seen.line, PAGE)
+    lines = [] if state == SO1_PENDING or (late and ended) else lines_of(engine, job, namespace, seen.line, PAGE)
     for one in lines:
         seen = seen._replace(line=one.cursor)
         parts.append(frame("log", line(one), one.cursor))
     more = len(lines) == PAGE
     if ended and not more and seen.state != state:
         seen = seen._replace(state=state)
-        parts.append(frame("status", {"state": state, **outcome(engine, job)}, f"{seen.line}.{state}"))
+        parts.append(frame("status", {"state": state, **outcome(engine, job, namespace)}, f"{seen.line}.{state}"))
     return So1Changes(b"".join(parts), seen, ended and not more, more)
 
 
-def _before_lines(job: Task | Flow, state: str, told: str | None) -> str | None:
-    """The state to be told before any lines: the current one to whom knows none, `running` to whom waited for it."""
-    if told is None:
+def _before_lines(job: JobStatus, state: str, seen: str | None) -> str | None:
+    """The state that is sent before any lines: the current one to a client that has seen none, `running` to one that
+    has seen the job pending."""
+    if seen is None:
         return None if state in TERMINAL else state
-    return SO1_RUNNING if told == SO1_PENDING and job.started_at is not None else None
+    return SO1_RUNNING if seen == SO1_PENDING and job.started_at is not None else None
 
 
-async def frames(desk: Services, job: Task | Flow, seen: Seen | None) -> Frames:
+async def frames(services: Services, job: JobStatus, namespace: str, seen: Seen | None) -> Frames:
     """The stream of a job, from what the client has seen, until its terminal status."""
     late, at = seen is None, seen or Seen()
-    key = job.key if isinstance(job, Task) else None
-    with desk.hub.watching(job.id, key=key) as watcher:
+    key = job.key if job.entity == TASK.entity else None
+    with services.hub.watching(job.id, key=key) as watcher:
         while True:
             watcher.signal.clear()
-            found = await desk.read(read_so1_changes, desk.engine, job.id, job.namespace, at, late)
+            found = await services.read(read_so1_changes, services.engine, job.id, namespace, at, late)
             at, late = found.seen, False
             if found.parts:
                 yield found.parts
             # A server that stops has no word for it here: the client connects again, with its cursor.
-            if found.ended or desk.hub.closing:
+            if found.ended or services.hub.closing:
                 return
             if not found.more:
-                await rung(watcher.signal, desk.config.heartbeat_s)
+                await rung(watcher.signal, services.config.heartbeat_s)

@@ -253,3 +253,13 @@ class Context:
     label: str | None
     payload: Any
     created_at: int
+
+
+class StageResult(NamedTuple):
+    """What a task of a stage gave, as a row of a page."""
+
+    key: int
+    id: str
+    name: str | None
+    state: str
+    result: Any

@@ -1,12 +1,16 @@
 """The values that lists are made of: jobs, members of flows, queues, dead letters by what they say.
 
-Owns their shape. They carry no payloads and no results: a list of many stays small.
+Owns their shape. But for `JobDetails` they carry no payloads and no results: a list of many stays small.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from onetray.domain.flow import Flow, Stage
+from onetray.domain.task import LogLine, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,51 @@ class JobPage(NamedTuple):
 
     jobs: list[JobSummary]
     before: int | None
+
+
+class JobStatus(NamedTuple):
+    """Where a task or a flow stands, without what somebody has written in it."""
+
+    entity: str
+    id: str
+    key: int
+    state: str
+    queue: str | None
+    """None for a flow."""
+    started_at: int | None
+    actions: tuple[str, ...]
+    """The transitions that a user may make now."""
+
+
+class JobDetails(NamedTuple):
+    """A task or a flow with what belongs to it."""
+
+    task: Task | None
+    flow: Flow | None
+    stages: list[Stage]
+    """Of a flow that succeeded."""
+    lines: list[LogLine]
+    """The first of a task's log."""
+    first_started_at: int | None
+    """A task itself knows when it was started last."""
+
+    @classmethod
+    def of(
+        cls, job: Task | Flow, stages: list[Stage], lines: list[LogLine], first_started_at: int | None
+    ) -> JobDetails:
+        task, flow = (None, job) if isinstance(job, Flow) else (job, None)
+        return cls(task, flow, stages, lines, first_started_at)
+
+    @property
+    def job(self) -> Task | Flow:
+        job = self.task or self.flow
+        assert job is not None
+        return job
+
+    def with_parts(self, parts: Iterator[Any]) -> JobDetails:
+        """The same with other values: the job, its stages, its lines, in this order."""
+        job, stages, lines = next(parts), [next(parts) for _ in self.stages], [next(parts) for _ in self.lines]
+        return self.of(job, stages, lines, self.first_started_at)
 
 
 class Located(NamedTuple):

@@ -1,101 +1,29 @@
-"""The engine's verbs and reads for flows: what `Engine` offers besides those for tasks.
-
-Owns nothing but their names: every verb is a command, every read a named query.
-"""
+"""Reads about flows: a flow, its stages with their tasks and results, its contexts, its history."""
 
 from __future__ import annotations
 
 from dataclasses import fields as dataclass_fields
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from onetray.domain import flow_commands as f
 from onetray.domain.checks import choice, task_id
 from onetray.domain.errors import NotFound
-from onetray.domain.flow import Approval, Context, Counts, Flow, Placed, Progress, Stage, StageSpec, TaskSpec
-from onetray.domain.lifecycle import FLOW, SUCCEEDED
+from onetray.domain.flow import Context, Counts, Flow, Progress, Stage, StageResult
+from onetray.domain.lifecycle import FLOW
 from onetray.domain.machine import ACTORS, USER
-from onetray.domain.task import json_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from onetray.domain.commands import Command
-    from onetray.domain.task import Event, Task
-    from onetray.store.base import Rows, Store
-
-
-from collections.abc import Sequence
-
 from onetray.domain.policy import Policy
-from onetray.domain.task import Event, Task
+from onetray.domain.task import Event, Task, json_of
+from onetray.domain.token import READ, WORK
+from onetray.engine.reads import DatabaseReads, read
 from onetray.feed import event_of
-from onetray.store.base import Rows, Store
+from onetray.redaction.answers import by_owner, json_of_task, results_of_stage
 from onetray.store.shown_rows import FlowDetails, StageDetails, TaskDetails
 
 
-class FlowApi:
-    """The part of the engine that is about flows and stages."""
+class FlowApi(DatabaseReads):
+    """Flows and stages, as the database has them."""
 
-    store: Store
-
-    if TYPE_CHECKING:
-
-        def call(self, command: Command, *, connection: Any = None) -> Any: ...
-
-        def _read(self, name: str, **params: Any) -> Rows: ...
-
-    def submit_flow(
-        self, name: str, stages: Sequence[StageSpec] = (), *, connection: Any = None, **fields: Any
-    ) -> Placed:
-        """Submit a flow, whole or to be grown. With a psycopg connection of yours: inside its transaction."""
-        return _placed(self.call(f.SubmitFlow(name=name, stages=list(stages), **fields), connection=connection))
-
-    def add_stage(self, flow: str, stage: StageSpec, **fields: Any) -> Placed:
-        return _placed(self.call(f.AddStage(flow, stage=stage, **fields)))
-
-    def add_tasks(self, stage: str, tasks: Sequence[TaskSpec], **fields: Any) -> Placed:
-        return _placed(self.call(f.AddTasks(stage, tasks=list(tasks), **fields)))
-
-    def open_flow(self, flow: str, **fields: Any) -> Placed:
-        return _placed(self.call(f.OpenFlow(flow, **fields)))
-
-    def pause_flow(self, flow: str, **fields: Any) -> Placed:
-        return _placed(self.call(f.PauseFlow(flow, **fields)))
-
-    def resume_flow(self, flow: str, **fields: Any) -> Placed:
-        return _placed(self.call(f.ResumeFlow(flow, **fields)))
-
-    def cancel_flow(self, flow: str, **fields: Any) -> Placed:
-        return _placed(self.call(f.CancelFlow(flow, **fields)))
-
-    def seal_flow(self, flow: str, **fields: Any) -> Placed:
-        return _placed(self.call(f.SealFlow(flow, **fields)))
-
-    def retry_flow(self, flow: str, **fields: Any) -> Placed:
-        return _placed(self.call(f.RetryFlow(flow, **fields)))
-
-    def seal_stage(self, stage: str, **fields: Any) -> Placed:
-        return _placed(self.call(f.SealStage(stage, **fields)))
-
-    def wait_stage(self, stage: str, approval: Approval | None = None, **fields: Any) -> Placed:
-        return _placed(self.call(f.WaitStage(stage, approval=approval, **fields)))
-
-    def approve_stage(self, stage: str, **fields: Any) -> Placed:
-        return _placed(self.call(f.ApproveStage(stage, **fields)))
-
-    def reject_stage(self, stage: str, **fields: Any) -> Placed:
-        return _placed(self.call(f.RejectStage(stage, **fields)))
-
-    def skip_stage(self, stage: str, **fields: Any) -> Placed:
-        return _placed(self.call(f.SkipStage(stage, **fields)))
-
-    def append_context(self, flow: str, payload: Any, **fields: Any) -> str:
-        """Append a context to a flow; answers its id."""
-        return str(self.call(f.AppendContext(flow, payload=payload, **fields)))
-
-    # Reads.
-
+    @read(by_owner, READ, WORK)
     def flow(self, flow: str, *, namespace: str = "default", actor: str = USER, raw: bool = False) -> Flow:
         """A flow. `raw`: its JSON as RawJson, for whoever only passes it on."""
         choice(actor, "actor", ACTORS)
@@ -104,10 +32,12 @@ class FlowApi:
             raise NotFound(f"there is no flow {flow}", flow=flow)
         return _flow(rows[0], actor, raw)
 
+    @read(by_owner)
     def flows(self, *, namespace: str = "default", limit: int = 100, before: int = 2**62) -> list[Flow]:
         """The newest flows first; `before` a key pages on."""
         return [_flow(r, USER) for r in self._read("flows_newest", namespace=namespace, limit=limit, before=before)]
 
+    @read(by_owner, READ, WORK)
     def stage(self, stage: str, *, namespace: str = "default", actor: str = USER, raw: bool = False) -> Stage:
         choice(actor, "actor", ACTORS)
         rows = self._read("stage_by_id", id=task_id(stage, "stage"), namespace=namespace)
@@ -115,6 +45,7 @@ class FlowApi:
             raise NotFound(f"there is no stage {stage}", stage=stage)
         return self._stages(rows, actor, raw)[0]
 
+    @read(by_owner, READ, WORK)
     def stages(self, flow: str, *, namespace: str = "default", raw: bool = False) -> list[Stage]:
         """A flow's stages, in their order."""
         rows = self._read("stages_of", id=task_id(flow, "flow"), namespace=namespace)
@@ -129,6 +60,7 @@ class FlowApi:
             held = dict(self.store.read("held_in_stages", stages=open_))
         return [_stage(row, held.get(row.key, 0), actor, raw) for row in rows]
 
+    @read(by_owner)
     def progress(self, flow: str, *, namespace: str = "default") -> Progress:
         """How far a flow is: from its counters, however many tasks it has."""
         root = self.flow(flow, namespace=namespace)
@@ -138,28 +70,22 @@ class FlowApi:
         counts = Counts(**{c.name: sum(getattr(s.counts, c.name) for s in stages) for c in dataclass_fields(Counts)})
         return Progress(root.state, percentage, root.current_stage, counts, stages)
 
+    @read(by_owner)
     def stage_tasks(self, stage: str, *, namespace: str = "default", after: int = 0, limit: int = 100) -> list[Task]:
         """A stage's tasks, in their order; `after` a key pages on."""
         key = self.stage(stage, namespace=namespace).key
         return [task_of_row(r, USER) for r in self._read("tasks_of_stage", stage=key, after=after, limit=limit)]
 
+    @read(results_of_stage, READ, WORK)
     def stage_results(
         self, stage: str, *, namespace: str = "default", after: int = 0, limit: int = 1000, raw: bool = False
-    ) -> Rows:
-        """The results of a stage's tasks, in pages: (key, id, name, state, result) each."""
+    ) -> list[StageResult]:
+        """The results of a stage's tasks, in pages: `after` the key of one pages on."""
         key = self.stage(stage, namespace=namespace, raw=True).key
         found = self._read("results_of_stage", stage=key, after=after, limit=limit)
-        return [(row.key, row.id, row.name, row.state, json_of(row.result, raw)) for row in found]
+        return [StageResult(row.key, row.id, row.name, row.state, json_of(row.result, raw)) for row in found]
 
-    def all_results(self, stage: str, *, namespace: str = "default") -> list[Any]:
-        """The results of all tasks of a stage that succeeded, in their order, however many there are."""
-        found: list[Any] = []
-        after = 0
-        while page := self.stage_results(stage, namespace=namespace, after=after):
-            found += [result for *_, state, result in page if state == SUCCEEDED]
-            after, *_ = page[-1]
-        return found
-
+    @read(json_of_task, READ, WORK)
     def inputs(self, task: str, *, namespace: str = "default") -> dict[str, Any]:
         """What a task of a flow may build on: what the stages before it gave, and the tasks that it depends on."""
         rows = self._read("place_of_task", id=task_id(task), namespace=namespace)
@@ -172,6 +98,7 @@ class FlowApi:
             "tasks": {row.name or row.id: json_of(row.result) for row in needed},
         }
 
+    @read(by_owner)
     def flow_events(
         self, flow: str, *, namespace: str = "default", after: int = 0, limit: int = 1000, raw: bool = False
     ) -> list[Event]:
@@ -180,23 +107,20 @@ class FlowApi:
         key = self.flow(flow, namespace=namespace, raw=True).key
         return [event_of(r, raw) for r in self._read("events_of_job", key=key, after=after, limit=limit)]
 
+    @read(by_owner, READ, WORK)
     def contexts(self, flow: str, *, namespace: str = "default", after: int = 0, limit: int = 100) -> list[Context]:
         rows = self._read("contexts_of_flow", id=task_id(flow, "flow"), namespace=namespace, after=after, limit=limit)
         if not rows:
             self.flow(flow, namespace=namespace)
         return [_context(r) for r in rows]
 
+    @read(by_owner, READ, WORK)
     def context(self, flow: str, *, namespace: str = "default") -> Context | None:
         """The current context of a flow, if it has any."""
         rows = self._read("current_context", id=task_id(flow, "flow"), namespace=namespace)
         if not rows:
             self.flow(flow, namespace=namespace)
         return _context(rows[0]) if rows else None
-
-
-def _placed(value: Any) -> Placed:
-    assert isinstance(value, Placed)
-    return value
 
 
 def _parsed(fields: dict[str, Any], raw: bool, *names: str) -> dict[str, Any]:

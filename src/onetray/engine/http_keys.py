@@ -5,19 +5,14 @@ Owns what is kept of a request. What a request does, and who may send it, is the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from onetray.config import Limits
 from onetray.domain.checks import text, whole
 from onetray.domain.clock import SECOND
 from onetray.domain.errors import InProgress, KeyReused
-
-if TYPE_CHECKING:
-    from onetray.config import EngineConfig
-    from onetray.store.base import Store, Tx
-    from onetray.store.rows import RequestRow
-
-
 from onetray.store.base import Store, Tx
+from onetray.store.rows import RequestRow
 
 KEPT_S = 86_400
 """How long an answer is given again."""
@@ -43,15 +38,15 @@ class HeldKey(NamedTuple):
         return self._replace(held_at=(*self.held_at, at))
 
 
-class HttpKeyApi:
-    """The part of the engine that remembers requests."""
+class HttpKeys:
+    """The requests under keys that a database remembers."""
 
-    store: Store
-    config: EngineConfig
+    def __init__(self, store: Store, limits: Limits) -> None:
+        self.store, self._limits = store, limits
 
-    def begin_request(self, caller: str, key: str, *, route: str, body_hash: str) -> HeldKey:
+    def begin(self, caller: str, key: str, *, route: str, body_hash: str) -> HeldKey:
         """Take a key for a request. With a status it was answered before; without one it is the caller's to do."""
-        limits = self.config.limits
+        limits = self._limits
         text(caller, "caller", limits.key_chars)
         text(key, "key", limits.key_chars)
         text(route, "route", limits.key_chars)
@@ -77,21 +72,38 @@ class HttpKeyApi:
             return HeldKey(caller, key, (began_at,))
         return _before(caller, key, route, body_hash, found)
 
-    def renew_request(self, begun: HeldKey) -> HeldKey | None:
+    def renew(self, begun: HeldKey) -> HeldKey | None:
         """Say, at the last of its times, that a request is still under way. None: it is not the caller's any more."""
         at = begun.held_at[-1]
         mine = self.store.write(lambda tx: tx.query("renew_request", **_place(begun), at=at))
         return begun._replace(held_at=(at,)) if mine else None
 
-    def answer_request(self, begun: HeldKey, status: int, answer: str) -> None:
+    def answer(self, begun: HeldKey, status: int, answer: str) -> None:
         """Keep the answer. Of a request that somebody else has begun again meanwhile, theirs is kept."""
         whole(status, "status", 100, 599)
         text(answer, "answer", ANSWER_CHARS, least=0)
         self.store.write(lambda tx: tx.query("answer_request", **_place(begun), status=status, answer=answer))
 
-    def drop_request(self, begun: HeldKey) -> None:
+    def drop(self, begun: HeldKey) -> None:
         """Give the key back: nothing was carried out."""
         self.store.write(lambda tx: tx.query("drop_request", **_place(begun)))
+
+    def reserve(self, caller: str, key: str, *, route: str, body_hash: str, ttl_s: float) -> bool:
+        """Take a key for a body, or find that it is this body's already. False: it is another's.
+
+        Nothing is answered under it: whoever comes again with the same body goes on, and finds what there is.
+        """
+
+        def take(tx: Tx) -> str:
+            tx.query(
+                "reserve_request", caller=caller, key=key, route=route, body_hash=body_hash, at=tx.now,
+                expires_at=tx.now + int(ttl_s * SECOND),
+            )  # fmt: skip
+            ((found,),) = tx.query("reserved_request", caller=caller, key=key)
+            tx.query("forget_old_requests", at=tx.now, limit=FORGET)
+            return str(found)
+
+        return self.store.write(take) == body_hash
 
 
 def _place(begun: HeldKey) -> dict[str, Any]:
@@ -109,21 +121,3 @@ def _before(caller: str, key: str, route: str, body_hash: str, found: RequestRow
     if found is None or found.status is None:
         raise InProgress(idempotency_key=key, retry_after_s=1)
     return HeldKey(caller, key, (), found.status, found.answer or "")
-
-
-def reserve(store: Store, *, caller: str, key: str, route: str, body_hash: str, ttl_s: float) -> bool:
-    """Take a key for a body, or find that it is this body's already. False: it is another's.
-
-    Nothing is answered under it: whoever comes again with the same body goes on, and finds what there is.
-    """
-
-    def take(tx: Tx) -> str:
-        tx.query(
-            "reserve_request", caller=caller, key=key, route=route, body_hash=body_hash, at=tx.now,
-            expires_at=tx.now + int(ttl_s * SECOND),
-        )  # fmt: skip
-        ((found,),) = tx.query("reserved_request", caller=caller, key=key)
-        tx.query("forget_old_requests", at=tx.now, limit=FORGET)
-        return str(found)
-
-    return store.write(take) == body_hash

@@ -1,6 +1,6 @@
-"""Many jobs with what belongs to them: each read is one statement, however many jobs it is about.
+"""Reads about jobs of either sort, tasks and flows: where one stands, its own events, many with what belongs to them.
 
-Owns nothing but the statements: whoever asks has the keys from a list of the right namespace.
+Each statement is about many jobs at once, however many there are.
 """
 
 from __future__ import annotations
@@ -9,12 +9,85 @@ from collections.abc import Sequence
 
 import orjson
 
+from onetray.domain.checks import MOST_ROWS, whole
+from onetray.domain.errors import NotFound
 from onetray.domain.flow import Flow, Stage
-from onetray.domain.lifecycle import TASK
+from onetray.domain.lifecycle import FLOW, PARTIAL, SUCCEEDED, TASK
+from onetray.domain.listing import JobDetails, JobStatus
 from onetray.domain.machine import USER
-from onetray.domain.task import LogLine, Task
-from onetray.engine.flow_api import _flow, _stage, task_of_row
-from onetray.store.base import Store
+from onetray.domain.task import Event, LogLine, Task
+from onetray.engine.flow_api import FlowApi, _flow, _stage, task_of_row
+from onetray.engine.reads import DatabaseReads, read
+from onetray.engine.task_api import TaskApi
+from onetray.feed import event_of
+from onetray.redaction.answers import by_owner, of_details, plain
+from onetray.store.base import Rows, Store
+
+
+class JobApi(DatabaseReads):
+    """Jobs, as the database has them."""
+
+    def __init__(self, tasks: TaskApi, flows: FlowApi) -> None:
+        super().__init__(tasks.store, tasks.config, tasks.must_not_have_forked)
+        self._tasks, self._flows = tasks, flows
+
+    @read(plain)
+    def job_status(self, job: str, *, namespace: str = "default") -> JobStatus:
+        """Whether an id is a task's or a flow's, where that stands, and what a user may do to it."""
+        try:
+            task = self._tasks.task(job, namespace=namespace, raw=True)
+            return JobStatus(TASK.entity, task.id, task.key, task.state, task.queue, task.started_at, task.actions)
+        except NotFound:
+            pass
+        try:
+            flow = self._flows.flow(job, namespace=namespace, raw=True)
+            return JobStatus(FLOW.entity, flow.id, flow.key, flow.state, None, flow.started_at, flow.actions)
+        except NotFound:
+            raise NotFound(f"there is no job {job}", job=job) from None
+
+    @read(by_owner)
+    def own_events(self, job: str, *, namespace: str = "default", after: int = 0, limit: int = 1000) -> list[Event]:
+        """What happened to a task; or to a flow and its stages, without their tasks. In order."""
+        found = self.job_status(job, namespace=namespace)
+        if found.entity == TASK.entity:
+            rows = self._read("events_of_task", key=found.key, after=after, limit=limit)
+        else:
+            rows = self._events_of_course(found.key, after, limit)
+        return [event_of(r) for r in rows]
+
+    def _events_of_course(self, flow: int, after: int, limit: int) -> Rows:
+        keys = self._with_stages(flow)
+        while True:
+            rows = self._read("events_of_course", keys=keys, after=after, limit=limit)
+            before, keys = keys, self._with_stages(flow)
+            # A stage that was added meanwhile may have an event before these.
+            if keys == before:
+                return rows
+
+    def _with_stages(self, flow: int) -> list[int]:
+        return [flow, *sorted(key for (key,) in self._read("stage_keys_of_flows", keys=[flow]))]
+
+    @read(of_details)
+    def job_details(self, keys: Sequence[int], *, lines: int = 100, namespace: str = "default") -> list[JobDetails]:
+        """Jobs by their keys, newest first, each with the first lines of its log; a flow that succeeded with its
+        stages. It takes the same few statements for many."""
+        whole(lines, "lines", 0, MOST_ROWS)
+        found: list[Task | Flow] = [*tasks_by_keys(self.store, keys), *flows_by_keys(self.store, keys)]
+        # Keys are of all namespaces.
+        jobs = sorted((job for job in found if job.namespace == namespace), key=lambda job: job.key, reverse=True)
+        tasks = [job for job in jobs if isinstance(job, Task)]
+        flows = [job.key for job in jobs if isinstance(job, Flow) and job.state in (SUCCEEDED, PARTIAL)]
+        logs = first_lines(self.store, [task.key for task in tasks], lines)
+        stages = stages_of_flows(self.store, flows)
+        # Only what was given back once can have been started twice.
+        starts = first_starts(self.store, [t.key for t in tasks if t.started_at is not None and t.fence > 1])
+        return [
+            JobDetails.of(
+                job, [s for s in stages if s.flow_id == job.id], logs.get(job.key, []),
+                starts.get(job.key, job.started_at),
+            )
+            for job in jobs
+        ]  # fmt: skip
 
 
 def tasks_by_keys(store: Store, keys: Sequence[int]) -> list[Task]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from onetray.domain.checks import FAR_US, MOST_ROWS, choice, listed, optional_text, seconds, task_id, text, whole
 from onetray.domain.clock import SECOND
@@ -25,12 +25,10 @@ from onetray.domain.listing import (
     QueueDepth,
 )
 from onetray.domain.task import REASON_CODES, json_of
+from onetray.engine.flow_api import FlowApi
 from onetray.engine.pending_writes import RUN
-
-if TYPE_CHECKING:
-    from onetray.config import EngineConfig
-    from onetray.domain.flow import Flow, Stage
-    from onetray.store.base import Rows, Store
+from onetray.engine.reads import DatabaseReads, read
+from onetray.redaction.answers import by_owner, plain
 
 SCAN = 20_000
 """Keys that one read walks through at most. When nearly nothing matches it stays short, and so it does on a PostgreSQL
@@ -50,20 +48,14 @@ JOB_STATES = tuple(dict.fromkeys((*TASK.states, *FLOW.states)))
 _WHOLE_ID = re.compile(r"[\da-f]{8}-[\da-f]{4}-[\da-f]{4}-[\da-f]{4}-[\da-f]{12}")
 
 
-class ListApi:
-    """The part of the engine that lists."""
+class ListApi(DatabaseReads):
+    """Lists, as the database has them."""
 
-    store: Store
-    config: EngineConfig
+    def __init__(self, flows: FlowApi) -> None:
+        super().__init__(flows.store, flows.config, flows.must_not_have_forked)
+        self._flows = flows
 
-    if TYPE_CHECKING:
-
-        def _read(self, name: str, **params: Any) -> Rows: ...
-
-        def flow(self, flow: str, *, namespace: str = "default") -> Flow: ...
-
-        def stage(self, stage: str, *, namespace: str = "default") -> Stage: ...
-
+    @read(plain)
     def jobs(
         self,
         *,
@@ -107,6 +99,7 @@ class ListApi:
         rows = self._read("list_jobs_of_correlation", correlation_id=correlation_id, id=id_, upto=upto, **wanted)
         return _page(rows, wanted["limit"])
 
+    @read(plain)
     def job_key(self, job: str, *, namespace: str = "default") -> int:
         """The key of a job: what `jobs(before=…)` takes to go on after it."""
         rows = self._read("key_of_job", id=task_id(job, "job"), namespace=namespace)
@@ -114,6 +107,7 @@ class ListApi:
             return int(key)
         raise NotFound(f"there is no job {job}", job=job)
 
+    @read(plain)
     def locate(self, part: str, *, among: Sequence[str] = ENTITIES, namespace: str = "default") -> Located:
         """What an id stands for. The beginning or the end of one will do, if only one of the newest has it."""
         for entity in among:
@@ -145,6 +139,7 @@ class ListApi:
             raise InvalidInput(f"{word} could be any of {len(found)}: give more of it. {first}{more}", field="id")
         return Located(found[0].entity, found[0].id)
 
+    @read(by_owner)
     def members(
         self,
         flow: str,
@@ -156,7 +151,7 @@ class ListApi:
         namespace: str = "default",
     ) -> list[MemberSummary]:
         """The tasks of a flow, or of one of its stages, in their order; `after` the id of one pages on."""
-        job = self.flow(flow, namespace=namespace).key
+        job = self._flows.flow(flow, namespace=namespace).key
         ord_, key = 0, 0
         if after is not None:
             place = self._read("place_of_member", id=task_id(after, "after"), job=job)
@@ -170,11 +165,12 @@ class ListApi:
             rows = self._read("list_members_of_stage", stage=self._stage_key(stage, job, namespace), **wanted)
         return [replace(row, error=json_of(row.error)) for row in rows]
 
+    @read(by_owner)
     def stage_members(
         self, stage: str, *, after: int = 0, limit: int = 100, namespace: str = "default"
     ) -> list[MemberSummary]:
         """The tasks of a stage as lines of a list, in their order; `after` the key of one pages on."""
-        key = self.stage(stage, namespace=namespace).key
+        key = self._flows.stage(stage, namespace=namespace).key
         wanted = {**self._states((), TASK.states), "after": after, "limit": limit}
         rows = self._read("list_members_of_stage", stage=key, **wanted)
         return [replace(row, error=json_of(row.error)) for row in rows]
@@ -185,10 +181,12 @@ class ListApi:
             return int(key)
         raise NotFound(f"the flow has no stage {stage}", stage=stage)
 
+    @read(plain)
     def queues(self, *, namespace: str = "default", limit: int = 1_000) -> list[QueueDepth]:
         """Every queue of a namespace, with how many tasks are where."""
         return self._read("list_queues", namespace=namespace, run=RUN, limit=limit)
 
+    @read(by_owner)
     def dead_groups(
         self,
         *,
@@ -203,6 +201,7 @@ class ListApi:
         wanted = self._letters_wanted(kind, reason, error, redriven)
         return self._read("dead_groups", namespace=namespace, limit=limit, chars=MESSAGE_CHARS, **wanted)
 
+    @read(by_owner)
     def dead_lines(
         self,
         *,

@@ -1,4 +1,4 @@
-"""The engine's verbs about tokens: create, list, revoke, and what a server asks about them.
+"""Tokens: `engine.tokens` creates, lists and revokes them, and answers what a server asks about them.
 
 Owns what a token may be. What it allows at a server is in http/. A token is never removed: a database that has had
 one is not open to everybody again when the last is revoked.
@@ -7,34 +7,24 @@ one is not open to everybody again when the last is revoked.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 from onetray.domain.checks import choice, listed, seconds, text
 from onetray.domain.clock import SECOND
 from onetray.domain.errors import InvalidInput, NotFound, short_repr
 from onetray.domain.token import SCOPES, NewToken, Token, hash_of, new_text, parts_of
+from onetray.engine.reads import DatabaseReads
+from onetray.store.base import Tx
 from onetray.store.shown_rows import TokenRow
-
-if TYPE_CHECKING:
-    from onetray.config import EngineConfig
-    from onetray.store.base import Rows, Store, Tx
 
 USED_EVERY_S = 60
 """How often the use of a token is written down at most."""
 SHORTEST_S = 1.0
 
 
-class TokenApi:
-    """The part of the engine that is about tokens."""
+class Tokens(DatabaseReads):
+    """The tokens of a database."""
 
-    store: Store
-    config: EngineConfig
-
-    if TYPE_CHECKING:
-
-        def _read(self, name: str, **params: Any) -> Rows: ...
-
-    def create_token(
+    def create(
         self, name: str, scopes: Sequence[str], *, namespace: str = "default", expires_s: float | None = None
     ) -> NewToken:
         """Make a token. Its text is in the answer and nowhere else."""
@@ -62,34 +52,34 @@ class TokenApi:
 
         return NewToken(self.store.write(add), words)
 
-    def tokens(self, *, namespace: str | None = None, limit: int = 1000) -> list[Token]:
+    def list(self, *, namespace: str | None = None, limit: int = 1000) -> list[Token]:
         """The tokens of one namespace, or of all, the newest first; revoked and expired ones, too."""
         if namespace is not None:
             text(namespace, "namespace", self.config.limits.name_chars)
         return [_token(r) for r in self._read("tokens", of_namespace=namespace, limit=limit)]
 
-    def token_by_id(self, id: str) -> tuple[Token, int] | None:
+    def get(self, id: str) -> tuple[Token, int] | None:
         """A token and the time at which it was read; None when there is none of this id."""
-        return self.tokens_by_id([text(id, "id", self.config.limits.name_chars)]).get(id)
+        return self.get_many([text(id, "id", self.config.limits.name_chars)]).get(id)
 
-    def tokens_by_id(self, ids: Sequence[str]) -> dict[str, tuple[Token, int]]:
+    def get_many(self, ids: Sequence[str]) -> dict[str, tuple[Token, int]]:
         """Those of these tokens that there are, each with the time at which it was read."""
         return {row.id: (_token(row), row.seen_at) for row in self._read("tokens_by_id", ids=list(ids))}
 
-    def revoke_token(self, id: str) -> Token:
+    def revoke(self, id: str) -> Token:
         """Let a token be good for nothing from now on. Servers that know it notice within seconds."""
         text(id, "id", self.config.limits.name_chars)
         self.store.write(lambda tx: tx.query("revoke_token", id=id, at=tx.now))
-        found = self.token_by_id(id)
+        found = self.get(id)
         if found is None:
             raise NotFound(f"there is no token {id}: see `onetray token list`", token=id)
         return found[0]
 
-    def has_tokens(self) -> bool:
+    def exist(self) -> bool:
         """Whether any token was ever created here: then nobody is let in without one."""
         return bool(self._read("any_token"))
 
-    def use_token(self, id: str) -> None:
+    def mark_used(self, id: str) -> None:
         """Write down that a token was used, if that was not done in the last minute."""
         # Not again: a request waits for it.
         self.store.write(

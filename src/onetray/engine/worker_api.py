@@ -1,82 +1,61 @@
-"""The engine's verbs and reads beside the lifecycle: progress, checkpoints, the registry of workers, breakers.
+"""What stands beside the lifecycle: progress, checkpoints, the registry of workers, breakers.
 
-Owns nothing but their names, and the checks of what comes in past the committer.
+Owns the checks of what comes in past the committer.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import orjson
 
-from onetray.domain import commands as c
 from onetray.domain.checks import MOST_ROWS, listed, seconds, task_id, text, whole
 from onetray.domain.clock import SECOND
 from onetray.domain.errors import NotFound
 from onetray.domain.policy import Policy
-from onetray.domain.task import Assignment, Holding, Receipt, TaskProgress
+from onetray.domain.task import Holding, TaskProgress
+from onetray.domain.token import READ, WORK
 from onetray.domain.worker import Breaker, WorkerBeat, WorkerInfo, breaker_state, check_beat
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from onetray.config import EngineConfig
-    from onetray.domain.task import Task
-    from onetray.store.base import Rows, Store, Tx
-    from onetray.store.shown_rows import BreakerDetails, WorkerRow
+from onetray.engine.reads import DatabaseReads, act, read
+from onetray.engine.task_api import TaskApi
+from onetray.redaction.answers import json_of_task, of_task, plain
+from onetray.store.base import Tx
+from onetray.store.shown_rows import BreakerDetails, WorkerRow
 
 FORGOTTEN_S = 86_400
 """A worker that has been silent for so long, past its time, is not listed any more."""
 
 
-class WorkerApi:
-    """The part of the engine that is about what is no transition."""
+class WorkerApi(DatabaseReads):
+    """Workers, breakers, and what tasks report beside their lifecycle, as the database has it."""
 
-    store: Store
-    config: EngineConfig
+    def __init__(self, tasks: TaskApi) -> None:
+        super().__init__(tasks.store, tasks.config, tasks.must_not_have_forked)
+        self._tasks = tasks
 
-    if TYPE_CHECKING:
-
-        def call(self, command: c.Command) -> Any: ...
-
-        def task(self, task: str, *, namespace: str = "default") -> Task: ...
-
-        def _read(self, name: str, **params: Any) -> Rows: ...
-
-    def say_progress(
-        self,
-        task: Assignment | int | str,
-        done: float,
-        total: float | None = None,
-        message: str | None = None,
-        **fields: Any,
-    ) -> Receipt:
-        """Say how far a task is that the caller holds."""
-        given = {**ticket_of(task, fields), "done": done, "total": total, "message": message}
-        return receipt(self.call(c.Progress(**given)), task)
-
+    @read(of_task)
     def progress_of(self, task: str, *, namespace: str = "default") -> TaskProgress | None:
         """How far the task has last said that it is; None when it has said nothing."""
         rows = self._read("progress_of", id=task_id(task), namespace=namespace)
         if not rows:
-            self.task(task, namespace=namespace)
+            self._tasks.task(task, namespace=namespace)
         return rows[0] if rows else None
 
-    def checkpoint(self, task: Assignment | int | str, body: Any, **fields: Any) -> Receipt:
-        """Keep something for the next attempt of a task that the caller holds."""
-        return receipt(self.call(c.Checkpoint(body=body, **ticket_of(task, fields))), task)
-
+    @read(json_of_task, READ, WORK)
     def last_checkpoint(self, task: str, *, namespace: str = "default") -> Any | None:
         """What an attempt of the task has kept last, this one or an earlier one; None when there is nothing."""
         rows = self._read("checkpoint_of", id=task_id(task), namespace=namespace)
         if not rows:
-            self.task(task, namespace=namespace)
+            self._tasks.task(task, namespace=namespace)
         return next((orjson.loads(body) for (body,) in rows), None)
 
+    @read(plain, READ, WORK)
     def now(self) -> int:
         """What time it is by the clock that decides, in microseconds since the epoch."""
         return self.store.now()
 
+    @read(plain, READ, WORK)
     def held(self, keys: Sequence[int], *, namespace: str = "default") -> list[Holding]:
         """How tasks stand that a worker holds, by their keys: those that are gone are left out."""
         for key in listed(keys, "keys", 0, MOST_ROWS):
@@ -108,15 +87,18 @@ class WorkerApi:
         if ns is not None:
             self.store.write(lambda tx: tx.query("worker_leave", ns=ns, name=name))
 
+    @read(plain)
     def workers(self, *, namespace: str = "default", limit: int = 1000) -> list[WorkerInfo]:
         """The workers that have said something lately, the newest first."""
         rows = self._read("workers", namespace=namespace, limit=limit)
         return [_worker(row) for row in rows]
 
+    @read(plain)
     def breakers(self, *, namespace: str = "default", limit: int = 1000) -> list[Breaker]:
         """The breakers of all kinds that have failed, or were opened by hand, since they were first counted."""
         return [_breaker(row) for row in self._read("breakers", namespace=namespace, limit=limit)]
 
+    @act
     def open_breaker(
         self, kind: str, *, for_s: float, by: str = "anonymous", why: str = "opened by hand", namespace: str = "default"
     ) -> None:
@@ -131,6 +113,7 @@ class WorkerApi:
             lambda tx: tx.query("open_breaker", kind=key, at=tx.now, until=tx.now + int(for_s * SECOND), by=by, why=why)
         )
 
+    @act
     def close_breaker(self, kind: str, *, namespace: str = "default") -> None:
         """Let tasks of a kind be claimed again, and forget the failures that were counted."""
         limits, names = self.config.limits, self.store.names
@@ -158,15 +141,3 @@ def _breaker(row: BreakerDetails) -> Breaker:
 
 def _listed(names: tuple[str, ...]) -> str:
     return orjson.dumps(list(names)).decode()
-
-
-def ticket_of(task: Assignment | int | str, fields: dict[str, Any]) -> dict[str, Any]:
-    return {**(c.ticket(task) if isinstance(task, Assignment) else {"task": task}), **fields}
-
-
-def receipt(value: Any, task: Assignment | int | str | None = None) -> Receipt:
-    """The receipt of one call. It names the task, where the caller did so by its id or by what it claimed."""
-    assert isinstance(value, Receipt)
-    if value.id is not None or task is None or isinstance(task, int):
-        return value
-    return value._replace(id=task.id if isinstance(task, Assignment) else task.lower())

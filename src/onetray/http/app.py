@@ -50,7 +50,6 @@ ROUTERS: tuple[APIRouter, ...] = (
     jobs.router,
     tasks.router,
     commands.router,
-    rpc.router,
     rpc_wait.router,
     health.router,
     metrics.router,
@@ -61,6 +60,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     queues.router,
     streams.router,
     docs.router,
+    rpc.router,
 )
 
 

@@ -67,6 +67,6 @@ async def give_back(desk: Services, found: list[Assignment], reason: str, comman
         return
     try:
         # To its end, also when this request is cancelled meanwhile.
-        await asyncio.shield(desk.read(desk.engine.undo_claim, found, reason))
+        await asyncio.shield(desk.read(desk.unredacted.undo_claim, found, reason))
     except OnetrayError as e:
         logger.warning("%d tasks that nobody takes are left to their leases: %s", len(found), e)

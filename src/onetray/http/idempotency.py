@@ -81,7 +81,7 @@ async def under_its_key(request: Request, route: str, go: Handler) -> Response:
     # Not left to the database: it may have been away for so long that nobody could be told of the first one.
     if (caller, key) in desk.keys_in_use:
         raise InProgress(idempotency_key=key, retry_after_s=1)
-    begun = await desk.read(desk.engine.begin_request, caller, key, route=route, body_hash=hashed)
+    begun = await desk.read(desk.unredacted.http_keys.begin, caller, key, route=route, body_hash=hashed)
     if begun.status is not None:
         return _again(begun.status, begun.answer)
     async with Reservation(desk, begun) as held:
@@ -125,13 +125,13 @@ class Reservation:
         self._desk.keys_in_use.discard((self._begun.caller, self._begun.key))
 
     async def _renew(self) -> None:
-        engine = self._desk.engine
+        engine = self._desk.unredacted
         while True:
             await asyncio.sleep(RENEW_S)
             try:
                 # The time first: if the answer to the renewal is lost, either of the two stands in the database.
                 self._begun = self._begun.also_at(await self._desk.read(engine.now))
-                renewed = await self._desk.read(engine.renew_request, self._begun)
+                renewed = await self._desk.read(engine.http_keys.renew, self._begun)
             except OnetrayError as e:
                 logger.warning("a key could not be renewed: %s", e)
                 continue
@@ -145,7 +145,8 @@ class Reservation:
         self._renewing.cancel()
         fits = len(body) <= ANSWER_BYTES
         try:
-            await self._desk.read(self._desk.engine.answer_request, self._begun, status, body.decode() if fits else "")
+            keys = self._desk.unredacted.http_keys
+            await self._desk.read(keys.answer, self._begun, status, body.decode() if fits else "")
         except OnetrayError as e:
             # It was carried out: whoever asked is to know that, even if nobody is told again.
             logger.warning("an answer could not be kept: %s", e)
@@ -153,7 +154,7 @@ class Reservation:
     async def drop(self) -> None:
         self._renewing.cancel()
         try:
-            await self._desk.read(self._desk.engine.drop_request, self._begun)
+            await self._desk.read(self._desk.unredacted.http_keys.drop, self._begun)
         except OnetrayError as e:
             logger.warning("a key could not be given back, it is free in a minute: %s", e)
 

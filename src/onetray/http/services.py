@@ -1,15 +1,19 @@
 """What routes work with: the engine, called without blocking the loop, and how the server is set up.
 
-Owns the way from a route to the engine. Commands of requests that come together share a transaction.
+Owns the way from a route to the engine, and that a route has the one whose answers are redacted. Commands of requests
+that come together share a transaction.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from fastapi import Request
 
@@ -17,6 +21,7 @@ from onetray import otel
 from onetray.app.gather_submits import gathering_of
 from onetray.config import HttpConfig
 from onetray.domain.commands import Command
+from onetray.domain.errors import Unavailable
 from onetray.domain.task import Verdict
 from onetray.engine import Engine
 from onetray.http.claim_waiters import ClaimWaiters, WaitSlots
@@ -29,15 +34,6 @@ from onetray.http.streams.hub import Hub
 
 if TYPE_CHECKING:
     from onetray.http.auth.token_watch import TokenWatch
-
-
-import threading
-from contextlib import suppress
-from functools import partial
-from typing import Generic
-
-from onetray.domain.errors import Unavailable
-
 logger = logging.getLogger("onetray.http")
 
 P = ParamSpec("P")
@@ -54,9 +50,11 @@ class Services:
     """What routes work with: the engine, called without blocking the loop."""
 
     def __init__(self, engine: Engine, config: HttpConfig) -> None:
-        self.engine, self.config = engine, config
+        self.engine, self.config = engine.redacted, config
+        self.unredacted = engine
+        """For what never leaves the server, and for workers' own reads. Nothing that it answers is shown to others."""
         self.waiting = ClaimWaiters(engine.wake)
-        self.hub = Hub(engine)
+        self.hub = Hub(engine, self.engine.feed)
         self.streams = StreamSlots(config.streams, config.streams_each)
         self.waits = WaitSlots(config.connections or MOST_UNASKED, lambda: self.streams.open)
         self.catching_up = asyncio.Semaphore(max(1, config.threads // 4))
@@ -86,7 +84,7 @@ class Services:
         """Carry out a command, in a transaction with those of other requests; its value, or its error raised."""
         with otel.span_around(command.verb, "PRODUCER" if command.verb.startswith("submit") else "INTERNAL") as span:
             self._carry([command], span)
-            return (await gathering_of(self.engine).call(command)).unwrap()
+            return (await gathering_of(self.unredacted).call(command)).unwrap()
 
     async def run(self, commands: Sequence[Command]) -> list[Verdict]:
         """Carry out the commands of one request, each with its own verdict."""
@@ -94,7 +92,7 @@ class Services:
             self._carry(commands, span)
             if len(commands) > FEW:
                 return await self.read(self.engine.run, commands)
-            gathering = gathering_of(self.engine)
+            gathering = gathering_of(self.unredacted)
             return list(await asyncio.gather(*map(gathering.call, commands)))
 
     def _carry(self, commands: Sequence[Command], span: otel.Span | None) -> None:
@@ -113,11 +111,8 @@ class Services:
 
 
 def services_of(request: Request) -> Services:
-    desk: Services = request.app.state.desk
-    return desk
-
-
-__all__ = ["HttpConfig", "Services", "services_of"]
+    services: Services = request.app.state.desk
+    return services
 
 
 class Probe(Generic[T]):

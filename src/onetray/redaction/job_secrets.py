@@ -1,4 +1,4 @@
-"""What somebody is shown of a job: everything but what its kinds, or its flow, have asked to be redacted.
+"""What others see of a job: everything but what its kinds, or its flow, redact.
 
 Owns which fields may hold somebody's secret, and how far one is looked for: in all of its job. The secrets of a flow
 are those of all its tasks, since one task's result is the next one's input, and of what the flow itself was given: its
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import orjson
 
@@ -22,10 +22,8 @@ from onetray.domain.listing import DeadGroup, DeadLetterSummary, JobSummary, Mem
 from onetray.domain.policy import Policy
 from onetray.domain.redactor import HIDDEN, Paths, Secrets, in_flow
 from onetray.domain.task import Blocker, DeadLetter, Event, LogLine, Task, TaskProgress, value_of
+from onetray.store.base import Store
 from onetray.store.shown_rows import FlowPartRow, RedactedTaskRow
-
-if TYPE_CHECKING:
-    from onetray.store.base import Store
 
 T = TypeVar("T")
 
@@ -34,7 +32,7 @@ MOST_TASKS, MOST_PARTS, MOST_BYTES = 1_000, 2_000, 16_000_000
 that has more, nothing is shown that could hold one."""
 ANSWER_BYTES = 16_000_000
 """The same bytes of all jobs that one answer is about. Of those past it, nothing is shown that could hold a secret."""
-REMEMBERED = 4
+MOST_REMEMBERED = 4
 """Jobs whose secrets are remembered: a stream shows the same job again and again."""
 
 FREE: dict[type, tuple[str, ...]] = {
@@ -51,7 +49,7 @@ FREE: dict[type, tuple[str, ...]] = {
     Context: ("payload", "label"),
     JobSummary: (),
 }
-"""What of each value somebody else has written. A value that is not named here is not shown."""
+"""The fields of each value that somebody else has written. A value of any other type is refused."""
 NAMED_BY: dict[type, str] = {
     Task: "id", Flow: "id", Stage: "flow_id", Event: "job_id", DeadLetter: "task_id", DeadLetterSummary: "id",
     MemberSummary: "id", Context: "flow_id", JobSummary: "id",
@@ -113,34 +111,28 @@ def _hidden_as(name: str, value: Any, paths: Paths) -> Any:
 
 
 class JobRedaction:
-    """The part of the engine that says what others are shown."""
+    """Redacts what others than handlers see of the jobs of one database."""
 
-    store: Store
+    def __init__(self, store: Store) -> None:
+        self.store = store
 
-    def veiled(self, value: T, of: str | Sequence[str] | None = None) -> T:
-        """A value of the engine's, a list of them, or None, as it is shown to others.
+    def redacted(self, value: T, of: str | Sequence[str] | None = None) -> T:
+        """A value of the engine's, a list of them, or None, as others see it.
 
-        `of` is the id of the task, stage or flow that it belongs to, for values that do not say so themselves; or one
-        for each value of a list.
+        `of` is the id of the task, stage or flow that it belongs to, for values that do not name it themselves; or one
+        for each value of a list. Where nothing is redacted it is the same object.
         """
-        if value is None:
-            return value
-        policies = _policies(self.store)
         if isinstance(value, list):
-            return _all(self.store, policies, value, of)  # type: ignore[return-value]
+            return _all(self.store, value, of) if value else value  # type: ignore[return-value]
         if isinstance(value, Progress):
-            return replace(value, stages=tuple(_all(self.store, policies, list(value.stages), of)))
-        return _all(self.store, policies, [value], of)[0]  # type: ignore[no-any-return]
+            return replace(value, stages=tuple(_all(self.store, list(value.stages), of)))
+        return value if value is None else _all(self.store, [value], of)[0]
 
-    def veiled_json(self, value: Any, of: str) -> Any:
-        """The same for a result, or any text or JSON, of a task, a stage or a flow."""
-        return self.veiled_each([value], of)[0]
-
-    def veiled_each(self, values: list[Any], of: str) -> list[Any]:
-        """The same for many of one task, stage or flow, in one look."""
-        policies = _policies(self.store)
-        veil = _veils(self.store, policies, {of}).get(of) if policies else None
-        return values if veil is None else [veil.json(value) for value in values]
+    def redacted_json(self, values: list[Any], of: str) -> list[Any]:
+        """The same for results, or any text or JSON, of one task, stage or flow."""
+        policies = _policies(self.store) if values else {}
+        hidden = _secrets_of(self.store, policies, {of}).get(of) if policies else None
+        return values if hidden is None else [hidden.json(value) for value in values]
 
 
 def _policies(store: Store) -> dict[int, set[str]]:
@@ -148,18 +140,20 @@ def _policies(store: Store) -> dict[int, set[str]]:
     return {key: set(Policy.from_body(body).redact) for key, body in store.read("redacting_policies", mark=MARK)}
 
 
-def _all(store: Store, policies: dict[int, set[str]], values: list[Any], of: str | Sequence[str] | None) -> list[Any]:
+def _all(store: Store, values: list[Any], of: str | Sequence[str] | None) -> list[Any]:
     for value in values:
         if type(value) not in FREE and not isinstance(value, DeadGroup):
             raise TypeError(f"say in redaction/job_secrets.py what of a {type(value).__name__} may hold a secret")
-    if not policies or not values:
+    # A summary of a job holds nothing that somebody has written.
+    policies = _policies(store) if any(FREE.get(type(value), ("message",)) for value in values) else {}
+    if not policies:
         return values
     if isinstance(values[0], DeadGroup):
         return _groups(store, policies, values)
     each = [of] * len(values) if of is None or isinstance(of, str) else of
     names = [_name(value, id_) for value, id_ in zip(values, each, strict=True)]
-    veils = _veils(store, policies, set(names))
-    return [veils[name].over(v) if name in veils else v for v, name in zip(values, names, strict=True)]
+    hidden = _secrets_of(store, policies, set(names))
+    return [hidden[name].over(v) if name in hidden else v for v, name in zip(values, names, strict=True)]
 
 
 def _name(value: Any, of: str | None) -> str:
@@ -176,7 +170,7 @@ def _groups(store: Store, policies: dict[int, set[str]], groups: list[DeadGroup]
     return [replace(g, message=HIDDEN) if g.kind in found and g.message is not None else g for g in groups]
 
 
-def _veils(store: Store, policies: dict[int, set[str]], ids: set[str]) -> dict[str, JobSecrets]:
+def _secrets_of(store: Store, policies: dict[int, set[str]], ids: set[str]) -> dict[str, JobSecrets]:
     """What is hidden of each of these tasks, stages and flows, where anything is."""
     listed = [id_.lower() for id_ in ids]
     jobs = {id_: job for name in ("keys_of", "flows_of_ids", "flows_of_stages")
@@ -263,7 +257,7 @@ def _by_job(rows: list[Row]) -> dict[int, list[Row]]:
 
 Members = list[tuple[str, set[str], list[str | None]]]
 """The tasks of a job that redact: their ids, their paths, and their JSON."""
-_VEILS: OrderedDict[bytes, JobSecrets] = OrderedDict()
+_REMEMBERED: OrderedDict[bytes, JobSecrets] = OrderedDict()
 """By what they were made from."""
 
 
@@ -271,16 +265,16 @@ def _remembered(flow: set[str], parts: list[FlowPartRow], tasks: Members) -> Job
     members = [(id_, sorted(paths), texts) for id_, paths, texts in tasks]
     sources = orjson.dumps([sorted(flow), list(map(tuple, parts)), members])
     name = blake2b(sources, digest_size=16).digest()
-    veil = _VEILS.pop(name, None) or _veil(flow, parts, tasks)
-    _VEILS[name] = veil
-    while len(_VEILS) > REMEMBERED:
+    found = _REMEMBERED.pop(name, None) or _new_secrets(flow, parts, tasks)
+    _REMEMBERED[name] = found
+    while len(_REMEMBERED) > MOST_REMEMBERED:
         # Another thread may have been quicker.
         with suppress(KeyError):
-            _VEILS.popitem(last=False)
-    return veil
+            _REMEMBERED.popitem(last=False)
+    return found
 
 
-def _veil(flow: set[str], parts: list[FlowPartRow], tasks: Members) -> JobSecrets:
+def _new_secrets(flow: set[str], parts: list[FlowPartRow], tasks: Members) -> JobSecrets:
     # What was given to the flow is there for a flow alone.
     spread = in_flow if parts else frozenset
     paths = {own: Paths(spread(own | flow)) for own in {frozenset(own) for _, own, _ in tasks}}

@@ -2,18 +2,18 @@
 
     app = Onetray("http://host:8321", token="…")
 
-Owns what is different from one that has the database itself: commands are sent, reads are asked by their names, news
-come from the server. Verbs and checks are the engine's own. What cannot be done from here says so.
+Owns what is different from one that has the database itself: commands are sent, reads are asked by their names, and
+the server says when something was written. What cannot be done from here is refused with the reason.
 """
 
 from __future__ import annotations
 
-import inspect
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, ClassVar, NoReturn, TypeVar
+from functools import cached_property
+from typing import NoReturn, ParamSpec, TypeVar, overload
 
 from onetray.config import EngineConfig, Limits
 from onetray.domain.checks import choice
@@ -23,16 +23,16 @@ from onetray.domain.machine import ACTORS, USER
 from onetray.domain.policy import Policy
 from onetray.domain.task import Verdict
 from onetray.domain.worker import WorkerBeat, check_beat
-from onetray.engine import Engine
-from onetray.engine.piggyback import Piggyback
+from onetray.engine.api import EngineApi
+from onetray.engine.reads import ApiMethod
 from onetray.notify.wake import Wake
 from onetray.remote.notify import RemoteSource
-from onetray.remote.reads import ACTS, READS, parameters
 from onetray.remote.sender import CommandSender
 from onetray.remote.transport import Transport
 from onetray.remote.value_codec import decode, dumps
 
-T = TypeVar("T")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 logger = logging.getLogger("onetray.remote")
 
@@ -42,40 +42,50 @@ ANY = "default"
 SCHEMES = ("http://", "https://")
 
 
-class RemoteEngine(Engine):
-    """The engine of a server, with the same verbs and reads. Safe to use from any thread."""
+class NeedsDatabase:
+    """What only an engine with a database has: to ask a remote one for it is refused."""
 
-    is_remote: ClassVar[bool] = True
+    @overload
+    def __get__(self, engine: None, owner: type) -> NeedsDatabase: ...
+    @overload
+    def __get__(self, engine: RemoteEngine, owner: type) -> NoReturn: ...
+    def __get__(self, engine: RemoteEngine | None, owner: type) -> NeedsDatabase:
+        if engine is None:
+            return self
+        raise StoreError(f"this needs the database itself, and {engine.url} is a server: do it there")
+
+
+class RemoteEngine(EngineApi):
+    """The engine of a server. Safe to use from any thread."""
 
     def __init__(
-        self, url: str, *, token: str | None = None, config: EngineConfig | None = None, veiled: bool = False
+        self, url: str, *, token: str | None = None, config: EngineConfig | None = None, redacted: bool = False
     ) -> None:
-        """With `veiled`, what kinds have asked to be redacted is hidden, also from a token that may see it."""
-        # Not the engine's own: there is no store here, and what would need one is asked of the server.
-        self._given = config or EngineConfig()
-        token = token or os.environ.get(TOKEN) or None
-        self._transport = Transport(url, token, self._given.call_timeout_s, veiled=veiled)
-        self._committer = CommandSender(self._transport, self.must_be_ours)
+        """With `redacted`, what kinds redact is hidden, also from a token that may see it."""
+        self._own_config = config or EngineConfig()
+        self._token = token or os.environ.get(TOKEN) or None
+        self._transport = Transport(url, self._token, self._own_config.call_timeout_s, redacted=redacted)
+        self.url = self._transport.url
+        super().__init__(CommandSender(self._transport, self.must_be_ours), Wake(RemoteSource(self._transport)))
         self._namespace = ANY
-        self.rides = Piggyback()
-        self.wake = Wake(RemoteSource(self._transport))
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "config":
-            return self.introduce()
-        if name in ("store", "feed", "_listeners", "_janitors", "_chance"):
-            self._needs_the_database()
-        raise AttributeError(name)
+    store = feed = tokens = http_keys = redaction = NeedsDatabase()
+    expire_leases = do_due = sweep = janitor = prunable = prune = prune_notes = retention = NeedsDatabase()
+    on_event = on_batch = undo_claim = declare_keeping_redaction = NeedsDatabase()
+
+    @cached_property
+    def config(self) -> EngineConfig:  # type: ignore[override]
+        return self.introduce()
 
     def introduce(self, patience_s: float | None = None) -> EngineConfig:
         """Ask the server who this is, and what its limits are. Once: all else follows from it."""
-        told = self._transport.ask("GET", "/api/v1/whoami", None, writes=False, patience_s=patience_s)
-        if not isinstance(told, dict) or not isinstance(told.get("limits"), dict):
+        answer = self._transport.ask("GET", "/api/v1/whoami", None, writes=False, patience_s=patience_s)
+        if not isinstance(answer, dict) or not isinstance(answer.get("limits"), dict):
             raise StoreError(f"{self._transport.url} does not say what its limits are: is it a server of onetray's?")
         known = {f.name for f in fields(Limits)}
-        limits = Limits(**{name: most for name, most in told["limits"].items() if name in known})
-        self._namespace = str(told.get("namespace"))
-        self.config = replace(self._given, limits=limits)
+        limits = Limits(**{name: most for name, most in answer["limits"].items() if name in known})
+        self._namespace = str(answer.get("namespace"))
+        self.config = replace(self._own_config, limits=limits)
         return self.config
 
     def must_be_ours(self, namespace: str) -> None:
@@ -89,10 +99,30 @@ class RemoteEngine(Engine):
                 )
 
     def close(self) -> None:
+        if "redacted" in vars(self):
+            self.redacted.close()
         self.wake.close()
         self._committer.close()
 
-    # What is no command.
+    @cached_property
+    def redacted(self) -> RemoteEngine:
+        return RemoteEngine(self.url, token=self._token, config=self._own_config, redacted=True)
+
+    def bind(self, method: ApiMethod[P, R]) -> Callable[P, R]:
+        path = f"/api/v1/{'acts' if method.writes else 'reads'}/{method.name}"
+
+        def ask(*args: P.args, **kwargs: P.kwargs) -> R:
+            given = method.arguments(args, kwargs)
+            self.must_be_ours(given.get("namespace", ANY))
+            actor = choice(given.get("actor", USER), "actor", ACTORS)
+            body = dumps({name: given[name] for name in method.parameters if name in given})
+            answer = self._transport.post(path, body, writes=method.writes)
+            value = decode(method.answer_type, answer["value"])
+            return value if actor == USER else replace(value, actor=actor)  # type: ignore[no-any-return]
+
+        return ask
+
+    # What is declared, not commanded.
 
     def declare(self, policies: Mapping[str, Policy], *, namespace: str = ANY) -> None:
         self.must_be_ours(namespace)
@@ -112,46 +142,9 @@ class RemoteEngine(Engine):
         self.must_be_ours(namespace)
         self._transport.post("/api/v1/workers/leave", dumps({"name": name}))
 
-    def veiled(self, value: T, of: str | Sequence[str] | None = None) -> T:
-        """As it came: what others must not see, the server has hidden already."""
-        return value
-
-    def veiled_json(self, value: Any, of: str) -> Any:
-        return value
-
-    def janitor(
-        self, every_s: float = 1.0, *, retention_s: float | None = None, namespace: str | None = None
-    ) -> NoReturn:
-        self._needs_the_database()
-
     def _submit_within(self, connection: object, commands: Sequence[Command]) -> list[Verdict]:
         raise InvalidInput(
             "a job cannot be submitted to a server inside your own transaction: leave out connection, or open the "
             "database itself",
             field="connection",
         )
-
-    def _needs_the_database(self) -> NoReturn:
-        raise StoreError(f"this needs the database itself, and {self._transport.url} is a server: do it there")
-
-
-def _question(name: str, path: str, *, writes: bool) -> Callable[..., Any]:
-    """A method that asks the server what the engine's own of this name would."""
-    signature, gives = inspect.signature(getattr(Engine, name)), READS[name].gives if name in READS else None
-
-    def ask(self: RemoteEngine, *args: Any, **kwargs: Any) -> Any:
-        given = signature.bind(self, *args, **kwargs).arguments
-        self.must_be_ours(given.get("namespace", ANY))
-        actor = choice(given.get("actor", USER), "actor", ACTORS)
-        body = dumps({field: given[field] for field in parameters(name) if field in given})
-        value = decode(gives, self._transport.post(f"{path}/{name}", body, writes=writes)["value"])
-        return value if actor == USER else replace(value, actor=actor)
-
-    ask.__name__, ask.__doc__ = name, getattr(Engine, name).__doc__
-    return ask
-
-
-for _name in READS:
-    setattr(RemoteEngine, _name, _question(_name, "/api/v1/reads", writes=False))
-for _name in ACTS:
-    setattr(RemoteEngine, _name, _question(_name, "/api/v1/acts", writes=True))

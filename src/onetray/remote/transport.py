@@ -26,7 +26,6 @@ from onetray.domain.errors import (
     StoreError,
     Unavailable,
 )
-from onetray.remote.reads import VEILED
 from onetray.remote.value_codec import error_of
 
 try:
@@ -36,6 +35,8 @@ except ImportError as e:
 
 logger = logging.getLogger("onetray.remote")
 
+REDACTED = "Onetray-Redacted"
+"""A header: answer as to readers, whatever the token allows."""
 CONNECT_S = 5.0
 ANSWER_S = 30.0
 """How long an answer is waited for. A request that takes longer is asked again, and finds what the first has done."""
@@ -52,11 +53,11 @@ _UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 class Transport:
     """The way to one server. Safe to use from any thread."""
 
-    def __init__(self, url: str, token: str | None, patience_s: float, *, veiled: bool = False) -> None:
+    def __init__(self, url: str, token: str | None, patience_s: float, *, redacted: bool = False) -> None:
         self.url, self._token, self._patience_s = server_url(url), token, patience_s
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
-        if veiled:
-            headers[VEILED] = "1"
+        if redacted:
+            headers[REDACTED] = "1"
         if token is not None:
             headers["Authorization"] = f"Bearer {_printable(token)}"
         self._client = httpx2.Client(

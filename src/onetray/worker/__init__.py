@@ -36,6 +36,7 @@ from onetray.domain.commands import Claim, Fail, Release, Report, Start, Succeed
 from onetray.domain.errors import Conflict, DatabaseMoved, DatabaseReplaced, InvalidInput, NotFound, OnetrayError
 from onetray.domain.task import Assignment, Verdict
 from onetray.domain.worker import WorkerBeat
+from onetray.engine import Engine
 from onetray.worker.attempt import LOST, STOPPING, Attempt
 from onetray.worker.call_handler import says_unkept, unkept
 from onetray.worker.claimer import Claimer, ClaimSource
@@ -141,7 +142,7 @@ class Worker:
 
     def _new_janitor(self) -> Janitor | None:
         engine, retention_s = self.app.engine, self.config.retention_s
-        if not engine.is_remote:
+        if isinstance(engine, Engine):
             return engine.janitor(retention_s=retention_s, namespace=self.app.namespace)
         if retention_s is not None:
             raise InvalidInput("old jobs are removed by the server: give the retention to that", field="retention_s")
@@ -174,7 +175,7 @@ class Worker:
         """Wait for a database that was moved; give up on one that was replaced, unless that is being undone."""
         engine, was = self.app.engine, self._misplaced
         try:
-            if not engine.is_remote:
+            if isinstance(engine, Engine):
                 engine.store.check_file()
             self._misplaced = None
             if was is not None:

@@ -20,7 +20,7 @@ from onetray.domain.errors import Conflict, InvalidInput, NotFound, OnetrayError
 if TYPE_CHECKING:
     from onetray.app.tasks import TaskDefinition
     from onetray.domain.task import Assignment, Verdict
-    from onetray.engine import Engine
+    from onetray.engine.api import EngineApi
     from onetray.worker.leases import Lease
     from onetray.worker.reporter import Reporter
 
@@ -46,7 +46,7 @@ class Attempt:
     )  # fmt: skip
 
     def __init__(
-        self, assignment: Assignment, task: TaskDefinition[Any, Any], outbox: Reporter, engine: Engine
+        self, assignment: Assignment, task: TaskDefinition[Any, Any], outbox: Reporter, engine: EngineApi
     ) -> None:
         self.assignment, self.task = assignment, task
         self._outbox, self._engine = outbox, engine

@@ -24,7 +24,7 @@ from onetray.notify.wake import group_of
 from onetray.worker.heartbeat import REFUSED, renew_claims
 
 if TYPE_CHECKING:
-    from onetray.engine import Engine
+    from onetray.engine.api import EngineApi
     from onetray.worker.attempt import Attempt
     from onetray.worker.executor import Executor
     from onetray.worker.leases import HeldLeases
@@ -57,7 +57,7 @@ class Claimer:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: EngineApi,
         floor: Executor,
         held: HeldLeases,
         claim_of: Callable[[str, int, str], Claim],

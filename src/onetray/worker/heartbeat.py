@@ -23,7 +23,7 @@ from onetray.worker.attempt import CANCEL
 
 if TYPE_CHECKING:
     from onetray.domain.task import Assignment, Holding, Verdict
-    from onetray.engine import Engine
+    from onetray.engine.api import EngineApi
     from onetray.worker.attempt import Attempt
     from onetray.worker.executor import Executor
     from onetray.worker.leases import HeldLeases, Lease
@@ -40,7 +40,7 @@ REFUSED = (Conflict, NotFound)
 """The task is not ours any more, or has ended: that says nothing about the other tasks of its claim."""
 
 
-def renew_claims(engine: Engine, claims: Sequence[Sequence[Assignment]]) -> list[list[Verdict]]:
+def renew_claims(engine: EngineApi, claims: Sequence[Sequence[Assignment]]) -> list[list[Verdict]]:
     """Renew each claim by a heartbeat for its first task, all in one call; where that is refused, for each of its
     other tasks, in one more. Answers the verdicts of each claim, in the order of its tasks."""
     answers = [[verdict] for verdict in engine.run([Beat(**ticket(claim[0])) for claim in claims])]
@@ -58,7 +58,7 @@ def renew_claims(engine: Engine, claims: Sequence[Sequence[Assignment]]) -> list
 
 class Heartbeat:
     def __init__(
-        self, engine: Engine, namespace: str, held: HeldLeases, floor: Executor, outbox: Reporter,
+        self, engine: EngineApi, namespace: str, held: HeldLeases, floor: Executor, outbox: Reporter,
         lose: Callable[[Attempt, str], None], register: Callable[[], None],
     ) -> None:  # fmt: skip
         self._engine, self._namespace = engine, namespace

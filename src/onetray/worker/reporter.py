@@ -20,7 +20,7 @@ from onetray.domain.errors import Conflict, InvalidInput, NotFound, OnetrayError
 from onetray.domain.task import Verdict
 
 if TYPE_CHECKING:
-    from onetray.engine import Engine
+    from onetray.engine.api import EngineApi
     from onetray.worker.attempt import Attempt
 
 logger = logging.getLogger("onetray.worker")
@@ -64,7 +64,7 @@ def _dated(letter: PendingReport, now: float) -> PendingReport:
 class Reporter:
     def __init__(
         self,
-        engine: Engine,
+        engine: EngineApi,
         answered: Callable[[Attempt, Report, Verdict], None],
         ended: Callable[[list[Attempt]], None] = lambda runs: None,
         helpers: int = 0,

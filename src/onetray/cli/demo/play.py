@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from onetray.cli.demo.crew import NAMES, Crew, WorkerDied
 from onetray.cli.demo.tally import DemoCounts
+from onetray.cli.options import database_of
 from onetray.domain.lifecycle import DEAD_LETTERED, FLOW, PARTIAL, QUEUED, RUNNING, STAGE, SUCCEEDED, WAITING
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Play:
     def __init__(self, app: Onetray, crew: Crew, screen: Screen, folder: Path, *, ask: bool) -> None:
         self.app, self.engine, self.crew, self.screen, self.folder, self.ask = (
             app,
-            app.engine,
+            database_of(app),
             crew,
             screen,
             folder,

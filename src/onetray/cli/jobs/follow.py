@@ -20,7 +20,7 @@ from onetray.cli.tables import one_line
 if TYPE_CHECKING:
     from onetray.domain.listing import Located
     from onetray.domain.task import Event, LogLine
-    from onetray.engine import Engine
+    from onetray.engine.api import EngineApi
 
 PAGE = 500
 SECOND = 1_000_000
@@ -39,7 +39,7 @@ def events(id: str, follow: bool, database: str, namespace: str, as_json: bool) 
         read = engine.events if found.entity == "task" else engine.flow_events
         _print_all(
             engine,
-            lambda after: engine.veiled(read(found.id, namespace=namespace, after=after, limit=PAGE)),
+            lambda after: read(found.id, namespace=namespace, after=after, limit=PAGE),
             lambda e: e.id,
             print_json_line if as_json else _event_line,
             lambda: not follow or _ended(engine, found, namespace),
@@ -58,7 +58,7 @@ def logs(id: str, follow: bool, database: str, namespace: str, as_json: bool) ->
             raise Refused("a flow has no log, its tasks have: see `onetray tasks list`, then give the id of one")
         _print_all(
             engine,
-            lambda after: engine.veiled(engine.logs(found.id, namespace=namespace, after=after, limit=PAGE), found.id),
+            lambda after: engine.logs(found.id, namespace=namespace, after=after, limit=PAGE),
             lambda line: line.cursor,
             print_json_line if as_json else _log_line,
             lambda: not follow or _ended(engine, found, namespace),
@@ -66,7 +66,7 @@ def logs(id: str, follow: bool, database: str, namespace: str, as_json: bool) ->
 
 
 def _print_all(
-    engine: Engine,
+    engine: EngineApi,
     read: Callable[[int], Sequence[Any]],
     cursor: Callable[[Any], int],
     show: Callable[[Any], None],
@@ -86,11 +86,10 @@ def _print_all(
         engine.wake.wait(seen, engine.wake.poll_s)
 
 
-def _ended(engine: Engine, found: Located, namespace: str) -> bool:
+def _ended(engine: EngineApi, found: Located, namespace: str) -> bool:
     from onetray.domain.lifecycle import MACHINES
 
-    entity: Any = getattr(engine, found.entity)(found.id, namespace=namespace)
-    return entity.state in MACHINES[found.entity].terminal
+    return engine.job_status(found.id, namespace=namespace).state in MACHINES[found.entity].terminal
 
 
 def _event_line(e: Event) -> None:

@@ -19,7 +19,7 @@ from onetray.cli.tables import one_line, print_facts, print_table
 if TYPE_CHECKING:
     from onetray.domain.flow import Stage
     from onetray.domain.listing import JobSummary
-    from onetray.engine import Engine
+    from onetray.engine.api import EngineApi
 
 JOB = ("task", "flow")
 ANY = ("task", "stage", "flow")
@@ -76,7 +76,7 @@ def list_(
         click.echo(f"There may be more: --before {next_}", err=True)
 
 
-def _pages(engine: Engine, wanted: dict[str, Any], before: int | None, limit: int) -> tuple[list[JobSummary], bool]:
+def _pages(engine: EngineApi, wanted: dict[str, Any], before: int | None, limit: int) -> tuple[list[JobSummary], bool]:
     found: list[JobSummary] = []
     while len(found) < limit:
         page = engine.jobs(**wanted, before=before, limit=limit - len(found))
@@ -101,11 +101,11 @@ def show(id: str, database: str, namespace: str, as_json: bool) -> None:
     with opened(database) as engine:
         found, now = engine.locate(id, among=JOB, namespace=namespace), engine.now()
         if found.entity == "task":
-            task = engine.veiled(engine.task(found.id, namespace=namespace))
+            task = engine.task(found.id, namespace=namespace)
             print_json(task) if as_json else print_facts(task_facts(task, now))
             return
-        flow = engine.veiled(engine.flow(found.id, namespace=namespace))
-        progress = engine.veiled(engine.progress(found.id, namespace=namespace))
+        flow = engine.flow(found.id, namespace=namespace)
+        progress = engine.progress(found.id, namespace=namespace)
     if as_json:
         print_json({"flow": flow, "progress": progress})
         return
@@ -134,8 +134,8 @@ def tree(id: str, most: int, database: str, namespace: str, as_json: bool) -> No
             found = engine.locate(engine.task(found.id, namespace=namespace).job_id, namespace=namespace)
         if found.entity == "task":
             raise click.UsageError(f"{found.id} is a single task and has no tree: see `onetray jobs show`")
-        flow = engine.veiled(engine.flow(found.id, namespace=namespace))
-        stages = engine.veiled(engine.stages(found.id, namespace=namespace))
+        flow = engine.flow(found.id, namespace=namespace)
+        stages = engine.stages(found.id, namespace=namespace)
         grown = [(s, _tasks(engine, s, most)) for s in stages]
     if as_json:
         print_json({"flow": flow, "stages": [{"stage": s, "tasks": tasks} for s, tasks in grown]})
@@ -146,10 +146,10 @@ def tree(id: str, most: int, database: str, namespace: str, as_json: bool) -> No
             click.echo(line)
 
 
-def _tasks(engine: Engine, stage: Stage, most: int) -> list[Any]:
+def _tasks(engine: EngineApi, stage: Stage, most: int) -> list[Any]:
     if not most:
         return []
-    return engine.veiled(engine.members(stage.flow_id, stage=stage.id, limit=most, namespace=stage.namespace))
+    return engine.members(stage.flow_id, stage=stage.id, limit=most, namespace=stage.namespace)
 
 
 def _branch(stage: Stage, tasks: list[Any], *, last: bool) -> Iterator[str]:
@@ -172,7 +172,7 @@ def explain(id: str, database: str, namespace: str, as_json: bool) -> None:
 
     with opened(database) as engine:
         found, now = engine.locate(id, among=ANY, namespace=namespace), engine.now()
-        reasons = engine.veiled(engine.explain(found.id, namespace=namespace), found.id)
+        reasons = engine.explain(found.id, namespace=namespace)
         place = None
         if found.entity == "task" and not reasons:
             place = engine.position(found.id, namespace=namespace, most=COUNTED + 1)

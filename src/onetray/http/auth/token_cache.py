@@ -76,7 +76,7 @@ class TokenCache:
     async def _find_out(self) -> None:
         """Once for all who ask meanwhile: a database that hangs must not take a thread for each."""
         try:
-            self._closed = await self._desk.read(self._desk.engine.has_tokens)
+            self._closed = await self._desk.read(self._desk.unredacted.tokens.exist)
             self._open_until = self._now() + self._desk.config.token_cache_s
         finally:
             self._finding_out = None
@@ -154,7 +154,7 @@ class TokenCache:
     async def _ask(self, ids: list[str]) -> None:
         began = self._now()
         try:
-            found = await self._desk.read(self._desk.engine.tokens_by_id, ids)
+            found = await self._desk.read(self._desk.unredacted.tokens.get_many, ids)
         except Exception as error:
             for id_ in ids:
                 asked = self._asked.pop(id_)
@@ -183,7 +183,7 @@ class TokenCache:
             return
         answer.use_at = self._now() + USED_EVERY_S
         try:
-            await self._desk.read(self._desk.engine.use_token, answer.token.id)
+            await self._desk.read(self._desk.unredacted.tokens.mark_used, answer.token.id)
         except OnetrayError as e:
             # The request need not fail for it; whoever looks at used_at sees an older time.
             logger.warning("the use of the token %s was not written down: %s", answer.token.id, type(e).__name__)

@@ -43,7 +43,7 @@ STAGE = Stage(
     due_at=None, ending=None, counts=Counts(total=2, queued=1, held=1), data=None, metadata=None, result=None,
     metrics=None, error=None, approval=None, answer=None, carried_from=None,
 )  # fmt: skip
-_VALUES: tuple[Any, ...] = (
+VALUES: tuple[Any, ...] = (
     STAGE,
     Receipt(SOME_ID, "queued", 1, 1),
     Placed(FLOW_ID, "flow", "pending", 1, stages=(STAGE_ID,), tasks=(SOME_ID,)),
@@ -88,7 +88,7 @@ ASSIGNMENT = Assignment(
     trace=None, policy=Policy(), lease_s=60.0,
 )  # fmt: skip
 
-_BY_KIND = {type(value): to_json(value) for value in _VALUES}
+_BY_KIND = {type(value): to_json(value) for value in VALUES}
 
 
 def example_of(kind: type) -> Any:
@@ -97,6 +97,6 @@ def example_of(kind: type) -> Any:
 
 
 TASK_SHOWN, FLOW_SHOWN = views.job(TASK), views.job(FLOW)
-RECEIPT_SHOWN, PLACED_SHOWN = (views.placed_view(v) for v in _VALUES if isinstance(v, Receipt | Placed))
+RECEIPT_SHOWN, PLACED_SHOWN = (views.placed_view(v) for v in VALUES if isinstance(v, Receipt | Placed))
 ASSIGNMENT_SHOWN = {**views.assignment(ASSIGNMENT), "payload": _MAIL, "policy": to_json(Policy())}
 LETTER_SHOWN = views.dead_letter_view(LETTER, TASK)

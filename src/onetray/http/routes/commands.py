@@ -18,7 +18,7 @@ from onetray.domain.fields import fields_of, public_fields
 from onetray.domain.task import Verdict
 from onetray.domain.token import OPERATE, SUBMIT, WORK
 from onetray.domain.verbs import VERBS, sendable_verbs
-from onetray.engine import Engine
+from onetray.engine.api import EngineApi
 from onetray.http import views
 from onetray.http.auth.middleware import UNDO
 from onetray.http.auth.scopes import Principal, allow
@@ -83,7 +83,7 @@ def _decode_all(sent: Sequence[object], owned: dict[str, Any]) -> list[Command |
     return found
 
 
-def _carry_out(engine: Engine, commands: Sequence[Command | OnetrayError]) -> list[Verdict]:
+def _carry_out(engine: EngineApi, commands: Sequence[Command | OnetrayError]) -> list[Verdict]:
     """One run for all that could be read."""
     answered = iter(engine.run([c for c in commands if isinstance(c, Command)]))
     return [next(answered) if isinstance(c, Command) else Verdict(error=c) for c in commands]

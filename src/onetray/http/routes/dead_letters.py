@@ -11,7 +11,7 @@ from onetray.domain import commands as c
 from onetray.domain.errors import Forbidden, InvalidInput, NotFound
 from onetray.domain.task import REASON_CODES
 from onetray.domain.token import READ
-from onetray.engine import Engine
+from onetray.engine.api import EngineApi
 from onetray.http import problems, views
 from onetray.http.auth.scopes import Operator, Principal, Reader
 from onetray.http.idempotency import free_key_if_nothing_was_done
@@ -49,15 +49,15 @@ async def list_dead_letters(
     who: Principal = Reader,
 ) -> Json:
     """One by one."""
-    desk, after = services_of(request), place("dead_letters", cursor)
-    return await desk.answer(
-        _page, desk.engine, kind=kind, reason=reason_code, error=error, redriven=redriven, after=after, limit=limit,
+    services, after = services_of(request), place("dead_letters", cursor)
+    return await services.answer(
+        _page, services.engine, kind=kind, reason=reason_code, error=error, redriven=redriven, after=after, limit=limit,
         namespace=who.namespace,
     )  # fmt: skip
 
 
-def _page(engine: Engine, *, limit: int, **wanted: Any) -> dict[str, Any]:
-    found = engine.veiled(engine.dead_lines(limit=limit, **wanted))
+def _page(engine: EngineApi, *, limit: int, **wanted: Any) -> dict[str, Any]:
+    found = engine.dead_lines(limit=limit, **wanted)
     next_ = cursor_at("dead_letters", found[-1].key) if len(found) == limit else None
     return {"dead_letters": to_json(found), "next": next_}
 
@@ -73,30 +73,30 @@ async def group_dead_letters(
     who: Principal = Reader,
 ) -> Json:
     """By kind, reason and error, the largest group first."""
-    desk = services_of(request)
-    return await desk.answer(
-        _groups, desk.engine, kind=kind, reason=reason_code, error=error, redriven=redriven, limit=limit,
+    services = services_of(request)
+    return await services.answer(
+        _groups, services.engine, kind=kind, reason=reason_code, error=error, redriven=redriven, limit=limit,
         namespace=who.namespace,
     )  # fmt: skip
 
 
-def _groups(engine: Engine, **wanted: Any) -> dict[str, Any]:
-    return {"groups": to_json(engine.veiled(engine.dead_groups(**wanted)))}
+def _groups(engine: EngineApi, **wanted: Any) -> dict[str, Any]:
+    return {"groups": to_json(engine.dead_groups(**wanted))}
 
 
 @router.get("/{id}", summary="One dead letter", **gives(answers.LETTER))
 async def get_dead_letter(request: Request, id: Id, who: Principal = Reader) -> Json:
     """All that is known of why the task of this id was set aside."""
-    desk = services_of(request)
-    return await desk.answer(_letter, desk.engine, id, who.namespace)
+    services = services_of(request)
+    return await services.answer(_letter, services.engine, id, who.namespace)
 
 
-def _letter(engine: Engine, id: str, namespace: str) -> dict[str, Any]:
+def _letter(engine: EngineApi, id: str, namespace: str) -> dict[str, Any]:
     task = engine.task(id, namespace=namespace, raw=True)
     letters = engine.dead_letters(id, namespace=namespace)
     if not letters:
         raise NotFound(f"the task {id} is {task.state}: it has no dead letter", task=id, state=task.state)
-    return views.dead_letter_view(engine.veiled(letters[0]), engine.veiled(task))
+    return views.dead_letter_view(letters[0], task)
 
 
 @router.post("/redrive", summary="Run many dead letters again", **gives(answers.REDRIVEN), **takes(RedriveManyBody))
@@ -142,7 +142,9 @@ def _redrive(request: Request, body: RedriveManyBody, by: dict[str, Any]) -> dic
     }
 
 
-def _meant(engine: Engine, body: RedriveManyBody, namespace: str) -> tuple[list[str], list[dict[str, Any]], str | None]:
+def _meant(
+    engine: EngineApi, body: RedriveManyBody, namespace: str
+) -> tuple[list[str], list[dict[str, Any]], str | None]:
     """The tasks to redrive, those that are left, and where the next page begins."""
     if body.ids is not None:
         return list(dict.fromkeys(id.lower() for id in body.ids)), [], None

@@ -15,15 +15,14 @@ from onetray.domain import commands as c
 from onetray.domain import flow_commands as f
 from onetray.domain.commands import Command
 from onetray.domain.errors import IllegalTransition, InvalidInput
-from onetray.domain.flow import Flow
-from onetray.domain.task import Task
+from onetray.domain.lifecycle import FLOW, TASK
+from onetray.domain.listing import JobStatus
 from onetray.http import views
 from onetray.http.auth.scopes import Operator, Principal, Submitter
 from onetray.http.json_answers import Json
 from onetray.http.native_route import NativeRoute, gives, takes
 from onetray.http.openapi import answers
 from onetray.http.params import Id, headers_of_request
-from onetray.http.routes.jobs import job_of
 from onetray.http.schemas.base import read_model
 from onetray.http.schemas.controls import CancelBody, PriorityBody, ResumeBody, RetryBody, Why
 from onetray.http.schemas.derive import StageBody
@@ -33,11 +32,11 @@ router = APIRouter(prefix="/api/v1/jobs/{id}", tags=["jobs"], route_class=Native
 
 
 async def _answer(
-    request: Request, who: Principal, id: str, why: Any, of: Callable[[Task | Flow, dict[str, Any]], Command]
+    request: Request, who: Principal, id: str, why: Any, of: Callable[[JobStatus, dict[str, Any]], Command]
 ) -> Any:
     """Carry out the command that fits the job."""
     services = services_of(request)
-    job = await services.read(job_of, services.engine, id, who.namespace)
+    job = await services.read(services.engine.job_status, id, namespace=who.namespace)
     return await services.call(of(job, {**headers_of_request(request, who), "cause": why.reason}))
 
 
@@ -47,8 +46,8 @@ async def cancel_job(request: Request, id: Id, who: Principal = Operator) -> Jso
     body = await read_model(request, CancelBody)
     hard = body.mode == "hard"
 
-    def of(job: Task | Flow, by: dict[str, Any]) -> Command:
-        if isinstance(job, Flow):
+    def of(job: JobStatus, by: dict[str, Any]) -> Command:
+        if job.entity == FLOW.entity:
             return f.CancelFlow(job.id, hard=hard, **by)
         return c.Cancel(task=job.id, hard=hard, **by)
 
@@ -59,8 +58,8 @@ async def cancel_job(request: Request, id: Id, who: Principal = Operator) -> Jso
 async def pause_job(request: Request, id: Id, who: Principal = Operator) -> Json:
     """Nothing more of it is claimed. What runs goes on, and its reports count."""
 
-    def of(job: Task | Flow, by: dict[str, Any]) -> Command:
-        if isinstance(job, Flow):
+    def of(job: JobStatus, by: dict[str, Any]) -> Command:
+        if job.entity == FLOW.entity:
             return f.PauseFlow(job.id, **by)
         raise IllegalTransition(
             f"a single task is paused by its own worker alone: pause its queue {job.queue!r} to hold it back",
@@ -76,8 +75,8 @@ async def resume_job(request: Request, id: Id, who: Principal = Operator) -> Jso
     """A flow that is paused; or a task that is blocked or waits for input, which it is given."""
     body = await read_model(request, ResumeBody)
 
-    def of(job: Task | Flow, by: dict[str, Any]) -> Command:
-        if isinstance(job, Task):
+    def of(job: JobStatus, by: dict[str, Any]) -> Command:
+        if job.entity == TASK.entity:
             return c.Resume(task=job.id, input=body.input, **by)
         if body.input is not None:
             raise InvalidInput("a flow takes no input: give it to the task that waits", field="input")
@@ -92,8 +91,8 @@ async def retry_job(request: Request, id: Id, who: Principal = Operator) -> Json
     """A new job, which names the old one. A flow goes on from the stage that failed, or from another."""
     body = await read_model(request, RetryBody)
 
-    def of(job: Task | Flow, by: dict[str, Any]) -> Command:
-        if isinstance(job, Flow):
+    def of(job: JobStatus, by: dict[str, Any]) -> Command:
+        if job.entity == FLOW.entity:
             return f.RetryFlow(job.id, from_stage=body.from_stage, **by)
         if body.from_stage is not None:
             raise InvalidInput("a task has no stages: leave from_stage out", field="from_stage")
@@ -107,8 +106,8 @@ async def set_job_priority(request: Request, id: Id, who: Principal = Operator) 
     """Higher ones are claimed first."""
     body = await read_model(request, PriorityBody)
 
-    def of(job: Task | Flow, by: dict[str, Any]) -> Command:
-        if isinstance(job, Flow):
+    def of(job: JobStatus, by: dict[str, Any]) -> Command:
+        if job.entity == FLOW.entity:
             raise InvalidInput("a flow has no priority: set it for its tasks", field="id")
         return c.SetPriority(task=job.id, priority=body.priority, **by)
 

@@ -11,7 +11,7 @@ from onetray.domain.errors import InvalidInput, NotFound
 from onetray.domain.flow import Flow
 from onetray.domain.listing import JobSummary
 from onetray.domain.task import Task
-from onetray.engine import Engine
+from onetray.engine.api import EngineApi
 from onetray.engine.list_api import JOB_STATES
 from onetray.http import views
 from onetray.http.auth.scopes import Principal, Reader, Submitter
@@ -138,7 +138,7 @@ def _label(pair: str) -> tuple[str, str]:
     return name, value
 
 
-def _page(engine: Engine, wanted: dict[str, Any], before: int | None, limit: int) -> dict[str, Any]:
+def _page(engine: EngineApi, wanted: dict[str, Any], before: int | None, limit: int) -> dict[str, Any]:
     found: list[JobSummary] = []
     for _ in range(WALKS):
         page = engine.jobs(**wanted, before=before, limit=limit - len(found))
@@ -156,11 +156,11 @@ async def get_job(request: Request, id: Id, who: Principal = Reader) -> Json:
     return await services.answer(_job, services.engine, id, who.namespace)
 
 
-def _job(engine: Engine, id: str, namespace: str) -> dict[str, Any]:
-    return views.job(engine.veiled(job_of(engine, id, namespace)))
+def _job(engine: EngineApi, id: str, namespace: str) -> dict[str, Any]:
+    return views.job(job_of(engine, id, namespace))
 
 
-def job_of(engine: Engine, id: str, namespace: str) -> Task | Flow:
+def job_of(engine: EngineApi, id: str, namespace: str) -> Task | Flow:
     """The task or the flow of this id, with its JSON as it was stored."""
     try:
         return engine.task(id, namespace=namespace, raw=True)

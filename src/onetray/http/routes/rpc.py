@@ -1,10 +1,12 @@
-"""Reads by their names: what the remote client speaks. Whoever writes by hand uses the other routes.
+"""Reads and acts by name, kinds, workers: what a remote client needs besides commands.
 
-The namespace and the name of the caller are the token's, whatever a body says.
+Each read and each act of the engine's API has a route, made from its declaration (engine/reads.py). The namespace and
+the name of the caller are the token's, whatever a body says.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -13,25 +15,27 @@ from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
 from onetray import __version__
-from onetray.domain.checks import read_json, text
-from onetray.domain.errors import Forbidden, InvalidInput, NotFound, short_repr
+from onetray.domain.checks import read_json
+from onetray.domain.errors import InvalidInput, short_repr
 from onetray.domain.policy import Policy
-from onetray.domain.token import OPERATE, READ, SCOPES, WORK
+from onetray.domain.token import OPERATE, SCOPES, WORK
 from onetray.domain.worker import WorkerBeat
 from onetray.engine import Engine
-from onetray.http.auth.scopes import AtWork, Operator, Principal, allow
-from onetray.http.redacted_reads import veiled
-from onetray.http.services import Services, services_of
-from onetray.remote.reads import ACTS, READS, VEILED, checked
-from onetray.remote.value_codec import decode, dumps
+from onetray.engine.api import METHODS, EngineApi
+from onetray.engine.reads import ApiMethod
+from onetray.http.auth.scopes import AtWork, Principal, allow
+from onetray.http.native_route import NativeRoute, gives, own_key, takes
+from onetray.http.openapi import answers
+from onetray.http.openapi.values import answer_of
+from onetray.http.schemas.base import read_model
+from onetray.http.schemas.rpc import BeatBody, KindsBody, LeaveBody, body_of
+from onetray.http.services import services_of
+from onetray.remote.transport import REDACTED
+from onetray.remote.value_codec import dumps
 
-# Not in the OpenAPI: what the client and the server tell each other may change together. See docs/remote.md.
-router = APIRouter(prefix="/api/v1", tags=["remote"], include_in_schema=False)
-
-MOST_KINDS = 10_000
+router = APIRouter(prefix="/api/v1", tags=["remote"], route_class=NativeRoute)
 
 Anybody = Depends(allow(*SCOPES))
-Asker = Depends(allow(READ, WORK))
 
 
 class CommandReader(Response):
@@ -53,8 +57,9 @@ async def json_body(request: Request) -> dict[str, Any]:
     return told
 
 
-@router.get("/whoami", summary="What the token stands for, and the server's limits")
+@router.get("/whoami", summary="Who the token is, and the server's limits", **gives(answers.WHO))
 async def whoami(request: Request, who: Principal = Anybody) -> CommandReader:
+    """Its name, its namespace, its scopes."""
     config = services_of(request).engine.config
     return CommandReader({
         "name": who.name, "namespace": who.namespace, "scopes": sorted(who.scopes), "version": __version__,
@@ -62,42 +67,40 @@ async def whoami(request: Request, who: Principal = Anybody) -> CommandReader:
     })  # fmt: skip
 
 
-@router.post("/reads/{name}", summary="Ask the engine something by the name of the read")
-async def reads(request: Request, name: str, who: Principal = Asker) -> CommandReader:
-    asked = READS.get(name)
-    if asked is None:
-        raise NotFound(f"there is no read {short_repr(name)}; there are: {', '.join(READS)}", read=name[:100])
-    if not asked.of_workers and not who.has(READ):
-        raise Forbidden(f"{name} needs the scope {READ}, which the token {who.name!r} has not", needs=[READ])
-    desk, told = services_of(request), await json_body(request)
-    value = await _ask(desk, name, told, who)
-    if VEILED in request.headers or not who.has(WORK):
-        value = await desk.read(veiled, desk.engine, name, told, value)
-    return await desk.read(CommandReader, {"value": value})
+def _add(method: ApiMethod[Any, Any]) -> None:
+    """The route of one read or act."""
+    body, allowed = body_of(method), Depends(allow(*method.scopes))
+
+    async def ask(request: Request, who: Principal = allowed) -> Response:
+        services, parameters = services_of(request), await read_model(request, body)
+        # A worker gets the real values, as it does with its claims.
+        real = who.has(WORK) and REDACTED not in request.headers
+        engine: EngineApi = services.unredacted if real else services.engine
+        call: Callable[..., Any] = getattr(engine, method.name)
+        given = parameters.sent_fields | method.of_caller(namespace=who.namespace, by=who.name)
+        return await services.read(lambda: CommandReader({"value": call(**given)}))
+
+    group = "act" if method.writes else "read"
+    ask.__name__, ask.__doc__ = f"{group}_{method.name}", method.__doc__
+    required = any(p.default is p.empty for p in method.parameters.values())
+    router.post(
+        f"/{group}s/{method.name}",
+        summary=f"{group.title()} `{method.name}`",
+        **gives(answer_of(method.answer_type)),
+        **takes(body, required=required),
+    )(ask if method.writes else own_key(ask))
 
 
-@router.post("/acts/{name}", summary="Pause a queue, open a breaker, and the like")
-async def acts(request: Request, name: str, who: Principal = Operator) -> CommandReader:
-    if name not in ACTS:
-        raise NotFound(f"there is no act {short_repr(name)}; there are: {', '.join(ACTS)}", act=name[:100])
-    desk = services_of(request)
-    more = {"by": who.name} if name in ("open_breaker", "pause_queue") else {}
-    return CommandReader({"value": await _ask(desk, name, await json_body(request), who, **more)})
+for _method in METHODS.values():
+    _add(_method)
 
 
-async def _ask(desk: Services, name: str, told: dict[str, Any], who: Principal, **more: str) -> Any:
-    own = {} if name == "now" else {"namespace": who.namespace}
-    return await desk.read(getattr(desk.engine, name), **checked(name, told), **own, **more)
-
-
-@router.post("/kinds", summary="Declare kinds of tasks with their policies")
-async def kinds(request: Request, who: Principal = AtWork) -> CommandReader:
-    told, desk = await json_body(request), services_of(request)
-    policies = told.get("policies")
-    if not isinstance(policies, dict) or len(policies) > MOST_KINDS:
-        raise InvalidInput(f"policies must be at most {MOST_KINDS} policies by their kinds", field="policies")
-    declared = {kind: decode(Policy, policy, strict=True) for kind, policy in policies.items()}
-    return CommandReader({"kept": await desk.read(_declare, desk.engine, declared, who)})
+@router.post("/kinds", summary="Declare kinds of tasks with their policies", **gives(answers.KEPT), **takes(KindsBody))
+async def declare_kinds(request: Request, who: Principal = AtWork) -> CommandReader:
+    """Without the scope `operate`, paths that a kind redacts already stay redacted: `kept` names them."""
+    services, body = services_of(request), await read_model(request, KindsBody)
+    declared = {kind: Policy(**policy.sent_fields) for kind, policy in body.policies.items()}
+    return CommandReader({"kept": await services.read(_declare, services.unredacted, declared, who)})
 
 
 def _declare(engine: Engine, declared: dict[str, Policy], who: Principal) -> dict[str, list[str]]:
@@ -113,17 +116,18 @@ def _declare(engine: Engine, declared: dict[str, Policy], who: Principal) -> dic
     return {kind: paths for kind, paths in kept.items() if paths}
 
 
-@router.post("/workers/beat", summary="What a worker says about itself")
-async def worker_beat(request: Request, who: Principal = AtWork) -> CommandReader:
-    desk = services_of(request)
-    beat = decode(WorkerBeat, await json_body(request), strict=True)
-    await desk.read(desk.engine.worker_beat, beat, namespace=who.namespace)
+@router.post("/workers/beat", summary="Register a worker, again and again", **gives(answers.DONE), **takes(BeatBody))
+async def beat_worker(request: Request, who: Principal = AtWork) -> CommandReader:
+    """A worker that has not done so for `ttl_s` counts as gone. It renews no lease: `beat` does, at its tasks."""
+    services, body = services_of(request), await read_model(request, BeatBody)
+    beat = WorkerBeat(**body.sent_fields)
+    await services.read(services.engine.worker_beat, beat, namespace=who.namespace)
     return CommandReader({})
 
 
-@router.post("/workers/leave", summary="A worker has stopped")
-async def worker_leave(request: Request, who: Principal = AtWork) -> CommandReader:
-    told, desk = await json_body(request), services_of(request)
-    name = text(told.get("name"), "name", desk.engine.config.limits.name_chars)
-    await desk.read(desk.engine.worker_leave, name, namespace=who.namespace)
+@router.post("/workers/leave", summary="Take a worker off the list", **gives(answers.DONE), **takes(LeaveBody))
+async def leave_worker(request: Request, who: Principal = AtWork) -> CommandReader:
+    """It has stopped."""
+    services, body = services_of(request), await read_model(request, LeaveBody)
+    await services.read(services.engine.worker_leave, body.name, namespace=who.namespace)
     return CommandReader({})

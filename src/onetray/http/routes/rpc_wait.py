@@ -18,10 +18,11 @@ from onetray.domain.token import ADMIN, SCOPES, WORK
 from onetray.http.auth.scopes import Principal, allow
 from onetray.http.claim_waiters import gone
 from onetray.http.json_answers import Json
+from onetray.http.native_route import NativeRoute, gives
+from onetray.http.openapi import answers
 from onetray.http.services import services_of
 
-# Not in the OpenAPI: what the client and the server tell each other may change together. See docs/remote.md.
-router = APIRouter(prefix="/api/v1", tags=["remote"], include_in_schema=False)
+router = APIRouter(prefix="/api/v1", tags=["remote"], route_class=NativeRoute)
 
 MOST_WAIT_S = 30.0
 OFTEN_S = 0.02
@@ -36,7 +37,7 @@ Number = Annotated[int, Query(ge=-1, le=MOST)]
 Word = Annotated[str, Query(max_length=100)]
 
 
-@router.get("/news", summary="Wait until something was written")
+@router.get("/news", summary="Wait until something was written", **gives(answers.NEWS))
 async def news(
     request: Request,
     boot: Word = "",

@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 
 from onetray.domain.flow_commands import AddTasks
-from onetray.engine import Engine
+from onetray.engine.api import EngineApi
 from onetray.http import views
 from onetray.http.auth.scopes import Principal, Reader, Submitter
 from onetray.http.json_answers import Json, to_json
@@ -29,9 +29,9 @@ async def get_stage(request: Request, id: Id, who: Principal = Reader) -> Json:
     return await services.answer(_stage, services.engine, id, who.namespace)
 
 
-def _stage(engine: Engine, id: str, namespace: str) -> dict[str, Any]:
-    shown: dict[str, Any] = to_json(engine.veiled(engine.stage(id, namespace=namespace, raw=True)))
-    return shown
+def _stage(engine: EngineApi, id: str, namespace: str) -> dict[str, Any]:
+    stage: dict[str, Any] = to_json(engine.stage(id, namespace=namespace, raw=True))
+    return stage
 
 
 @router.get("/tasks", summary="A stage's tasks", **gives(answers.MEMBERS))
@@ -43,8 +43,8 @@ async def list_stage_tasks(
     return await services.answer(_tasks, services.engine, id, who.namespace, after, limit)
 
 
-def _tasks(engine: Engine, id: str, namespace: str, after: int, limit: int) -> dict[str, Any]:
-    found = engine.veiled(engine.stage_members(id, namespace=namespace, after=after, limit=limit))
+def _tasks(engine: EngineApi, id: str, namespace: str, after: int, limit: int) -> dict[str, Any]:
+    found = engine.stage_members(id, namespace=namespace, after=after, limit=limit)
     return {"tasks": to_json(found), "next": cursor_at("tasks", found[-1].key) if len(found) == limit else None}
 
 
@@ -57,14 +57,10 @@ async def list_stage_results(
     return await services.answer(_results, services.engine, id, who.namespace, after, limit)
 
 
-def _results(engine: Engine, id: str, namespace: str, after: int, limit: int) -> dict[str, Any]:
+def _results(engine: EngineApi, id: str, namespace: str, after: int, limit: int) -> dict[str, Any]:
     rows = engine.stage_results(id, namespace=namespace, after=after, limit=limit, raw=True)
-    shown = engine.veiled_each([row[4] for row in rows], id.lower())
-    results = [
-        {"id": row[1], "name": row[2], "state": row[3], "result": result}
-        for row, result in zip(rows, shown, strict=True)
-    ]
-    return {"results": results, "next": cursor_at("results", rows[-1][0]) if len(rows) == limit else None}
+    results = [{"id": row.id, "name": row.name, "state": row.state, "result": row.result} for row in rows]
+    return {"results": results, "next": cursor_at("results", rows[-1].key) if len(rows) == limit else None}
 
 
 @router.post("/tasks", summary="Add tasks to a stage", **gives(answers.FLOW_PLACED, 201), **takes(MembersBody))

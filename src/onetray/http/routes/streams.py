@@ -12,14 +12,12 @@ from starlette.responses import Response
 
 from onetray.domain.checks import task_id
 from onetray.domain.errors import InvalidInput, TooManyStreams, Unavailable
-from onetray.engine import Engine
 from onetray.feed import Page
 from onetray.http.auth.scopes import Principal, Reader
 from onetray.http.json_answers import Json, to_json
 from onetray.http.native_route import gives
 from onetray.http.openapi import answers
 from onetray.http.params import Id
-from onetray.http.redacted_reads import redacted
 from onetray.http.services import Services, services_of
 from onetray.http.streams.feed import FeedFilter, ReadTo, feed_frames, page_of
 from onetray.http.streams.job import StreamPosition, job_frames, read_changes, view_of
@@ -97,14 +95,14 @@ async def feed(
     who: Principal = Reader,
 ) -> Json:
     """A page may be short, or empty, and still move the cursor on: what was looked at did not fit."""
-    desk = services_of(request)
+    services = services_of(request)
     wanted = _wanted(who, types, kind, job)
     page = await page_of(request, who, wanted, feed_cursor(cursor) or 0, limit, wait_s)
-    return await desk.answer(_page, desk.engine, page)
+    return await services.answer(_page, page)
 
 
-def _page(engine: Engine, page: Page) -> dict[str, Any]:
-    return {"events": to_json(redacted(engine, page.events)), "cursor": page.next_cursor}
+def _page(page: Page) -> dict[str, Any]:
+    return {"events": to_json(page.events), "cursor": page.next_cursor}
 
 
 @router.get(

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Request
 from onetray.domain import commands as c
 from onetray.domain.errors import InvalidInput
 from onetray.domain.task import Assignment
-from onetray.engine import Engine
+from onetray.engine.api import EngineApi
 from onetray.http import views
 from onetray.http.auth.scopes import AtWork, Principal, Reader
 from onetray.http.claim_handover import handed_over, under_way
@@ -114,5 +114,5 @@ async def get_task(request: Request, id: Id, who: Principal = Reader) -> Json:
     return await services.answer(_task, services.engine, id, who.namespace)
 
 
-def _task(engine: Engine, id: str, namespace: str) -> dict[str, Any]:
-    return views.job(engine.veiled(engine.task(id, namespace=namespace, raw=True)))
+def _task(engine: EngineApi, id: str, namespace: str) -> dict[str, Any]:
+    return views.job(engine.task(id, namespace=namespace, raw=True))

@@ -61,7 +61,7 @@ class Kinds:
         # A copy: while the others are asked for, what is known may be forgotten again.
         known = {name: self._known[name] for name in names if name in self._known}
         if missing := sorted(names - known.keys()):
-            found = dict(await desk.read(desk.engine.store.read, "kinds_of_ids", ids=missing))
+            found = await desk.read(desk.engine.feed.kinds_of, missing)
             known |= found
             self._known.update(found)
             while len(self._known) > MOST_KINDS:
@@ -187,7 +187,7 @@ async def _catch_up(
             async with desk.catching_up:
                 page = await _read(desk, wanted, place, PAGE)
                 if page.next_cursor == place:
-                    if desk.engine.store.held_up:
+                    if desk.engine.feed.held_up:
                         await asyncio.sleep(HELD_UP_S)
                         continue
                     # Old jobs were removed, and their events with them.
@@ -210,7 +210,7 @@ async def _part(desk: Services, wanted: FeedFilter, batch: Batch, after: int) ->
     """The events of a batch that fit, for the wire. Mostly the hub has written them already, for all streams."""
     events = await _fitting(desk, wanted, batch, after)
     if missing := [e for e in events if e.id not in batch.frames]:
-        batch.frames.update(await desk.read(written, desk.engine, missing))
+        batch.frames.update(await desk.read(written, missing))
     return b"".join([batch.frames[e.id] for e in events])
 
 

@@ -13,14 +13,12 @@ from heapq import merge
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from onetray.domain.errors import InvalidInput, NotFound
-from onetray.domain.flow import Flow, Progress
-from onetray.domain.lifecycle import FLOW, TASK
-from onetray.domain.task import Event, LogLine, Task, TaskProgress
-from onetray.engine import Engine
-from onetray.feed import event_of
+from onetray.domain.errors import InvalidInput
+from onetray.domain.lifecycle import MACHINES, TASK
+from onetray.domain.listing import JobStatus
+from onetray.domain.task import Event, LogLine
+from onetray.engine.api import EngineApi
 from onetray.http.json_answers import to_json
-from onetray.http.redacted_reads import redacted
 from onetray.http.services import Services
 from onetray.http.streams.feed import rung
 from onetray.http.streams.sse import Frames, frame
@@ -60,103 +58,55 @@ class JobChanges:
     """Whether there was more than a page."""
 
 
-class TaskView:
-    """A job that is a task: its events, its lines, how far it says it is."""
+class JobView:
+    """A task, or a flow with its stages, as its stream tells it. The tasks of a flow have streams of their own."""
 
-    terminal = TASK.terminal
-
-    def __init__(self, engine: Engine, task: Task) -> None:
-        self._engine, self.id, self.key = engine, task.id, task.key
-        self._of: dict[str, Any] = {"namespace": task.namespace}
-        self.watched: int | None = task.key
-        self._job: Task | Flow = task
-
-    def events(self, after: int) -> list[Event]:
-        self._job = self._found()
-        return self._read("events_of_task", key=self.key, after=after)
-
-    def _found(self) -> Task | Flow:
-        return redacted(self._engine, self._engine.task(self.id, raw=True, **self._of))
-
-    def _read(self, statement: str, **params: Any) -> list[Event]:
-        rows = self._engine.store.read(statement, limit=PAGE, **params)
-        return redacted(self._engine, [event_of(r) for r in rows])
-
-    def lines(self, after: int) -> list[LogLine]:
-        return redacted(self._engine, self._engine.logs(self.id, after=after, limit=PAGE, **self._of), self.id)
-
-    def progress(self) -> tuple[int, dict[str, Any]]:
-        """A number that changes with it, and what is told."""
-        said: TaskProgress | None = self._engine.progress_of(self.id, **self._of)
-        return (0, {}) if said is None else (said.at, to_json(redacted(self._engine, said, self.id)))
-
-    def event_body(self, event: Event) -> dict[str, Any]:
-        """An event; with the last one of the job itself, how it has ended."""
-        told: dict[str, Any] = to_json(event)
-        if event.entity_id == self.id and event.state in self.terminal:
-            if self.state not in self.terminal:
-                # It ended after it was read, and before its events were.
-                self._job = self._found()
-            told |= {"result": getattr(self._job, "result", None), "error": self._job.error}
-        return told
-
-    @property
-    def state(self) -> str:
-        """As it stood just before its events were read."""
-        return self._job.state
-
-
-class FlowView(TaskView):
-    """A job that is a flow: what happens to it and to its stages. Its tasks have streams of their own."""
-
-    terminal = FLOW.terminal
-
-    def __init__(self, engine: Engine, flow: Flow) -> None:
-        self._engine, self.id, self.key, self._of = engine, flow.id, flow.key, {"namespace": flow.namespace}
-        self.watched = None
-        self._job = flow
+    def __init__(self, engine: EngineApi, job: JobStatus, namespace: str) -> None:
+        self._engine, self._namespace = engine, namespace
+        self._is_task = job.entity == TASK.entity
+        self.id, self.state = job.id, job.state
+        self.terminal = MACHINES[job.entity].terminal
+        self.watched = job.key if self._is_task else None
         self._names: dict[str, str] = {}
 
     def events(self, after: int) -> list[Event]:
-        self._job = self._found()
-        while True:
-            keys = self._keys()
-            found = self._read("events_of_course", keys=keys, after=after)
-            # A stage that was added meanwhile may have an event before these.
-            if keys == self._keys():
-                return found
-
-    def _found(self) -> Task | Flow:
-        return redacted(self._engine, self._engine.flow(self.id, raw=True, **self._of))
-
-    def _keys(self) -> list[int]:
-        """The flow's, and its stages'."""
-        return [self.key, *sorted(key for (key,) in self._engine.store.read("stage_keys_of_flows", keys=[self.key]))]
+        # First: what happened up to this state is read.
+        self.state = self._engine.job_status(self.id, namespace=self._namespace).state
+        return self._engine.own_events(self.id, after=after, limit=PAGE, namespace=self._namespace)
 
     def lines(self, after: int) -> list[LogLine]:
-        return []
+        if not self._is_task:
+            return []
+        return self._engine.logs(self.id, after=after, limit=PAGE, namespace=self._namespace)
 
     def progress(self) -> tuple[int, dict[str, Any]]:
-        far: Progress = self._engine.progress(self.id, **self._of)
+        """A number that changes with it, and what is told."""
+        if self._is_task:
+            last = self._engine.progress_of(self.id, namespace=self._namespace)
+            return (0, {}) if last is None else (last.at, to_json(last))
+        far = self._engine.progress(self.id, namespace=self._namespace)
         self._names = {stage.id: stage.name for stage in far.stages}
-        told = {"percentage": far.percentage, "current_stage": far.current_stage, "counts": to_json(far.counts)}
+        numbers = {"percentage": far.percentage, "current_stage": far.current_stage, "counts": to_json(far.counts)}
         # Counts of what has ended only rise, but for what is added.
-        return far.counts.done * 101 + far.percentage, told
+        return far.counts.done * 101 + far.percentage, numbers
 
     def event_body(self, event: Event) -> dict[str, Any]:
+        """An event; of a stage with its name; with the last one of the job itself, how it has ended."""
+        body: dict[str, Any] = to_json(event)
+        if event.entity_id == self.id and event.state in self.terminal:
+            read = self._engine.task if self._is_task else self._engine.flow
+            job: Any = read(self.id, namespace=self._namespace, raw=True)
+            body |= {"result": getattr(job, "result", None), "error": job.error}
         name = self._names.get(event.entity_id)
-        return {**super().event_body(event), **({"stage": name} if name else {})}
+        return body if name is None else {**body, "stage": name}
 
 
-def view_of(engine: Engine, id_: str, namespace: str) -> TaskView:
+def view_of(engine: EngineApi, id_: str, namespace: str) -> JobView:
     """The job, or the task of a flow, that an id stands for."""
-    try:
-        return TaskView(engine, engine.task(id_, namespace=namespace, raw=True))
-    except NotFound:
-        return FlowView(engine, engine.flow(id_, namespace=namespace))
+    return JobView(engine, engine.job_status(id_, namespace=namespace), namespace)
 
 
-def read_changes(view: TaskView, place: StreamPosition) -> JobChanges:
+def read_changes(view: JobView, place: StreamPosition) -> JobChanges:
     """What there is to tell past a place. Events are read before lines: no line is later than the end."""
     events = view.events(place.event)
     lines = view.lines(place.line)
@@ -182,7 +132,7 @@ def _by_time(ones: Any) -> Iterator[tuple[int, Any]]:
         yield one.ts, one
 
 
-def _part(view: TaskView, place: StreamPosition, one: Event | LogLine) -> tuple[StreamPosition, bytes]:
+def _part(view: JobView, place: StreamPosition, one: Event | LogLine) -> tuple[StreamPosition, bytes]:
     if isinstance(one, LogLine):
         place = place._replace(line=one.cursor)
         return place, frame("log", to_json(one), str(place))
@@ -191,13 +141,13 @@ def _part(view: TaskView, place: StreamPosition, one: Event | LogLine) -> tuple[
     return place, frame(name, view.event_body(one), str(place))
 
 
-async def job_frames(desk: Services, view: TaskView, place: StreamPosition) -> Frames:
+async def job_frames(services: Services, view: JobView, place: StreamPosition) -> Frames:
     """Everything that happens to a job past a place, until its end is told."""
-    hub = desk.hub
+    hub = services.hub
     with hub.watching(view.id, key=view.watched) as watcher:
         while True:
             watcher.signal.clear()
-            found = await desk.read(read_changes, view, place)
+            found = await services.read(read_changes, view, place)
             place = found.place
             if found.parts:
                 yield found.parts
@@ -207,4 +157,4 @@ async def job_frames(desk: Services, view: TaskView, place: StreamPosition) -> F
                 yield frame("bye", {"cursor": str(place)}, str(place))
                 return
             if not found.more:
-                await rung(watcher.signal, desk.config.heartbeat_s)
+                await rung(watcher.signal, services.config.heartbeat_s)

@@ -17,9 +17,9 @@ from typing import Any
 from onetray.domain.errors import Unavailable
 from onetray.domain.task import Event
 from onetray.engine import Engine
+from onetray.engine.redacted import RedactedFeed
 from onetray.feed import GATHER_S, PAGE, Pace
 from onetray.http.json_answers import to_json
-from onetray.http.redacted_reads import redacted
 from onetray.http.streams.sse import frame
 
 logger = logging.getLogger("onetray.http")
@@ -39,9 +39,9 @@ class Batch:
     """Those that are written for the wire already, by the events' ids."""
 
 
-def written(engine: Engine, events: list[Event]) -> dict[int, bytes]:
+def written(events: list[Event]) -> dict[int, bytes]:
     """Events for the wire, by their ids."""
-    return {e.id: frame(e.type, to_json(e), e.id) for e in redacted(engine, events)}
+    return {e.id: frame(e.type, to_json(e), e.id) for e in events}
 
 
 class Reading:
@@ -50,12 +50,14 @@ class Reading:
     def __init__(
         self,
         engine: Engine,
+        feed: RedactedFeed,
         deliver: Callable[[Batch, list[int]], None],
         followers: Sized,
         watched: Mapping[int, int],
     ) -> None:
         """`deliver` is called on the loop. The others are the hub's own: whether anybody follows, who is watched."""
-        self._engine, self._deliver, self._followers, self._watched = engine, deliver, followers, watched
+        self._engine, self._feed, self._deliver = engine, feed, deliver
+        self._followers, self._watched = followers, watched
         self._loop = asyncio.get_running_loop()
         self._stop = threading.Event()
         self._room = threading.Semaphore(2)
@@ -83,9 +85,9 @@ class Reading:
                 if cursor is None:
                     cursor = self._engine.feed.tail()
                     self.on_loop(self._take, Batch([], cursor), [])
-                page = self._engine.feed.read(cursor, PAGE)
+                page = self._feed.read(cursor, PAGE)
                 spoke = self._who_spoke() if owed_s <= 0 else []
-                frames = written(self._engine, page.events) if self._followers else {}
+                frames = written(page.events) if self._followers else {}
             except Exception as e:
                 if not isinstance(e, Unavailable):
                     logger.exception("the feed could not be read for streams")

@@ -42,7 +42,7 @@ def one_that_said_all(engine: Engine) -> str:
 
 def test_a_task_is_shown_without_its_secrets(engine: Engine) -> None:
     id_ = one_that_said_all(engine)
-    real, shown = engine.task(id_), engine.veiled(engine.task(id_))
+    real, shown = engine.task(id_), engine.redacted.task(id_)
     assert real.payload == PAYLOAD, "the program that embeds the engine sees what is there"
     assert shown.payload == {
         "user": "ann", "password": "***", "card": {"number": "***", "bank": "b"}, "pins": ["***", "***"],
@@ -64,11 +64,11 @@ def test_so_are_its_events_its_log_its_progress_and_its_dead_letter(engine: Engi
         (engine.dead_groups(), None),
         (engine.explain(id_), id_),
     ):
-        assert hides(engine.veiled(real, of)), real
+        assert hides(engine.redaction.redacted(real, of)), real
     assert not hides(engine.logs(id_))
-    assert hides(engine.veiled_json(SAID, id_))
-    assert engine.veiled(engine.dead_letters(id_))[0].payload_hash == "***"
-    assert [g.message for g in engine.veiled(engine.dead_groups())] == ["***"]
+    assert hides(engine.redaction.redacted_json([SAID], id_)[0])
+    assert engine.redacted.dead_letters(id_)[0].payload_hash == "***"
+    assert [g.message for g in engine.redacted.dead_groups()] == ["***"]
 
 
 def test_a_success_is_shown_without_what_it_was_given_or_gave(engine: Engine) -> None:
@@ -77,7 +77,7 @@ def test_a_success_is_shown_without_what_it_was_given_or_gave(engine: Engine) ->
     engine.succeed(
         take(engine, kinds=("login",)), {"password": "another-one", "echo": [SAID], "n": PIN, "k": {CARD: 1}}
     )
-    shown = engine.veiled(engine.task(str(id_)))
+    shown = engine.redaction.redacted(engine.task(str(id_)))
     assert hides(shown)
     assert (shown.result["password"], shown.result["n"], shown.result["k"]) == ("***", "***", {"***": 1})
     assert "another-one" not in str(shown)
@@ -90,10 +90,10 @@ def test_a_result_that_is_told_elsewhere_is_hidden_by_its_paths_too(engine: Engi
     for pin in (1, 2):
         engine.succeed(take(engine, kinds=("login",)), {"password": pin})
     [stage] = engine.stages(flow)
-    assert engine.veiled(stage).result == [{"password": "***"}] * 2
+    assert engine.redaction.redacted(stage).result == [{"password": "***"}] * 2
     results = engine.stage_results(stage.id)
-    assert engine.veiled_each([row[4] for row in results], stage.id) == [{"password": "***"}] * 2
-    assert engine.veiled_json(results[0][4], results[0][1]) == {"password": "***"}
+    assert engine.redaction.redacted_json([row[4] for row in results], stage.id) == [{"password": "***"}] * 2
+    assert engine.redaction.redacted_json([results[0][4]], results[0][1])[0] == {"password": "***"}
 
 
 def test_what_somebody_answered_is_redacted_too(engine: Engine) -> None:
@@ -101,7 +101,7 @@ def test_what_somebody_answered_is_redacted_too(engine: Engine) -> None:
     id_ = str(engine.submit("login", {"user": "ann"}).id)
     engine.pause(take(engine, kinds=("login",)), owner="ann", reason="needs the password")
     engine.resume(id_, input={"password": SECRET, "note": f"is {SECRET}"})
-    assert engine.veiled(engine.task(id_)).input == {"password": "***", "note": "is ***"}
+    assert engine.redacted.task(id_).input == {"password": "***", "note": "is ***"}
 
 
 def test_a_flow_hides_the_secrets_of_all_its_tasks_in_all_its_parts(engine: Engine) -> None:
@@ -121,10 +121,10 @@ def test_a_flow_hides_the_secrets_of_all_its_tasks_in_all_its_parts(engine: Engi
     engine.log(mail, SAID)
     engine.fail(mail, SAID, retryable=False)
     shown = [
-        engine.veiled(engine.flow(flow)), engine.veiled(engine.progress(flow)), engine.veiled(engine.stages(flow)),
-        engine.veiled(engine.flow_events(flow)), engine.veiled(engine.members(flow)),
-        engine.veiled(engine.task(mail.id)), engine.veiled(engine.logs(mail.id), mail.id),
-        engine.veiled(engine.explain(stage), stage), engine.veiled(engine.jobs().jobs),
+        engine.redacted.flow(flow), engine.redacted.progress(flow), engine.redacted.stages(flow),
+        engine.redacted.flow_events(flow), engine.redacted.members(flow),
+        engine.redacted.task(mail.id), engine.redacted.logs(mail.id),
+        engine.redacted.explain(stage), engine.redaction.redacted(engine.jobs().jobs),
     ]  # fmt: skip
     for value in shown:
         assert hides(value), value
@@ -152,10 +152,10 @@ def a_flow_of_its_own(engine: Engine, **fields: Any) -> str:
 def seen_of_flow(engine: Engine, flow: str) -> list[Any]:
     tasks = [engine.task(member.id) for member in engine.members(flow)]
     return [
-        engine.veiled(engine.flow(flow)), engine.veiled(engine.stages(flow)), engine.veiled(engine.flow_events(flow)),
-        engine.veiled(engine.contexts(flow)), engine.veiled(engine.progress(flow)), engine.veiled(tasks),
-        [engine.veiled(engine.logs(task.id), task.id) for task in tasks],
-        [engine.veiled_json(engine.inputs(task.id), task.id) for task in tasks],
+        engine.redacted.flow(flow), engine.redacted.stages(flow), engine.redacted.flow_events(flow),
+        engine.redacted.contexts(flow), engine.redacted.progress(flow), engine.redaction.redacted(tasks),
+        [engine.redacted.logs(task.id) for task in tasks],
+        [engine.redacted.inputs(task.id) for task in tasks],
     ]  # fmt: skip
 
 
@@ -169,25 +169,25 @@ def test_a_flow_hides_its_config_its_contexts_and_what_was_given_with_an_approva
         assert hides(seen), seen
         assert "of-the-answer" not in str(seen)
         assert "of-the-stage" not in str(seen)
-    shown = engine.veiled(engine.flow(flow))
+    shown = engine.redacted.flow(flow)
     assert shown.data == {"password": "***", "pins": ["***"], "card": {"number": "***"}}
-    answer = engine.veiled(engine.stage(stage)).answer
+    answer = engine.redacted.stage(stage).answer
     assert (answer["verdict"], answer["input"]) == ("approved", {"password": "***", "pins": ["***", "***"]})
-    approved = [e for e in engine.veiled(engine.flow_events(flow)) if e.type == "stage.approved"]
+    approved = [e for e in engine.redacted.flow_events(flow) if e.type == "stage.approved"]
     assert [e.payload["input"]["pins"] for e in approved] == [["***", "***"]]
     first = engine.members(flow)[0].id
-    assert engine.veiled(engine.task(first)).result["password"] == "***"
-    assert engine.veiled(engine.logs(first), first)[0].data == {"password": "***"}
+    assert engine.redacted.task(first).result["password"] == "***"
+    assert engine.redacted.logs(first)[0].data == {"password": "***"}
 
 
 def test_so_does_what_runs_it_again_and_one_that_came_before_its_kind_said_so(engine: Engine) -> None:
     flow = a_flow_of_its_own(engine, redact=REDACT.redact)
     engine.cancel_flow(flow)
     again = engine.retry_flow(flow).id
-    assert engine.veiled(engine.flow(again)).data["password"] == "***"
+    assert engine.redacted.flow(again).data["password"] == "***"
     engine.cancel_flow(again)
     open_ = a_flow_of_its_own(engine)
-    assert not hides(engine.veiled(engine.flow(open_)))
+    assert not hides(engine.redacted.flow(open_))
     engine.configure("shop", REDACT)
     assert hides(seen_of_flow(engine, open_))
 
@@ -226,7 +226,7 @@ def test_what_runs_a_flow_again_or_undoes_it_hides_the_secrets_of_its_tasks(engi
     for value in seen_of_flow(engine, new):
         assert hides(value), value
         assert "q7Z" not in str(value), value
-    assert hides(engine.veiled(engine.dead_letters(task.id)))
+    assert hides(engine.redacted.dead_letters(task.id))
     assert not hides([engine.task(task.id), engine.logs(task.id)])
 
 
@@ -239,7 +239,7 @@ def test_when_what_it_runs_again_is_pruned_nothing_is_shown_that_could_hold_a_se
         engine.flow(flow)
     assert not hides(engine.stages(again))
     assert hides(seen_of_flow(engine, again))
-    assert engine.veiled(engine.stages(again))[0].result == "***"
+    assert engine.redacted.stages(again)[0].result == "***"
 
 
 def test_a_path_that_makes_no_sense_is_refused_of_a_flow_too(engine: Engine) -> None:
@@ -249,12 +249,12 @@ def test_a_path_that_makes_no_sense_is_refused_of_a_flow_too(engine: Engine) -> 
 
 def test_a_task_that_came_before_its_kind_said_so_is_redacted_by_the_kind(engine: Engine) -> None:
     id_ = str(engine.submit("login", PAYLOAD).id)
-    assert not hides(engine.veiled(engine.task(id_)))
+    assert not hides(engine.redacted.task(id_))
     engine.configure("login", REDACT)
-    assert hides(engine.veiled(engine.task(id_)))
+    assert hides(engine.redacted.task(id_))
     engine.configure("login", Policy())
     late = str(engine.submit("login", PAYLOAD, policy=REDACT).id)
-    assert hides(engine.veiled(engine.task(late)))
+    assert hides(engine.redacted.task(late))
 
 
 @pytest.mark.parametrize(("limit", "most"), [("MOST_TASKS", 2), ("MOST_BYTES", 90)])
@@ -265,33 +265,33 @@ def test_of_a_job_with_too_many_secrets_nothing_is_shown_that_could_hold_one(
     one = str(engine.submit("login", {"password": SECRET, "open": "seen"}, policy=REDACT).id)
     tasks = [TaskSpec("login", {"password": f"{SECRET}{i}"}, policy=REDACT) for i in range(3)]
     flow = engine.submit_flow("many", [StageSpec("all", tasks, data={"open": "seen"})], data={"a": 1}).id
-    shown_one, shown_flow = engine.veiled(engine.task(one)), engine.veiled(engine.flow(flow))
+    shown_one, shown_flow = engine.redacted.task(one), engine.redacted.flow(flow)
     assert shown_one.payload == {"password": "***", "open": "seen"}
     assert shown_flow.data == "***"
-    assert engine.veiled(engine.stages(flow))[0].data == "***"
-    assert [m.error for m in engine.veiled(engine.members(flow))] == [None] * 3
+    assert engine.redacted.stages(flow)[0].data == "***"
+    assert [m.error for m in engine.redacted.members(flow)] == [None] * 3
     # Many at once are looked at in parts: none of them is passed over.
     others = [str(engine.submit("login", {"password": f"{SECRET}{i}"}, policy=REDACT).id) for i in range(5)]
-    assert [engine.veiled(t).payload for t in map(engine.task, others)] == [{"password": "***"}] * 5
-    assert [t.payload for t in engine.veiled([engine.task(id_) for id_ in others])] == [{"password": "***"}] * 5
-    both = engine.veiled(engine.feed.read(0).events)
+    assert [engine.redaction.redacted(t).payload for t in map(engine.task, others)] == [{"password": "***"}] * 5
+    assert [t.payload for t in engine.redaction.redacted(list(map(engine.task, others)))] == [{"password": "***"}] * 5
+    both = engine.redaction.redacted(engine.feed.read(0).events)
     assert hides(both)
 
 
 def test_where_nothing_is_redacted_nothing_is_changed(engine: Engine) -> None:
     id_ = str(engine.submit("login", PAYLOAD).id)
     task = engine.task(id_)
-    assert engine.veiled(task) is task
-    assert engine.veiled_json(SAID, id_) == SAID
+    assert engine.redaction.redacted(task) is task
+    assert engine.redaction.redacted_json([SAID], id_)[0] == SAID
 
 
 def test_a_value_that_nobody_has_thought_of_is_not_shown(engine: Engine) -> None:
     with pytest.raises(TypeError, match="may hold a secret"):
-        engine.veiled(object())
+        engine.redaction.redacted(object())
     engine.configure("login", REDACT)
     line = engine.logs(one_that_said_all(engine))[0]
     with pytest.raises(TypeError, match="of="):
-        engine.veiled(line)
+        engine.redaction.redacted(line)
 
 
 def test_of_many_large_jobs_in_one_answer_only_so_much_is_read(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,7 +299,7 @@ def test_of_many_large_jobs_in_one_answer_only_so_much_is_read(engine: Engine, m
     engine.configure("mail", Policy(redact=("key",)))
     ids = [str(engine.submit("mail", {"key": f"secret-{i}", "fill": "x" * 1_000}).id) for i in range(6)]
     monkeypatch.setattr(job_secrets, "ANSWER_BYTES", 2_500)
-    shown = engine.veiled([engine.task(id_) for id_ in ids])
-    assert [engine.veiled(engine.task(id_)).payload["key"] for id_ in ids] == ["***"] * 6
+    shown = engine.redaction.redacted([engine.task(id_) for id_ in ids])
+    assert [engine.redacted.task(id_).payload["key"] for id_ in ids] == ["***"] * 6
     assert sorted(isinstance(task.payload, dict) for task in shown) == [False] * 4 + [True] * 2
     assert "secret-" not in str(shown)

@@ -1,0 +1,337 @@
+"""What every engine can do, wherever its database is: verbs, reads, and the few acts that are no commands.
+
+`Engine` has the database, `RemoteEngine` asks a server, `RedactedEngine` hides what kinds redact. Owns the verbs: each
+is a command that `run` carries out. The reads are declared where the database answers them; here is the list.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields as dataclass_fields
+from typing import Any, ParamSpec, TypeVar
+
+from onetray.config import EngineConfig
+from onetray.domain import commands as c
+from onetray.domain import flow_commands as f
+from onetray.domain.errors import InvalidInput, OnetrayError, TooLarge, Unavailable
+from onetray.domain.flow import Approval, More, Placed, StageSpec, TaskSpec
+from onetray.domain.lifecycle import SUCCEEDED
+from onetray.domain.policy import Policy
+from onetray.domain.system_commands import DeadLetterIt
+from onetray.domain.task import Assignment, Receipt, Verdict
+from onetray.domain.verbs import check_command, command_of
+from onetray.domain.worker import WorkerBeat
+from onetray.engine.caller_tx import must_be_submits
+from onetray.engine.committer import Carrier
+from onetray.engine.flow_api import FlowApi
+from onetray.engine.job_details import JobApi
+from onetray.engine.kind_api import KindApi
+from onetray.engine.list_api import ListApi
+from onetray.engine.piggyback import Piggyback, PiggybackClaim
+from onetray.engine.reads import ApiMethod
+from onetray.engine.task_api import TaskApi
+from onetray.engine.worker_api import WorkerApi
+from onetray.notify.wake import Wake
+
+P = ParamSpec("P")
+R = TypeVar("R")
+E = TypeVar("E", bound="EngineApi")
+
+_MORE = tuple(field.name for field in dataclass_fields(More))
+
+
+class EngineApi(ABC):
+    """One set of verbs and reads. Safe to use from any thread."""
+
+    config: EngineConfig
+
+    def __init__(self, committer: Carrier, wake: Wake) -> None:
+        self._committer, self.wake = committer, wake
+        self.rides = Piggyback()
+
+    @abstractmethod
+    def bind(self, method: ApiMethod[P, R]) -> Callable[P, R]:
+        """A read or an act as this engine answers it: `engine.task` is `engine.bind(TaskApi.task)`."""
+
+    @property
+    @abstractmethod
+    def redacted(self) -> EngineApi:
+        """The same engine as others may see it: what kinds redact is hidden in its answers."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def __enter__(self: E) -> E:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(self, commands: Sequence[c.Command], *, connection: Any = None) -> list[Verdict]:
+        """Carry out commands, in as few transactions as fit, and answer each in its place.
+
+        With a psycopg connection of yours: inside its transaction. Then they may only be submits.
+        """
+        limits = self.config.limits
+        if not isinstance(commands, Sequence):
+            raise InvalidInput(f"commands must be a list, not {type(commands).__name__}", field="commands")
+        if len(commands) > limits.batch:
+            raise TooLarge(
+                f"a batch has at most {limits.batch} commands, not {len(commands)}", field="batch", limit=limits.batch
+            )
+        if connection is not None:
+            must_be_submits(commands)
+        refused: dict[int, Verdict] = {}
+        for i, command in enumerate(commands):
+            try:
+                check_command(command, limits)
+            except OnetrayError as e:
+                refused[i] = Verdict(error=e)
+        good = [c for i, c in enumerate(commands) if i not in refused] if refused else commands
+        verdicts = self._commit(good) if connection is None else self._submit_within(connection, good)
+        for i, verdict in refused.items():
+            verdicts.insert(i, verdict)
+        return verdicts
+
+    def _commit(self, commands: Sequence[c.Command]) -> list[Verdict]:
+        chunk = self.config.chunk
+        verdicts: list[Verdict] = []
+        for start in range(0, len(commands), chunk):
+            some = commands[start : start + chunk]
+            waiting = self.rides.take(some) if self.rides else None
+            verdicts += self._committer.carry_out(some) if waiting is None else self._commit_with(waiting, some)
+        return verdicts
+
+    def _commit_with(self, waiting: PiggybackClaim, commands: Sequence[c.Command]) -> list[Verdict]:
+        """Carry out commands, and with them the claim that a worker has left for the next batch."""
+        answer = Verdict(error=Unavailable("the claim was not carried out"))
+        try:
+            *verdicts, answer = self._committer.carry_out([*commands, waiting.claim])
+            return verdicts
+        finally:
+            waiting.rider.arrive(waiting, answer)
+
+    @abstractmethod
+    def _submit_within(self, connection: object, commands: Sequence[c.Command]) -> list[Verdict]:
+        """Carry out submits inside a transaction of the caller's."""
+
+    def call(self, command: c.Command, *, connection: Any = None) -> Any:
+        """Carry out one command: its value, or its error raised."""
+        return self.run([command], connection=connection)[0].unwrap()
+
+    def do(self, verb: str, **fields: Any) -> Any:
+        """Carry out a command by the name of its verb."""
+        return self.call(command_of(verb, fields))
+
+    # What is declared, not commanded.
+
+    @abstractmethod
+    def declare(self, policies: Mapping[str, Policy], *, namespace: str = "default") -> None:
+        """Give many kinds their policies. Only what differs is written."""
+
+    @abstractmethod
+    def configure(self, kind: str, policy: Policy, *, namespace: str = "default") -> None:
+        """Give a kind its policy. Tasks that were submitted before keep theirs."""
+
+    @abstractmethod
+    def worker_beat(self, beat: WorkerBeat, *, namespace: str = "default") -> None:
+        """Write down what a worker says about itself, and forget those that have long been silent."""
+
+    @abstractmethod
+    def worker_leave(self, name: str, *, namespace: str = "default") -> None:
+        """Take a worker off the list: it has stopped."""
+
+    # The verbs, one call each. Many at once: `run`.
+
+    def submit(self, kind: str, payload: Any = None, *, connection: Any = None, **fields: Any) -> Receipt:
+        """Submit a task. With a psycopg connection of yours: it exists exactly when your transaction commits."""
+        return _receipt(self.call(c.Submit(kind=kind, payload=payload, **fields), connection=connection))
+
+    def claim(self, queue: str = "default", *, worker: str, limit: int = 1, **fields: Any) -> list[Assignment]:
+        claimed: list[Assignment] = self.call(c.Claim(queue=queue, worker=worker, limit=limit, **fields))
+        return claimed
+
+    def start(self, task: Assignment | int | str, **fields: Any) -> Receipt:
+        return _receipt(self.call(c.Start(**_ticket_of(task, fields))), task)
+
+    def beat(self, task: Assignment | int | str, **fields: Any) -> Any:
+        return self.call(c.Beat(**_ticket_of(task, fields)))
+
+    def succeed(self, task: Assignment | int | str, result: Any = None, **fields: Any) -> Receipt:
+        more = {name: fields.pop(name) for name in _MORE if name in fields}
+        if more:
+            fields["more"] = More(**more)
+        return _receipt(self.call(c.Succeed(result=result, **_ticket_of(task, fields))), task)
+
+    def fail(self, task: Assignment | int | str, message: str, **fields: Any) -> Receipt:
+        return _receipt(self.call(c.Fail(message=message, **_ticket_of(task, fields))), task)
+
+    def release(self, task: Assignment | int | str, **fields: Any) -> Receipt:
+        return _receipt(self.call(c.Release(**_ticket_of(task, fields))), task)
+
+    def pause(self, task: Assignment | int | str, *, owner: str, reason: str, **fields: Any) -> Receipt:
+        return _receipt(self.call(c.Pause(owner=owner, reason=reason, **_ticket_of(task, fields))), task)
+
+    def log(self, task: Assignment | int | str, *lines: Any, **fields: Any) -> int:
+        return int(self.call(c.Log(lines=lines, **_ticket_of(task, fields))))
+
+    def resume(self, task: int | str, **fields: Any) -> Receipt:
+        return _receipt(self.call(c.Resume(task=task, **fields)), task)
+
+    def cancel(self, task: int | str, **fields: Any) -> Receipt:
+        return _receipt(self.call(c.Cancel(task=task, **fields)), task)
+
+    def redrive(self, task: int | str, **fields: Any) -> Receipt:
+        return _receipt(self.call(c.Redrive(task=task, **fields)))
+
+    def set_priority(self, task: int | str, priority: int, **fields: Any) -> Receipt:
+        return _receipt(self.call(c.SetPriority(task=task, priority=priority, **fields)), task)
+
+    def reschedule(self, task: int | str, **fields: Any) -> Receipt:
+        return _receipt(self.call(c.Reschedule(task=task, **fields)), task)
+
+    def dead_letter(self, task: int | str, reason_code: str, message: str = "", **fields: Any) -> Receipt:
+        return _receipt(self.call(DeadLetterIt(task=task, reason_code=reason_code, message=message, **fields)), task)
+
+    def say_progress(
+        self,
+        task: Assignment | int | str,
+        done: float,
+        total: float | None = None,
+        message: str | None = None,
+        **fields: Any,
+    ) -> Receipt:
+        """Report how far a task is that the caller holds."""
+        progress = c.Progress(done=done, total=total, message=message, **_ticket_of(task, fields))
+        return _receipt(self.call(progress), task)
+
+    def checkpoint(self, task: Assignment | int | str, body: Any, **fields: Any) -> Receipt:
+        """Keep something for the next attempt of a task that the caller holds."""
+        return _receipt(self.call(c.Checkpoint(body=body, **_ticket_of(task, fields))), task)
+
+    def submit_flow(
+        self, name: str, stages: Sequence[StageSpec] = (), *, connection: Any = None, **fields: Any
+    ) -> Placed:
+        """Submit a flow, whole or to be grown. With a psycopg connection of yours: inside its transaction."""
+        return _placed(self.call(f.SubmitFlow(name=name, stages=list(stages), **fields), connection=connection))
+
+    def add_stage(self, flow: str, stage: StageSpec, **fields: Any) -> Placed:
+        return _placed(self.call(f.AddStage(flow, stage=stage, **fields)))
+
+    def add_tasks(self, stage: str, tasks: Sequence[TaskSpec], **fields: Any) -> Placed:
+        return _placed(self.call(f.AddTasks(stage, tasks=list(tasks), **fields)))
+
+    def open_flow(self, flow: str, **fields: Any) -> Placed:
+        return _placed(self.call(f.OpenFlow(flow, **fields)))
+
+    def pause_flow(self, flow: str, **fields: Any) -> Placed:
+        return _placed(self.call(f.PauseFlow(flow, **fields)))
+
+    def resume_flow(self, flow: str, **fields: Any) -> Placed:
+        return _placed(self.call(f.ResumeFlow(flow, **fields)))
+
+    def cancel_flow(self, flow: str, **fields: Any) -> Placed:
+        return _placed(self.call(f.CancelFlow(flow, **fields)))
+
+    def seal_flow(self, flow: str, **fields: Any) -> Placed:
+        return _placed(self.call(f.SealFlow(flow, **fields)))
+
+    def retry_flow(self, flow: str, **fields: Any) -> Placed:
+        return _placed(self.call(f.RetryFlow(flow, **fields)))
+
+    def seal_stage(self, stage: str, **fields: Any) -> Placed:
+        return _placed(self.call(f.SealStage(stage, **fields)))
+
+    def wait_stage(self, stage: str, approval: Approval | None = None, **fields: Any) -> Placed:
+        return _placed(self.call(f.WaitStage(stage, approval=approval, **fields)))
+
+    def approve_stage(self, stage: str, **fields: Any) -> Placed:
+        return _placed(self.call(f.ApproveStage(stage, **fields)))
+
+    def reject_stage(self, stage: str, **fields: Any) -> Placed:
+        return _placed(self.call(f.RejectStage(stage, **fields)))
+
+    def skip_stage(self, stage: str, **fields: Any) -> Placed:
+        return _placed(self.call(f.SkipStage(stage, **fields)))
+
+    def append_context(self, flow: str, payload: Any, **fields: Any) -> str:
+        """Append a context to a flow; answers its id."""
+        return str(self.call(f.AppendContext(flow, payload=payload, **fields)))
+
+    # Reads, and the acts of operators: see engine/reads.py.
+
+    breakers = WorkerApi.breakers
+    close_breaker = WorkerApi.close_breaker
+    context = FlowApi.context
+    contexts = FlowApi.contexts
+    dead_groups = ListApi.dead_groups
+    dead_letters = TaskApi.dead_letters
+    dead_lines = ListApi.dead_lines
+    events = TaskApi.events
+    events_by_correlation = TaskApi.events_by_correlation
+    explain = TaskApi.explain
+    flow = FlowApi.flow
+    flow_events = FlowApi.flow_events
+    flows = FlowApi.flows
+    held = WorkerApi.held
+    inputs = FlowApi.inputs
+    job_details = JobApi.job_details
+    job_key = ListApi.job_key
+    job_status = JobApi.job_status
+    jobs = ListApi.jobs
+    last_checkpoint = WorkerApi.last_checkpoint
+    locate = ListApi.locate
+    logs = TaskApi.logs
+    members = ListApi.members
+    now = WorkerApi.now
+    open_breaker = WorkerApi.open_breaker
+    own_events = JobApi.own_events
+    pause_queue = KindApi.pause_queue
+    policy_of = KindApi.policy_of
+    position = TaskApi.position
+    progress = FlowApi.progress
+    progress_of = WorkerApi.progress_of
+    queues = ListApi.queues
+    resume_queue = KindApi.resume_queue
+    stage = FlowApi.stage
+    stage_members = ListApi.stage_members
+    stage_results = FlowApi.stage_results
+    stage_tasks = FlowApi.stage_tasks
+    stages = FlowApi.stages
+    task = TaskApi.task
+    tasks = TaskApi.tasks
+    workers = WorkerApi.workers
+
+    def all_results(self, stage: str, *, namespace: str = "default") -> list[Any]:
+        """The results of all tasks of a stage that succeeded, in their order, however many there are."""
+        found: list[Any] = []
+        after = 0
+        while page := self.stage_results(stage, namespace=namespace, after=after):
+            found += [row.result for row in page if row.state == SUCCEEDED]
+            after = page[-1].key
+        return found
+
+
+METHODS = {name: method for name, method in vars(EngineApi).items() if isinstance(method, ApiMethod)}
+READS = {name: method for name, method in METHODS.items() if not method.writes}
+"""What a server answers at /api/v1/reads/{name}. A read that the API does not list cannot be asked."""
+ACTS = {name: method for name, method in METHODS.items() if method.writes}
+"""What a server does at /api/v1/acts/{name}."""
+
+
+def _ticket_of(task: Assignment | int | str, fields: dict[str, Any]) -> dict[str, Any]:
+    return {**(c.ticket(task) if isinstance(task, Assignment) else {"task": task}), **fields}
+
+
+def _receipt(value: Any, task: Assignment | int | str | None = None) -> Receipt:
+    """The receipt of one call. It names the task, where the caller did so by its id or by what it claimed."""
+    assert isinstance(value, Receipt)
+    if value.id is not None or task is None or isinstance(task, int):
+        return value
+    return value._replace(id=task.id if isinstance(task, Assignment) else task.lower())
+
+
+def _placed(value: Any) -> Placed:
+    assert isinstance(value, Placed)
+    return value

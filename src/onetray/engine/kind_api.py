@@ -1,0 +1,78 @@
+"""Kinds with their policies, and queues: what is declared once and holds for the tasks that come after."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from onetray.domain.checks import text
+from onetray.domain.errors import InvalidInput
+from onetray.domain.policy import Policy
+from onetray.domain.token import READ, WORK
+from onetray.engine.reads import DatabaseReads, act, read
+from onetray.redaction.answers import plain
+
+
+class KindApi(DatabaseReads):
+    """Kinds and queues, as the database has them."""
+
+    def configure(self, kind: str, policy: Policy, *, namespace: str = "default") -> None:
+        """Give a kind its policy. Tasks that were submitted before keep theirs."""
+        ns = self._intern_checked(kind, policy, namespace)
+        self.store.names.configure(ns, kind, policy)
+
+    def _intern_checked(self, kind: str, policy: Policy, namespace: str) -> int:
+        limit = self.config.limits.name_chars
+        text(kind, "kind", limit)
+        text(namespace, "namespace", limit)
+        if not isinstance(policy, Policy):
+            raise InvalidInput("policy must be a Policy", field="policy")
+        return self.store.names.intern_namespace(namespace)
+
+    def declare(self, policies: Mapping[str, Policy], *, namespace: str = "default") -> None:
+        """Give many kinds their policies. Only what differs is written."""
+        self.store.names.refresh()
+        for kind, policy in policies.items():
+            if self.policy_of(kind, namespace=namespace) != policy:
+                self.configure(kind, policy, namespace=namespace)
+
+    def declare_keeping_redaction(
+        self, policies: Mapping[str, Policy], *, namespace: str = "default"
+    ) -> dict[str, list[str]]:
+        """Give many kinds their policies, each with the paths that its kind redacts already. Answers those of them, by
+        kind, that the new policy does not name."""
+        self.store.names.refresh()
+        return {kind: self._configure_keeping_redaction(kind, p, namespace) for kind, p in policies.items()}
+
+    def _configure_keeping_redaction(self, kind: str, policy: Policy, namespace: str) -> list[str]:
+        names = self.store.names
+        key = names.intern_kind(self._intern_checked(kind, policy, namespace), kind)
+        while True:
+            was = names.policy_of_kind(key, self.config.names_ttl_s)
+            kept = [path for path in names.policy(was).redact if path not in policy.redact]
+            # Somebody else may have given it other paths meanwhile: these stay, too.
+            if names.replace_policy(key, was, policy.with_(redact=(*policy.redact, *kept)) if kept else policy):
+                return kept
+
+    @read(plain, READ, WORK)
+    def policy_of(self, kind: str, *, namespace: str = "default") -> Policy | None:
+        """The policy that the next tasks of a kind get; None for a kind that is not known."""
+        names = self.store.names
+        ns = names.namespace(text(namespace, "namespace", self.config.limits.name_chars))
+        key = None if ns is None else names.kind(ns, text(kind, "kind", self.config.limits.name_chars))
+        return None if key is None else names.policy(names.policy_of_kind(key, self.config.names_ttl_s))
+
+    @act
+    def pause_queue(self, queue: str, *, by: str = "anonymous", namespace: str = "default") -> None:
+        """Let nothing more be claimed from a queue. What runs goes on."""
+        text(by, "by", self.config.limits.name_chars)
+        self._set_paused(queue, namespace, self.store.now(), by)
+
+    @act
+    def resume_queue(self, queue: str, *, namespace: str = "default") -> None:
+        self._set_paused(queue, namespace, None, None)
+
+    def _set_paused(self, queue: str, namespace: str, at: int | None, by: str | None) -> None:
+        names = self.store.names
+        ns = names.intern_namespace(text(namespace, "namespace", self.config.limits.name_chars))
+        key = names.intern_queue(ns, text(queue, "queue", self.config.limits.name_chars))
+        self.store.write(lambda tx: tx.query("pause_queue", key=key, at=at, by=by))

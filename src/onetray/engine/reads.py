@@ -1,0 +1,102 @@
+"""What an engine can be asked by name: each read, and each act that is no command, is declared once, at its method.
+
+    @read(of_task, READ, WORK)
+    def logs(self, task: str, *, namespace: str = "default", after: int = 0) -> list[LogLine]: ...
+
+From the declaration follow the server's route with its scope, its checks and its description (http/routes/rpc.py), the
+method of the remote engine, and what is redacted in the answer. Owns these declarations; api.py lists them.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from types import MethodType
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
+
+from onetray.config import EngineConfig
+from onetray.domain.checks import MOST_ROWS, text, whole
+from onetray.domain.token import OPERATE, READ
+from onetray.redaction.answers import Redact, plain
+from onetray.store.base import Rows, Store
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+CALLERS_OWN = frozenset({"self", "namespace", "actor", "by", "raw"})
+"""Parameters that nobody sends: a server takes them from the token."""
+
+
+class Answers(Protocol):
+    """Whoever has such methods: an engine, or a part of one."""
+
+    def bind(self, method: ApiMethod[P, R]) -> Callable[P, R]: ...
+
+
+class ApiMethod(Generic[P, R_co]):
+    """A method that an engine has, and that a server answers by its name.
+
+    `engine.task` is `engine.bind(TaskApi.task)`: one engine asks its database, one asks a server, one redacts.
+    """
+
+    def __init__(
+        self, function: Callable[Concatenate[Any, P], R_co], redact: Redact, scopes: tuple[str, ...], writes: bool
+    ) -> None:
+        self.function, self.redact, self.scopes, self.writes = function, redact, scopes, writes
+        self.name, self.__doc__ = function.__name__, function.__doc__
+        self.signature = inspect.signature(function, eval_str=True)
+        self.answer_type: Any = self.signature.return_annotation
+        self.parameters = {name: p for name, p in self.signature.parameters.items() if name not in CALLERS_OWN}
+        self.part: type | None = None
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        # The first owner is the part that has its body; the API only lists it.
+        self.part = self.part or owner
+
+    @overload
+    def __get__(self, engine: None, owner: type) -> ApiMethod[P, R_co]: ...
+    @overload
+    def __get__(self, engine: Answers, owner: type) -> Callable[P, R_co]: ...
+    def __get__(self, engine: Answers | None, owner: type) -> ApiMethod[P, R_co] | Callable[P, R_co]:
+        return self if engine is None else engine.bind(self)
+
+    def of_caller(self, **known: Any) -> dict[str, Any]:
+        """Those of these arguments that the method takes."""
+        return {name: value for name, value in known.items() if name in self.signature.parameters}
+
+    def arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """What a call was given, by name."""
+        return self.signature.bind(None, *args, **kwargs).arguments
+
+
+def read(redact: Redact, *scopes: str) -> Callable[[Callable[Concatenate[Any, P], R]], ApiMethod[P, R]]:
+    """Declare a read: what of its answer is redacted, and the scopes of which a token needs one (`read` if none)."""
+    return lambda function: ApiMethod(function, redact, scopes or (READ,), writes=False)
+
+
+def act(function: Callable[Concatenate[Any, P], R]) -> ApiMethod[P, R]:
+    """Declare what operators do that is no transition of a task."""
+    return ApiMethod(function, plain, (OPERATE,), writes=True)
+
+
+class DatabaseReads:
+    """A part of the engine that asks its database by named queries."""
+
+    def __init__(self, store: Store, config: EngineConfig, must_not_have_forked: Callable[[], None]) -> None:
+        self.store, self.config, self.must_not_have_forked = store, config, must_not_have_forked
+
+    def bind(self, method: ApiMethod[P, R]) -> Callable[P, R]:
+        return MethodType(method.function, self)
+
+    def _read(self, name: str, **params: Any) -> Rows:
+        """Run a named query once its parameters are checked: what a database would refuse is refused by its name."""
+        if "namespace" in params:
+            text(params["namespace"], "namespace", self.config.limits.name_chars)
+        if "limit" in params:
+            whole(params["limit"], "limit", 0, MOST_ROWS)
+        for number in ("after", "before"):
+            if number in params:
+                whole(params[number], number, 0, 2**62)
+        self.must_not_have_forked()
+        return self.store.read(name, **params)

@@ -1,0 +1,95 @@
+"""RedactedEngine: an engine as others than its handlers and its own program may see it.
+
+Owns that nothing which a kind redacts leaves through a read or the feed: every answer is redacted by what the read
+declares (engine/reads.py). Routes, streams, dialects and the command line have this one. Commands pass through it, and
+so do claims: a worker gets real payloads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from onetray.domain.commands import Command
+from onetray.domain.policy import Policy
+from onetray.domain.task import Verdict
+from onetray.domain.worker import WorkerBeat
+from onetray.engine.api import EngineApi
+from onetray.engine.reads import ApiMethod
+from onetray.feed import PAGE, Feed, Page
+from onetray.redaction.answers import plain
+from onetray.redaction.job_secrets import JobRedaction
+
+if TYPE_CHECKING:
+    from onetray.engine import Engine
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class RedactedEngine(EngineApi):
+    """The same verbs and reads, with redacted answers. The engine behind it stays its owner's to close."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine._committer, engine.wake)
+        self._engine, self.config, self.rides = engine, engine.config, engine.rides
+        self.feed = RedactedFeed(engine.feed, engine.redaction)
+
+    @property
+    def redacted(self) -> RedactedEngine:
+        return self
+
+    def bind(self, method: ApiMethod[P, R]) -> Callable[P, R]:
+        # By name: whoever puts another method in its place has that one redacted.
+        ask: Callable[P, R] = getattr(self._engine, method.name)
+        if method.redact is plain:
+            return ask
+
+        def ask_and_redact(*args: P.args, **kwargs: P.kwargs) -> R:
+            asked = method.arguments(args, kwargs)
+            return method.redact(self._engine.redaction, ask(*args, **kwargs), asked)  # type: ignore[no-any-return]
+
+        return ask_and_redact
+
+    def run(self, commands: Sequence[Command], *, connection: Any = None) -> list[Verdict]:
+        return self._engine.run(commands, connection=connection)
+
+    def _submit_within(self, connection: object, commands: Sequence[Command]) -> list[Verdict]:
+        return self._engine._submit_within(connection, commands)
+
+    def declare(self, policies: Mapping[str, Policy], *, namespace: str = "default") -> None:
+        self._engine.declare(policies, namespace=namespace)
+
+    def configure(self, kind: str, policy: Policy, *, namespace: str = "default") -> None:
+        self._engine.configure(kind, policy, namespace=namespace)
+
+    def worker_beat(self, beat: WorkerBeat, *, namespace: str = "default") -> None:
+        self._engine.worker_beat(beat, namespace=namespace)
+
+    def worker_leave(self, name: str, *, namespace: str = "default") -> None:
+        self._engine.worker_leave(name, namespace=namespace)
+
+    def close(self) -> None:
+        """Nothing: it holds nothing of its own."""
+
+
+class RedactedFeed:
+    """The feed, with redacted events."""
+
+    def __init__(self, feed: Feed, redaction: JobRedaction) -> None:
+        self._feed, self._redaction = feed, redaction
+
+    def read(
+        self, after: int, limit: int = PAGE, *, namespace: str | None = None, types: Sequence[str] | None = None
+    ) -> Page:
+        page = self._feed.read(after, limit, namespace=namespace, types=types)
+        return page._replace(events=self._redaction.redacted(page.events))
+
+    def kinds_of(self, ids: Sequence[str]) -> dict[str, str]:
+        """The kinds of tasks, and the names of flows, by their ids."""
+        return dict(self._feed.store.read("kinds_of_ids", ids=list(ids)))
+
+    @property
+    def held_up(self) -> bool:
+        """Whether a transaction that has not ended keeps the feed from going on."""
+        return self._feed.store.held_up

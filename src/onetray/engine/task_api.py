@@ -1,0 +1,87 @@
+"""Reads about tasks: a task, its history, its log, its dead letter, and why it is not running."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from onetray.domain.checks import MOST_ROWS, choice, id_or_none, task_id, text, whole
+from onetray.domain.errors import NotFound
+from onetray.domain.machine import ACTORS, USER
+from onetray.domain.task import Blocker, DeadLetter, Event, LogLine, Task, json_of
+from onetray.domain.token import READ, WORK
+from onetray.engine.flow_api import task_of_row
+from onetray.engine.reads import DatabaseReads, read
+from onetray.explain.tasks import explain, position
+from onetray.feed import event_of
+from onetray.redaction.answers import by_owner, of_task, plain
+
+
+class TaskApi(DatabaseReads):
+    """Tasks, as the database has them."""
+
+    @read(by_owner, READ, WORK)
+    def task(self, task: str, *, namespace: str = "default", actor: str = USER, raw: bool = False) -> Task:
+        """A task. `raw`: its JSON as RawJson, for whoever only passes it on."""
+        choice(actor, "actor", ACTORS)
+        rows = self._read("task_by_id", id=task_id(task), namespace=namespace)
+        if not rows:
+            raise NotFound(f"there is no task {task}", task=task)
+        return task_of_row(rows[0], actor, raw)
+
+    @read(by_owner)
+    def tasks(self, *, namespace: str = "default", limit: int = 100, before: int = 2**62) -> list[Task]:
+        """The newest tasks first; `before` a key pages on."""
+        rows = self._read("tasks_newest", namespace=namespace, limit=limit, before=before)
+        return [task_of_row(r, USER) for r in rows]
+
+    @read(of_task)
+    def explain(self, task: str, *, namespace: str = "default") -> list[Blocker]:
+        """Why a task is not running, each reason with who holds it and when it ends. Empty: it can be claimed now."""
+        text(namespace, "namespace", self.config.limits.name_chars)
+        return explain(self.store, task, namespace)
+
+    @read(plain)
+    def position(self, task: str, *, namespace: str = "default", most: int = 1000) -> int | None:
+        """How many tasks would be claimed before this one; None if it has no ready row.
+
+        No more than `most` are counted: so many means so many or more.
+        """
+        text(namespace, "namespace", self.config.limits.name_chars)
+        return position(self.store, task, namespace, whole(most, "most", 1, MOST_ROWS))
+
+    @read(by_owner)
+    def events(
+        self, task: str, *, namespace: str = "default", after: int = 0, limit: int = 1000, raw: bool = False
+    ) -> list[Event]:
+        """One task's history, in order."""
+        key = self.task(task, namespace=namespace, raw=True).key
+        return [event_of(r, raw) for r in self._read("events_of_task", key=key, after=after, limit=limit)]
+
+    @read(by_owner)
+    def events_by_correlation(
+        self, correlation_id: str, *, namespace: str = "default", after: int = 0, limit: int = 1000
+    ) -> list[Event]:
+        text(correlation_id, "correlation_id", self.config.limits.key_chars)
+        rows = self._read(
+            "events_by_correlation", correlation_id=correlation_id, id=id_or_none(correlation_id),
+            namespace=namespace, after=after, limit=limit,
+        )  # fmt: skip
+        return [event_of(r) for r in rows]
+
+    @read(of_task)
+    def logs(
+        self, task: str, *, namespace: str = "default", after: int = 0, limit: int = 1000, raw: bool = False
+    ) -> list[LogLine]:
+        """Log lines from a cursor on."""
+        rows = self._read("logs_of", id=task_id(task), namespace=namespace, after=after, limit=limit)
+        if not rows:
+            self.task(task, namespace=namespace)
+        return [row if row.data is None else replace(row, data=json_of(row.data, raw)) for row in rows]
+
+    @read(by_owner)
+    def dead_letters(
+        self, task: str | None = None, *, namespace: str = "default", limit: int = 100
+    ) -> list[DeadLetter]:
+        id_ = None if task is None else task_id(task)
+        rows = self._read("dead_letters", id=id_, namespace=namespace, limit=limit)
+        return [replace(row, last_error=json_of(row.last_error)) for row in rows]

@@ -1,0 +1,66 @@
+"""What the reads by name answer: the outline of each type, and an example.
+
+Owns the way from the type that a read declares to its description. An example is written as the answer is.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Any, Union, get_args, get_origin
+
+import orjson
+
+from onetray.domain.flow import Context, Counts, Progress, StageResult
+from onetray.domain.listing import JobDetails, JobPage, JobStatus, JobSummary, Located
+from onetray.domain.policy import Policy
+from onetray.domain.task import Holding
+from onetray.http.openapi import examples as ex
+from onetray.http.openapi.answers import AnswerShape
+from onetray.http.openapi.shapes import either, record
+from onetray.http.schemas.base import SOME_ID
+from onetray.remote.value_codec import dumps
+
+_VALUES: dict[Any, Any] = {
+    type(value): value
+    for value in (
+        *ex.VALUES, ex.TASK, ex.FLOW, ex.LETTER, Policy(), Located("task", SOME_ID),
+        Progress("running", 50, "resize", Counts(total=2, queued=1, held=1), (ex.STAGE,)),
+        Context(1, SOME_ID, ex.FLOW_ID, None, "run", None, None, {"budget": 100}, ex.AT),
+        StageResult(1, SOME_ID, None, "succeeded", {"sent": True}), Holding(1, SOME_ID, 7, None, "running"),
+        JobStatus("task", SOME_ID, 1, "queued", "default", None, ("cancel",)),
+        JobDetails.of(ex.TASK, [], [], ex.AT),
+    )
+} | {int: 12, Any: {"sent": True}, type(None): None}  # fmt: skip
+_VALUES[JobPage] = JobPage([_VALUES[JobSummary]], None)
+_PLAIN: dict[Any, dict[str, Any]] = {Any: {}, int: {"type": "integer"}, type(None): {"type": "null"}}
+
+
+def answer_of(kind: Any) -> AnswerShape:
+    """The answer of a read that declares this type."""
+    kind = type(None) if kind is None else kind
+    example = orjson.loads(dumps({"value": _example(kind)}))
+    return AnswerShape(_title(kind), record({"value": _outline(kind)}), example)
+
+
+def _outline(kind: Any) -> dict[str, Any]:
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        return either(*(_outline(part) for part in parts))
+    if origin is list:
+        return {"type": "array", "items": _outline(parts[0])}
+    if kind in _PLAIN:
+        return _PLAIN[kind]
+    return {"type": "object", "title": getattr(kind, "__name__", "object")}
+
+
+def _example(kind: Any) -> Any:
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        return _example(parts[0])
+    if origin is list:
+        return [_example(parts[0])]
+    return {"resize": {"sent": True}} if origin is dict else _VALUES[kind]
+
+
+def _title(kind: Any) -> str:
+    return "Nothing" if kind is type(None) else getattr(kind, "__name__", None) or str(kind).rpartition(".")[2]

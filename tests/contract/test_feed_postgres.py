@@ -223,7 +223,7 @@ def test_no_session_state_is_needed(pg_url: str) -> None:
 
 def test_behind_a_pooler_the_feed_polls(pg_url: str) -> None:
     with stateless_engine(pg_url) as engine, engine_on(pg_url) as other:
-        assert engine.store.ear() is None
+        assert engine.store.listener() is None
         stream = engine.feed.follow()
         id = other.submit("mail").id
         assert next(stream).entity_id == id

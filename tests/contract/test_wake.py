@@ -206,8 +206,8 @@ def test_no_thread_is_started_before_it_is_needed_and_none_is_left(database_url:
         assert threads() == set()
         wake.wait(wake.generation, 0.01)
         assert threads() == {"onetray-listener"}
-        store.announce(NewWork())
-        assert ("onetray-notifier" in threads()) == store.tells
+        store.run_commit_hooks(NewWork())
+        assert ("onetray-notifier" in threads()) == store.notifies
         wake.close()
         assert threads() == set()
         assert store.on_commit == []
@@ -229,8 +229,8 @@ def test_a_closed_wake_lets_everybody_go(engine: Engine) -> None:
 def test_many_commits_send_few_notifications(pg_url: str) -> None:
     told = []
     with engine_on(pg_url) as engine:
-        tell = engine.store.tell
-        engine.store.tell = lambda work: (told.append(work), tell(work))  # type: ignore[assignment, method-assign]
+        notify = engine.store.notify
+        engine.store.notify = lambda work: (told.append(work), notify(work))  # type: ignore[assignment, method-assign]
         began = time.monotonic()
         for _ in range(200):
             engine.submit("mail")
@@ -296,7 +296,7 @@ def test_the_listener_comes_back_when_its_connection_is_lost(pg_url: str) -> Non
 
 def test_a_store_in_memory_wakes_and_polls_without_an_ear() -> None:
     with engine_on("sqlite://:memory:") as engine:
-        assert engine.store.ear() is None
+        assert engine.store.listener() is None
         assert engine.wake.poll_s == 1.0
         stream = engine.feed.follow()
         id = engine.submit("mail").id

@@ -51,19 +51,19 @@ class WakeSource(Protocol):
     """Where news come from: a store, or a server. See Store."""
 
     alone: bool
-    tells: bool
-    news_every_s: float
+    notifies: bool
+    notify_every_s: float
     on_commit: list[Callable[[NewWork[int], bool], None]]
 
-    def tell(self, work: NewWork[int]) -> None: ...
+    def notify(self, work: NewWork[int]) -> None: ...
 
     def named(self, work: NewWork[int]) -> NewWork[Queue]: ...
 
     def with_work(self, queues: Collection[Queue]) -> Collection[Queue]: ...
 
-    def ear(self) -> Listener | None: ...
+    def listener(self) -> Listener | None: ...
 
-    def work_ear(self, wanted: Callable[[], WantedWork]) -> WorkListener | None: ...
+    def work_listener(self, wanted: Callable[[], WantedWork]) -> WorkListener | None: ...
 
 
 class Waiter:
@@ -219,7 +219,7 @@ class Wake:
     def ring(self, work: NewWork[int], told: bool = False) -> None:
         """Something was committed here: wake this process now, the others in a moment unless they know."""
         self.notify(self._store.named(work) if work else None)
-        if self._store.tells and not told:
+        if self._store.notifies and not told:
             if work:
                 with self._changed:
                     self._work_untold.add(work)
@@ -377,7 +377,7 @@ class Wake:
             if self._listens or self.closed:
                 return
             self._listens = True
-            self._ear = self._store.ear()
+            self._ear = self._store.listener()
             if self._ear is not None:
                 self._start(self._listen, "onetray-listener")
 
@@ -387,7 +387,7 @@ class Wake:
             if self._listens_for_work or self.closed:
                 return
             self._listens_for_work = True
-            self._work_ear = self._store.work_ear(self.wanted)
+            self._work_ear = self._store.work_listener(self.wanted)
             if self._work_ear is not None:
                 self._start(self._listen_for_work, "onetray-work-listener")
                 return
@@ -429,7 +429,7 @@ class Wake:
                 work, self._work_untold = self._work_untold, NewWork()
             self._work_came.clear()
             try:
-                self._store.tell(work)
+                self._store.notify(work)
             except Exception as e:
                 logger.debug("the others could not be told: %s", e)
                 with self._changed:
@@ -437,4 +437,4 @@ class Wake:
                 self._untold.set()
                 self._stopping.wait(1.0)
             self._stopping.wait(TELL_EVERY_S)
-            self._work_came.wait(max(0.0, self._store.news_every_s - TELL_EVERY_S))
+            self._work_came.wait(max(0.0, self._store.notify_every_s - TELL_EVERY_S))

@@ -34,14 +34,14 @@ BACKOFF_S = (0.2, 5.0)
 class RemoteSource:
     """What the wake-up needs of a place where things are written: here, a server."""
 
-    alone = tells = False
-    news_every_s = 0.0
+    alone = notifies = False
+    notify_every_s = 0.0
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self.on_commit: list[Callable[[NewWork[int], bool], None]] = []
 
-    def tell(self, work: NewWork[int]) -> None:
+    def notify(self, work: NewWork[int]) -> None:
         """The server tells the others."""
 
     def named(self, work: NewWork[int]) -> NewWork[Queue]:
@@ -52,10 +52,10 @@ class RemoteSource:
         """Only the server knows."""
         return queues
 
-    def ear(self) -> Listener:
+    def listener(self) -> Listener:
         return RemoteListener(self._transport.another())
 
-    def work_ear(self, wanted: Callable[[], WantedWork]) -> WorkListener:
+    def work_listener(self, wanted: Callable[[], WantedWork]) -> WorkListener:
         return RemoteWorkListener(self._transport.another(), wanted)
 
 

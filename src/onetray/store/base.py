@@ -40,7 +40,7 @@ def in_rows(columns: Columns, order: Iterable[str]) -> Iterator[tuple[Any, ...]]
     return zip(*(values if isinstance(values, list) else repeat(values, size) for values in picked), strict=True)
 
 
-RINGS = frozenset(
+WAKING = frozenset(
     {
         "insert_event",
         "insert_note",
@@ -55,7 +55,7 @@ RINGS = frozenset(
         "open_breaker",
     }
 )
-"""Statements that somebody may be waiting for. Moves and new tasks are such, too."""
+"""Statements whose effect somebody may wait for. Moves and new tasks are such, too."""
 
 
 class MixedUse:
@@ -144,7 +144,7 @@ class Snapshot(Protocol):
     """The database as it stood at one moment. Nothing can be changed through it."""
 
     def select(self, sql: str, /) -> list[dict[str, Any]]:
-        """Run a query that is not in the book, in PostgreSQL's names for the tables."""
+        """Run a query that is not in store/sql, with PostgreSQL's names for the tables."""
         ...
 
 
@@ -158,21 +158,21 @@ class Store(ABC):
     """Whether no other process can write to this database."""
     takes_one = False
     """Whether a single task is best written by `submit_one`."""
-    tells = False
-    """Whether other processes have to be told of a commit."""
-    news_every_s = 0.0
-    """How often they are told of what is no work to claim."""
+    notifies = False
+    """Whether other processes learn of a commit only by `notify`."""
+    notify_every_s = 0.0
+    """How often they are notified of commits that bring no work to claim."""
     patience_s = 60.0
     """How long a write waits for a database that is away."""
 
     def __init__(self, clock: Clock | None) -> None:
         self.clock = clock
         self.on_commit: list[Callable[[NewWork[int], bool], None]] = []
-        """Called after each commit that somebody may be waiting for, with what there may be to claim, and whether the
-        other processes know already. They must be quick and must not raise."""
+        """Called after each commit that somebody may wait for, with what there may be to claim, and whether other
+        processes were notified already. They must be quick and must not raise."""
         self.sender = uuid4().hex[:8]
-        """How other processes, and this one, know whose news they hear."""
-        self.book = statements_for(self.dialect)
+        """Names this store in its notifications: whoever receives one knows whether it is its own."""
+        self.statements = statements_for(self.dialect)
         self.mixed = MixedUse()
         self.names = InternedNames(self)
 
@@ -218,7 +218,7 @@ class Store(ABC):
 
     @abstractmethod
     def read_sql(self, sql: str, /, **params: Any) -> Rows:
-        """Run a query that is not in the book: the verifier's, and `:name` parameters."""
+        """Run a query that is not in store/sql, with `:name` parameters."""
 
     @abstractmethod
     def snapshot(self) -> AbstractContextManager[Snapshot]:
@@ -251,21 +251,21 @@ class Store(ABC):
         """Whether there are events that a writer, still at work, keeps from being read."""
         return False
 
-    def tell(self, work: NewWork[int]) -> None:
-        """Tell other processes that something was committed, where they cannot see it; what there is to claim, too."""
+    def notify(self, work: NewWork[int]) -> None:
+        """Notify other processes that something was committed, and what there is to claim."""
         return
 
-    def ear(self) -> Listener | None:
-        """Something that hears when other processes commit; None where there is nothing to hear."""
+    def listener(self) -> Listener | None:
+        """Receives the notifications of other processes; None where there are none."""
         return None
 
-    def work_ear(self, wanted: Callable[[], WantedWork]) -> WorkListener | None:
-        """One for work alone, where that is told apart from all else; None where `ear` hears both."""
+    def work_listener(self, wanted: Callable[[], WantedWork]) -> WorkListener | None:
+        """One for work alone, where that has notifications of its own; None where `listener` receives both."""
         return None
 
-    def announce(self, work: NewWork[int], told: bool = False) -> None:
-        for ring in self.on_commit:
-            ring(work, told)
+    def run_commit_hooks(self, work: NewWork[int], notified: bool = False) -> None:
+        for hook in self.on_commit:
+            hook(work, notified)
 
     def check_file(self) -> None:
         """Raise DatabaseMoved when the file of the database is not the one that was opened. Servers have none."""

@@ -63,7 +63,7 @@ class SqliteStore(Store):
         self.time = DatabaseTime(clock or SystemClock(), skew_s)
         self.path = _path(url)
         self.memory = self.alone = self.path is None
-        self.tells = not self.alone
+        self.notifies = not self.alone
         if self.path is not None:
             _refuse_network(self.path)
             if not create and not os.path.exists(self.path):
@@ -72,7 +72,7 @@ class SqliteStore(Store):
         self._local = threading.local()
         self._all: list[apsw.Connection] = []
         self._idle: list[apsw.Connection] = []
-        self._button: DoorbellSender | None = None
+        self._doorbell: DoorbellSender | None = None
         self._writing = threading.Lock()
         self._changes = 0
         self._closed = False
@@ -154,8 +154,8 @@ class SqliteStore(Store):
             finally:
                 self._local.writing = False
         failpoints.hit("committed")
-        if tx.rings:
-            self.announce(tx.work)
+        if tx.wakes:
+            self.run_commit_hooks(tx.work)
 
     def _look_at_log(self, connection: apsw.Connection) -> None:
         """See how far the log and its time have come.
@@ -187,7 +187,7 @@ class SqliteStore(Store):
             tx.batch("insert_event", {**event, "entity": key, "job": key, "ts": now})
 
     def read(self, name: str, /, **params: Any) -> Rows:
-        statement = self.book.statements[name]
+        statement = self.statements.by_name[name]
         params.setdefault("now", self.time.now())
         return statement.rows(self._fetch(statement.sql, bind_sqlite(statement, params)))
 
@@ -283,20 +283,20 @@ class SqliteStore(Store):
     def tail(self) -> int:
         return self.upto()
 
-    def ear(self) -> FileListener | None:
+    def listener(self) -> FileListener | None:
         if self.path is None:
             return None
         return FileListener(self.path, self.sender, self.changes, self.named)
 
-    def tell(self, work: NewWork[int]) -> None:
-        if self._button is None and self.path is not None:
-            self._button = DoorbellSender(self.path)
-        if self._button is not None:
-            self._button.press(format_new_work(work, self.sender))
+    def notify(self, work: NewWork[int]) -> None:
+        if self._doorbell is None and self.path is not None:
+            self._doorbell = DoorbellSender(self.path)
+        if self._doorbell is not None:
+            self._doorbell.press(format_new_work(work, self.sender))
 
     def changes(self) -> int:
         """A number that changes when others have written: other processes, and other stores in this one."""
-        # The number is told for one connection, and counts what all others write: the writer's leaves our own out.
+        # Each connection has a number of its own, which counts what all others write: the writer's leaves our own out.
         if self._writing.acquire(timeout=CHANGES_S):
             try:
                 if self._closed:
@@ -310,8 +310,8 @@ class SqliteStore(Store):
         with self._writing:
             if not self._closed:
                 self._closed = True
-                if self._button is not None:
-                    self._button.close()
+                if self._doorbell is not None:
+                    self._doorbell.close()
                 for connection in reversed(self._all):
                     _close(connection)
 

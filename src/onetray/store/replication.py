@@ -1,7 +1,7 @@
 """Whether what PostgreSQL has committed is also where synchronous replication wants it to be.
 
-Owns the server's warnings about it, and the question. A COMMIT waits for the standbys; a wait that is cancelled ends with
-a warning, and one whose backend is ended, with silence. Either way the transaction is committed on this server and
+Owns the server's warnings about it, and the question. A COMMIT waits for the standbys; a wait that is cancelled ends
+with a warning, and one whose backend is ended, with silence. Either way the transaction is committed on this server and
 perhaps on no other: after a failover it would be gone.
 """
 

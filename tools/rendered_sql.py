@@ -23,7 +23,7 @@ HOW_TO = {
 
 def statements(dialect: str) -> Iterator[str]:
     known = statements_for(dialect)
-    for name, statement in known.statements.items():
+    for name, statement in known.by_name.items():
         yield entry(f"name: {name}", statement, row_line(name))
     for name, move in known.moves.items():
         yield entry(f"move: {name}", move.update)

@@ -1610,4 +1610,4 @@ INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, 
 SELECT b.entity, b.job, b.ts, :ns::integer, :version::integer, :fence::integer, :attempts::integer, :type::text, :was::text, :state::text, :actor::text, :correlation_id::text, :cause::text, :trace::text, b.payload FROM (
     SELECT key AS entity, key AS job, created_at AS ts, CAST(NULL AS text) AS payload FROM new
 ) AS b
-RETURNING entity, CASE WHEN :tell THEN pg_notify('onetray', :news)::text END;
+RETURNING entity, CASE WHEN :notify THEN pg_notify('onetray', :news)::text END;

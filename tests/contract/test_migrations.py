@@ -183,7 +183,7 @@ def test_the_states_of_the_schema_are_those_of_the_lifecycle() -> None:
     text = migration(POSTGRES, 6)
     lists = {
         name: set(re.findall(r"'(\w+)'", body))
-        for name, body in re.findall(r"CONSTRAINT (\w+) CHECK \((.+?)\n    \)", text, re.DOTALL)
+        for name, body in re.findall(r"CONSTRAINT (\w+) CHECK \(\n(.+?)\n    \)", text, re.DOTALL)
     }
     for machine in (TASK, STAGE, FLOW):
         assert lists[f"{machine.entity}_state_known"] == set(machine.states)

@@ -208,7 +208,7 @@ def test_no_thread_is_started_before_it_is_needed_and_none_is_left(database_url:
         assert threads() == set()
         wake.wait(wake.generation, 0.01)
         assert threads() == {"onetray-listener"}
-        store.announce(NewWork())
+        store.run_commit_hooks(NewWork())
         assert ("onetray-notifier" in threads()) == store.notifies_others
         wake.close()
         assert threads() == set()

@@ -36,7 +36,7 @@ def test_sqlite_gives_the_columns_that_are_declared(tmp_path: Path) -> None:
     open_store(f"sqlite:///{path}").close()
     connection = apsw.Connection(str(path))
     for name, type_ in DECLARED.items():
-        sql = statements_for(SQLITE).statements[name].sql
+        sql = statements_for(SQLITE).by_name[name].sql
         given = dict.fromkeys(re.findall(r"(?<![:\w]):([a-z_]+)", sql))
         described = apsw.ext.query_info(connection, sql, given).description
         assert (name, tuple(column for column, _ in described)) == (name, field_names(type_))
@@ -50,7 +50,7 @@ def test_postgres_gives_the_columns_that_are_declared(migrated_url: str) -> None
             sql = re.sub(
                 r"%\((\w+)\)s",
                 lambda m, n=numbers: f"${n.setdefault(m[1], len(n) + 1)}",  # type: ignore[misc]
-                statements_for(POSTGRES).statements[name].sql,
+                statements_for(POSTGRES).by_name[name].sql,
             )
             assert not connection.pgconn.prepare(name.encode(), sql.encode()).error_message
             described = connection.pgconn.describe_prepared(name.encode())

@@ -75,12 +75,12 @@ def test_no_sql_in_python_names_a_state(path: Path) -> None:
 def everything(dialect: str) -> list[Statement]:
     all_ = statements_for(dialect)
     moves = [s for move in all_.moves.values() for s in (move.update, move.events) if s is not None]
-    return [*all_.statements.values(), *moves]
+    return [*all_.by_name.values(), *moves]
 
 
 def test_both_databases_have_the_same_statements() -> None:
     lite, pg = statements_for(SQLITE), statements_for(POSTGRES)
-    assert set(lite.statements) == set(pg.statements)
+    assert set(lite.by_name) == set(pg.by_name)
     assert set(lite.moves) == set(pg.moves)
 
 

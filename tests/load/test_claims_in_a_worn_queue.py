@@ -92,7 +92,7 @@ def cost_from(engine: Engine, rank: int, task: int) -> Cost:
     assert isinstance(store, PostgresStore)
     (queue,) = store.low_water
     params = {"queue": queue, "rank": rank, "task": task, "limit": 1, "past_breakers": 0}
-    return on_postgres(store, store.book.statements["claim_any"], params, generic=False, warm=False)
+    return on_postgres(store, store.statements.by_name["claim_any"], params, generic=False, warm=False)
 
 
 def test_a_claim_does_not_step_over_what_an_old_snapshot_keeps(migrated_url: str) -> None:
@@ -147,7 +147,7 @@ def test_a_queue_that_was_empty_when_it_was_looked_at_is_not_read_whole(migrated
         given = {"queue": queue, "rank": [0] * len(keys), "key": keys, "kind": [kind for _, kind in found]}
         for name in ("delete_ready", "take_ready"):
             for generic in (False, True):
-                statement = store.book.statement(name, given)
+                statement = store.statements.for_batch(name, given)
                 cost = on_postgres(store, statement, given, generic=generic, warm=False)
                 # A few for each row, and not a page for each that was there.
                 assert cost.buffers <= 8 * len(keys), (name, generic, cost, pages)

@@ -248,8 +248,8 @@ nobody has said how far it is."""
 
 
 def statement_of(crowd: Crowd, name: str, params: dict[str, Any]) -> Statement:
-    found: Statement = crowd.store.book.statements[name]
-    return crowd.store.book.statement(name, params) if found.columns else found
+    found: Statement = crowd.store.statements.by_name[name]
+    return crowd.store.statements.for_batch(name, params) if found.columns else found
 
 
 def cost_of(crowd: Crowd, name: str, limit: int, generic: bool) -> Cost:
@@ -309,7 +309,7 @@ def check_statement_for_flows_on_postgres(pg: Crowd, name: str, limit: int, gene
 def check_move_on_postgres(pg: Crowd, title: str, limit: int, generic: bool) -> None:
     hops = hops_of(title)
     for params, held in product(move_params(pg, title, limit), {False, title in UNSEEN}):
-        move = pg.store.book.move(hops, params, held)
+        move = pg.store.statements.move(hops, params, held)
         # Of flows nothing moves here: that would end it.
         unchecked = replace(move.update, sql=re.sub(r"count\(\*\) / CASE .* END", "count(*)", move.update.sql))
         cost = on_postgres(pg.store, unchecked, params, generic=generic)
@@ -366,7 +366,7 @@ def check_statement_for_flows_on_sqlite(lite: Crowd, name: str, limit: int) -> N
 
 def check_move_on_sqlite(lite: Crowd, title: str, limit: int) -> None:
     for params, held in product(move_params(lite, title, limit), {False, title in UNSEEN}):
-        move = lite.store.book.move(hops_of(title), params, held)
+        move = lite.store.statements.move(hops_of(title), params, held)
         for statement in (move.update, move.events):
             if statement is move.events:
                 # Without the update before it, it would write an event a second time: the plan is enough.

@@ -143,13 +143,13 @@ def redrive(scope: BatchContext, work: list[tuple[int, Redrive, TaskRow]]) -> No
         scope.answer(i, _redrive(scope, command, row))
 
 
-def _redrive(scope: BatchContext, command: Redrive, row: TaskRow) -> Verdict:
+def _redrive(ctx: BatchContext, command: Redrive, row: TaskRow) -> Verdict:
     """Submit the same work again as a new job. A dead letter has one successor: asked again, it names it."""
-    tx = scope.tx
+    tx = ctx.tx
     if row.state in OPEN:
         return Verdict(error=illegal(row, "redrive", command.actor))
     if row.stage is not None:
-        return redrive_member(scope, command, row)
+        return redrive_member(ctx, command, row)
     if row.state == DEAD_LETTERED:
         ((successor,),) = tx.query("lock_letter", key=row.key)
         there = tx.query("task_by_key", key=successor) if successor is not None else []
@@ -158,7 +158,7 @@ def _redrive(scope: BatchContext, command: Redrive, row: TaskRow) -> Verdict:
     (old,) = tx.query("spec_of", key=row.key)
     spec = spec_like(old, row.ns, actor_of(command), command.cause or "redrive", command.trace)
     spec.run_at, spec.correlation_id = tx.now + int(command.delay_s * SECOND), old.correlation_id or old.id
-    (receipt,) = write_tasks(scope, [spec])
+    (receipt,) = write_tasks(ctx, [spec])
     tx.query("copy_labels", to=spec.key, of=row.key)
     if row.state == DEAD_LETTERED:
         tx.batch("set_successor", {"key": [row.key], "successor": [spec.key]})

@@ -99,13 +99,13 @@ def _within(leases: list[tuple[int, str]], limit: int) -> Leases:
 
 def _take_back(tx: Tx, scope_of: NewScope, before: int, leases: Leases, whole: bool = True) -> list[int]:
     # Tasks before leases, as everywhere: a heartbeat locks its task and then renews the lease.
-    scope = scope_of(tx, 0)
-    rows = _lock(scope, _still_in(tx, leases))
+    ctx = scope_of(tx, 0)
+    rows = _lock(ctx, _still_in(tx, leases))
     dead = {key for (key,) in tx.query("still_expired", keys=sorted(k for k, _ in leases), before=before)}
-    taken = _expire(scope, before, [row for row in rows if row.lease in dead])
+    taken = _expire(ctx, before, [row for row in rows if row.lease in dead])
     if whole:
         tx.query("delete_leases", keys=sorted(dead))
-    scope.outcomes.write()
+    ctx.outcomes.write()
     return taken
 
 
@@ -183,27 +183,27 @@ def do_due(store: Store, scope_of: NewScope, limit: int = BATCH) -> int:
 
 def _deal_with(tx: Tx, scope_of: NewScope, due: list[DueRow]) -> None:
     # All of them at once and sorted: locked verb by verb, they could cross with a batch that wants two of them.
-    scope = scope_of(tx, 0)
+    ctx = scope_of(tx, 0)
     stages = {row.task for row in due if row.what in OF_STAGES}
     flows = {row.task for row in due if row.what in OF_FLOWS}
     if stages:
         flows |= {stage.job for stage in tx.query("stages_by_key", keys=sorted(stages))}
-    tasks = _lock(scope, {row.task for row in due if row.what in OF_TASKS}, flows)
+    tasks = _lock(ctx, {row.task for row in due if row.what in OF_TASKS}, flows)
     run_at = {task.key: task.run_at for task in tasks}
     # A task that was put off in the meantime is left to the row of its new time.
     apt = [row for row in due if row.what != RUN or row.at == run_at.get(row.task)]
     # A task may be due for two things: the earlier one first, then the other as it stands after it.
     for what in OF_TASKS:
-        _apply(scope, [_command(row.what, row.task, row.fence) for row in apt if row.what == what])
-    scope.family.load_stages(stages)
+        _apply(ctx, [_command(row.what, row.task, row.fence) for row in apt if row.what == what])
+    ctx.family.load_stages(stages)
     # Before what goes on: it may leave the same row for its next step.
     tx.batch("delete_due", {
         "at": [row.at for row in due], "key": [row.task for row in due], "what": [row.what for row in due],
     })  # fmt: skip
     for row in due:
         if row.what not in OF_TASKS:
-            _go_on(scope, row.at, row.task, row.what)
-    scope.outcomes.write()
+            _go_on(ctx, row.at, row.task, row.what)
+    ctx.outcomes.write()
 
 
 def _go_on(scope: BatchContext, at: int, key: int, what: str) -> None:

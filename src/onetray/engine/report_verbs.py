@@ -83,7 +83,7 @@ def illegal(row: TaskRow, verb: str, who: str) -> OnetrayError:
     )
 
 
-def _said_before(scope: BatchContext, command: Report, row: TaskRow, fence: int) -> bool:
+def _said_before(ctx: BatchContext, command: Report, row: TaskRow, fence: int) -> bool:
     """Whether the same report about the same attempt was accepted before."""
     expected = _expected(command)
     somebody_elses = command.worker is not None and row.owner is not None and command.worker != row.owner
@@ -91,7 +91,7 @@ def _said_before(scope: BatchContext, command: Report, row: TaskRow, fence: int)
         return False
     if row.state == SUCCEEDED and row.fence == fence:
         return command.verb == "succeed"
-    for event in scope.tx.query("outcomes_of_attempt", key=row.key, fence=fence):
+    for event in ctx.tx.query("outcomes_of_attempt", key=row.key, fence=fence):
         ended_it = event.fence == fence and event.state not in (QUEUED, *HELD)
         opened_next = event.fence == fence + 1 and event.state == QUEUED
         if ended_it or opened_next:
@@ -287,21 +287,21 @@ def _pause(scope: BatchContext, moves: PendingWrites, command: Pause, row: TaskR
     return accept_report(scope.now_is(moved._replace(attempts=row.attempts - 1)))
 
 
-def beat(scope: BatchContext, work: list[tuple[int, Beat, TaskRow]]) -> None:
+def beat(ctx: BatchContext, work: list[tuple[int, Beat, TaskRow]]) -> None:
     """Renew leases; tell each worker which of the lease's tasks should stop, and which it has lost."""
-    tx, moves = scope.tx, PendingWrites(scope)
+    tx, writes = ctx.tx, PendingWrites(ctx)
     wanted: dict[int, int | None] = {}
     asking: list[tuple[int, TaskRow]] = []
     for i, command, row in work:
-        no = refuse_report(scope, command, row)
+        no = refuse_report(ctx, command, row)
         if no is not None:
-            scope.answer(i, no)
+            ctx.answer(i, no)
             continue
         assert row.lease is not None
         wanted[row.lease] = None if command.lease_s is None else int(command.lease_s * SECOND)
         asking.append((i, row))
-        if scope.policy(row).record_heartbeats:
-            moves.note(row, "task.heartbeat", reporter_of(command, row), cause=None, trace=command.trace, payload=None)
+        if ctx.policy(row).record_heartbeats:
+            writes.note(row, "task.heartbeat", reporter_of(command, row), cause=None, trace=command.trace, payload=None)
     if asking:
         # Locked in order first, so that two batches that renew the same leases cannot wait for each other.
         leases = sorted(wanted)
@@ -312,8 +312,8 @@ def beat(scope: BatchContext, work: list[tuple[int, Beat, TaskRow]]) -> None:
         keys = {key for lease in renewed.values() for key in orjson.loads(lease.tasks)}
         held = {task.key: task for task in tx.query("held_tasks", keys=sorted(keys))}
         for i, row in asking:
-            scope.answer(i, _beaten(row, renewed, held))
-    moves.flush()
+            ctx.answer(i, _beaten(row, renewed, held))
+    writes.flush()
 
 
 def _beaten(row: TaskRow, renewed: dict[int, RenewedRow], held: dict[int, Holding]) -> Verdict:

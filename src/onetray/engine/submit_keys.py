@@ -75,7 +75,7 @@ def take_keys(scope: BatchContext, work: list[tuple[int, C, K]]) -> list[tuple[i
 
 
 def _take_idempotency(
-    scope: BatchContext, work: list[tuple[int, C, K]]
+    ctx: BatchContext, work: list[tuple[int, C, K]]
 ) -> tuple[list[tuple[int, C, K]], list[tuple[int, C, tuple[int, C, K]]]]:
     """Those whose key is theirs now or who have none; and those that repeat an earlier one of the same batch."""
     firsts: dict[tuple[int, str], tuple[int, C, K]] = {}
@@ -84,11 +84,9 @@ def _take_idempotency(
             firsts.setdefault((w[2].kind, w[1].idempotency_key), w)
     if not firsts:
         return work, []
-    _insert_keys(scope, firsts)
+    _insert_keys(ctx, firsts)
     mine = {w[2].key for w in firsts.values()}
-    taken = {
-        (row.kind, row.key): row for row in scope.tx.batch("keys_taken", _places([*firsts])) if row.job not in mine
-    }
+    taken = {(row.kind, row.key): row for row in ctx.tx.batch("keys_taken", _places([*firsts])) if row.job not in mine}
     fresh, echoes = [], []
     for w in work:
         i, command, spec = w
@@ -97,7 +95,7 @@ def _take_idempotency(
             fresh.append(w)
         elif key in taken:
             job = _keyed_job(taken[key])
-            scope.answer(i, _reused(command, taken[key].body_hash, job.id) or _again(command, job))
+            ctx.answer(i, _reused(command, taken[key].body_hash, job.id) or _again(command, job))
         elif firsts[key] is w:
             fresh.append(w)
         else:

@@ -40,7 +40,7 @@ def in_rows(columns: Columns, order: Iterable[str]) -> Iterator[tuple[Any, ...]]
     return zip(*(values if isinstance(values, list) else repeat(values, size) for values in picked), strict=True)
 
 
-RINGS = frozenset(
+WAKING = frozenset(
     {
         "insert_event",
         "insert_note",
@@ -55,7 +55,7 @@ RINGS = frozenset(
         "open_breaker",
     }
 )
-"""Statements that somebody may be waiting for. Moves and new tasks are such, too."""
+"""Statements whose effect somebody may wait for. Moves and new tasks are such, too."""
 
 
 class MixedUse:
@@ -144,7 +144,7 @@ class Snapshot(Protocol):
     """The database as it stood at one moment. Nothing can be changed through it."""
 
     def select(self, sql: str, /) -> list[dict[str, Any]]:
-        """Run a query that is not in the book, in PostgreSQL's names for the tables."""
+        """Run a query that is not in store/sql, with PostgreSQL's names for the tables."""
         ...
 
 
@@ -168,11 +168,11 @@ class Store(ABC):
     def __init__(self, clock: Clock | None) -> None:
         self.clock = clock
         self.on_commit: list[Callable[[NewWork[int], bool], None]] = []
-        """Called after each commit that somebody may be waiting for, with what there may be to claim, and whether the
-        other processes know already. They must be quick and must not raise."""
+        """Called after each commit that somebody may wait for, with what there may be to claim, and whether other
+        processes were notified already. They must be quick and must not raise."""
         self.sender = uuid4().hex[:8]
-        """How other processes, and this one, know whose news they hear."""
-        self.book = statements_for(self.dialect)
+        """Names this store in its notifications: whoever receives one knows whether it is its own."""
+        self.statements = statements_for(self.dialect)
         self.mixed = MixedUse()
         self.names = InternedNames(self)
 
@@ -218,7 +218,7 @@ class Store(ABC):
 
     @abstractmethod
     def read_sql(self, sql: str, /, **params: Any) -> Rows:
-        """Run a query that is not in the book: the verifier's, and `:name` parameters."""
+        """Run a query that is not in store/sql, with `:name` parameters."""
 
     @abstractmethod
     def snapshot(self) -> AbstractContextManager[Snapshot]:
@@ -263,9 +263,9 @@ class Store(ABC):
         """A listener for new work alone; None if `listener` notices both."""
         return None
 
-    def announce(self, work: NewWork[int], others_know: bool = False) -> None:
-        for notify in self.on_commit:
-            notify(work, others_know)
+    def run_commit_hooks(self, work: NewWork[int], others_know: bool = False) -> None:
+        for hook in self.on_commit:
+            hook(work, others_know)
 
     def check_file(self) -> None:
         """Raise DatabaseMoved when the file of the database is not the one that was opened. Servers have none."""

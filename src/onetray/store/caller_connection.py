@@ -56,7 +56,7 @@ class CallerConnection(Protocol):
     def run(self, sql: str, params: dict[str, Any] | None = None) -> Rows: ...
 
     def undo(self, sql: str) -> None:
-        """As run, also for one who was told to stop."""
+        """As run, also after `stop`."""
         ...
 
 
@@ -110,33 +110,33 @@ class AsyncCallerConnection:
 class CallerTransaction:
     """A transaction of the caller's that was found fit."""
 
-    def __init__(self, lent: CallerConnection, store: PostgresStore) -> None:
-        self._lent, self._store = lent, store
+    def __init__(self, caller: CallerConnection, store: PostgresStore) -> None:
+        self._caller, self._store = caller, store
 
     @contextmanager
     def savepoint(self) -> Iterator[CallerTx]:
         """All that is written in the block stays in the caller's transaction; if the block raises, nothing does."""
         try:
-            self._lent.run("SAVEPOINT onetray")
+            self._caller.run("SAVEPOINT onetray")
             try:
-                tx = CallerTx(self._lent, self._store)
+                tx = CallerTx(self._caller, self._store)
                 yield tx
                 tx.flush()
-                if tx.rings and not self._store.pooler:
-                    # Heard by the others when the caller commits.
-                    # From nobody, so that this process hears it, too: it does not know when that will be.
-                    self._lent.run(NOTIFY, {"news": format_new_work(tx.work, "")})
+                if tx.wakes and not self._store.pooler:
+                    # Sent when the caller commits. Without a sender, so that this process receives it, too: it does
+                    # not know when that will be.
+                    self._caller.run(NOTIFY, {"news": format_new_work(tx.work, "")})
             except BaseException:
                 # On a connection that is gone there is nothing left to undo.
                 with suppress(psycopg.Error, CancelledError):
-                    self._lent.undo("ROLLBACK TO SAVEPOINT onetray")
-                    self._lent.undo("RELEASE SAVEPOINT onetray")
+                    self._caller.undo("ROLLBACK TO SAVEPOINT onetray")
+                    self._caller.undo("RELEASE SAVEPOINT onetray")
                 raise
-            self._lent.run("RELEASE SAVEPOINT onetray")
+            self._caller.run("RELEASE SAVEPOINT onetray")
         except psycopg.Error as e:
             if isinstance(e, psycopg.errors.DivisionByZero):
                 raise GuardFailed(TOO_FEW) from e
-            if self._lent.connection.closed:
+            if self._caller.connection.closed:
                 raise Unavailable(f"your connection broke, and your transaction with it: {e}") from e
             if e.sqlstate == _NOT_ALLOWED:
                 raise StoreError(
@@ -148,10 +148,10 @@ class CallerTransaction:
 class CallerTx(PostgresTx):
     """One statement after the other, no BEGIN, no settings: whatever is set would outlast us in the transaction."""
 
-    def __init__(self, lent: CallerConnection, store: PostgresStore) -> None:
+    def __init__(self, caller: CallerConnection, store: PostgresStore) -> None:
         nobody: Any = None
         super().__init__(nobody, store)
-        self._lent = lent
+        self._caller = caller
         self._pending = []
 
     def insert_tasks(self, tasks: Columns, ready: Columns, events: Columns) -> None:
@@ -161,13 +161,13 @@ class CallerTx(PostgresTx):
 
     def _send(self, last: Query | None = None, returns: bool = True) -> Rows:
         if self.xid is None:
-            ((self.xid, self._now),) = self._lent.run(_NUMBER, {"now": self._given})
+            ((self.xid, self._now),) = self._caller.run(_NUMBER, {"now": self._test_time})
         todo, self._pending = self._pending, []
         if last is not None:
             todo.append(last)
         rows: Rows = []
         for sql, params in todo:
-            rows = self._lent.run(sql, params)
+            rows = self._caller.run(sql, params)
         return rows if last is not None and returns else []
 
     def flush(self) -> None:
@@ -177,16 +177,16 @@ class CallerTx(PostgresTx):
 
 def caller_transaction(store: PostgresStore, connection: object) -> CallerTransaction:
     """A caller's connection, once it is known that what is written on it is written here, and in a transaction."""
-    lent = _lent(connection)
-    status = lent.connection.info.transaction_status
+    caller = _caller_connection(connection)
+    status = caller.connection.info.transaction_status
     if status in _REFUSED:
         raise _refusal(_REFUSED[status])
-    if lent.connection.info.pipeline_status != PipelineStatus.OFF:
+    if caller.connection.info.pipeline_status != PipelineStatus.OFF:
         raise _refusal("it is in a pipeline, whose answers come later: leave that first")
-    if status == TransactionStatus.IDLE and lent.connection.autocommit:
+    if status == TransactionStatus.IDLE and caller.connection.autocommit:
         raise _refusal("it commits each statement by itself: begin a transaction (`with connection.transaction():`)")
     try:
-        ((*found, may_write),) = lent.run(_LOOK)
+        ((*found, may_write),) = caller.run(_LOOK)
     except psycopg.OperationalError as e:
         raise Unavailable(f"your connection does not answer: {e}") from e
     here = tuple(found)
@@ -194,10 +194,10 @@ def caller_transaction(store: PostgresStore, connection: object) -> CallerTransa
         raise _refusal("it leads to another database than the engine's")
     if not may_write:
         raise _refusal("its transaction may only read")
-    return CallerTransaction(lent, store)
+    return CallerTransaction(caller, store)
 
 
-def _lent(connection: object) -> CallerConnection:
+def _caller_connection(connection: object) -> CallerConnection:
     if isinstance(connection, AsyncCallerConnection):
         return connection
     if isinstance(connection, Connection):
@@ -226,14 +226,14 @@ async def submit_on_connection(
     if not isinstance(connection, AsyncConnection):
         raise _refusal(f"it must be a psycopg.AsyncConnection, not {type(connection).__name__}")
     loop = asyncio.get_running_loop()
-    lent = AsyncCallerConnection(connection, loop)
+    caller = AsyncCallerConnection(connection, loop)
     # A bare future and no task: a loop that ends cancels all its tasks, and would not wait for the thread.
-    work = loop.run_in_executor(None, partial(engine.run, commands, connection=lent))
+    work = loop.run_in_executor(None, partial(engine.run, commands, connection=caller))
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError:
         # Not before the thread has ended: until then the connection is not the caller's again.
-        lent.stop()
+        caller.stop()
         await asyncio.wait({work})
         work.exception()
         raise

@@ -32,31 +32,31 @@ _NOTE = f"SELECT 1 FROM onetray.event WHERE entity = %(entity)s AND version IS N
 _LINE = f"SELECT 1 FROM onetray.log WHERE task = %(task)s AND cursor = %(cursor)s AND {_XMIN}"
 
 
-class Witness(NamedTuple):
+class WrittenRow(NamedTuple):
     """A row that is there if, and only if, its transaction took effect."""
 
     sql: str
     params: dict[str, Any]
 
 
-def of_submit(tasks: Columns) -> Witness:
-    return Witness(_TASK, {"id": tasks["id"][0]})
+def row_of_submit(tasks: Columns) -> WrittenRow:
+    return WrittenRow(_TASK, {"id": tasks["id"][0]})
 
 
-def of_move(columns: Columns) -> Witness:
+def row_of_move(columns: Columns) -> WrittenRow:
     version = columns["version"]
     first = version[0] if isinstance(version, list) else version
-    return Witness(_MOVE, {"entity": columns["key"][0], "version": first + 1})
+    return WrittenRow(_MOVE, {"entity": columns["key"][0], "version": first + 1})
 
 
-def of_batch(statement: str, columns: Columns) -> Witness | None:
-    """New flows and stages, notes and lines are witnesses. What writes neither can be done twice without harm."""
+def row_of_batch(statement: str, columns: Columns) -> WrittenRow | None:
+    """A new flow or stage, a note or a line. What writes none of them can be done twice without harm."""
     if statement in ("insert_flow", "insert_stage"):
-        return Witness(_FLOW if statement == "insert_flow" else _STAGE, {"id": columns["id"][0]})
+        return WrittenRow(_FLOW if statement == "insert_flow" else _STAGE, {"id": columns["id"][0]})
     if statement in ("insert_note", "insert_flow_note"):
-        return Witness(_NOTE, {"entity": columns["key"][0]})
+        return WrittenRow(_NOTE, {"entity": columns["key"][0]})
     if statement == "insert_log":
-        return Witness(_LINE, {"task": columns["key"][0], "cursor": columns["cursor"][0]})
+        return WrittenRow(_LINE, {"task": columns["key"][0], "cursor": columns["cursor"][0]})
     return None
 
 
@@ -81,10 +81,10 @@ class CommitOutcome(Enum):
     UNKNOWN = "its number says that it is; that may be somebody else's"
 
 
-def outcome_of(connection: Connection[Any], xid: str, witness: Witness | None, run: ServerRun) -> CommitOutcome:
-    """What became of a transaction, by its number and its witness.
+def outcome_of(connection: Connection[Any], xid: str, written_row: WrittenRow | None, run: ServerRun) -> CommitOutcome:
+    """What became of a transaction, by its number and a row that it wrote.
 
-    Without a witness, its number is believed as long as the server has not crashed since.
+    Without such a row, its number is believed as long as the server has not crashed since.
     """
     try:
         ((status,),) = connection.execute(_STATUS, (xid,)).fetchall()
@@ -96,7 +96,7 @@ def outcome_of(connection: Connection[Any], xid: str, witness: Witness | None, r
         return CommitOutcome.UNDER_WAY
     if status == "aborted":
         return CommitOutcome.NOT_WRITTEN
-    if witness is None:
+    if written_row is None:
         return CommitOutcome.WRITTEN if ServerRun.of(connection) == run else CommitOutcome.UNKNOWN
-    there = connection.execute(witness.sql, {**witness.params, "xid": xid}).fetchall()
+    there = connection.execute(written_row.sql, {**written_row.params, "xid": xid}).fetchall()
     return CommitOutcome.WRITTEN if there else CommitOutcome.NOT_WRITTEN

@@ -51,7 +51,7 @@ SUBMIT_ONE = render(
 ), listed AS (
     INSERT INTO onetray.ready (queue, rank, task, kind) SELECT :queue, -:priority::integer, key, :kind FROM new
 ){_single(_EVENT, "entity", "job", "ts", "payload")}
-RETURNING entity, CASE WHEN :tell THEN pg_notify('{CHANNEL}', :news)::text END""",
+RETURNING entity, CASE WHEN :notify THEN pg_notify('{CHANNEL}', :news)::text END""",
     POSTGRES,
     (),
 )
@@ -62,14 +62,14 @@ _THERE = "SELECT EXISTS (SELECT 1 FROM onetray.task WHERE id = %(id)s::uuid)"
 def submit_one_postgres(store: PostgresStore, task: Columns, event: Columns) -> None:
     """Write a task that may run at once. It is there when this returns."""
     work = NewWork({task["queue"]: 1})
-    tell = store.quiet(work)
-    news = format_new_work(work, store.sender)
-    given = {**event, **task, "tell": tell, "news": news, "now": store.clock.now() if store.clock else None}
+    notify = store.notifies_at_once(work)
+    clock = {"now": store.clock.now() if store.clock else None}
+    params = {**event, **task, **clock, "notify": notify, "news": format_new_work(work, store.sender)}
     key = None
     with store.connection() as connection:
         pid, connection.warnings.seen = connection.info.backend_pid, False
         try:
-            ((key, _),) = connection.execute(SUBMIT_ONE.sql, given).fetchall()
+            ((key, _),) = connection.execute(SUBMIT_ONE.sql, params).fetchall()
             sure = not connection.warnings.seen
         except psycopg.Error as e:
             if is_refused(e):
@@ -79,7 +79,7 @@ def submit_one_postgres(store: PostgresStore, task: Columns, event: Columns) -> 
     if not sure and not store.resolve(lambda connection: _fate(connection, pid, task["id"])):
         raise Unavailable("the connection to PostgreSQL broke before the task was written")
     store.entered(task["queue"], -task["priority"], key or 0)
-    store.announce(work, others_know=tell)
+    store.run_commit_hooks(work, others_know=notify)
 
 
 def _fate(connection: Connection[Any], pid: int, id_: str) -> CommitOutcome:

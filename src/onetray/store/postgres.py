@@ -54,7 +54,7 @@ CONNECT_S = 10.0
 OPEN_S, OPEN_POOLER_S = 15.0, 30.0
 """How long a server that is away is waited for at first. A pooler may ask for it only every 15 s."""
 QUIET_S = 0.05
-"""When nothing was told for so long, the next commit tells of itself."""
+"""After so long without a notification, the next commit notifies others in its own transaction."""
 
 
 T = TypeVar("T")
@@ -97,7 +97,7 @@ class PostgresStore(Store):
         # Behind a pooler nobody can tell whether the backend that was writing is gone.
         self.takes_one = not pooler
         self._place: tuple[Any, ...] | None = None
-        self._told_at = float("-inf")
+        self._notified_at = float("-inf")
         self.low_water: dict[int, LowWater] = {}
         self.lease_keys: deque[int] = deque()
         self._local = threading.local()
@@ -167,9 +167,9 @@ class PostgresStore(Store):
             if tx.xid is None:
                 return
             failpoints.hit("committing")
-            told = tx.rings and self.quiet(tx.work)
-            if told:
-                tx.tell(format_new_work(tx.work, self.sender))
+            notified = tx.wakes and self.notifies_at_once(tx.work)
+            if notified:
+                tx.notify(format_new_work(tx.work, self.sender))
             run, connection.warnings.seen = connection.run, False
             try:
                 tx.commit()
@@ -183,13 +183,13 @@ class PostgresStore(Store):
                 connection.close()
                 self.lease_keys.clear()
                 sure = False
-        xid, witness = tx.xid, tx.witness
-        if not sure and not self.resolve(lambda connection: outcome_of(connection, xid, witness, run)):
+        xid, written_row = tx.xid, tx.written_row
+        if not sure and not self.resolve(lambda connection: outcome_of(connection, xid, written_row, run)):
             raise Unavailable("the connection to PostgreSQL broke before COMMIT took effect; nothing was written")
         tx.lower_marks()
         failpoints.hit("committed")
-        if tx.rings:
-            self.announce(tx.work, told)
+        if tx.wakes:
+            self.run_commit_hooks(tx.work, notified)
 
     @property
     def is_closed(self) -> bool:
@@ -237,7 +237,7 @@ class PostgresStore(Store):
             time.sleep(0.05)
 
     def read(self, name: str, /, **params: Any) -> Rows:
-        statement = self.book.statements[name]
+        statement = self.statements.by_name[name]
         params.setdefault("now", self.clock.now() if self.clock else None)
         return statement.rows(self._fetch(statement.sql, bind_postgres(statement, params)))
 
@@ -350,15 +350,15 @@ class PostgresStore(Store):
     def held_up(self) -> bool:
         return self._barrier.pending
 
-    def quiet(self, work: NewWork[int]) -> bool:
-        """Whether to tell of a commit in its own transaction: it is heard sooner, but all such commits take turns."""
+    def notifies_at_once(self, work: NewWork[int]) -> bool:
+        """Whether a commit notifies others in its own transaction: they know sooner, but such commits take turns."""
         if self.pooler or not work or not self.on_commit:
             return False
-        last, self._told_at = self._told_at, time.monotonic()
-        return self._told_at - last > QUIET_S
+        last, self._notified_at = self._notified_at, time.monotonic()
+        return self._notified_at - last > QUIET_S
 
     def notify_others(self, work: NewWork[int]) -> None:
-        self._told_at = time.monotonic()
+        self._notified_at = time.monotonic()
         with self._pool.connection(timeout=2.0) as connection:
             connection.execute(NOTIFY, {"news": format_new_work(work, self.sender)})
 
@@ -371,7 +371,7 @@ class PostgresStore(Store):
 
 def _configure(connection: ServerConnection) -> None:
     connection.warnings = Warnings()
-    connection.add_notice_handler(connection.warnings.hear)
+    connection.add_notice_handler(connection.warnings.note)
     connection.run = ServerRun.of(connection)
 
 

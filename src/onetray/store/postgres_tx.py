@@ -16,8 +16,8 @@ from onetray import failpoints
 from onetray.domain.machine import Transition
 from onetray.notify.new_work import NewWork, count_statement
 from onetray.notify.postgres import NOTIFY
-from onetray.store.base import RINGS, Columns, Rows, in_rows
-from onetray.store.commit_check import Witness, of_batch, of_move, of_submit
+from onetray.store.base import WAKING, Columns, Rows, in_rows
+from onetray.store.commit_check import WrittenRow, row_of_batch, row_of_move, row_of_submit
 from onetray.store.interned import InternedNames
 from onetray.store.pg_copy import CopyBuffer
 from onetray.store.rows import ClaimedRow, FlowRow, TaskRow
@@ -95,19 +95,19 @@ class PostgresTx:
     def __init__(self, connection: Connection[Any], store: PostgresStore) -> None:
         self._connection = connection
         self._store = store
-        self._book = store.book
+        self._statements = store.statements
         self.names: InternedNames = store.names
         self.mixed = store.mixed
-        self._given = store.clock.now() if store.clock else None
+        self._test_time = store.clock.now() if store.clock else None
         self._pending: list[Query] = [("BEGIN", {})]
-        self._asked: list[tuple[int, Statement, Rows]] = []
+        self._deferred: list[tuple[int, Statement, Rows]] = []
         self._entered: list[Columns] = []
         self._opened = False
         self._now: int | None = None
         self.xid: str | None = None
-        self.rings = False
+        self.wakes = False
         self.work: NewWork[int] = NewWork()
-        self.witness: Witness | None = None
+        self.written_row: WrittenRow | None = None
 
     @property
     def now(self) -> int:
@@ -117,10 +117,10 @@ class PostgresTx:
         return self._now
 
     def query(self, name: str, /, **params: Any) -> Rows:
-        statement = self._book.statements[name]
-        self.rings |= name in RINGS
+        statement = self._statements.by_name[name]
+        self.wakes |= name in WAKING
         count_statement(self.work, name, params)
-        params.setdefault("now", self._given)
+        params.setdefault("now", self._test_time)
         fetched = self._send((statement.sql, bind_postgres(statement, params)), returns=statement.returns)
         rows = statement.rows(fetched)
         if name == "open_ready":
@@ -129,33 +129,33 @@ class PostgresTx:
         return rows
 
     def ask(self, name: str, /, **params: Any) -> Rows:
-        statement = self._book.statements[name]
-        params.setdefault("now", self._given)
+        statement = self._statements.by_name[name]
+        params.setdefault("now", self._test_time)
         answer: Rows = []
-        self._asked.append((len(self._pending), statement, answer))
+        self._deferred.append((len(self._pending), statement, answer))
         self._pending.append((statement.sql, bind_postgres(statement, params)))
         return answer
 
     def batch(self, name: str, columns: Columns, /, **params: Any) -> Rows:
-        statement = self._book.statement(name, columns)
-        self.rings |= name in RINGS
+        statement = self._statements.for_batch(name, columns)
+        self.wakes |= name in WAKING
         count_statement(self.work, name, columns)
-        self.witness = self.witness or of_batch(name, columns)
+        self.written_row = self.written_row or row_of_batch(name, columns)
         if name in ("insert_ready", "promote_ready"):
             self._entered.append(columns)
-        given = bind_postgres(statement, {"now": self._given, **columns, **params})
+        query = statement.sql, bind_postgres(statement, {"now": self._test_time, **columns, **params})
         if statement.returns:
-            return statement.rows(self._send((statement.sql, given)))
-        self._pending.append((statement.sql, given))
+            return statement.rows(self._send(query))
+        self._pending.append(query)
         return []
 
     def move(self, hops: tuple[Transition, ...], columns: Columns, held: bool = False) -> None:
-        move = self._book.move(hops, columns, held)
-        self.rings = True
+        move = self._statements.move(hops, columns, held)
+        self.wakes = True
         failpoints.hit("moving")
-        self.witness = self.witness or of_move(columns)
-        given = bind_postgres(move.update, columns)
-        self._pending.append((move.update.sql, {**given, "expected": len(columns["key"])}))
+        self.written_row = self.written_row or row_of_move(columns)
+        params = bind_postgres(move.update, columns)
+        self._pending.append((move.update.sql, {**params, "expected": len(columns["key"])}))
         if failpoints.hook is not None:
             self._send()
         failpoints.hit("updated")
@@ -254,14 +254,14 @@ class PostgresTx:
         self._pending.append((sql, {"request": f"onetray {worker} {request_key}", "ns": ns}))
 
     def insert_tasks(self, tasks: Columns, ready: Columns, events: Columns) -> None:
-        self.witness = self.witness or of_submit(tasks)
+        self.written_row = self.written_row or row_of_submit(tasks)
         if len(tasks["key"]) < COPY_FROM:
             self.batch("insert_member" if "stage" in tasks else "insert_task", tasks)
             self.batch("insert_ready", ready)
             self.batch("insert_event", events)
             return
         self._send()
-        self.rings = True
+        self.wakes = True
         rows = [("event", events), ("task", tasks)]
         if ready["key"]:
             self.work.count(ready["queue"], len(ready["key"]))
@@ -307,11 +307,11 @@ class PostgresTx:
     def _send(self, last: Query | None = None, returns: bool = True) -> Rows:
         """Send what is pending, and one more, in one round trip. A move that moves too few fails there."""
         begins = self.xid is None
-        todo, asked = self._pending, self._asked
-        self._pending, self._asked = [], []
+        todo, deferred = self._pending, self._deferred
+        self._pending, self._deferred = [], []
         if begins:
             # The number comes before the first nextval of an event id: the feed's barrier relies on it.
-            todo.insert(1, (_BEGIN, {"now": self._given}))
+            todo.insert(1, (_BEGIN, {"now": self._test_time}))
         if last is not None:
             todo.append(last)
         if not todo:
@@ -323,7 +323,7 @@ class PostgresTx:
         if begins:
             ((self.xid, self._now, *_),) = cursors[1].fetchall()
             failpoints.hit("begun")
-        for place, statement, answer in asked:
+        for place, statement, answer in deferred:
             answer += statement.rows(cursors[place + begins].fetchall())
         return cursors[-1].fetchall() if last is not None and returns else []
 
@@ -345,8 +345,8 @@ class PostgresTx:
         if begun or len(self._pending) > 1:
             self._send()
 
-    def tell(self, news: str) -> None:
-        """Have others told of what this transaction does when it is committed."""
+    def notify(self, news: str) -> None:
+        """Notify other processes when this transaction is committed."""
         self._pending.append((NOTIFY, {"news": news}))
 
     def commit(self) -> None:

@@ -1,8 +1,8 @@
 """Whether what PostgreSQL has committed is also where synchronous replication wants it to be.
 
-Owns what is heard and asked about it. A COMMIT waits for the standbys; a wait that is cancelled ends with a warning,
-and one whose backend is ended, with silence. Either way the transaction is committed on this server and perhaps on no
-other: after a failover it would be gone.
+Owns the server's warnings about it, and the question. A COMMIT waits for the standbys; a wait that is cancelled ends
+with a warning, and one whose backend is ended, with silence. Either way the transaction is committed on this server and
+perhaps on no other: after a failover it would be gone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Warnings:
     def __init__(self) -> None:
         self.seen = False
 
-    def hear(self, notice: Diagnostic) -> None:
+    def note(self, notice: Diagnostic) -> None:
         # Any warning: that of a cancelled wait has no SQLSTATE of its own, and its text is in the server's language.
         # One that means something else costs a question, and no wrong answer.
         self.seen |= notice.severity_nonlocalized == "WARNING"

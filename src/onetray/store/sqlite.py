@@ -154,8 +154,8 @@ class SqliteStore(Store):
             finally:
                 self._local.writing = False
         failpoints.hit("committed")
-        if tx.rings:
-            self.announce(tx.work)
+        if tx.wakes:
+            self.run_commit_hooks(tx.work)
 
     def _look_at_log(self, connection: apsw.Connection) -> None:
         """See how far the log and its time have come.
@@ -187,7 +187,7 @@ class SqliteStore(Store):
             tx.batch("insert_event", {**event, "entity": key, "job": key, "ts": now})
 
     def read(self, name: str, /, **params: Any) -> Rows:
-        statement = self.book.statements[name]
+        statement = self.statements.by_name[name]
         params.setdefault("now", self.time.now())
         return statement.rows(self._fetch(statement.sql, bind_sqlite(statement, params)))
 
@@ -296,7 +296,7 @@ class SqliteStore(Store):
 
     def changes(self) -> int:
         """A number that changes when others have written: other processes, and other stores in this one."""
-        # The number is told for one connection, and counts what all others write: the writer's leaves our own out.
+        # Each connection has a number of its own, which counts what all others write: the writer's leaves our own out.
         if self._writing.acquire(timeout=CHANGES_S):
             try:
                 if self._closed:

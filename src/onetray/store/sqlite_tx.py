@@ -14,7 +14,7 @@ from onetray import failpoints
 from onetray.domain.errors import GuardFailed
 from onetray.domain.machine import Transition
 from onetray.notify.new_work import NewWork, count_statement
-from onetray.store.base import RINGS, Columns, Rows, in_rows
+from onetray.store.base import WAKING, Columns, Rows, in_rows
 from onetray.store.interned import InternedNames
 from onetray.store.rows import ClaimedRow, FlowRow, TaskRow
 from onetray.store.sql_template import Statement
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 class SqliteTx:
     def __init__(self, connection: apsw.Connection, store: SqliteStore) -> None:
         self._connection = connection
-        self._book: Statements = store.book
+        self._statements: Statements = store.statements
         self.names: InternedNames = store.names
         self.mixed = store.mixed
         self._now = store.time.now()
-        self.rings = False
+        self.wakes = False
         self.work: NewWork[int] = NewWork()
 
     @property
@@ -39,8 +39,8 @@ class SqliteTx:
         return self._now
 
     def query(self, name: str, /, **params: Any) -> Rows:
-        statement = self._book.statements[name]
-        self.rings |= name in RINGS
+        statement = self._statements.by_name[name]
+        self.wakes |= name in WAKING
         count_statement(self.work, name, params)
         params.setdefault("now", self._now)
         rows = statement.rows(self._connection.execute(statement.sql, bind_sqlite(statement, params)).fetchall())
@@ -51,27 +51,26 @@ class SqliteTx:
     ask = query
 
     def batch(self, name: str, columns: Columns, /, **params: Any) -> Rows:
-        statement = self._book.statement(name, columns)
-        self.rings |= name in RINGS
+        statement = self._statements.for_batch(name, columns)
+        self.wakes |= name in WAKING
         count_statement(self.work, name, columns)
-        params.setdefault("now", self._now)
-        given = {**params, **columns}
+        params = {"now": self._now, **params, **columns}
         if statement.by_row:
-            return list(self._connection.executemany(statement.sql, in_rows(given, statement.columns)))
-        return statement.rows(self._connection.execute(statement.sql, with_batch(statement, given)).fetchall())
+            return list(self._connection.executemany(statement.sql, in_rows(params, statement.columns)))
+        return statement.rows(self._connection.execute(statement.sql, with_batch(statement, params)).fetchall())
 
     def move(self, hops: tuple[Transition, ...], columns: Columns, held: bool = False) -> None:
-        move = self._book.move(hops, columns, held)
+        move = self._statements.move(hops, columns, held)
         assert move.events is not None
-        given = with_batch(move.update, columns)
-        self.rings = True
+        params = with_batch(move.update, columns)
+        self.wakes = True
         failpoints.hit("moving")
-        self._connection.execute(move.update.sql, given)
+        self._connection.execute(move.update.sql, params)
         moved, wanted = self._connection.changes(), len(columns["key"])
         if moved != wanted:
             raise GuardFailed(f"{move.name} moved {moved} of {wanted}")
         failpoints.hit("updated")
-        self._connection.execute(move.events.sql, given)
+        self._connection.execute(move.events.sql, params)
         failpoints.hit("moved")
 
     def lock(self, keys: list[int]) -> list[TaskRow]:
@@ -86,11 +85,11 @@ class SqliteTx:
         return rows
 
     def pick(self, queue: int, kinds: list[int] | None, limit: int, past_breakers: bool = False) -> list[ClaimedRow]:
-        given = {"queue": queue, "limit": limit, "past_breakers": int(past_breakers)}
+        params = {"queue": queue, "limit": limit, "past_breakers": int(past_breakers)}
         if kinds is None:
-            found = self.query("claim_any", rank=-(2**31), task=0, **given)
+            found = self.query("claim_any", rank=-(2**31), task=0, **params)
         else:
-            each = [self.query("claim_kind", kind=k, **given) for k in kinds]
+            each = [self.query("claim_kind", kind=k, **params) for k in kinds]
             found = each[0] if len(each) == 1 else list(itertools.islice(merge(*each), limit))
         if found:
             # A process whose clock is ahead may have made them claimable.
@@ -141,10 +140,10 @@ def bind_sqlite(statement: Statement, params: dict[str, Any]) -> dict[str, Any]:
     return params
 
 
-def with_batch(statement: Statement, given: Columns) -> Columns:
+def with_batch(statement: Statement, params: Columns) -> Columns:
     """The parameters, and the batch as one JSON value. A single row needs no batch: all its columns are parameters."""
     if not statement.columns:
-        return given
-    only = given[statement.columns[0]] if len(statement.columns) == 1 else None
-    batch = only if isinstance(only, list) else list(in_rows(given, statement.columns))
-    return {**given, "batch": orjson.dumps(batch).decode()}
+        return params
+    only = params[statement.columns[0]] if len(statement.columns) == 1 else None
+    batch = only if isinstance(only, list) else list(in_rows(params, statement.columns))
+    return {**params, "batch": orjson.dumps(batch).decode()}

@@ -16,10 +16,10 @@ from onetray.store.sql_template import Statement, sections_of, statement_of
 @dataclass(frozen=True, slots=True)
 class Statements:
     dialect: str
-    statements: dict[str, Statement]
+    by_name: dict[str, Statement]
     moves: dict[str, Move]
 
-    def statement(self, name: str, columns: Mapping[str, Any]) -> Statement:
+    def for_batch(self, name: str, columns: Mapping[str, Any]) -> Statement:
         """The statement for a batch whose columns are given as these are: a list, or one value for all rows."""
         return statement_of(name, self.dialect, _once(columns))
 

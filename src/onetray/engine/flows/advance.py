@@ -74,18 +74,18 @@ def settle(scope: BatchContext) -> None:
     family.save()
 
 
-def _follow_dependencies(family: LockedFlows) -> None:
+def _follow_dependencies(locked: LockedFlows) -> None:
     """Let go the tasks whose last dependency has succeeded; cancel those of which one never will."""
-    tx = family.scope.tx
-    while family.ended:
-        ended, family.ended = family.ended, []
-        how = {row.key: state for row, state in ended if family.flows[row.job].chained}
+    tx = locked.scope.tx
+    while locked.ended:
+        ended, locked.ended = locked.ended, []
+        how = {row.key: state for row, state in ended if locked.flows[row.job].chained}
         found = sorted(tx.query("dependents", keys=sorted(how)), key=lambda row: row.task) if how else []
         if not found:
             continue
         rows = {row.key: row for row in tx.lock(sorted({task for _, task, _ in found}))}
-        family.load(list(rows.values()))
-        moves = PendingWrites(family.scope)
+        locked.load(list(rows.values()))
+        writes = PendingWrites(locked.scope)
         met: dict[int, int] = {}
         for needs, task, id_ in found:
             row = rows[task]
@@ -94,7 +94,7 @@ def _follow_dependencies(family: LockedFlows) -> None:
             if how[needs] == SUCCEEDED:
                 met[task] = met.get(task, 0) + 1
             else:
-                rows[task] = family.scope.rows[task] = moves.add(
+                rows[task] = locked.scope.rows[task] = writes.add(
                     TASK.cancel,
                     row,
                     ENGINE,
@@ -105,10 +105,10 @@ def _follow_dependencies(family: LockedFlows) -> None:
             tx.batch("meet", {"key": list(met), "met": list(met.values())})
         for task, n in met.items():
             row = rows[task] = rows[task]._replace(unmet=rows[task].unmet - n)
-            family.scope.rows[task] = row
-            if row.state == QUEUED and row.unmet == 0 and not family.holds_back(row):
-                moves.enter_queue(row)
-        moves.flush()
+            locked.scope.rows[task] = row
+            if row.state == QUEUED and row.unmet == 0 and not locked.holds_back(row):
+                writes.enter_queue(row)
+        writes.flush()
 
 
 def _take_answers(family: LockedFlows) -> None:
@@ -254,7 +254,7 @@ def turn(family: LockedFlows, stage: StageRow, answer: Any = None) -> None:
 
 
 def ask(
-    family: LockedFlows,
+    locked: LockedFlows,
     stage: StageRow,
     by: str = ENGINE,
     approval: str | None = None,
@@ -263,25 +263,25 @@ def ask(
 ) -> StageRow:
     """Have a stage wait for somebody."""
     if approval is None:
-        (specs,) = family.scope.tx.query("specs_of_stage", key=stage.key)
+        (specs,) = locked.scope.tx.query("specs_of_stage", key=stage.key)
         approval = specs.approval
-    return family.move_stage(
+    return locked.move_stage(
         STAGE.wait, stage, by, cause=cause, trace=trace, approval=approval,
         detail=event_detail(approval=orjson.Fragment(approval)) if approval else None,
     )  # fmt: skip
 
 
-def _set_deadline(family: LockedFlows, stage: StageRow) -> None:
+def _set_deadline(locked: LockedFlows, stage: StageRow) -> None:
     """Its time to be approved in begins when it gets its turn."""
-    family.write_moves()
-    (specs,) = family.scope.tx.query("specs_of_stage", key=stage.key)
+    locked.write_moves()
+    (specs,) = locked.scope.tx.query("specs_of_stage", key=stage.key)
     deadline_s = orjson.loads(specs.approval).get("deadline_s") if specs.approval else None
     if deadline_s is not None:
-        due_at = family.scope.tx.now + int(deadline_s * SECOND)
-        stage = family.change(stage, due_at=due_at)
-        moves = PendingWrites(family.scope)
-        moves.due(due_at, stage.key, APPROVAL, 0)
-        moves.flush()
+        due_at = locked.scope.tx.now + int(deadline_s * SECOND)
+        stage = locked.change(stage, due_at=due_at)
+        writes = PendingWrites(locked.scope)
+        writes.due(due_at, stage.key, APPROVAL, 0)
+        writes.flush()
 
 
 def wait_here(

@@ -59,12 +59,12 @@ def ask_to_stop(family: LockedFlows, moves: PendingWrites, row: TaskRow, flow: F
     family.scope.rows[row.key] = row._replace(cancel_at=now)
 
 
-def close(family: LockedFlows, stage: StageRow, *, control: bool = True) -> None:
+def close(locked: LockedFlows, stage: StageRow, *, control: bool = True) -> None:
     """Let nothing more of a stage be claimed, its control task included or not.
 
     Waits for claims that are being made, and finds their rows gone.
     """
-    tx, after = family.scope.tx, 0
+    tx, after = locked.scope.tx, 0
     while True:
         found = tx.query("queued_of_stage", stage=stage.key, after=after, most=int(control), limit=PAGE)
         if found:

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from onetray.engine.flows.locked import LockedFlows
 
 
-def compensate(family: LockedFlows, flow: FlowRow) -> FlowRow | None:
+def compensate(locked: LockedFlows, flow: FlowRow) -> FlowRow | None:
     """Write the flow that undoes this one. None when there is nothing to undo."""
-    scope, tx = family.scope, family.scope.tx
-    family.save()
+    ctx, tx = locked.scope, locked.scope.tx
+    locked.save()
     undone = tx.query("to_compensate", job=flow.key)
     if not undone:
         return None
@@ -45,9 +45,9 @@ def compensate(family: LockedFlows, flow: FlowRow) -> FlowRow | None:
         draft.stages.append(
             StageDraft(stage.name, CONTINUE, SEALED, 1, 0, "one", None, None, None, "null", None, tasks=[(spec, ())])
         )
-    new, _, _ = write_flow(scope, draft)
+    new, _, _ = write_flow(ctx, draft)
     tx.batch("set_compensation", {"key": [flow.key], "compensation": [new.key]})
-    family.note_flow(flow.key, "flow.compensation_submitted", ENGINE, compensation=new.id)
+    locked.note_flow(flow.key, "flow.compensation_submitted", ENGINE, compensation=new.id)
     return new
 
 

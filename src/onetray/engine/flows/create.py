@@ -178,9 +178,9 @@ def redacting_policy(tx: Tx, flow: int) -> int:
     return next((int(key) for (key,) in found), 0)
 
 
-def write_flow(scope: BatchContext, draft: FlowDraft) -> tuple[FlowRow, list[StageRow], list[Spec]]:
+def write_flow(ctx: BatchContext, draft: FlowDraft) -> tuple[FlowRow, list[StageRow], list[Spec]]:
     """Write a new flow with its stages and tasks. Nothing of it can be claimed until it is opened."""
-    tx, now = scope.tx, scope.tx.now
+    tx, now = ctx.tx, ctx.tx.now
     number(tx, [draft])
     like = draft.retry_of or draft.compensates
     if like is not None:
@@ -203,22 +203,22 @@ def write_flow(scope: BatchContext, draft: FlowDraft) -> tuple[FlowRow, list[Sta
         "compensates": [draft.compensates], "policy": [draft.policy or None], "id": [flow.id],
         "correlation_id": [correlation], "trace": [draft.trace], "data": [draft.data], "metadata": [draft.metadata],
     })  # fmt: skip
-    scope.family.flows[flow.key] = flow
+    ctx.family.flows[flow.key] = flow
     if draft.labels:
         write_labels(tx, [(draft, draft.labels)])
     if like is not None:
         tx.query("copy_labels", to=flow.key, of=like)
-    _write_events(scope, [(flow.key, flow.key)], flow, FLOW.submit.event, draft.actor, draft.cause)
+    _write_events(ctx, [(flow.key, flow.key)], flow, FLOW.submit.event, draft.actor, draft.cause)
     if context is not None:
-        write_context(scope, flow, context, str(draft.context), "run", None, None, None)
+        write_context(ctx, flow, context, str(draft.context), "run", None, None, None)
     if deadline_at is not None:
-        moves = PendingWrites(scope)
-        moves.due(deadline_at, flow.key, FLOW_DEADLINE, 0)
-        moves.flush()
-    stages = add_stages(scope, flow, draft.stages, draft.actor, draft.cause)
+        writes = PendingWrites(ctx)
+        writes.due(deadline_at, flow.key, FLOW_DEADLINE, 0)
+        writes.flush()
+    stages = add_stages(ctx, flow, draft.stages, draft.actor, draft.cause)
     pairs = [(stage, member) for stage, d in zip(stages, draft.stages, strict=True) for member in d.tasks]
-    specs = add_members(scope, flow, pairs)
-    return scope.family.flows[flow.key], [scope.family.stages[s.key] for s in stages], specs
+    specs = add_members(ctx, flow, pairs)
+    return ctx.family.flows[flow.key], [ctx.family.stages[s.key] for s in stages], specs
 
 
 def _write_events(
@@ -235,12 +235,12 @@ def _write_events(
 
 
 def add_stages(
-    scope: BatchContext, flow: FlowRow, drafts: list[StageDraft], by: str, cause: str | None, trace: str | None = None
+    ctx: BatchContext, flow: FlowRow, drafts: list[StageDraft], by: str, cause: str | None, trace: str | None = None
 ) -> list[StageRow]:
     """Write new stages after those that a flow has. One with a gate and no condition waits from the beginning."""
     if not drafts:
         return []
-    family, tx, now = scope.family, scope.tx, scope.tx.now
+    locked, tx, now = ctx.family, ctx.tx, ctx.tx.now
     number(tx, drafts)
     first = flow.stages + 1
     rows = [
@@ -263,22 +263,22 @@ def add_stages(
         "data": [d.data for d in drafts], "metadata": [d.metadata for d in drafts],
         "result": [d.result for d in drafts], "metrics": [d.metrics for d in drafts],
     })  # fmt: skip
-    family.write_moves()
-    _write_events(scope, [(r.key, flow.key) for r in rows], flow, STAGE.add.event, by, cause, trace)
+    locked.write_moves()
+    _write_events(ctx, [(r.key, flow.key) for r in rows], flow, STAGE.add.event, by, cause, trace)
     amends = int(flow.amends or any(d.compensate is not None for d in drafts))
-    family.change_flow(flow, stages=flow.stages + n, stages_open=flow.stages_open + n, amends=amends)
+    locked.change_flow(flow, stages=flow.stages + n, stages_open=flow.stages_open + n, amends=amends)
     for row, d in zip(rows, drafts, strict=True):
-        family.stages[row.key] = row
+        locked.stages[row.key] = row
         if d.carried_as is not None:
             how = STAGE.carry_over if d.carried_as == SUCCEEDED else STAGE.skip
-            family.move_stage(how, row, cause="carried over", detail=event_detail(carried_from=d.carried_from))
-            now_is = family.flows[flow.key]
+            locked.move_stage(how, row, cause="carried over", detail=event_detail(carried_from=d.carried_from))
+            now_is = locked.flows[flow.key]
             count = getattr(now_is, how.target) + 1
-            family.change_flow(now_is, stages_open=now_is.stages_open - 1, **{how.target: count})
+            locked.change_flow(now_is, stages_open=now_is.stages_open - 1, **{how.target: count})
         elif d.gate and d.control is None:
             detail = event_detail(approval=orjson.Fragment(d.approval)) if d.approval else None
-            family.move_stage(STAGE.wait, row, approval=d.approval, detail=detail)
-    return [family.stages[r.key] for r in rows]
+            locked.move_stage(STAGE.wait, row, approval=d.approval, detail=detail)
+    return [locked.stages[r.key] for r in rows]
 
 
 Member = tuple[Spec, tuple[str, ...]]
@@ -319,7 +319,7 @@ Known = dict[str, tuple[int, str, int]]
 """Tasks of a flow by name or id: key, state, and the place of their stage."""
 
 
-def known_members(scope: BatchContext, flow: FlowRow, members: list[Member]) -> Known:
+def known_members(ctx: BatchContext, flow: FlowRow, members: list[Member]) -> Known:
     """The tasks that are there already, of those that the new ones name; a name that is taken is refused."""
     own = {spec.name for spec, _ in members if spec.name is not None}
     coming = {spec.id for spec, _ in members}
@@ -328,11 +328,11 @@ def known_members(scope: BatchContext, flow: FlowRow, members: list[Member]) -> 
         return {}
     ids = sorted({i for i in map(id_or_none, wanted) if i is not None})
     known: Known = {}
-    for row in scope.tx.query("members_named", job=flow.key, names=sorted(own | wanted), ids=ids):
+    for row in ctx.tx.query("members_named", job=flow.key, names=sorted(own | wanted), ids=ids):
         if row.name in own:
             raise NameTaken(f"the flow has a task called {row.name!r} already", name=row.name)
         # The dependents of one whose success is being written are counted later, a new one with them: not twice.
-        state = RUNNING if row.key in scope.family.succeeding else row.state
+        state = RUNNING if row.key in ctx.family.succeeding else row.state
         known[row.id] = row.key, state, row.ord
         if row.name is not None:
             known[row.name] = known[row.id]
@@ -376,10 +376,10 @@ def _cancel_hopeless(scope: BatchContext, hopeless: dict[int, str]) -> None:
     moves.flush()
 
 
-def control_task(family: LockedFlows, flow: FlowRow, stage: StageRow) -> None:
+def control_task(locked: LockedFlows, flow: FlowRow, stage: StageRow) -> None:
     """Write the task that decides whether a stage is run. It gets the flow's data and what earlier stages gave."""
-    scope, tx = family.scope, family.scope.tx
-    family.write_moves()
+    ctx, tx = locked.scope, locked.scope.tx
+    locked.write_moves()
     (specs,) = tx.query("specs_of_stage", key=stage.key)
     assert specs.condition is not None
     control = orjson.loads(specs.condition)
@@ -387,7 +387,7 @@ def control_task(family: LockedFlows, flow: FlowRow, stage: StageRow) -> None:
     ((size,),) = tx.query("size_before", job=flow.key, ord=stage.ord)
     # What is too large to be handed on is read by whoever decides.
     results = "null"
-    if size <= scope.limits.payload_bytes:
+    if size <= ctx.limits.payload_bytes:
         found = tx.query("results_before", job=flow.key, ord=stage.ord)
         results = "{" + ",".join(f"{as_json(name)}:{result or 'null'}" for name, result in found) + "}"
     payload = as_json(control["payload"])
@@ -398,8 +398,8 @@ def control_task(family: LockedFlows, flow: FlowRow, stage: StageRow) -> None:
         stage=stage.key, control=1, context=flow.context,
     )  # fmt: skip
     number(tx, [spec])
-    family.change(stage, deciding=spec.key)
-    write_tasks(scope, [spec])
+    locked.change(stage, deciding=spec.key)
+    write_tasks(ctx, [spec])
 
 
 def write_context(

@@ -26,18 +26,18 @@ _ANSWERS = {"rejected": STAGE.reject, "skipped": STAGE.skip}
 _WITH_RESULT = (STAGE.succeed, STAGE.end_partly, STAGE.fail, STAGE.cancel)
 
 
-def last_words(family: LockedFlows, stage: StageRow, outcome: str) -> LastWords:
+def last_words(locked: LockedFlows, stage: StageRow, outcome: str) -> LastWords:
     """How a stage's end is told. Somebody may have said it in an earlier step: their answer is kept."""
-    words = family.last_words.pop(stage.key, None)
+    words = locked.last_words.pop(stage.key, None)
     if words is None and stage.state in (CREATED, WAITING) and outcome in (FAILED, SKIPPED) and stage.total:
-        (specs,) = family.scope.tx.query("specs_of_stage", key=stage.key)
+        (specs,) = locked.scope.tx.query("specs_of_stage", key=stage.key)
         answer = orjson.loads(specs.answer) if specs.answer else {}
         if answer.get("verdict") in _ANSWERS:
             why = answer.get("cause") or answer["note"]
             words = _ANSWERS[answer["verdict"]], answer["by"], why, answer.get("trace")
     if words is not None and words[0].target == outcome:
         return words
-    flow = family.flows[stage.job]
+    flow = locked.flows[stage.job]
     by = flow.ending_by if outcome == flow.ending == CANCELLED else None
     return _ENDS[outcome], by or ENGINE, None, None
 
@@ -61,15 +61,15 @@ def facts_of_end(family: LockedFlows, stage: StageRow, transition: Transition) -
     return columns
 
 
-def collected(family: LockedFlows, stage: StageRow) -> str | None:
+def collected(locked: LockedFlows, stage: StageRow) -> str | None:
     """A stage's own result: its tasks' results, in their order. None when there are too many, or they are too large."""
-    limits = family.scope.limits
+    limits = locked.scope.limits
     if stage.collect == "none" or not stage.succeeded or stage.total > limits.collected:
         return None
-    ((size,),) = family.scope.tx.query("size_of_results", stage=stage.key)
+    ((size,),) = locked.scope.tx.query("size_of_results", stage=stage.key)
     if size > limits.result_bytes:
         return None
-    rows = family.scope.tx.query("results_of_stage", stage=stage.key, after=0, limit=limits.collected)
+    rows = locked.scope.tx.query("results_of_stage", stage=stage.key, after=0, limit=limits.collected)
     found = [row.result for row in rows if row.state == SUCCEEDED]
     text = (found[-1] or "null") if stage.collect == "one" else f"[{','.join(r or 'null' for r in found)}]"
     return text if len(text.encode()) <= limits.result_bytes else None

@@ -288,28 +288,28 @@ def _answer(scope: BatchContext, stage: StageRow, c: Answer, verdict: str, given
     return text
 
 
-def _approve(scope: BatchContext, c: ApproveStage, flow: FlowRow, stage: StageRow, *__: Any) -> Verdict:
-    family = scope.family
+def _approve(ctx: BatchContext, c: ApproveStage, flow: FlowRow, stage: StageRow, *__: Any) -> Verdict:
+    locked = ctx.family
     if stage.state in (PENDING, RUNNING) and stage.ending is None:
-        return placed_verdict(scope, stage, c, repeated=True)
+        return placed_verdict(ctx, stage, c, repeated=True)
     must_be_open(STAGE, stage, "approve", c.actor)
     must(STAGE, STAGE.approve, stage, c)
     _has_its_turn(flow, stage)
     if stage.deciding is not None:
         raise Conflict(f"the condition of stage {stage.name!r} is being decided: ask again", stage=stage.id)
-    (specs,) = scope.tx.query("specs_of_stage", key=stage.key)
+    (specs,) = ctx.tx.query("specs_of_stage", key=stage.key)
     form = orjson.loads(specs.approval).get("form") if specs.approval else None
     if form is not None and c.actor != SYSTEM:
         fill_in(form, c.input)
-    answer = _answer(scope, stage, c, "approved", c.input)
-    stage = family.move_stage(
+    answer = _answer(ctx, stage, c, "approved", c.input)
+    stage = locked.move_stage(
         STAGE.approve, stage, flow_actor(c), cause=c.cause or c.note, trace=c.trace, detail=answer, answer=answer
     )
-    stage = family.change(stage, due_at=None)
+    stage = locked.change(stage, due_at=None)
     if stage.started_at is not None:
-        family.move_stage(STAGE.start, stage)
-    advance.let_go(family, stage)
-    return placed_verdict(scope, stage, c)
+        locked.move_stage(STAGE.start, stage)
+    advance.let_go(locked, stage)
+    return placed_verdict(ctx, stage, c)
 
 
 def _end_waiting(
@@ -335,23 +335,23 @@ def _skip(scope: BatchContext, c: SkipStage, flow: FlowRow, stage: StageRow, *__
     return _end_waiting(scope, c, flow, stage, STAGE.skip, SKIPPED, "skipped")
 
 
-def _append_context(scope: BatchContext, c: AppendContext, flow: FlowRow, _: object, *__: Any) -> Verdict:
+def _append_context(ctx: BatchContext, c: AppendContext, flow: FlowRow, _: object, *__: Any) -> Verdict:
     must_be_open(FLOW, flow, "take a context", c.actor)
-    task = _member(scope, flow, c.task) if c.task is not None else None
+    task = _member(ctx, flow, c.task) if c.task is not None else None
     parent = flow.context
     if c.parent is not None:
-        found = scope.tx.query("context_in_flow", id=c.parent, job=flow.key)
+        found = ctx.tx.query("context_in_flow", id=c.parent, job=flow.key)
         if not found:
             raise NotFound(f"the flow has no context {c.parent}", context=c.parent)
         ((parent,),) = found
-    key = scope.tx.new_keys(1)[0]
+    key = ctx.tx.new_keys(1)[0]
     id_ = write_context(
-        scope, flow, key, c.payload_json, c.scope, task, parent, c.label, by=flow_actor(c), cause=c.cause, trace=c.trace
+        ctx, flow, key, c.payload_json, c.scope, task, parent, c.label, by=flow_actor(c), cause=c.cause, trace=c.trace
     )
     # In the scope of the run it becomes the current one.
     if c.scope == "run":
-        scope.family.change_flow(flow, context=key)
-    advance.settle(scope)
+        ctx.family.change_flow(flow, context=key)
+    advance.settle(ctx)
     return Verdict(id_)
 
 
@@ -362,11 +362,11 @@ def time_out_flow(scope: BatchContext, flow: FlowRow) -> None:
     advance.end_flow_early(scope.family, flow, FAILED, "hard", "timed out or was orphaned (deadline)", "system:janitor")
 
 
-def approval_is_due(scope: BatchContext, flow: FlowRow, stage: StageRow, at: int) -> None:
+def approval_is_due(ctx: BatchContext, flow: FlowRow, stage: StageRow, at: int) -> None:
     """Nobody has answered in time: the approval's own outcome follows."""
     if stage.state != WAITING or stage.due_at != at or stage.ending is not None or flow.ending is not None:
         return
-    (specs,) = scope.tx.query("specs_of_stage", key=stage.key)
+    (specs,) = ctx.tx.query("specs_of_stage", key=stage.key)
     assert specs.approval is not None
     approval = orjson.loads(specs.approval)
     outcome = approval.get("on_deadline") or "reject"
@@ -374,13 +374,13 @@ def approval_is_due(scope: BatchContext, flow: FlowRow, stage: StageRow, at: int
     who = {"flow": stage.id, "actor": SYSTEM, "actor_name": "janitor", "note": note}
     match outcome:
         case "approve":
-            _approve(scope, ApproveStage(**who), flow, stage)
+            _approve(ctx, ApproveStage(**who), flow, stage)
         case "skip":
-            _skip(scope, SkipStage(**who), flow, stage)
+            _skip(ctx, SkipStage(**who), flow, stage)
         case "cancel":
-            advance.end_flow_early(scope.family, flow, CANCELLED, "soft", note, "system:janitor")
+            advance.end_flow_early(ctx.family, flow, CANCELLED, "soft", note, "system:janitor")
         case _:
-            _reject(scope, RejectStage(**who), flow, stage)
+            _reject(ctx, RejectStage(**who), flow, stage)
 
 
 HANDLERS: dict[str, Callable[..., Verdict]] = {

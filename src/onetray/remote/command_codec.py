@@ -6,7 +6,7 @@ is not declared is refused. Values that commands are answered with are in value_
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 import orjson
@@ -99,9 +99,24 @@ def use_ticket(report: Report) -> None:
     report.lease, report.version, report.ticket = numbers["lease"], numbers["version"], None
 
 
-def decode_fields(kind: type, sent: dict[str, Any]) -> dict[str, Any]:
+def encode_report(report: Report) -> dict[str, Any]:
+    """What a report says besides whose it is."""
+    own = {name: value for name, value in encode_fields(report).items() if name not in public_fields(Report)}
+    return {"verb": report.verb, "fields": own}
+
+
+def decode_report(sent: dict[str, Any], ticket: Mapping[str, Any]) -> Report:
+    """The report that somebody made who does not hold the task: `ticket` says whose it is, whatever was sent."""
+    kind: Any = sendable(sent["verb"])
+    if not issubclass(kind, Report):
+        raise InvalidInput(f"{kind.verb} is no report", field="verb")
+    report: Report = kind(**decode_fields(kind, dict(sent["fields"]), without=public_fields(Report)), **ticket)
+    return report
+
+
+def decode_fields(kind: type, sent: dict[str, Any], without: Container[str] = ()) -> dict[str, Any]:
     """The fields of a class from their public form. What is missing, and what the class does not have, is refused."""
-    known, given = public_fields(kind), {}
+    known, given = {name: f for name, f in public_fields(kind).items() if name not in without}, {}
     for name, f in known.items():
         if isinstance(f.rule, Spec) and f.rule.flat:
             own = public_fields(f.rule.kind)

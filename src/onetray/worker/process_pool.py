@@ -27,9 +27,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from onetray.domain.commands import Fail, Pause, Release, Report, Succeed
-from onetray.domain.flow import More, TaskSpec
-from onetray.domain.lifecycle import WAITING_INPUT
+from onetray.domain.commands import Fail, Release, Report
+from onetray.remote.command_codec import decode_report
 from onetray.worker import process_reaper
 
 if TYPE_CHECKING:
@@ -246,7 +245,7 @@ class ProcessPool:
                         return run.unbegun(), ""
                     child.send(_order(run, turn))
                 else:
-                    return _report(message["end"], run), ""
+                    return decode_report(message["end"], run.ticket()), ""
         except Exception as e:
             child.kill()
             return None, f"was ended: it wrote what is no message into the pipe to its worker ({e})"
@@ -366,20 +365,6 @@ def _answer(run: Attempt, name: str, args: list[Any]) -> dict[str, Any]:
         return {"answer": None if name == "checkpoint" else value}
     except Exception as e:
         return {"error": f"{type(e).__name__}: {e}"}
-
-
-def _report(end: dict[str, Any], run: Attempt) -> Report:
-    """The report that a child has written out, by the name of its verb."""
-    verb, fields = end["verb"], {**end["fields"], **run.ticket()}
-    if verb == "succeed":
-        more = fields.pop("more")
-        if more is not None:
-            more["spawn"] = {stage: [TaskSpec(**spec) for spec in specs] for stage, specs in more["spawn"].items()}
-            more = More(**more)
-        return Succeed(more=more, **fields)
-    if verb == "pause":
-        return Pause(state=WAITING_INPUT, **fields)
-    return Fail(**fields) if verb == "fail" else Release(**fields)
 
 
 def how_it_ended(code: int) -> str:

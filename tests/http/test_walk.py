@@ -39,6 +39,7 @@ WRITES = {
     ),
     WORK: (
         "/api/v1/kinds", "/api/v1/tasks/claim", "/api/v1/tasks/reports", "/api/v1/tasks/{id}/beat",
+        "/api/v1/tasks/{id}/checkpoint",
         "/api/v1/tasks/{id}/fail", "/api/v1/tasks/{id}/log", "/api/v1/tasks/{id}/pause", "/api/v1/tasks/{id}/progress",
         "/api/v1/tasks/{id}/release", "/api/v1/tasks/{id}/start", "/api/v1/tasks/{id}/succeed", "/api/v1/workers/beat",
         "/api/v1/workers/leave",

@@ -83,7 +83,7 @@ def test_it_is_sent_over_http_as_its_description_says(nudge: Any) -> None:
         assert {"verb", "task", "by", "reason"} <= described["properties"].keys()
         commands = spec["components"]["schemas"]["CommandsBody"]["properties"]["commands"]["items"]
         assert commands["discriminator"]["mapping"]["nudge"] == "#/components/schemas/NudgeCommand"
-        id_ = submit(engine)
+        id_ = submit(engine, delay_s=60.0)
         sent = [{"verb": "nudge", "task": id_, "by": 4}, {"verb": "nudge", "task": id_, "stray": 1}]
         done, refused = client.post("/api/v1/commands", json={"commands": sent}).json()["verdicts"]
         assert (done["value"]["id"], engine.task(id_).priority) == (id_, 4)

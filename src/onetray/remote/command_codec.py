@@ -15,7 +15,7 @@ from onetray.domain.checks import as_json
 from onetray.domain.commands import Command, Lines, Report
 from onetray.domain.declare import Declaration
 from onetray.domain.errors import InvalidInput, short_repr
-from onetray.domain.fields import OWNED, Count, FieldSpec, Json, Moment, Spec, TaskRef, Whole, fields_of, public_fields
+from onetray.domain.fields import MOMENT, OWNED, Count, FieldSpec, Json, Spec, TaskRef, Whole, fields_of, public_fields
 from onetray.domain.machine import USER, WORKER
 from onetray.domain.policy import Policy
 from onetray.domain.task import parse_ticket
@@ -47,7 +47,7 @@ def _encoded(f: FieldSpec, given: Any) -> Any:
     rule = f.rule
     if isinstance(rule, Json):
         return orjson.Fragment(as_json(given))
-    if isinstance(rule, Moment):
+    if rule is MOMENT:
         return iso_time(given)
     if isinstance(rule, Spec):
         return _encoded_spec(rule, given)
@@ -81,10 +81,10 @@ def decode_command(sent: object, owned: Mapping[str, str]) -> Command:
     kind: Any = sendable(sent.get("verb"))
     given = decode_fields(kind, {name: value for name, value in sent.items() if name != "verb"})
     given |= {f.name: owned[f.name] for f in fields_of(kind).values() if f.kept_by == OWNED and f.name in owned}
-    return build(kind, given)
+    return command_from(kind, given)
 
 
-def build(kind: Any, given: dict[str, Any]) -> Command:
+def command_from(kind: Any, given: dict[str, Any]) -> Command:
     """A command from its fields, with what its ticket says if it has one."""
     command: Command = kind(**given)
     if isinstance(command, Report) and command.ticket is not None:
@@ -138,7 +138,7 @@ def _decoded(f: FieldSpec, sent: Any) -> Any:
     rule = f.rule
     if sent is None:
         return None
-    if isinstance(rule, Moment):
+    if rule is MOMENT:
         return _moment(sent, f.public_name)
     if isinstance(rule, Whole | Count) and isinstance(sent, float) and sent.is_integer():
         return int(sent)  # JSON has one kind of number.

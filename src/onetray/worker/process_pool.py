@@ -22,6 +22,7 @@ import sys
 import threading
 import time
 from collections import deque
+from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -349,12 +350,7 @@ def _refuse(child: ProcessHandle, message: dict[str, Any]) -> None:
 
 def _assignment_fields(run: Attempt) -> dict[str, Any]:
     a = run.assignment
-    return {
-        "key": a.key, "id": a.id, "kind": a.kind, "queue": a.queue, "namespace": a.namespace, "worker": a.worker,
-        "fence": a.fence, "attempt": a.attempt, "lease": a.lease, "lease_expires_at": a.lease_expires_at,
-        "payload_json": a.payload_json, "input_json": a.input_json, "correlation_id": a.correlation_id,
-        "trace": a.trace, "policy": a.policy.body, "lease_s": a.lease_s, "state": a.state, "flow": a.flow,
-    }  # fmt: skip
+    return {**{f.name: getattr(a, f.name) for f in fields(a)}, "policy": a.policy.body}
 
 
 def _answer(run: Attempt, name: str, args: list[Any]) -> dict[str, Any]:

@@ -90,6 +90,14 @@ def test_it_is_sent_over_http_as_its_description_says(nudge: Any) -> None:
         assert (refused["error"]["code"], refused["error"]["field"]) == ("invalid_input", "stray")
 
 
+def test_commands_of_a_request_are_under_its_trace_unless_they_have_one() -> None:
+    theirs, own = (f"00-{digit * 32}-b7ad6b7169203331-01" for digit in "ab")
+    with engine_on("sqlite://:memory:") as engine, TestClient(build(engine), base_url="http://127.0.0.1") as client:
+        sent = {"commands": [{"verb": "submit", "kind": "k"}, {"verb": "submit", "kind": "k", "trace": own}]}
+        answer = client.post("/api/v1/commands", json=sent, headers={"traceparent": theirs})
+        assert [engine.task(v["value"]["id"]).trace for v in answer.json()["verdicts"]] == [theirs, own]
+
+
 def test_what_is_not_declared_cannot_be_sent() -> None:
     with engine_on("sqlite://:memory:") as engine, TestClient(build(engine), base_url="http://127.0.0.1") as client:
         sent = {"commands": [{"verb": "nudge", "task": submit(engine)}]}

@@ -26,6 +26,7 @@ from onetray.http.claim_handover import REFUSED, give_back
 from onetray.http.idempotency import free_key_if_unavailable
 from onetray.http.json_answers import Json, read_object
 from onetray.http.native_route import NativeRoute, gives, takes, takes_late
+from onetray.http.observe.tracing import carry
 from onetray.http.openapi import answers
 from onetray.http.params import Id, headers_of_request
 from onetray.http.schemas.base import read_model
@@ -84,8 +85,10 @@ def _decode_all(sent: Sequence[object], owned: dict[str, Any]) -> list[Command |
 
 
 def _carry_out(engine: Engine, commands: Sequence[Command | OnetrayError]) -> list[Verdict]:
-    """One run for all that could be read."""
-    answered = iter(engine.run([c for c in commands if isinstance(c, Command)]))
+    """One run for all that could be read, under the trace of the request where they have none of their own."""
+    read = [c for c in commands if isinstance(c, Command)]
+    carry(read)
+    answered = iter(engine.run(read))
     return [next(answered) if isinstance(c, Command) else Verdict(error=c) for c in commands]
 
 

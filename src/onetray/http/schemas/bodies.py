@@ -61,10 +61,10 @@ JobBody: TypeAlias = Annotated[
 JOB: TypeAdapter[Any] = TypeAdapter(JobBody)
 
 
-def _batch(name: str, field: str, one: Any, about: str, example: dict[str, Any]) -> Any:
+def _batch(name: str, field: str, one: Any, about: str, example: dict[str, Any], least: int | None = 1) -> Any:
     """A body with many of something."""
     many: Any = Annotated[tuple[one, ...], FIRST, most("batch")]
-    fields: dict[str, Any] = {field: (many, Field(min_length=1))}
+    fields: dict[str, Any] = {field: (many, Field(min_length=least))}
     model = create_model(name, __base__=Strict, __doc__=f"{about} at once. Each is answered in its place.", **fields)
     model.model_config = {**model.model_config, **_example(**{field: [example]})}
     model.model_rebuild(force=True)
@@ -80,7 +80,8 @@ def _by_verb(kinds: list[Any]) -> Any:
 def commands_body() -> Any:
     """Any commands that may be sent. Made when it is asked for: whatever is declared by then is in it."""
     example = {"verb": Submit.verb, **command_example(Submit)}
-    return _batch("CommandsBody", "commands", _by_verb(list(sendable_verbs().values())), "Many commands", example)
+    kinds = _by_verb(list(sendable_verbs().values()))
+    return _batch("CommandsBody", "commands", kinds, "Many commands", example, least=None)
 
 
 def _example(**body: Any) -> ConfigDict:

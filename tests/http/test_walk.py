@@ -39,6 +39,7 @@ WRITES = {
     ),
     WORK: (
         "/api/v1/kinds", "/api/v1/tasks/claim", "/api/v1/tasks/reports", "/api/v1/tasks/{id}/beat",
+        "/api/v1/tasks/{id}/checkpoint",
         "/api/v1/tasks/{id}/fail", "/api/v1/tasks/{id}/log", "/api/v1/tasks/{id}/pause", "/api/v1/tasks/{id}/progress",
         "/api/v1/tasks/{id}/release", "/api/v1/tasks/{id}/start", "/api/v1/tasks/{id}/succeed", "/api/v1/workers/beat",
         "/api/v1/workers/leave",
@@ -198,7 +199,9 @@ def test_a_token_goes_where_its_scope_allows_and_nowhere_else(house: House, scop
             told = answer.json() if answer.content else {}
             assert (answer.status_code, told.get("code", "forbidden")) == (403, "forbidden"), way
         elif not way.endless or way.parameters:
-            answer = house.api.request(**way.request(NOBODYS), headers=headers)
+            # Of commands, each has a scope of its own: tests/remote/test_routes.py.
+            none: Any = {"commands": []} if way.path == "/api/v1/commands" else {}
+            answer = house.api.request(**way.request(NOBODYS, **none), headers=headers)
             assert answer.status_code not in (401, 403), way
             assert answer.status_code < 500, (way, answer.text)
 

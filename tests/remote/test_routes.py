@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,14 +13,16 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from onetray.domain.flow import StageSpec, TaskSpec
 from onetray.domain.policy import Policy
+from onetray.domain.task import ticket_text
 from onetray.domain.token import SCOPES, WORK
-from onetray.engine import Engine
+from onetray.domain.verbs import sendable_verbs
+from onetray.engine import Engine, batch
 from onetray.engine.api import ACTS, METHODS, READS, EngineApi
 from onetray.engine.reads import ApiMethod, read
 from onetray.http import problems
 from onetray.http.auth.scopes import Principal
+from onetray.http.json_answers import iso_time
 from onetray.http.routes import commands, rpc, rpc_wait
-from onetray.http.routes.commands import SCOPE_OF
 from onetray.http.services import HttpConfig, Services
 from onetray.remote.transport import REDACTED
 from onetray.store.interned import InternedNames
@@ -82,8 +85,10 @@ def test_each_command_has_its_own_verdict(caller: Caller) -> None:
 
 
 def test_namespace_and_name_are_the_callers_whatever_the_body_says(caller: Caller, engine: Engine) -> None:
-    said = {"verb": "submit", "kind": "k", "namespace": "x", "actor": "system", "actor_name": "root"}
-    (verdict,) = send(caller(namespace="theirs"), said)
+    for stray in ({"namespace": "x"}, {"actor": "system"}, {"actor_name": "root"}):
+        (refused,) = send(caller(namespace="theirs"), {"verb": "submit", "kind": "k", **stray})
+        assert (refused["error"]["code"], refused["error"]["field"]) == ("invalid_input", next(iter(stray)))
+    (verdict,) = send(caller(namespace="theirs"), {"verb": "submit", "kind": "k"})
     (event,) = engine.events(verdict["value"]["id"], namespace="theirs")
     assert event.actor == "user:ann"
 
@@ -91,9 +96,9 @@ def test_namespace_and_name_are_the_callers_whatever_the_body_says(caller: Calle
 def test_another_namespace_is_as_if_nothing_were_there(caller: Caller, engine: Engine) -> None:
     id_, stranger = submit(engine, queue="strangers"), caller(namespace="elsewhere")
     held = take(engine, queue="strangers")
-    (verdict,) = send(stranger, {"verb": "succeed", "task": held.key, "fence": held.fence, "worker": "w",
-                                 "lease": held.lease, "version": held.version})  # fmt: skip
-    assert verdict["error"]["code"] == "not_found"
+    report = {"verb": "succeed", "task": held.id, "fence": held.fence, "worker": "w"}
+    verdicts = send(stranger, report, {**report, "ticket": ticket_text(held)})
+    assert [v["error"]["code"] for v in verdicts] == ["not_found", "not_found"]
     assert stranger.post("/api/v1/reads/task", json={"task": id_}).status_code == 404
     assert ask(stranger, "held", keys=[held.key]) == []
     assert engine.task(id_).state == "assigned"
@@ -102,12 +107,64 @@ def test_another_namespace_is_as_if_nothing_were_there(caller: Caller, engine: E
 def test_a_worker_speaks_for_nobody_else(caller: Caller, engine: Engine) -> None:
     submit(engine, queue="mine")
     held, worker = take(engine, queue="mine"), caller("work")
-    said = {"verb": "succeed", "task": held.key}
-    wrong = [said, {**said, "fence": held.fence}, {**said, "fence": held.fence, "worker": "another"},
-             {**said, "fence": held.fence + 1, "worker": "w"}]  # fmt: skip
-    codes = [v["error"]["code"] for v in send(worker, *wrong)]
-    assert codes == ["invalid_input", "invalid_input", "lease_lost", "lease_lost"]
+    for said in (
+        {"verb": "succeed", "task": held.id},
+        {"verb": "succeed", "task": held.id, "ticket": ticket_text(held)},
+    ):
+        wrong = [said, {**said, "fence": held.fence}, {**said, "fence": held.fence, "worker": "another"},
+                 {**said, "fence": held.fence + 1, "worker": "w"}]  # fmt: skip
+        codes = [v["error"]["code"] for v in send(worker, *wrong)]
+        assert codes == ["invalid_input", "invalid_input", "lease_lost", "lease_lost"]
     assert engine.task(held.id).state == "assigned"
+
+
+def test_a_forged_ticket_touches_nothing_that_its_report_does_not_name_rightly(caller: Caller, engine: Engine) -> None:
+    """The number of somebody else's task, under the id of one's own: fence, worker and namespace are compared there."""
+    for _ in range(2):
+        submit(engine, queue="forged")
+    theirs = take(engine, queue="forged", worker="another")
+    mine = take(engine, queue="forged")
+    elsewhere = engine.submit("k", queue="forged", namespace="elsewhere")
+    (strange,) = engine.claim("forged", worker="w", namespace="elsewhere")
+    report = {"verb": "succeed", "task": mine.id, "fence": mine.fence, "worker": "w"}
+    forged = [replace(victim, id=mine.id) for victim in (theirs, strange)]
+    forged += [replace(one, lease=mine.lease, version=mine.version) for one in forged]
+    for ticket in map(ticket_text, forged):
+        (verdict,) = send(caller("work"), {**report, "ticket": ticket})
+        assert verdict["error"]["code"] in ("lease_lost", "not_found"), ticket
+    assert engine.task(theirs.id).state == engine.task(mine.id).state == "assigned"
+    assert engine.task(elsewhere.id or "", namespace="elsewhere").state == "assigned"
+
+
+def test_a_report_with_a_ticket_is_written_without_a_look_and_one_without_it_just_as_well(
+    caller: Caller, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, look = list[object](), batch._carry_out
+    monkeypatch.setattr(batch, "_carry_out", lambda *given, **more: looks.append(given) or look(*given, **more))
+    worker = caller("work")
+    for with_ticket in (True, False):
+        submit(engine, queue="tickets")
+        (claim,) = send(worker, {"verb": "claim", "queue": "tickets", "worker": "w"})
+        (task,) = claim["value"]["tasks"]
+        looks.clear()
+        report = {"verb": "succeed", "task": task["id"], "fence": task["fence"], "worker": "w", "result": 7}
+        (verdict,) = send(worker, {**report, "ticket": task["ticket"]} if with_ticket else report)
+        assert (verdict["value"]["state"], verdict["value"]["id"]) == ("succeeded", task["id"])
+        assert bool(looks) is not with_ticket
+
+
+def test_values_are_as_in_all_of_the_api(caller: Caller, engine: Engine) -> None:
+    at = "2031-01-02T03:04:05.000006Z"
+    submitted, claimed = send(
+        caller(), {"verb": "submit", "kind": "k", "queue": "words", "run_at": at},
+        {"verb": "claim", "queue": "words", "worker": "w"},
+    )  # fmt: skip
+    assert iso_time(engine.task(submitted["value"]["id"]).run_at) == at
+    assert (submitted["value"]["entity"], submitted["value"]["actions"]) == ("task", ["cancel"])
+    assert claimed["value"] == {"tasks": []}
+    (refused,) = send(caller(), {"verb": "cancel", "task": UNKNOWN_ID, "reason": "no"})
+    assert (refused["error"]["status"], refused["error"]["code"]) == (404, "not_found")
+    assert refused["error"]["type"].endswith("/not_found")
 
 
 @each_case("scope", ["read", "submit", "work", "operate"])
@@ -115,14 +172,15 @@ def test_a_verb_needs_its_scope_and_without_it_nothing_of_the_batch_is_carried_o
     caller: Caller, engine: Engine, scope: str
 ) -> None:
     client = caller(scope)
-    for verb, needed in SCOPE_OF.items():
+    needs = {verb: kind.declared.scope for verb, kind in sendable_verbs().items()}
+    for verb, needed in needs.items():
         good = {"verb": "submit", "kind": "k", "queue": f"scope-{scope}"} if scope == "submit" else {"verb": verb}
         answer = client.post("/api/v1/commands", json={"commands": [good, {"verb": verb}]})
         assert answer.status_code == (200 if needed == scope else 403), verb
         if needed != scope:
             assert answer.json()["code"] == "forbidden"
     made = [q.ready for q in engine.queues() if q.name == f"scope-{scope}"]
-    assert made == ([sum(needed == "submit" for needed in SCOPE_OF.values())] if scope == "submit" else [])
+    assert made == ([sum(needed == "submit" for needed in needs.values())] if scope == "submit" else [])
 
 
 def test_a_worker_reads_what_its_handlers_need_and_no_more(caller: Caller) -> None:
@@ -218,25 +276,6 @@ def test_a_body_that_is_no_batch_is_refused(caller: Caller, body: bytes) -> None
 def test_a_batch_past_the_limit_is_refused_whole(caller: Caller, engine: Engine) -> None:
     said = [{"verb": "x"}] * (engine.config.limits.batch + 1)
     assert caller().post("/api/v1/commands", json={"commands": said}).status_code == 413
-
-
-def test_many_tasks_under_one_key_are_submitted_once_however_often_they_are_sent(
-    caller: Caller, engine: Engine
-) -> None:
-    said = {"verb": "submit_many", "like": {"verb": "submit", "kind": "k", "queue": "many"}, "payloads": [1, 2, 3],
-            "request_key": "once"}  # fmt: skip
-    first, again = send(caller(), said)[0], send(caller(), said)[0]
-    assert len(first["value"]) == 3
-    assert again == first
-    assert [q.ready for q in engine.queues() if q.name == "many"] == [3]
-
-
-def test_many_tasks_of_which_one_cannot_be_are_none(caller: Caller, engine: Engine) -> None:
-    said = {"verb": "submit_many", "like": {"verb": "submit", "kind": "k", "queue": "none"}, "payloads": [1, "\0"]}
-    for more in ({}, {"request_key": "bad"}, {"request_key": 5}, {"request_key": "r", "payloads": []},
-                 {"request_key": "r", "like": {"verb": "claim", "worker": "w"}}):  # fmt: skip
-        assert send(caller(), {**said, **more})[0]["error"]["code"] == "invalid_input"
-    assert "none" not in [q.name for q in engine.queues()]
 
 
 def test_kinds_and_workers_are_declared_in_the_callers_namespace(caller: Caller, engine: Engine) -> None:

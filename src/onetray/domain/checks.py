@@ -14,7 +14,6 @@ import orjson
 
 from onetray.config import Limits
 from onetray.domain.errors import InvalidInput, TooLarge, short_repr
-from onetray.domain.machine import ACTORS
 from onetray.domain.task import RawJson
 
 FAR_US = 2**62
@@ -236,9 +235,3 @@ def task_id(value: object, field: str = "task") -> str:
 def id_or_none(value: str) -> str | None:
     """A task's id, when the text is one."""
     return value.lower() if _UUID.fullmatch(value.lower()) else None
-
-
-def check_actor(actor: str, name: str, cause: str | None, limits: Limits) -> None:
-    choice(actor, "actor", ACTORS)
-    text(name, "actor_name", limits.name_chars)
-    optional_text(cause, "cause", limits.reason_chars)

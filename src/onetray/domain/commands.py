@@ -12,40 +12,11 @@ from typing import Annotated, Any, ClassVar
 import orjson
 
 from onetray.config import Limits
+from onetray.domain import fields as f
 from onetray.domain.checks import check_when, json_text, listed, optional_json, text, trace_text
 from onetray.domain.declare import Command as Command
 from onetray.domain.declare import command
 from onetray.domain.errors import InvalidInput
-from onetray.domain.fields import (
-    INT32,
-    INT64,
-    INTERNAL,
-    Actor,
-    ActorName,
-    Amount,
-    Attempts,
-    Choice,
-    Count,
-    Json,
-    Key,
-    LabelTexts,
-    LeaseSeconds,
-    Name,
-    Names,
-    Namespace,
-    Priority,
-    Public,
-    Reason,
-    Rule,
-    Seconds,
-    Spec,
-    TaskRef,
-    Text,
-    Time,
-    Traceparent,
-    Whole,
-    Why,
-)
 from onetray.domain.flow import More
 from onetray.domain.flow_specs import check_more
 from onetray.domain.lifecycle import BLOCKED, PAUSED
@@ -65,26 +36,26 @@ MOST_KINDS = 1_000
 class Submit(Command):
     """Put a task into its queue."""
 
-    kind: Name
-    payload: Annotated[Any, Json("payload_bytes", into="payload_json")] = None
-    queue: Name = "default"
-    namespace: Namespace = "default"
-    priority: Priority = 0
-    delay_s: Seconds | None = None
-    run_at: Time | None = None
+    kind: f.Name
+    payload: Annotated[Any, f.Json("payload_bytes", into="payload_json")] = None
+    queue: f.Name = "default"
+    namespace: f.Namespace = "default"
+    priority: f.Priority = 0
+    delay_s: f.Seconds | None = None
+    run_at: f.Time | None = None
     """Not before this time. Give this or `delay_s`."""
-    max_attempts: Attempts | None = None
-    policy: Annotated[Policy, Spec(Policy)] | None = None
-    idempotency_key: Key | None = None
+    max_attempts: f.Attempts | None = None
+    policy: Annotated[Policy, f.Spec(Policy)] | None = None
+    idempotency_key: f.Key | None = None
     """The same as the header `Idempotency-Key`, for each job of a batch."""
-    unique_key: Key | None = None
+    unique_key: f.Key | None = None
     """While a job of this kind with this key has not ended, that job is the answer, and nothing is submitted."""
-    labels: LabelTexts | None = None
-    correlation_id: Key | None = None
-    trace: Traceparent | None = None
-    cause: Reason | None = None
-    actor: Actor = USER
-    actor_name: ActorName = "anonymous"
+    labels: f.LabelTexts | None = None
+    correlation_id: f.Key | None = None
+    trace: f.Traceparent | None = None
+    cause: f.Reason | None = None
+    actor: f.Actor = USER
+    actor_name: f.ActorName = "anonymous"
     payload_json: str = field(init=False, default="null")
 
     def check(self, limits: Limits) -> None:
@@ -105,22 +76,22 @@ class Submit(Command):
 class Claim(Command):
     """Take up to `limit` tasks from a queue, highest priority first, then oldest first."""
 
-    worker: Name
-    queue: Name = "default"
-    kinds: Annotated[tuple[str, ...], Names(MOST_KINDS)] | None = None
-    limit: Annotated[int, Count("batch")] = 1
-    lease_s: LeaseSeconds | None = None
-    request_key: Key | None = None
+    worker: f.Name
+    queue: f.Name = "default"
+    kinds: Annotated[tuple[str, ...], f.Names(MOST_KINDS)] | None = None
+    limit: Annotated[int, f.Count("batch")] = 1
+    lease_s: f.LeaseSeconds | None = None
+    request_key: f.Key | None = None
     """The same claim again gives the same tasks. The header `Idempotency-Key` says the same."""
-    namespace: Namespace = "default"
+    namespace: f.Namespace = "default"
 
 
 @dataclass(slots=True)
 class TaskCommand(Command):
     """A command about one task, named by its public id or, from a claim, by its key."""
 
-    task: Annotated[int | str, TaskRef()]
-    namespace: Namespace = "default"
+    task: Annotated[int | str, f.TaskRef()]
+    namespace: f.Namespace = "default"
     actor: ClassVar[str] = USER
     answers: ClassVar[Any] = Receipt
 
@@ -130,37 +101,38 @@ class Report(TaskCommand):
     """A command by the worker that holds the task. Without a fence the current attempt is meant."""
 
     actor: ClassVar[str] = WORKER
+    route: ClassVar[str] = "/tasks/{id}/{verb}"
     checked_before: ClassVar[frozenset[str]] = frozenset(
         {"task", "namespace", "fence", "worker", "ticket", "trace", "flow", "lease", "version"}
     )
-    fence: Annotated[int, Whole(1, INT32), Public(required=True)] | None = None
-    worker: Annotated[str, Text("name_chars"), Public(required=True)] | None = None
-    ticket: Key | None = None
+    fence: Annotated[int, f.Whole(1, f.INT32), f.Public(required=True)] | None = None
+    worker: Annotated[str, f.Text("name_chars"), f.Public(required=True)] | None = None
+    ticket: f.Key | None = None
     """The ticket of the claim, if it is at hand: a hint that spares the server a look at the task."""
-    trace: Traceparent | None = None
-    flow: Annotated[int, Whole(0, INT64), INTERNAL] | None = None
+    trace: f.Traceparent | None = None
+    flow: Annotated[int, f.Whole(0, f.INT64), f.INTERNAL] | None = None
     """The key of the task's flow as its claim told it, 0 for none; None when it is not known."""
-    lease: Annotated[int, Whole(0, INT64), INTERNAL] = 0
-    version: Annotated[int, Whole(0, INT32), INTERNAL] = 0
+    lease: Annotated[int, f.Whole(0, f.INT64), f.INTERNAL] = 0
+    version: Annotated[int, f.Whole(0, f.INT32), f.INTERNAL] = 0
     """As the claim told them. With both a success is written without a look at the task first."""
 
     def check(self, limits: Limits) -> None:
         # By hand, not by the rules: most commands are reports, and most fields of a report are these.
         names = self.namespace, self.worker, limits.name_chars
-        if type(self.task) is not int or not 0 < self.task <= INT64 or not _are_known(names):
-            self.task = TaskRef().check(self.task, "task", limits)
+        if type(self.task) is not int or not 0 < self.task <= f.INT64 or not _are_known(names):
+            self.task = f.TaskRef().check(self.task, "task", limits)
             text(self.namespace, "namespace", limits.name_chars)
             if self.worker is not None:
                 text(self.worker, "worker", limits.name_chars)
             if len(_KNOWN) < _MOST_KNOWN:
                 _KNOWN.add(names)
-        if self.flow is not None and (type(self.flow) is not int or not 0 <= self.flow <= INT64):
+        if self.flow is not None and (type(self.flow) is not int or not 0 <= self.flow <= f.INT64):
             raise InvalidInput("flow must be the number from the claim", field="flow")
-        if self.fence is not None and (type(self.fence) is not int or not 0 < self.fence <= INT32):
+        if self.fence is not None and (type(self.fence) is not int or not 0 < self.fence <= f.INT32):
             raise InvalidInput("fence must be the number from the claim", field="fence")
-        if type(self.lease) is not int or not 0 <= self.lease <= INT64:
+        if type(self.lease) is not int or not 0 <= self.lease <= f.INT64:
             raise InvalidInput("lease must be the number from the claim", field="lease")
-        if type(self.version) is not int or not 0 <= self.version <= INT32:
+        if type(self.version) is not int or not 0 <= self.version <= f.INT32:
             raise InvalidInput("version must be the number from the claim", field="version")
         if self.ticket is not None:
             text(self.ticket, "ticket", limits.key_chars)
@@ -191,34 +163,26 @@ def ticket(a: Assignment) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@command(
-    "start", scope=WORK, summary="Say that a task's handler begins", repeatable=True, path="/tasks/{id}/start"
-)  # fmt: skip
+@command("start", scope=WORK, summary="Say that a task's handler begins", repeatable=True)
 class Start(Report):
     """Its handler begins."""
 
 
-@command(
-    "beat", scope=WORK, summary="Renew a lease", answer=Beaten, repeatable=True, path="/tasks/{id}/beat",
-    example={"lease_s": 60},
-)  # fmt: skip
+@command("beat", scope=WORK, summary="Renew a lease", answer=Beaten, repeatable=True, example={"lease_s": 60})
 class Beat(Report):
     """Renew the lease that this task was claimed under, with all tasks of that claim."""
 
-    lease_s: LeaseSeconds | None = None
+    lease_s: f.LeaseSeconds | None = None
 
 
-@command(
-    "succeed", scope=WORK, summary="Say that a task is done", repeatable=True, path="/tasks/{id}/succeed",
-    example={"result": {"sent": True}},
-)  # fmt: skip
+@command("succeed", scope=WORK, summary="Say that a task is done", repeatable=True, example={"result": {"sent": True}})
 class Succeed(Report):
     """It is done. A member of a flow may say more."""
 
-    result: Annotated[Any, Json("result_bytes", into="result_json")] = None
-    ran_s: Seconds = 0.0
+    result: Annotated[Any, f.Json("result_bytes", into="result_json")] = None
+    ran_s: f.Seconds = 0.0
     """How long ago the handler began: dates the start that is recorded together with the outcome."""
-    more: Annotated[More, Spec(More, check_more, flat=True)] | None = None
+    more: Annotated[More, f.Spec(More, check_more, flat=True)] | None = None
     """What a member of a flow says besides its result."""
     started: bool = False
     """Whether its start was reported before, and accepted."""
@@ -226,21 +190,21 @@ class Succeed(Report):
 
 
 @command(
-    "fail", scope=WORK, summary="Say that an attempt failed", repeatable=True, path="/tasks/{id}/fail",
+    "fail", scope=WORK, summary="Say that an attempt failed", repeatable=True,
     example={"message": "the mail server refused", "error_class": "SmtpError", "retryable": True},
 )  # fmt: skip
 class Fail(Report):
     """The attempt failed. The policy decides what follows, unless this says it."""
 
-    message: Annotated[str, Text("error_chars", least=0)]
-    error_class: Name = "Error"
+    message: Annotated[str, f.Text("error_chars", least=0)]
+    error_class: f.Name = "Error"
     retryable: bool | None = None
-    reason_code: Annotated[str, Choice(REASON_CODES)] | None = None
+    reason_code: Annotated[str, f.Choice(REASON_CODES)] | None = None
     """Send the task to the dead letters at once, for this reason."""
-    stage: Annotated[str, Choice(DEAD_STAGES)] = "exec"
-    detail: Annotated[Any, Json("result_bytes", into="detail_json")] = None
-    retry_after_s: Seconds | None = None
-    ran_s: Seconds = 0.0
+    stage: Annotated[str, f.Choice(DEAD_STAGES)] = "exec"
+    detail: Annotated[Any, f.Json("result_bytes", into="detail_json")] = None
+    retry_after_s: f.Seconds | None = None
+    ran_s: f.Seconds = 0.0
     detail_json: str | None = field(init=False, default=None)
     error_json: str = field(init=False, default="")
 
@@ -252,31 +216,28 @@ class Fail(Report):
         self.error_json = json_text(body, "error", limits.result_bytes + 100_000)
 
 
-@command(
-    "release", scope=WORK, summary="Give a task back", repeatable=True, path="/tasks/{id}/release",
-    example={"reason": "the worker stops"},
-)  # fmt: skip
+@command("release", scope=WORK, summary="Give a task back", repeatable=True, example={"reason": "the worker stops"})
 class Release(Report):
     """Give the task back unharmed: it costs no attempt."""
 
-    reason: Reason | None = None
-    delay_s: Seconds = 0.0
+    reason: f.Reason | None = None
+    delay_s: f.Seconds = 0.0
 
 
 @command(
     "pause", scope=WORK, summary="Give a task up until somebody resumes it", repeatable=True,
-    path="/tasks/{id}/pause", example={"state": "waiting_input", "owner": "ann", "reason": "which address?"},
+    example={"state": "waiting_input", "owner": "ann", "reason": "which address?"},
 )  # fmt: skip
 class Pause(Report):
     """Give up the lease and wait for somebody: `owner` says who has to resume it."""
 
-    state: Annotated[str, Choice(PAUSED)] = BLOCKED
-    owner: Name
-    reason: Reason
+    state: Annotated[str, f.Choice(PAUSED)] = BLOCKED
+    owner: f.Name
+    reason: f.Reason
 
 
 @dataclass(frozen=True, slots=True)
-class Lines(Rule):
+class Lines(f.Rule):
     """Lines for a log: texts, or a level, a text and data."""
 
     into: str
@@ -295,7 +256,7 @@ def _line(line: object, limits: Limits) -> tuple[str, str, str | None]:
 
 
 @command(
-    "log", scope=WORK, summary="Append to a task's log", answer=int, answer_name="cursor", path="/tasks/{id}/log",
+    "log", scope=WORK, summary="Append to a task's log", answer=int, answer_name="cursor",
     example={"lines": ["connected", {"level": "warning", "line": "slow", "data": {"ms": 900}}]},
 )  # fmt: skip
 class Log(Report):
@@ -306,25 +267,25 @@ class Log(Report):
 
 
 @command(
-    "progress", scope=WORK, summary="Say how far a task is", repeatable=True, path="/tasks/{id}/progress",
+    "progress", scope=WORK, summary="Say how far a task is", repeatable=True,
     example={"done": 30, "total": 100, "message": "a third"},
 )  # fmt: skip
 class Progress(Report):
     """Say how far the task is: the last word of its holder is kept."""
 
-    done: Amount
-    total: Amount | None = None
-    message: Reason | None = None
+    done: f.Amount
+    total: f.Amount | None = None
+    message: f.Reason | None = None
 
 
 @command(
     "checkpoint", scope=WORK, summary="Keep something for a task's next attempt", repeatable=True,
-    path="/tasks/{id}/checkpoint", example={"body": {"page": 7}},
+    example={"body": {"page": 7}},
 )  # fmt: skip
 class Checkpoint(Report):
     """Keep something for the next attempt: the last one is found by it."""
 
-    body: Annotated[Any, Json("result_bytes", into="body_json")]
+    body: Annotated[Any, f.Json("result_bytes", into="body_json")]
     body_json: str = field(init=False, default="")
 
 
@@ -332,9 +293,9 @@ class Checkpoint(Report):
 class Control(TaskCommand):
     """A command by somebody who does not hold the task."""
 
-    actor_name: ActorName = "anonymous"
-    cause: Why | None = None
-    trace: Traceparent | None = None
+    actor_name: f.ActorName = "anonymous"
+    cause: f.Why | None = None
+    trace: f.Traceparent | None = None
 
 
 @command(
@@ -344,7 +305,7 @@ class Control(TaskCommand):
 class Resume(Control):
     """Let a task go on that is blocked, or waits for input, which it is given."""
 
-    input: Annotated[Any, Json("payload_bytes", into="input_json")] = None
+    input: Annotated[Any, f.Json("payload_bytes", into="input_json")] = None
     """What a task that waits for input is given. A flow takes none."""
     input_json: str | None = field(init=False, default=None)
 
@@ -354,31 +315,29 @@ class Cancel(Control):
     """Cancel softly (ask a running worker to stop, then revoke after the grace) or hard (revoke at once)."""
 
     hard: bool = False
-    grace_s: Seconds | None = None
+    grace_s: f.Seconds | None = None
 
 
 @command("redrive", scope=OPERATE, summary="Run a task again that has ended", example={"delay_s": 0})
 class Redrive(Control):
     """Submit a dead letter, or anything terminal, again: a new job that names the old one."""
 
-    delay_s: Seconds = 0.0
+    delay_s: f.Seconds = 0.0
 
 
-@command(
-    "set_priority", scope=OPERATE, summary="Set a task's priority", repeatable=True, example={"priority": 10}
-)  # fmt: skip
+@command("set_priority", scope=OPERATE, summary="Set a task's priority", repeatable=True, example={"priority": 10})
 class SetPriority(Control):
     """Tasks with a higher priority are claimed first."""
 
-    priority: Priority
+    priority: f.Priority
 
 
 @command("reschedule", scope=OPERATE, summary="Let a queued task run at another time", example={"delay_s": 60})
 class Reschedule(Control):
     """Let a queued task run at another time."""
 
-    run_at: Time | None = None
-    delay_s: Seconds | None = None
+    run_at: f.Time | None = None
+    delay_s: f.Seconds | None = None
 
     def check(self, limits: Limits) -> None:
         Command.check(self, limits)

@@ -1,6 +1,6 @@
 """How a command is declared: once, on its class.
 
-    @command("release", scope=WORK, summary="Give a task back", repeatable=True, path="/tasks/{id}/release")
+    @command("release", scope=WORK, summary="Give a task back", repeatable=True)
     class Release(Report):
         reason: Reason | None = None
 
@@ -48,6 +48,8 @@ class Command:
     declared: ClassVar[Declaration]
     answers: ClassVar[Any] = None
     """What the commands of a family are answered with, unless one says otherwise."""
+    route: ClassVar[str] = ""
+    """The routes of a family, each with its verb."""
     checked_before: ClassVar[frozenset[str]] = frozenset()
     """Fields that a family of commands checks by code of its own."""
 
@@ -70,19 +72,27 @@ VERBS: dict[str, type[Command]] = {}
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 def command(
-    verb: str, *, scope: str | None, summary: str, answer: Any = None, **more: Any
+    verb: str, *, scope: str | None, summary: str = "", answer: Any = None, **more: Any
 ) -> Callable[[type[C]], type[C]]:
-    """Make a class a command: a dataclass whose fields are declared, known by its verb."""
+    """Make a class a command: a dataclass whose fields are declared, known by its verb.
+
+    What it does in a few words is its `summary`, or its docstring.
+    """
 
     def declare(cls: type[C]) -> type[C]:
         kind: Any = dataclass(slots=True, kw_only=True)(cls)
         kind.verb, kind.check_fields = verb, check_of(kind, without=kind.checked_before)
-        kind.declared = Declaration(scope, summary, answer or kind.answers, **more)
+        more.setdefault("path", kind.route.replace("{verb}", verb))
+        kind.declared = Declaration(scope, summary or _first_line(kind), answer or kind.answers, **more)
         _must_be_whole(kind)
         VERBS[verb] = kind
         return kind  # type: ignore[no-any-return]
 
     return declare
+
+
+def _first_line(kind: Any) -> str:
+    return (kind.__doc__ or "").partition("\n")[0].rstrip(".")
 
 
 def _must_be_whole(kind: Any) -> None:

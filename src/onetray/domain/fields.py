@@ -76,33 +76,11 @@ class Duration(Rule):
 
 
 @dataclass(frozen=True, slots=True)
-class Quantity(Rule):
-    """A number from 0 on."""
-
-    def check(self, value: Any, label: str, limits: Limits) -> float:
-        return checks.amount(value, label)
-
-
-@dataclass(frozen=True, slots=True)
-class Moment(Rule):
-    """A time: microseconds since the epoch; text as ISO 8601 outside."""
-
-    def check(self, value: Any, label: str, limits: Limits) -> int:
-        return checks.whole(value, label, 0, checks.FAR_US)
-
-
-@dataclass(frozen=True, slots=True)
 class Choice(Rule):
     among: tuple[str, ...]
 
     def check(self, value: Any, label: str, limits: Limits) -> str:
         return checks.choice(value, label, self.among)
-
-
-@dataclass(frozen=True, slots=True)
-class Flag(Rule):
-    def check(self, value: Any, label: str, limits: Limits) -> bool:
-        return checks.flag(value, label)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,17 +118,22 @@ class TaskRef(Id):
 
 
 @dataclass(frozen=True, slots=True)
-class Labels(Rule):
+class Simple(Rule):
+    """What has nothing to be set."""
+
+    name: str
+    how: Callable[[Any, str, Limits], Any]
+
     def check(self, value: Any, label: str, limits: Limits) -> Any:
-        return checks.check_labels(value, limits)
+        return self.how(value, label, limits)
 
 
-@dataclass(frozen=True, slots=True)
-class Trace(Rule):
-    """A W3C traceparent."""
-
-    def check(self, value: Any, label: str, limits: Limits) -> str | None:
-        return checks.trace_text(value)
+FLAG = Simple("flag", lambda value, label, _: checks.flag(value, label))
+AMOUNT = Simple("amount", lambda value, label, _: checks.amount(value, label))
+MOMENT = Simple("moment", lambda value, label, _: checks.whole(value, label, 0, checks.FAR_US))
+"""A time: microseconds since the epoch inside, text as ISO 8601 outside."""
+LABELS = Simple("labels", lambda value, _, limits: checks.check_labels(value, limits))
+TRACE = Simple("trace", lambda value, label, limits: checks.trace_text(value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,13 +191,13 @@ Key = Annotated[str, Text("key_chars")]
 Reason = Annotated[str, Text("reason_chars")]
 Seconds = Annotated[float, Duration()]
 LeaseSeconds = Annotated[float, Duration(0.001)]
-Amount = Annotated[float, Quantity()]
-Time = Annotated[int, Moment()]
+Amount = Annotated[float, AMOUNT]
+Time = Annotated[int, MOMENT]
 Priority = Annotated[int, Whole(-INT32, INT32)]
 Attempts = Annotated[int, Whole(1, 1_000_000)]
 Fence = Annotated[int, Whole(1, INT32)]
-Traceparent = Annotated[str, Trace()]
-LabelTexts = Annotated[dict[str, str], Labels()]
+Traceparent = Annotated[str, TRACE]
+LabelTexts = Annotated[dict[str, str], LABELS]
 Namespace = Annotated[str, Text("name_chars"), OWNED]
 Actor = Annotated[str, Choice(ACTORS), OWNED]
 ActorName = Annotated[str, Text("name_chars"), OWNED]
@@ -275,7 +258,7 @@ def _spec(kind: type, name: str, hint: Any, default: Any) -> FieldSpec:
     parts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     optional = type(None) in parts
     marks = [mark for part in parts for mark in getattr(part, "__metadata__", ())]
-    rules = [mark for mark in marks if isinstance(mark, Rule)] + [Flag() for part in parts if part is bool]
+    rules = [mark for mark in marks if isinstance(mark, Rule)] + [FLAG for part in parts if part is bool]
     if len(rules) != 1:
         raise TypeError(f"{kind.__name__}.{name} needs one rule that says what it may hold")
     if optional and default is not None:

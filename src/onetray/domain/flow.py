@@ -8,18 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple
 
-from onetray.domain.fields import (
-    Attempts,
-    Choice,
-    Json,
-    Name,
-    Names,
-    Priority,
-    Reason,
-    Seconds,
-    Spec,
-    Time,
-)
+from onetray.domain import fields as f
 from onetray.domain.lifecycle import FLOW, MACHINES, STAGE
 from onetray.domain.machine import USER
 from onetray.domain.policy import Policy
@@ -36,18 +25,18 @@ LAST_KEY = 2**62
 class TaskSpec:
     """A task of a stage."""
 
-    kind: Name
-    payload: Annotated[Any, Json("payload_bytes")] = None
-    queue: Name = field(default="default", kw_only=True)
-    priority: Priority = field(default=0, kw_only=True)
-    delay_s: Seconds | None = field(default=None, kw_only=True)
-    run_at: Time | None = field(default=None, kw_only=True)
+    kind: f.Name
+    payload: Annotated[Any, f.Json("payload_bytes")] = None
+    queue: f.Name = field(default="default", kw_only=True)
+    priority: f.Priority = field(default=0, kw_only=True)
+    delay_s: f.Seconds | None = field(default=None, kw_only=True)
+    run_at: f.Time | None = field(default=None, kw_only=True)
     """Not before this time. Give this or `delay_s`."""
-    max_attempts: Attempts | None = field(default=None, kw_only=True)
-    policy: Annotated[Policy, Spec(Policy)] | None = field(default=None, kw_only=True)
-    name: Name | None = field(default=None, kw_only=True)
+    max_attempts: f.Attempts | None = field(default=None, kw_only=True)
+    policy: Annotated[Policy, f.Spec(Policy)] | None = field(default=None, kw_only=True)
+    name: f.Name | None = field(default=None, kw_only=True)
     """Unique in its flow: others may depend on it by this name."""
-    depends_on: Annotated[tuple[str, ...], Names("batch")] = field(default=(), kw_only=True)
+    depends_on: Annotated[tuple[str, ...], f.Names("batch")] = field(default=(), kw_only=True)
     """Names or ids of tasks of the same flow that have to succeed first."""
 
 
@@ -57,52 +46,52 @@ class More:
 
     partial: bool = False
     """It succeeded with errors: its stage is partial."""
-    errors: Annotated[Any, Json("result_bytes")] = None
-    metrics: Annotated[dict[str, Any], Spec(dict, by_hand=True)] | None = None
+    errors: Annotated[Any, f.Json("result_bytes")] = None
+    metrics: Annotated[dict[str, Any], f.Spec(dict, by_hand=True)] | None = None
     """Numbers are added up over the stage's tasks; of other values the last one counts."""
-    spawn: Annotated[dict[str, Any], Spec(TaskSpec, many="batch", by_name=True, by_hand=True)] = field(
+    spawn: Annotated[dict[str, Any], f.Spec(TaskSpec, many="batch", by_name=True, by_hand=True)] = field(
         default_factory=dict
     )
     """Tasks for later stages, or its own: a list of them for each stage's name."""
-    context: Annotated[Any, Json("payload_bytes")] = None
+    context: Annotated[Any, f.Json("payload_bytes")] = None
     """The next context of the flow."""
-    context_label: Name | None = None
+    context_label: f.Name | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class Approval:
     """Who has to approve, what they are asked for, and what happens when they do not answer."""
 
-    owner: Name = "anybody"
-    reason: Reason = "waits for approval"
-    form: Annotated[dict[str, Any], Spec(dict, by_hand=True)] | None = None
+    owner: f.Name = "anybody"
+    reason: f.Reason = "waits for approval"
+    form: Annotated[dict[str, Any], f.Spec(dict, by_hand=True)] | None = None
     """A JSON Schema that the input of whoever approves must satisfy."""
-    deadline_s: Seconds | None = None
-    on_deadline: Annotated[str, Choice(ON_DEADLINE)] = "reject"
+    deadline_s: f.Seconds | None = None
+    on_deadline: Annotated[str, f.Choice(ON_DEADLINE)] = "reject"
 
 
 @dataclass(slots=True)
 class StageSpec:
     """A stage of a flow."""
 
-    name: Name
-    tasks: Annotated[tuple[TaskSpec, ...] | list[TaskSpec], Spec(TaskSpec, many="batch", by_hand=True)] = ()
-    on_failure: Annotated[str, Choice(ON_FAILURE)] = field(default=STOP, kw_only=True)
+    name: f.Name
+    tasks: Annotated[tuple[TaskSpec, ...] | list[TaskSpec], f.Spec(TaskSpec, many="batch", by_hand=True)] = ()
+    on_failure: Annotated[str, f.Choice(ON_FAILURE)] = field(default=STOP, kw_only=True)
     start_as_waiting: bool = field(default=False, kw_only=True)
-    approval: Annotated[Approval, Spec(Approval, by_hand=True)] | None = field(default=None, kw_only=True)
-    when: Annotated[TaskSpec, Spec(TaskSpec, by_hand=True)] | None = field(default=None, kw_only=True)
+    approval: Annotated[Approval, f.Spec(Approval, by_hand=True)] | None = field(default=None, kw_only=True)
+    when: Annotated[TaskSpec, f.Spec(TaskSpec, by_hand=True)] | None = field(default=None, kw_only=True)
     """A control task: it is run before the stage, and the stage is skipped unless its result is true."""
-    compensate: Annotated[TaskSpec, Spec(TaskSpec, by_hand=True)] | None = field(default=None, kw_only=True)
+    compensate: Annotated[TaskSpec, f.Spec(TaskSpec, by_hand=True)] | None = field(default=None, kw_only=True)
     """What undoes this stage. It is run if the flow fails or is cancelled after a task of the stage has succeeded."""
     takes_more: bool = field(default=True, kw_only=True)
     """Whether tasks may be added while it is running."""
     sealed: bool | None = field(default=None, kw_only=True)
     """True: it ends when its tasks have, also with none. False: only once it is sealed. None: as its flow was meant,
     sealed in one that is submitted whole; in one that grows it waits for one task at least."""
-    collect: Annotated[str, Choice(COLLECT)] = field(default="list", kw_only=True)
+    collect: Annotated[str, f.Choice(COLLECT)] = field(default="list", kw_only=True)
     """What its result is: a list of its tasks' results, the one task's result, or nothing."""
-    data: Annotated[Any, Json("payload_bytes")] = field(default=None, kw_only=True)
-    metadata: Annotated[Any, Json("payload_bytes")] = field(default=None, kw_only=True)
+    data: Annotated[Any, f.Json("payload_bytes")] = field(default=None, kw_only=True)
+    metadata: Annotated[Any, f.Json("payload_bytes")] = field(default=None, kw_only=True)
 
 
 class Placed(NamedTuple):

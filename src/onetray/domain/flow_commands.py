@@ -11,27 +11,10 @@ from typing import Annotated, Any, ClassVar
 import orjson
 
 from onetray.config import Limits
+from onetray.domain import fields as f
 from onetray.domain.checks import as_json, listed
 from onetray.domain.declare import Command, command
 from onetray.domain.errors import InvalidInput, TooLarge
-from onetray.domain.fields import (
-    Actor,
-    ActorName,
-    Choice,
-    Id,
-    Json,
-    Key,
-    LabelTexts,
-    Name,
-    Namespace,
-    Public,
-    Reason,
-    Rule,
-    Seconds,
-    Spec,
-    Traceparent,
-    Why,
-)
 from onetray.domain.flow import SCOPES, Approval, Placed, StageSpec, TaskSpec
 from onetray.domain.flow_specs import check_approval, check_names, check_stage, check_tasks
 from onetray.domain.machine import USER
@@ -44,7 +27,7 @@ A_STAGE: dict[str, Any] = {"name": "resize", "tasks": [{"kind": "resize", "paylo
 
 
 @dataclass(frozen=True, slots=True)
-class Paths(Rule):
+class Paths(f.Rule):
     """Paths of what is hidden when a job is shown, checked as those of a policy are."""
 
     def check(self, value: Any, label: str, limits: Limits) -> tuple[str, ...]:
@@ -61,29 +44,29 @@ class Paths(Rule):
 class SubmitFlow(Command):
     """Submit a flow with its stages and their tasks, whole or to be grown."""
 
-    name: Name
-    stages: Annotated[tuple[StageSpec, ...] | list[StageSpec], Spec(StageSpec, many="stages", by_hand=True)] = ()
-    data: Annotated[Any, Json("payload_bytes", into="data_json")] = None
-    metadata: Annotated[Any, Json("payload_bytes")] = None
-    roll_up: Annotated[str, Choice(ROLL_UPS)] = STRICT
+    name: f.Name
+    stages: Annotated[tuple[StageSpec, ...] | list[StageSpec], f.Spec(StageSpec, many="stages", by_hand=True)] = ()
+    data: Annotated[Any, f.Json("payload_bytes", into="data_json")] = None
+    metadata: Annotated[Any, f.Json("payload_bytes")] = None
+    roll_up: Annotated[str, f.Choice(ROLL_UPS)] = STRICT
     sealed: bool | None = None
     """True: it ends when its stages have, also with none. False: only once it is sealed. None: with one at least."""
     start: bool = True
-    deadline_s: Seconds | None = None
-    context: Annotated[Any, Json("payload_bytes")] = None
+    deadline_s: f.Seconds | None = None
+    context: Annotated[Any, f.Json("payload_bytes")] = None
     redact: Annotated[tuple[str, ...] | list[str], Paths()] = ()
     """Paths of what nobody is shown of `data`, of contexts and of the input of approvals but those who do the work."""
-    namespace: Namespace = "default"
-    idempotency_key: Key | None = None
+    namespace: f.Namespace = "default"
+    idempotency_key: f.Key | None = None
     """The same as the header `Idempotency-Key`, for each job of a batch."""
-    unique_key: Key | None = None
+    unique_key: f.Key | None = None
     """While a flow of this name with this key has not ended, that flow is the answer, and nothing is submitted."""
-    labels: LabelTexts | None = None
-    correlation_id: Key | None = None
-    trace: Traceparent | None = None
-    cause: Reason | None = None
-    actor: Actor = USER
-    actor_name: ActorName = "anonymous"
+    labels: f.LabelTexts | None = None
+    correlation_id: f.Key | None = None
+    trace: f.Traceparent | None = None
+    cause: f.Reason | None = None
+    actor: f.Actor = USER
+    actor_name: f.ActorName = "anonymous"
     data_json: str = field(init=False, default="null")
 
     def check(self, limits: Limits) -> None:
@@ -127,12 +110,12 @@ def _body(t: TaskSpec) -> list[object]:
 class FlowCommand(Command):
     """A command about a flow, named by its id, or about one of its stages."""
 
-    flow: Annotated[str, Id()]
-    namespace: Namespace = "default"
-    actor: Actor = USER
-    actor_name: ActorName = "anonymous"
-    cause: Why | None = None
-    trace: Traceparent | None = None
+    flow: Annotated[str, f.Id()]
+    namespace: f.Namespace = "default"
+    actor: f.Actor = USER
+    actor_name: f.ActorName = "anonymous"
+    cause: f.Why | None = None
+    trace: f.Traceparent | None = None
     of_stage: ClassVar[bool] = False
     answers: ClassVar[Any] = Placed
 
@@ -141,7 +124,7 @@ class FlowCommand(Command):
 class StageCommand(FlowCommand):
     """`flow` is the id of the stage here: its flow is found by it."""
 
-    flow: Annotated[str, Id("stage"), Public("stage")]
+    flow: Annotated[str, f.Id("stage"), f.Public("stage")]
     of_stage: ClassVar[bool] = True
 
 
@@ -149,7 +132,7 @@ class StageCommand(FlowCommand):
 class AddStage(FlowCommand):
     """Add a stage at the end of a flow that has not ended."""
 
-    stage: Annotated[StageSpec, Spec(StageSpec, check_stage)]
+    stage: Annotated[StageSpec, f.Spec(StageSpec, check_stage)]
 
     def check(self, limits: Limits) -> None:
         Command.check(self, limits)
@@ -163,8 +146,8 @@ class AddStage(FlowCommand):
 class AddTasks(StageCommand):
     """Add tasks to a stage that has not ended. By a task of the same flow: it names itself as `spawned_by`."""
 
-    tasks: Annotated[tuple[TaskSpec, ...] | list[TaskSpec], Spec(TaskSpec, many="batch", least=1, by_hand=True)]
-    spawned_by: Annotated[str, Id()] | None = None
+    tasks: Annotated[tuple[TaskSpec, ...] | list[TaskSpec], f.Spec(TaskSpec, many="batch", least=1, by_hand=True)]
+    spawned_by: Annotated[str, f.Id()] | None = None
 
     def check(self, limits: Limits) -> None:
         Command.check(self, limits)
@@ -172,9 +155,7 @@ class AddTasks(StageCommand):
         check_names([(1, self.tasks)])
 
 
-@command(
-    "open_flow", scope=SUBMIT, summary="Start a flow that was to be started later", path="/jobs/{id}/open"
-)  # fmt: skip
+@command("open_flow", scope=SUBMIT, summary="Start a flow that was to be started later", path="/jobs/{id}/open")
 class OpenFlow(FlowCommand):
     """Start a flow that was submitted with `start: false`."""
 
@@ -205,7 +186,7 @@ class SealFlow(FlowCommand):
 class RetryFlow(FlowCommand):
     """Submit a flow that has ended again, from the stage that failed or from another: a new flow."""
 
-    from_stage: Name | None = None
+    from_stage: f.Name | None = None
     """From this stage on. Otherwise from the one that failed."""
 
 
@@ -216,11 +197,11 @@ class RetryFlow(FlowCommand):
 class AppendContext(FlowCommand):
     """Append a snapshot of what the flow knows. In the scope of the run it becomes the current one."""
 
-    payload: Annotated[Any, Json("payload_bytes", into="payload_json")]
-    scope: Annotated[str, Choice(SCOPES)] = "run"
-    task: Annotated[str, Id()] | None = None
-    parent: Annotated[str, Id()] | None = None
-    label: Name | None = None
+    payload: Annotated[Any, f.Json("payload_bytes", into="payload_json")]
+    scope: Annotated[str, f.Choice(SCOPES)] = "run"
+    task: Annotated[str, f.Id()] | None = None
+    parent: Annotated[str, f.Id()] | None = None
+    label: f.Name | None = None
     payload_json: str = field(init=False, default="")
 
 
@@ -236,14 +217,14 @@ class SealStage(StageCommand):
 class WaitStage(StageCommand):
     """Hold a stage until somebody approves it. What runs goes on, and its reports count."""
 
-    approval: Annotated[Approval, Spec(Approval, check_approval)] | None = None
+    approval: Annotated[Approval, f.Spec(Approval, check_approval)] | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class Answer(StageCommand):
     """What somebody says to a stage that waits."""
 
-    note: Reason | None = None
+    note: f.Reason | None = None
 
 
 @command(
@@ -253,7 +234,7 @@ class Answer(StageCommand):
 class ApproveStage(Answer):
     """Approve a stage that waits, with the input that its form asks for."""
 
-    input: Annotated[Any, Json("payload_bytes")] = None
+    input: Annotated[Any, f.Json("payload_bytes")] = None
     """What the form of the approval asks for."""
 
     def check(self, limits: Limits) -> None:

@@ -1,4 +1,7 @@
-"""The commands that only the engine itself gives: the janitor makes them when the time of a task has come."""
+"""The commands that only the engine itself gives: the janitor makes them when the time of a task has come.
+
+They need no scope, because nobody can send them: whatever a token allows, a server does not know these verbs.
+"""
 
 from __future__ import annotations
 
@@ -22,30 +25,36 @@ class SystemCommand(Control):
     """The attempt that was meant: a later one is left alone."""
 
 
-@command("expire", scope=None, summary="Take back a task whose lease has run out")
+@command("expire", scope=None)
 class Expire(SystemCommand):
+    """Take back a task whose lease has run out."""
+
     lease: Annotated[int, Whole(1, INT64)] | None = None
     as_of: Time | None = None
     """Expire as if it were this time already."""
 
 
-@command("time_out", scope=None, summary="End a task, or its attempt, whose time is up")
+@command("time_out", scope=None)
 class TimeOut(SystemCommand):
+    """End a task, or its attempt, whose time is up."""
+
     limit: Annotated[str, Choice(("deadline", "queue_ttl", "timeout"))] = "deadline"
 
 
-@command("promote", scope=None, summary="Make a queued task claimable whose time has come")
+@command("promote", scope=None)
 class Promote(SystemCommand):
-    pass
+    """Make a queued task claimable whose time has come."""
 
 
-@command("end_cancel", scope=None, summary="Finish a soft cancel whose grace is over")
+@command("end_cancel", scope=None)
 class EndCancel(SystemCommand):
-    pass
+    """Finish a soft cancel whose grace is over."""
 
 
-@command("dead_letter", scope=None, summary="Set a task aside that must not run")
+@command("dead_letter", scope=None)
 class DeadLetterIt(SystemCommand):
+    """Set a task aside that must not run."""
+
     reason_code: Annotated[str, Choice(REASON_CODES)]
     message: Annotated[str, Text("error_chars", least=0)] = ""
     stage: Annotated[str, Choice(DEAD_STAGES)] = "input"

@@ -1,14 +1,52 @@
-"""Answers as JSON. The shape of values is in remote/value_codec.py: the server writes it, the client reads it."""
+"""JSON in and out: values of the engine's as the API shows them, and what was stored as JSON as it is.
+
+The shape of one value is in remote/value_codec.py, which the remote client shares.
+"""
 
 from __future__ import annotations
 
+from dataclasses import fields, is_dataclass
+from functools import lru_cache
 from typing import Any
 
 import orjson
+from fastapi import Request
 from starlette.responses import Response
 
+from onetray.domain.checks import read_json
+from onetray.domain.errors import InvalidInput, short_repr
 from onetray.domain.task import RawJson
-from onetray.remote.value_codec import iso_time, micros, shown_fields, to_json
+from onetray.remote.value_codec import is_record, iso_time, micros, public_values, shown_fields
+
+
+@lru_cache
+def json_fields(kind: type) -> frozenset[str]:
+    """Those that hold somebody's own JSON: nothing in it is a value of ours."""
+    return frozenset(f.name for f in fields(kind) if f.type == "Any") if is_dataclass(kind) else frozenset()
+
+
+def to_json(value: Any) -> Any:
+    """A value of the engine's as JSON knows it."""
+    if is_record(value):
+        kind: Any = type(value)
+        as_it_is = json_fields(kind)
+        return {name: v if name in as_it_is else to_json(v) for name, v in public_values(value).items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [to_json(v) for v in value]
+    if isinstance(value, dict):
+        return {k: to_json(v) for k, v in value.items()}
+    return value
+
+
+async def read_object(request: Request) -> dict[str, Any]:
+    """The body as a plain object. A whole number past 64 bits is refused, never rounded."""
+    try:
+        found = read_json(await request.body())
+    except (orjson.JSONDecodeError, TypeError) as e:
+        raise InvalidInput(f"the body is no JSON: {e}", field="body") from None
+    if not isinstance(found, dict):
+        raise InvalidInput(f"the body must be an object, not {short_repr(found)}", field="body")
+    return found
 
 
 class Json(Response):
@@ -27,4 +65,4 @@ def _passed_on(value: Any) -> orjson.Fragment:
     raise TypeError(f"{type(value).__name__} is no JSON")
 
 
-__all__ = ["Json", "iso_time", "micros", "shown_fields", "to_json"]
+__all__ = ["Json", "iso_time", "micros", "read_object", "shown_fields", "to_json"]

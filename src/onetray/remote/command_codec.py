@@ -6,7 +6,7 @@ is not declared is refused. Values that commands are answered with are in value_
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 import orjson
@@ -15,7 +15,7 @@ from onetray.domain.checks import as_json
 from onetray.domain.commands import Command, Lines, Report
 from onetray.domain.declare import Declaration
 from onetray.domain.errors import InvalidInput, short_repr
-from onetray.domain.fields import OWNED, Count, FieldSpec, Json, Moment, Spec, TaskRef, Whole, fields_of, public_fields
+from onetray.domain.fields import MOMENT, OWNED, Count, FieldSpec, Json, Spec, TaskRef, Whole, fields_of, public_fields
 from onetray.domain.machine import USER, WORKER
 from onetray.domain.policy import Policy
 from onetray.domain.task import parse_ticket
@@ -47,7 +47,7 @@ def _encoded(f: FieldSpec, given: Any) -> Any:
     rule = f.rule
     if isinstance(rule, Json):
         return orjson.Fragment(as_json(given))
-    if isinstance(rule, Moment):
+    if rule is MOMENT:
         return iso_time(given)
     if isinstance(rule, Spec):
         return _encoded_spec(rule, given)
@@ -81,10 +81,10 @@ def decode_command(sent: object, owned: Mapping[str, str]) -> Command:
     kind: Any = sendable(sent.get("verb"))
     given = decode_fields(kind, {name: value for name, value in sent.items() if name != "verb"})
     given |= {f.name: owned[f.name] for f in fields_of(kind).values() if f.kept_by == OWNED and f.name in owned}
-    return build(kind, given)
+    return command_from(kind, given)
 
 
-def build(kind: Any, given: dict[str, Any]) -> Command:
+def command_from(kind: Any, given: dict[str, Any]) -> Command:
     """A command from its fields, with what its ticket says if it has one."""
     command: Command = kind(**given)
     if isinstance(command, Report) and command.ticket is not None:
@@ -99,9 +99,24 @@ def use_ticket(report: Report) -> None:
     report.lease, report.version, report.ticket = numbers["lease"], numbers["version"], None
 
 
-def decode_fields(kind: type, sent: dict[str, Any]) -> dict[str, Any]:
+def encode_report(report: Report) -> dict[str, Any]:
+    """What a report says besides whose it is."""
+    own = {name: value for name, value in encode_fields(report).items() if name not in public_fields(Report)}
+    return {"verb": report.verb, "fields": own}
+
+
+def decode_report(sent: dict[str, Any], ticket: Mapping[str, Any]) -> Report:
+    """The report that somebody made who does not hold the task: `ticket` says whose it is, whatever was sent."""
+    kind: Any = sendable(sent["verb"])
+    if not issubclass(kind, Report):
+        raise InvalidInput(f"{kind.verb} is no report", field="verb")
+    report: Report = kind(**decode_fields(kind, dict(sent["fields"]), without=public_fields(Report)), **ticket)
+    return report
+
+
+def decode_fields(kind: type, sent: dict[str, Any], without: Container[str] = ()) -> dict[str, Any]:
     """The fields of a class from their public form. What is missing, and what the class does not have, is refused."""
-    known, given = public_fields(kind), {}
+    known, given = {name: f for name, f in public_fields(kind).items() if name not in without}, {}
     for name, f in known.items():
         if isinstance(f.rule, Spec) and f.rule.flat:
             own = public_fields(f.rule.kind)
@@ -123,7 +138,7 @@ def _decoded(f: FieldSpec, sent: Any) -> Any:
     rule = f.rule
     if sent is None:
         return None
-    if isinstance(rule, Moment):
+    if rule is MOMENT:
         return _moment(sent, f.public_name)
     if isinstance(rule, Whole | Count) and isinstance(sent, float) and sent.is_integer():
         return int(sent)  # JSON has one kind of number.

@@ -17,14 +17,11 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import orjson
 
 from onetray.domain.errors import IllegalTransition, InvalidInput, OnetrayError, short_repr
-from onetray.domain.flow import More, TaskSpec
 from onetray.domain.policy import Policy
 from onetray.domain.task import Assignment, RawJson, parse_ticket
 
 Read = Callable[[Any], Any]
 
-TYPES: dict[tuple[type, str], Any] = {(More, "spawn"): dict[str, list[TaskSpec]]}
-"""Fields whose own annotation is wider than what they hold."""
 HIDDEN = frozenset({"key"})
 """Numbers that mean something inside alone."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -59,32 +56,13 @@ def _names(kind: Any) -> list[str]:
     return [f.name for f in fields(kind)] if is_dataclass(kind) else list(kind._fields)
 
 
-@lru_cache
-def json_fields(kind: type) -> frozenset[str]:
-    """Those that hold somebody's own JSON: nothing in it is a value of ours."""
-    return frozenset(f.name for f in fields(kind) if f.type == "Any") if is_dataclass(kind) else frozenset()
-
-
-def to_json(value: Any) -> Any:
-    """A value of the engine's as JSON knows it."""
-    if _is_record(value):
-        kind: Any = type(value)
-        as_it_is = json_fields(kind)
-        return {name: v if name in as_it_is else to_json(v) for name, v in _shown(value).items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [to_json(v) for v in value]
-    if isinstance(value, dict):
-        return {k: to_json(v) for k, v in value.items()}
-    return value
-
-
-def _is_record(value: Any) -> bool:
+def is_record(value: Any) -> bool:
     if isinstance(value, type):
         return False
     return is_dataclass(value) or (isinstance(value, tuple) and hasattr(value, "_fields"))
 
 
-def _shown(value: Any) -> dict[str, Any]:
+def public_values(value: Any) -> dict[str, Any]:
     """One level of a value: what is shown of it, with its times as text."""
     kind: Any = type(value)
     return {
@@ -104,8 +82,8 @@ def _plain(value: Any) -> Any:
     """What JSON does not know, one level of it."""
     if isinstance(value, Policy):
         return orjson.Fragment(value.body)
-    if _is_record(value):
-        return {**_shown(value), **{name: getattr(value, name) for name in HIDDEN if hasattr(value, name)}}
+    if is_record(value):
+        return {**public_values(value), **{name: getattr(value, name) for name in HIDDEN if hasattr(value, name)}}
     if isinstance(value, tuple):
         return list(value)
     if isinstance(value, RawJson):
@@ -124,7 +102,7 @@ def decode(kind: Any, told: Any, *, strict: bool = False) -> Any:
 def known_fields(kind: type) -> dict[str, Any]:
     """The fields of a dataclass or a named tuple with their types."""
     hints = get_type_hints(kind)
-    return {name: TYPES.get((kind, name), hints[name]) for name in _names(kind)}
+    return {name: hints[name] for name in _names(kind)}
 
 
 def as_it_is(told: Any) -> Any:
@@ -194,12 +172,12 @@ def _of_fields(kind: type, strict: bool) -> Read:
                 given[name] = reader(value)
             elif strict:
                 raise InvalidInput(f"a {kind.__name__} has no {short_repr(name)}", field=str(name)[:100])
-        return decode_fields(kind, given)
+        return _construct(kind, given)
 
     return of_fields
 
 
-def decode_fields(kind: type, given: dict[str, Any]) -> Any:
+def _construct(kind: type, given: dict[str, Any]) -> Any:
     """A value from its fields; what is missing is refused by its name."""
     try:
         return kind(**given)

@@ -18,17 +18,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from onetray.app.context import Saved, TaskContext
 from onetray.domain.checks import json_text
-from onetray.domain.commands import Fail, Pause, Release, Report, Succeed
+from onetray.domain.commands import Report, Succeed
 from onetray.domain.errors import InvalidInput
 from onetray.domain.policy import Policy
 from onetray.domain.task import Assignment
+from onetray.remote.command_codec import encode_report
 from onetray.worker.app_loader import Lifespan, load_app
 from onetray.worker.call_handler import call, call_handler, drive, unkept
 
@@ -37,13 +37,6 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 5.0
 """How long the lifespan may take to end."""
-FIELDS: dict[type[Report], tuple[str, ...]] = {
-    Succeed: ("result",),
-    Fail: ("message", "error_class", "retryable", "reason_code", "stage", "detail", "retry_after_s"),
-    Pause: ("owner", "reason"),
-    Release: ("reason",),
-}
-"""What is told of each report. The ticket is the parent's."""
 
 
 class Pipes:
@@ -173,13 +166,14 @@ class ChildRunner:
         self._lifespan = Lifespan(app.lifespan_of)
         self._resources = self._loop.run_until_complete(self._lifespan.begin())
 
-    def attempt(self, turn: int, told: dict[str, Any]) -> Report | None:
-        desk, task = ChildContext(self._pipes, turn, self._resources, self._most_bytes), self._app.tasks[told["kind"]]
-        assignment = Assignment(**{**told, "policy": Policy.from_body(told["policy"])})
+    def attempt(self, turn: int, claimed: dict[str, Any]) -> Report | None:
+        context = ChildContext(self._pipes, turn, self._resources, self._most_bytes)
+        task = self._app.tasks[claimed["kind"]]
+        assignment = Assignment(**{**claimed, "policy": Policy.from_body(claimed["policy"])})
         is_async = inspect.iscoroutinefunction(task.function)
         steps = call_handler(
-            self._app, task, TaskContext(assignment, desk, task.policy.redact), call if is_async else self._call_here,
-            {"task": assignment.key}, desk.more,
+            self._app, task, TaskContext(assignment, context, task.policy.redact),
+            call if is_async else self._call_here, {"task": assignment.id}, context.more,
         )  # fmt: skip
         report = self._loop.run_until_complete(steps) if is_async else drive(steps)
         if isinstance(report, Succeed):
@@ -187,7 +181,7 @@ class ChildRunner:
                 # Checked here: what cannot be told to the parent must not look like a death.
                 json_text(report.result, "result", self._most_bytes)
             except InvalidInput as e:
-                return unkept(e, {"task": assignment.key})
+                return unkept(e, {"task": assignment.id})
         return report
 
     def close(self) -> None:
@@ -219,17 +213,10 @@ def main(app_path: str, from_parent: int, to_parent: int) -> None:
             if not pipes.is_here:
                 # A fork whose code came back from the handler as the handler itself did: it has nothing to report.
                 os._exit(0 if isinstance(report, Succeed) else 1)
-            pipes.send({"turn": turn, "end": _written(report)})
+            assert report is not None
+            pipes.send({"turn": turn, "end": encode_report(report)})
         pipes.busy = False
     room.close()
-
-
-def _written(report: Report | None) -> dict[str, Any]:
-    assert report is not None
-    fields = {name: getattr(report, name) for name in FIELDS[type(report)]}
-    if isinstance(report, Succeed):
-        fields["more"] = None if report.more is None else asdict(report.more)
-    return {"verb": report.verb, "fields": fields}
 
 
 if __name__ == "__main__":

@@ -22,14 +22,14 @@ import sys
 import threading
 import time
 from collections import deque
+from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from onetray.domain.commands import Fail, Pause, Release, Report, Succeed
-from onetray.domain.flow import More, TaskSpec
-from onetray.domain.lifecycle import WAITING_INPUT
+from onetray.domain.commands import Fail, Release, Report
+from onetray.remote.command_codec import decode_report
 from onetray.worker import process_reaper
 
 if TYPE_CHECKING:
@@ -246,7 +246,7 @@ class ProcessPool:
                         return run.unbegun(), ""
                     child.send(_order(run, turn))
                 else:
-                    return _report(message["end"], run), ""
+                    return decode_report(message["end"], run.ticket()), ""
         except Exception as e:
             child.kill()
             return None, f"was ended: it wrote what is no message into the pipe to its worker ({e})"
@@ -350,12 +350,7 @@ def _refuse(child: ProcessHandle, message: dict[str, Any]) -> None:
 
 def _assignment_fields(run: Attempt) -> dict[str, Any]:
     a = run.assignment
-    return {
-        "key": a.key, "id": a.id, "kind": a.kind, "queue": a.queue, "namespace": a.namespace, "worker": a.worker,
-        "fence": a.fence, "attempt": a.attempt, "lease": a.lease, "lease_expires_at": a.lease_expires_at,
-        "payload_json": a.payload_json, "input_json": a.input_json, "correlation_id": a.correlation_id,
-        "trace": a.trace, "policy": a.policy.body, "lease_s": a.lease_s, "state": a.state, "flow": a.flow,
-    }  # fmt: skip
+    return {**{f.name: getattr(a, f.name) for f in fields(a)}, "policy": a.policy.body}
 
 
 def _answer(run: Attempt, name: str, args: list[Any]) -> dict[str, Any]:
@@ -366,20 +361,6 @@ def _answer(run: Attempt, name: str, args: list[Any]) -> dict[str, Any]:
         return {"answer": None if name == "checkpoint" else value}
     except Exception as e:
         return {"error": f"{type(e).__name__}: {e}"}
-
-
-def _report(end: dict[str, Any], run: Attempt) -> Report:
-    """The report that a child has written out, by the name of its verb."""
-    verb, fields = end["verb"], {**end["fields"], **run.ticket()}
-    if verb == "succeed":
-        more = fields.pop("more")
-        if more is not None:
-            more["spawn"] = {stage: [TaskSpec(**spec) for spec in specs] for stage, specs in more["spawn"].items()}
-            more = More(**more)
-        return Succeed(more=more, **fields)
-    if verb == "pause":
-        return Pause(state=WAITING_INPUT, **fields)
-    return Fail(**fields) if verb == "fail" else Release(**fields)
 
 
 def how_it_ended(code: int) -> str:

@@ -24,15 +24,16 @@ from onetray.http.auth.middleware import UNDO
 from onetray.http.auth.scopes import Principal, allow
 from onetray.http.claim_handover import REFUSED, give_back
 from onetray.http.idempotency import free_key_if_unavailable
-from onetray.http.json_answers import Json
+from onetray.http.json_answers import Json, read_object
 from onetray.http.native_route import NativeRoute, gives, takes, takes_late
+from onetray.http.observe.tracing import carry
 from onetray.http.openapi import answers
 from onetray.http.params import Id, headers_of_request
-from onetray.http.schemas.base import read_model, read_object
+from onetray.http.schemas.base import read_model
+from onetray.http.schemas.bodies import commands_body
 from onetray.http.schemas.derive import id_field, route_body
-from onetray.http.schemas.reports import commands_body
 from onetray.http.services import services_of
-from onetray.remote.command_codec import build, decode_command
+from onetray.remote.command_codec import command_from, decode_command
 
 router = APIRouter(prefix="/api/v1", route_class=NativeRoute)
 
@@ -84,8 +85,10 @@ def _decode_all(sent: Sequence[object], owned: dict[str, Any]) -> list[Command |
 
 
 def _carry_out(engine: EngineApi, commands: Sequence[Command | OnetrayError]) -> list[Verdict]:
-    """One run for all that could be read."""
-    answered = iter(engine.run([c for c in commands if isinstance(c, Command)]))
+    """One run for all that could be read, under the trace of the request where they have none of their own."""
+    read = [c for c in commands if isinstance(c, Command)]
+    carry(read)
+    answered = iter(engine.run(read))
     return [next(answered) if isinstance(c, Command) else Verdict(error=c) for c in commands]
 
 
@@ -117,7 +120,7 @@ def _add_route(kind: Any) -> None:
 
     async def carry_out(request: Request, id: Id, who: Principal = allowed) -> Json:
         owned = {n: value for n, value in headers_of_request(request, who).items() if n in known}
-        command = build(kind, {**(await read_model(request, body)).given(), **owned, name: id})
+        command = command_from(kind, {**(await read_model(request, body)).field_values(), **owned, name: id})
         return Json(views.answer_view(kind, await services_of(request).call(command), id))
 
     again = (

@@ -24,7 +24,7 @@ from onetray.http.native_route import NativeRoute, gives, takes
 from onetray.http.openapi import answers
 from onetray.http.params import Id, headers_of_request
 from onetray.http.schemas.base import read_model
-from onetray.http.schemas.controls import CancelBody, PriorityBody, ResumeBody, RetryBody, Why
+from onetray.http.schemas.bodies import CancelBody, PriorityBody, ResumeBody, RetryBody, Why
 from onetray.http.schemas.derive import StageBody
 from onetray.http.services import services_of
 

@@ -22,7 +22,7 @@ from onetray.http.openapi import answers
 from onetray.http.params import Cursor, Id, Kind, Limit, headers_of_request, place
 from onetray.http.params import cursor as cursor_at
 from onetray.http.schemas.base import Moment, read_model
-from onetray.http.schemas.jobs import JOB, BatchBody, FlowBody, TaskBody
+from onetray.http.schemas.bodies import JOB, BatchBody, FlowBody, TaskBody
 from onetray.http.schemas.sizes import LIMIT
 from onetray.http.services import services_of
 

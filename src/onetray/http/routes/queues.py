@@ -10,7 +10,7 @@ from onetray.http.native_route import NativeRoute, gives, takes
 from onetray.http.openapi import answers
 from onetray.http.params import Limit, Name
 from onetray.http.schemas.base import read_model
-from onetray.http.schemas.controls import OpenBreakerBody, Why
+from onetray.http.schemas.bodies import OpenBreakerBody, Why
 from onetray.http.services import services_of
 
 router = APIRouter(prefix="/api/v1", tags=["fleet"], route_class=NativeRoute)

@@ -16,7 +16,7 @@ from onetray.http.openapi import answers
 from onetray.http.params import Cursor, Id, Limit, headers_of_request, place
 from onetray.http.params import cursor as cursor_at
 from onetray.http.schemas.base import read_model
-from onetray.http.schemas.jobs import MembersBody
+from onetray.http.schemas.bodies import MembersBody
 from onetray.http.services import services_of
 
 router = APIRouter(prefix="/api/v1/stages/{id}", tags=["stages"], route_class=NativeRoute)
@@ -67,5 +67,5 @@ def _results(engine: EngineApi, id: str, namespace: str, after: int, limit: int)
 async def add_stage_tasks(request: Request, id: Id, who: Principal = Submitter) -> Json:
     """While it has not ended and takes more."""
     body = await read_model(request, MembersBody)
-    command = AddTasks(flow=id, **body.given(), **headers_of_request(request, who))
+    command = AddTasks(flow=id, **body.field_values(), **headers_of_request(request, who))
     return Json(views.placed_view(await services_of(request).call(command)), status_code=201)

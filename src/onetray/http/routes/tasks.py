@@ -25,10 +25,10 @@ from onetray.http.native_route import NativeRoute, gives, own_key, takes
 from onetray.http.openapi import answers
 from onetray.http.params import Id, trace_of
 from onetray.http.schemas.base import read_model
-from onetray.http.schemas.reports import ClaimBody, ReportsBody
+from onetray.http.schemas.bodies import ClaimBody, ReportsBody
 from onetray.http.services import services_of
 from onetray.notify.wake import group_of
-from onetray.remote.command_codec import build
+from onetray.remote.command_codec import command_from
 
 router = APIRouter(prefix="/api/v1/tasks", tags=["tasks"], route_class=NativeRoute)
 
@@ -97,7 +97,7 @@ async def report_tasks(request: Request, who: Principal = AtWork) -> Json:
     """Each report names its verb and its task, and is answered in its place. One that is refused harms no other."""
     owned = {"namespace": who.namespace, "trace": trace_of(request)}
     body = await read_model(request, ReportsBody)
-    commands = [build(report.describes, {**owned, **report.given()}) for report in body.reports]
+    commands = [command_from(report.describes, {**owned, **report.field_values()}) for report in body.reports]
     verdicts = await services_of(request).run(commands)
     free_key_if_unavailable(request, verdicts)
     shown = [

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, Any, TypeVar
 
-import orjson
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import (
@@ -24,8 +23,6 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from onetray.domain.checks import read_json
-from onetray.domain.errors import InvalidInput, short_repr
 from onetray.http.json_answers import micros
 from onetray.http.schemas.sizes import LARGE, LIMIT, Sizes
 
@@ -93,17 +90,6 @@ Line = Annotated[str, most("line_chars")]
 Trace = Annotated[str, Field(pattern=TRACEPARENT)]
 # The limits first: behind the validator they would not be in the schema.
 FewerCount = Annotated[int, Field(ge=1, le=1_000), whole_number]
-
-
-async def read_object(request: Request) -> dict[str, Any]:
-    """The body as a plain object. A whole number past 64 bits is refused, never rounded."""
-    try:
-        found = read_json(await request.body())
-    except (orjson.JSONDecodeError, TypeError) as e:
-        raise InvalidInput(f"the body is no JSON: {e}", field="body") from None
-    if not isinstance(found, dict):
-        raise InvalidInput(f"the body must be an object, not {short_repr(found)}", field="body")
-    return found
 
 
 async def read_model(request: Request, model: type[T] | TypeAdapter[T]) -> T:

@@ -39,12 +39,12 @@ from onetray.http.schemas.base import (
 MOST_CLAIMED = 10_000
 
 
-class Body(Strict):
+class DerivedBody(Strict):
     """A body that describes a value: a command, or a part of one."""
 
     describes: ClassVar[type]
 
-    def given(self) -> dict[str, Any]:
+    def field_values(self) -> dict[str, Any]:
         """The fields that were sent, under the names they have inside."""
         known, found = public_fields(self.describes), {}
         for name in self.model_fields_set & known.keys():
@@ -57,10 +57,10 @@ class Body(Strict):
         return found
 
     def value(self, **more: Any) -> Any:
-        return self.describes(**{**self.given(), **more})
+        return self.describes(**{**self.field_values(), **more})
 
 
-def _part(body: Body, kind: type) -> dict[str, Any]:
+def _part(body: DerivedBody, kind: type) -> dict[str, Any]:
     """The fields of a part that stand beside the others."""
     known = public_fields(kind)
     return {known[n].name: _value(getattr(body, n), known[n].rule) for n in body.model_fields_set & known.keys()}
@@ -113,15 +113,11 @@ _TYPES: dict[type[Rule], Callable[[Any], Any]] = {
     rules.Whole: lambda r: Annotated[int, Field(ge=r.least, le=r.most), whole_number],
     rules.Count: lambda r: Annotated[int, Field(ge=1, le=MOST_CLAIMED), whole_number],
     rules.Duration: lambda r: Annotated[float, Field(ge=r.least, le=MOST_S)],
-    rules.Quantity: lambda r: Annotated[float, Field(ge=0, le=MOST)],
-    rules.Moment: lambda r: Moment,
     rules.Choice: lambda r: Literal[r.among],
-    rules.Flag: lambda r: bool,
     rules.Json: lambda r: Any,
     rules.Id: lambda r: Id,
     rules.TaskRef: lambda r: Id,
-    rules.Labels: lambda r: Annotated[dict[str, Name], most("labels")],
-    rules.Trace: lambda r: Trace,
+    rules.Simple: lambda r: _SIMPLE[r.name],
     rules.Names: lambda r: Annotated[
         tuple[Name, ...], Field(max_length=r.most) if isinstance(r.most, int) else most(r.most)
     ],
@@ -130,6 +126,10 @@ _TYPES: dict[type[Rule], Callable[[Any], Any]] = {
     Spec: lambda r: _spec_type(r),
 }  # fmt: skip
 """How each rule is said to pydantic. A rule that is not here makes no body."""
+_SIMPLE: dict[str, Any] = {
+    "flag": bool, "amount": Annotated[float, Field(ge=0, le=MOST)], "moment": Moment, "trace": Trace,
+    "labels": Annotated[dict[str, Name], most("labels")],
+}  # fmt: skip
 
 
 def _spec_type(rule: Spec) -> Any:
@@ -170,7 +170,7 @@ def body_of(
             found |= {n: _field(own, inner.get(own.name)) for n, own in public_fields(f.rule.kind).items()}
         elif public not in without:
             found[public] = _field(f, told.get(f.name))
-    model = create_model(name, __base__=Body, __doc__=about or inspect.getdoc(kind), **found, **more)
+    model = create_model(name, __base__=DerivedBody, __doc__=about or inspect.getdoc(kind), **found, **more)
     model.describes = kind
     if example is not None:
         model.model_config = {**model.model_config, **ConfigDict(json_schema_extra={"examples": [dict(example)]})}
@@ -210,7 +210,7 @@ def id_field(kind: Any) -> str:
     return next((n for n, f in public_fields(kind).items() if isinstance(f.rule, rules.Id) and f.is_required), "")
 
 
-def example_of(kind: type[Command]) -> dict[str, Any]:
+def command_example(kind: type[Command]) -> dict[str, Any]:
     return {**(TICKET if issubclass(kind, Report) else {}), **kind.declared.example}
 
 
@@ -219,7 +219,7 @@ def route_body(kind: type[Command]) -> Any:
     name = _NAMES.get(kind.verb) or f"{kind.verb.title().replace('_', '')}Body"
     if name not in ROUTE_BODIES:
         without = (id_field(kind), *OUTSIDE)
-        example = example_of(kind) or {"reason": "the customer called"}
+        example = command_example(kind) or {"reason": "the customer called"}
         ROUTE_BODIES[name] = body_of(kind, name, without=without, example=example, about=_ABOUT.get(name))
     return ROUTE_BODIES[name]
 
@@ -242,5 +242,5 @@ def command_body(kind: Any) -> Any:
     """A command in a batch, where it has to say itself what it is."""
     name = f"{kind.verb.title()}Report" if issubclass(kind, Report) else f"{kind.__name__}Command"
     about = {id_: SOME_ID} if (id_ := id_field(kind)) else {}
-    example = {"verb": kind.verb, **about, **example_of(kind)}
+    example = {"verb": kind.verb, **about, **command_example(kind)}
     return body_of(kind, name, example=example, verb=(Literal[kind.verb], ...))

@@ -28,7 +28,7 @@ from onetray.http.native_route import NativeRoute, gives, own_key, takes
 from onetray.http.openapi import answers
 from onetray.http.openapi.values import answer_of
 from onetray.http.schemas.base import read_model
-from onetray.http.schemas.rpc import BeatBody, KindsBody, LeaveBody, body_of
+from onetray.http.schemas.rpc import KindsBody, LeaveBody, WorkerBeatBody, body_of
 from onetray.http.services import services_of
 from onetray.remote.transport import REDACTED
 from onetray.remote.value_codec import dumps
@@ -116,10 +116,12 @@ def _declare(engine: Engine, declared: dict[str, Policy], who: Principal) -> dic
     return {kind: paths for kind, paths in kept.items() if paths}
 
 
-@router.post("/workers/beat", summary="Register a worker, again and again", **gives(answers.DONE), **takes(BeatBody))
+@router.post(
+    "/workers/beat", summary="Register a worker, again and again", **gives(answers.DONE), **takes(WorkerBeatBody)
+)
 async def beat_worker(request: Request, who: Principal = AtWork) -> CommandReader:
     """A worker that has not done so for `ttl_s` counts as gone. It renews no lease: `beat` does, at its tasks."""
-    services, body = services_of(request), await read_model(request, BeatBody)
+    services, body = services_of(request), await read_model(request, WorkerBeatBody)
     beat = WorkerBeat(**body.sent_fields)
     await services.read(services.engine.worker_beat, beat, namespace=who.namespace)
     return CommandReader({})

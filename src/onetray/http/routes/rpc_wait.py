@@ -11,6 +11,7 @@ import time
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
+from pydantic import Field
 
 from onetray.app.async_api import notifier_of
 from onetray.domain.errors import Forbidden
@@ -43,7 +44,7 @@ async def news(
     boot: Word = "",
     generation: Number = -1,
     work: Number = -1,
-    queue: Annotated[list[str] | None, Query(max_length=MOST_QUEUES)] = None,
+    queue: Annotated[list[Annotated[str, Field(max_length=1_000)]] | None, Query(max_length=MOST_QUEUES)] = None,
     group: Word = "",
     unused: Annotated[str | None, Query(max_length=1_000)] = None,
     wait_s: Annotated[float, Query(ge=0.0, le=MOST_WAIT_S)] = 0.0,

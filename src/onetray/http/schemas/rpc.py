@@ -14,17 +14,18 @@ from pydantic import Field, create_model
 
 from onetray.domain.worker import WORKER_STATES, WorkerBeat
 from onetray.engine.reads import ApiMethod
-from onetray.http.schemas.base import FIRST, SOME_ID, Name, Seconds, Strict
+from onetray.http.schemas.base import FIRST, SOME_ID, Name, Seconds, Strict, most
 from onetray.http.schemas.controls import example
 from onetray.http.schemas.jobs import PolicyBody
 
 MOST_KINDS = 10_000
+Text = Annotated[str, most("reason_chars")]
 Whole = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
-Names = Annotated[list[str], Field(max_length=1_000), FIRST]
+Names = Annotated[list[Text], Field(max_length=1_000), FIRST]
 TYPES: dict[Any, Any] = {
-    str: str, bool: bool, int: Whole, float: Seconds, Sequence[str]: Names,
+    str: Text, bool: bool, int: Whole, float: Seconds, Sequence[str]: Names,
     Sequence[int]: Annotated[list[Whole], Field(max_length=10_000), FIRST],
-    Mapping[str, str]: dict[str, str],
+    Mapping[str, str]: Annotated[dict[str, Text], Field(max_length=100)],
 }  # fmt: skip
 """What a parameter may be, by the type that its method declares."""
 EXAMPLES: dict[str, Any] = {
@@ -77,8 +78,8 @@ _HINTS: dict[str, Any] = {
     **dict.fromkeys(("pid", "concurrency", "running", "claimed"), Annotated[int, Field(ge=0, le=2**31 - 1)]),
     "state": Annotated[str, Field(json_schema_extra={"enum": list(WORKER_STATES)})],
 }  # fmt: skip
-BeatBody: Any = create_model(
-    "BeatBody",
+WorkerBeatBody: Any = create_model(
+    "WorkerBeatBody",
     __base__=Strict,
     __doc__="A worker as it describes itself.",
     __cls_kwargs__=example(name="worker-1", host="host-a", pid=4711, version="0.1.0", queues=["default"]),

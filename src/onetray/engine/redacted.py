@@ -44,8 +44,8 @@ class RedactedEngine(EngineApi):
             return ask
 
         def ask_and_redact(*args: P.args, **kwargs: P.kwargs) -> R:
-            asked = method.arguments(args, kwargs)
-            return method.redact(self._engine.redaction, ask(*args, **kwargs), asked)  # type: ignore[no-any-return]
+            arguments = method.arguments(args, kwargs)
+            return method.redact(self._engine.redaction, ask(*args, **kwargs), arguments)  # type: ignore[no-any-return]
 
         return ask_and_redact
 

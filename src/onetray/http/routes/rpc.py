@@ -49,12 +49,12 @@ class CommandReader(Response):
 
 async def json_body(request: Request) -> dict[str, Any]:
     try:
-        told = read_json(await request.body())
+        body = read_json(await request.body())
     except (orjson.JSONDecodeError, TypeError) as e:
         raise InvalidInput(f"the body is no JSON: {e}", field="body") from None
-    if not isinstance(told, dict):
-        raise InvalidInput(f"the body must be an object, not {short_repr(told)}", field="body")
-    return told
+    if not isinstance(body, dict):
+        raise InvalidInput(f"the body must be an object, not {short_repr(body)}", field="body")
+    return body
 
 
 @router.get("/whoami", summary="Who the token is, and the server's limits", **gives(answers.WHO))
@@ -77,8 +77,8 @@ def _add(method: ApiMethod[Any, Any]) -> None:
         real = who.has(WORK) and REDACTED not in request.headers
         engine: EngineApi = services.unredacted if real else services.engine
         call: Callable[..., Any] = getattr(engine, method.name)
-        given = parameters.sent_fields | method.of_caller(namespace=who.namespace, by=who.name)
-        return await services.read(lambda: CommandReader({"value": call(**given)}))
+        arguments = parameters.sent_fields | method.of_caller(namespace=who.namespace, by=who.name)
+        return await services.read(lambda: CommandReader({"value": call(**arguments)}))
 
     group = "act" if method.writes else "read"
     ask.__name__, ask.__doc__ = f"{group}_{method.name}", method.__doc__

@@ -296,9 +296,10 @@ def test_no_read_by_name_shows_one(scene: Scene) -> None:
         for name, read in READS.items():
             needs = [p.name for p in read.parameters.values() if p.default is p.empty]
             if needs == ["keys"]:
-                answer = client.post(f"/api/v1/reads/{name}", json={"keys": list(range(1, 200))})
-                assert answer.status_code == 200, answer.text
-                assert scene.leaks(answer.text) == [], name
+                for first in (1, 101):
+                    answer = client.post(f"/api/v1/reads/{name}", json={"keys": list(range(first, first + 100))})
+                    assert answer.status_code == 200, answer.text
+                    assert scene.leaks(answer.text) == [], name
                 continue
             ids = {"flow": scene.flows, "stage": scene.stages}.get("".join(needs), scene.tasks)
             for id_ in ids if needs else [""]:
@@ -314,7 +315,7 @@ def test_a_route_that_is_added_and_knows_nothing_of_redaction_shows_none(scene: 
         engine = services_of(request).engine
         read = engine.feed.read if name == "feed" else getattr(engine, name)
         needs = () if name == "feed" else READS[name].parameters.values()
-        given = {p.name: [*range(1, 200)] if p.name == "keys" else id for p in needs if p.default is p.empty}
+        given = {p.name: [*range(1, 101)] if p.name == "keys" else id for p in needs if p.default is p.empty}
         return Json(to_json(read(0) if name == "feed" else read(**given)))
 
     app = build(scene.engine)

@@ -28,7 +28,7 @@ from onetray.http.native_route import NativeRoute, gives, own_key, takes
 from onetray.http.openapi import answers
 from onetray.http.openapi.values import answer_of
 from onetray.http.schemas.base import read_model
-from onetray.http.schemas.rpc import KindsBody, LeaveBody, WorkerBeatBody, body_of
+from onetray.http.schemas.rpc import KindsBody, LeaveBody, WorkerBeatBody, parameters_body
 from onetray.http.services import services_of
 from onetray.remote.transport import REDACTED
 from onetray.remote.value_codec import dumps
@@ -69,7 +69,7 @@ async def whoami(request: Request, who: Principal = Anybody) -> CommandReader:
 
 def _add(method: ApiMethod[Any, Any]) -> None:
     """The route of one read or act."""
-    body, allowed = body_of(method), Depends(allow(*method.scopes))
+    body, allowed = parameters_body(method), Depends(allow(*method.scopes))
 
     async def ask(request: Request, who: Principal = allowed) -> Response:
         services, parameters = services_of(request), await read_model(request, body)

@@ -10,12 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from typing import Annotated, Any, get_type_hints
 
-from pydantic import Field, create_model
+from pydantic import ConfigDict, Field, create_model
 
 from onetray.domain.worker import WORKER_STATES, WorkerBeat
 from onetray.engine.reads import ApiMethod
 from onetray.http.schemas.base import FIRST, SOME_ID, Name, Seconds, Strict, most
-from onetray.http.schemas.controls import example
 from onetray.http.schemas.jobs import PolicyBody
 
 MOST_KINDS = 10_000
@@ -34,14 +33,18 @@ EXAMPLES: dict[str, Any] = {
 }  # fmt: skip
 
 
-def body_of(method: ApiMethod[Any, Any]) -> type[Strict]:
+def _example(**body: Any) -> ConfigDict:
+    return ConfigDict(json_schema_extra={"examples": [body]})
+
+
+def parameters_body(method: ApiMethod[Any, Any]) -> type[Strict]:
     """The body of a read or an act. A parameter of a type that is not known here does not load."""
     needed = [name for name, p in method.parameters.items() if p.default is p.empty]
     model: type[Strict] = create_model(
         f"{method.name.title().replace('_', '')}Parameters",
         __base__=Strict,
         __doc__=f"What `{method.name}` takes.",
-        __cls_kwargs__=example(**{name: EXAMPLES[name] for name in needed}),
+        __cls_kwargs__=_example(**{name: EXAMPLES[name] for name in needed}),
         **{
             name: (_type(p.annotation), ... if p.default is p.empty else p.default)
             for name, p in method.parameters.items()
@@ -60,14 +63,14 @@ def _type(annotation: Any) -> Any:
 class KindsBody(Strict):
     """Kinds of tasks with their policies, by name."""
 
-    model_config = example(policies={"send_mail": {"max_attempts": 5}})
+    model_config = _example(policies={"send_mail": {"max_attempts": 5}})
     policies: Annotated[dict[str, PolicyBody], Field(max_length=MOST_KINDS)]
 
 
 class LeaveBody(Strict):
     """Which worker has stopped."""
 
-    model_config = example(name="worker-1")
+    model_config = _example(name="worker-1")
     name: Name
 
 
@@ -82,6 +85,6 @@ WorkerBeatBody: Any = create_model(
     "WorkerBeatBody",
     __base__=Strict,
     __doc__="A worker as it describes itself.",
-    __cls_kwargs__=example(name="worker-1", host="host-a", pid=4711, version="0.1.0", queues=["default"]),
+    __cls_kwargs__=_example(name="worker-1", host="host-a", pid=4711, version="0.1.0", queues=["default"]),
     **{f.name: (_HINTS[f.name], ... if f.default is MISSING else f.default) for f in fields(WorkerBeat)},
 )  # type: ignore[call-overload]

@@ -11,6 +11,7 @@ from onetray.domain.errors import InvalidInput, NotFound
 from onetray.domain.flow import Approval, StageSpec, TaskSpec
 from onetray.domain.policy import Policy
 from onetray.engine import Engine
+from onetray.engine.api import EngineApi
 from onetray.http.json_answers import to_json
 from onetray.redaction import job_secrets
 from tests.support.cases import each_case
@@ -303,3 +304,50 @@ def test_of_many_large_jobs_in_one_answer_only_so_much_is_read(engine: Engine, m
     assert [engine.redacted.task(id_).payload["key"] for id_ in ids] == ["***"] * 6
     assert sorted(isinstance(task.payload, dict) for task in shown) == [False] * 4 + [True] * 2
     assert "secret-" not in str(shown)
+
+
+class Statements:
+    """What an engine reads from its database."""
+
+    def __init__(self, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._seen, self._read = list[str](), engine.store.read
+        monkeypatch.setattr(engine.store, "read", self._counted)
+
+    def _counted(self, name: str, /, **params: Any) -> Any:
+        self._seen.append(name)
+        return self._read(name, **params)
+
+    def of(self, engine: EngineApi, name: str, **given: Any) -> list[str]:
+        self._seen.clear()
+        getattr(engine, name)(**given)
+        return list(self._seen)
+
+
+PLAIN_READS: dict[str, dict[str, Any]] = {
+    "jobs": {}, "queues": {}, "workers": {}, "breakers": {}, "now": {}, "held": {"keys": [1]}, "locate": {},
+    "job_status": {}, "position": {}, "policy_of": {"kind": "k"},
+}  # fmt: skip
+
+
+def test_where_nothing_is_redacted_only_the_policies_are_looked_at(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id_, statements = str(engine.submit("k", {"password": SECRET}).id), Statements(engine, monkeypatch)
+    asked = {"locate": {"part": id_}, "job_status": {"job": id_}, "position": {"task": id_}}
+    for name, given in (PLAIN_READS | asked).items():
+        assert statements.of(engine.redacted, name, **given) == statements.of(engine, name, **given), name
+    # An answer that is empty costs nothing either.
+    assert statements.of(engine.redacted, "logs", task=id_) == statements.of(engine, "logs", task=id_)
+    for name in ("task", "events", "explain"):
+        real = statements.of(engine, name, task=id_)
+        more = ["redacting_policies"] if getattr(engine, name)(id_) else []
+        assert statements.of(engine.redacted, name, task=id_) == [*real, *more], name
+
+
+def test_for_a_job_that_redacts_nothing_no_secret_is_read_though_others_redact(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_that_said_all(engine)
+    id_, statements = str(engine.submit("k", {"password": SECRET}).id), Statements(engine, monkeypatch)
+    assert not {"redacted_tasks", "given_to_flows"} & {*statements.of(engine.redacted, "task", task=id_)}
+    assert engine.redacted.task(id_).payload == {"password": SECRET}

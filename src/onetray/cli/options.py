@@ -184,10 +184,10 @@ def must_answer(url: str) -> None:
     try:
         psycopg.connect(url, connect_timeout=10).close()
     except psycopg.Error as e:
-        raise DatabaseUnusable(f"check --database: PostgreSQL does not answer at {redacted_read(url)}: {e}") from e
+        raise DatabaseUnusable(f"check --database: PostgreSQL does not answer at {without_password(url)}: {e}") from e
 
 
-def redacted_read(url: str) -> str:
+def without_password(url: str) -> str:
     """The URL without its password and options."""
     from urllib.parse import urlsplit
 

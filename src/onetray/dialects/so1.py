@@ -80,11 +80,11 @@ class NewJob(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _few(cls, told: Any) -> Any:
+    def _few(cls, body: Any) -> Any:
         """To tell of thousands of unknown fields, each by itself, stops the server for seconds."""
-        if isinstance(told, dict) and len(told) > MOST_UNKNOWN:
-            raise ValueError(f"{len(told):,} fields, and only action and inputs are known: leave the others out")
-        return told
+        if isinstance(body, dict) and len(body) > MOST_UNKNOWN:
+            raise ValueError(f"{len(body):,} fields, and only action and inputs are known: leave the others out")
+        return body
 
 
 def shape(problem: dict[str, Any], scope: Scope, headers: dict[str, str] | None = None) -> Response:

@@ -20,7 +20,6 @@ from onetray.domain.listing import Prunable
 from onetray.domain.policy import Policy
 from onetray.domain.task import Assignment, Event, Verdict
 from onetray.domain.verbs import command_of
-from onetray.domain.worker import WorkerBeat
 from onetray.engine import janitor
 from onetray.engine.api import EngineApi
 from onetray.engine.batch import carry_out
@@ -75,8 +74,8 @@ class Engine(EngineApi):
         self._listeners = Listeners(self.feed)
         reads = store, self.config, committer.must_not_have_forked
         tasks, flows = TaskApi(*reads), FlowApi(*reads)
-        self._lists, self._workers, self._kinds = ListApi(flows), WorkerApi(tasks), KindApi(*reads)
-        parts = tasks, flows, self._lists, self._workers, self._kinds, JobApi(tasks, flows)
+        self._lists, self._kinds = ListApi(flows), KindApi(*reads)
+        parts = tasks, flows, self._lists, self._kinds, WorkerApi(tasks), JobApi(tasks, flows)
         self._parts: dict[type | None, Any] = {type(part): part for part in parts}
         self.tokens = Tokens(*reads)
         self.http_keys = HttpKeys(store, self.config.limits)
@@ -135,26 +134,12 @@ class Engine(EngineApi):
         """
         self._watchers.append(watcher)
 
-    # What is declared, not commanded.
-
-    def declare(self, policies: Mapping[str, Policy], *, namespace: str = "default") -> None:
-        self._kinds.declare(policies, namespace=namespace)
-
     def declare_keeping_redaction(
         self, policies: Mapping[str, Policy], *, namespace: str = "default"
     ) -> dict[str, list[str]]:
         """Give many kinds their policies, each with the paths that its kind redacts already. Answers those of them, by
         kind, that the new policy does not name."""
         return self._kinds.declare_keeping_redaction(policies, namespace=namespace)
-
-    def configure(self, kind: str, policy: Policy, *, namespace: str = "default") -> None:
-        self._kinds.configure(kind, policy, namespace=namespace)
-
-    def worker_beat(self, beat: WorkerBeat, *, namespace: str = "default") -> None:
-        self._workers.worker_beat(beat, namespace=namespace)
-
-    def worker_leave(self, name: str, *, namespace: str = "default") -> None:
-        self._workers.worker_leave(name, namespace=namespace)
 
     # What the janitor does, one bounded step each.
 

@@ -7,7 +7,7 @@ is a command that `run` carries out. The reads are declared where the database a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields as dataclass_fields
 from typing import Any, ParamSpec, TypeVar
 
@@ -17,11 +17,9 @@ from onetray.domain import flow_commands as f
 from onetray.domain.errors import InvalidInput, OnetrayError, TooLarge, Unavailable
 from onetray.domain.flow import Approval, More, Placed, StageSpec, TaskSpec
 from onetray.domain.lifecycle import SUCCEEDED
-from onetray.domain.policy import Policy
 from onetray.domain.system_commands import DeadLetterIt
 from onetray.domain.task import Assignment, Receipt, Verdict
 from onetray.domain.verbs import check_command, command_of
-from onetray.domain.worker import WorkerBeat
 from onetray.engine.caller_tx import must_be_submits
 from onetray.engine.committer import Carrier
 from onetray.engine.flow_api import FlowApi
@@ -123,24 +121,6 @@ class EngineApi(ABC):
     def do(self, verb: str, **fields: Any) -> Any:
         """Carry out a command by the name of its verb."""
         return self.call(command_of(verb, fields))
-
-    # What is declared, not commanded.
-
-    @abstractmethod
-    def declare(self, policies: Mapping[str, Policy], *, namespace: str = "default") -> None:
-        """Give many kinds their policies. Only what differs is written."""
-
-    @abstractmethod
-    def configure(self, kind: str, policy: Policy, *, namespace: str = "default") -> None:
-        """Give a kind its policy. Tasks that were submitted before keep theirs."""
-
-    @abstractmethod
-    def worker_beat(self, beat: WorkerBeat, *, namespace: str = "default") -> None:
-        """Write down what a worker says about itself, and forget those that have long been silent."""
-
-    @abstractmethod
-    def worker_leave(self, name: str, *, namespace: str = "default") -> None:
-        """Take a worker off the list: it has stopped."""
 
     # The verbs, one call each. Many at once: `run`.
 
@@ -259,6 +239,13 @@ class EngineApi(ABC):
         """Append a context to a flow; answers its id."""
         return str(self.call(f.AppendContext(flow, payload=payload, **fields)))
 
+    # What is declared, not commanded.
+
+    configure = KindApi.configure
+    declare = KindApi.declare
+    worker_beat = WorkerApi.worker_beat
+    worker_leave = WorkerApi.worker_leave
+
     # Reads, and the acts of operators: see engine/reads.py.
 
     breakers = WorkerApi.breakers
@@ -313,7 +300,7 @@ class EngineApi(ABC):
         return found
 
 
-METHODS = {name: method for name, method in vars(EngineApi).items() if isinstance(method, ApiMethod)}
+METHODS = {name: method for name, method in vars(EngineApi).items() if isinstance(method, ApiMethod) and method.scopes}
 READS = {name: method for name, method in METHODS.items() if not method.writes}
 """What a server answers at /api/v1/reads/{name}. A read that the API does not list cannot be asked."""
 ACTS = {name: method for name, method in METHODS.items() if method.writes}

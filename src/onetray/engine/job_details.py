@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import orjson
 
-from onetray.domain.checks import MOST_ROWS, whole
+from onetray.domain.checks import listed, whole
 from onetray.domain.errors import NotFound
 from onetray.domain.flow import Flow, Stage
 from onetray.domain.lifecycle import FLOW, PARTIAL, SUCCEEDED, TASK
@@ -22,6 +22,9 @@ from onetray.engine.task_api import TaskApi
 from onetray.feed import event_of
 from onetray.redaction.answers import by_owner, of_details, plain
 from onetray.store.base import Rows, Store
+
+MOST_DETAILS, MOST_LINES = 100, 1_000
+"""Jobs, and lines of each, that one answer holds with all that belongs to them."""
 
 
 class JobApi(DatabaseReads):
@@ -71,7 +74,9 @@ class JobApi(DatabaseReads):
     def job_details(self, keys: Sequence[int], *, lines: int = 100, namespace: str = "default") -> list[JobDetails]:
         """Jobs by their keys, newest first, each with the first lines of its log; a flow that succeeded with its
         stages. It takes the same few statements for many."""
-        whole(lines, "lines", 0, MOST_ROWS)
+        whole(lines, "lines", 0, MOST_LINES)
+        for key in listed(keys, "keys", 0, MOST_DETAILS):
+            whole(key, "keys", 1, 2**63 - 1)
         found: list[Task | Flow] = [*tasks_by_keys(self.store, keys), *flows_by_keys(self.store, keys)]
         # Keys are of all namespaces.
         jobs = sorted((job for job in found if job.namespace == namespace), key=lambda job: job.key, reverse=True)

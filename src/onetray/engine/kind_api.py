@@ -8,13 +8,14 @@ from onetray.domain.checks import text
 from onetray.domain.errors import InvalidInput
 from onetray.domain.policy import Policy
 from onetray.domain.token import READ, WORK
-from onetray.engine.reads import DatabaseReads, act, read
+from onetray.engine.reads import DatabaseReads, act, own_route, read
 from onetray.redaction.answers import plain
 
 
 class KindApi(DatabaseReads):
     """Kinds and queues, as the database has them."""
 
+    @own_route
     def configure(self, kind: str, policy: Policy, *, namespace: str = "default") -> None:
         """Give a kind its policy. Tasks that were submitted before keep theirs."""
         ns = self._intern_checked(kind, policy, namespace)
@@ -28,6 +29,7 @@ class KindApi(DatabaseReads):
             raise InvalidInput("policy must be a Policy", field="policy")
         return self.store.names.intern_namespace(namespace)
 
+    @own_route
     def declare(self, policies: Mapping[str, Policy], *, namespace: str = "default") -> None:
         """Give many kinds their policies. Only what differs is written."""
         self.store.names.refresh()

@@ -75,6 +75,11 @@ def read(redact: Redact, *scopes: str) -> Callable[[Callable[Concatenate[Any, P]
     return lambda function: ApiMethod(function, redact, scopes or (READ,), writes=False)
 
 
+def own_route(function: Callable[Concatenate[Any, P], R]) -> ApiMethod[P, R]:
+    """Declare a method that every engine has, and that no server answers by its name: it has a route of its own."""
+    return ApiMethod(function, plain, (), writes=True)
+
+
 def act(function: Callable[Concatenate[Any, P], R]) -> ApiMethod[P, R]:
     """Declare what operators do that is no transition of a task."""
     return ApiMethod(function, plain, (OPERATE,), writes=True)

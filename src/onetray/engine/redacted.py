@@ -7,13 +7,11 @@ so do claims: a worker gets real payloads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from onetray.domain.commands import Command
-from onetray.domain.policy import Policy
 from onetray.domain.task import Verdict
-from onetray.domain.worker import WorkerBeat
 from onetray.engine.api import EngineApi
 from onetray.engine.reads import ApiMethod
 from onetray.feed import PAGE, Feed, Page
@@ -46,8 +44,8 @@ class RedactedEngine(EngineApi):
             return ask
 
         def ask_and_redact(*args: P.args, **kwargs: P.kwargs) -> R:
-            asked = method.arguments(args, kwargs)
-            return method.redact(self._engine.redaction, ask(*args, **kwargs), asked)  # type: ignore[no-any-return]
+            arguments = method.arguments(args, kwargs)
+            return method.redact(self._engine.redaction, ask(*args, **kwargs), arguments)  # type: ignore[no-any-return]
 
         return ask_and_redact
 
@@ -56,18 +54,6 @@ class RedactedEngine(EngineApi):
 
     def _submit_within(self, connection: object, commands: Sequence[Command]) -> list[Verdict]:
         return self._engine._submit_within(connection, commands)
-
-    def declare(self, policies: Mapping[str, Policy], *, namespace: str = "default") -> None:
-        self._engine.declare(policies, namespace=namespace)
-
-    def configure(self, kind: str, policy: Policy, *, namespace: str = "default") -> None:
-        self._engine.configure(kind, policy, namespace=namespace)
-
-    def worker_beat(self, beat: WorkerBeat, *, namespace: str = "default") -> None:
-        self._engine.worker_beat(beat, namespace=namespace)
-
-    def worker_leave(self, name: str, *, namespace: str = "default") -> None:
-        self._engine.worker_leave(name, namespace=namespace)
 
     def close(self) -> None:
         """Nothing: it holds nothing of its own."""

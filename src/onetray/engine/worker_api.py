@@ -17,7 +17,7 @@ from onetray.domain.policy import Policy
 from onetray.domain.task import Holding, TaskProgress
 from onetray.domain.token import READ, WORK
 from onetray.domain.worker import Breaker, WorkerBeat, WorkerInfo, breaker_state, check_beat
-from onetray.engine.reads import DatabaseReads, act, read
+from onetray.engine.reads import DatabaseReads, act, own_route, read
 from onetray.engine.task_api import TaskApi
 from onetray.redaction.answers import json_of_task, of_task, plain
 from onetray.store.base import Tx
@@ -65,6 +65,7 @@ class WorkerApi(DatabaseReads):
             return []
         return self.store.read("held_in_namespace", keys=sorted(keys), ns=ns)
 
+    @own_route
     def worker_beat(self, beat: WorkerBeat, *, namespace: str = "default") -> None:
         """Write down what a worker says about itself, and forget those that have long been silent."""
         check_beat(beat, self.config.limits)
@@ -80,6 +81,7 @@ class WorkerApi(DatabaseReads):
 
         self.store.write(register)
 
+    @own_route
     def worker_leave(self, name: str, *, namespace: str = "default") -> None:
         """Take a worker off the list: it has stopped."""
         text(name, "name", self.config.limits.name_chars)

@@ -27,10 +27,10 @@ def job(value: Task | Flow) -> dict[str, Any]:
 
 def placed_view(value: Receipt | Placed, id: str | None = None) -> dict[str, Any]:
     """Where something stands after a command, and what may be done next."""
-    shown: dict[str, Any] = {"entity": "task", **to_json(value)}
-    if shown["id"] is None:
-        shown["id"] = None if id is None else id.lower()
-    return shown
+    body: dict[str, Any] = {"entity": "task", **to_json(value)}
+    if body["id"] is None:
+        body["id"] = None if id is None else id.lower()
+    return body
 
 
 def stage_line(stage: Stage) -> dict[str, Any]:

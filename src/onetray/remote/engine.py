@@ -112,10 +112,10 @@ class RemoteEngine(EngineApi):
         path = f"/api/v1/{'acts' if method.writes else 'reads'}/{method.name}"
 
         def ask(*args: P.args, **kwargs: P.kwargs) -> R:
-            given = method.arguments(args, kwargs)
-            self.must_be_ours(given.get("namespace", ANY))
-            actor = choice(given.get("actor", USER), "actor", ACTORS)
-            body = dumps({name: given[name] for name in method.parameters if name in given})
+            arguments = method.arguments(args, kwargs)
+            self.must_be_ours(arguments.get("namespace", ANY))
+            actor = choice(arguments.get("actor", USER), "actor", ACTORS)
+            body = dumps({name: arguments[name] for name in method.parameters if name in arguments})
             answer = self._transport.post(path, body, writes=method.writes)
             value = decode(method.answer_type, answer["value"])
             return value if actor == USER else replace(value, actor=actor)  # type: ignore[no-any-return]

@@ -108,12 +108,14 @@ async def redrive_dead_letters(request: Request, who: Principal = Operator) -> J
 
     By filters, letters of flows that have ended are left: each would retry its whole flow. Retry these flows.
     """
-    desk, body = services_of(request), await read_model(request, RedriveManyBody)
+    services, body = services_of(request), await read_model(request, RedriveManyBody)
     _must_say_which(body)
     if body.error is not None and not who.has(READ):
         # Which letters it leaves tells what stands in them.
         raise Forbidden(f"to choose by error, the token {who.name!r} needs the scope {READ} too", needs=[READ])
-    return Json(await desk.read(_redrive, request, body, {**headers_of_request(request, who), "cause": body.reason}))
+    return Json(
+        await services.read(_redrive, request, body, {**headers_of_request(request, who), "cause": body.reason})
+    )
 
 
 def _must_say_which(body: RedriveManyBody) -> None:
@@ -133,10 +135,10 @@ def _redrive(request: Request, body: RedriveManyBody, by: dict[str, Any]) -> dic
     verdicts = engine.run([c.Redrive(task=id, delay_s=body.delay_s, **by) for id in ids])
     # Filters would choose other letters the second time.
     free_key_if_nothing_was_done(request, verdicts)
-    told = list(zip(ids, verdicts, strict=True))
+    results = list(zip(ids, verdicts, strict=True))
     return {
-        "redriven": [{"task": id, "value": views.placed_view(v.value)} for id, v in told if v.error is None],
-        "refused": [{"task": id, "error": problems.of_error(v.error)} for id, v in told if v.error is not None],
+        "redriven": [{"task": id, "value": views.placed_view(v.value)} for id, v in results if v.error is None],
+        "refused": [{"task": id, "error": problems.of_error(v.error)} for id, v in results if v.error is not None],
         "left": left,
         "next": next_,
     }

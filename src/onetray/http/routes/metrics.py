@@ -37,18 +37,18 @@ class _Page:
 @router.get("/metrics", summary="Metrics in Prometheus's text format", **gives(answers.METRICS))
 async def metrics(request: Request, who: Principal = Reader) -> Response:
     """Those of the token's namespace. An admin of the namespace `default` sees those of the whole process, too."""
-    desk = services_of(request)
+    services = services_of(request)
     # Whoever runs the server: `local` is one of them. Tenants have namespaces of their own.
     of_process = who.namespace == DEFAULT and who.has(ADMIN)
-    shown = who.namespace, of_process
-    scrape = desk.scrapes.get(shown)
+    view = who.namespace, of_process
+    scrape = services.scrapes.get(view)
     if scrape is None:
-        scrape = desk.scrapes[shown] = Probe(partial(_text, desk.metrics, *shown), limit_s=LIMIT_S)
+        scrape = services.scrapes[view] = Probe(partial(_text, services.metrics, *view), limit_s=LIMIT_S)
     try:
         text = await scrape.answer()
     except Unavailable:
         # Said by onetray_up; what this process has counted is told all the same.
-        text = _text(desk.metrics, *shown, DatabaseNumbers())
+        text = _text(services.metrics, *view, DatabaseNumbers())
     return Response(text, media_type=CONTENT_TYPE_LATEST)
 
 

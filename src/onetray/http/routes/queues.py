@@ -19,17 +19,17 @@ router = APIRouter(prefix="/api/v1", tags=["fleet"], route_class=NativeRoute)
 @router.get("/queues", summary="List queues", **gives(answers.QUEUES))
 async def list_queues(request: Request, limit: Limit = 1_000, who: Principal = Reader) -> Json:
     """With how many tasks are where. It counts them: ask for it now and then, not all the time."""
-    desk = services_of(request)
-    return Json({"queues": to_json(await desk.read(desk.engine.queues, namespace=who.namespace, limit=limit))})
+    services = services_of(request)
+    return Json({"queues": to_json(await services.read(services.engine.queues, namespace=who.namespace, limit=limit))})
 
 
 @router.post("/queues/{queue:path}/pause", summary="Pause a queue", **gives(answers.QUEUE_SET),
              **takes(Why, required=False))  # fmt: skip
 async def pause_queue(request: Request, queue: Name, who: Principal = Operator) -> Json:
     """Nothing more is claimed from it. What runs goes on."""
-    desk = services_of(request)
+    services = services_of(request)
     await read_model(request, Why)
-    await desk.read(desk.engine.pause_queue, queue, by=who.name, namespace=who.namespace)
+    await services.read(services.engine.pause_queue, queue, by=who.name, namespace=who.namespace)
     return Json({"queue": queue, "paused": True})
 
 
@@ -37,33 +37,39 @@ async def pause_queue(request: Request, queue: Name, who: Principal = Operator) 
              **takes(Why, required=False))  # fmt: skip
 async def resume_queue(request: Request, queue: Name, who: Principal = Operator) -> Json:
     """Tasks are claimed from it again."""
-    desk = services_of(request)
+    services = services_of(request)
     await read_model(request, Why)
-    await desk.read(desk.engine.resume_queue, queue, namespace=who.namespace)
+    await services.read(services.engine.resume_queue, queue, namespace=who.namespace)
     return Json({"queue": queue, "paused": False})
 
 
 @router.get("/workers", summary="List workers", **gives(answers.WORKERS))
 async def list_workers(request: Request, limit: Limit = 1_000, who: Principal = Reader) -> Json:
     """Those that have said something lately, as they describe themselves."""
-    desk = services_of(request)
-    return Json({"workers": to_json(await desk.read(desk.engine.workers, namespace=who.namespace, limit=limit))})
+    services = services_of(request)
+    return Json(
+        {"workers": to_json(await services.read(services.engine.workers, namespace=who.namespace, limit=limit))}
+    )
 
 
 @router.get("/breakers", summary="List breakers", **gives(answers.BREAKERS))
 async def list_breakers(request: Request, limit: Limit = 1_000, who: Principal = Reader) -> Json:
     """Of all kinds that have failed, or were opened by hand."""
-    desk = services_of(request)
-    return Json({"breakers": to_json(await desk.read(desk.engine.breakers, namespace=who.namespace, limit=limit))})
+    services = services_of(request)
+    return Json(
+        {"breakers": to_json(await services.read(services.engine.breakers, namespace=who.namespace, limit=limit))}
+    )
 
 
 @router.post("/breakers/{kind:path}/open", summary="Open a breaker", **gives(answers.BREAKER_SET),
              **takes(OpenBreakerBody))  # fmt: skip
 async def open_breaker(request: Request, kind: Name, who: Principal = Operator) -> Json:
     """No task of the kind is claimed for a while. Then one is tried. What runs goes on."""
-    desk, body = services_of(request), await read_model(request, OpenBreakerBody)
+    services, body = services_of(request), await read_model(request, OpenBreakerBody)
     why = {} if body.reason is None else {"why": body.reason}
-    await desk.read(desk.engine.open_breaker, kind, for_s=body.for_s, by=who.name, namespace=who.namespace, **why)
+    await services.read(
+        services.engine.open_breaker, kind, for_s=body.for_s, by=who.name, namespace=who.namespace, **why
+    )
     return Json({"kind": kind, "open": True})
 
 
@@ -71,7 +77,7 @@ async def open_breaker(request: Request, kind: Name, who: Principal = Operator) 
              **takes(Why, required=False))  # fmt: skip
 async def close_breaker(request: Request, kind: Name, who: Principal = Operator) -> Json:
     """Tasks of the kind are claimed again, and the failures that were counted are forgotten."""
-    desk = services_of(request)
+    services = services_of(request)
     await read_model(request, Why)
-    await desk.read(desk.engine.close_breaker, kind, namespace=who.namespace)
+    await services.read(services.engine.close_breaker, kind, namespace=who.namespace)
     return Json({"kind": kind, "open": False})

@@ -28,7 +28,7 @@ from onetray.http.native_route import NativeRoute, gives, own_key, takes
 from onetray.http.openapi import answers
 from onetray.http.openapi.values import answer_of
 from onetray.http.schemas.base import read_model
-from onetray.http.schemas.rpc import BeatBody, KindsBody, LeaveBody, body_of
+from onetray.http.schemas.rpc import KindsBody, LeaveBody, WorkerBeatBody, parameters_body
 from onetray.http.services import services_of
 from onetray.remote.transport import REDACTED
 from onetray.remote.value_codec import dumps
@@ -49,12 +49,12 @@ class CommandReader(Response):
 
 async def json_body(request: Request) -> dict[str, Any]:
     try:
-        told = read_json(await request.body())
+        body = read_json(await request.body())
     except (orjson.JSONDecodeError, TypeError) as e:
         raise InvalidInput(f"the body is no JSON: {e}", field="body") from None
-    if not isinstance(told, dict):
-        raise InvalidInput(f"the body must be an object, not {short_repr(told)}", field="body")
-    return told
+    if not isinstance(body, dict):
+        raise InvalidInput(f"the body must be an object, not {short_repr(body)}", field="body")
+    return body
 
 
 @router.get("/whoami", summary="Who the token is, and the server's limits", **gives(answers.WHO))
@@ -69,7 +69,7 @@ async def whoami(request: Request, who: Principal = Anybody) -> CommandReader:
 
 def _add(method: ApiMethod[Any, Any]) -> None:
     """The route of one read or act."""
-    body, allowed = body_of(method), Depends(allow(*method.scopes))
+    body, allowed = parameters_body(method), Depends(allow(*method.scopes))
 
     async def ask(request: Request, who: Principal = allowed) -> Response:
         services, parameters = services_of(request), await read_model(request, body)
@@ -77,8 +77,8 @@ def _add(method: ApiMethod[Any, Any]) -> None:
         real = who.has(WORK) and REDACTED not in request.headers
         engine: EngineApi = services.unredacted if real else services.engine
         call: Callable[..., Any] = getattr(engine, method.name)
-        given = parameters.sent_fields | method.of_caller(namespace=who.namespace, by=who.name)
-        return await services.read(lambda: CommandReader({"value": call(**given)}))
+        arguments = parameters.sent_fields | method.of_caller(namespace=who.namespace, by=who.name)
+        return await services.read(lambda: CommandReader({"value": call(**arguments)}))
 
     group = "act" if method.writes else "read"
     ask.__name__, ask.__doc__ = f"{group}_{method.name}", method.__doc__
@@ -116,10 +116,12 @@ def _declare(engine: Engine, declared: dict[str, Policy], who: Principal) -> dic
     return {kind: paths for kind, paths in kept.items() if paths}
 
 
-@router.post("/workers/beat", summary="Register a worker, again and again", **gives(answers.DONE), **takes(BeatBody))
+@router.post(
+    "/workers/beat", summary="Register a worker, again and again", **gives(answers.DONE), **takes(WorkerBeatBody)
+)
 async def beat_worker(request: Request, who: Principal = AtWork) -> CommandReader:
     """A worker that has not done so for `ttl_s` counts as gone. It renews no lease: `beat` does, at its tasks."""
-    services, body = services_of(request), await read_model(request, BeatBody)
+    services, body = services_of(request), await read_model(request, WorkerBeatBody)
     beat = WorkerBeat(**body.sent_fields)
     await services.read(services.engine.worker_beat, beat, namespace=who.namespace)
     return CommandReader({})

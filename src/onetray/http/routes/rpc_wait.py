@@ -11,6 +11,7 @@ import time
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
+from pydantic import Field
 
 from onetray.app.async_api import notifier_of
 from onetray.domain.errors import Forbidden
@@ -43,7 +44,7 @@ async def news(
     boot: Word = "",
     generation: Number = -1,
     work: Number = -1,
-    queue: Annotated[list[str] | None, Query(max_length=MOST_QUEUES)] = None,
+    queue: Annotated[list[Annotated[str, Field(max_length=1_000)]] | None, Query(max_length=MOST_QUEUES)] = None,
     group: Word = "",
     unused: Annotated[str | None, Query(max_length=1_000)] = None,
     wait_s: Annotated[float, Query(ge=0.0, le=MOST_WAIT_S)] = 0.0,
@@ -51,38 +52,38 @@ async def news(
 ) -> Json:
     """With queues: wait for work there, as one of a group that can take the same tasks. `unused` names the queue of a
     wake-up that was given to the caller, and is somebody else's now."""
-    desk = services_of(request)
-    wake = desk.engine.wake
-    with desk.waits.place(who) as may_wait:
+    services = services_of(request)
+    wake = services.engine.wake
+    with services.waits.place(who) as may_wait:
         until = time.monotonic() + (wait_s if may_wait else 0.0)
-        heard = {"boot": wake.boot, "heard": wake.poll_s >= LOOK_S, "full": not may_wait}
+        server = {"boot": wake.boot, "heard": wake.poll_s >= LOOK_S, "full": not may_wait}
         if queue is None:
             if boot == wake.boot:
                 await _wait(request, who, generation, until)
-            return Json({**heard, "generation": wake.generation})
+            return Json({**server, "generation": wake.generation})
         if not who.scopes & {WORK, ADMIN}:
-            raise Forbidden(f"work is told of to whoever has the scope {WORK}", needs=[WORK])
+            raise Forbidden(f"to wait for work needs the scope {WORK}", needs=[WORK])
         places = {(who.namespace, name) for name in queue}
         if unused is not None:
             wake.wake_next((who.namespace, unused), (group,), 1, more=False)
         known = work if boot == wake.boot else wake.work_in(places) - 1
         woken = await _wait_for_work(request, who, places, (group,), known, until)
-        return Json({**heard, "work": wake.work_in(places), "woken": woken})
+        return Json({**server, "work": wake.work_in(places), "woken": woken})
 
 
 async def _wait(request: Request, who: Principal, generation: int, until: float) -> None:
     """Until something was written, and a moment longer, or the time is over, or nobody waits for the answer."""
-    desk, began = services_of(request), time.monotonic()
-    wake = desk.engine.wake
+    services, began = services_of(request), time.monotonic()
+    wake = services.engine.wake
     bell = notifier_of(wake)
     with gone(request) as left_us:
-        while not (wake.closed or desk.stopping or left_us.done()):
+        while not (wake.closed or services.stopping or left_us.done()):
             now, seen = time.monotonic(), wake.generation
             if now >= until:
                 return
             if seen == generation:
                 await bell.wait(seen, min(until - now, LOOK_S))
-                await desk.tokens.must_hold(who)
+                await services.tokens.must_hold(who)
             elif now < began + OFTEN_S:
                 await asyncio.sleep(began + OFTEN_S - now)
             else:
@@ -93,13 +94,13 @@ async def _wait_for_work(
     request: Request, who: Principal, places: set[tuple[str, str]], group: tuple[str], known: int, until: float
 ) -> str | None:
     """Until there may be work that the caller does not know of. Answers the queue that it was woken for."""
-    desk, left_s = services_of(request), until - time.monotonic()
-    if left_s <= 0 or desk.waiting.closed:
+    services, left_s = services_of(request), until - time.monotonic()
+    if left_s <= 0 or services.waiting.closed:
         return None
     with (
-        desk.waiting.place(places, group, polls=True) as place,
+        services.waiting.place(places, group, polls=True) as place,
         gone(request) as left_us,
-        desk.tokens.watching(who) as ended,
+        services.tokens.watching(who) as ended,
     ):
         await place.wait(known, left_s, left_us, ended)
         if ended.done():

@@ -42,19 +42,19 @@ Types = Annotated[
 Name = Annotated[str | None, Query(min_length=1, max_length=NAME_CHARS)]
 
 
-async def streaming(desk: Services, who: Principal, frames: Frames, **options: Any) -> EventStream:
+async def streaming(services: Services, who: Principal, frames: Frames, **options: Any) -> EventStream:
     """An answer that goes on for as long as its token does, with a place of its own among the open streams."""
-    if desk.hub.closing:
+    if services.hub.closing:
         raise Unavailable("the server is stopping: connect again in a moment")
-    if desk.waits.full:
+    if services.waits.full:
         raise TooManyStreams("too many streams are open here, and requests wait: come back later", retry_after_s=5.0)
     held = AsyncExitStack()
-    await held.enter_async_context(desk.streams.place(who))
+    await held.enter_async_context(services.streams.place(who))
     return EventStream(
         frames,
         leave=held.aclose,
-        ended=held.enter_context(desk.tokens.watching(who)),
-        heartbeat_s=desk.config.heartbeat_s,
+        ended=held.enter_context(services.tokens.watching(who)),
+        heartbeat_s=services.config.heartbeat_s,
         **options,
     )
 
@@ -73,14 +73,14 @@ async def job_stream(
     After the terminal status the stream ends. A client that has been told of it, and asks again, gets 204: browsers
     then connect no more.
     """
-    desk = services_of(request)
+    services = services_of(request)
     place = StreamPosition.of(last or cursor or str(StreamPosition()))
-    view = await desk.read(view_of, desk.engine, id, who.namespace)
+    view = await services.read(view_of, services.engine, id, who.namespace)
     if place != StreamPosition():
-        found = await desk.read(read_changes, view, place)
+        found = await services.read(read_changes, view, place)
         if found.ended and not found.parts:
             return Response(status_code=204)
-    return await streaming(desk, who, job_frames(desk, view, place))
+    return await streaming(services, who, job_frames(services, view, place))
 
 
 @router.get("/feed", summary="Events, in order, from a cursor on", **gives(answers.FEED))
@@ -121,10 +121,10 @@ async def feed_stream(
     who: Principal = Reader,
 ) -> Response:
     """Each event under its type's name, with the feed's cursor as its id; without a cursor from now on."""
-    desk = services_of(request)
+    services = services_of(request)
     wanted, place = _wanted(who, types, kind, job), feed_cursor(last or cursor)
     read_to = ReadTo(place)
-    return await streaming(desk, who, feed_frames(desk, wanted, read_to), heartbeat=read_to.heartbeat)
+    return await streaming(services, who, feed_frames(services, wanted, read_to), heartbeat=read_to.heartbeat)
 
 
 def feed_cursor(text: str | None) -> int | None:

@@ -10,21 +10,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from typing import Annotated, Any, get_type_hints
 
-from pydantic import Field, create_model
+from pydantic import ConfigDict, Field, create_model
 
 from onetray.domain.worker import WORKER_STATES, WorkerBeat
 from onetray.engine.reads import ApiMethod
-from onetray.http.schemas.base import FIRST, SOME_ID, Name, Seconds, Strict
-from onetray.http.schemas.controls import example
+from onetray.http.schemas.base import FIRST, SOME_ID, Name, Seconds, Strict, most
 from onetray.http.schemas.derive import PolicyBody
 
 MOST_KINDS = 10_000
+Text = Annotated[str, most("reason_chars")]
 Whole = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
-Names = Annotated[list[str], Field(max_length=1_000), FIRST]
+Names = Annotated[list[Text], Field(max_length=1_000), FIRST]
 TYPES: dict[Any, Any] = {
-    str: str, bool: bool, int: Whole, float: Seconds, Sequence[str]: Names,
+    str: Text, bool: bool, int: Whole, float: Seconds, Sequence[str]: Names,
     Sequence[int]: Annotated[list[Whole], Field(max_length=10_000), FIRST],
-    Mapping[str, str]: dict[str, str],
+    Mapping[str, str]: Annotated[dict[str, Text], Field(max_length=100)],
 }  # fmt: skip
 """What a parameter may be, by the type that its method declares."""
 EXAMPLES: dict[str, Any] = {
@@ -33,14 +33,18 @@ EXAMPLES: dict[str, Any] = {
 }  # fmt: skip
 
 
-def body_of(method: ApiMethod[Any, Any]) -> type[Strict]:
+def _example(**body: Any) -> ConfigDict:
+    return ConfigDict(json_schema_extra={"examples": [body]})
+
+
+def parameters_body(method: ApiMethod[Any, Any]) -> type[Strict]:
     """The body of a read or an act. A parameter of a type that is not known here does not load."""
     needed = [name for name, p in method.parameters.items() if p.default is p.empty]
     model: type[Strict] = create_model(
         f"{method.name.title().replace('_', '')}Parameters",
         __base__=Strict,
         __doc__=f"What `{method.name}` takes.",
-        __cls_kwargs__=example(**{name: EXAMPLES[name] for name in needed}),
+        __cls_kwargs__=_example(**{name: EXAMPLES[name] for name in needed}),
         **{
             name: (_type(p.annotation), ... if p.default is p.empty else p.default)
             for name, p in method.parameters.items()
@@ -59,14 +63,14 @@ def _type(annotation: Any) -> Any:
 class KindsBody(Strict):
     """Kinds of tasks with their policies, by name."""
 
-    model_config = example(policies={"send_mail": {"max_attempts": 5}})
+    model_config = _example(policies={"send_mail": {"max_attempts": 5}})
     policies: Annotated[dict[str, PolicyBody], Field(max_length=MOST_KINDS)]
 
 
 class LeaveBody(Strict):
     """Which worker has stopped."""
 
-    model_config = example(name="worker-1")
+    model_config = _example(name="worker-1")
     name: Name
 
 
@@ -77,10 +81,10 @@ _HINTS: dict[str, Any] = {
     **dict.fromkeys(("pid", "concurrency", "running", "claimed"), Annotated[int, Field(ge=0, le=2**31 - 1)]),
     "state": Annotated[str, Field(json_schema_extra={"enum": list(WORKER_STATES)})],
 }  # fmt: skip
-BeatBody: Any = create_model(
-    "BeatBody",
+WorkerBeatBody: Any = create_model(
+    "WorkerBeatBody",
     __base__=Strict,
     __doc__="A worker as it describes itself.",
-    __cls_kwargs__=example(name="worker-1", host="host-a", pid=4711, version="0.1.0", queues=["default"]),
+    __cls_kwargs__=_example(name="worker-1", host="host-a", pid=4711, version="0.1.0", queues=["default"]),
     **{f.name: (_HINTS[f.name], ... if f.default is MISSING else f.default) for f in fields(WorkerBeat)},
 )  # type: ignore[call-overload]

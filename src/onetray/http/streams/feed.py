@@ -55,13 +55,13 @@ class Kinds:
     def __init__(self) -> None:
         self._known: OrderedDict[str, str] = OrderedDict()
 
-    async def those_of(self, desk: Services, kind: str, events: list[Event]) -> list[Event]:
+    async def those_of(self, services: Services, kind: str, events: list[Event]) -> list[Event]:
         """The events of tasks of a kind; of flows and stages, those of flows of that name."""
         names = {_named_by(e) for e in events}
         # A copy: while the others are asked for, what is known may be forgotten again.
         known = {name: self._known[name] for name in names if name in self._known}
         if missing := sorted(names - known.keys()):
-            found = await desk.read(desk.engine.feed.kinds_of, missing)
+            found = await services.read(services.engine.feed.kinds_of, missing)
             known |= found
             self._known.update(found)
             while len(self._known) > MOST_KINDS:
@@ -77,23 +77,23 @@ def _named_by(event: Event) -> str:
     return event.entity_id if event.type.startswith("task.") else event.job_id
 
 
-async def choose_events(desk: Services, wanted: FeedFilter, events: Iterable[Event]) -> list[Event]:
+async def choose_events(services: Services, wanted: FeedFilter, events: Iterable[Event]) -> list[Event]:
     found = list(wanted.among(events))
-    return found if wanted.kind is None else await KINDS.those_of(desk, wanted.kind, found)
+    return found if wanted.kind is None else await KINDS.those_of(services, wanted.kind, found)
 
 
 async def page_of(request: Request, who: Principal, wanted: FeedFilter, cursor: int, limit: int, wait_s: float) -> Page:
     """The events past a cursor that fit. When there are none: what comes in time, while anybody waits for it."""
-    desk, until = services_of(request), time.monotonic() + wait_s
-    page = await _read(desk, wanted, cursor, limit)
-    found = await choose_events(desk, wanted, page.events)
+    services, until = services_of(request), time.monotonic() + wait_s
+    page = await _read(services, wanted, cursor, limit)
+    found = await choose_events(services, wanted, page.events)
     to = ReadTo(page.next_cursor)
-    if found or not wait_s or desk.hub.closing:
+    if found or not wait_s or services.hub.closing:
         return Page(found, to.place)
-    with desk.waits.place(who) as may_wait, gone(request) as left_us, desk.tokens.watching(who) as ended:
+    with services.waits.place(who) as may_wait, gone(request) as left_us, services.tokens.watching(who) as ended:
         if not may_wait:
             return Page(found, to.place)
-        coming = asyncio.create_task(_next_events(desk, wanted, to, limit))
+        coming = asyncio.create_task(_next_events(services, wanted, to, limit))
         try:
             left_s = max(0.0, until - time.monotonic())
             await asyncio.wait((coming, left_us, ended), timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
@@ -104,21 +104,21 @@ async def page_of(request: Request, who: Principal, wanted: FeedFilter, cursor: 
             coming.cancel()
 
 
-async def _next_events(desk: Services, wanted: FeedFilter, to: ReadTo, limit: int) -> list[Event]:
+async def _next_events(services: Services, wanted: FeedFilter, to: ReadTo, limit: int) -> list[Event]:
     """The next events that fit. What others commit costs no query: the hub reads it once for all."""
-    with desk.hub.following(desk.config.stream_queue) as follower:
+    with services.hub.following(services.config.stream_queue) as follower:
         while True:
-            async for place, found in _catch_up(desk, follower, wanted, to.place, _fitting):
+            async for place, found in _catch_up(services, follower, wanted, to.place, _fitting):
                 if found:
                     return _up_to(limit, found, place, to)
                 to.place = place
-            while not follower.lagging and not desk.hub.closing:
+            while not follower.lagging and not services.hub.closing:
                 for batch in follower.take():
-                    if found := await _fitting(desk, wanted, batch, to.place):
+                    if found := await _fitting(services, wanted, batch, to.place):
                         return _up_to(limit, found, batch.cursor, to)
                     to.place = max(to.place, batch.cursor)
                 await follower.signal.wait()
-            if desk.hub.closing:
+            if services.hub.closing:
                 return []
 
 
@@ -127,8 +127,8 @@ def _up_to(limit: int, found: list[Event], place: int, to: ReadTo) -> list[Event
     return found[:limit]
 
 
-async def _read(desk: Services, wanted: FeedFilter, cursor: int, limit: int) -> Page:
-    return await desk.read(desk.engine.feed.read, cursor, limit, namespace=wanted.namespace, types=wanted.types)
+async def _read(services: Services, wanted: FeedFilter, cursor: int, limit: int) -> Page:
+    return await services.read(services.engine.feed.read, cursor, limit, namespace=wanted.namespace, types=wanted.types)
 
 
 class ReadTo:
@@ -137,32 +137,32 @@ class ReadTo:
     def __init__(self, cursor: int | None) -> None:
         self.cursor = cursor
         """Where it begins; None for now."""
-        self.place = self.told = cursor or 0
+        self.place = self.sent = cursor or 0
 
     def heartbeat(self) -> bytes:
         # What did not fit was looked at all the same: it need not be looked at again.
-        part = mark(self.place) if self.place > self.told else b""
-        self.told = self.place
+        part = mark(self.place) if self.place > self.sent else b""
+        self.sent = self.place
         return part + HEARTBEAT
 
 
-async def feed_frames(desk: Services, wanted: FeedFilter, to: ReadTo) -> Frames:
+async def feed_frames(services: Services, wanted: FeedFilter, to: ReadTo) -> Frames:
     """Every event that fits, from a cursor or from now on, until the client has had enough or is too slow."""
-    hub, config = desk.hub, desk.config
+    hub, config = services.hub, services.config
     with hub.following(config.stream_queue) as follower:
         if to.cursor is None:
-            to.place = to.told = await hub.at()
+            to.place = to.sent = await hub.at()
         yield mark(to.place)
         if to.cursor is not None:
-            async for place, part in _catch_up(desk, follower, wanted, to.cursor, _part):
+            async for place, part in _catch_up(services, follower, wanted, to.cursor, _part):
                 to.place = place
                 if part:
-                    to.told = place
+                    to.sent = place
                     yield part
         while True:
             for batch in follower.take():
-                if part := await _part(desk, wanted, batch, to.place):
-                    to.told = batch.cursor
+                if part := await _part(services, wanted, batch, to.place):
+                    to.sent = batch.cursor
                     yield part
                 to.place = max(to.place, batch.cursor)
             if hub.closing or follower.lagging:
@@ -172,29 +172,29 @@ async def feed_frames(desk: Services, wanted: FeedFilter, to: ReadTo) -> Frames:
 
 
 async def _catch_up(
-    desk: Services,
+    services: Services,
     follower: Follower,
     wanted: FeedFilter,
     place: int,
     make: Callable[[Services, FeedFilter, Batch, int], Awaitable[T]],
 ) -> AsyncIterator[tuple[int, T]]:
     """Read pages up to where the hub is. What it reads meanwhile waits with the follower; too much: once more."""
-    while not desk.hub.closing:
-        goal = await desk.hub.at()
+    while not services.hub.closing:
+        goal = await services.hub.at()
         # Whatever the hub has given up to its place is read here.
         follower.reset()
-        while place < goal and not desk.hub.closing:
-            async with desk.catching_up:
-                page = await _read(desk, wanted, place, PAGE)
+        while place < goal and not services.hub.closing:
+            async with services.catching_up:
+                page = await _read(services, wanted, place, PAGE)
                 if page.next_cursor == place:
-                    if desk.engine.feed.held_up:
+                    if services.engine.feed.held_up:
                         await asyncio.sleep(HELD_UP_S)
                         continue
                     # Old jobs were removed, and their events with them.
                     place = goal
                 else:
                     place = min(page.next_cursor, goal)
-                made = await make(desk, wanted, Batch([e for e in page.events if e.id <= goal], place), 0)
+                made = await make(services, wanted, Batch([e for e in page.events if e.id <= goal], place), 0)
             # Not kept for as long as the client takes to read.
             del page
             yield place, made
@@ -202,15 +202,15 @@ async def _catch_up(
             return
 
 
-async def _fitting(desk: Services, wanted: FeedFilter, batch: Batch, after: int) -> list[Event]:
-    return [e for e in await choose_events(desk, wanted, batch.events) if e.id > after]
+async def _fitting(services: Services, wanted: FeedFilter, batch: Batch, after: int) -> list[Event]:
+    return [e for e in await choose_events(services, wanted, batch.events) if e.id > after]
 
 
-async def _part(desk: Services, wanted: FeedFilter, batch: Batch, after: int) -> bytes:
+async def _part(services: Services, wanted: FeedFilter, batch: Batch, after: int) -> bytes:
     """The events of a batch that fit, for the wire. Mostly the hub has written them already, for all streams."""
-    events = await _fitting(desk, wanted, batch, after)
+    events = await _fitting(services, wanted, batch, after)
     if missing := [e for e in events if e.id not in batch.frames]:
-        batch.frames.update(await desk.read(written, missing))
+        batch.frames.update(await services.read(written, missing))
     return b"".join([batch.frames[e.id] for e in events])
 
 

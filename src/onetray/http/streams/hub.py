@@ -166,8 +166,8 @@ class Hub:
                 for watcher in self._watchers.get(id_, ()):
                     watcher.signal.set()
         if spoke:
-            told = set(spoke)
+            keys = set(spoke)
             for those in self._watchers.values():
                 for watcher in those:
-                    if watcher.key in told:
+                    if watcher.key in keys:
                         watcher.signal.set()

@@ -20,7 +20,7 @@ from onetray.domain.errors import InvalidInput
 from onetray.engine import Engine
 from onetray.http.auth.scopes import Principal
 from onetray.http.claim_waiters import WaitSlots
-from onetray.http.limits.connections import FULL, Acceptor, most_connections
+from onetray.http.limits.connections import FULL, Acceptor, max_connections
 from onetray.http.server import listen
 from tests.support.cases import each_case
 from tests.support.live import WAIT_S, Live, serving
@@ -299,17 +299,17 @@ def files(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 def test_there_are_fewer_connections_than_open_files(files: Callable[[int], None]) -> None:
     files(1024)
-    assert most_connections(HttpConfig()) == 896
-    assert most_connections(HttpConfig(), tasks=10) == 796
-    assert most_connections(HttpConfig(connections=500)) == 500
+    assert max_connections(HttpConfig()) == 896
+    assert max_connections(HttpConfig(), tasks=10) == 796
+    assert max_connections(HttpConfig(connections=500)) == 500
     with pytest.raises(InvalidInput, match="set it to 896 or less, or raise `ulimit -n`"):
-        most_connections(HttpConfig(connections=1000))
+        max_connections(HttpConfig(connections=1000))
     files(100)
-    assert most_connections(HttpConfig()) == 25
+    assert max_connections(HttpConfig()) == 25
     for number in (1_000_000, resource.RLIM_INFINITY):
         files(number)
-        assert most_connections(HttpConfig()) == 4_096
-        assert most_connections(HttpConfig(connections=10_000)) == 10_000
+        assert max_connections(HttpConfig()) == 4_096
+        assert max_connections(HttpConfig(connections=10_000)) == 10_000
 
 
 # Answers that nobody reads.

@@ -463,7 +463,7 @@ HTTP = (
         name="body-without-a-limit",
         harm="A body that is sent in chunks takes as much memory as its sender likes.",
         file="http/limits/requests.py",
-        old="        if held.size > config.body_bytes:\n            raise _too_large(config)\n",
+        old="        if upload.size > config.body_bytes:\n            raise _too_large(config)\n",
         new="",
         look_in=("http/test_limits.py",),
     ),
@@ -471,8 +471,8 @@ HTTP = (
         name="get-with-a-body",
         harm="The body of a GET is read and parsed, which stops the server for a second.",
         file="http/limits/requests.py",
-        old='if scope["method"] in _READS:',
-        new='if scope["method"] in _READS and chunked:',
+        old='if scope["method"] in _READ_METHODS:',
+        new='if scope["method"] in _READ_METHODS and chunked:',
         look_in=("http/test_large.py", "http/test_limits.py"),
     ),
     Fault(
@@ -551,8 +551,8 @@ HTTP = (
         name="expired-token-in-an-outage",
         harm="A stream outlives its token while the database is away.",
         file="http/auth/token_cache.py",
-        old="            # Before the database is asked, which may be away: an end that is known holds without it.\n"
-        "            self._must_live(known)\n",
+        old="            # First of all: a known expiry counts even while the database is unavailable.\n"
+        "            self._check_not_ended(cached)\n",
         new="            pass\n",
         look_in=("http/test_known.py",),
     ),
@@ -560,8 +560,8 @@ HTTP = (
         name="unread-end-of-an-answer",
         harm="A client that leaves the end of its answer unread keeps its connection, and holds up a stop.",
         file="http/limits/protocol.py",
-        old="        self._disarm_stall()\n        self._watch_end()\n",
-        new="        self._disarm_stall()\n",
+        old="        self._stop_stall_timer()\n        self._watch_end()\n",
+        new="        self._stop_stall_timer()\n",
         look_in=("http/test_connections.py",),
     ),
 )

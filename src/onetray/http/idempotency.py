@@ -23,7 +23,7 @@ from onetray.engine.http_keys import DIED_S, HeldKey
 from onetray.http import problems
 from onetray.http.auth.scopes import Principal, principal_of
 from onetray.http.json_answers import Json
-from onetray.http.limits.requests import SMALL
+from onetray.http.limits.requests import SMALL_BODY_BYTES
 from onetray.http.services import Services, services_of
 from onetray.store.retry_transaction import MayBeRepeated
 
@@ -75,7 +75,9 @@ async def under_its_key(request: Request, route: str, go: Handler) -> Response:
     assert key is not None
     body = await request.body()
     hashed = (
-        await asyncio.to_thread(_hash, request.url.path, body) if len(body) > SMALL else _hash(request.url.path, body)
+        await asyncio.to_thread(_hash, request.url.path, body)
+        if len(body) > SMALL_BODY_BYTES
+        else _hash(request.url.path, body)
     )
     caller = caller_of(principal_of(request))
     # Not left to the database: it may have been away for so long that nobody could be told of the first one.
@@ -165,7 +167,7 @@ def _again(status: int, answer: str) -> Response:
 def _hash(path: str, body: bytes) -> str:
     """The same for the same request. The keys in a body may have another order, unless it is a large one."""
     # To write a large one in order would hold the interpreter for seconds.
-    if len(body) <= SMALL:
+    if len(body) <= SMALL_BODY_BYTES:
         with suppress(orjson.JSONDecodeError, orjson.JSONEncodeError):  # Refused in a moment, by whoever reads it.
             body = orjson.dumps(orjson.loads(body), option=orjson.OPT_SORT_KEYS)
     hashed = hashlib.sha256(path.encode(errors="replace") + b"\0")

@@ -25,7 +25,7 @@ from fastapi import FastAPI
 
 from onetray.config import HttpConfig
 from onetray.domain.errors import InvalidInput
-from onetray.http.limits.connections import Acceptor, Connections, most_connections
+from onetray.http.limits.connections import Acceptor, Connections, max_connections
 from onetray.http.limits.protocol import Protocol
 
 if TYPE_CHECKING:
@@ -88,10 +88,10 @@ class Server(uvicorn.Server):
         self._desk: Services = app.state.desk
         self._http = config
         self._connections = Connections(
-            most_connections(config, 0 if worker is None else worker.config.concurrency), config.unsent_bytes
+            max_connections(config, 0 if worker is None else worker.config.concurrency), config.unsent_bytes
         )
-        self._desk.streams.leave_room(self._connections.most)
-        self._desk.waits.leave_room(self._connections.most)
+        self._desk.streams.cap_by_connections(self._connections.limit)
+        self._desk.waits.cap_by_connections(self._connections.limit)
         self._worker, self._close, self._ready = worker, close, ready
         self._ended: threading.Event | None = None
 
@@ -128,11 +128,11 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         # Without a socket: connections are accepted here.
         await super().startup([])
-        await asyncio.to_thread(self._desk.metrics.tallies.begin)
+        await asyncio.to_thread(self._desk.metrics.event_metrics.begin)
         self.servers += [Acceptor(s, self._connections, self._protocol) for s in sockets or ()]  # type: ignore[misc]
         logger.info(
             "the server listens on %s, for %s connections at once",
-            ", ".join(url_of(s) for s in sockets or ()), f"{self._connections.most:,}",
+            ", ".join(url_of(s) for s in sockets or ()), f"{self._connections.limit:,}",
         )  # fmt: skip
         self._ready()
 

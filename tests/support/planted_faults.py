@@ -495,8 +495,8 @@ HTTP = (
         name="key-shared-by-tokens",
         harm="Two tokens of one name that use the same Idempotency-Key get each other's answers.",
         file="http/idempotency.py",
-        old='f"{who.namespace}/{who.token or who.name}"[-500:]',
-        new='f"{who.namespace}/{who.name}"[-500:]',
+        old='f"{principal.namespace}/{principal.token or principal.name}"[-500:]',
+        new='f"{principal.namespace}/{principal.name}"[-500:]',
         look_in=("http/test_keys.py",),
     ),
     Fault(

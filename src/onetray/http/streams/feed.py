@@ -1,7 +1,7 @@
-"""The feed to clients: pages, and a stream that begins in the past or now.
+"""The feed for clients: pages, and a stream from a cursor or from now.
 
-Owns filters, and the change from reading pages to following the hub: without a gap, without a repeat. Who reads for all
-is in hub.py.
+Owns filters, and the switch from reading pages to following the hub, without gaps or duplicates. hub.py reads for all
+streams.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from onetray.http.streams.reader import Batch, written
 from onetray.http.streams.sse import HEARTBEAT, Frames, frame, mark
 
 T = TypeVar("T")
-MOST_KINDS = 10_000
-HELD_UP_S = 0.05
+MAX_KINDS = 10_000
+BARRIER_POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class FeedFilter:
-    """Which events a client asks for."""
+    """The events that a client wants."""
 
     namespace: str
     types: tuple[str, ...] | None = None
     kind: str | None = None
     job: str | None = None
 
-    def among(self, events: Iterable[Event]) -> Iterator[Event]:
-        """Those that fit, but for their kind: an event does not say it."""
+    def matching(self, events: Iterable[Event]) -> Iterator[Event]:
+        """Applies all filters except `kind`, which events do not contain."""
         for e in events:
             if (
                 e.namespace == self.namespace
@@ -50,172 +50,182 @@ class FeedFilter:
 
 
 class Kinds:
-    """The kinds of jobs and tasks, as they were last asked for: they never change."""
+    """Cached kinds of tasks, and names of flows: they never change."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, str] = OrderedDict()
 
-    async def those_of(self, desk: Services, kind: str, events: list[Event]) -> list[Event]:
-        """The events of tasks of a kind; of flows and stages, those of flows of that name."""
-        names = {_named_by(e) for e in events}
-        # A copy: while the others are asked for, what is known may be forgotten again.
+    async def of_kind(self, services: Services, kind: str, events: list[Event]) -> list[Event]:
+        """Events of tasks of a kind, and of flows and stages of a flow with that name."""
+        names = {_kind_source(e) for e in events}
+        # A copy: the cache may drop these names while the query runs.
         known = {name: self._known[name] for name in names if name in self._known}
         if missing := sorted(names - known.keys()):
-            found = dict(await desk.read(desk.engine.store.read, "kinds_of_ids", ids=missing))
-            known |= found
-            self._known.update(found)
-            while len(self._known) > MOST_KINDS:
+            queried = dict(await services.read(services.engine.store.read, "kinds_of_ids", ids=missing))
+            known |= queried
+            self._known.update(queried)
+            while len(self._known) > MAX_KINDS:
                 self._known.popitem(last=False)
-        return [e for e in events if known.get(_named_by(e)) == kind]
+        return [e for e in events if known.get(_kind_source(e)) == kind]
 
 
 KINDS = Kinds()
-"""By ids, which no two databases share."""
+"""Shared by all engines of the process: ids are unique across databases."""
 
 
-def _named_by(event: Event) -> str:
+def _kind_source(event: Event) -> str:
     return event.entity_id if event.type.startswith("task.") else event.job_id
 
 
-async def choose_events(desk: Services, wanted: FeedFilter, events: Iterable[Event]) -> list[Event]:
-    found = list(wanted.among(events))
-    return found if wanted.kind is None else await KINDS.those_of(desk, wanted.kind, found)
+async def matching_events(services: Services, filter_: FeedFilter, events: Iterable[Event]) -> list[Event]:
+    matches = list(filter_.matching(events))
+    return matches if filter_.kind is None else await KINDS.of_kind(services, filter_.kind, matches)
 
 
-async def page_of(request: Request, who: Principal, wanted: FeedFilter, cursor: int, limit: int, wait_s: float) -> Page:
-    """The events past a cursor that fit. When there are none: what comes in time, while anybody waits for it."""
-    desk, until = services_of(request), time.monotonic() + wait_s
-    page = await _read(desk, wanted, cursor, limit)
-    found = await choose_events(desk, wanted, page.events)
-    to = ReadTo(page.next_cursor)
-    if found or not wait_s or desk.hub.closing:
-        return Page(found, to.place)
-    with desk.waits.place(who) as may_wait, gone(request) as left_us, desk.tokens.watching(who) as ended:
+async def page_of(
+    request: Request, principal: Principal, filter_: FeedFilter, cursor: int, limit: int, wait_s: float
+) -> Page:
+    """The matching events after a cursor. If there are none, waits for the next ones for up to `wait_s`."""
+    services, deadline = services_of(request), time.monotonic() + wait_s
+    page = await _read(services, filter_, cursor, limit)
+    events = await matching_events(services, filter_, page.events)
+    position = ReadTo(page.next_cursor)
+    if events or not wait_s or services.hub.closing:
+        return Page(events, position.place)
+    with (
+        services.waits.place(principal) as may_wait,
+        gone(request) as disconnected,
+        services.tokens.watching(principal) as ended,
+    ):
         if not may_wait:
-            return Page(found, to.place)
-        coming = asyncio.create_task(_next_events(desk, wanted, to, limit))
+            return Page(events, position.place)
+        next_events = asyncio.create_task(_next_events(services, filter_, position, limit))
         try:
-            left_s = max(0.0, until - time.monotonic())
-            await asyncio.wait((coming, left_us, ended), timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+            left_s = max(0.0, deadline - time.monotonic())
+            await asyncio.wait((next_events, disconnected, ended), timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
             if ended.done():
                 raise ended.result()
-            return Page(coming.result() if coming.done() else [], to.place)
+            return Page(next_events.result() if next_events.done() else [], position.place)
         finally:
-            coming.cancel()
+            next_events.cancel()
 
 
-async def _next_events(desk: Services, wanted: FeedFilter, to: ReadTo, limit: int) -> list[Event]:
-    """The next events that fit. What others commit costs no query: the hub reads it once for all."""
-    with desk.hub.following(desk.config.stream_queue) as follower:
+async def _next_events(services: Services, filter_: FeedFilter, position: ReadTo, limit: int) -> list[Event]:
+    """The next matching events. Events of others cost no query: the hub reads them once for all."""
+    with services.hub.following(services.config.stream_queue) as follower:
         while True:
-            async for place, found in _catch_up(desk, follower, wanted, to.place, _fitting):
-                if found:
-                    return _up_to(limit, found, place, to)
-                to.place = place
-            while not follower.lagging and not desk.hub.closing:
+            async for place, events in _catch_up(services, follower, filter_, position.place, _matching):
+                if events:
+                    return _up_to(limit, events, place, position)
+                position.place = place
+            while not follower.lagging and not services.hub.closing:
                 for batch in follower.take():
-                    if found := await _fitting(desk, wanted, batch, to.place):
-                        return _up_to(limit, found, batch.cursor, to)
-                    to.place = max(to.place, batch.cursor)
+                    if events := await _matching(services, filter_, batch, position.place):
+                        return _up_to(limit, events, batch.cursor, position)
+                    position.place = max(position.place, batch.cursor)
                 await follower.signal.wait()
-            if desk.hub.closing:
+            if services.hub.closing:
                 return []
 
 
-def _up_to(limit: int, found: list[Event], place: int, to: ReadTo) -> list[Event]:
-    to.place = found[limit - 1].id if len(found) > limit else place
-    return found[:limit]
+def _up_to(limit: int, events: list[Event], place: int, position: ReadTo) -> list[Event]:
+    position.place = events[limit - 1].id if len(events) > limit else place
+    return events[:limit]
 
 
-async def _read(desk: Services, wanted: FeedFilter, cursor: int, limit: int) -> Page:
-    return await desk.read(desk.engine.feed.read, cursor, limit, namespace=wanted.namespace, types=wanted.types)
+async def _read(services: Services, filter_: FeedFilter, cursor: int, limit: int) -> Page:
+    return await services.read(
+        services.engine.feed.read, cursor, limit, namespace=filter_.namespace, types=filter_.types
+    )
 
 
 class ReadTo:
-    """How far a stream of the feed has read, and how much of that its client knows."""
+    """How far a feed stream has read, and the last cursor that it sent."""
 
     def __init__(self, cursor: int | None) -> None:
         self.cursor = cursor
-        """Where it begins; None for now."""
-        self.place = self.told = cursor or 0
+        """Where it starts; None for now."""
+        self.place = self.sent = cursor or 0
 
     def heartbeat(self) -> bytes:
-        # What did not fit was looked at all the same: it need not be looked at again.
-        part = mark(self.place) if self.place > self.told else b""
-        self.told = self.place
+        # A cursor past events that did not match: a client that reconnects need not read them again.
+        part = mark(self.place) if self.place > self.sent else b""
+        self.sent = self.place
         return part + HEARTBEAT
 
 
-async def feed_frames(desk: Services, wanted: FeedFilter, to: ReadTo) -> Frames:
-    """Every event that fits, from a cursor or from now on, until the client has had enough or is too slow."""
-    hub, config = desk.hub, desk.config
+async def feed_frames(services: Services, filter_: FeedFilter, position: ReadTo) -> Frames:
+    """Every matching event, from a cursor or from now, until the client disconnects or is too slow."""
+    hub, config = services.hub, services.config
     with hub.following(config.stream_queue) as follower:
-        if to.cursor is None:
-            to.place = to.told = await hub.at()
-        yield mark(to.place)
-        if to.cursor is not None:
-            async for place, part in _catch_up(desk, follower, wanted, to.cursor, _part):
-                to.place = place
+        if position.cursor is None:
+            position.place = position.sent = await hub.at()
+        yield mark(position.place)
+        if position.cursor is not None:
+            async for place, part in _catch_up(services, follower, filter_, position.cursor, _frames_of):
+                position.place = place
                 if part:
-                    to.told = place
+                    position.sent = place
                     yield part
         while True:
             for batch in follower.take():
-                if part := await _part(desk, wanted, batch, to.place):
-                    to.told = batch.cursor
+                if part := await _frames_of(services, filter_, batch, position.place):
+                    position.sent = batch.cursor
                     yield part
-                to.place = max(to.place, batch.cursor)
+                position.place = max(position.place, batch.cursor)
             if hub.closing or follower.lagging:
-                yield frame("bye" if hub.closing else "resync", {"cursor": to.place}, to.place)
+                yield frame("bye" if hub.closing else "resync", {"cursor": position.place}, position.place)
                 return
             await follower.signal.wait()
 
 
 async def _catch_up(
-    desk: Services,
+    services: Services,
     follower: Follower,
-    wanted: FeedFilter,
+    filter_: FeedFilter,
     place: int,
-    make: Callable[[Services, FeedFilter, Batch, int], Awaitable[T]],
+    convert: Callable[[Services, FeedFilter, Batch, int], Awaitable[T]],
 ) -> AsyncIterator[tuple[int, T]]:
-    """Read pages up to where the hub is. What it reads meanwhile waits with the follower; too much: once more."""
-    while not desk.hub.closing:
-        goal = await desk.hub.at()
-        # Whatever the hub has given up to its place is read here.
+    """Read pages up to the hub's cursor. The follower queues later events; if its queue overflows, start again."""
+    while not services.hub.closing:
+        target = await services.hub.at()
+        # Everything up to the hub's cursor is read here.
         follower.reset()
-        while place < goal and not desk.hub.closing:
-            async with desk.catching_up:
-                page = await _read(desk, wanted, place, PAGE)
+        while place < target and not services.hub.closing:
+            async with services.catching_up:
+                page = await _read(services, filter_, place, PAGE)
                 if page.next_cursor == place:
-                    if desk.engine.store.held_up:
-                        await asyncio.sleep(HELD_UP_S)
+                    if services.engine.store.held_up:
+                        await asyncio.sleep(BARRIER_POLL_S)
                         continue
-                    # Old jobs were removed, and their events with them.
-                    place = goal
+                    # Old jobs were pruned, and their events with them.
+                    place = target
                 else:
-                    place = min(page.next_cursor, goal)
-                made = await make(desk, wanted, Batch([e for e in page.events if e.id <= goal], place), 0)
-            # Not kept for as long as the client takes to read.
+                    place = min(page.next_cursor, target)
+                converted = await convert(
+                    services, filter_, Batch([e for e in page.events if e.id <= target], place), 0
+                )
+            # Not held in memory while the client reads.
             del page
-            yield place, made
+            yield place, converted
         if not follower.lagging:
             return
 
 
-async def _fitting(desk: Services, wanted: FeedFilter, batch: Batch, after: int) -> list[Event]:
-    return [e for e in await choose_events(desk, wanted, batch.events) if e.id > after]
+async def _matching(services: Services, filter_: FeedFilter, batch: Batch, after: int) -> list[Event]:
+    return [e for e in await matching_events(services, filter_, batch.events) if e.id > after]
 
 
-async def _part(desk: Services, wanted: FeedFilter, batch: Batch, after: int) -> bytes:
-    """The events of a batch that fit, for the wire. Mostly the hub has written them already, for all streams."""
-    events = await _fitting(desk, wanted, batch, after)
+async def _frames_of(services: Services, filter_: FeedFilter, batch: Batch, after: int) -> bytes:
+    """The matching events as frames. Usually the hub has already encoded them, once for all streams."""
+    events = await _matching(services, filter_, batch, after)
     if missing := [e for e in events if e.id not in batch.frames]:
-        batch.frames.update(await desk.read(written, desk.engine, missing))
+        batch.frames.update(await services.read(written, services.engine, missing))
     return b"".join([batch.frames[e.id] for e in events])
 
 
 async def rung(signal: asyncio.Event, timeout_s: float) -> bool:
-    """Whether it was set within the time."""
+    """Whether the event was set in time."""
     try:
         async with asyncio.timeout(timeout_s):
             await signal.wait()

@@ -387,7 +387,7 @@ def test_no_request_is_begun_before_the_answer_to_the_last_was_read(shared_engin
     with narrow(shared_engine) as live, connected(live, ask(large), 4096) as plug:
         wait_until(lambda: bool(live.connections._unread))
         plug.sendall(ask("/api/v1/version") + ask("/healthz", "Connection: close\r\n"))
-        wait_until(lambda: any(one._next for one in list(live.connections._unread)))
+        wait_until(lambda: any(one._deferred for one in list(live.connections._unread)))
         found = until_closed(plug)
         assert found.count(b"HTTP/1.1 200 OK") == 3
         assert found.endswith(BODY)

@@ -205,7 +205,7 @@ def test_callers_take_a_bounded_room() -> None:
 
 
 def test_streams_have_so_many_places_here_and_for_each_token() -> None:
-    streams = StreamSlots(most=3, most_each=2)
+    streams = StreamSlots(max_total=3, max_each=2)
     ann, bob = (Principal(n, "default", frozenset(), n) for n in ("ann", "bob"))
 
     async def many() -> None:

@@ -1,7 +1,7 @@
-"""so1: jobs at /api/jobs, with their own words for states and errors. See docs/so1.md.
+"""so1: jobs at /api/jobs, with so1's states and errors. See docs/so1.md.
 
-Owns routes and errors of the dialect. What a job may do is the engine's to say; so1_job.py maps its values,
-so1_stream.py tells them live.
+Owns the dialect's routes and errors. The engine decides what is allowed; so1_job.py maps values, so1_stream.py streams
+them.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ from onetray.http.streams.sse import EventStream
 PREFIX = "/api/jobs"
 DAY_S = 86_400.0
 LIST_LINES = 20
-"""Lines that a job in a list is shown with."""
+"""Log lines of each job in a list."""
 READS = 20
-"""Reads that one page of the list makes at most: most jobs of the database may be another namespace's."""
+"""Reads per page of the list: most jobs of the database may belong to other namespaces."""
 
 CODES = {
     400: "VALIDATION_ERROR", 401: "UNAUTHORIZED", 403: "FORBIDDEN", 404: "NOT_FOUND", 405: "BAD_REQUEST",
@@ -60,11 +60,11 @@ CODES = {
     429: "SERVICE_UNAVAILABLE", 500: "INTERNAL_SERVER_ERROR", 503: "SERVICE_UNAVAILABLE",
 }  # fmt: skip
 BAD_REQUESTS = frozenset({"malformed_json", "too_deep"})
-"""Codes of 400 that are not about a field."""
+"""Errors with status 400 that are not about a field."""
 _UUID4 = re.compile(r"[\da-f]{8}-[\da-f]{4}-4[\da-f]{3}-[89ab][\da-f]{3}-[\da-f]{12}")
 _SHOWN_DETAILS = ("field", "errors", "limit", "needs", "state")
 _FIELDS = {"kind": "action", "payload": "inputs"}
-"""What so1 calls the fields that the engine refuses by their own names."""
+"""so1's names of engine fields that appear in errors."""
 
 router = APIRouter(prefix=PREFIX, tags=["so1"])
 Canceller = Depends(allow(SUBMIT, OPERATE))
@@ -73,7 +73,7 @@ Cursor = Annotated[str | None, Query(max_length=80)]
 
 
 class NewJob(BaseModel):
-    """What is submitted: an action, and its inputs."""
+    """The body of a submit: an action and its inputs."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -83,14 +83,14 @@ class NewJob(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _few(cls, told: Any) -> Any:
-        """To tell of thousands of unknown fields, each by itself, stops the server for seconds."""
+        """Reporting thousands of unknown fields one by one would block the server for seconds."""
         if isinstance(told, dict) and len(told) > MOST_UNKNOWN:
-            raise ValueError(f"{len(told):,} fields, and only action and inputs are known: leave the others out")
+            raise ValueError(f"{len(told):,} fields, but only action and inputs are known: leave the others out")
         return told
 
 
 def shape(problem: dict[str, Any], scope: Scope, headers: dict[str, str] | None = None) -> Response:
-    """An error as so1 says it."""
+    """An error in so1's format."""
     code = CODES.get(problem["status"], "INTERNAL_SERVER_ERROR" if problem["status"] >= 500 else "BAD_REQUEST")
     if problem["code"] in BAD_REQUESTS:
         code = "BAD_REQUEST"
@@ -123,7 +123,7 @@ async def submit(
     if key is not None:
         await _under_key(desk, command, key)
     receipt = await desk.call(command)
-    # A new job shows what its submitter has just sent. One that was there may be another's, and has gone on.
+    # The submitter sees a new job as submitted. A repeated submit may be another caller's job, in its current state.
     job = await desk.read(_job_for if receipt.repeated else _new, desk.engine, receipt.id, who)
     return _answer(request.scope, {"job": job}, 202)
 
@@ -133,11 +133,11 @@ def _labels(who: Principal) -> dict[str, str]:
 
 
 async def _under_key(desk: Services, command: c.Submit, key: str) -> None:
-    """Let the key lead to one job for a day. The engine's own keys know one action each: this one is for all."""
+    """Reserve the key for one job for a day. The engine's keys belong to one action each; so1's to all of them."""
     if not _UUID4.fullmatch(key.lower()):
         raise InvalidInput("Idempotency-Key must be a UUID of version 4", field="Idempotency-Key")
     command.idempotency_key = key.lower()
-    # Before the key is taken: a body that is refused must not keep it.
+    # Before the key is reserved: a rejected body must not occupy it.
     command.check(desk.engine.config.limits)
     policy = await desk.read(desk.engine.policy_of, command.kind, namespace=command.namespace) or Policy()
     if policy.idempotency_ttl_s != DAY_S:
@@ -158,7 +158,7 @@ async def get(request: Request, id: str, who: Principal = Reader) -> Json:
 
 
 def _job_for(engine: Engine, id_: str, who: Principal) -> dict[str, Any]:
-    """A job as this caller may see it."""
+    """The job as far as this caller may see it."""
     job = find_so1_job(engine, id_, who.namespace)
     return as_so1(engine, [job])[0] if who.has(READ) else id_and_state(job)
 
@@ -183,7 +183,7 @@ def _before(cursor: str | None) -> int | None:
     if cursor is None:
         return None
     if not re.fullmatch(r"j[\da-f]{1,15}", cursor):
-        raise InvalidInput("cursor must be the nextCursor of a list", field="cursor")
+        raise InvalidInput("cursor must be the nextCursor of a previous page", field="cursor")
     return int(cursor[1:], 16)
 
 
@@ -198,13 +198,13 @@ def _page(engine: Engine, namespace: str, before: int | None, limit: int) -> tup
     return as_so1(engine, find_all(engine, found), LIST_LINES), before
 
 
-@router.post("/{id}/cancel", summary="Cancel a job: a pending one at once, a running one by asking its worker")
+@router.post("/{id}/cancel", summary="Cancel a job: at once if it is pending, otherwise through its worker")
 async def cancel(request: Request, id: str, who: Principal = Canceller) -> Json:
     desk = services_of(request)
     job = await desk.read(find_so1_job, desk.engine, id, who.namespace)
     if not who.has(OPERATE) and not _is_own(job, who):
         raise Forbidden(
-            f"the token {who.name!r} has not submitted this job: to cancel it needs the scope {OPERATE}",
+            f"the token {who.name!r} did not submit this job: it needs the scope {OPERATE} to cancel it",
             needs=[OPERATE],
         )
     try:
@@ -216,12 +216,12 @@ async def cancel(request: Request, id: str, who: Principal = Canceller) -> Json:
 
 
 def _is_own(job: Task | Flow, who: Principal) -> bool:
-    """Whether this very token submitted the job. Labels are set at the submit and never change."""
+    """Whether this token submitted the job. Labels never change."""
     return who.token is not None and job.labels.get(TOKEN_LABEL) == who.token
 
 
 def _cancelling(job: Task | Flow, who: Principal) -> c.Command:
-    # One that lies with a worker and has not begun is pending: there is nobody to ask.
+    # A claimed job that has not started is pending: no handler needs to be stopped.
     hard = so1_state(job) == SO1_PENDING
     if isinstance(job, Flow):
         return CancelFlow(job.id, namespace=who.namespace, hard=hard, actor_name=who.name)
@@ -230,7 +230,7 @@ def _cancelling(job: Task | Flow, who: Principal) -> c.Command:
 
 @router.get(
     "/{id}/events",
-    summary="A job as it goes, as server-sent events",
+    summary="Follow a job by server-sent events",
     response_class=EventStream,
     status_code=200,
     responses=ENDED,
@@ -244,6 +244,6 @@ async def events(
     job = await desk.read(find_so1_job, desk.engine, id, who.namespace)
     headers = {"X-Request-Id": request_id_of(request.scope)}
     if seen is not None and seen.state in TERMINAL:
-        # It knows the end already: a browser that gets this connects no more.
+        # The client has seen the end: 204 keeps browsers from reconnecting.
         return Response(status_code=204, headers=headers)
     return await streaming(desk, who, so1_stream.frames(desk, job, seen), headers=headers)

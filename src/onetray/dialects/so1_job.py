@@ -1,6 +1,6 @@
-"""A job as so1 knows it: five states, camelCase, ISO times.
+"""A job in so1's format: five states, camelCase, ISO times.
 
-Owns the map from native jobs. It is data: what a job may do is the lifecycle's.
+Owns the mapping from native jobs. It is data: the lifecycle decides what a job may do.
 """
 
 from __future__ import annotations
@@ -51,24 +51,24 @@ STATES: dict[str, tuple[str, str]] = {
     WAITING_INPUT: _OPEN,
     RUNNING: (SO1_RUNNING, SO1_RUNNING),
     SUCCEEDED: (SO1_SUCCESS, SO1_SUCCESS),
-    # Nothing goes from pending to failed: what the engine gave up before anybody began is recalled, with the reason.
+    # so1 has no transition from pending to failed: a job that failed before its start is cancelled, with the error.
     FAILED: (SO1_CANCELLED, SO1_FAILED),
     DEAD_LETTERED: (SO1_CANCELLED, SO1_FAILED),
     CANCELLED: (SO1_CANCELLED, SO1_CANCELLED),
-    # Those that flows have besides.
+    # States of flows only.
     CREATED: _OPEN,
     PENDING: _OPEN,
     WAITING: _OPEN,
     FLOW_PAUSED: _OPEN,
     PARTIAL: (SO1_SUCCESS, SO1_SUCCESS),
 }
-"""For each native state: what so1 calls it before the job has started, and once it has."""
+"""For each native state: so1's state before the job has started, and after."""
 
 USER_LABEL = "so1.userId"
 TOKEN_LABEL = "so1.tokenId"
-"""The public id of the token that submitted the job: names of tokens need not differ."""
+"""The public id of the token that submitted the job: several tokens may have the same name."""
 LINES = 1_000
-"""Lines that a job is shown with. The stream has all of them."""
+"""Log lines in a job. The stream has all of them."""
 _TRACEBACK = "Traceback (most recent call last)"
 _PATH = re.compile(
     r"""(?P<url>\b(?!file:)[a-z][a-z\d+.-]{0,20}://[^\s'"<>]*)
@@ -81,16 +81,16 @@ _PATH = re.compile(
 
 
 def find_so1_job(engine: Engine, id_: str, namespace: str) -> Task | Flow:
-    """A job as it is: `shown` and `outcome` leave out what its action hides."""
+    """The job, not redacted: as_so1 and outcome redact it."""
     for read in (engine.task, engine.flow):
-        # An id that can be none is one that nobody has.
+        # An invalid id is an unknown one.
         with suppress(NotFound, InvalidInput):
             return read(id_, namespace=namespace)
     raise NotFound(f"there is no job {id_[:50]}")
 
 
 def find_all(engine: Engine, jobs: Sequence[JobSummary]) -> list[Task | Flow]:
-    """The jobs of a list, in its order."""
+    """The jobs of a page, in order."""
     keys = {entity: [job.key for job in jobs if job.entity == entity] for entity in (TASK.entity, FLOW.entity)}
     found: list[Task | Flow] = [
         *tasks_by_keys(engine.store, keys[TASK.entity]), *flows_by_keys(engine.store, keys[FLOW.entity]),
@@ -103,20 +103,20 @@ def so1_state(job: Task | Flow) -> str:
 
 
 def as_submitted(task: Task | Flow) -> Task | Flow:
-    """As it stood when it was submitted: a quick worker may have had it since."""
+    """The job as it was when submitted: a worker may have finished it since."""
     if isinstance(task, Flow):
         return task
     return replace(task, state=QUEUED, started_at=None, finished_at=None, result=None, error=None)
 
 
 def as_so1(engine: Engine, jobs: Sequence[Task | Flow], most_lines: int = LINES) -> list[dict[str, Any]]:
-    """Jobs with their first lines and, if they have ended, their outcome. It takes the same few statements for many."""
+    """Jobs with their first log lines and outcome. The number of statements does not depend on the number of jobs."""
     store, tasks = engine.store, [job for job in jobs if isinstance(job, Task)]
     logs = first_lines(store, [task.key for task in tasks], most_lines)
     stages = stages_of_flows(
         store, [job.key for job in jobs if isinstance(job, Flow) and so1_state(job) == SO1_SUCCESS]
     )
-    # Only what was given back once can have been started twice.
+    # A task with fence 1 has started at most once.
     starts = first_starts(store, [task.key for task in tasks if task.started_at is not None and task.fence > 1])
     lines = [(one, task.id) for task in tasks for one in logs.get(task.key, ())]
     told: list[Any] = door.redacted(
@@ -140,7 +140,7 @@ def _one_as_so1(
         "id": job.id,
         "state": so1_state(job),
         "createdAt": iso_time(job.created_at),
-        # When it entered `running`: a second worker that starts it anew finds it there.
+        # The first start: so1 does not enter `running` again on a retry.
         **({} if started_at is None else {"startedAt": iso_time(started_at)}),
         **({} if job.finished_at is None else {"completedAt": iso_time(job.finished_at)}),
         **_outcome(job, stages),
@@ -150,7 +150,7 @@ def _one_as_so1(
 
 
 def id_and_state(job: Task | Flow) -> dict[str, Any]:
-    """What is shown of a job to whoever may not read it."""
+    """A job for a caller without the scope read."""
     return {"id": job.id, "state": so1_state(job)}
 
 
@@ -158,7 +158,7 @@ def _metadata(job: Task | Flow) -> dict[str, Any]:
     labels: Any = job.labels
     return {
         "requestId": job.correlation_id,
-        # Of a job with too many secrets all labels are hidden together.
+        # If a job has too many secrets, its labels are replaced as a whole.
         "userId": labels.get(USER_LABEL) if isinstance(labels, dict) else None,
         "orgId": job.namespace,
         "action": job.kind if isinstance(job, Task) else job.name,
@@ -167,7 +167,7 @@ def _metadata(job: Task | Flow) -> dict[str, Any]:
 
 
 def lines_of(engine: Engine, job: Task | Flow, after: int, limit: int) -> Sequence[LogLine]:
-    """A flow has no log: its tasks have."""
+    """A flow has no log; its tasks have."""
     if isinstance(job, Flow) or not limit:
         return ()
     return door.redacted(engine, engine.logs(job.id, namespace=job.namespace, after=after, limit=limit), job.id)
@@ -178,7 +178,7 @@ def line(one: LogLine) -> dict[str, Any]:
 
 
 def outcome(engine: Engine, job: Task | Flow) -> dict[str, Any]:
-    """`output` of a success, `error` of what ended otherwise; nothing of a job that goes on."""
+    """`output` of a success, `error` of any other end, nothing while the job runs."""
     if so1_state(job) not in TERMINAL:
         return {}
     stages = engine.stages(job.id, namespace=job.namespace) if isinstance(job, Flow) else []
@@ -193,12 +193,12 @@ def _outcome(job: Task | Flow, stages: Sequence[Stage]) -> dict[str, Any]:
 
 
 def _error(error: Any) -> dict[str, str]:
-    """Its class and its message: no stack trace, no paths of the machine that it happened on."""
+    """The error's class and message, without stack trace and paths."""
     facts = error if isinstance(error, dict) else {"message": error}
     message = str(facts.get("message") or "").partition(_TRACEBACK)[0].strip()
     return {"code": str(facts.get("class") or "Error"), "message": without_paths(message)}
 
 
 def without_paths(message: str) -> str:
-    """A message without paths of the machine that it comes from. Addresses on the web stay."""
+    """Replaces file paths in a message. URLs stay."""
     return _PATH.sub(lambda found: found["url"] or "<path>", message)

@@ -1,7 +1,7 @@
-"""A job's stream as so1 knows it: `status` and `log`, and nothing else.
+"""A job's stream in so1's format: `status` and `log` events only.
 
-Owns the cursor: the number of the last line, and which states were told. The states follow from the job itself, so a
-client that was away is told those that it missed, in their order.
+Owns the cursor: the last line and the last state that were sent. States follow from the job itself, so a client that
+reconnects gets those it missed, in order.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _CURSOR = re.compile(rf"(\d{{1,18}})(?:\.({'|'.join((SO1_PENDING, SO1_RUNNING, *
 
 
 class Seen(NamedTuple):
-    """What a client was told: lines up to this one, and this state last."""
+    """What a client has received: lines up to this one, and this state last."""
 
     line: int = 0
     state: str | None = None
 
     @classmethod
     def of(cls, text: str) -> Seen:
-        """A number is the cursor of a line; the id of a status says the state, too. Lines come after `running`."""
+        """Parses a line number, or a status id, which also has the state. A line implies `running`."""
         found = _CURSOR.fullmatch(text)
         if not found:
             raise InvalidInput("cursor must be the cursor of a log line, or an id of this stream", field="cursor")
@@ -57,9 +57,9 @@ class So1Changes:
 
 
 def read_so1_changes(engine: Engine, id_: str, namespace: str, seen: Seen, late: bool = False) -> So1Changes:
-    """What there is to tell. The job is read before its lines: what it said up to its end is read.
+    """Read what the client has not received. The job is read before its lines, so none is missing at its end.
 
-    To whom comes late, after the end and without a cursor, only the end is told.
+    A late client, which connects after the end without a cursor, receives only the final status.
     """
     job = find_so1_job(engine, id_, namespace)
     state = so1_state(job)
@@ -68,7 +68,7 @@ def read_so1_changes(engine: Engine, id_: str, namespace: str, seen: Seen, late:
     if told := _before_lines(job, state, seen.state):
         seen = seen._replace(state=told)
         parts.append(frame("status", {"state": told}, f"{seen.line}.{told}"))
-    # Lines of an attempt that was lost before it started wait for the next one.
+    # Lines of an attempt whose lease was lost before its start are sent with the next attempt.
     lines = [] if state == SO1_PENDING or (late and ended) else lines_of(engine, job, seen.line, PAGE)
     for one in lines:
         seen = seen._replace(line=one.cursor)
@@ -81,14 +81,14 @@ def read_so1_changes(engine: Engine, id_: str, namespace: str, seen: Seen, late:
 
 
 def _before_lines(job: Task | Flow, state: str, told: str | None) -> str | None:
-    """The state to be told before any lines: the current one to whom knows none, `running` to whom waited for it."""
+    """The state to send before any lines: the current one to a new client, `running` to one that knows `pending`."""
     if told is None:
         return None if state in TERMINAL else state
     return SO1_RUNNING if told == SO1_PENDING and job.started_at is not None else None
 
 
 async def frames(desk: Services, job: Task | Flow, seen: Seen | None) -> Frames:
-    """The stream of a job, from what the client has seen, until its terminal status."""
+    """The stream of a job, after what the client has received, until the terminal status."""
     late, at = seen is None, seen or Seen()
     key = job.key if isinstance(job, Task) else None
     with desk.hub.watching(job.id, key=key) as watcher:
@@ -98,7 +98,7 @@ async def frames(desk: Services, job: Task | Flow, seen: Seen | None) -> Frames:
             at, late = found.seen, False
             if found.parts:
                 yield found.parts
-            # A server that stops has no word for it here: the client connects again, with its cursor.
+            # so1 has no event for a stopping server: the client reconnects with its cursor.
             if found.ended or desk.hub.closing:
                 return
             if not found.more:

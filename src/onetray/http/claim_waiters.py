@@ -112,7 +112,7 @@ class WaitSlots:
         self.cap_by_connections(connections)
 
     def cap_by_connections(self, connections: int) -> None:
-        """Use at most three quarters of the server's connections for waiting, and half of them for one token."""
+        """Let at most three quarters of the server's connections wait, and at most half of them for one token."""
         self._max_total, self._max_each = connections * 3 // 4, connections // 2
 
     @property

@@ -64,7 +64,7 @@ def free_key_if_unavailable(request: Request, verdicts: Sequence[Verdict]) -> No
 
 
 def free_key_if_nothing_was_done(request: Request, verdicts: Sequence[Verdict]) -> None:
-    """Free the key if commands did not run and certainly none did: a repeated one would have a second effect."""
+    """Free the key if commands did not run, and none of the others can have: it would run a second time."""
     if not any(v.error is None or isinstance(v.error, OutcomeUnknown) for v in verdicts):
         free_key_if_unavailable(request, verdicts)
 

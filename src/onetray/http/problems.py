@@ -93,10 +93,10 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def on_invalid_request(request: Request, error: RequestValidationError) -> Response:
-        found = error.errors()[:100]
-        errors = [{"field": ".".join(map(str, e["loc"])), "message": e["msg"]} for e in found]
+        invalid = error.errors()[:100]
+        errors = [{"field": ".".join(map(str, e["loc"])), "message": e["msg"]} for e in invalid]
         summary = "; ".join(f"{e['field']}: {e['message']}" for e in errors[:5])
-        code = "malformed_json" if any(e["type"] == "json_invalid" for e in found) else "invalid_input"
+        code = "malformed_json" if any(e["type"] == "json_invalid" for e in invalid) else "invalid_input"
         return answer(problem(400, code, summary, errors=errors), scope=request.scope)
 
     @app.exception_handler(HTTPException)

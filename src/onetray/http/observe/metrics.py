@@ -63,7 +63,7 @@ class Metrics:
 
     # Recording.
 
-    def answered(self, method: str, route: str, status: int | None, took_s: float) -> None:
+    def count_request(self, method: str, route: str, status: int | None, took_s: float) -> None:
         self.requests.add(method if method in METHODS else "OTHER", route, str(status or "cut off"))
         self.durations.add(route, s=took_s)
 

@@ -96,7 +96,7 @@ class RequestEntry:
 
     def close(self, metrics: Metrics) -> None:
         took_s, route, method = time.perf_counter() - self._began, self.route, self._scope["method"]
-        metrics.answered(method, route, self.status, took_s)
+        metrics.count_request(method, route, self.status, took_s)
         if self._span is not None:
             self._close_span(method, route)
         level = _level(route, self.status)

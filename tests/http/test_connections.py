@@ -286,8 +286,8 @@ def test_when_files_run_out_that_is_said_once_and_tried_again(
     plug = Exhausted(fileno=listen("127.0.0.1", 0).detach())
     with caplog.at_level(logging.WARNING), serving(shared_engine, listening=plug) as live:
         assert answered(live) == 200
-    assert [r.getMessage() for r in caplog.records if "accepted" in r.getMessage()] == [
-        "a connection cannot be accepted: Too many open files; raise `ulimit -n`, or lower http.connections "
+    assert [r.getMessage() for r in caplog.records if "cannot accept" in r.getMessage()] == [
+        "cannot accept connections: Too many open files; raise ulimit -n, or lower http.connections "
         "(1 since the last such line)"
     ]
 

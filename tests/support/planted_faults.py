@@ -503,8 +503,8 @@ HTTP = (
         name="event-sent-twice",
         harm="A client of the feed gets events twice when it changes from the past to what comes.",
         file="http/streams/feed.py",
-        old="[e for e in page.events if e.id <= target]",
-        new="page.events",
+        old="events = [e for e in page.events if e.id <= target]",
+        new="events = page.events",
         look_in=("http/test_streams.py",),
     ),
     Fault(

@@ -74,11 +74,8 @@ async def under_its_key(request: Request, route: str, handler: Handler) -> Respo
     key, services = key_of(request), services_of(request)
     assert key is not None
     body = await request.body()
-    body_hash = (
-        await asyncio.to_thread(_hash, request.url.path, body)
-        if len(body) > SMALL_BODY_BYTES
-        else _hash(request.url.path, body)
-    )
+    path, is_large = request.url.path, len(body) > SMALL_BODY_BYTES
+    body_hash = await asyncio.to_thread(_hash, path, body) if is_large else _hash(path, body)
     caller = caller_of(principal_of(request))
     # Not left to the database, which may have been unavailable since the first request began.
     if (caller, key) in services.keys_in_use:
@@ -143,11 +140,9 @@ class Reservation:
             self._held_key = renewed
 
     async def keep(self, status: int, body: bytes) -> None:
-        fits = len(body) <= ANSWER_BYTES
+        text = body.decode() if len(body) <= ANSWER_BYTES else ""
         try:
-            await self._services.read(
-                self._services.engine.answer_request, self._held_key, status, body.decode() if fits else ""
-            )
+            await self._services.read(self._services.engine.answer_request, self._held_key, status, text)
         except OnetrayError as e:
             # The request has taken effect, so its caller gets the response even though it cannot be replayed.
             logger.warning("a response could not be stored: %s", e)

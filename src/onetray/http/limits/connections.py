@@ -86,9 +86,7 @@ class Connections:
         """Connections whose request body is incomplete, oldest first."""
         self._unread: OrderedDict[Protocol, None] = OrderedDict()
         """Connections whose client does not read its response, longest first."""
-        self._cut_off_warning = ThrottledWarning(
-            "closed connections of clients that do not read their responses: more than %s bytes were unsent"
-        )
+        self._cut_off_warning = ThrottledWarning("closed connections that are not read: over %s bytes were unsent")
 
     def __len__(self) -> int:
         return len(self._open)
@@ -162,7 +160,7 @@ class Acceptor:
         self._closing = False
         self._connecting: set[asyncio.Task[None]] = set()
         self._no_files_warning = ThrottledWarning(
-            "a connection cannot be accepted: %s; raise `ulimit -n`, or lower http.connections"
+            "cannot accept connections: %s; raise ulimit -n, or lower http.connections"
         )
         self._full_warning = ThrottledWarning("all %d connections have an open request: rejected another one with 503")
         listener.setblocking(False)

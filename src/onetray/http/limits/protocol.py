@@ -48,14 +48,9 @@ class Protocol(HttpToolsProtocol):
     """A pipelined request that waits until the client has read the previous response."""
 
     def __init__(
-        self,
-        config: Config,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        http: HttpConfig,
-        connections: Connections,
+        self, config: Config, state: ServerState, app_state: dict[str, Any], http: HttpConfig, connections: Connections
     ) -> None:
-        super().__init__(config, server_state, app_state)
+        super().__init__(config, state, app_state)
         self._http, self._connections = http, connections
         self.timeout_keep_alive: float = http.idle_s  # type: ignore[assignment]
 

@@ -14,7 +14,7 @@ from onetray.store.base import Rows
 
 EVENTS_PER_READ, MAX_READS = 10_000, 20
 """Events per read, and reads per update: an update stays short even after a long pause."""
-TERMINAL_EVENTS = tuple(t.event for t in TASK.transitions if t.target in TASK.terminal)
+TERMINAL_EVENTS = [t.event for t in TASK.transitions if t.target in TASK.terminal]
 DEAD = TASK.dead_letter.event
 CLAIMED, RETRIED, EXPIRED = TASK.claim.event, TASK.retry.event, TASK.expire.event
 OK = "ok"
@@ -76,10 +76,9 @@ class EventMetrics:
     def for_namespace(self, namespace: str) -> NamespaceCounts:
         """The metrics of a namespace. Those past the limit are dropped: summing them up would mix tenants."""
         counts = self._by_namespace.get(namespace)
-        if counts is not None:
-            return counts
-        is_full = len(self._by_namespace) >= MAX_SERIES
-        return NamespaceCounts() if is_full else self._by_namespace.setdefault(namespace, NamespaceCounts())
+        if counts is None and len(self._by_namespace) < MAX_SERIES:
+            counts = self._by_namespace.setdefault(namespace, NamespaceCounts())
+        return counts or NamespaceCounts()
 
     def begin(self) -> None:
         """Start counting at the end of the log."""

@@ -74,11 +74,7 @@ def _describe(app: FastAPI) -> dict[str, Any]:
         # HEAD shares its operation id with GET. The loop below removes it.
         warnings.filterwarnings("ignore", message="Duplicate Operation ID")
         document = get_openapi(
-            title="onetray",
-            version=__version__,
-            openapi_version="3.1.0",
-            description=ABOUT,
-            routes=app.routes,
+            title="onetray", version=__version__, openapi_version="3.1.0", description=ABOUT, routes=app.routes
         )
     for item in document["paths"].values():
         item.pop("head", None)

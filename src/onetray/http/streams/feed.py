@@ -77,29 +77,26 @@ def _kind_source(event: Event) -> str:
     return event.entity_id if event.type.startswith("task.") else event.job_id
 
 
-async def matching_events(services: Services, filter_: FeedFilter, events: Iterable[Event]) -> list[Event]:
-    matches = list(filter_.matching(events))
-    return matches if filter_.kind is None else await KINDS.of_kind(services, filter_.kind, matches)
+async def matching_events(services: Services, wanted: FeedFilter, events: Iterable[Event]) -> list[Event]:
+    matches = list(wanted.matching(events))
+    return matches if wanted.kind is None else await KINDS.of_kind(services, wanted.kind, matches)
 
 
 async def page_of(
-    request: Request, principal: Principal, filter_: FeedFilter, cursor: int, limit: int, wait_s: float
+    request: Request, principal: Principal, wanted: FeedFilter, cursor: int, limit: int, wait_s: float
 ) -> Page:
     """The matching events after a cursor. If there are none, waits for the next ones for up to `wait_s`."""
     services, deadline = services_of(request), time.monotonic() + wait_s
-    page = await _read(services, filter_, cursor, limit)
-    events = await matching_events(services, filter_, page.events)
+    page = await _read(services, wanted, cursor, limit)
+    events = await matching_events(services, wanted, page.events)
     position = ReadTo(page.next_cursor)
     if events or not wait_s or services.hub.closing:
         return Page(events, position.place)
-    with (
-        services.waits.place(principal) as may_wait,
-        gone(request) as disconnected,
-        services.tokens.watching(principal) as ended,
-    ):
+    tokens, waits = services.tokens, services.waits
+    with waits.place(principal) as may_wait, gone(request) as disconnected, tokens.watching(principal) as ended:
         if not may_wait:
             return Page(events, position.place)
-        next_events = asyncio.create_task(_next_events(services, filter_, position, limit))
+        next_events = asyncio.create_task(_next_events(services, wanted, position, limit))
         try:
             left_s = max(0.0, deadline - time.monotonic())
             await asyncio.wait((next_events, disconnected, ended), timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
@@ -110,17 +107,17 @@ async def page_of(
             next_events.cancel()
 
 
-async def _next_events(services: Services, filter_: FeedFilter, position: ReadTo, limit: int) -> list[Event]:
+async def _next_events(services: Services, wanted: FeedFilter, position: ReadTo, limit: int) -> list[Event]:
     """The next matching events. Events of others cost no query: the hub reads them once for all."""
     with services.hub.following(services.config.stream_queue) as follower:
         while True:
-            async for place, events in _catch_up(services, follower, filter_, position.place, _matching):
+            async for place, events in _catch_up(services, follower, wanted, position.place, _matching):
                 if events:
                     return _up_to(limit, events, place, position)
                 position.place = place
             while not follower.lagging and not services.hub.closing:
                 for batch in follower.take():
-                    if events := await _matching(services, filter_, batch, position.place):
+                    if events := await _matching(services, wanted, batch, position.place):
                         return _up_to(limit, events, batch.cursor, position)
                     position.place = max(position.place, batch.cursor)
                 await follower.signal.wait()
@@ -133,10 +130,8 @@ def _up_to(limit: int, events: list[Event], place: int, position: ReadTo) -> lis
     return events[:limit]
 
 
-async def _read(services: Services, filter_: FeedFilter, cursor: int, limit: int) -> Page:
-    return await services.read(
-        services.engine.feed.read, cursor, limit, namespace=filter_.namespace, types=filter_.types
-    )
+async def _read(services: Services, wanted: FeedFilter, cursor: int, limit: int) -> Page:
+    return await services.read(services.engine.feed.read, cursor, limit, namespace=wanted.namespace, types=wanted.types)
 
 
 class ReadTo:
@@ -154,7 +149,7 @@ class ReadTo:
         return part + HEARTBEAT
 
 
-async def feed_frames(services: Services, filter_: FeedFilter, position: ReadTo) -> Frames:
+async def feed_frames(services: Services, wanted: FeedFilter, position: ReadTo) -> Frames:
     """Every matching event, from a cursor or from now, until the client disconnects or is too slow."""
     hub, config = services.hub, services.config
     with hub.following(config.stream_queue) as follower:
@@ -162,14 +157,14 @@ async def feed_frames(services: Services, filter_: FeedFilter, position: ReadTo)
             position.place = position.sent = await hub.at()
         yield mark(position.place)
         if position.cursor is not None:
-            async for place, part in _catch_up(services, follower, filter_, position.cursor, _frames_of):
+            async for place, part in _catch_up(services, follower, wanted, position.cursor, _frames_of):
                 position.place = place
                 if part:
                     position.sent = place
                     yield part
         while True:
             for batch in follower.take():
-                if part := await _frames_of(services, filter_, batch, position.place):
+                if part := await _frames_of(services, wanted, batch, position.place):
                     position.sent = batch.cursor
                     yield part
                 position.place = max(position.place, batch.cursor)
@@ -182,7 +177,7 @@ async def feed_frames(services: Services, filter_: FeedFilter, position: ReadTo)
 async def _catch_up(
     services: Services,
     follower: Follower,
-    filter_: FeedFilter,
+    wanted: FeedFilter,
     place: int,
     convert: Callable[[Services, FeedFilter, Batch, int], Awaitable[T]],
 ) -> AsyncIterator[tuple[int, T]]:
@@ -193,7 +188,7 @@ async def _catch_up(
         follower.reset()
         while place < target and not services.hub.closing:
             async with services.catching_up:
-                page = await _read(services, filter_, place, PAGE)
+                page = await _read(services, wanted, place, PAGE)
                 if page.next_cursor == place:
                     if services.engine.store.held_up:
                         await asyncio.sleep(BARRIER_POLL_S)
@@ -202,23 +197,22 @@ async def _catch_up(
                     place = target
                 else:
                     place = min(page.next_cursor, target)
-                converted = await convert(
-                    services, filter_, Batch([e for e in page.events if e.id <= target], place), 0
-                )
+                events = [e for e in page.events if e.id <= target]
+                converted = await convert(services, wanted, Batch(events, place), 0)
             # Not held in memory while the client reads.
-            del page
+            del page, events
             yield place, converted
         if not follower.lagging:
             return
 
 
-async def _matching(services: Services, filter_: FeedFilter, batch: Batch, after: int) -> list[Event]:
-    return [e for e in await matching_events(services, filter_, batch.events) if e.id > after]
+async def _matching(services: Services, wanted: FeedFilter, batch: Batch, after: int) -> list[Event]:
+    return [e for e in await matching_events(services, wanted, batch.events) if e.id > after]
 
 
-async def _frames_of(services: Services, filter_: FeedFilter, batch: Batch, after: int) -> bytes:
+async def _frames_of(services: Services, wanted: FeedFilter, batch: Batch, after: int) -> bytes:
     """The matching events as frames. Usually the hub has already encoded them, once for all streams."""
-    events = await _matching(services, filter_, batch, after)
+    events = await _matching(services, wanted, batch, after)
     if missing := [e for e in events if e.id not in batch.frames]:
         batch.frames.update(await services.read(written, services.engine, missing))
     return b"".join([batch.frames[e.id] for e in events])

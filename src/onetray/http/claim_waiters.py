@@ -31,7 +31,7 @@ class ClaimWait(Waiter):
         super().__init__(wake, queues, group, self._on_wake, polls)
 
     async def wait(self, seen: int, timeout_s: float, *ends: asyncio.Future[Any]) -> bool:
-        """Wait until one of `ends` is done or the time is over. Returns True if there may be tasks since `seen`."""
+        """Wait for tasks, at most until one of `ends` is done. Returns whether there may be any since `seen`."""
         self._woken = self._loop.create_future()
         if not self.enter(seen):
             return True

@@ -97,9 +97,7 @@ class EventMetrics:
             window = {"after": self._cursor, "upto": barrier, "scan": EVENTS_PER_READ}
             (last,) = store.read("end_of_window", **window)[0]
             events = store.read("count_events", **window, dead=DEAD)
-            waited, ran = (
-                store.read("times_of_ended", **window, ends=list(TERMINAL_EVENTS), ran=ran) for ran in (0, 1)
-            )
+            waited, ran = (store.read("times_of_ended", **window, ends=TERMINAL_EVENTS, ran=ran) for ran in (0, 1))
             # Advance the cursor last: a failed update is repeated and counts nothing twice.
             self._cursor = barrier if last is None else int(last)
             self._add(events, waited, ran)

@@ -419,7 +419,7 @@ def test_a_queue_that_is_full_holds_nothing_and_says_so(engine: Engine) -> None:
     for _ in range(4):
         submit(engine)
     events = engine.feed.read(0).events
-    follower = Follower(most=3)
+    follower = Follower(max_events=3)
     follower.put(Batch(events[:3], 3))
     assert not follower.lagging
     follower.put(Batch(events[3:], 4))

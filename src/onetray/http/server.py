@@ -54,7 +54,7 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as e:
         listener.close()
         raise InvalidInput(
-            f"cannot listen on {host}:{port} ({e.strerror or e}): stop the program that does, or use another --port",
+            f"cannot listen on {host}:{port} ({e.strerror or e}): stop what uses it, or use another --port",
             field="port",
         ) from e
     return listener

@@ -332,7 +332,7 @@ def test_a_transaction_that_has_failed_is_refused(engine: Engine, own: Own) -> N
 def test_a_transaction_that_may_only_read_is_refused_and_stays_usable(engine: Engine, own: Own) -> None:
     own.rollback()
     own.read_only = True
-    refused(engine, own, "may only read")
+    refused(engine, own, "read-only")
     assert own.execute("SELECT 1").fetchall() == [(1,)]
 
 

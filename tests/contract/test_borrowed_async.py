@@ -126,7 +126,7 @@ def test_a_refusal_leaves_the_transaction_usable(engine: Engine, url: str) -> No
 def test_connections_that_do_not_fit_are_refused(engine: Engine, url: str) -> None:
     async def story() -> None:
         async with connected(url) as own:
-            with pytest.raises(InvalidInput, match="engine_submit_on"):
+            with pytest.raises(InvalidInput, match="submit_on_connection"):
                 engine.submit("mail", connection=own)
             with pytest.raises(InvalidInput, match="only submit"):
                 await submit_on_connection(engine, own, [Claim(worker="w")])

@@ -247,7 +247,7 @@ def test_a_worker_ends_with_an_error_when_its_file_was_replaced(path: Path, tmp_
         assert worker.end(30) == 3
     last = worker.log.strip().splitlines()[-1]
     assert str(path) in last
-    assert "tart this process again" in last
+    assert "estart this process" in last
 
 
 def test_a_server_says_that_its_file_is_gone_and_serves_it_when_it_is_back(path: Path, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from onetray.domain.errors import InvalidInput
 from onetray.engine import Engine
 from onetray.http.auth.scopes import Principal
 from onetray.http.claim_waiters import WaitSlots
-from onetray.http.limits.connections import FULL, Acceptor, most_connections
+from onetray.http.limits.connections import FULL, Acceptor, max_connections
 from onetray.http.server import listen
 from tests.support.cases import each_case
 from tests.support.live import WAIT_S, Live, serving
@@ -79,7 +79,7 @@ def test_honest_clients_are_answered_while_others_drip_their_heads(tmp_path: Pat
                 assert client.post("/api/v1/jobs", json={"kind": "mail", "payload": number}).status_code == 201
         server.send()
         assert server.end() == 0
-    assert "for 72 connections at once" in server.log
+    assert "up to 72 connections" in server.log
     assert len(server.log.splitlines()) < 50
 
 
@@ -286,8 +286,8 @@ def test_when_files_run_out_that_is_said_once_and_tried_again(
     plug = Exhausted(fileno=listen("127.0.0.1", 0).detach())
     with caplog.at_level(logging.WARNING), serving(shared_engine, listening=plug) as live:
         assert answered(live) == 200
-    assert [r.getMessage() for r in caplog.records if "accepted" in r.getMessage()] == [
-        "a connection cannot be accepted: Too many open files; raise `ulimit -n`, or lower http.connections "
+    assert [r.getMessage() for r in caplog.records if "cannot accept" in r.getMessage()] == [
+        "cannot accept connections: Too many open files; raise ulimit -n, or lower http.connections "
         "(1 since the last such line)"
     ]
 
@@ -299,17 +299,17 @@ def files(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 def test_there_are_fewer_connections_than_open_files(files: Callable[[int], None]) -> None:
     files(1024)
-    assert most_connections(HttpConfig()) == 896
-    assert most_connections(HttpConfig(), tasks=10) == 796
-    assert most_connections(HttpConfig(connections=500)) == 500
+    assert max_connections(HttpConfig()) == 896
+    assert max_connections(HttpConfig(), tasks=10) == 796
+    assert max_connections(HttpConfig(connections=500)) == 500
     with pytest.raises(InvalidInput, match="set it to 896 or less, or raise `ulimit -n`"):
-        most_connections(HttpConfig(connections=1000))
+        max_connections(HttpConfig(connections=1000))
     files(100)
-    assert most_connections(HttpConfig()) == 25
+    assert max_connections(HttpConfig()) == 25
     for number in (1_000_000, resource.RLIM_INFINITY):
         files(number)
-        assert most_connections(HttpConfig()) == 4_096
-        assert most_connections(HttpConfig(connections=10_000)) == 10_000
+        assert max_connections(HttpConfig()) == 4_096
+        assert max_connections(HttpConfig(connections=10_000)) == 10_000
 
 
 # Answers that nobody reads.
@@ -387,7 +387,7 @@ def test_no_request_is_begun_before_the_answer_to_the_last_was_read(shared_engin
     with narrow(shared_engine) as live, connected(live, ask(large), 4096) as plug:
         wait_until(lambda: bool(live.connections._unread))
         plug.sendall(ask("/api/v1/version") + ask("/healthz", "Connection: close\r\n"))
-        wait_until(lambda: any(one._next for one in list(live.connections._unread)))
+        wait_until(lambda: any(one._deferred for one in list(live.connections._unread)))
         found = until_closed(plug)
         assert found.count(b"HTTP/1.1 200 OK") == 3
         assert found.endswith(BODY)

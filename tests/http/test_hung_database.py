@@ -68,7 +68,7 @@ def test_while_it_is_not_known_who_asks_requests_are_refused_and_leave_the_threa
 ) -> None:
     engine, live, proxy = hung
     headers = bearer(engine.tokens.create("ann", ["read"]).text) if tokens else {}
-    monkeypatch.setattr(token_cache, "ANSWER_S", 0.5)
+    monkeypatch.setattr(token_cache, "LOOKUP_TIMEOUT_S", 0.5)
     proxy.flows.clear()
     assert asyncio.run(all_at_once(live, "/api/v1/jobs", headers)) == [503] * CALLERS
     assert live.in_thread(lambda: "free") == "free"

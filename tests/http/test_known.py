@@ -129,7 +129,7 @@ def test_ever_new_strangers_cannot_load_the_database(engine: Engine, doorman: Do
 def test_more_strangers_than_can_wait_are_turned_away(
     engine: Engine, doorman: Doorman, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(token_cache, "MOST_WAITING", 10)
+    monkeypatch.setattr(token_cache, "MAX_WAITING", 10)
 
     async def crowd() -> list[object]:
         return await asyncio.gather(*(doorman.tokens.principal(new_text()) for _ in range(12)), return_exceptions=True)
@@ -154,7 +154,7 @@ def test_a_look_that_fails_is_told_to_all_who_wait_and_made_again(
 
 
 def test_strangers_take_no_room(doorman: Doorman, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(token_cache, "MOST_UNKNOWN", 10)
+    monkeypatch.setattr(token_cache, "MAX_UNKNOWN", 10)
     for _ in range(40):
         doorman.lets_in(new_text())
     assert len(doorman.tokens._unknown) == 10
@@ -225,10 +225,10 @@ class Looks:
     def __init__(self, *raised: Exception) -> None:
         self._raised, self.many = raised, 0
 
-    def lives_s(self, who: Principal) -> float:
+    def expires_in_s(self, principal: Principal) -> float:
         return -1.0
 
-    async def must_still_be(self, who: Principal) -> None:
+    async def recheck(self, principal: Principal) -> None:
         self.many += 1
         raise self._raised[min(self.many, len(self._raised)) - 1]
 

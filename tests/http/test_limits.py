@@ -21,7 +21,7 @@ from onetray.domain.token import new_text
 from onetray.engine import Engine
 from onetray.http.app import build
 from onetray.http.auth.scopes import Principal
-from onetray.http.limits.requests import MOST_CALLERS, Bucket, Rates, StreamSlots, is_deeper
+from onetray.http.limits.requests import MAX_CALLERS, RateLimiter, StreamSlots, TokenBucket, is_deeper
 from onetray.http.services import HttpConfig
 from tests.http.callers import bearer, served, token
 from tests.http.calls import NOBODY
@@ -183,7 +183,7 @@ def test_without_a_limit_nobody_is_turned_away(engine: Engine) -> None:
 
 def test_a_bucket_fills_as_time_passes() -> None:
     now = [0.0]
-    bucket = Bucket(2.0, lambda: now[0])
+    bucket = TokenBucket(2.0, lambda: now[0])
     assert [bucket.take() for _ in range(3)] == [0.0, 0.0, 0.5]
     now[0] += 0.5
     assert [bucket.take(), bucket.take()] == [0.0, 0.5]
@@ -193,19 +193,19 @@ def test_a_bucket_fills_as_time_passes() -> None:
 
 def test_less_than_one_request_a_second_can_be_allowed() -> None:
     now = [0.0]
-    bucket = Bucket(0.1, lambda: now[0])
+    bucket = TokenBucket(0.1, lambda: now[0])
     assert [bucket.take(), bucket.take()] == [0.0, 10.0]
 
 
 def test_callers_take_a_bounded_room() -> None:
-    rates = Rates(1.0)
-    for number in range(MOST_CALLERS + 10):
+    rates = RateLimiter(1.0)
+    for number in range(MAX_CALLERS + 10):
         rates.take(str(number))
-    assert len(rates._buckets) == MOST_CALLERS
+    assert len(rates._buckets) == MAX_CALLERS
 
 
 def test_streams_have_so_many_places_here_and_for_each_token() -> None:
-    streams = StreamSlots(most=3, most_each=2)
+    streams = StreamSlots(max_total=3, max_each=2)
     ann, bob = (Principal(n, "default", frozenset(), n) for n in ("ann", "bob"))
 
     async def many() -> None:

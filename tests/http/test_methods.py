@@ -44,7 +44,7 @@ def test_allow_is_whole_also_where_the_app_is_a_part_of_another(shared_engine: E
 def test_a_method_that_is_not_there_is_named_with_those_that_are(shop: TestClient) -> None:
     answer = shop.delete("/api/v1/jobs")
     assert refusal(answer) == (405, "no_such_method")
-    assert answer.json()["detail"] == "there is no DELETE here: use GET, HEAD, POST"
+    assert answer.json()["detail"] == "DELETE is not allowed here: use GET, HEAD, POST"
 
 
 def test_every_get_is_answered_to_head_too(shop: TestClient, shared_engine: Engine, queue: str) -> None:

@@ -38,8 +38,8 @@ def scraped(api: TestClient) -> Found:
 @pytest.fixture
 def fresh(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
     """A server that looks again at each scrape, and has begun to count."""
-    monkeypatch.setattr(metrics, "KEPT_S", 0.0)
-    monkeypatch.setattr(metrics, "SHARE", 0)
+    monkeypatch.setattr(metrics, "CACHE_S", 0.0)
+    monkeypatch.setattr(metrics, "CACHE_FACTOR", 0)
     with served(engine) as client:
         scraped(client)
         yield client
@@ -156,13 +156,13 @@ def test_the_numbers_of_the_process_are_for_the_admins_of_the_default_name_space
 def test_past_the_most_name_spaces_nobody_is_shown_the_numbers_of_others(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_metrics, "MOST", 2)
+    monkeypatch.setattr(event_metrics, "MAX_SERIES", 2)
     counted = EventMetrics(engine)
     counted.begin()
     for namespace in ("a", "b", "c", "d"):
         engine.submit(f"kind-{namespace}", namespace=namespace)
-    counted.look()
-    shown = [counted.of(namespace).events.family().samples for namespace in "abcd"]
+    counted.update()
+    shown = [counted.for_namespace(namespace).events.family().samples for namespace in "abcd"]
     assert [len(samples) for samples in shown] == [1, 1, 0, 0]
 
 
@@ -209,23 +209,23 @@ def test_a_database_that_is_away_leaves_what_the_server_knows_itself(
 def test_a_look_after_a_long_time_is_bounded_and_the_next_one_goes_on(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_metrics, "SCAN", 2)
-    monkeypatch.setattr(event_metrics, "STEPS", 2)
+    monkeypatch.setattr(event_metrics, "EVENTS_PER_READ", 2)
+    monkeypatch.setattr(event_metrics, "MAX_READS", 2)
     counted = EventMetrics(engine)
     counted.begin()
     for _ in range(7):
         engine.submit("mail")
     behind = []
     for _ in range(3):
-        counted.look()
+        counted.update()
         behind.append(counted.behind > 0)
     assert behind == [True, False, False]
-    (sample,) = counted.of("default").events.family().samples
+    (sample,) = counted.for_namespace("default").events.family().samples
     assert sample.value == 7
 
 
 def test_labels_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counters, "MOST", 2)
+    monkeypatch.setattr(counters, "MAX_SERIES", 2)
     counter = Counter("x", "x", "kind")
     for kind in "abcda":
         counter.add(kind)

@@ -15,7 +15,7 @@ from tests.support.engines import engine_on
 
 
 def test_a_dialect_that_is_not_there_is_named_with_those_that_are() -> None:
-    with engine_on("sqlite://:memory:") as engine, pytest.raises(InvalidInput, match="'so2'; there are: so1"):
+    with engine_on("sqlite://:memory:") as engine, pytest.raises(InvalidInput, match="'so2': use so1"):
         build(engine, HttpConfig(dialects=("so2",)))
 
 

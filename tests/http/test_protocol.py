@@ -10,14 +10,14 @@ from contextlib import suppress
 import pytest
 
 from onetray.engine import Engine
-from onetray.http.limits.protocol import MOST
+from onetray.http.limits.protocol import MAX_HEAD_BYTES
 from tests.support.live import WAIT_S, Live, serving
 
 LINE = b"GET /api/v1/version HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 POST = b"POST /api/v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
 BODY = b'{"kind": "noop"}'
 CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
-TOO_MUCH = f"The line and the headers of a request have at most {MOST:,} bytes: send less."
+TOO_MUCH = f"The request line and headers exceed {MAX_HEAD_BYTES:,} bytes: send fewer or shorter headers."
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_what_goes_on_for_ever_is_refused(live: Live, parts: list[bytes]) -> Non
 
 
 def test_as_much_as_is_allowed_is_heard(live: Live) -> None:
-    assert told(live, LINE + b"X-Long: " + b"x" * (MOST - 1000) + b"\r\n\r\n")[0][0] == 200
+    assert told(live, LINE + b"X-Long: " + b"x" * (MAX_HEAD_BYTES - 1000) + b"\r\n\r\n")[0][0] == 200
 
 
 def test_so_many_requests_and_no_more_can_be_sent_ahead_of_their_answers(live: Live) -> None:
@@ -79,7 +79,7 @@ def test_so_many_requests_and_no_more_can_be_sent_ahead_of_their_answers(live: L
 
 
 def test_what_is_no_http_is_refused(live: Live) -> None:
-    assert told(live, b"\x16\x03\x01 hello\r\n\r\n") == [(400, b"This is no HTTP request: see RFC 9112.")]
+    assert told(live, b"\x16\x03\x01 hello\r\n\r\n") == [(400, b"This is not a valid HTTP/1.1 request: see RFC 9112.")]
 
 
 def test_whoever_asks_for_another_protocol_goes_on_with_this_one(live: Live) -> None:
@@ -100,6 +100,6 @@ def test_what_follows_a_body_is_no_header(live: Live) -> None:
 
 
 def test_a_large_body_is_no_head(live: Live) -> None:
-    body = json.dumps({"kind": "noop", "payload": {"text": "x" * 4 * MOST}}).encode()
+    body = json.dumps({"kind": "noop", "payload": {"text": "x" * 4 * MAX_HEAD_BYTES}}).encode()
     head = POST + b"Content-Length: %d\r\n\r\n" % len(body)
     assert told(live, head, *[body[n : n + 10_000] for n in range(0, len(body), 10_000)])[0][0] == 201

@@ -82,7 +82,7 @@ def test_a_stop_of_up_lets_handlers_end_and_a_second_one_does_not_wait_for_them(
     ("words", "code", "said"),
     [
         (["serve", "--host", "0.0.0.0"], 2, "onetray token create"),
-        (["serve", "--dialects", "esperanto"], 2, "there are: so1"),
+        (["serve", "--dialects", "esperanto"], 2, "use so1"),
         (["serve", "--port", "70000"], 2, "65,535"),
         (["serve", "--log-format", "xml"], 2, "auto, json, text"),
         (["serve", "--database", "postgresql://127.0.0.1:1/jobs"], 3, "does not answer"),
@@ -106,7 +106,7 @@ def test_a_port_that_is_taken_says_what_to_do(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = called("serve", "--port", str(taken.getsockname()[1]), "--database", f"sqlite:///{tmp_path / 'jobs.db'}")
     assert done.exit_code == 2
-    assert "give another --port" in done.stderr
+    assert "use another --port" in done.stderr
 
 
 def test_without_tokens_only_the_loopback_interface_is_listened_on() -> None:

@@ -252,7 +252,7 @@ def test_a_long_poll_for_few_of_the_events_that_come_at_once_leaves_the_rest_to_
     before = read(0)["cursor"]
     with ThreadPoolExecutor(1) as calls:
         poll = calls.submit(read, before, limit=2, wait_s=20)
-        wait_until(lambda: live.desk.hub._users == 1)
+        wait_until(lambda: live.desk.hub._stream_count == 1)
         ids = [verdict.unwrap().id for verdict in engine.run([Submit(kind="mail") for _ in range(5)])]
         first = poll.result(WAIT_S)
     assert [event["entity_id"] for event in first["events"]] == ids[:2]
@@ -292,7 +292,7 @@ def test_what_others_commit_costs_a_long_poll_no_query(engine_here: Engine, monk
     )
     with serving(engine) as live, ExitStack() as held:
         plugs = long_polls(live, held, 5, new.text)
-        wait_until(lambda: live.desk.hub._users == 5)
+        wait_until(lambda: live.desk.hub._stream_count == 5)
         for _ in range(50):
             submit(engine)
             wait_until(lambda: (live.desk.hub._reading or pytest.fail("it waits")).at == engine.feed.tail())
@@ -359,14 +359,14 @@ def test_filters_hold_for_what_comes_live(live: Live, engine: Engine) -> None:
 def test_a_kind_that_is_forgotten_while_others_are_asked_for_hides_no_event(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed, "MOST_KINDS", 1)
+    monkeypatch.setattr(feed, "MAX_KINDS", 1)
     for _ in range(3):
         submit(engine)
     events, desk, kinds = engine.feed.read(0).events, Services(engine, HttpConfig()), feed.Kinds()
 
     async def at_once() -> list[list[Event]]:
-        await kinds.those_of(desk, "mail", events[:1])
-        return await asyncio.gather(*(kinds.those_of(desk, "mail", events) for _ in range(2)))
+        await kinds.of_kind(desk, "mail", events[:1])
+        return await asyncio.gather(*(kinds.of_kind(desk, "mail", events) for _ in range(2)))
 
     assert asyncio.run(at_once()) == [events, events]
 
@@ -419,7 +419,7 @@ def test_a_queue_that_is_full_holds_nothing_and_says_so(engine: Engine) -> None:
     for _ in range(4):
         submit(engine)
     events = engine.feed.read(0).events
-    follower = Follower(most=3)
+    follower = Follower(max_events=3)
     follower.put(Batch(events[:3], 3))
     assert not follower.lagging
     follower.put(Batch(events[3:], 4))

@@ -1,1 +1,1 @@
-"""The names and routes of other systems, mapped onto the native ones. No lifecycle logic of their own."""
+"""Routes and names of other systems, mapped onto the native ones. They contain no lifecycle logic."""

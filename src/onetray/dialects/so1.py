@@ -1,7 +1,7 @@
-"""so1: jobs at /api/jobs, with their own words for states and errors. See docs/so1.md.
+"""so1: jobs at /api/jobs, with so1's states and errors. See docs/so1.md.
 
-Owns routes and errors of the dialect. What a job may do is the engine's to say; so1_job.py maps its values,
-so1_stream.py tells them live.
+Owns the dialect's routes and errors. The engine decides what is allowed; so1_job.py maps values, so1_stream.py streams
+them.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ from onetray.http.streams.sse import EventStream
 PREFIX = "/api/jobs"
 DAY_S = 86_400.0
 LIST_LINES = 20
-"""Lines that a job in a list is shown with."""
+"""Log lines of each job in a list."""
 READS = 20
-"""Reads that one page of the list makes at most: most jobs of the database may be another namespace's."""
+"""Reads per page of the list: most jobs of the database may belong to other namespaces."""
 
 CODES = {
     400: "VALIDATION_ERROR", 401: "UNAUTHORIZED", 403: "FORBIDDEN", 404: "NOT_FOUND", 405: "BAD_REQUEST",
@@ -58,11 +58,11 @@ CODES = {
     429: "SERVICE_UNAVAILABLE", 500: "INTERNAL_SERVER_ERROR", 503: "SERVICE_UNAVAILABLE",
 }  # fmt: skip
 BAD_REQUESTS = frozenset({"malformed_json", "too_deep"})
-"""Codes of 400 that are not about a field."""
+"""Errors with status 400 that are not about a field."""
 _UUID4 = re.compile(r"[\da-f]{8}-[\da-f]{4}-4[\da-f]{3}-[89ab][\da-f]{3}-[\da-f]{12}")
 _SHOWN_DETAILS = ("field", "errors", "limit", "needs", "state")
 _FIELDS = {"kind": "action", "payload": "inputs"}
-"""What so1 calls the fields that the engine refuses by their own names."""
+"""so1's names of engine fields that appear in errors."""
 
 router = APIRouter(prefix=PREFIX, tags=["so1"])
 Canceller = Depends(allow(SUBMIT, OPERATE))
@@ -71,7 +71,7 @@ Cursor = Annotated[str | None, Query(max_length=80)]
 
 
 class NewJob(BaseModel):
-    """What is submitted: an action, and its inputs."""
+    """The body of a submit: an action and its inputs."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -88,7 +88,7 @@ class NewJob(BaseModel):
 
 
 def shape(problem: dict[str, Any], scope: Scope, headers: dict[str, str] | None = None) -> Response:
-    """An error as so1 says it."""
+    """An error in so1's format."""
     code = CODES.get(problem["status"], "INTERNAL_SERVER_ERROR" if problem["status"] >= 500 else "BAD_REQUEST")
     if problem["code"] in BAD_REQUESTS:
         code = "BAD_REQUEST"
@@ -185,7 +185,7 @@ def _before(cursor: str | None) -> int | None:
     if cursor is None:
         return None
     if not re.fullmatch(r"j[\da-f]{1,15}", cursor):
-        raise InvalidInput("cursor must be the nextCursor of a list", field="cursor")
+        raise InvalidInput("cursor must be the nextCursor of a previous page", field="cursor")
     return int(cursor[1:], 16)
 
 
@@ -200,13 +200,13 @@ def _page(engine: EngineApi, namespace: str, before: int | None, limit: int) -> 
     return jobs_as_so1(engine, [job.key for job in found], namespace, LIST_LINES), before
 
 
-@router.post("/{id}/cancel", summary="Cancel a job: a pending one at once, a running one by asking its worker")
+@router.post("/{id}/cancel", summary="Cancel a job: at once if it is pending, otherwise through its worker")
 async def cancel(request: Request, id: str, who: Principal = Canceller) -> Json:
     services = services_of(request)
     job = await services.read(find_so1_job, services.engine, id, who.namespace)
     if not who.has(OPERATE) and not await services.read(_is_own, services.unredacted, job, who):
         raise Forbidden(
-            f"the token {who.name!r} has not submitted this job: to cancel it needs the scope {OPERATE}",
+            f"the token {who.name!r} did not submit this job: it needs the scope {OPERATE} to cancel it",
             needs=[OPERATE],
         )
     try:
@@ -233,7 +233,7 @@ def _cancelling(job: JobStatus, who: Principal) -> c.Command:
 
 @router.get(
     "/{id}/events",
-    summary="A job as it goes, as server-sent events",
+    summary="Follow a job by server-sent events",
     response_class=EventStream,
     status_code=200,
     responses=ENDED,
@@ -247,6 +247,6 @@ async def events(
     job = await services.read(find_so1_job, services.engine, id, who.namespace)
     headers = {"X-Request-Id": request_id_of(request.scope)}
     if seen is not None and seen.state in TERMINAL:
-        # It knows the end already: a browser that gets this connects no more.
+        # The client has seen the end: 204 keeps browsers from reconnecting.
         return Response(status_code=204, headers=headers)
     return await streaming(services, who, so1_stream.frames(services, job, who.namespace, seen), headers=headers)

@@ -1,6 +1,6 @@
-"""A job as so1 knows it: five states, camelCase, ISO times.
+"""A job in so1's format: five states, camelCase, ISO times.
 
-Owns the map from native jobs. It is data: what a job may do is the lifecycle's.
+Owns the mapping from native jobs. It is data: the lifecycle decides what a job may do.
 """
 
 from __future__ import annotations
@@ -49,24 +49,24 @@ STATES: dict[str, tuple[str, str]] = {
     WAITING_INPUT: _OPEN,
     RUNNING: (SO1_RUNNING, SO1_RUNNING),
     SUCCEEDED: (SO1_SUCCESS, SO1_SUCCESS),
-    # Nothing goes from pending to failed: what the engine gave up before anybody began is recalled, with the reason.
+    # so1 has no transition from pending to failed: a job that failed before its start is cancelled, with the error.
     FAILED: (SO1_CANCELLED, SO1_FAILED),
     DEAD_LETTERED: (SO1_CANCELLED, SO1_FAILED),
     CANCELLED: (SO1_CANCELLED, SO1_CANCELLED),
-    # Those that flows have besides.
+    # States of flows only.
     CREATED: _OPEN,
     PENDING: _OPEN,
     WAITING: _OPEN,
     FLOW_PAUSED: _OPEN,
     PARTIAL: (SO1_SUCCESS, SO1_SUCCESS),
 }
-"""For each native state: what so1 calls it before the job has started, and once it has."""
+"""For each native state: so1's state before the job has started, and after."""
 
 USER_LABEL = "so1.userId"
 TOKEN_LABEL = "so1.tokenId"
-"""The public id of the token that submitted the job: names of tokens need not differ."""
+"""The public id of the token that submitted the job: several tokens may have the same name."""
 LINES = 1_000
-"""Lines that a job is shown with. The stream has all of them."""
+"""Log lines in a job. The stream has all of them."""
 _TRACEBACK = "Traceback (most recent call last)"
 _PATH = re.compile(
     r"""(?P<url>\b(?!file:)[a-z][a-z\d+.-]{0,20}://[^\s'"<>]*)
@@ -110,7 +110,7 @@ def as_so1(
         "id": job.id,
         "state": so1_state(job),
         "createdAt": iso_time(job.created_at),
-        # When it entered `running`: a second worker that starts it anew finds it there.
+        # The first start: so1 does not enter `running` again on a retry.
         **({} if started_at is None else {"startedAt": iso_time(started_at)}),
         **({} if job.finished_at is None else {"completedAt": iso_time(job.finished_at)}),
         **_outcome(job, stages),
@@ -128,7 +128,7 @@ def _metadata(job: Task | Flow) -> dict[str, Any]:
     labels: Any = job.labels
     return {
         "requestId": job.correlation_id,
-        # Of a job with too many secrets all labels are hidden together.
+        # If a job has too many secrets, its labels are replaced as a whole.
         "userId": labels.get(USER_LABEL) if isinstance(labels, dict) else None,
         "orgId": job.namespace,
         "action": job.kind if isinstance(job, Task) else job.name,
@@ -165,12 +165,12 @@ def _outcome(job: Task | Flow, stages: Sequence[Stage]) -> dict[str, Any]:
 
 
 def _error(error: Any) -> dict[str, str]:
-    """Its class and its message: no stack trace, no paths of the machine that it happened on."""
+    """The error's class and message, without stack trace and paths."""
     facts = error if isinstance(error, dict) else {"message": error}
     message = str(facts.get("message") or "").partition(_TRACEBACK)[0].strip()
     return {"code": str(facts.get("class") or "Error"), "message": without_paths(message)}
 
 
 def without_paths(message: str) -> str:
-    """A message without paths of the machine that it comes from. Addresses on the web stay."""
+    """Replaces file paths in a message. URLs stay."""
     return _PATH.sub(lambda found: found["url"] or "<path>", message)

@@ -1,7 +1,7 @@
-"""A job's stream as so1 knows it: `status` and `log`, and nothing else.
+"""A job's stream in so1's format: `status` and `log` events only.
 
-Owns the cursor: the number of the last line, and which states were told. The states follow from the job itself, so a
-client that was away is told those that it missed, in their order.
+Owns the cursor: the last line and the last state that were sent. States follow from the job itself, so a client that
+reconnects gets those it missed, in order.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _CURSOR = re.compile(rf"(\d{{1,18}})(?:\.({'|'.join((SO1_PENDING, SO1_RUNNING, *
 
 
 class Seen(NamedTuple):
-    """What a client was told: lines up to this one, and this state last."""
+    """What a client has received: lines up to this one, and this state last."""
 
     line: int = 0
     state: str | None = None
 
     @classmethod
     def of(cls, text: str) -> Seen:
-        """A number is the cursor of a line; the id of a status says the state, too. Lines come after `running`."""
+        """Parses a line number, or a status id, which also has the state. A line implies `running`."""
         found = _CURSOR.fullmatch(text)
         if not found:
             raise InvalidInput("cursor must be the cursor of a log line, or an id of this stream", field="cursor")

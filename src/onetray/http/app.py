@@ -1,8 +1,8 @@
-"""The app: its routes, its guards, and the engine behind them.
+"""The ASGI app: routes, middleware and the engine behind them.
 
-Owns how the parts stand together:
+Owns the order in which a request passes through them:
 
-    request ─▶ journal (id, log, metrics) ─▶ gate (who) ─▶ limits ─▶ router ─▶ allow (scope) ─▶ route ─▶ engine
+    request ─▶ request log (id, metrics) ─▶ authentication ─▶ limits ─▶ router ─▶ allow (scope) ─▶ route ─▶ engine
                    └─▶ problems: every error, as RFC 9457
 """
 
@@ -43,9 +43,9 @@ from onetray.http.routes import (
 from onetray.http.services import HttpConfig, Services
 
 OWN_SPANS: Any = {"tracing": False, "metrics": False, "logs": False}
-"""The framework would trace too, with queries and messages in its spans."""
+"""Disables FastAPI's own telemetry: its spans would contain queries and messages."""
 
-# The busiest first: they are tried one after another.
+# The busiest first: the router tries them in order.
 ROUTERS: tuple[APIRouter, ...] = (
     jobs.router,
     tasks.router,
@@ -65,21 +65,21 @@ ROUTERS: tuple[APIRouter, ...] = (
 
 
 class App(FastAPI):
-    """The app, with its journal around everything: also around what answers for a route that broke."""
+    """The app, with the request log outside of everything else, error handling included."""
 
     def build_middleware_stack(self) -> ASGIApp:
         return RequestLog(super().build_middleware_stack(), self.state.desk.metrics)
 
 
 def build(engine: Engine, config: HttpConfig | None = None) -> FastAPI:
-    """The app of a server. The engine stays the caller's: it is not closed here."""
+    """Build the app of a server. The caller keeps the engine, and closes it."""
     app = App(
         title="onetray", version=__version__, docs_url=None, redoc_url=None, openapi_url=None,
         default_response_class=Json, generate_unique_id_function=lambda route: route.name, redirect_slashes=False,
         telemetry=OWN_SPANS,
     )  # fmt: skip
     config = config or HttpConfig()
-    app.state.desk, app.state.shapes, app.state.guarded = (desk := Services(engine, config)), {}, []
+    app.state.desk, app.state.shapes, app.state.guarded = (services := Services(engine, config)), {}, []
     for router in ROUTERS:
         also_head(router.routes)
         must_be_guarded(router.routes)
@@ -87,9 +87,9 @@ def build(engine: Engine, config: HttpConfig | None = None) -> FastAPI:
         app.include_router(router)
     mount(app, config.dialects)
     problems.install(app)
-    # The last one added is the first one met.
-    app.add_middleware(LimitMiddleware, desk=desk)
-    app.add_middleware(AuthMiddleware, desk=desk)
+    # Starlette runs the last one added first.
+    app.add_middleware(LimitMiddleware, services=services)
+    app.add_middleware(AuthMiddleware, services=services)
     return app
 
 
@@ -98,24 +98,22 @@ NONE = "none"
 
 
 def check_dialects(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The dialects that are meant; `none` alone means none of them."""
+    """The dialects by name, without repetitions; `none` alone means no dialect."""
     if names == (NONE,):
         return ()
     for name in names:
         if name not in DIALECTS:
-            raise InvalidInput(
-                f"there is no dialect {name!r}; there are: {', '.join(DIALECTS)}; or none", field="dialects"
-            )
+            raise InvalidInput(f"there is no dialect {name!r}: use {', '.join(DIALECTS)}, or none", field="dialects")
     return tuple(dict.fromkeys(names))
 
 
 def mount(app: FastAPI, names: tuple[str, ...]) -> None:
-    """Add these dialects to an app."""
+    """Add dialects to an app."""
     for name in check_dialects(names):
         dialect = import_module(f"onetray.dialects.{name}")
         also_head(dialect.router.routes)
         must_be_guarded(dialect.router.routes)
         app.state.guarded += dialect.router.routes
-        # Their contracts are their own: the native description would say of them what is not so.
+        # Not in the OpenAPI description: dialects have contracts of their own.
         app.include_router(dialect.router, include_in_schema=False)
         app.state.shapes[dialect.PREFIX] = dialect.shape

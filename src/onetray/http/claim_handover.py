@@ -1,6 +1,6 @@
-"""Claimed tasks on their way to whoever claimed them. What nobody takes goes back at once, not when its lease ends.
+"""Delivery of claimed tasks to the client. Undelivered tasks return to their queue at once, not when the lease expires.
 
-Owns the last look before an answer with tasks: is the client still there, and still allowed to have them?
+Owns the last check before a response with tasks: is the client still connected, and is its token still valid?
 """
 
 from __future__ import annotations
@@ -23,50 +23,52 @@ from onetray.http.services import Services, services_of
 
 logger = logging.getLogger("onetray.http")
 
-GONE, REFUSED = "its claim's client had left", "its claim's token had ended"
-_UNDER_WAY: Counter[tuple[str, str, str]] = Counter()
-"""The claims with a request key that are under way in this process."""
+GONE, REFUSED = "the client disconnected during its claim", "the token ended during its claim"
+_OPEN_CLAIMS: Counter[tuple[str, str, str]] = Counter()
+"""Open requests of this process by claim, for claims with a request key."""
 
 
 @contextmanager
 def under_way(command: c.Claim) -> Iterator[None]:
-    """While a claim is under way: the same claim, sent again, is handed the same tasks."""
+    """Marks a claim's request as open: the same claim, sent again, gets the same tasks."""
     key = (command.namespace, command.worker, command.request_key or "")
-    _UNDER_WAY[key] += 1
+    _OPEN_CLAIMS[key] += 1
     try:
         yield
     finally:
-        _UNDER_WAY[key] -= 1
-        if not _UNDER_WAY[key]:
-            del _UNDER_WAY[key]
+        _OPEN_CLAIMS[key] -= 1
+        if not _OPEN_CLAIMS[key]:
+            del _OPEN_CLAIMS[key]
 
 
-def _is_sent_again(command: c.Claim) -> bool:
+def _is_repeated(command: c.Claim) -> bool:
     key = (command.namespace, command.worker, command.request_key or "")
-    return command.request_key is not None and _UNDER_WAY[key] > 1
+    return command.request_key is not None and _OPEN_CLAIMS[key] > 1
 
 
-async def handed_over(request: Request, who: Principal, command: c.Claim, found: list[Assignment]) -> list[Assignment]:
-    """What was claimed, if its client is there and may have it. Else none of it, and it is given back."""
-    desk = services_of(request)
+async def handed_over(
+    request: Request, principal: Principal, command: c.Claim, claimed: list[Assignment]
+) -> list[Assignment]:
+    """The claimed tasks, if the client can take them. Otherwise releases them and returns none, or raises."""
+    services = services_of(request)
     try:
-        await desk.tokens.must_hold(who)
+        await services.tokens.must_hold(principal)
     except Unauthorized:
-        await give_back(desk, found, REFUSED, command)
+        await give_back(services, claimed, REFUSED, command)
         raise
     if await request.is_disconnected():
-        await give_back(desk, found, GONE, command)
+        await give_back(services, claimed, GONE, command)
         return []
-    request.scope[UNDO] = partial(give_back, desk, found, REFUSED, command)
-    return found
+    request.scope[UNDO] = partial(give_back, services, claimed, REFUSED, command)
+    return claimed
 
 
-async def give_back(desk: Services, found: list[Assignment], reason: str, command: c.Claim | None = None) -> None:
-    if command is not None and _is_sent_again(command):
-        # The other request has the same tasks, and hands them over.
+async def give_back(services: Services, claimed: list[Assignment], reason: str, command: c.Claim | None = None) -> None:
+    if command is not None and _is_repeated(command):
+        # The other request has the same tasks and delivers them.
         return
     try:
-        # To its end, also when this request is cancelled meanwhile.
-        await asyncio.shield(desk.read(desk.unredacted.undo_claim, found, reason))
+        # Finishes even if this request is cancelled meanwhile.
+        await asyncio.shield(services.read(services.unredacted.undo_claim, claimed, reason))
     except OnetrayError as e:
-        logger.warning("%d tasks that nobody takes are left to their leases: %s", len(found), e)
+        logger.warning("%d undelivered tasks were not released and wait for their leases: %s", len(claimed), e)

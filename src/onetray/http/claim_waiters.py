@@ -1,8 +1,8 @@
-"""Requests that wait for something to claim. They cost nothing while there is nothing.
+"""Requests that wait for claimable tasks, at no cost while there are none.
 
-Owns how many requests may wait at once, for whatever it is, how one is woken, and the one timer that has somebody look
-without being told: one request of all that wait for the same work, and more of them only if it finds some. Who is woken
-for which task is in notify/wake.py.
+Owns how many requests may wait, how a request is woken, and the one timer that polls for all of them: it wakes one
+request of those that wait for the same work, and more only if that one finds some. notify/wake.py decides which waiter
+is woken for which task.
 """
 
 from __future__ import annotations
@@ -23,16 +23,15 @@ from onetray.notify.wake import Group, Waiter, Wake
 
 
 class ClaimWait(Waiter):
-    """The place of one request in the line."""
+    """One waiting request."""
 
     def __init__(self, wake: Wake, queues: Iterable[Queue], group: Group, polls: bool) -> None:
         self._loop = asyncio.get_running_loop()
         self._woken: asyncio.Future[None] = self._loop.create_future()
-        super().__init__(wake, queues, group, self._call, polls)
+        super().__init__(wake, queues, group, self._on_wake, polls)
 
     async def wait(self, seen: int, timeout_s: float, *ends: asyncio.Future[Any]) -> bool:
-        """Wait until there may be more to claim than when `seen` was asked for, something else ends it, or the time
-        is over. Answers whether there may be more."""
+        """Wait for tasks, at most until one of `ends` is done. Returns whether there may be any since `seen`."""
         self._woken = self._loop.create_future()
         if not self.enter(seen):
             return True
@@ -42,116 +41,116 @@ class ClaimWait(Waiter):
             self.leave()
         return self.queue is not None
 
-    def _call(self) -> None:
-        """From any thread."""
+    def _on_wake(self) -> None:
+        """Called from any thread."""
         try:
-            self._loop.call_soon_threadsafe(_done, self._woken)
-        except RuntimeError:  # Its loop is closed, and nobody waits there any more.
+            self._loop.call_soon_threadsafe(_resolve, self._woken)
+        except RuntimeError:  # Its loop is closed, so nothing waits there any more.
             self.pass_on()
 
 
 class ClaimWaiters:
-    """All requests of a server that wait for something to claim."""
+    """All waiting claims of a server."""
 
     def __init__(self, wake: Wake) -> None:
         self._wake = wake
-        self._places: dict[asyncio.AbstractEventLoop, set[ClaimWait]] = {}
+        self._waits: dict[asyncio.AbstractEventLoop, set[ClaimWait]] = {}
         self._timers: dict[asyncio.AbstractEventLoop, asyncio.TimerHandle] = {}
         self._polling: dict[asyncio.AbstractEventLoop, asyncio.Future[None]] = {}
         self._closed = False
 
     def __len__(self) -> int:
-        return sum(map(len, self._places.values()))
+        return sum(map(len, self._waits.values()))
 
     @property
     def closed(self) -> bool:
-        """Whether it is of no use to wait."""
+        """Whether waiting is pointless."""
         return self._closed or self._wake.closed
 
     @contextmanager
     def place(self, queues: Iterable[Queue], group: Group, *, polls: bool = False) -> Iterator[ClaimWait]:
-        """A place for a request. Those of one group can take the same tasks. One that `polls` looks by itself."""
+        """A waiter for one request. Those of one group can claim the same tasks. One that `polls` needs no timer."""
         loop = asyncio.get_running_loop()
-        place = ClaimWait(self._wake, queues, group, polls)
-        self._places.setdefault(loop, set()).add(place)
+        wait = ClaimWait(self._wake, queues, group, polls)
+        self._waits.setdefault(loop, set()).add(wait)
         if loop not in self._timers:
             self._timers[loop] = loop.call_later(self._wake.poll_s, self._poll, loop)
         try:
-            yield place
+            yield wait
         finally:
-            # Whatever it was woken for and has not looked for is the next one's.
-            place.pass_on()
-            self._places[loop].discard(place)
-            if not self._places[loop]:
-                del self._places[loop]
+            # If it was woken but has not claimed, another waiter is woken in its place.
+            wait.pass_on()
+            self._waits[loop].discard(wait)
+            if not self._waits[loop]:
+                del self._waits[loop]
                 self._timers.pop(loop).cancel()
                 self._polling.pop(loop, None)
 
     def _poll(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timers[loop] = loop.call_later(self._wake.poll_s, self._poll, loop)
-        # In a thread: it asks the database where there is work. That may hang, and one such question is enough.
+        # In a thread: the poll queries the database, which may hang. One poll at a time is enough.
         if not self.closed and (loop not in self._polling or self._polling[loop].done()):
             self._polling[loop] = loop.run_in_executor(None, self._wake.poll)
 
     def close(self) -> None:
-        """Send everybody away who waits: the server stops."""
+        """Wake all waiting requests: the server stops."""
         self._closed = True
-        for loop, places in list(self._places.items()):
-            for place in list(places):
-                loop.call_soon_threadsafe(partial(_done, place._woken))
+        for loop, waits in list(self._waits.items()):
+            for wait in list(waits):
+                loop.call_soon_threadsafe(partial(_resolve, wait._woken))
 
 
 class WaitSlots:
-    """Places for requests that wait: so many on this server, open streams counted, and so many for each token."""
+    """Limits waiting requests: per server, with open streams counted, and per token."""
 
     def __init__(self, connections: int, streams: Callable[[], int]) -> None:
         self._streams = streams
-        self._each: Counter[str] = Counter()
-        self.leave_room(connections)
+        self._open_by_caller: Counter[str] = Counter()
+        self.cap_by_connections(connections)
 
-    def leave_room(self, connections: int) -> None:
-        """Have at most three quarters of a server's connections, and half for one token: the rest are for others."""
-        self._most, self._most_each = connections * 3 // 4, connections // 2
+    def cap_by_connections(self, connections: int) -> None:
+        """Let at most three quarters of the server's connections wait, and at most half of them for one token."""
+        self._max_total, self._max_each = connections * 3 // 4, connections // 2
 
     @property
     def open(self) -> int:
-        return self._each.total()
+        return self._open_by_caller.total()
 
     @property
     def full(self) -> bool:
-        return self.open + self._streams() >= self._most
+        return self.open + self._streams() >= self._max_total
 
     @contextmanager
-    def place(self, who: Principal) -> Iterator[bool]:
-        """A place for as long as the block lasts. False if there is none: answer at once."""
-        caller = who.token or who.name
-        if self.full or self._each[caller] >= self._most_each:
+    def place(self, principal: Principal) -> Iterator[bool]:
+        """Occupies a slot for the block. Yields False if there is none: respond at once."""
+        caller = principal.token or principal.name
+        if self.full or self._open_by_caller[caller] >= self._max_each:
             yield False
             return
-        self._each[caller] += 1
+        self._open_by_caller[caller] += 1
         try:
             yield True
         finally:
-            self._each[caller] -= 1
-            if not self._each[caller]:
-                del self._each[caller]
+            self._open_by_caller[caller] -= 1
+            if not self._open_by_caller[caller]:
+                del self._open_by_caller[caller]
 
 
 @contextmanager
 def gone(request: Request) -> Iterator[asyncio.Future[None]]:
-    """Done when the client has left. For a request whose body was read."""
-    watch = asyncio.create_task(_until_gone(request.receive))
+    """A future that resolves when the client disconnects. The request's body must have been read."""
+    watch = asyncio.create_task(_until_disconnected(request.receive))
     try:
         yield watch
     finally:
         watch.cancel()
 
 
-async def _until_gone(receive: Receive) -> None:
+async def _until_disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-def _done(future: asyncio.Future[None]) -> None:
+def _resolve(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)

@@ -1,8 +1,8 @@
-"""`Idempotency-Key`: a request that is sent again is answered again, and carried out once.
+"""`Idempotency-Key`: a repeated request runs once and gets the same response.
 
-Owns which answers are kept, how they are given again, and that a key stays with its request while that runs. What is
-kept is the engine's (engine/http_keys.py). A submit gives its key to the job instead, a claim to its lease: these
-routes see to it themselves.
+Owns which responses are stored, how they are replayed, and that a key is reserved while its request runs.
+engine/http_keys.py stores them. Submits and claims do not pass through here: their routes give the key to the job or
+the lease.
 """
 
 from __future__ import annotations
@@ -23,143 +23,141 @@ from onetray.engine.http_keys import DIED_S, HeldKey
 from onetray.http import problems
 from onetray.http.auth.scopes import Principal, principal_of
 from onetray.http.json_answers import Json
-from onetray.http.limits.requests import SMALL
+from onetray.http.limits.requests import SMALL_BODY_BYTES
 from onetray.http.services import Services, services_of
 from onetray.store.retry_transaction import MayBeRepeated
 
 logger = logging.getLogger("onetray.http")
 
 KEPT_PROBLEMS = (404, 409)
-"""Refusals that are answers: the request was understood, and looked at. All others may be different next time."""
+"""Errors that are stored: they are decisions about a valid request. Other errors may not occur again."""
 ANSWER_BYTES = 256_000
 REPLAY = {"Idempotent-Replay": "true"}
 RENEW_S = DIED_S / 4
-"""How often other servers are told that a request is still under way."""
+"""How often the reservation is renewed, so that other servers know that the request still runs."""
 
 NOT_KEPT = "onetray.not_kept"
-"""Set in the scope of a request whose answer is not kept, although it is 200."""
+"""Key in a request's scope: its response is not stored, although the status is 200."""
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 def key_of(request: Request) -> str | None:
-    """The key of a request, if it has one."""
-    found = request.headers.getlist("idempotency-key")
-    if not found:
+    """The request's Idempotency-Key, if it has one."""
+    values = request.headers.getlist("idempotency-key")
+    if not values:
         return None
-    if len(found) > 1 or not found[0].isprintable() or not found[0].isascii() or not found[0].strip():
-        raise InvalidInput("Idempotency-Key must be one word of printable ASCII", field="Idempotency-Key")
-    return found[0]
+    if len(values) > 1 or not values[0].isprintable() or not values[0].isascii() or not values[0].strip():
+        raise InvalidInput("send one Idempotency-Key, in printable ASCII characters", field="Idempotency-Key")
+    return values[0]
 
 
-def caller_of(who: Principal) -> str:
-    """Whose key it is: two callers may use the same."""
-    return f"{who.namespace}/{who.token or who.name}"[-500:]
+def caller_of(principal: Principal) -> str:
+    """The owner of a key: two callers may use the same one."""
+    return f"{principal.namespace}/{principal.token or principal.name}"[-500:]
 
 
 def free_key_if_unavailable(request: Request, verdicts: Sequence[Verdict]) -> None:
-    """Give the key back if a part was not carried out, or may not have been: to do all of it again harms nothing."""
+    """Free the key if any command did not run, or may not have: repeating all of them is harmless."""
     if any(isinstance(v.error, Unavailable) for v in verdicts):
         request.scope[NOT_KEPT] = True
 
 
 def free_key_if_nothing_was_done(request: Request, verdicts: Sequence[Verdict]) -> None:
-    """Give the key back if parts were not carried out, and surely no other was: it would be done a second time."""
+    """Free the key if commands did not run, and none of the others can have: it would run a second time."""
     if not any(v.error is None or isinstance(v.error, OutcomeUnknown) for v in verdicts):
         free_key_if_unavailable(request, verdicts)
 
 
-async def under_its_key(request: Request, route: str, go: Handler) -> Response:
-    """Carry a request out, or give the answer again that it got before."""
-    key, desk = key_of(request), services_of(request)
+async def under_its_key(request: Request, route: str, handler: Handler) -> Response:
+    """Run a request, or replay the stored response."""
+    key, services = key_of(request), services_of(request)
     assert key is not None
     body = await request.body()
-    hashed = (
-        await asyncio.to_thread(_hash, request.url.path, body) if len(body) > SMALL else _hash(request.url.path, body)
-    )
+    path, is_large = request.url.path, len(body) > SMALL_BODY_BYTES
+    body_hash = await asyncio.to_thread(_hash, path, body) if is_large else _hash(path, body)
     caller = caller_of(principal_of(request))
-    # Not left to the database: it may have been away for so long that nobody could be told of the first one.
-    if (caller, key) in desk.keys_in_use:
+    # Not left to the database, which may have been unavailable since the first request began.
+    if (caller, key) in services.keys_in_use:
         raise InProgress(idempotency_key=key, retry_after_s=1)
-    begun = await desk.read(desk.unredacted.http_keys.begin, caller, key, route=route, body_hash=hashed)
-    if begun.status is not None:
-        return _again(begun.status, begun.answer)
-    async with Reservation(desk, begun) as held:
-        return await _carry_out(held, request, go)
+    held_key = await services.read(services.unredacted.http_keys.begin, caller, key, route=route, body_hash=body_hash)
+    if held_key.status is not None:
+        return _replay(held_key.status, held_key.answer)
+    async with Reservation(services, held_key) as reservation:
+        return await _carry_out(reservation, request, handler)
 
 
-async def _carry_out(held: Reservation, request: Request, go: Handler) -> Response:
+async def _carry_out(reservation: Reservation, request: Request, handler: Handler) -> Response:
     try:
-        response = await go(request)
+        response = await handler(request)
     except OnetrayError as error:
-        # Of unknown outcome: the key must not have it carried out a second time, unless that does no harm.
+        # Unknown outcome: keep the key, so that the request cannot run twice, unless repeating it is harmless.
         unknown = isinstance(error, OutcomeUnknown) and not isinstance(error, MayBeRepeated)
         if error.status in KEPT_PROBLEMS or unknown:
-            await held.keep(error.status, orjson.dumps(problems.of_error(error)))
+            await reservation.keep(error.status, orjson.dumps(problems.of_error(error)))
         else:
-            await held.drop()
+            await reservation.drop()
         raise
     except Exception:
-        await held.drop()
+        await reservation.drop()
         raise
     if NOT_KEPT in request.scope:
-        await held.drop()
+        await reservation.drop()
     else:
-        await held.keep(response.status_code, bytes(response.body))
+        await reservation.keep(response.status_code, bytes(response.body))
     return response
 
 
 class Reservation:
-    """A key while its request is carried out: nobody else may have it, however long that takes."""
+    """Holds a key while its request runs, however long that takes."""
 
-    def __init__(self, desk: Services, begun: HeldKey) -> None:
-        self._desk, self._begun = desk, begun
+    def __init__(self, services: Services, held_key: HeldKey) -> None:
+        self._services, self._held_key = services, held_key
 
     async def __aenter__(self) -> Reservation:
-        self._desk.keys_in_use.add((self._begun.caller, self._begun.key))
+        self._services.keys_in_use.add((self._held_key.caller, self._held_key.key))
         self._renewing = asyncio.create_task(self._renew())
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._renewing.cancel()
-        self._desk.keys_in_use.discard((self._begun.caller, self._begun.key))
+        self._services.keys_in_use.discard((self._held_key.caller, self._held_key.key))
 
     async def _renew(self) -> None:
-        engine = self._desk.unredacted
+        engine = self._services.unredacted
         while True:
             await asyncio.sleep(RENEW_S)
             try:
-                # The time first: if the answer to the renewal is lost, either of the two stands in the database.
-                self._begun = self._begun.also_at(await self._desk.read(engine.now))
-                renewed = await self._desk.read(engine.http_keys.renew, self._begun)
+                # The time first: if the response to the renewal is lost, the database has one of these two times.
+                self._held_key = self._held_key.also_at(await self._services.read(engine.now))
+                renewed = await self._services.read(engine.http_keys.renew, self._held_key)
             except OnetrayError as e:
-                logger.warning("a key could not be renewed: %s", e)
+                logger.warning("the reservation of an Idempotency-Key could not be renewed: %s", e)
                 continue
             if renewed is None:
-                logger.warning("a request was taken over by another server while it ran here")
+                logger.warning("another server took over a request while it ran here")
                 return
-            self._begun = renewed
+            self._held_key = renewed
 
     async def keep(self, status: int, body: bytes) -> None:
-        # A renewal at the same time would change what the answer is stored under.
+        # A renewal at the same time would change the time that the response is stored under.
         self._renewing.cancel()
-        fits = len(body) <= ANSWER_BYTES
+        text = body.decode() if len(body) <= ANSWER_BYTES else ""
         try:
-            keys = self._desk.unredacted.http_keys
-            await self._desk.read(keys.answer, self._begun, status, body.decode() if fits else "")
+            await self._services.read(self._services.unredacted.http_keys.answer, self._held_key, status, text)
         except OnetrayError as e:
-            # It was carried out: whoever asked is to know that, even if nobody is told again.
-            logger.warning("an answer could not be kept: %s", e)
+            # The request has taken effect, so its caller gets the response even though it cannot be replayed.
+            logger.warning("a response could not be stored: %s", e)
 
     async def drop(self) -> None:
         self._renewing.cancel()
         try:
-            await self._desk.read(self._desk.unredacted.http_keys.drop, self._begun)
+            await self._services.read(self._services.unredacted.http_keys.drop, self._held_key)
         except OnetrayError as e:
-            logger.warning("a key could not be given back, it is free in a minute: %s", e)
+            logger.warning("an Idempotency-Key could not be freed and expires within a minute: %s", e)
 
 
-def _again(status: int, answer: str) -> Response:
+def _replay(status: int, answer: str) -> Response:
     if not answer:
         raise AnswerNotKept
     media_type = problems.MEDIA_TYPE if status >= 400 else Json.media_type
@@ -167,10 +165,10 @@ def _again(status: int, answer: str) -> Response:
 
 
 def _hash(path: str, body: bytes) -> str:
-    """The same for the same request. The keys in a body may have another order, unless it is a large one."""
-    # To write a large one in order would hold the interpreter for seconds.
-    if len(body) <= SMALL:
-        with suppress(orjson.JSONDecodeError, orjson.JSONEncodeError):  # Refused in a moment, by whoever reads it.
+    """The same for equal requests. The order of keys in the body does not matter, unless the body is large."""
+    # Sorting the keys of a large body would block the interpreter for seconds.
+    if len(body) <= SMALL_BODY_BYTES:
+        with suppress(orjson.JSONDecodeError, orjson.JSONEncodeError):  # The route rejects it.
             body = orjson.dumps(orjson.loads(body), option=orjson.OPT_SORT_KEYS)
     hashed = hashlib.sha256(path.encode(errors="replace") + b"\0")
     hashed.update(body)

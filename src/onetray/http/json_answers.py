@@ -21,16 +21,16 @@ from onetray.remote.value_codec import is_record, iso_time, micros, public_value
 
 @lru_cache
 def json_fields(kind: type) -> frozenset[str]:
-    """Those that hold somebody's own JSON: nothing in it is a value of ours."""
+    """Fields that hold users' JSON, which contains no engine values."""
     return frozenset(f.name for f in fields(kind) if f.type == "Any") if is_dataclass(kind) else frozenset()
 
 
 def to_json(value: Any) -> Any:
-    """A value of the engine's as JSON knows it."""
+    """An engine value as plain JSON types."""
     if is_record(value):
         kind: Any = type(value)
-        as_it_is = json_fields(kind)
-        return {name: v if name in as_it_is else to_json(v) for name, v in public_values(value).items()}
+        user_json = json_fields(kind)
+        return {name: v if name in user_json else to_json(v) for name, v in public_values(value).items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [to_json(v) for v in value]
     if isinstance(value, dict):
@@ -50,19 +50,19 @@ async def read_object(request: Request) -> dict[str, Any]:
 
 
 class Json(Response):
-    """An answer as JSON."""
+    """A JSON response."""
 
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        return orjson.dumps(content, default=_passed_on)
+        return orjson.dumps(content, default=_default)
 
 
-def _passed_on(value: Any) -> orjson.Fragment:
-    """What was stored as JSON goes out as it is: nothing is read and written again."""
+def _default(value: Any) -> orjson.Fragment:
+    """Writes stored JSON without parsing it."""
     if isinstance(value, RawJson):
         return orjson.Fragment(bytes(value))
-    raise TypeError(f"{type(value).__name__} is no JSON")
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
 
 
 __all__ = ["Json", "iso_time", "micros", "read_object", "shown_fields", "to_json"]

@@ -1,4 +1,4 @@
-"""The parameters that many routes have: ids, cursors, limits, filters."""
+"""Parameters shared by many routes: ids, cursors, limits, filters."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from onetray.http.schemas.base import ID, SOME_ID
 from onetray.http.schemas.sizes import LIMIT
 
 MOST_CHARS = 100
-MOST = 1_000
-"""What one page holds at most."""
+MAX_LIMIT = 1_000
+"""The maximum page size."""
 
 Id = Annotated[
     str,
-    Path(pattern=ID, description="An id, as submit gave it.", json_schema_extra={"format": "uuid"}, examples=[SOME_ID]),
+    Path(pattern=ID, description="An id.", json_schema_extra={"format": "uuid"}, examples=[SOME_ID]),
 ]
 Name = Annotated[
     str,
     Path(min_length=1, description="A name. It may contain slashes.", examples=["default"],
          json_schema_extra={LIMIT: "name_chars"}),
 ]  # fmt: skip
-Cursor = Annotated[str | None, Query(max_length=MOST_CHARS, description="Where to go on: as the page before gave it.")]
-Limit = Annotated[int, Query(ge=1, le=MOST, description="How many at most.")]
+Cursor = Annotated[str | None, Query(max_length=MOST_CHARS, description="`next` of the previous page.")]
+Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="The maximum number of items.")]
 Kind = Annotated[
     str | None,
     Query(min_length=1, description="Only this kind of task, or flows of this name.",
@@ -37,20 +37,20 @@ Kind = Annotated[
 ]  # fmt: skip
 
 
-def headers_of_request(request: Request, who: Principal) -> dict[str, Any]:
-    """The fields of a command by a user."""
-    return {"namespace": who.namespace, "actor_name": who.name, "trace": trace_of(request)}
+def headers_of_request(request: Request, principal: Principal) -> dict[str, Any]:
+    """The fields that all commands of a request share."""
+    return {"namespace": principal.namespace, "actor_name": principal.name, "trace": trace_of(request)}
 
 
 def trace_of(request: Request) -> str | None:
-    """The W3C trace context. One that is wrong counts as none, as the standard wants it."""
+    """The W3C trace context. An invalid one is ignored, as the standard demands."""
     try:
         return trace_text(request.headers.get("traceparent"))
     except InvalidInput:
         return None
 
 
-_FORM = re.compile(r"([a-z_]+):(\d{1,19})")
+_CURSOR = re.compile(r"([a-z_]+):(\d{1,19})")
 
 
 def cursor(of: str, place: int) -> str:
@@ -58,18 +58,16 @@ def cursor(of: str, place: int) -> str:
 
 
 def place(of: str, text: str | None, first: int = 0) -> int:
-    """Where a cursor of this list stands; `first` without one."""
+    """The position of a cursor of this list; `first` without a cursor."""
     if text is None:
         return first
-    found = _FORM.fullmatch(_opened(text))
-    if found is None or found[1] != of or int(found[2]) >= FAR_US or cursor(of, int(found[2])) != text:
-        raise InvalidInput(
-            f"cursor must be as the page before gave it: {text[:20]!r} is no cursor of {of}", field="cursor"
-        )
-    return int(found[2])
+    match = _CURSOR.fullmatch(_decode(text))
+    if match is None or match[1] != of or int(match[2]) >= FAR_US or cursor(of, int(match[2])) != text:
+        raise InvalidInput(f"{text[:20]!r} is not a cursor of {of}: use `next` of the previous page", field="cursor")
+    return int(match[2])
 
 
-def _opened(text: str) -> str:
+def _decode(text: str) -> str:
     if not text.isascii() or len(text) > MOST_CHARS:
         return ""
     try:

@@ -1,11 +1,11 @@
-"""The server's process: where it listens, what it says at the start, and how it stops.
+"""The server process: its socket, signals and shutdown.
 
-Owns the socket, the signals and the order of a stop:
+Owns the order of a shutdown:
 
-    signal ─▶ no new connections ─▶ streams are told, requests end (grace_s) ─▶ the database is closed ─▶ exit 0
+    signal ─▶ no new connections ─▶ streams end, requests finish (grace_s) ─▶ close the database ─▶ exit 0
          └──▶ the worker in the same process, if there is one, drains meanwhile
 
-A second signal waits for nobody. What was acknowledged is in the database by then.
+A second signal stops the server at once. Everything acknowledged is in the database by then.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fastapi import FastAPI
 
 from onetray.config import HttpConfig
 from onetray.domain.errors import InvalidInput
-from onetray.http.limits.connections import Acceptor, Connections, most_connections
+from onetray.http.limits.connections import Acceptor, Connections, max_connections
 from onetray.http.limits.protocol import Protocol
 
 if TYPE_CHECKING:
@@ -36,37 +36,37 @@ logger = logging.getLogger("onetray.http")
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 CLOSE_S = 5.0
-"""How long the closing of the database is waited for at the end."""
+"""How long a shutdown waits for the database to close."""
 BACKLOG = 2048
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that others can connect to from now on; they wait until the server is ready."""
+    """A listening socket. Clients can connect at once, and wait until the server is ready."""
     try:
         family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        found = socket.socket(family, kind, proto)
+        listener = socket.socket(family, kind, proto)
     except OSError as e:
-        raise InvalidInput(f"there is no address {host}: give another --host ({e.strerror or e})", field="host") from e
+        raise InvalidInput(f"{host} is not an address: use another --host ({e.strerror or e})", field="host") from e
     try:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind(address)
-        found.listen(BACKLOG)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
     except OSError as e:
-        found.close()
+        listener.close()
         raise InvalidInput(
-            f"{host}:{port} cannot be listened on ({e.strerror or e}): end what listens there, or give another --port",
+            f"cannot listen on {host}:{port} ({e.strerror or e}): stop what uses it, or use another --port",
             field="port",
         ) from e
-    return found
+    return listener
 
 
-def url_of(listening: socket.socket) -> str:
-    host, port = listening.getsockname()[:2]
+def url_of(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 class Server(uvicorn.Server):
-    """One server on one socket, until a signal ends it."""
+    """A server on one socket, until a signal stops it."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Server(uvicorn.Server):
         close: Callable[[], None] = lambda: None,
         ready: Callable[[], None] = lambda: None,
     ) -> None:
-        # What it says of its own comings and goings is said here already.
+        # This class logs start and stop itself.
         logging.getLogger("uvicorn").setLevel(logging.WARNING)
         super().__init__(
             uvicorn.Config(
@@ -85,21 +85,21 @@ class Server(uvicorn.Server):
                 http=Protocol, lifespan="on", timeout_graceful_shutdown=round(config.grace_s),
             )
         )  # fmt: skip
-        self._desk: Services = app.state.desk
+        self._services: Services = app.state.desk
         self._http = config
         self._connections = Connections(
-            most_connections(config, 0 if worker is None else worker.config.concurrency), config.unsent_bytes
+            max_connections(config, 0 if worker is None else worker.config.concurrency), config.unsent_bytes
         )
-        self._desk.streams.leave_room(self._connections.most)
-        self._desk.waits.leave_room(self._connections.most)
+        self._services.streams.cap_by_connections(self._connections.limit)
+        self._services.waits.cap_by_connections(self._connections.limit)
         self._worker, self._close, self._ready = worker, close, ready
-        self._ended: threading.Event | None = None
+        self._worker_stopped: threading.Event | None = None
 
-    def run_on(self, listening: socket.socket) -> None:
-        """Serve until a stop was asked for, and everything has ended. This thread is the process's main one."""
-        asyncio.run(self._until_stopped(listening))
+    def run_on(self, listener: socket.socket) -> None:
+        """Serve until stopped, and return when everything has ended. Call it in the main thread."""
+        asyncio.run(self._until_stopped(listener))
 
-    async def _until_stopped(self, listening: socket.socket) -> None:
+    async def _until_stopped(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         loop.set_default_executor(ThreadPoolExecutor(self._http.threads, "onetray-http"))
         for number in SIGNALS:
@@ -107,12 +107,12 @@ class Server(uvicorn.Server):
         if self._worker is not None:
             self._worker.start()
         try:
-            await self._serve([listening])
+            await self._serve([listener])
         finally:
             await self._end()
 
     def ask_to_stop(self) -> None:
-        """Stop gracefully; asked a second time, at once. On the loop."""
+        """Stop gracefully; on the second call, at once. Call it on the event loop."""
         if self.should_exit:
             self.force_exit = True
             if self._worker is not None:
@@ -121,18 +121,18 @@ class Server(uvicorn.Server):
         self._stop_worker()
 
     def _stop_worker(self) -> None:
-        """Have the worker claim no more from now on: it drains while requests end."""
-        if self._worker is not None and self._ended is None:
-            self._ended = _begin(self._worker.stop)
+        """Let the worker drain while requests finish: it claims no more tasks."""
+        if self._worker is not None and self._worker_stopped is None:
+            self._worker_stopped = _run_in_thread(self._worker.stop)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        # Without a socket: connections are accepted here.
+        # Without sockets: Acceptor accepts the connections.
         await super().startup([])
-        await asyncio.to_thread(self._desk.metrics.tallies.begin)
+        await asyncio.to_thread(self._services.metrics.event_metrics.begin)
         self.servers += [Acceptor(s, self._connections, self._protocol) for s in sockets or ()]  # type: ignore[misc]
         logger.info(
-            "the server listens on %s, for %s connections at once",
-            ", ".join(url_of(s) for s in sockets or ()), f"{self._connections.most:,}",
+            "the server listens on %s, with up to %s connections",
+            ", ".join(url_of(s) for s in sockets or ()), f"{self._connections.limit:,}",
         )  # fmt: skip
         self._ready()
 
@@ -142,41 +142,41 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for server in self.servers:
             server.close()
-        logger.info("the server was asked to stop: requests under way may end")
-        await self._desk.close()
+        logger.info("the server was asked to stop: open requests may finish")
+        await self._services.close()
         await super().shutdown(sockets)
 
     async def _end(self) -> None:
         self._stop_worker()
-        while self._ended is not None and not self._ended.is_set():
+        while self._worker_stopped is not None and not self._worker_stopped.is_set():
             await asyncio.sleep(0.02)
         logger.info("the server has stopped")
-        closed, waited_s = _begin(self._close), 0.0
+        closed, waited_s = _run_in_thread(self._close), 0.0
         while not closed.is_set() and waited_s < CLOSE_S:
             await asyncio.sleep(0.02)
             waited_s += 0.02
         if not closed.is_set():
-            # The threads that wait for the database would hold up the end of the process.
-            logger.warning("the database does not answer: its connections are left to it")
+            # Threads that wait for the database would keep the process alive.
+            logger.warning("the database does not respond: exiting without closing its connections")
             logging.shutdown()
             os._exit(0)
 
     def capture_signals(self) -> None:  # type: ignore[override]
-        """Not here: uvicorn would end the process by the signal that it was stopped by."""
-        raise NotImplementedError("run_on looks after signals")
+        """Disabled: uvicorn would raise the signal again after the shutdown."""
+        raise NotImplementedError("run_on handles signals")
 
 
-def _begin(step: Callable[[], object]) -> threading.Event:
-    """Take a step in a thread that nobody has to wait for; tells when it was taken."""
-    taken = threading.Event()
+def _run_in_thread(step: Callable[[], object]) -> threading.Event:
+    """Call a function in a daemon thread. The event is set when it has returned."""
+    done = threading.Event()
 
-    def take() -> None:
+    def run() -> None:
         try:
             step()
         except Exception:
             logger.exception("a step of the stop failed")
         finally:
-            taken.set()
+            done.set()
 
-    threading.Thread(target=take, name="onetray-stop", daemon=True).start()
-    return taken
+    threading.Thread(target=run, name="onetray-stop", daemon=True).start()
+    return done

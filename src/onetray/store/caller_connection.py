@@ -1,8 +1,8 @@
-"""Write inside a transaction of the caller's own, on PostgreSQL.
+"""Writes within the caller's own transaction, on PostgreSQL.
 
-Owns what a borrowed connection must be, and what is done on it: statements between two savepoints. Begins, commits and
-ends nothing. What the caller has set on the connection (rows, prepared statements, search_path) does not matter here
-and stays as it is.
+Owns what is required of the caller's connection, and what runs on it: statements within a savepoint. Never begins,
+commits or rolls back the transaction. The connection's settings (row factories, prepared statements, search_path) do
+not matter, and stay unchanged.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from onetray.domain.task import Verdict
     from onetray.store.postgres import PostgresStore
 
-# A copy of a database has its system identifier, too; no two servers that run were started in the same microsecond.
+# A copy of a database has the same system identifier, but no two running servers started in the same microsecond.
 PLACE = """
     SELECT CAST(extract(epoch FROM pg_postmaster_start_time()) AS text),
         (SELECT CAST(oid AS text) FROM pg_database WHERE datname = current_database())
 """
 _LOOK = f"{PLACE}, current_setting('transaction_read_only') = 'off'"
-# The number comes before the first nextval of an event id: the feed's barrier relies on it.
+# The transaction id comes before the first nextval of an event id: the feed's barrier relies on that.
 _NUMBER = f"SELECT CAST(pg_current_xact_id() AS text), {CLOCK}"
 _NOT_ALLOWED = "42501"
 
@@ -48,7 +48,7 @@ _REFUSED = {
 
 
 class CallerConnection(Protocol):
-    """A connection of the caller's, as a place to run statements."""
+    """The caller's connection, as a place to run statements."""
 
     @property
     def connection(self) -> Connection[Any] | AsyncConnection[Any]: ...
@@ -61,14 +61,14 @@ class CallerConnection(Protocol):
 
 
 class SyncCallerConnection:
-    """A connection that is used by the thread that lends it."""
+    """A connection used in the caller's thread."""
 
     def __init__(self, connection: Connection[Any]) -> None:
         self.connection = connection
 
     def run(self, sql: str, params: dict[str, Any] | None = None) -> Rows:
-        # A cursor of our own making: the connection's factories are the caller's. Never prepared: that would be
-        # remembered by the connection.
+        # Our own cursor class: the connection's factories are the caller's. Never prepared: the connection would
+        # remember that.
         with Cursor(self.connection, row_factory=tuple_row) as cursor:
             cursor.execute(sql, params, prepare=False)
             return cursor.fetchall() if cursor.description else []
@@ -78,7 +78,7 @@ class SyncCallerConnection:
 
 
 class AsyncCallerConnection:
-    """An asynchronous connection: its statements run in its own loop, while another thread waits for them."""
+    """An async connection: its statements run in its event loop while another thread waits for them."""
 
     def __init__(self, connection: AsyncConnection[Any], loop: asyncio.AbstractEventLoop) -> None:
         self.connection, self._loop = connection, loop
@@ -88,7 +88,7 @@ class AsyncCallerConnection:
     def run(self, sql: str, params: dict[str, Any] | None = None) -> Rows:
         self._running = future = asyncio.run_coroutine_threadsafe(self._run(sql, params), self._loop)
         if self._stopped:
-            # Asked after the future is known: either this sees the stop, or the stop sees the future.
+            # Checked after the future is set: either this sees the stop, or stop sees the future.
             future.cancel()
         return future.result()
 
@@ -101,21 +101,21 @@ class AsyncCallerConnection:
         asyncio.run_coroutine_threadsafe(self._run(sql), self._loop).result()
 
     def stop(self) -> None:
-        """End the statement that runs, and let none follow but what undoes it. Called in the loop."""
+        """Cancel the running statement, and allow only undo after it. Called on the event loop."""
         self._stopped = True
         if self._running is not None:
             self._running.cancel()
 
 
 class CallerTransaction:
-    """A transaction of the caller's that was found fit."""
+    """A caller's transaction that has passed all checks."""
 
     def __init__(self, caller: CallerConnection, store: PostgresStore) -> None:
         self._caller, self._store = caller, store
 
     @contextmanager
     def savepoint(self) -> Iterator[CallerTx]:
-        """All that is written in the block stays in the caller's transaction; if the block raises, nothing does."""
+        """What the block writes becomes part of the caller's transaction; if the block raises, nothing does."""
         try:
             self._caller.run("SAVEPOINT onetray")
             try:
@@ -127,7 +127,7 @@ class CallerTransaction:
                     # not know when that will be.
                     self._caller.run(NOTIFY, {"news": format_new_work(tx.work, "")})
             except BaseException:
-                # On a connection that is gone there is nothing left to undo.
+                # A broken connection has nothing left to undo.
                 with suppress(psycopg.Error, CancelledError):
                     self._caller.undo("ROLLBACK TO SAVEPOINT onetray")
                     self._caller.undo("RELEASE SAVEPOINT onetray")
@@ -140,13 +140,13 @@ class CallerTransaction:
                 raise Unavailable(f"your connection broke, and your transaction with it: {e}") from e
             if e.sqlstate == _NOT_ALLOWED:
                 raise StoreError(
-                    f"the user of your connection may not write to onetray's tables: grant it the right. {e}"
+                    f"your connection's user may not write to onetray's tables: grant it the privileges. {e}"
                 ) from e
             raise
 
 
 class CallerTx(PostgresTx):
-    """One statement after the other, no BEGIN, no settings: whatever is set would outlast us in the transaction."""
+    """Runs statement by statement, without BEGIN and SET: any setting would outlast us in the transaction."""
 
     def __init__(self, caller: CallerConnection, store: PostgresStore) -> None:
         nobody: Any = None
@@ -188,10 +188,10 @@ def caller_transaction(store: PostgresStore, connection: object) -> CallerTransa
     try:
         ((*found, may_write),) = caller.run(_LOOK)
     except psycopg.OperationalError as e:
-        raise Unavailable(f"your connection does not answer: {e}") from e
+        raise Unavailable(f"your connection does not respond: {e}") from e
     here = tuple(found)
     if here != store.place() and here != store.place(again=True):
-        raise _refusal("it leads to another database than the engine's")
+        raise _refusal("it is connected to another database than the engine")
     if not may_write:
         raise _refusal("its transaction may only read")
     return CallerTransaction(caller, store)
@@ -204,17 +204,17 @@ def _caller_connection(connection: object) -> CallerConnection:
         return SyncCallerConnection(connection)
     if isinstance(connection, AsyncConnection):
         raise _refusal(
-            "it is asynchronous: await onetray.store.caller_connection.engine_submit_on(engine, connection, commands)"
+            "it is async: await onetray.store.caller_connection.submit_on_connection(engine, connection, commands)"
         )
     raise _refusal(f"it must be a psycopg.Connection, not {type(connection).__name__}")
 
 
 def _refusal(why: str) -> InvalidInput:
-    return InvalidInput(f"nothing can be submitted on this connection: {why}", field="connection")
+    return InvalidInput(f"cannot submit on this connection: {why}", field="connection")
 
 
 class Runs(Protocol):
-    """An engine."""
+    """The part of an engine that submit_on_connection uses."""
 
     def run(self, commands: Sequence[Command], *, connection: Any = None) -> list[Verdict]: ...
 
@@ -222,7 +222,7 @@ class Runs(Protocol):
 async def submit_on_connection(
     engine: Runs, connection: AsyncConnection[Any], commands: Sequence[Command]
 ) -> list[Verdict]:
-    """Submit inside the transaction of an asynchronous connection. Its loop goes on meanwhile."""
+    """Submit within the transaction of an async connection, without blocking its event loop."""
     if not isinstance(connection, AsyncConnection):
         raise _refusal(f"it must be a psycopg.AsyncConnection, not {type(connection).__name__}")
     loop = asyncio.get_running_loop()

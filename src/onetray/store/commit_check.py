@@ -1,9 +1,9 @@
-"""What a transaction on PostgreSQL wrote, so that it can be looked for when the answer to its COMMIT was lost.
+"""Whether a PostgreSQL transaction took effect whose COMMIT got no response.
 
-Owns one question: did this transaction take effect? Its number alone cannot tell. A server that crashes before it
-has flushed a transaction's log forgets that the number was given out, and gives it to somebody else, whose commit
-would be taken for ours. So one row that we wrote is looked for as well; where there is none that would stay as we wrote
-it, the server must not have crashed since.
+Owns that check. The transaction's id alone is not enough: a server that crashes before it has flushed the log forgets
+that it assigned the id, and assigns it again, so another transaction's commit could be taken for ours. So one row that
+the transaction wrote is checked as well. If it wrote no row that stays unchanged, the id counts only as long as the
+server has not crashed since.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SERVER_RUN = """
     SELECT CAST(extract(epoch FROM pg_postmaster_start_time()) AS text),
         CAST(extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time()) AS text)
 """
-# Ids are made here and never twice; keys of new tasks come from a sequence, which a crash may set back too.
+# Ids are generated here and are unique; keys of new tasks come from a sequence, which a crash may set back, too.
 _TASK = "SELECT 1 FROM onetray.task WHERE id = %(id)s::uuid"
 _FLOW = "SELECT 1 FROM onetray.flow WHERE id = %(id)s::uuid"
 _STAGE = "SELECT 1 FROM onetray.stage WHERE id = %(id)s::uuid"
@@ -61,7 +61,7 @@ def row_of_batch(statement: str, columns: Columns) -> WrittenRow | None:
 
 
 class ServerRun(NamedTuple):
-    """What is the same on a server for as long as it has not crashed: a crash resets its statistics."""
+    """Identifies a server's run until it crashes: a crash resets its statistics."""
 
     started_at: str
     counts_since: str | None
@@ -73,12 +73,12 @@ class ServerRun(NamedTuple):
 
 
 class CommitOutcome(Enum):
-    """What became of a transaction whose COMMIT was not answered."""
+    """The fate of a transaction whose COMMIT got no response."""
 
-    WRITTEN = "it is in the database"
-    NOT_WRITTEN = "it is not, and will not be"
-    UNDER_WAY = "the server has not decided yet"
-    UNKNOWN = "its number says that it is; that may be somebody else's"
+    WRITTEN = "committed"
+    NOT_WRITTEN = "not committed, and never will be"
+    UNDER_WAY = "not decided yet"
+    UNKNOWN = "its id is committed, but may have been assigned again"
 
 
 def outcome_of(connection: Connection[Any], xid: str, written_row: WrittenRow | None, run: ServerRun) -> CommitOutcome:
@@ -91,7 +91,7 @@ def outcome_of(connection: Connection[Any], xid: str, written_row: WrittenRow | 
     except Exception as e:
         if getattr(e, "sqlstate", None) != _IN_THE_FUTURE:
             raise
-        return CommitOutcome.NOT_WRITTEN  # The crash took the number back, and nobody has it yet.
+        return CommitOutcome.NOT_WRITTEN  # The crash took the id back, and no transaction has it yet.
     if status not in ("committed", "aborted"):
         return CommitOutcome.UNDER_WAY
     if status == "aborted":

@@ -1,11 +1,11 @@
-"""How far the event log of a PostgreSQL database can be read without leaving anything out.
+"""How far the event log of a PostgreSQL database can be read without missing an event.
 
-Owns the one barrier that all readers of a store share. Event ids come from a sequence and become visible in the order
-of the commits, not of the ids: a reader that simply asks for ids past its cursor skips those of a slower writer.
+Owns the barrier that all readers of a store share. Event ids come from a sequence and become visible in commit order,
+not in id order: a reader that simply selects the ids after its cursor misses those of a slower writer.
 
-A barrier is the last id that was handed out, and a transaction number taken after that. A writer has its number before
-its first event id, so every writer with an id up to the barrier's has a lower number: once all lower numbers have
-ended, those ids are committed or never will be.
+A barrier is the last id assigned so far, and a transaction id taken after that. A writer has its transaction id before
+its first event id, so every writer of an event up to the barrier has a lower transaction id. Once all transactions with
+lower ids have ended, these events are committed or never will be.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Fetch = Callable[[str, dict[str, Any]], list[tuple[Any, ...]]]
 _LOOK = "SELECT last_value, (SELECT coalesce(max(id), 0) FROM onetray.event) FROM onetray.event_id"
 _STATE = """pg_snapshot_xmin(pg_current_snapshot())::text, (SELECT last_value FROM onetray.event_id),
     (SELECT coalesce(max(id), 0) FROM onetray.event WHERE id <= %(last)s)"""
-# The snapshot is older than the number, by nothing if its xmin is the number: then nobody else was at work.
+# The snapshot is older than the transaction id. If its xmin is that id, no other transaction was open.
 _TAKE = f"SELECT pg_current_xact_id()::text, {_STATE}"
 _CHECK = f"SELECT {_STATE}"
 _HOLDERS = """
@@ -32,13 +32,13 @@ _HOLDERS = """
 STEP_S = 0.001
 LONGEST_STEP_S = 0.01
 LOOK_CLOSER_S = 0.05
-"""When a barrier holds for so long, it is asked whether those it waits for write events at all."""
+"""After this time, check whether the transactions that a barrier waits for write events at all."""
 STALE_S = 5.0
 
 
 @dataclass(slots=True)
 class Pending:
-    """A barrier that has not passed yet."""
+    """A barrier that waits for older transactions."""
 
     last: int
     number: int
@@ -53,18 +53,18 @@ class Barrier:
         self._lock = threading.Lock()
         self._pending: Pending | None = None
         self.passed = 0
-        """The greatest id of a committed event up to which nothing can appear any more.
+        """The greatest id of a committed event before which no other event can appear any more.
 
-        Never an id that was only handed out: after a crash the sequence may hand such a number out again.
+        Never an id that is only assigned: after a crash the sequence may assign it again.
         """
 
     @property
     def pending(self) -> bool:
-        """Whether there are events that a writer, still at work, keeps from being read."""
+        """Whether an open transaction keeps events from being read."""
         return self._pending is not None
 
     def upto(self, wait_s: float) -> int:
-        """Move on as far as can be within the time, and say how far that is. A writer that hangs delays, no more."""
+        """Advance as far as possible within the time, and return the id. A writer that hangs causes only a delay."""
         began, pause = time.monotonic(), STEP_S
         while not self._step(began) and time.monotonic() - began < wait_s:
             time.sleep(pause)
@@ -72,12 +72,12 @@ class Barrier:
         return self.passed
 
     def _step(self, began: float) -> bool:
-        """True when everything that was committed before `began` can be read."""
+        """Whether everything committed before `began` can be read."""
         with self._lock:
             try:
                 return self._advance(began)
             except BaseException:
-                # The server may have crashed and handed ids out again: a barrier from before says nothing.
+                # The server may have crashed and assigned ids again: an older barrier is invalid.
                 self._pending = None
                 raise
 
@@ -92,11 +92,11 @@ class Barrier:
         return self._judge(pending, *position) and pending.taken_at >= began
 
     def _begin(self) -> bool:
-        """Take a barrier if there is anything past the last one."""
+        """Take a barrier if there are events after the last one."""
         self._pending = None
         ((last, newest),) = self._fetch(_LOOK, {})
         if newest <= self.passed:
-            # Less than was there is another database: one restored from a backup.
+            # Fewer events than before: the database was restored from a backup.
             self.passed = newest
             return True
         # A statement of its own: the number must be taken after the last id was read.
@@ -106,7 +106,7 @@ class Barrier:
 
     def _judge(self, pending: Pending, xmin: str, last: int, newest: int) -> bool:
         if last < pending.last:
-            # Ids are handed out again, after a crash: this barrier says nothing about them.
+            # Ids are assigned again after a crash: this barrier is invalid.
             self._pending = None
             return False
         pending.checked_at = time.monotonic()
@@ -119,10 +119,10 @@ class Barrier:
         return True
 
     def _only_strangers(self, pending: Pending) -> bool:
-        """Whether the transactions that are still open have nothing to do with events.
+        """Whether none of the open transactions writes events.
 
-        Numbers are shared by all databases of a server: a long transaction of somebody else must not stop the feed.
-        Whoever has an event id holds a lock on the sequence until it has ended.
+        All databases of a server share transaction ids: a long transaction of another program must not stop the feed.
+        A transaction with an event id holds a lock on the sequence until it ends.
         """
         if time.monotonic() - pending.taken_at < LOOK_CLOSER_S:
             return False

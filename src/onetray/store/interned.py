@@ -1,7 +1,7 @@
-"""The dictionaries of namespaces, queues, kinds and policies, kept in memory.
+"""Namespaces, queues, kinds and policies by number, cached in memory.
 
-Owns the numbers that stand for them. A number never changes its meaning, so what is known stays true; only a kind's
-current policy may change and is read again when it is older than a second.
+Owns the numbers. A number never changes its meaning, so the cache stays valid; only a kind's current policy may change,
+and is read again when it is older than a second.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class InternedNames:
         self._turn = 0
 
     def refresh(self) -> None:
-        """Read everything again. A slow reader must not put back what it read before: the last to begin wins."""
+        """Read everything again. A slow read must not replace a newer one: the last one to begin wins."""
         turn = next(self._turns)
         read, began = self._store.read_within, time.monotonic()
         # Not under a lock: in memory, a reader waits for the transaction of a thread that may come here itself.
@@ -54,7 +54,7 @@ class InternedNames:
             if turn < self._turn:
                 return
             self._turn = turn
-            # New dicts are swapped in whole: readers in other threads see the old or the new.
+            # Replaced as a whole: readers in other threads see the old dicts or the new ones.
             self._namespaces = {name: key for key, name in namespaces}
             self._queue_names = {queue.key: queue.name for queue in queues}
             self._queues = {(queue.ns, queue.name): queue.key for queue in queues}
@@ -109,7 +109,7 @@ class InternedNames:
         return self._places[queue]
 
     def queue_keys(self, places: Collection[tuple[str, str]]) -> dict[int, tuple[str, str]]:
-        """Queues by their numbers: those of these places that there are."""
+        """The existing ones of these queues, by number."""
         known = self._known_queues(places)
         if len(known) < len(places):
             self.refresh()
@@ -155,12 +155,12 @@ class InternedNames:
         return known
 
     def configure(self, ns: int, name: str, policy: Policy) -> None:
-        """Give a kind the policy that its next tasks are submitted under."""
+        """Set the policy for the kind's next tasks."""
         key, policy_key = self.intern_kind(ns, name), self.intern_policy(policy)
         self._write("set_kind_policy", key=key, policy=policy_key)
 
     def replace_policy(self, kind: int, was: int, policy: Policy) -> bool:
-        """Give a kind another policy if it still has the one that it had. Answers whether it has the new one now."""
+        """Set a kind's policy if it is still `was`. Returns whether the kind has the new policy now."""
         key = self.intern_policy(policy)
         if key == was:
             return True
@@ -169,6 +169,6 @@ class InternedNames:
         return bool(replaced)
 
     def _write(self, statement: str, **params: object) -> None:
-        # In a transaction of its own: a number must not be remembered from one that is rolled back.
+        # In its own transaction: a number from a transaction that is rolled back must not be cached.
         self._store.write(lambda tx: tx.query(statement, **params))
         self.refresh()

@@ -1,7 +1,7 @@
 """Whether the file at a path is still the database that was opened there.
 
-Owns one question, asked before each commit. SQLite goes on writing to a file that was deleted, moved or replaced while
-it was open: whoever opens the path later finds nothing of that.
+Owns that check, which runs before each commit. SQLite keeps writing to a file that was deleted, moved or replaced while
+it was open, and a process that opens the path later finds none of those writes.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import apsw
 from onetray.domain.errors import DatabaseMoved, DatabaseReplaced, StoreError
 
 SIDES = ("-wal", "-shm")
-"""Every process that has the database open must share these too: commits are in the one, locks in the other."""
+"""All processes must also share these files: the one holds commits, the other locks."""
 Identity = tuple[int, int]
 
 
 class OpenFile:
-    """The file that a connection has opened, known by its device and inode."""
+    """The file that a connection has open, identified by device and inode."""
 
     def __init__(self, path: str, connection: apsw.Connection) -> None:
         self._path = path
@@ -32,7 +32,7 @@ class OpenFile:
         self._spoiled: DatabaseReplaced | None = None
 
     def check(self) -> int:
-        """Raise unless everything that is written now will be found at the path. Answers the size of the database."""
+        """Raises if a write would not be found at the path. Returns the size of the database."""
         size = self.check_main()
         for name, identity in self._sides:
             if _identity(name) != identity:
@@ -41,9 +41,9 @@ class OpenFile:
         return size
 
     def check_in(self, connection: apsw.Connection) -> None:
-        """The same, in a transaction that is about to commit: a file that was copied over this one is noticed, too.
+        """Like check, in a transaction that is about to commit: also detects a file copied over this one.
 
-        Only VACUUM makes a database smaller, and that changes the version of its schema.
+        Only VACUUM makes a database smaller, and that changes the schema version.
         """
         size = self.check()
         if size < self._size or self._schema is None:
@@ -60,7 +60,7 @@ class OpenFile:
         self._size = size
 
     def check_main(self) -> int:
-        """The same, of the database alone: good enough for those who only read."""
+        """Like check, for the database file alone: enough for readers."""
         if self._spoiled is not None:
             raise self._spoiled
         found, size = _identity_and_size(self._path)
@@ -68,19 +68,19 @@ class OpenFile:
             return size
         if found is None:
             raise DatabaseMoved(
-                f"the database {self._path} is not to be had any more ({_why_not(self._path)}): it was moved away or "
-                "deleted, or its directory was closed, while this process had it open. "
-                "Nothing was written. Bring the same file back, or start this process again to begin a new one",
+                f"the database {self._path} is gone ({_why_not(self._path)}): it was moved or deleted, or its "
+                "directory became inaccessible, while this process had it open. "
+                "Nothing was written. Bring the same file back, or restart this process to create a new one",
                 path=self._path,
             )
         raise DatabaseReplaced(
-            f"another file is at {self._path} than the one that this process has open. Nothing was written. "
-            "Start this process again to use the file that is there now",
+            f"{self._path} is not the file that this process has open any more. Nothing was written. "
+            "Restart this process to use the file that is there now",
             path=self._path,
         )
 
     def note_sides(self) -> None:
-        """Note -wal and -shm, once a connection has them open: before that, others may close and remove theirs."""
+        """Record -wal and -shm once a connection has them open: before that, other processes may remove theirs."""
         if self._sides:
             return
         real = os.path.realpath(self._path)
@@ -89,7 +89,7 @@ class OpenFile:
             self._sides = found
 
     def _check_sides(self) -> None:
-        """One is not where it was: the whole directory may have been moved, with a link in its old place."""
+        """One is not where it was: the directory may have been moved and replaced by a symbolic link."""
         known, real = self._sides, os.path.realpath(self._path)
         self._sides = [(real + side, identity) for side, (_, identity) in zip(SIDES, known, strict=True)]
         for name, identity in self._sides:
@@ -97,7 +97,7 @@ class OpenFile:
                 self.check_main()
                 raise DatabaseReplaced(
                     f"{name} was deleted or replaced while this process had {self._path} open. Nothing was written. "
-                    "Stop all processes that use the database, then start them again",
+                    "Stop all processes that use the database, then restart them",
                     path=self._path,
                 )
 
@@ -123,7 +123,7 @@ def _why_not(path: str) -> str:
 
 
 def _has_moved(connection: apsw.Connection) -> bool:
-    """Whether the file that the connection has open is another than the one at its path: as SQLite itself sees it."""
+    """Whether the connection's file is no longer the one at its path, according to SQLite."""
     moved = ctypes.c_int(0)
     connection.file_control("main", apsw.SQLITE_FCNTL_HAS_MOVED, ctypes.addressof(moved))
     return bool(moved.value)
@@ -149,7 +149,7 @@ def network_filesystem(path: str, mounts: str = MOUNTS) -> str | None:
     for point, fs in table:
         folder = point.replace("\\040", " ")
         inside = real == folder or real.startswith(folder.rstrip("/") + "/")
-        # The last mount on a point hides the ones below it.
+        # The last mount at a path hides earlier ones.
         if inside and len(folder) >= longest:
             longest, kind = len(folder), fs
     return kind if kind in NETWORK else None

@@ -1,6 +1,6 @@
-"""A batch as the text that PostgreSQL's COPY reads.
+"""A batch in the text format of PostgreSQL's COPY.
 
-Owns the escaping. Columns that have one value for the whole batch are written once, and put last in each line.
+Owns the escaping. Columns with one value for the whole batch are formatted once, and come last in each line.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import Any
 from onetray.store.base import Columns
 
 NULL = "\\N"
-# COPY also knows \b, \f, \v: they need not be escaped to be read as they are.
+# COPY also knows \b, \f and \v, but reads these characters unescaped as well.
 _ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 _TABLE = str.maketrans(_ESCAPES)
 
 
 class CopyBuffer:
-    """Writes batches of the same rows: a list that several of them share is turned into text once."""
+    """Formats batches of the same rows: a list that several of them share is formatted once."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[list[Any], list[str]]] = {}
 
     def of(self, columns: Columns) -> tuple[list[str], str]:
-        """The names of the columns in the order they are written, and the lines. At least one must be a list."""
+        """The column names in the order they are written, and the lines. At least one column must be a list."""
         many = {name: values for name, values in columns.items() if isinstance(values, list)}
         once = {name: value for name, value in columns.items() if name not in many and value is not None}
         fields: list[Iterable[str]] = [self._texts(values) for values in many.values()]
@@ -35,7 +35,7 @@ class CopyBuffer:
         return [*many, *once], f"{lines}\n"
 
     def _texts(self, values: list[Any]) -> list[str]:
-        # The list is kept with its text, so that no other can come to have its address.
+        # Keeps a reference to the list, so that no other list can get its address.
         known = self._known.get(id(values))
         if known is None:
             known = self._known[id(values)] = values, _column(values)
@@ -47,7 +47,7 @@ def _column(values: list[Any]) -> list[str]:
     if types == {int}:
         return list(map(str, values))
     if types == {str}:
-        # One look at all of them: most columns have nothing to escape.
+        # One scan for the whole column: most columns have nothing to escape.
         together = "".join(values)
         return values if not any(c in together for c in _ESCAPES) else [v.translate(_TABLE) for v in values]
     return list(map(_text, values))

@@ -1,4 +1,4 @@
-"""Whether what PostgreSQL has committed is also where synchronous replication wants it to be.
+"""Whether PostgreSQL's commits have reached the standbys that synchronous replication requires.
 
 Owns the server's warnings about it, and the question. A COMMIT waits for the standbys; a wait that is cancelled ends
 with a warning, and one whose backend is ended, with silence. Either way the transaction is committed on this server and
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from psycopg import Connection
     from psycopg.errors import Diagnostic
 
-# Standbys confirm the log in its order: those that have this commit have every earlier one. It changes no table.
+# Standbys confirm the log in order: one that has this commit has every earlier one. The commit changes no table.
 _ONE_MORE_COMMIT = b"SELECT pg_logical_emit_message(true, 'onetray', 'confirms what was committed before')"
 _LEAST_S = 0.1
 _CANCEL_S = 5.0
 
 
 class Warnings:
-    """Remembers whether the server has warned since it was last asked to forget."""
+    """Remembers whether the server has sent a warning since the last reset."""
 
     def __init__(self) -> None:
         self.seen = False
@@ -38,9 +38,9 @@ class Warnings:
 
 
 def confirmed(connection: Connection[Any], warnings: Warnings, until: float) -> bool:
-    """Whether the standbys have what this server has committed so far: one more commit is made and waited for.
+    """Whether the standbys have everything committed so far: makes one more commit and waits for its confirmation.
 
-    Not for ever: the wait is cancelled when the time is over, and the connection closed.
+    At the deadline, the wait is cancelled and the connection closed.
     """
     warnings.seen = False
     pgconn = connection.pgconn
@@ -62,7 +62,7 @@ def confirmed(connection: Connection[Any], warnings: Warnings, until: float) -> 
 
 
 def _give_up(connection: Connection[Any]) -> None:
-    # Else the backend would wait on, and hold a connection of the server's, until a standby is back.
+    # Otherwise the backend would wait for a standby, and occupy one of the server's connections.
     with suppress(Error):
         connection.cancel_safe(timeout=_CANCEL_S)
     connection.close()

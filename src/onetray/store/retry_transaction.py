@@ -1,6 +1,6 @@
-"""When a transaction that failed is run again.
+"""When to run a failed transaction again.
 
-Owns that decision: when nothing of it was written, or when that cannot be known but the same again does no harm.
+Owns that decision: if nothing was written, or if it may have been but repeating it is harmless.
 """
 
 from __future__ import annotations
@@ -13,19 +13,18 @@ from onetray.domain.errors import DatabaseMoved, OutcomeUnknown, Unavailable
 
 T = TypeVar("T")
 LOST_TO_OTHERS = ("40P01", "40001")
-"""A deadlock, or a conflict with another transaction: it was rolled back, and may pass the next time."""
+"""A deadlock or a serialization failure: the transaction was rolled back, and may succeed the next time."""
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.01, 1.0
 
 
 class MayBeRepeated(OutcomeUnknown):
-    """It is not known whether this was written. Call again: the same twice does no harm."""
+    """It is unknown whether this was written. Repeat the call: that is harmless."""
 
 
 def retry_transaction(work: Callable[[], T], patience_s: float, given_up: Callable[[], bool] = lambda: False) -> T:
-    """Run a transaction until it is known to have taken effect.
+    """Run a transaction until it has certainly taken effect.
 
-    After the time that is given, the error that it failed with is raised; the one that leaves the outcome open, if one
-    of the runs did.
+    After `patience_s`, raises the last error, or the one that left the outcome unknown if there was one.
     """
     until, wait = time.monotonic() + patience_s, FIRST_WAIT_S
     unsure: MayBeRepeated | None = None
@@ -36,7 +35,7 @@ def retry_transaction(work: Callable[[], T], patience_s: float, given_up: Callab
             error: Exception = e
             unsure = e
         except (OutcomeUnknown, DatabaseMoved):
-            # A file that somebody has moved may never come back: the caller is told at once.
+            # A moved file may never come back, so the caller must know at once.
             raise
         except Unavailable as e:
             error = e

@@ -1,6 +1,6 @@
-"""What a database says of itself: which one it is, whether it keeps what it acknowledges, who stands in between.
+"""Facts about the database server: version, durability, connection pooler, free space.
 
-Owns these questions, which each database is asked in its own words. Changes nothing.
+Owns these checks, which differ by database. Changes nothing.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 class ServerFacts(NamedTuple):
-    """A PostgreSQL server as a connection of ours meets it."""
+    """A PostgreSQL server, as seen through a connection."""
 
     version: int
-    """As the server counts: 150004 is 15.4."""
+    """In the server's notation: 150004 is 15.4."""
     fsync: bool
     synchronous_commit: str
     standby: bool
@@ -23,7 +23,7 @@ class ServerFacts(NamedTuple):
 
 
 def sqlite_library() -> tuple[int, ...]:
-    """The version of the SQLite library that is used: not the one that Python brings along."""
+    """The version of apsw's SQLite library, which is not Python's."""
     import apsw
 
     return tuple(int(part) for part in apsw.sqlite_lib_version().split("."))
@@ -38,13 +38,13 @@ def server_facts(url: str) -> ServerFacts:
             " current_setting('synchronous_commit'), pg_is_in_recovery(), pg_backend_pid()"
         ).fetchone()
         version, fsync, synchronous_commit, standby, pid = row
-        # A pooler answers with a process number of its own.
+        # A pooler reports a process id of its own.
         pooled = connection.info.backend_pid != pid
     return ServerFacts(int(version), fsync == "on", synchronous_commit, standby, pooled)
 
 
 def free_bytes(store: Store) -> int | None:
-    """How much room is left beside a SQLite file; None for other databases."""
+    """Free disk space next to a SQLite file; None for other databases."""
     import shutil
     from pathlib import Path
 

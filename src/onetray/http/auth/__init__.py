@@ -1,1 +1,1 @@
-"""Who calls, and whether they may: hosts, tokens, scopes."""
+"""Authentication and authorization: hosts, tokens, scopes."""

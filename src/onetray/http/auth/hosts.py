@@ -1,7 +1,7 @@
-"""Which hosts a server may be called by, which pages of browsers it answers, and where it may listen.
+"""Checks of the Host and Origin headers, and of the address that the server listens on.
 
-Owns the defence of a server without tokens: it is for its own machine, and a browser on that machine opens pages of
-strangers. One of them can have its name resolve to 127.0.0.1 (DNS rebinding); its requests then name its own host.
+Owns the protection of a server without tokens. It serves its own machine only, but a browser there may open a hostile
+page whose name resolves to 127.0.0.1 (DNS rebinding). The requests of such a page carry its own name as Host.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from starlette.types import Scope
 
 from onetray.domain.errors import InvalidInput, NotLocal, WrongHost, WrongOrigin, short_repr
 
-CREATE = "`onetray token create --name NAME --scope read,submit`"
+CREATE_TOKEN = "`onetray token create --name NAME --scope read,submit`"
 
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s:/@\[\]]+)(?::\d{1,5})?", re.ASCII)
 
 
 def may_bind(host: str, has_tokens: bool) -> None:
-    """Refuse to listen where others could call, as long as there is no token to know them by."""
+    """Raises InvalidInput for an address that other machines can reach while there are no tokens."""
     if not has_tokens and not is_loopback(host):
         raise InvalidInput(
-            f"without tokens the server listens on the loopback interface alone, not on {short_repr(host)}: create a "
-            f"token first with {CREATE}, or give --host 127.0.0.1",
+            f"without tokens the server listens only on the loopback interface, not on {short_repr(host)}: create a "
+            f"token first with {CREATE_TOKEN}, or use --host 127.0.0.1",
             field="host",
         )
 
 
 @lru_cache(maxsize=1000)
 def is_loopback(host: str) -> bool:
-    """Whether a host, as it stands in a URL or a setting, is this machine and no other."""
+    """Whether a host name or address, from a URL or a setting, is a loopback one."""
     name = host.lower().removesuffix(".").strip("[]")
     if name == "localhost":
         return True
@@ -42,56 +42,55 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-Sent = dict[bytes, list[str]]
-"""The headers that say who asks: each value of each."""
+AuthHeaders = dict[bytes, list[str]]
+"""All values of each header that authentication reads."""
 
 
-def sent_with(scope: Scope) -> Sent:
-    """What a request says about who asks."""
-    found: Sent = {b"host": [], b"origin": [], b"authorization": []}
+def auth_headers(scope: Scope) -> AuthHeaders:
+    headers: AuthHeaders = {b"host": [], b"origin": [], b"authorization": []}
     for name, value in scope["headers"]:
-        if name in found:
-            found[name].append(value.decode("latin-1"))
-    return found
+        if name in headers:
+            headers[name].append(value.decode("latin-1"))
+    return headers
 
 
-def must_be_local(scope: Scope, headers: Sent) -> None:
-    """Refuse what does not come from this machine, or says that it was meant for another."""
+def check_local(scope: Scope, headers: AuthHeaders) -> None:
+    """Without tokens: reject requests from other machines, for other hosts, or from pages of other origins."""
     if _is_remote(scope.get("client")):
         raise NotLocal
     host = host_of(headers)
     if host is None or not is_loopback(host):
         raise WrongHost(
-            f"this server has no tokens and is called by a loopback name alone, not by {short_repr(host)}: use "
-            f"http://127.0.0.1 and its port, or create a token with {CREATE}"
+            f"this server has no tokens and accepts only loopback host names, not {short_repr(host)}: use "
+            f"http://127.0.0.1 and its port, or create a token with {CREATE_TOKEN}"
         )
     for origin in headers[b"origin"]:
-        if not is_loopback(urlsplit_host(origin)):
+        if not is_loopback(origin_host(origin)):
             raise WrongOrigin(
-                f"this server has no tokens and answers no page of {short_repr(origin)}: create a token with {CREATE}, "
-                "and list the page's origin under allowed_origins"
+                f"this server has no tokens and rejects pages from {short_repr(origin)}: create a token with "
+                f"{CREATE_TOKEN}, and add the page's origin to allowed_origins"
             )
 
 
-def must_be_allowed(headers: Sent, hosts: tuple[str, ...], origins: tuple[str, ...]) -> None:
-    """With tokens: any host unless some are listed; no page of a browser unless it is listed."""
+def check_allowed(headers: AuthHeaders, hosts: tuple[str, ...], origins: tuple[str, ...]) -> None:
+    """With tokens: accept any host unless some are listed, and only pages from listed origins."""
     if hosts:
         host = host_of(headers)
         if host is None or host not in {h.lower() for h in hosts}:
-            raise WrongHost(f"this server is not {short_repr(host)}: list the name under allowed_hosts if it should be")
+            raise WrongHost(f"this server does not serve the host {short_repr(host)}: add it to allowed_hosts")
     for origin in headers[b"origin"]:
         if origin.lower() not in {o.lower().rstrip("/") for o in origins}:
-            raise WrongOrigin(f"pages of {short_repr(origin)} may not call this server: list it under allowed_origins")
+            raise WrongOrigin(f"pages from {short_repr(origin)} may not call this server: add it to allowed_origins")
 
 
-def host_of(headers: Sent) -> str | None:
-    """The host that a request names, without the port; None when it names none, or several."""
-    named = headers[b"host"]
-    found = _HOST.fullmatch(named[0].lower()) if len(named) == 1 else None
-    return None if found is None else found[1].strip("[]")
+def host_of(headers: AuthHeaders) -> str | None:
+    """The request's host without the port. None if it is missing, repeated or invalid."""
+    values = headers[b"host"]
+    match = _HOST.fullmatch(values[0].lower()) if len(values) == 1 else None
+    return None if match is None else match[1].strip("[]")
 
 
-def urlsplit_host(origin: str) -> str:
+def origin_host(origin: str) -> str:
     try:
         return urlsplit(origin).hostname or ""
     except ValueError:
@@ -99,12 +98,12 @@ def urlsplit_host(origin: str) -> str:
 
 
 def _is_remote(client: tuple[str, int] | None) -> bool:
-    """Whether the caller's address is another machine's. One that is no address is a socket of this one."""
-    return client is not None and _is_elsewhere(client[0])
+    """Whether the client is another machine. A client without an IP address uses a local socket."""
+    return client is not None and _is_other_machine(client[0])
 
 
 @lru_cache(maxsize=1000)
-def _is_elsewhere(address: str) -> bool:
+def _is_other_machine(address: str) -> bool:
     try:
         return not ip_address(address).is_loopback
     except ValueError:

@@ -1,7 +1,7 @@
-"""The gate: nobody reaches a route without a principal.
+"""Authentication: every request that reaches a route has a principal.
 
-Owns who a request comes from. It stands before the router, so that a path that does not exist is not told from one
-that is not allowed. It stays beside a long answer: a stream ends when its token does.
+Owns who a request comes from. It runs before the router, so that a caller without access cannot learn which paths
+exist. It also ends a long response, such as a stream, when its token ends.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from onetray.domain.errors import OnetrayError, Unauthorized
 from onetray.http import problems
-from onetray.http.auth.hosts import Sent, may_bind, must_be_allowed, must_be_local, sent_with
+from onetray.http.auth.hosts import AuthHeaders, auth_headers, check_allowed, check_local, may_bind
 from onetray.http.auth.scopes import EXEMPT, NOBODY, Principal
 from onetray.http.auth.token_cache import LOCAL, TokenCache
 from onetray.http.auth.token_watch import TokenWatch
@@ -25,74 +25,74 @@ HEADERS = (
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"),
 )
-"""What browsers are told, unless a route says otherwise: guess nothing, keep nothing, lend nothing to other pages."""
+"""Defaults for browsers, unless a route sets its own: no sniffing, no caching, no use by other pages."""
 
 
 UNDO = "onetray.undo"
-"""In the scope of a request: called when its answer is withheld, by whoever must not leave it at that."""
+"""Key in a request's scope: a callback that undoes the request's effect when its response is withheld."""
 
 
 class AuthMiddleware:
-    def __init__(self, app: ASGIApp, desk: Services, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._app, self._desk, self._now = app, desk, monotonic
-        self._known = TokenCache(desk, monotonic)
-        # What is known may be one cache time old already: a look in between keeps the sum below 5 seconds.
-        self._every_s = max(desk.config.token_cache_s / 2, 0.1)
-        desk.tokens = TokenWatch(self._known, self._every_s)
+    def __init__(self, app: ASGIApp, services: Services, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._app, self._services, self._now = app, services, monotonic
+        self._tokens = TokenCache(services, monotonic)
+        # A cached token may be one cache period old: rechecking at half of it keeps the sum below 5 seconds.
+        self._recheck_s = max(services.config.token_cache_s / 2, 0.1)
+        services.tokens = TokenWatch(self._tokens, self._recheck_s)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
-            await self._let_in(scope, receive, send)
+            await self._authenticate(scope, receive, send)
         else:
-            # There is no other way in.
+            # WebSockets are not supported.
             await send({"type": "websocket.close", "code": 1008})
 
-    async def _let_in(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _authenticate(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            who = NOBODY if (scope["method"], scope["path"]) in EXEMPT else await self._who(scope)
+            principal = NOBODY if (scope["method"], scope["path"]) in EXEMPT else await self._principal(scope)
         except Exception as error:
             await problems.problem_answer(error, scope)(scope, receive, with_headers(send))
             return
-        scope["onetray.principal"] = who
-        watched = WatchedSend(with_headers(send), scope, receive, who, self._known, self._every_s, self._now)
+        scope["onetray.principal"] = principal
+        watched = WatchedSend(with_headers(send), scope, receive, principal, self._tokens, self._recheck_s, self._now)
         await self._app(scope, receive, watched)
 
-    async def _who(self, scope: Scope) -> Principal:
-        headers, config = sent_with(scope), self._desk.config
-        if not await self._known.needed():
-            must_be_local(scope, headers)
+    async def _principal(self, scope: Scope) -> Principal:
+        headers, config = auth_headers(scope), self._services.config
+        if not await self._tokens.needed():
+            check_local(scope, headers)
             return LOCAL
-        must_be_allowed(headers, config.allowed_hosts, config.allowed_origins)
-        return await self._known.principal(_bearer(headers))
+        check_allowed(headers, config.allowed_hosts, config.allowed_origins)
+        return await self._tokens.principal(_bearer(headers))
 
 
 class WatchedSend:
-    """The way out of a request: what is said long after it was let in is said only if it still would be."""
+    """Checks the token again before it sends a message long after the request was authenticated."""
 
     def __init__(
-        self, send: Send, scope: Scope, receive: Receive, who: Principal, known: TokenCache, every_s: float,
+        self, send: Send, scope: Scope, receive: Receive, principal: Principal, tokens: TokenCache, recheck_s: float,
         monotonic: Callable[[], float],
     ) -> None:  # fmt: skip
-        self._send, self._scope, self._receive, self._who = send, scope, receive, who
-        self._known, self._every_s, self._now = known, every_s, monotonic
-        self._seen, self._over = monotonic(), False
+        self._send, self._scope, self._receive, self._principal = send, scope, receive, principal
+        self._tokens, self._recheck_s, self._now = tokens, recheck_s, monotonic
+        self._checked_at, self._is_closed = monotonic(), False
 
     async def __call__(self, message: Message) -> None:
-        if self._over:
+        if self._is_closed:
             return
-        if self._who is NOBODY or self._now() - self._seen < self._every_s:
+        if self._principal is NOBODY or self._now() - self._checked_at < self._recheck_s:
             await self._send(message)
             return
-        self._seen = self._now()
+        self._checked_at = self._now()
         try:
-            await self._known.must_still_be(self._who)
+            await self._tokens.recheck(self._principal)
         except Unauthorized as error:
-            self._over = True
+            self._is_closed = True
             await self._end(message, error)
         except OnetrayError:
-            # The database is away, and nothing new comes from it either: asked again with the next message.
+            # The database is unavailable, so this message holds nothing new: check again with the next one.
             await self._send(message)
         else:
             await self._send(message)
@@ -103,27 +103,27 @@ class WatchedSend:
                 await undo()
             await problems.problem_answer(error, self._scope)(self._scope, self._receive, self._send)
         else:
-            # The server closes the request with this, and the route is told that its reader has left.
+            # The server ends the response with this, and the route sees a disconnect.
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def with_headers(send: Send) -> Send:
-    async def sent(message: Message) -> None:
+    async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
-            given = {name for name, _ in message["headers"]}
-            message = {**message, "headers": [*message["headers"], *(h for h in HEADERS if h[0] not in given)]}
+            names = {name for name, _ in message["headers"]}
+            message = {**message, "headers": [*message["headers"], *(h for h in HEADERS if h[0] not in names)]}
         await send(message)
 
-    return sent
+    return send_with_headers
 
 
-def _bearer(headers: Sent) -> str | None:
-    """What was sent as a token; None when nothing was."""
-    sent = headers[b"authorization"]
-    if not sent:
+def _bearer(headers: AuthHeaders) -> str | None:
+    """The bearer token; None without an Authorization header, empty if the header is invalid."""
+    values = headers[b"authorization"]
+    if not values:
         return None
-    scheme, _, text = sent[0].partition(" ")
-    return text.strip() if len(sent) == 1 and scheme.lower() == "bearer" else ""
+    scheme, _, text = values[0].partition(" ")
+    return text.strip() if len(values) == 1 and scheme.lower() == "bearer" else ""
 
 
 __all__ = ["LOCAL", "NOBODY", "UNDO", "AuthMiddleware", "may_bind"]

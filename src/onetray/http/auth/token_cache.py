@@ -1,8 +1,8 @@
-"""The tokens that a server knows, for a few seconds each: not every request asks the database.
+"""Tokens cached for a few seconds, so that most requests need no query for theirs.
 
-Owns how long an answer counts, and how often the database is asked: once for all tokens that are waited for, and not
-again before that is answered. So a flood of tokens that nobody knows costs few queries, and nobody is refused for it.
-A token that is revoked is refused as soon as its answer is too old. All of it runs on the loop, but the asking itself.
+Owns the age of cached tokens and the rate of queries: one query at a time, for all tokens that requests wait for. So a
+flood of unknown tokens costs few queries, and valid tokens still pass. A revoked token is rejected once its cached
+entry is too old. Everything but the queries runs on the event loop.
 """
 
 from __future__ import annotations
@@ -25,181 +25,181 @@ from onetray.http.services import Services
 logger = logging.getLogger("onetray.http")
 
 T = TypeVar("T")
-MOST_KNOWN = 10_000
-MOST_UNKNOWN = 1_000
-ANSWER_S = 10.0
-"""How long a request waits for what the database says about its token."""
-LOOK_EVERY_S = 0.02
-"""How often the database is asked about tokens at most."""
-MOST_AT_ONCE, MOST_WAITING = 1_000, 10_000
-"""Tokens that one query is about, and tokens that are waited for."""
+MAX_KNOWN = 10_000
+MAX_UNKNOWN = 1_000
+LOOKUP_TIMEOUT_S = 10.0
+"""How long a request waits for the lookup of its token."""
+LOOKUP_INTERVAL_S = 0.02
+"""Minimum interval between two queries."""
+MAX_PER_QUERY, MAX_WAITING = 1_000, 10_000
+"""Tokens per query, and tokens that may wait for a query."""
 
 LOCAL = Principal("local", "default", frozenset(SCOPES))
-"""Whoever reaches a server that has no tokens: it listens on the loopback interface alone."""
+"""The principal of all requests to a server without tokens, which listens only on the loopback interface."""
 
-_NO_TOKEN = "no token was sent: send `Authorization: Bearer ot_…`; `onetray token create` makes one"
-_BAD_TOKEN = "the token is not known here: check that it is whole, and of this server's database"
+_NO_TOKEN = "the request has no token: send `Authorization: Bearer ot_…`; `onetray token create` creates one"
+_BAD_TOKEN = "the token is unknown: check that it is complete and belongs to this server's database"
 
 
 @dataclass(slots=True)
-class _Answer:
-    """What the database said about an id, and until when that counts."""
+class _Entry:
+    """The result of a lookup (None: no such token), and until when it may be used."""
 
     token: Token | None
-    until: float
-    dies_at: float | None = None
-    use_at: float = 0.0
-    """When its next use is to be written down."""
+    fresh_until: float
+    expires_at: float | None = None
+    record_use_at: float = 0.0
+    """When to write `used_at` next."""
 
 
 class TokenCache:
-    def __init__(self, desk: Services, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._desk, self._now = desk, monotonic
-        self._known: OrderedDict[str, _Answer] = OrderedDict()
-        self._unknown: OrderedDict[str, _Answer] = OrderedDict()
-        self._asked: dict[str, asyncio.Future[_Answer]] = {}
-        """The ids that are waited for: those of `_waiting`, and those that are being looked up."""
+    def __init__(self, services: Services, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._services, self._now = services, monotonic
+        self._known: OrderedDict[str, _Entry] = OrderedDict()
+        self._unknown: OrderedDict[str, _Entry] = OrderedDict()
+        self._pending: dict[str, asyncio.Future[_Entry]] = {}
+        """Lookups that requests wait for, by token id, queued or running."""
         self._waiting: list[str] = []
-        self._looking: asyncio.Task[None] | None = None
-        self._next_look = float("-inf")
-        self._closed, self._open_until = False, float("-inf")
-        self._finding_out: asyncio.Task[None] | None = None
+        self._lookups: asyncio.Task[None] | None = None
+        self._next_lookup_at = float("-inf")
+        self._tokens_required, self._required_checked_until = False, float("-inf")
+        self._required_check: asyncio.Task[None] | None = None
 
     async def needed(self) -> bool:
-        """Whether nobody is let in without a token: from the first one on, and for good."""
-        if not self._closed and self._now() >= self._open_until:
-            if self._finding_out is None:
-                self._finding_out = asyncio.create_task(self._find_out())
-            await _in_time(self._finding_out)
-        return self._closed
+        """Whether requests need a token: permanently, once the first one exists."""
+        if not self._tokens_required and self._now() >= self._required_checked_until:
+            if self._required_check is None:
+                self._required_check = asyncio.create_task(self._check_required())
+            await _with_timeout(self._required_check)
+        return self._tokens_required
 
-    async def _find_out(self) -> None:
-        """Once for all who ask meanwhile: a database that hangs must not take a thread for each."""
+    async def _check_required(self) -> None:
+        """One check serves all waiting requests: a database that hangs must not occupy a thread for each."""
         try:
-            self._closed = await self._desk.read(self._desk.unredacted.tokens.exist)
-            self._open_until = self._now() + self._desk.config.token_cache_s
+            self._tokens_required = await self._services.read(self._services.unredacted.tokens.exist)
+            self._required_checked_until = self._now() + self._services.config.token_cache_s
         finally:
-            self._finding_out = None
+            self._required_check = None
 
     async def principal(self, text: str | None) -> Principal:
-        """Who a token stands for. Unauthorized if it is none, or good for nothing any more."""
+        """The principal of a token. Raises Unauthorized if the token is unknown, revoked or expired."""
         if text is None:
             raise Unauthorized(_NO_TOKEN)
         parts = parts_of(text)
-        answer = await self._answer(parts.id) if parts is not None else None
-        if parts is None or answer is None or answer.token is None or not is_secret_of(parts.secret, answer.token):
+        entry = await self._entry(parts.id) if parts is not None else None
+        if parts is None or entry is None or entry.token is None or not is_secret_of(parts.secret, entry.token):
             raise Unauthorized(_BAD_TOKEN, given=True)
-        self._must_live(answer)
-        await self._use(answer)
-        token = answer.token
+        self._check_not_ended(entry)
+        await self._record_use(entry)
+        token = entry.token
         return Principal(token.name, token.namespace, frozenset(token.scopes), token.id)
 
-    async def must_still_be(self, who: Principal) -> None:
-        """Raise Unauthorized if whoever was let in would not be let in now."""
-        if who.token is None:
+    async def recheck(self, principal: Principal) -> None:
+        """Raises Unauthorized if the principal's token would not be accepted any more."""
+        if principal.token is None:
             if await self.needed():
                 raise Unauthorized(_NO_TOKEN)
             return
-        if (known := self._known.get(who.token)) is not None:
-            # Before the database is asked, which may be away: an end that is known holds without it.
-            self._must_live(known)
-        answer = await self._answer(who.token)
-        if answer.token is None:
+        if (cached := self._known.get(principal.token)) is not None:
+            # First of all: a known expiry counts even while the database is unavailable.
+            self._check_not_ended(cached)
+        entry = await self._entry(principal.token)
+        if entry.token is None:
             raise Unauthorized(_BAD_TOKEN, given=True)
-        self._must_live(answer)
-        if answer.token.namespace != who.namespace or not who.scopes <= frozenset(answer.token.scopes):
-            raise Unauthorized("the token allows less than it did: connect again", given=True)
+        self._check_not_ended(entry)
+        if entry.token.namespace != principal.namespace or not principal.scopes <= frozenset(entry.token.scopes):
+            raise Unauthorized("the token's scopes were reduced: connect again", given=True)
 
-    def lives_s(self, who: Principal) -> float:
-        """How long until a token expires, as far as it is known."""
-        found = self._known.get(who.token or "")
-        return float("inf") if found is None or found.dies_at is None else found.dies_at - self._now()
+    def expires_in_s(self, principal: Principal) -> float:
+        """Seconds until the token expires, as far as the cache knows."""
+        cached = self._known.get(principal.token or "")
+        return float("inf") if cached is None or cached.expires_at is None else cached.expires_at - self._now()
 
-    def _must_live(self, answer: _Answer) -> None:
-        """Said only to somebody who has shown the secret."""
-        if answer.token is not None and answer.token.revoked_at is not None:
-            raise Unauthorized("the token was revoked: `onetray token create` makes another", given=True)
-        if answer.dies_at is not None and self._now() >= answer.dies_at:
-            raise Unauthorized("the token has expired: `onetray token create` makes another", given=True)
+    def _check_not_ended(self, entry: _Entry) -> None:
+        """Called only for a caller that has sent the secret."""
+        if entry.token is not None and entry.token.revoked_at is not None:
+            raise Unauthorized("the token was revoked: create another with `onetray token create`", given=True)
+        if entry.expires_at is not None and self._now() >= entry.expires_at:
+            raise Unauthorized("the token has expired: create another with `onetray token create`", given=True)
 
-    async def _answer(self, id_: str) -> _Answer:
-        found = self._known.get(id_) or self._unknown.get(id_)
-        if found is not None and self._now() < found.until:
-            return found
-        return await self._look_up(id_)
+    async def _entry(self, id_: str) -> _Entry:
+        cached = self._known.get(id_) or self._unknown.get(id_)
+        if cached is not None and self._now() < cached.fresh_until:
+            return cached
+        return await self._wait_for_lookup(id_)
 
-    async def _look_up(self, id_: str) -> _Answer:
-        """What the next query says. Those who ask about the same id at the same time share the answer."""
-        asked = self._asked.get(id_)
-        if asked is None:
-            if len(self._asked) >= MOST_WAITING:
-                raise TooManyRequests("too many tokens that nobody knows: try again in a second", retry_after_s=1.0)
-            asked = self._asked[id_] = asyncio.get_running_loop().create_future()
+    async def _wait_for_lookup(self, id_: str) -> _Entry:
+        """Wait for the next query. Requests with the same token share one lookup."""
+        pending = self._pending.get(id_)
+        if pending is None:
+            if len(self._pending) >= MAX_WAITING:
+                raise TooManyRequests("too many unknown tokens: try again in a second", retry_after_s=1.0)
+            pending = self._pending[id_] = asyncio.get_running_loop().create_future()
             self._waiting.append(id_)
-            if self._looking is None:
-                self._looking = asyncio.create_task(self._look())
-        return await _in_time(asked)
+            if self._lookups is None:
+                self._lookups = asyncio.create_task(self._run_lookups())
+        return await _with_timeout(pending)
 
-    async def _look(self) -> None:
-        """Query after query, until nobody waits."""
+    async def _run_lookups(self) -> None:
+        """Run queries until no request waits."""
         try:
             while self._waiting:
-                await asyncio.sleep(self._next_look - self._now())
-                self._next_look = self._now() + LOOK_EVERY_S
-                ids, self._waiting = self._waiting[:MOST_AT_ONCE], self._waiting[MOST_AT_ONCE:]
-                await self._ask(ids)
+                await asyncio.sleep(self._next_lookup_at - self._now())
+                self._next_lookup_at = self._now() + LOOKUP_INTERVAL_S
+                ids, self._waiting = self._waiting[:MAX_PER_QUERY], self._waiting[MAX_PER_QUERY:]
+                await self._look_up(ids)
         finally:
-            self._looking = None
+            self._lookups = None
 
-    async def _ask(self, ids: list[str]) -> None:
+    async def _look_up(self, ids: list[str]) -> None:
         began = self._now()
         try:
-            found = await self._desk.read(self._desk.unredacted.tokens.get_many, ids)
+            found = await self._services.read(self._services.unredacted.tokens.get_many, ids)
         except Exception as error:
             for id_ in ids:
-                asked = self._asked.pop(id_)
-                asked.set_exception(error)
-                # Perhaps nobody waits for it any more.
-                asked.exception()
+                pending = self._pending.pop(id_)
+                pending.set_exception(error)
+                # Marks it as retrieved: perhaps no request waits for it any more.
+                pending.exception()
         else:
             for id_ in ids:
-                self._asked.pop(id_).set_result(self._kept(id_, found.get(id_), began))
+                self._pending.pop(id_).set_result(self._store(id_, found.get(id_), began))
 
-    def _kept(self, id_: str, found: tuple[Token, int] | None, began: float) -> _Answer:
-        answer = _Answer(None, began + self._desk.config.token_cache_s)
-        if found is None:
-            _keep(self._unknown, id_, answer, MOST_UNKNOWN)
-            return answer
-        answer.token, at = found
-        if answer.token.expires_at is not None:
-            answer.dies_at = began + (answer.token.expires_at - at) / SECOND
-        if answer.token.used_at is not None:
-            answer.use_at = began + USED_EVERY_S - (at - answer.token.used_at) / SECOND
-        _keep(self._known, id_, answer, MOST_KNOWN)
-        return answer
+    def _store(self, id_: str, row: tuple[Token, int] | None, began: float) -> _Entry:
+        entry = _Entry(None, began + self._services.config.token_cache_s)
+        if row is None:
+            _put(self._unknown, id_, entry, MAX_UNKNOWN)
+            return entry
+        entry.token, at = row
+        if entry.token.expires_at is not None:
+            entry.expires_at = began + (entry.token.expires_at - at) / SECOND
+        if entry.token.used_at is not None:
+            entry.record_use_at = began + USED_EVERY_S - (at - entry.token.used_at) / SECOND
+        _put(self._known, id_, entry, MAX_KNOWN)
+        return entry
 
-    async def _use(self, answer: _Answer) -> None:
-        if self._now() < answer.use_at or answer.token is None:
+    async def _record_use(self, entry: _Entry) -> None:
+        if self._now() < entry.record_use_at or entry.token is None:
             return
-        answer.use_at = self._now() + USED_EVERY_S
+        entry.record_use_at = self._now() + USED_EVERY_S
         try:
-            await self._desk.read(self._desk.unredacted.tokens.mark_used, answer.token.id)
+            await self._services.read(self._services.unredacted.tokens.mark_used, entry.token.id)
         except OnetrayError as e:
-            # The request need not fail for it; whoever looks at used_at sees an older time.
-            logger.warning("the use of the token %s was not written down: %s", answer.token.id, type(e).__name__)
+            # The request does not fail: used_at is merely older than it should be.
+            logger.warning("the use of token %s could not be recorded: %s", entry.token.id, type(e).__name__)
 
 
-async def _in_time(asked: asyncio.Future[T]) -> T:
-    """An answer that others may wait for, too: whoever goes away does not take it from them."""
+async def _with_timeout(pending: asyncio.Future[T]) -> T:
+    """Await a shared future: a request that gives up does not cancel it for the others."""
     try:
-        async with asyncio.timeout(ANSWER_S):
-            return await asyncio.shield(asked)
+        async with asyncio.timeout(LOOKUP_TIMEOUT_S):
+            return await asyncio.shield(pending)
     except TimeoutError:
-        raise Unavailable(f"the database does not answer within {ANSWER_S:g} s: try again") from None
+        raise Unavailable(f"the database did not answer within {LOOKUP_TIMEOUT_S:g} s: try again") from None
 
 
-def _keep(answers: OrderedDict[str, _Answer], id_: str, answer: _Answer, most: int) -> None:
-    answers[id_] = answer
-    answers.move_to_end(id_)
-    if len(answers) > most:
-        answers.popitem(last=False)
+def _put(entries: OrderedDict[str, _Entry], id_: str, entry: _Entry, limit: int) -> None:
+    entries[id_] = entry
+    entries.move_to_end(id_)
+    if len(entries) > limit:
+        entries.popitem(last=False)

@@ -1,7 +1,7 @@
-"""Requests that outlast their token: streams, and requests that wait.
+"""Watches the tokens of streams and waiting requests, which may outlast them.
 
-Owns when they learn that it has ended: at the moment when it expires, and within seconds when it is revoked. All
-requests with the same token share one look. What a token stands for is in token_cache.py.
+Owns when such a request learns that its token ended: at once when it expires, within seconds when it is revoked.
+Requests with the same token share one check. token_cache.py looks tokens up.
 """
 
 from __future__ import annotations
@@ -19,58 +19,58 @@ from onetray.http.auth.token_cache import TokenCache
 logger = logging.getLogger("onetray.http")
 
 Ended = asyncio.Future[Unauthorized]
-"""Done when a token is good for nothing any more; says why."""
-LEAST_S = 0.001
+"""Resolves with the reason when the token ends."""
+MIN_WAIT_S = 0.001
 
 
 class TokenWatch:
-    """All of it runs on the loop."""
+    """Everything runs on the event loop."""
 
-    def __init__(self, known: TokenCache, every_s: float) -> None:
-        self._known, self._every_s = known, every_s
+    def __init__(self, tokens: TokenCache, recheck_s: float) -> None:
+        self._tokens, self._recheck_s = tokens, recheck_s
         self._watching: dict[str | None, set[Ended]] = {}
         self._tasks: dict[str | None, asyncio.Task[None]] = {}
 
-    async def must_hold(self, who: Principal) -> None:
-        """Raise Unauthorized if whoever was let in would not be let in now."""
-        # The database may be away, and nothing new comes from it either.
+    async def must_hold(self, principal: Principal) -> None:
+        """Raises Unauthorized if the principal's token would not be accepted any more."""
+        # While the database is unavailable, a response holds nothing new from it either.
         try:
-            await self._known.must_still_be(who)
+            await self._tokens.recheck(principal)
         except Unauthorized:
             raise
         except OnetrayError:
             return
 
     @contextmanager
-    def watching(self, who: Principal) -> Iterator[Ended]:
-        """Be told when the token ends, for as long as the block lasts."""
+    def watching(self, principal: Principal) -> Iterator[Ended]:
+        """Yields a future that resolves when the token ends."""
         ended: Ended = asyncio.get_running_loop().create_future()
-        watching = self._watching.setdefault(who.token, set())
+        watching = self._watching.setdefault(principal.token, set())
         watching.add(ended)
-        if who.token not in self._tasks:
-            self._tasks[who.token] = asyncio.create_task(self._watch(who))
+        if principal.token not in self._tasks:
+            self._tasks[principal.token] = asyncio.create_task(self._watch(principal))
         try:
             yield ended
         finally:
             watching.discard(ended)
-            if not watching and self._watching.get(who.token) is watching:
-                del self._watching[who.token]
-                self._tasks.pop(who.token).cancel()
+            if not watching and self._watching.get(principal.token) is watching:
+                del self._watching[principal.token]
+                self._tasks.pop(principal.token).cancel()
 
-    async def _watch(self, who: Principal) -> None:
-        wait_s = self._known.lives_s(who) + LEAST_S
+    async def _watch(self, principal: Principal) -> None:
+        wait_s = self._tokens.expires_in_s(principal) + MIN_WAIT_S
         while True:
-            await asyncio.sleep(min(self._every_s, max(LEAST_S, wait_s)))
+            await asyncio.sleep(min(self._recheck_s, max(MIN_WAIT_S, wait_s)))
             try:
-                await self.must_hold(who)
-                wait_s = self._known.lives_s(who) + LEAST_S
+                await self.must_hold(principal)
+                wait_s = self._tokens.expires_in_s(principal) + MIN_WAIT_S
             except Unauthorized as error:
-                for ended in self._watching[who.token]:
+                for ended in self._watching[principal.token]:
                     with contextlib.suppress(asyncio.InvalidStateError):
                         ended.set_result(error)
-                # For those who came meanwhile.
-                wait_s = self._every_s
+                # More requests with this token may have arrived meanwhile.
+                wait_s = self._recheck_s
             except Exception:
-                # All requests with this token rely on this task: it goes on.
-                logger.exception("the token %s could not be looked at", who.token)
-                wait_s = self._every_s
+                # All requests with this token rely on this task, so it must not end.
+                logger.exception("the token %s could not be checked", principal.token)
+                wait_s = self._recheck_s

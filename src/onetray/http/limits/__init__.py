@@ -1,1 +1,1 @@
-"""What a client may take: connections, time, bytes, requests a second."""
+"""Limits on clients: connections, time, bytes, requests per second."""

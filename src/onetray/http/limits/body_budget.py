@@ -1,6 +1,6 @@
-"""The bodies of all requests together: how many bytes of them there may be, and whose gives way when it is too much.
+"""A byte budget shared by the bodies of all open requests, and which upload is rejected when it is exceeded.
 
-Owns the count. One body is read in requests.py. It runs on the loop, so nothing is locked.
+Owns the count. requests.py reads the bodies. Everything runs on the event loop, so there are no locks.
 """
 
 from __future__ import annotations
@@ -10,85 +10,83 @@ from collections import Counter
 
 from onetray.domain.errors import Busy
 
-TOO_MUCH = (
-    "the bodies of all requests take more than {:,} bytes: send this one again in a moment, or raise bodies_bytes"
-)
+OVER_BUDGET = "the bodies of all requests take more than {:,} bytes: send this one again later, or raise bodies_bytes"
 
 
-class Bodies:
-    """Room for so many bytes, from the first byte of each body to the end of its request."""
+class BodyBudget:
+    """Counts each body from its first byte to the end of its request."""
 
-    def __init__(self, most: int) -> None:
-        self.most, self._bytes = most, 0
-        self._coming: dict[Body, None] = {}
-        """Those that are not whole yet, the oldest first."""
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes, self._bytes = max_bytes, 0
+        self._incomplete: dict[Body, None] = {}
+        """Bodies that are still being received, oldest first."""
 
-    def hold(self, caller: str) -> Body:
+    def open(self, caller: str) -> Body:
         return Body(self, caller)
 
     def begin(self, body: Body) -> None:
-        self._coming[body] = None
+        self._incomplete[body] = None
 
     def end(self, body: Body) -> None:
-        self._coming.pop(body, None)
+        self._incomplete.pop(body, None)
 
     def add(self, body: Body, size: int) -> None:
-        """Count what has come of a body. Whoever sends most at once gives way, with the oldest that is not whole."""
-        if body.gave_way:
-            raise body.refusal
+        """Count received bytes. Over budget, reject the oldest upload of the caller with the most bytes in transit."""
+        if body.is_evicted:
+            raise body.over_budget
         body.size += size
         self._bytes += size
-        while self._bytes > self.most:
-            if (other := self._next_to_go()) is body:
-                raise body.refusal
-            other.give_way()
-            self.release(other)
+        while self._bytes > self.max_bytes:
+            if (victim := self._next_victim()) is body:
+                raise body.over_budget
+            victim.evict()
+            self.release(victim)
 
     def release(self, body: Body) -> None:
         self._bytes -= body.size
         body.size = 0
         self.end(body)
 
-    def _next_to_go(self) -> Body:
-        sent: Counter[str] = Counter()
-        for body in self._coming:
-            sent[body.caller] += body.size
-        ((most, _),) = sent.most_common(1)
-        return next(body for body in self._coming if body.caller == most)
+    def _next_victim(self) -> Body:
+        bytes_by_caller: Counter[str] = Counter()
+        for body in self._incomplete:
+            bytes_by_caller[body.caller] += body.size
+        ((largest, _),) = bytes_by_caller.most_common(1)
+        return next(body for body in self._incomplete if body.caller == largest)
 
 
 class Body:
-    """What is held of one body, by whom; for a `with` around its request."""
+    """One request's share of the budget; use it in a `with` around the request."""
 
-    def __init__(self, bodies: Bodies, caller: str) -> None:
-        self._bodies, self.caller = bodies, caller
+    def __init__(self, budget: BodyBudget, caller: str) -> None:
+        self._budget, self.caller = budget, caller
         self.size = 0
-        self.gave_way = False
-        self._limit: asyncio.Timeout | None = None
+        self.is_evicted = False
+        self._timeout: asyncio.Timeout | None = None
 
     def __enter__(self) -> Body:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._bodies.release(self)
+        self._budget.release(self)
 
-    def begin(self, limit: asyncio.Timeout) -> None:
-        """It is read from now on, within a time that can be cut short."""
-        self._limit = limit
-        self._bodies.begin(self)
+    def begin(self, timeout: asyncio.Timeout) -> None:
+        """Start receiving. Eviction expires the timeout at once."""
+        self._timeout = timeout
+        self._budget.begin(self)
 
     def add(self, size: int) -> None:
-        self._bodies.add(self, size)
+        self._budget.add(self, size)
 
     def end(self) -> None:
-        """It is whole."""
-        self._bodies.end(self)
+        """The body is complete, so it is no longer evicted."""
+        self._budget.end(self)
 
-    def give_way(self) -> None:
-        self.gave_way = True
-        if self._limit is not None and not self._limit.expired():
-            self._limit.reschedule(asyncio.get_running_loop().time())
+    def evict(self) -> None:
+        self.is_evicted = True
+        if self._timeout is not None and not self._timeout.expired():
+            self._timeout.reschedule(asyncio.get_running_loop().time())
 
     @property
-    def refusal(self) -> Busy:
-        return Busy(TOO_MUCH.format(self._bodies.most))
+    def over_budget(self) -> Busy:
+        return Busy(OVER_BUDGET.format(self._budget.max_bytes))

@@ -1,7 +1,7 @@
-"""The connections of a server: how many there may be, and which of them give way when there are too many.
+"""The server's connections: how many may be open, and which are closed when there are too many.
 
-Owns the accepting, the count, and the choice of whom to close: whoever keeps the server waiting longest. What comes
-over a connection is read in protocol.py.
+Owns accepting, counting and choosing which connection to close: the one on which the server has waited longest.
+protocol.py reads the requests.
 """
 
 from __future__ import annotations
@@ -28,177 +28,179 @@ if TYPE_CHECKING:
 logger = logging.getLogger("onetray.http")
 
 MOST_UNASKED = 4_096
-"""Connections at once, where the setting names no number: each may hold the head of a request."""
-FILES, FILES_PER_THREAD, FILES_PER_TASK = 64, 4, 10
-"""Open files that are left for everything else: the log and the program, a thread's database, a task of a worker."""
-AT_ONCE = 16
-"""Connections that are accepted before the loop turns to others: so many may be open past the limit for a moment."""
+"""Default connection limit. Each connection may buffer the head of a request."""
+RESERVED_FILES, FILES_PER_THREAD, FILES_PER_TASK = 64, 4, 10
+"""Open files reserved for the rest of the process (logs, the program), for each thread, for each task of a worker."""
+ACCEPTS_PER_WAKEUP = 16
+"""Connections accepted per turn of the event loop: as many may briefly exceed the limit."""
 PAUSE_S = 0.1
-"""How long nothing is accepted when the system has no files left. The kernel keeps those who come meanwhile."""
-SAY_EVERY_S = 10.0
-_PROBLEM = orjson.dumps(problem(503, Busy.code, "the server has no room for another connection: try again"))
+"""Pause in accepting when the process is out of file descriptors. The kernel's backlog holds new connections."""
+LOG_INTERVAL_S = 10.0
+_PROBLEM = orjson.dumps(problem(503, Busy.code, "the server has reached its connection limit: try again"))
 FULL = (
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\nretry-after: 1\r\n"
     b"connection: close\r\ncontent-length: %d\r\n\r\n%s" % (len(_PROBLEM), _PROBLEM)
 )
 
 
-def most_connections(config: HttpConfig, tasks: int = 0) -> int:
-    """How many there may be beside the files that the rest of the process needs: its worker runs so many tasks."""
+def max_connections(config: HttpConfig, tasks: int = 0) -> int:
+    """The connection limit that the open-file limit allows, next to a worker that runs `tasks` tasks."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if files == resource.RLIM_INFINITY:
         return config.connections or MOST_UNASKED
-    needed = FILES + FILES_PER_THREAD * config.threads + FILES_PER_TASK * tasks
-    most = max(files - needed, files // 4)
-    if config.connections > most:
+    needed = RESERVED_FILES + FILES_PER_THREAD * config.threads + FILES_PER_TASK * tasks
+    limit = max(files - needed, files // 4)
+    if config.connections > limit:
         raise InvalidInput(
-            f"http.connections is {config.connections:,}, and this process may open {files:,} files, of which it needs "
-            f"{needed:,} for other things: set it to {most:,} or less, or raise `ulimit -n`",
+            f"http.connections is {config.connections:,}, but this process may open {files:,} files and needs "
+            f"{needed:,} of them for other things: set it to {limit:,} or less, or raise `ulimit -n`",
             field="http.connections",
         )
-    return config.connections or min(most, MOST_UNASKED)
+    return config.connections or min(limit, MOST_UNASKED)
 
 
-class Seldom:
-    """A warning that may be called for thousands of times a second, and is written every ten seconds at most."""
+class ThrottledWarning:
+    """A warning logged at most once every ten seconds, however often it occurs."""
 
     def __init__(self, message: str) -> None:
-        self._message, self._times, self._next_at = message, 0, float("-inf")
+        self._message, self._count, self._next_at = message, 0, float("-inf")
 
-    def warn(self, *facts: object) -> None:
-        self._times += 1
+    def warn(self, *args: object) -> None:
+        self._count += 1
         if (now := time.monotonic()) >= self._next_at:
-            logger.warning(f"{self._message} (%d since the last such line)", *facts, self._times)
-            self._times, self._next_at = 0, now + SAY_EVERY_S
+            logger.warning(f"{self._message} (%d since the last such line)", *args, self._count)
+            self._count, self._next_at = 0, now + LOG_INTERVAL_S
 
 
 class Connections:
-    """All connections of a server. All of it runs on the loop."""
+    """All open connections. Everything runs on the event loop."""
 
-    def __init__(self, most: int, unsent_bytes: int) -> None:
-        self.most, self._unsent_bytes = most, unsent_bytes
+    def __init__(self, limit: int, unsent_bytes: int) -> None:
+        self.limit, self._unsent_bytes = limit, unsent_bytes
         self._open: set[Protocol] = set()
         self._new: OrderedDict[Protocol, None] = OrderedDict()
-        """Those whose first request has not come yet, the oldest first."""
+        """Connections without a complete request head so far, oldest first."""
         self._idle: OrderedDict[Protocol, None] = OrderedDict()
-        """Those between two requests, the one that has waited longest first."""
-        self._coming: OrderedDict[Protocol, None] = OrderedDict()
-        """Those with a request whose body is not whole, the oldest first."""
+        """Connections between two requests, longest idle first."""
+        self._receiving: OrderedDict[Protocol, None] = OrderedDict()
+        """Connections whose request body is incomplete, oldest first."""
         self._unread: OrderedDict[Protocol, None] = OrderedDict()
-        """Those whose clients do not read what they were sent, the one that began first first."""
-        self._cut = Seldom("clients that do not read their answers were cut off: these take more than %s bytes")
+        """Connections whose client does not read its response, longest first."""
+        self._cut_off_warning = ThrottledWarning("closed connections that are not read: over %s bytes were unsent")
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def add(self, one: Protocol) -> None:
-        self._open.add(one)
-        self._new[one] = None
+    def add(self, protocol: Protocol) -> None:
+        self._open.add(protocol)
+        self._new[protocol] = None
 
-    def remove(self, one: Protocol) -> None:
-        self._open.discard(one)
-        self._unread.pop(one, None)
-        self._forget(one)
+    def remove(self, protocol: Protocol) -> None:
+        self._open.discard(protocol)
+        self._unread.pop(protocol, None)
+        self._forget(protocol)
 
-    def _forget(self, one: Protocol) -> None:
-        for those in (self._new, self._idle, self._coming):
-            those.pop(one, None)
+    def _forget(self, protocol: Protocol) -> None:
+        for group in (self._new, self._idle, self._receiving):
+            group.pop(protocol, None)
 
-    def begin_request(self, one: Protocol) -> None:
-        """The head of a request has come; its body comes next, if it has one."""
-        self._forget(one)
-        self._coming[one] = None
+    def begin_request(self, protocol: Protocol) -> None:
+        """Called when a request head is complete; the body, if there is one, follows."""
+        self._forget(protocol)
+        self._receiving[protocol] = None
 
-    def end_body(self, one: Protocol) -> None:
-        self._coming.pop(one, None)
+    def end_body(self, protocol: Protocol) -> None:
+        self._receiving.pop(protocol, None)
 
-    def end_request(self, one: Protocol) -> None:
-        self._forget(one)
-        if one in self._open:
-            self._idle[one] = None
+    def end_request(self, protocol: Protocol) -> None:
+        self._forget(protocol)
+        if protocol in self._open:
+            self._idle[protocol] = None
 
-    def make_room(self) -> bool:
-        """Close one that keeps the server waiting; False if none does.
+    def evict(self) -> bool:
+        """Close a connection on which the server is waiting. Returns False if there is none.
 
-        New ones give way only while they are more than half of all, so that neither those who send no request, nor
-        those who send one and stay, nor those who never send all of it, take the room of the others.
+        New connections come last, unless they are more than half of all. So no group can fill the server alone: neither
+        connections without a request, nor idle ones, nor those that never complete a body.
         """
-        coming = (one for one in self._coming if one.waits_for_body)
-        those = self._new if len(self._new) > self.most // 2 else chain(self._idle, coming, self._new)
-        one = next(iter(those), None)
-        if one is None:
+        receiving = (protocol for protocol in self._receiving if protocol.waits_for_body)
+        group = self._new if len(self._new) > self.limit // 2 else chain(self._idle, receiving, self._new)
+        protocol = next(iter(group), None)
+        if protocol is None:
             return False
-        self._forget(one)
-        one.cut_off()
+        self._forget(protocol)
+        protocol.cut_off()
         return True
 
-    def mark_unread(self, one: Protocol) -> None:
-        """Its client has not read what it was sent. If all such answers take too much room, the oldest are dropped."""
-        self._unread[one] = None
-        total = sum(other.unsent for other in self._unread)
+    def mark_unread(self, protocol: Protocol) -> None:
+        """Called when a client stops reading. Closes the longest unread connections if all exceed the limit."""
+        self._unread[protocol] = None
+        total = sum(unread.unsent for unread in self._unread)
         while total > self._unsent_bytes and len(self._unread) > 1:
             oldest, _ = self._unread.popitem(last=False)
             total -= oldest.unsent
             oldest.cut_off()
-            self._cut.warn(f"{self._unsent_bytes:,}")
+            self._cut_off_warning.warn(f"{self._unsent_bytes:,}")
 
-    def mark_read(self, one: Protocol) -> None:
-        self._unread.pop(one, None)
+    def mark_read(self, protocol: Protocol) -> None:
+        self._unread.pop(protocol, None)
 
 
 class Acceptor:
-    """Takes the connections that come to a socket. It stands where uvicorn has a server of asyncio's.
+    """Accepts the connections to a socket, in place of the asyncio server that uvicorn would use.
 
-    That one accepts a whole backlog before it looks at any, and logs thousands of errors a second when files run out.
+    That one accepts its whole backlog before serving any, and logs thousands of errors a second when out of files.
     """
 
-    def __init__(self, listening: socket.socket, connections: Connections, protocol: Callable[[], Protocol]) -> None:
-        self.sockets = (listening,)
-        self._listening, self._connections, self._protocol = listening, connections, protocol
+    def __init__(self, listener: socket.socket, connections: Connections, protocol: Callable[[], Protocol]) -> None:
+        self.sockets = (listener,)
+        self._listener, self._connections, self._protocol = listener, connections, protocol
         self._loop = asyncio.get_running_loop()
-        self._resume: asyncio.TimerHandle | None = None
+        self._resume_timer: asyncio.TimerHandle | None = None
         self._closing = False
         self._connecting: set[asyncio.Task[None]] = set()
-        self._no_files = Seldom("a connection cannot be accepted: %s; raise `ulimit -n`, or lower http.connections")
-        self._no_room = Seldom("all %d connections have a request under way: another was answered with 503")
-        listening.setblocking(False)
+        self._no_files_warning = ThrottledWarning(
+            "cannot accept connections: %s; raise ulimit -n, or lower http.connections"
+        )
+        self._full_warning = ThrottledWarning("all %d connections have an open request: rejected another one with 503")
+        listener.setblocking(False)
         self._start()
 
     def close(self) -> None:
         self._closing = True
-        self._loop.remove_reader(self._listening)
-        if self._resume is not None:
-            self._resume.cancel()
+        self._loop.remove_reader(self._listener)
+        if self._resume_timer is not None:
+            self._resume_timer.cancel()
 
     async def wait_closed(self) -> None:
-        """Nothing is left to wait for: connections are the server's to end."""
+        """Returns at once: uvicorn closes the connections itself."""
 
     def _start(self) -> None:
-        self._resume = None
-        self._loop.add_reader(self._listening, self._accept)
+        self._resume_timer = None
+        self._loop.add_reader(self._listener, self._accept)
 
     def _accept(self) -> None:
-        for _ in range(AT_ONCE):
+        for _ in range(ACCEPTS_PER_WAKEUP):
             try:
-                accepted, _ = self._listening.accept()
+                accepted, _ = self._listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as e:
                 self._pause(e)
                 return
-            self._take(accepted)
+            self._admit(accepted)
 
     def _pause(self, error: OSError) -> None:
-        """The system has no files or no memory left. Make room, and let it be for a moment."""
-        self._no_files.warn(error.strerror or error)
-        self._connections.make_room()
-        self._loop.remove_reader(self._listening)
-        self._resume = self._loop.call_later(PAUSE_S, self._start)
+        """The process is out of files or memory: close a connection, and accept no more for a moment."""
+        self._no_files_warning.warn(error.strerror or error)
+        self._connections.evict()
+        self._loop.remove_reader(self._listener)
+        self._resume_timer = self._loop.call_later(PAUSE_S, self._start)
 
-    def _take(self, accepted: socket.socket) -> None:
-        if len(self._connections) >= self._connections.most and not self._connections.make_room():
-            self._no_room.warn(self._connections.most)
-            _refuse(accepted)
+    def _admit(self, accepted: socket.socket) -> None:
+        if len(self._connections) >= self._connections.limit and not self._connections.evict():
+            self._full_warning.warn(self._connections.limit)
+            _send_503(accepted)
             return
         accepted.setblocking(False)
         protocol = self._protocol()
@@ -211,23 +213,23 @@ class Acceptor:
         try:
             await self._loop.connect_accepted_socket(lambda: protocol, accepted)
         except OSError:
-            # It was gone before it was looked at.
+            # The client disconnected before its connection was set up.
             self._connections.remove(protocol)
             accepted.close()
         else:
             if self._closing:
-                # The server has told all others already that it stops.
+                # uvicorn has already asked the other connections to shut down.
                 protocol.shutdown()
 
 
-def _refuse(accepted: socket.socket) -> None:
-    """Say that there is no room. Nothing is waited for: whoever does not take it has gone."""
+def _send_503(accepted: socket.socket) -> None:
+    """Send a 503 without waiting: a client that does not take it at once is lost."""
     with accepted:
         try:
             accepted.setblocking(False)
             accepted.send(FULL)
             accepted.shutdown(socket.SHUT_WR)
-            # What was sent and not read would have the system take the answer back.
+            # Closing a socket with unread input would discard the response.
             accepted.recv(65_536)
         except OSError:
             return

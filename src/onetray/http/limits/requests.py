@@ -1,7 +1,7 @@
-"""What one request may be, and how much of it at once: bytes, depth, time, rate, open streams.
+"""Limits on one request: size, JSON depth, time, rate, open streams.
 
-Owns the limits that stand before a route. What a payload or a batch may be is the engine's to say. The body is read
-here, whole and checked, before a route is asked: so no route can forget it.
+Owns the limits that apply before any route runs. The engine limits payloads and batches. The middleware reads and
+checks the whole body, so no route can forget to.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from onetray.domain.errors import (
 )
 from onetray.http import problems
 from onetray.http.auth.scopes import NOBODY, Principal, check_scope_early
-from onetray.http.limits.body_budget import Bodies, Body
+from onetray.http.limits.body_budget import Body, BodyBudget
 
 if TYPE_CHECKING:
     from onetray.http.services import HttpConfig, Services
@@ -37,66 +37,67 @@ from collections import OrderedDict
 
 P = ParamSpec("P")
 T = TypeVar("T")
-_READS = frozenset({"GET", "HEAD"})
-_BODILESS = _READS | {"OPTIONS"}
-_ABOUT_BODY = frozenset({b"content-length", b"content-type", b"content-encoding", b"transfer-encoding"})
-_OPENED = bytes.maketrans(b"{}", b"[]")
-SMALL = 65_536
-"""Bytes of a body that are read before the token's scopes are looked at: a connection reads as many ahead."""
-_NO_MARK = bytes(set(range(256)) - set(b'[]{}"'))
+_READ_METHODS = frozenset({"GET", "HEAD"})
+_BODILESS_METHODS = _READ_METHODS | {"OPTIONS"}
+_BODY_HEADERS = frozenset({b"content-length", b"content-type", b"content-encoding", b"transfer-encoding"})
+_BRACES_TO_BRACKETS = bytes.maketrans(b"{}", b"[]")
+SMALL_BODY_BYTES = 65_536
+"""Bodies up to this size are read before the token's scopes are checked: a connection buffers as much anyway."""
+_NOT_STRUCTURAL = bytes(set(range(256)) - set(b'[]{}"'))
 
 
 class LimitMiddleware:
-    """Stands behind the gate: strangers are not read."""
+    """Runs after authentication: unauthenticated bodies are never read."""
 
-    def __init__(self, app: ASGIApp, desk: Services) -> None:
-        self._app, self._config = app, desk.config
-        self._rates, self._bodies = Rates(desk.config.requests_per_s), Bodies(desk.config.bodies_bytes)
+    def __init__(self, app: ASGIApp, services: Services) -> None:
+        self._app, self._config = app, services.config
+        self._rates = RateLimiter(services.config.requests_per_s)
+        self._body_budget = BodyBudget(services.config.bodies_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        who: Principal = scope["onetray.principal"]
-        with self._bodies.hold(who.token or who.name) as held:
+        principal: Principal = scope["onetray.principal"]
+        with self._body_budget.open(principal.token or principal.name) as upload:
             try:
-                self._must_have_room(who)
-                # What anybody may ask needs no body: that of a stranger is not read.
-                body = None if who is NOBODY else await read_body(scope, receive, self._config, held)
+                self._check_rate(principal)
+                # Public routes take no body: an unauthenticated one is not read.
+                body = None if principal is NOBODY else await read_body(scope, receive, self._config, upload)
             except OnetrayError as error:
-                # What was not read is still on its way: the connection is of no use to a next request.
+                # The unread parameters of the body is still in transit, so the connection cannot serve another request.
                 await problems.problem_answer(error, scope, {"connection": "close"})(scope, receive, send)
                 return
-            await self._app(scope, receive if body is None else again(body, receive), send)
+            await self._app(scope, receive if body is None else replay(body, receive), send)
 
-    def _must_have_room(self, who: Principal) -> None:
-        wait_s = self._rates.take(who.token or who.name)
-        if wait_s:
-            most = f"{self._config.requests_per_s:g}"
-            raise TooManyRequests(f"more than {most} requests a second: come back later", retry_after_s=wait_s)
+    def _check_rate(self, principal: Principal) -> None:
+        retry_after_s = self._rates.take(principal.token or principal.name)
+        if retry_after_s:
+            limit = f"{self._config.requests_per_s:g}"
+            raise TooManyRequests(f"more than {limit} requests a second: slow down", retry_after_s=retry_after_s)
 
 
-async def read_body(scope: Scope, receive: Receive, config: HttpConfig, held: Body) -> bytes | None:
-    """The body, checked; None when there is none."""
-    headers = {name: value for name, value in scope["headers"] if name in _ABOUT_BODY}
-    said = headers.get(b"content-length", b"")
+async def read_body(scope: Scope, receive: Receive, config: HttpConfig, upload: Body) -> bytes | None:
+    """Read and check the body. Returns None if there is none."""
+    headers = {name: value for name, value in scope["headers"] if name in _BODY_HEADERS}
+    content_length = headers.get(b"content-length", b"")
     chunked = b"transfer-encoding" in headers
-    if scope["method"] in _BODILESS and said in (b"", b"0") and not chunked:
+    if scope["method"] in _BODILESS_METHODS and content_length in (b"", b"0") and not chunked:
         return None
-    if scope["method"] in _READS:
-        raise InvalidInput(f"a {scope['method']} has no body: leave it out", field="body")
-    length = int(said) if said.isdigit() and len(said) < 20 else 0
+    if scope["method"] in _READ_METHODS:
+        raise InvalidInput(f"a {scope['method']} request cannot have a body: leave it out", field="body")
+    length = int(content_length) if content_length.isdigit() and len(content_length) < 20 else 0
     if length > config.body_bytes:
         raise _too_large(config)
-    if chunked or length > SMALL:
+    if chunked or length > SMALL_BODY_BYTES:
         await check_scope_early(scope)
-    body = await _read(receive, config, held)
+    body = await _receive_in_time(receive, config, upload)
     if body:
-        _must_be_json(headers)
-        # Ten megabytes of brackets take a second.
-        look = asyncio.to_thread if len(body) > SMALL else _at_once
-        if await look(is_deeper, body, config.json_depth):
-            raise TooDeep(f"the JSON is nested more than {config.json_depth} deep: make it flatter")
+        _check_headers(headers)
+        # The check takes about a second for ten megabytes of brackets: too long for the event loop.
+        run = asyncio.to_thread if len(body) > SMALL_BODY_BYTES else _at_once
+        if await run(is_deeper, body, config.json_depth):
+            raise TooDeep(f"the JSON is nested deeper than {config.json_depth} levels: flatten it")
     return body
 
 
@@ -104,29 +105,29 @@ async def _at_once(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) 
     return function(*args, **kwargs)
 
 
-async def _read(receive: Receive, config: HttpConfig, held: Body) -> bytes:
+async def _receive_in_time(receive: Receive, config: HttpConfig, upload: Body) -> bytes:
     try:
-        async with asyncio.timeout(config.body_s) as limit:
-            held.begin(limit)
-            return await _whole(receive, config, held)
+        async with asyncio.timeout(config.body_s) as timeout:
+            upload.begin(timeout)
+            return await _receive_all(receive, config, upload)
     except TimeoutError:
-        if held.gave_way:
-            raise held.refusal from None
-        raise SlowBody(f"the body did not come within {config.body_s:g} s: send it at once") from None
+        if upload.is_evicted:
+            raise upload.over_budget from None
+        raise SlowBody(f"the body did not arrive within {config.body_s:g} s: send it without pauses") from None
     finally:
-        held.end()
+        upload.end()
 
 
-async def _whole(receive: Receive, config: HttpConfig, held: Body) -> bytes:
-    """What really comes, whatever Content-Length says."""
+async def _receive_all(receive: Receive, config: HttpConfig, upload: Body) -> bytes:
+    """Count the bytes received: Content-Length is not trusted."""
     parts = []
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise SlowBody("the caller left before the body was whole")
+            raise SlowBody("the client disconnected before the body was complete")
         part = message.get("body", b"")
-        held.add(len(part))
-        if held.size > config.body_bytes:
+        upload.add(len(part))
+        if upload.size > config.body_bytes:
             raise _too_large(config)
         parts.append(part)
         if not message.get("more_body"):
@@ -135,93 +136,94 @@ async def _whole(receive: Receive, config: HttpConfig, held: Body) -> bytes:
 
 def _too_large(config: HttpConfig) -> BodyTooLarge:
     return BodyTooLarge(
-        f"a body has at most {config.body_bytes:,} bytes: send it in parts, or raise body_bytes",
+        f"the body is larger than {config.body_bytes:,} bytes: send it in parts, or raise body_bytes",
         limit=config.body_bytes,
     )
 
 
-def _must_be_json(headers: dict[bytes, bytes]) -> None:
-    kind, _, rest = headers.get(b"content-type", b"").lower().partition(b";")
-    charset = rest.partition(b"charset=")[2].strip().strip(b'"')
-    if kind.strip() != b"application/json" or charset not in (b"", b"utf-8"):
+def _check_headers(headers: dict[bytes, bytes]) -> None:
+    media_type, _, parameters = headers.get(b"content-type", b"").lower().partition(b";")
+    charset = parameters.partition(b"charset=")[2].strip().strip(b'"')
+    if media_type.strip() != b"application/json" or charset not in (b"", b"utf-8"):
         raise NotJson("the body must be JSON: send `Content-Type: application/json`, in UTF-8")
     if headers.get(b"content-encoding", b"identity").lower() != b"identity":
-        raise NotJson("the body must be JSON as it is: send it without Content-Encoding")
+        raise NotJson("the body must not be compressed: send it without Content-Encoding")
 
 
-def is_deeper(body: bytes, most: int) -> bool:
-    """Whether lists and objects in a text of JSON are nested more than so deep. Nothing is parsed, nothing recurses.
+def is_deeper(body: bytes, max_depth: int) -> bool:
+    """Whether JSON text is nested deeper than `max_depth`, without parsing or recursion.
 
-    Without what is escaped, every second stretch between quotes is outside of strings. Of the brackets there, the
-    innermost pairs are taken away, as often as is allowed, or until too many are opened in a row. What is left is
-    deeper, or was never closed.
+    With escape sequences removed, every second stretch between quotes is outside of strings. The loop removes the
+    innermost pairs of brackets, one level per pass, and stops early at too many opening brackets in a row. Brackets
+    that remain are nested too deep, or are never closed.
     """
-    if body.count(b"[") + body.count(b"{") <= most:
+    if body.count(b"[") + body.count(b"{") <= max_depth:
         return False
-    marks = body.replace(b"\\\\", b"").replace(b'\\"', b"").translate(_OPENED, _NO_MARK)
-    left = b"".join(marks.split(b'"')[::2])
-    deep = b"[" * (most + 1)
-    for _ in range(most):
-        if deep in left:
+    marks = body.replace(b"\\\\", b"").replace(b'\\"', b"").translate(_BRACES_TO_BRACKETS, _NOT_STRUCTURAL)
+    brackets = b"".join(marks.split(b'"')[::2])
+    too_deep = b"[" * (max_depth + 1)
+    for _ in range(max_depth):
+        if too_deep in brackets:
             return True
-        inner = left.replace(b"[]", b"")
-        if len(inner) == len(left):
+        outer = brackets.replace(b"[]", b"")
+        if len(outer) == len(brackets):
             break
-        left = inner
-    return left.count(b"[") > (0 if b"[]" in left else most)
+        brackets = outer
+    return brackets.count(b"[") > (0 if b"[]" in brackets else max_depth)
 
 
-def again(body: bytes, receive: Receive) -> Receive:
-    """The body for the route, as if it came now."""
-    given = False
+def replay(body: bytes, receive: Receive) -> Receive:
+    """A `receive` that returns the body that was already read."""
+    is_replayed = False
 
-    async def received() -> Message:
-        nonlocal given
-        if given:
+    async def receive_again() -> Message:
+        nonlocal is_replayed
+        if is_replayed:
             return await receive()
-        given = True
+        is_replayed = True
         return {"type": "http.request", "body": body, "more_body": False}
 
-    return received
+    return receive_again
 
 
 class StreamSlots:
-    """Places for open streams: so many on this server, so many for each token."""
+    """Limits open streams: per server and per token."""
 
-    def __init__(self, most: int, most_each: int) -> None:
-        self._most, self._most_each = most, most_each
-        self._each: Counter[str] = Counter()
+    def __init__(self, max_total: int, max_each: int) -> None:
+        self._max_total, self._max_each = max_total, max_each
+        self._open_by_caller: Counter[str] = Counter()
 
     @property
     def open(self) -> int:
-        return self._each.total()
+        return self._open_by_caller.total()
 
-    def leave_room(self, connections: int) -> None:
-        """Have at most three quarters of a server's connections: the rest are for other requests."""
-        self._most = min(self._most, connections * 3 // 4)
+    def cap_by_connections(self, connections: int) -> None:
+        """Use at most three quarters of the server's connections for streams."""
+        self._max_total = min(self._max_total, connections * 3 // 4)
 
     @asynccontextmanager
-    async def place(self, who: Principal) -> AsyncIterator[None]:
-        """A place for as long as the stream is open. TooManyStreams if there is none: enter before you answer."""
-        caller = who.token or who.name
-        if self.open >= self._most:
-            raise TooManyStreams(f"{self._most} streams are open here: come back later", retry_after_s=5.0)
-        if self._each[caller] >= self._most_each:
-            raise TooManyStreams(f"{self._most_each} streams are open with this token: close one", retry_after_s=5.0)
-        self._each[caller] += 1
+    async def place(self, principal: Principal) -> AsyncIterator[None]:
+        """Occupies a slot while the stream is open. Raises TooManyStreams: enter before the response starts."""
+        caller = principal.token or principal.name
+        if self.open >= self._max_total:
+            raise TooManyStreams(f"{self._max_total} streams are open here: try again later", retry_after_s=5.0)
+        if self._open_by_caller[caller] >= self._max_each:
+            raise TooManyStreams(f"{self._max_each} streams are open with this token: close one", retry_after_s=5.0)
+        self._open_by_caller[caller] += 1
         try:
             yield
         finally:
-            self._each[caller] -= 1
-            if not self._each[caller]:
-                del self._each[caller]
+            self._open_by_caller[caller] -= 1
+            if not self._open_by_caller[caller]:
+                del self._open_by_caller[caller]
 
 
-MOST_CALLERS = 10_000
+MAX_CALLERS = 10_000
+"""Token buckets that are kept."""
 
 
-class Bucket:
-    """Room for what comes in one second, at least for one."""
+class TokenBucket:
+    """A token bucket that holds one second's worth of requests, at least one."""
 
     __slots__ = ("_at", "_left", "_now", "_per_s")
 
@@ -230,7 +232,7 @@ class Bucket:
         self._left, self._at = max(per_s, 1.0), monotonic()
 
     def take(self) -> float:
-        """Zero if there was room; otherwise how many seconds until there is."""
+        """Returns 0 if the request may pass, otherwise the seconds until one may."""
         now = self._now()
         self._left = min(max(self._per_s, 1.0), self._left + (now - self._at) * self._per_s)
         self._at = now
@@ -240,18 +242,18 @@ class Bucket:
         return 0.0
 
 
-class Rates:
-    """A bucket for each caller. The one that has not come for longest is forgotten: its bucket is full by then."""
+class RateLimiter:
+    """A token bucket per caller. Evicts the least recently used one, which has refilled by then."""
 
     def __init__(self, per_s: float, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._per_s, self._now = per_s, monotonic
-        self._buckets: OrderedDict[str, Bucket] = OrderedDict()
+        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def take(self, caller: str) -> float:
         if not self._per_s:
             return 0.0
-        bucket = self._buckets.pop(caller, None) or Bucket(self._per_s, self._now)
+        bucket = self._buckets.pop(caller, None) or TokenBucket(self._per_s, self._now)
         self._buckets[caller] = bucket
-        if len(self._buckets) > MOST_CALLERS:
+        if len(self._buckets) > MAX_CALLERS:
             self._buckets.popitem(last=False)
         return bucket.take()

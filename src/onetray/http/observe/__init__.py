@@ -1,1 +1,1 @@
-"""What operators see of a server: metrics, the request log, traces, probes."""
+"""Metrics, the request log and trace context."""

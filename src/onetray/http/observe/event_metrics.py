@@ -1,6 +1,6 @@
-"""What has happened to tasks, counted from the event log: what came since the last look, never the whole of it.
+"""Task metrics, counted incrementally from the event log.
 
-Owns the place up to which it was counted, and that each name space has numbers of its own: a token sees no others.
+Owns the cursor up to which events are counted. Each namespace has its own counters: a token sees only its namespace's.
 """
 
 from __future__ import annotations
@@ -9,34 +9,34 @@ from onetray.domain.commands import Beat
 from onetray.domain.errors import LeaseLost
 from onetray.domain.lifecycle import TASK
 from onetray.engine import Engine
-from onetray.http.observe.counters import MOST, OTHER, Counter, Histogram
+from onetray.http.observe.counters import MAX_SERIES, OTHER, Counter, Histogram
 from onetray.store.shown_rows import DurationRow, EventCountRow
 
-SCAN, STEPS = 10_000, 20
-"""Events in one read, and reads in one look at most: a look stays short, also after a long time without one."""
-ENDS = tuple(t.event for t in TASK.transitions if t.target in TASK.terminal)
+EVENTS_PER_READ, MAX_READS = 10_000, 20
+"""Events per read, and reads per update: an update stays short even after a long pause."""
+TERMINAL_EVENTS = [t.event for t in TASK.transitions if t.target in TASK.terminal]
 DEAD = TASK.dead_letter.event
 CLAIMED, RETRIED, EXPIRED = TASK.claim.event, TASK.retry.event, TASK.expire.event
 OK = "ok"
-"""The outcome of a command that was carried out. Otherwise it is the code of the error."""
+"""The outcome of an accepted command. A rejected one has its error code."""
 FAILED = (TASK.fail.event, TASK.time_out.event)
 
 
 class NamespaceCounts:
-    """The numbers of one name space."""
+    """The metrics of one namespace."""
 
     def __init__(self) -> None:
         self.events = Counter("onetray_events", "Events in the log, by type: transitions and notes.", "type")
-        self.claims = Counter("onetray_claims", "Claims.", "kind")
-        self.retries = Counter("onetray_retries", "Failed attempts after which the task is tried again.", "kind")
-        self.failures = Counter("onetray_failures", "Tasks that ended as failed, also by a deadline.", "kind")
-        self.expiries = Counter("onetray_lease_expiries", "Leases that ran out: the task went back.", "kind")
-        self.dead = Counter("onetray_dead_letters", "Tasks that were set aside.", "kind", "reason")
-        self.waited = Histogram("onetray_queue_seconds", "From when it might run to its last start.", "kind")
+        self.claims = Counter("onetray_claims", "Claimed tasks.", "kind")
+        self.retries = Counter("onetray_retries", "Failed attempts after which the task was retried.", "kind")
+        self.failures = Counter("onetray_failures", "Failed tasks, including deadlines.", "kind")
+        self.expiries = Counter("onetray_lease_expiries", "Expired leases, by task.", "kind")
+        self.dead = Counter("onetray_dead_letters", "Dead-lettered tasks.", "kind", "reason")
+        self.waited = Histogram("onetray_queue_seconds", "From the time a task was due to its last start.", "kind")
         self.ran = Histogram("onetray_run_seconds", "From the last start of a task to its end.", "kind")
         self.commands = Counter("onetray_commands", "Commands of this process.", "verb", "outcome")
-        self.renewals = Counter("onetray_lease_renewals", "Heartbeats that this process has written.")
-        self.conflicts = Counter("onetray_claim_conflicts", "Refused: the task is not, or no longer, the worker's.")
+        self.renewals = Counter("onetray_lease_renewals", "Heartbeats written by this process.")
+        self.conflicts = Counter("onetray_claim_conflicts", "Rejected reports: the worker does not hold the task.")
         self._by_type = {CLAIMED: self.claims, RETRIED: self.retries, EXPIRED: self.expiries} | dict.fromkeys(
             FAILED, self.failures
         )
@@ -64,48 +64,49 @@ class NamespaceCounts:
 
 
 class EventMetrics:
-    """The numbers of all name spaces, from one place in the log on."""
+    """The metrics of all namespaces, from one cursor of the log."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._cursor: int | None = None
-        self._of: dict[str, NamespaceCounts] = {}
+        self._by_namespace: dict[str, NamespaceCounts] = {}
         self.behind = 0
-        """Events that the last look has left for the next one."""
+        """Events that the last update left uncounted."""
 
-    def of(self, namespace: str) -> NamespaceCounts:
-        """The numbers of a name space. Past a limit of them none are kept: together they would tell of each other."""
-        found = self._of.get(namespace)
-        if found is not None:
-            return found
-        return self._of.setdefault(namespace, NamespaceCounts()) if len(self._of) < MOST else NamespaceCounts()
+    def for_namespace(self, namespace: str) -> NamespaceCounts:
+        """The metrics of a namespace. Those past the limit are dropped: summing them up would mix tenants."""
+        counts = self._by_namespace.get(namespace)
+        if counts is None and len(self._by_namespace) < MAX_SERIES:
+            counts = self._by_namespace.setdefault(namespace, NamespaceCounts())
+        return counts or NamespaceCounts()
 
     def begin(self) -> None:
-        """Count from now on."""
+        """Start counting at the end of the log."""
         if self._cursor is None:
             self._cursor = self._engine.feed.tail()
 
-    def look(self) -> None:
-        """Count what has come since the last look."""
+    def update(self) -> None:
+        """Count the events since the last update."""
         self.begin()
         assert self._cursor is not None
         store = self._engine.store
-        upto = store.upto()
-        for _ in range(STEPS):
-            if self._cursor >= upto:
+        barrier = store.upto()
+        for _ in range(MAX_READS):
+            if self._cursor >= barrier:
                 break
-            window = {"after": self._cursor, "upto": upto, "scan": SCAN}
+            window = {"after": self._cursor, "upto": barrier, "scan": EVENTS_PER_READ}
             ((last,),) = store.read("end_of_window", **window)
             events = store.read("count_events", **window, dead=DEAD)
-            waited, ran = (store.read("times_of_ended", **window, ends=list(ENDS), ran=ran) for ran in (0, 1))
-            # Only now: a look that fails halfway is made again, and counts nothing twice.
-            self._cursor = upto if last is None else int(last)
+            waited, ran = (store.read("times_of_ended", **window, ends=TERMINAL_EVENTS, ran=ran) for ran in (0, 1))
+            # Advance the cursor last: a failed update is repeated and counts nothing twice.
+            self._cursor = barrier if last is None else int(last)
             self._add(events, waited, ran)
-        self.behind = max(0, upto - self._cursor)
+        self.behind = max(0, barrier - self._cursor)
 
     def _add(self, events: list[EventCountRow], waited: list[DurationRow], ran: list[DurationRow]) -> None:
         for row in events:
-            self.of(row.namespace).count(row.type, row.kind, row.reason, row.number)
+            self.for_namespace(row.namespace).count(row.type, row.kind, row.reason, row.number)
         for rows, name in ((waited, "waited"), (ran, "ran")):
-            for some in rows:
-                getattr(self.of(some.namespace), name).put(some.bucket, some.number, int(some.us) / 1e6, (some.kind,))
+            for row_ in rows:
+                histogram = getattr(self.for_namespace(row_.namespace), name)
+                histogram.put(row_.bucket, row_.number, int(row_.us) / 1e6, (row_.kind,))

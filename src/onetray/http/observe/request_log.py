@@ -1,7 +1,6 @@
-"""What the server writes down: a line for each request.
+"""The request log: one line for each request.
 
-Owns the request's id, and what is said of it: never its query, never an id in its path. log_format.py says how lines
-look.
+Owns the request id. Log lines never contain a query string, nor ids from the path. log_format.py formats the lines.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from onetray import otel
 from onetray.domain.errors import OutcomeUnknown
 from onetray.http import problems
-from onetray.http.observe.tracing import RequestTrace, asked, trace_request
+from onetray.http.observe.tracing import RequestTrace, current_trace, trace_request
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -23,16 +22,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("onetray.http")
 
-QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
-"""Asked every few seconds by machines: their lines are for those who look for them."""
+PROBE_ROUTES = frozenset({"/healthz", "/readyz", "/metrics"})
+"""Polled every few seconds by machines, so logged at DEBUG."""
 NO_ROUTE = "(none)"
 CUT_OFF = (
-    "the server stopped before this was done: ask elsewhere whether it took effect, or send it again under its key"
+    "the server stopped before this request was done: check elsewhere whether it took effect, or repeat it with its key"
 )
 
 
 class RequestLog:
-    """The outermost layer: gives each request its id, and writes down how it was answered."""
+    """The outermost middleware: assigns request ids, and logs every response."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app, self._metrics = app, metrics
@@ -42,75 +41,75 @@ class RequestLog:
             await self._app(scope, receive, send)
             return
         entry = RequestEntry(scope, send)
-        token = asked.set(entry.asked)
+        token = current_trace.set(entry.trace)
         self._metrics.open += 1
         try:
             await self._app(scope, receive, entry.send)
         except asyncio.CancelledError:
-            # The server stops, and has waited for as long as it may.
+            # The server stops, and the time for open requests is over.
             if entry.status is not None:
                 raise
             await problems.answer(problems.of_error(OutcomeUnknown(CUT_OFF)))(scope, receive, entry.send)
         except Exception:
-            # A client that still waits is cut off by it. One that was told of it: that is in the log already.
+            # The exception closes the connection of a client that still waits. A complete 5xx is logged already.
             if not entry.complete:
                 raise
             if entry.status is None or entry.status < 500:
-                logger.exception("request %s broke after it was answered", entry.asked.request_id)
+                logger.exception("request %s failed after its response was sent", entry.trace.request_id)
         finally:
-            asked.reset(token)
+            current_trace.reset(token)
             self._metrics.open -= 1
             entry.close(self._metrics)
 
 
 class RequestEntry:
-    """One request, from its first line to the last byte of its answer."""
+    """One request, from its first line to the last byte of its response."""
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self._scope, self._send, self._began = scope, send, time.perf_counter()
-        self.asked: RequestTrace = trace_request(scope)
-        # Under what stands around this app already, if something there makes spans, too.
-        self._span = otel.begin(scope["method"], "SERVER", None if otel.here() else self.asked.trace)
+        self.trace: RequestTrace = trace_request(scope)
+        # A span of an enclosing app, if there is one, is the parent.
+        self._span = otel.begin(scope["method"], "SERVER", None if otel.here() else self.trace.traceparent)
         if self._span is not None:
-            self.asked.trace = self._span.traceparent
+            self.trace.traceparent = self._span.traceparent
         self.status: int | None = None
         self.complete = False
-        scope["onetray.request_id"] = self.asked.request_id
+        scope["onetray.request_id"] = self.trace.request_id
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            message = {**message, "headers": self._with_id(message.get("headers", ()))}
+            message = {**message, "headers": self._with_request_id(message.get("headers", ()))}
         elif message["type"] == "http.response.body" and not message.get("more_body"):
             self.complete = True
         await self._send(message)
 
-    def _with_id(self, headers: Any) -> list[tuple[bytes, bytes]]:
-        """Every answer has one X-Request-Id, and it is ours."""
+    def _with_request_id(self, headers: Any) -> list[tuple[bytes, bytes]]:
+        """Replace any X-Request-Id by ours."""
         others = [(name, value) for name, value in headers if name.lower() != b"x-request-id"]
-        return [*others, (b"x-request-id", self.asked.request_id.encode())]
+        return [*others, (b"x-request-id", self.trace.request_id.encode())]
 
     @property
     def route(self) -> str:
-        """The path as it was declared: ids and other people's words are left out of it."""
+        """The path template: without ids and other user input."""
         return getattr(self._scope.get("route"), "path_format", None) or NO_ROUTE
 
     def close(self, metrics: Metrics) -> None:
         took_s, route, method = time.perf_counter() - self._began, self.route, self._scope["method"]
-        metrics.answered(method, route, self.status, took_s)
+        metrics.count_request(method, route, self.status, took_s)
         if self._span is not None:
             self._close_span(method, route)
         level = _level(route, self.status)
         if logger.isEnabledFor(level):
             principal = self._scope.get("onetray.principal")
             facts = {
-                "request_id": self.asked.request_id, "method": method, "route": route, "status": self.status,
+                "request_id": self.trace.request_id, "method": method, "route": route, "status": self.status,
                 "ms": round(took_s * 1000, 2), "principal": getattr(principal, "name", None),
-                "correlation_id": self.asked.correlation_id, "trace_id": self.asked.trace_id,
+                "correlation_id": self.trace.correlation_id, "trace_id": self.trace.trace_id,
             }  # fmt: skip
             facts = {name: value for name, value in facts.items() if value is not None}
-            words = (method, route, self.status or "cut off", took_s * 1000, self.asked.request_id)
-            logger.log(level, "%s %s %s in %.1f ms, request %s", *words, extra={"facts": facts})
+            args = (method, route, self.status or "cut off", took_s * 1000, self.trace.request_id)
+            logger.log(level, "%s %s %s in %.1f ms, request %s", *args, extra={"facts": facts})
 
     def _close_span(self, method: str, route: str) -> None:
         assert self._span is not None
@@ -124,4 +123,4 @@ class RequestEntry:
 def _level(route: str, status: int | None) -> int:
     if status is not None and status >= 500:
         return logging.ERROR
-    return logging.DEBUG if route in QUIET else logging.INFO
+    return logging.DEBUG if route in PROBE_ROUTES else logging.INFO

@@ -1,6 +1,6 @@
-"""What a request brings along, and what becomes of it: the trace and the correlation of the commands it gives.
+"""The trace context and correlation id of a request, which its commands inherit.
 
-Owns what is known of the request that is being answered here. W3C trace context: https://www.w3.org/TR/trace-context/
+Owns the trace of the current request. W3C trace context: https://www.w3.org/TR/trace-context/
 """
 
 from __future__ import annotations
@@ -21,47 +21,47 @@ if TYPE_CHECKING:
 
     from onetray.domain.commands import Command
 
-SANE = re.compile(r"[A-Za-z0-9._:+=@/-]{1,128}")
-"""What may be kept of an id that a client has chosen: it is logged, and shown to others."""
+SAFE_ID = re.compile(r"[A-Za-z0-9._:+=@/-]{1,128}")
+"""Ids from clients that are logged and shown to others."""
 
 
 @dataclass(slots=True)
 class RequestTrace:
-    """What is known of a request before any route is looked for."""
+    """A request's ids."""
 
     request_id: str
     correlation_id: str | None = None
-    """The X-Request-Id that came with it."""
-    came: str | None = None
-    """The traceparent that came with it."""
-    trace: str | None = None
-    """The traceparent that commands are given: the request's own, or that of the span it is answered under."""
+    """The client's X-Request-Id."""
+    received: str | None = None
+    """The client's traceparent."""
+    traceparent: str | None = None
+    """The traceparent of the request's commands: the client's, or that of the server's span."""
 
     @property
     def trace_id(self) -> str | None:
-        return None if self.trace is None else self.trace.split("-")[1]
+        return None if self.traceparent is None else self.traceparent.split("-")[1]
 
 
-asked: ContextVar[RequestTrace | None] = ContextVar("onetray.asked", default=None)
+current_trace: ContextVar[RequestTrace | None] = ContextVar("onetray.current_trace", default=None)
 
 
 def trace_request(scope: Scope) -> RequestTrace:
-    """What a request says of itself. What is no id, or no traceparent, is as if it were not there."""
-    told = {name: value.decode("latin-1") for name, value in scope["headers"] if name in _HEADERS}
-    correlation, trace = told.get(b"x-request-id", ""), told.get(b"traceparent", "")
-    came = trace if is_traceparent(trace) else None
-    return RequestTrace(str(uuid4()), correlation if SANE.fullmatch(correlation) else None, came, came)
+    """Read the request's headers. Invalid ids are ignored."""
+    headers = {name: value.decode("latin-1") for name, value in scope["headers"] if name in _HEADERS}
+    correlation, traceparent = headers.get(b"x-request-id", ""), headers.get(b"traceparent", "")
+    received = traceparent if is_traceparent(traceparent) else None
+    return RequestTrace(str(uuid4()), correlation if SAFE_ID.fullmatch(correlation) else None, received, received)
 
 
 _HEADERS = (b"x-request-id", b"traceparent")
 
 
 def carry(commands: Sequence[Command], trace: str | None = None) -> None:
-    """Give commands the trace and the correlation of the request, where they have none of their own."""
-    here = asked.get() or RequestTrace("")
-    trace = trace or here.trace
+    """Give commands without a trace or correlation id those of the current request."""
+    current = current_trace.get() or RequestTrace("")
+    trace = trace or current.traceparent
     for command in commands:
-        if trace is not None and getattr(command, "trace", "") in (None, here.came):
+        if trace is not None and getattr(command, "trace", "") in (None, current.received):
             command.trace = trace  # type: ignore[attr-defined]
-        if here.correlation_id is not None and getattr(command, "correlation_id", "") is None:
-            command.correlation_id = here.correlation_id  # type: ignore[attr-defined]
+        if current.correlation_id is not None and getattr(command, "correlation_id", "") is None:
+            command.correlation_id = current.correlation_id  # type: ignore[attr-defined]

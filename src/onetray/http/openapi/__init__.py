@@ -1,1 +1,1 @@
-"""The description of the API, and the page at /docs that shows it."""
+"""The OpenAPI description, and the page at /docs."""

@@ -1,6 +1,6 @@
-"""Every answer of the API: its shape, and an example of it.
+"""Every response of the API, with its schema and an example.
 
-Owns their names in the description. The values they show are the engine's.
+Owns their names in the OpenAPI description. Their values come from the engine.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from onetray.http.schemas.base import SOME_ID
 from onetray.http.views import LARGE
 
 STRING, NULL = {"type": "string"}, {"type": "null"}
-WHOLE, FLAG = {"type": "integer"}, {"type": "boolean"}
+INTEGER, BOOLEAN = {"type": "integer"}, {"type": "boolean"}
 ACTIONS = {"type": "array", "items": STRING}
-NEXT = {"type": ["string", "null"], "description": "The cursor of the next page; null after the last one."}
-GO_ON = {"type": "string", "description": "Where to go on from, also for what is written later."}
+NEXT_CURSOR = {"type": ["string", "null"], "description": "The cursor of the next page; null on the last page."}
+RESUME_CURSOR = {"type": "string", "description": "Read on from here. After the last page it finds later entries."}
 ANY_JOB = {"oneOf": [ref(Task), ref(Flow)]}
 
 
 @dataclass(frozen=True)
 class AnswerShape:
-    """One answer: what it is, its schema, an example."""
+    """One response: title, schema, example."""
 
     title: str
     schema: dict[str, Any]
@@ -66,8 +66,9 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "Assignment": record(
         {
             **dict.fromkeys(("id", "kind", "queue", "namespace", "worker", "state", "correlation_id"), STRING),
-            "fence": WHOLE, "attempt": WHOLE, "lease_s": {"type": "number"}, "lease_expires_at": TIME, "payload": {},
-            "input": {}, "trace": of_type(str | None), "policy": ref(Policy), "ticket": STRING, "actions": ACTIONS,
+            "fence": INTEGER, "attempt": INTEGER, "lease_s": {"type": "number"}, "lease_expires_at": TIME,
+            "payload": {}, "input": {}, "trace": of_type(str | None), "policy": ref(Policy), "ticket": STRING,
+            "actions": ACTIONS,
         },
         title="Assignment",
         about="A claimed task. Every report about it names its `fence` and its `worker`; with its `ticket`, an opaque "
@@ -75,17 +76,17 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     ),
     "Problem": {
         **record(
-            {"type": STRING, "title": STRING, "status": WHOLE, "code": STRING, "detail": STRING},
-            title="Problem", about="What went wrong, as RFC 9457 has it: `code` is for programs, `detail` for people.",
+            {"type": STRING, "title": STRING, "status": INTEGER, "code": STRING, "detail": STRING},
+            title="Problem", about="An error as in RFC 9457: `code` is for programs, `detail` for people.",
         ),
         "additionalProperties": True,
     },
 }  # fmt: skip
-"""The schemas that answers refer to, by name."""
+"""The schemas that responses refer to, by name."""
 assert all(part.__name__ in SCHEMAS for kind in (Task, Flow, Stage) for part in parts(kind))
 
 
-def _page(field: str, kind: type, next_: dict[str, Any] = NEXT) -> AnswerShape:
+def _page(field: str, kind: type, next_: dict[str, Any] = NEXT_CURSOR) -> AnswerShape:
     return AnswerShape(
         f"A page of {field.replace('_', ' ')}",
         record({field: {"type": "array", "items": ref(kind)}, "next": next_}),
@@ -99,29 +100,29 @@ def _list(field: str, kind: type) -> AnswerShape:
 
 
 def _verdicts(value: dict[str, Any], example: Any) -> AnswerShape:
-    one = {"oneOf": [record({"value": value}), record({"error": ref("Problem")})]}
-    schema = record({"verdicts": {"type": "array", "items": one}})
-    return AnswerShape("An answer for each, in its place", schema, {"verdicts": [{"value": example}]})
+    verdict = {"oneOf": [record({"value": value}), record({"error": ref("Problem")})]}
+    schema = record({"verdicts": {"type": "array", "items": verdict}})
+    return AnswerShape("One verdict per item, in request order", schema, {"verdicts": [{"value": example}]})
 
 
 JOB = AnswerShape("The job", ANY_JOB, ex.TASK_SHOWN)
 TASK = AnswerShape("The task", ref(Task), ex.TASK_SHOWN)
 STAGE = AnswerShape("The stage", ref(Stage), example_of(Stage))
-PLACED = AnswerShape("Where it stands now", {"anyOf": [ref(Receipt), ref(Placed)]}, ex.RECEIPT_SHOWN)
-RECEIPT = AnswerShape("Where the task stands now", ref(Receipt), ex.RECEIPT_SHOWN)
-FLOW_PLACED = AnswerShape("Where it stands now", ref(Placed), ex.PLACED_SHOWN)
+PLACED = AnswerShape("The current state", {"anyOf": [ref(Receipt), ref(Placed)]}, ex.RECEIPT_SHOWN)
+RECEIPT = AnswerShape("The task's current state", ref(Receipt), ex.RECEIPT_SHOWN)
+FLOW_PLACED = AnswerShape("The flow's current state", ref(Placed), ex.PLACED_SHOWN)
 JOBS = _page("jobs", JobSummary)
-EVENTS = _page("events", Event, GO_ON)
+EVENTS = _page("events", Event, RESUME_CURSOR)
 FEED = AnswerShape(
-    "Events, and the cursor to go on from",
-    record({"events": {"type": "array", "items": ref(Event)}, "cursor": WHOLE}),
+    "Events, and the cursor to read on from",
+    record({"events": {"type": "array", "items": ref(Event)}, "cursor": INTEGER}),
     {"events": [example_of(Event)], "cursor": 12},
 )
 STREAM = AnswerShape(
     "Server-sent events", STRING, 'id: e12.l3\nevent: status\ndata: {"state": "running"}\n\n', "text/event-stream"
 )
 METRICS = AnswerShape("Metrics", STRING, "onetray_up 1.0\n", "text/plain")
-LOGS = _page("logs", LogLine, GO_ON)
+LOGS = _page("logs", LogLine, RESUME_CURSOR)
 MEMBERS = _page("tasks", MemberSummary)
 LETTERS = _page("dead_letters", DeadLetterSummary)
 GROUPS = _list("groups", DeadGroup)
@@ -130,9 +131,9 @@ WORKERS = _list("workers", WorkerInfo)
 BREAKERS = _list("breakers", Breaker)
 LETTER = AnswerShape("The dead letter", ref(DeadLetter), ex.LETTER_SHOWN)
 SUBMITTED = _verdicts(PLACED.schema, ex.RECEIPT_SHOWN)
-BEATEN = AnswerShape("How long the lease holds, and which of its tasks should stop or are lost", ref(Beaten),
+BEATEN = AnswerShape("The lease's expiry, and which of its tasks are cancelled or lost", ref(Beaten),
                 example_of(Beaten))  # fmt: skip
-LOGGED = AnswerShape("The number of the last line", record({"cursor": WHOLE}), {"cursor": 3})
+LOGGED = AnswerShape("The cursor of the last log line", record({"cursor": INTEGER}), {"cursor": 3})
 REPORTED = _verdicts({"anyOf": [ref(Receipt), ref(Beaten), LOGGED.schema]}, ex.RECEIPT_SHOWN)
 OF_COMMANDS: dict[Any, AnswerShape] = {Receipt: RECEIPT, Placed: FLOW_PLACED, Beaten: BEATEN, int: LOGGED}
 """The answer of a command that has a route of its own, by its type."""
@@ -146,35 +147,35 @@ def _shape(declared: Declaration) -> dict[str, Any]:
 _SHAPES = {str(kind.declared.answer): _shape(kind.declared) for kind in sendable_verbs().values()}
 CARRIED_OUT = _verdicts({"anyOf": list(_SHAPES.values())}, ex.RECEIPT_SHOWN)
 CLAIMED = AnswerShape(
-    "The claimed tasks; none when there is nothing to do",
+    "The claimed tasks; empty if none can be claimed",
     record({"tasks": {"type": "array", "items": ref("Assignment")}}), {"tasks": [ex.ASSIGNMENT_SHOWN]},
 )  # fmt: skip
 TREE = AnswerShape(
-    "The job with its stages and the first tasks of each",
+    "The job, its stages and the first tasks of each",
     record({"job": ANY_JOB, "stages": {"type": "array", "items": record({
-        "stage": ref("StageLine"), "tasks": {"type": "array", "items": ref(MemberSummary)}, "next": NEXT,
-    })}, "next": NEXT}),
+        "stage": ref("StageLine"), "tasks": {"type": "array", "items": ref(MemberSummary)}, "next": NEXT_CURSOR,
+    })}, "next": NEXT_CURSOR}),
     {"job": ex.FLOW_SHOWN, "next": None,
      "stages": [{"stage": views.stage_line(ex.STAGE), "tasks": [example_of(MemberSummary)], "next": None}]},
 )  # fmt: skip
 RESULT = AnswerShape(
-    "What the job gave: of a flow, what each stage gave by its name",
+    "The job's result; for a flow, the results of its stages by name",
     record({"id": STRING, "entity": STRING, "state": STRING, "result": {}}),
     {"id": SOME_ID, "entity": "task", "state": "succeeded", "result": {"sent": True}},
 )
 EXPLAINED = AnswerShape(
-    "Why it is not further; nothing when it can be claimed now",
+    "Why the job makes no progress; empty if it can be claimed now",
     record({"id": STRING, "entity": STRING, "reasons": {"type": "array", "items": ref(Blocker)},
             "before_it": of_type(int | None), "more_before_it": of_type(bool)}),
     {"id": SOME_ID, "entity": "task", "reasons": [example_of(Blocker)], "before_it": None, "more_before_it": False},
 )  # fmt: skip
 ALLOWED = AnswerShape(
-    "What may be done to it now",
+    "The allowed actions",
     record({"id": STRING, "entity": STRING, "state": STRING, "actions": ACTIONS}),
     {"id": SOME_ID, "entity": "task", "state": "queued", "actions": ["cancel"]},
 )
 PROGRESS = AnswerShape(
-    "How far it is",
+    "Progress",
     record({"id": STRING, "entity": STRING, "state": STRING, "percentage": of_type(int | None),
             "current_stage": of_type(str | None), "counts": either(ref(Counts), NULL),
             "said": either(ref(TaskProgress), NULL)}),
@@ -184,24 +185,24 @@ PROGRESS = AnswerShape(
 RESULTS = AnswerShape(
     "The results of a stage's tasks",
     record({"results": {"type": "array", "items": record({"id": STRING, "name": of_type(str | None),
-            "state": STRING, "result": {}})}, "next": NEXT}),
+            "state": STRING, "result": {}})}, "next": NEXT_CURSOR}),
     {"results": [{"id": SOME_ID, "name": None, "state": "succeeded", "result": 42}], "next": None},
 )  # fmt: skip
 REDRIVEN = AnswerShape(
-    "What became of each, what was left, and where to go on",
+    "What was redriven, refused and skipped, and the cursor to continue with",
     record({"redriven": {"type": "array", "items": record({"task": STRING, "value": PLACED.schema})},
             "refused": {"type": "array", "items": record({"task": STRING, "error": ref("Problem")})},
-            "left": {"type": "array", "items": record({"task": STRING, "flow": STRING})}, "next": NEXT}),
+            "left": {"type": "array", "items": record({"task": STRING, "flow": STRING})}, "next": NEXT_CURSOR}),
     {"redriven": [{"task": SOME_ID, "value": ex.RECEIPT_SHOWN}], "refused": [], "left": [], "next": None},
 )  # fmt: skip
-QUEUE_SET = AnswerShape("Whether the queue is paused", record({"queue": STRING, "paused": FLAG}),
+QUEUE_SET = AnswerShape("Whether the queue is paused", record({"queue": STRING, "paused": BOOLEAN}),
                    {"queue": "default", "paused": True})  # fmt: skip
-BREAKER_SET = AnswerShape("Whether the breaker is open", record({"kind": STRING, "open": FLAG}),
+BREAKER_SET = AnswerShape("Whether the breaker is open", record({"kind": STRING, "open": BOOLEAN}),
                      {"kind": "send_mail", "open": True})  # fmt: skip
 WHO = AnswerShape(
     "Who the token is, and the server's limits",
     record({"name": STRING, "namespace": STRING, "scopes": ACTIONS, "version": STRING,
-            "limits": {"type": "object", "additionalProperties": WHOLE}}),
+            "limits": {"type": "object", "additionalProperties": INTEGER}}),
     {"name": "ann", "namespace": "default", "scopes": ["read"], "version": "0.1.0", "limits": {"batch": 10_000}},
 )  # fmt: skip
 KEPT = AnswerShape(
@@ -212,6 +213,6 @@ KEPT = AnswerShape(
 DONE = AnswerShape("Nothing", {"type": "object"}, {})
 NEWS = AnswerShape(
     "Where the server is now",
-    {**record({"boot": STRING, "heard": FLAG, "full": FLAG}), "additionalProperties": True},
+    {**record({"boot": STRING, "heard": BOOLEAN, "full": BOOLEAN}), "additionalProperties": True},
     {"boot": "b7", "heard": True, "full": False, "generation": 12},
 )

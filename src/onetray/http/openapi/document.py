@@ -1,6 +1,6 @@
-"""The description of the API as OpenAPI 3.1, made from what its routes say.
+"""The OpenAPI 3.1 description, generated from the routes.
 
-Owns what no route says itself: the schemas, the errors that all share, the token. It is made once for each app.
+Owns the parts that routes do not declare: the schemas, the common errors, authentication. It is built once per app.
 """
 
 from __future__ import annotations
@@ -22,47 +22,48 @@ from onetray.http import problems
 from onetray.http.auth.scopes import EXEMPT
 from onetray.http.native_route import ANSWER, ANSWERS, BODIES, LATE_BODIES
 from onetray.http.openapi.answers import SCHEMAS, STRING, AnswerShape
-from onetray.http.openapi.shapes import PLACE, record, ref
+from onetray.http.openapi.shapes import SCHEMA_PREFIX, record, ref
 from onetray.http.schemas.sizes import LIMIT
 
 ABOUT = """A durable job engine: at-least-once execution, at most one accepted outcome, one event per transition.
 
-Errors are problems as RFC 9457 has them: `code` is for programs, `detail` says what to do. Lists have opaque cursors.
-Times are ISO 8601 in UTC. Every POST takes an `Idempotency-Key`: sent again, it is carried out once and answered the
-same, with `Idempotent-Replay: true`, for a day. HEAD is answered wherever GET is.
+Errors are problem documents (RFC 9457): `code` is for programs, `detail` says what to do. Lists are paged by opaque
+cursors. Times are ISO 8601 in UTC. Every POST accepts an `Idempotency-Key`: for a day, a repeated request runs only
+once and gets the same response, with `Idempotent-Replay: true`. HEAD works wherever GET does.
 """
-FOR_READS = (400, 401, 403, 404, 413, 429, 500, 503)
-FOR_WRITES = (*FOR_READS, 408, 409, 415)
-FOR_RESULTS = (*FOR_READS, 409)
-KEY = {
+READ_ERRORS = (400, 401, 403, 404, 413, 429, 500, 503)
+WRITE_ERRORS = (*READ_ERRORS, 408, 409, 415)
+RESULT_ERRORS = (*READ_ERRORS, 409)
+IDEMPOTENCY_KEY = {
     "name": "Idempotency-Key", "in": "header", "required": False, "example": "3f0c2b6e-order-17",
-    "description": "Sent again with the same key, the request is carried out once.",
+    "description": "A request repeated with the same key runs only once.",
     "schema": {"type": "string", "minLength": 1, LIMIT: "key_chars", "pattern": "^[ -~]*[!-~][ -~]*$"},
 }  # fmt: skip
 REPLAYED = {
     "Idempotent-Replay": {
-        "description": "`true` when this is the answer to an earlier request under the same key.", "schema": STRING,
+        "description": "`true` if this is the stored response to an earlier request with the same key.",
+        "schema": STRING,
     },
 }  # fmt: skip
 
 _STATES = {"type": "array", "items": {"type": "object"}}
-_TABLE = record({"entity": STRING, "states": _STATES, "transitions": _STATES}, title="Lifecycle")
+_LIFECYCLE_SCHEMA = record({"entity": STRING, "states": _STATES, "transitions": _STATES}, title="Lifecycle")
 LIFECYCLE = AnswerShape("The lifecycle", ref("Lifecycle"), as_dict(STAGE))
 LIFECYCLES = AnswerShape(
     "All lifecycles", record({"lifecycles": {"type": "array", "items": ref("Lifecycle")}}),
     {"lifecycles": [as_dict(machine) for machine in MACHINES.values()]},
 )  # fmt: skip
-DRAWING = AnswerShape("A Mermaid state diagram", STRING, "\n".join(diagram(STAGE)) + "\n", "text/plain")
-DESCRIPTION = AnswerShape("OpenAPI 3.1", {"type": "object"}, {"openapi": "3.1.0"})
-_SERVER = {
-    "/healthz": AnswerShape("The process answers", record({"status": STRING}), {"status": "ok"}),
-    "/readyz": AnswerShape("The database answers, too", record({"status": STRING}), {"status": "ok"}),
+DRAWING = AnswerShape("The lifecycle as a Mermaid diagram", STRING, "\n".join(diagram(STAGE)) + "\n", "text/plain")
+DESCRIPTION = AnswerShape("The OpenAPI 3.1 description", {"type": "object"}, {"openapi": "3.1.0"})
+_SERVER_ANSWERS = {
+    "/healthz": AnswerShape("The process responds", record({"status": STRING}), {"status": "ok"}),
+    "/readyz": AnswerShape("The process and the database respond", record({"status": STRING}), {"status": "ok"}),
     "/api/v1/version": AnswerShape("The version", record({"version": STRING}), {"version": __version__}),
 }
 
 
 def description_of(app: FastAPI) -> dict[str, Any]:
-    """The description of an app, made when it is first asked for."""
+    """The app's description, built on first use."""
     if app.openapi_schema is None:
         app.openapi_schema = _describe(app)
     return app.openapi_schema
@@ -70,51 +71,51 @@ def description_of(app: FastAPI) -> dict[str, Any]:
 
 def _describe(app: FastAPI) -> dict[str, Any]:
     with warnings.catch_warnings():
-        # HEAD has the name of its GET. It is left out below: nothing more is to be said of it.
+        # HEAD shares its operation id with GET. The loop below removes it.
         warnings.filterwarnings("ignore", message="Duplicate Operation ID")
-        whole = get_openapi(
+        document = get_openapi(
             title="onetray", version=__version__, openapi_version="3.1.0", description=ABOUT, routes=app.routes
         )
-    for item in whole["paths"].values():
+    for item in document["paths"].values():
         item.pop("head", None)
-    schemas = whole.setdefault("components", {}).setdefault("schemas", {})
+    schemas = document.setdefault("components", {}).setdefault("schemas", {})
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
-    schemas.update({**SCHEMAS, "Lifecycle": _TABLE, **_bodies()})
-    whole["components"]["responses"] = {f"Problem{status}": _refusal(status) for status in FOR_WRITES}
-    whole["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-    whole["security"] = [{"token": []}]
-    for path, method, operation in _operations(whole):
+    schemas.update({**SCHEMAS, "Lifecycle": _LIFECYCLE_SCHEMA, **_bodies()})
+    document["components"]["responses"] = {f"Problem{status}": _error_response(status) for status in WRITE_ERRORS}
+    document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    document["security"] = [{"token": []}]
+    for path, method, operation in _operations(document):
         _complete(path, method, operation)
-    limited: dict[str, Any] = _limited(whole, app.state.desk.engine.config.limits)
+    limited: dict[str, Any] = _with_limits(document, app.state.desk.engine.config.limits)
     return limited
 
 
 _BOUNDS = {"string": "maxLength", "array": "maxItems", "object": "maxProperties"}
 
 
-def _limited(found: Any, limits: Limits) -> Any:
-    """The same with the numbers of this server's limits, where schemas name them."""
-    if isinstance(found, list):
-        return [_limited(one, limits) for one in found]
-    if not isinstance(found, dict):
-        return found
-    whole = {name: _limited(value, limits) for name, value in found.items() if name != LIMIT}
-    if LIMIT in found:
-        for schema in whole.get("anyOf", [whole]):
-            if schema["type"] in _BOUNDS:
-                schema[_BOUNDS[schema["type"]]] = getattr(limits, found[LIMIT])
-    return whole
+def _with_limits(node: Any, limits: Limits) -> Any:
+    """Replace the names of limits in a schema by this server's numbers."""
+    if isinstance(node, list):
+        return [_with_limits(item, limits) for item in node]
+    if not isinstance(node, dict):
+        return node
+    schema = {name: _with_limits(value, limits) for name, value in node.items() if name != LIMIT}
+    if LIMIT in node:
+        for option in schema.get("anyOf", [schema]):
+            if option["type"] in _BOUNDS:
+                option[_BOUNDS[option["type"]]] = getattr(limits, node[LIMIT])
+    return schema
 
 
-def _operations(whole: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    for path, item in whole["paths"].items():
+def _operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, item in document["paths"].items():
         for method, operation in item.items():
             yield path, method, operation
 
 
 def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
-    """What an operation shares with all others."""
+    """Add what all operations have in common."""
     answers = operation["responses"]
     answers.pop("422", None)
     for answer in answers.values():
@@ -122,12 +123,12 @@ def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
             answer["content"] = ANSWERS[answer.pop(ANSWER)].content
     if (method.upper(), path) in EXEMPT:
         operation["security"] = []
-        if path in _SERVER:
-            answers["200"] = {"description": _SERVER[path].title, "content": _SERVER[path].content}
+        if path in _SERVER_ANSWERS:
+            answers["200"] = {"description": _SERVER_ANSWERS[path].title, "content": _SERVER_ANSWERS[path].content}
         for status in (500, 503):
             answers.setdefault(str(status), {"$ref": f"#/components/responses/Problem{status}"})
         return
-    shared = FOR_WRITES if method == "post" else FOR_RESULTS if path.endswith("/result") else FOR_READS
+    shared = WRITE_ERRORS if method == "post" else RESULT_ERRORS if path.endswith("/result") else READ_ERRORS
     for status in shared:
         answers.setdefault(str(status), {"$ref": f"#/components/responses/Problem{status}"})
     scopes = operation.get("x-onetray-scopes")
@@ -135,22 +136,22 @@ def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
         needs = f"Needs the scope {' or '.join(f'`{scope}`' for scope in scopes)}."
         operation["description"] = f"{operation.get('description', '')}\n\n{needs}".strip()
         if method == "post":
-            operation.setdefault("parameters", []).append(KEY)
+            operation.setdefault("parameters", []).append(IDEMPOTENCY_KEY)
             for status, answer in answers.items():
                 if status.startswith("2"):
                     answer["headers"] = REPLAYED
 
 
 def _bodies() -> dict[str, Any]:
-    """The schemas of all bodies, and of what they are made of."""
+    """The schemas of all request bodies and their parts."""
     models = BODIES | {name: make() for name, make in LATE_BODIES.items()}
     adapters = [(name, "validation", TypeAdapter(model)) for name, model in models.items()]
-    _, found = TypeAdapter.json_schemas(adapters, ref_template=PLACE + "{model}")  # type: ignore[arg-type]
-    return dict(found["$defs"])
+    _, generated = TypeAdapter.json_schemas(adapters, ref_template=SCHEMA_PREFIX + "{model}")  # type: ignore[arg-type]
+    return dict(generated["$defs"])
 
 
-def _refusal(status: int) -> dict[str, Any]:
-    """All errors of one status, each with what it says."""
+def _error_response(status: int) -> dict[str, Any]:
+    """All errors with one status, each as an example."""
     examples = {
         error.code: {"value": problems.problem(status, error.code, _first_line(error))}
         for error in _errors(OnetrayError)

@@ -1,6 +1,6 @@
-"""One of each value that the API shows, for its description.
+"""An example of each value in the API's responses.
 
-Owns the examples. They are real values, written as every answer is: a field that is added stands in them, too.
+Owns the examples. They are real values, serialized like any response, so a new field appears in them by itself.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ VALUES: tuple[Any, ...] = (
     Receipt(SOME_ID, "queued", 1, 1),
     Placed(FLOW_ID, "flow", "pending", 1, stages=(STAGE_ID,), tasks=(SOME_ID,)),
     Beaten(SOON, (), ()),
-    Blocker("delayed", "it may run at 09:31", None, SOON),
+    Blocker("delayed", "the task may run at 09:31", None, SOON),
     TaskProgress(AT, 1, 30.0, 100.0, "a third"),
     LogLine(1, AT, 1, "info", "connected", None),
     Event(
@@ -92,7 +92,7 @@ _BY_KIND = {type(value): to_json(value) for value in VALUES}
 
 
 def example_of(kind: type) -> Any:
-    """A value of this kind, as an answer shows it."""
+    """An example of this class, as serialized in a response."""
     return _BY_KIND[kind]
 
 

@@ -1,6 +1,6 @@
-"""The page at /docs: the description of the API, to be read by people.
+"""The page at /docs: the OpenAPI description as HTML.
 
-Owns how it is laid out. It runs no script and fetches nothing: what it shows is in it, and all of it is escaped.
+Owns the layout. The page runs no script and loads nothing; everything on it is escaped.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ _CODE = re.compile(r"`([^`]+)`")
 REFS = {"schemas": "#/components/schemas/", "responses": "#/components/responses/"}
 
 
-def rendered(described: dict[str, Any]) -> str:
-    """A description of OpenAPI as one page of HTML."""
-    groups = _by_tag(described)
-    title = escape(f"{described['info']['title']} {described['info']['version']}")
+def rendered(spec: dict[str, Any]) -> str:
+    """Render an OpenAPI description as one HTML page."""
+    groups = _by_tag(spec)
+    title = escape(f"{spec['info']['title']} {spec['info']['version']}")
     return "\n".join(
         [
             f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>',
             f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{STYLE}</style></head><body>',
-            f"<h1>{title}</h1>{_prose(described['info'].get('description', ''))}",
+            f"<h1>{title}</h1>{_prose(spec['info'].get('description', ''))}",
             f"<nav>{_links((*groups, 'schemas'))}</nav>",
-            *(line for tag, found in groups.items() for line in _group(tag, found, described)),
+            *(line for tag, operations in groups.items() for line in _group(tag, operations, spec)),
             '<h2 id="schemas">schemas</h2>',
-            *(_schema(name, schema) for name, schema in sorted(described["components"]["schemas"].items())),
+            *(_schema(name, schema) for name, schema in sorted(spec["components"]["schemas"].items())),
             "</body></html>",
         ]
     )
@@ -54,15 +54,15 @@ def _links(tags: tuple[str, ...]) -> str:
 Operation = tuple[str, str, dict[str, Any]]
 
 
-def _by_tag(described: dict[str, Any]) -> dict[str, list[Operation]]:
+def _by_tag(spec: dict[str, Any]) -> dict[str, list[Operation]]:
     groups: dict[str, list[Operation]] = {}
-    for path, item in described["paths"].items():
+    for path, item in spec["paths"].items():
         for method, operation in item.items():
             groups.setdefault((operation.get("tags") or ["more"])[0], []).append((method, path, operation))
     return groups
 
 
-def _group(tag: str, operations: list[Operation], described: dict[str, Any]) -> Iterator[str]:
+def _group(tag: str, operations: list[Operation], spec: dict[str, Any]) -> Iterator[str]:
     yield f'<h2 id="{_anchor(tag)}">{escape(tag)}</h2>'
     for method, path, operation in operations:
         id_ = _anchor(operation["operationId"])
@@ -75,26 +75,26 @@ def _group(tag: str, operations: list[Operation], described: dict[str, Any]) -> 
         if "requestBody" in operation:
             yield f"<h4>Body</h4>{_contents(operation['requestBody'])}"
         for status, answer in sorted(operation["responses"].items()):
-            yield _answer(status, answer, described)
+            yield _answer(status, answer, spec)
         yield "</details>"
 
 
-def _answer(status: str, answer: dict[str, Any], described: dict[str, Any]) -> str:
-    """An answer with its example. What all operations may be refused with is told once, in short."""
+def _answer(status: str, answer: dict[str, Any], spec: dict[str, Any]) -> str:
+    """A response with its example. Errors common to all operations are one line with their codes."""
     if "$ref" not in answer:
         return f"<h4>{escape(status)} {escape(answer['description'])}</h4>{_contents(answer)}"
-    shared = described["components"]["responses"][answer["$ref"].removeprefix(REFS["responses"])]
+    shared = spec["components"]["responses"][answer["$ref"].removeprefix(REFS["responses"])]
     codes = sorted(code for content in shared["content"].values() for code in content.get("examples", {}))
-    told = ", ".join(f"<code>{escape(code)}</code>" for code in codes)
-    return f"<p>{escape(status)} {escape(shared['description'])}: {told}</p>"
+    code_list = ", ".join(f"<code>{escape(code)}</code>" for code in codes)
+    return f"<p>{escape(status)} {escape(shared['description'])}: {code_list}</p>"
 
 
 def _parameters(parameters: list[dict[str, Any]]) -> str:
     if not parameters:
         return ""
     rows = (
-        f"<tr><td><code>{escape(p['name'])}</code></td><td>{escape(p['in'])}{' (needed)' if p.get('required') else ''}"
-        f"</td><td>{_inline(p.get('description', ''))}</td></tr>"
+        f"<tr><td><code>{escape(p['name'])}</code></td><td>{escape(p['in'])}"
+        f"{' (required)' if p.get('required') else ''}</td><td>{_inline(p.get('description', ''))}</td></tr>"
         for p in parameters
     )
     return f"<h4>Parameters</h4><table>{''.join(rows)}</table>"
@@ -131,7 +131,7 @@ def _prose(text: str) -> str:
 
 
 def _inline(text: str) -> str:
-    """Escaped first: what is between backquotes may be anything."""
+    # Escaped first: the text between backquotes may be anything.
     return _CODE.sub(r"<code>\1</code>", escape(text))
 
 

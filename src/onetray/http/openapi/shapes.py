@@ -1,6 +1,6 @@
-"""The shape of answers as JSON Schema, read from the values themselves.
+"""JSON Schemas of responses, derived from the value classes.
 
-Owns the way from a class to its schema. It follows wire.plain: what that writes, this describes.
+Owns the mapping from a class to its schema, which describes what json_answers.to_json writes.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from onetray.http.json_answers import shown_fields
 
-PLACE = "#/components/schemas/"
-_PLAIN: dict[Any, dict[str, Any]] = {
+SCHEMA_PREFIX = "#/components/schemas/"
+_SCALARS: dict[Any, dict[str, Any]] = {
     str: {"type": "string"}, int: {"type": "integer"}, float: {"type": "number"}, bool: {"type": "boolean"},
     type(None): {"type": "null"}, Any: {}, object: {},
 }  # fmt: skip
@@ -21,11 +21,11 @@ TIME = {"type": "string", "format": "date-time"}
 
 
 def ref(kind: type | str) -> dict[str, Any]:
-    return {"$ref": PLACE + (kind if isinstance(kind, str) else kind.__name__)}
+    return {"$ref": SCHEMA_PREFIX + (kind if isinstance(kind, str) else kind.__name__)}
 
 
 def schema_of(kind: type, /, without: tuple[str, ...] = (), **more: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a dataclass or a named tuple, with fields that the answer has besides, and without some."""
+    """The schema of a dataclass or named tuple, with additional fields `more` and without those of `without`."""
     hints = get_type_hints(kind)
     fields = {**more}
     for name, is_time in shown_fields(kind):
@@ -39,15 +39,15 @@ def schema_of(kind: type, /, without: tuple[str, ...] = (), **more: dict[str, An
 
 
 def record(fields: dict[str, dict[str, Any]], *, title: str = "", about: str = "") -> dict[str, Any]:
-    """An object with these fields, all of them there."""
-    found: dict[str, Any] = {"type": "object", "properties": fields, "required": list(fields)}
-    return {**({"title": title} if title else {}), **({"description": about} if about else {}), **found}
+    """An object in which all of these fields are required."""
+    schema: dict[str, Any] = {"type": "object", "properties": fields, "required": list(fields)}
+    return {**({"title": title} if title else {}), **({"description": about} if about else {}), **schema}
 
 
 def of_type(hint: Any) -> dict[str, Any]:
-    """The schema of an annotation."""
-    if hint in _PLAIN:
-        return dict(_PLAIN[hint])
+    """The schema of a type annotation."""
+    if hint in _SCALARS:
+        return dict(_SCALARS[hint])
     origin, args = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         return either(*(of_type(arg) for arg in args))
@@ -57,11 +57,11 @@ def of_type(hint: Any) -> dict[str, Any]:
         return {"type": "object", "additionalProperties": of_type(args[1])}
     if is_dataclass(hint) or hasattr(hint, "_fields"):
         return ref(hint)
-    raise TypeError(f"no schema is known for {hint!r}: name it here")
+    raise TypeError(f"no schema is known for {hint!r}: add it to of_type")
 
 
 def either(*schemas: dict[str, Any]) -> dict[str, Any]:
-    """One of these. Plain types are one list."""
+    """A union. Plain types become one list of types."""
     if {} in schemas:
         return {}
     if all(set(s) == {"type"} for s in schemas):
@@ -70,7 +70,7 @@ def either(*schemas: dict[str, Any]) -> dict[str, Any]:
 
 
 def parts(kind: type) -> Iterator[type]:
-    """The classes that a class is made of."""
+    """The dataclasses and named tuples in a class's fields."""
     for hint in get_type_hints(kind).values():
         for part in (hint, *get_args(hint)):
             if isinstance(part, type) and (is_dataclass(part) or hasattr(part, "_fields")):
@@ -78,9 +78,9 @@ def parts(kind: type) -> Iterator[type]:
 
 
 def _time(hint: Any) -> dict[str, Any]:
-    return either(TIME, _PLAIN[type(None)]) if type(None) in get_args(hint) else dict(TIME)
+    return either(TIME, _SCALARS[type(None)]) if type(None) in get_args(hint) else dict(TIME)
 
 
 def _about(kind: type) -> str:
-    said = (kind.__doc__ or "").strip().split("\n")[0]
-    return "" if said.startswith(f"{kind.__name__}(") else said
+    summary = (kind.__doc__ or "").strip().split("\n")[0]
+    return "" if summary.startswith(f"{kind.__name__}(") else summary

@@ -1,1 +1,1 @@
-"""Server-sent events: one reader of the feed for all streams, the feed, one job."""
+"""Server-sent events: the feed, one job, and one reader for all streams of a process."""

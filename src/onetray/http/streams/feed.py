@@ -1,7 +1,7 @@
-"""The feed to clients: pages, and a stream that begins in the past or now.
+"""The feed for clients: pages, and a stream from a cursor or from now.
 
-Owns filters, and the change from reading pages to following the hub: without a gap, without a repeat. Who reads for all
-is in hub.py.
+Owns filters, and the switch from reading pages to following the hub, without gaps or duplicates. hub.py reads for all
+streams.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from onetray.http.streams.reader import Batch, written
 from onetray.http.streams.sse import HEARTBEAT, Frames, frame, mark
 
 T = TypeVar("T")
-MOST_KINDS = 10_000
-HELD_UP_S = 0.05
+MAX_KINDS = 10_000
+BARRIER_POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class FeedFilter:
-    """Which events a client asks for."""
+    """The events that a client wants."""
 
     namespace: str
     types: tuple[str, ...] | None = None
     kind: str | None = None
     job: str | None = None
 
-    def among(self, events: Iterable[Event]) -> Iterator[Event]:
-        """Those that fit, but for their kind: an event does not say it."""
+    def matching(self, events: Iterable[Event]) -> Iterator[Event]:
+        """Applies all filters except `kind`, which events do not contain."""
         for e in events:
             if (
                 e.namespace == self.namespace
@@ -50,81 +50,84 @@ class FeedFilter:
 
 
 class Kinds:
-    """The kinds of jobs and tasks, as they were last asked for: they never change."""
+    """Cached kinds of tasks, and names of flows: they never change."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, str] = OrderedDict()
 
-    async def those_of(self, services: Services, kind: str, events: list[Event]) -> list[Event]:
-        """The events of tasks of a kind; of flows and stages, those of flows of that name."""
-        names = {_named_by(e) for e in events}
-        # A copy: while the others are asked for, what is known may be forgotten again.
+    async def of_kind(self, services: Services, kind: str, events: list[Event]) -> list[Event]:
+        """Events of tasks of a kind, and of flows and stages of a flow with that name."""
+        names = {_kind_source(e) for e in events}
+        # A copy: the cache may drop these names while the query runs.
         known = {name: self._known[name] for name in names if name in self._known}
         if missing := sorted(names - known.keys()):
-            found = await services.read(services.engine.feed.kinds_of, missing)
-            known |= found
-            self._known.update(found)
-            while len(self._known) > MOST_KINDS:
+            queried = await services.read(services.engine.feed.kinds_of, missing)
+            known |= queried
+            self._known.update(queried)
+            while len(self._known) > MAX_KINDS:
                 self._known.popitem(last=False)
-        return [e for e in events if known.get(_named_by(e)) == kind]
+        return [e for e in events if known.get(_kind_source(e)) == kind]
 
 
 KINDS = Kinds()
-"""By ids, which no two databases share."""
+"""Shared by all engines of the process: ids are unique across databases."""
 
 
-def _named_by(event: Event) -> str:
+def _kind_source(event: Event) -> str:
     return event.entity_id if event.type.startswith("task.") else event.job_id
 
 
-async def choose_events(services: Services, wanted: FeedFilter, events: Iterable[Event]) -> list[Event]:
-    found = list(wanted.among(events))
-    return found if wanted.kind is None else await KINDS.those_of(services, wanted.kind, found)
+async def matching_events(services: Services, wanted: FeedFilter, events: Iterable[Event]) -> list[Event]:
+    matches = list(wanted.matching(events))
+    return matches if wanted.kind is None else await KINDS.of_kind(services, wanted.kind, matches)
 
 
-async def page_of(request: Request, who: Principal, wanted: FeedFilter, cursor: int, limit: int, wait_s: float) -> Page:
-    """The events past a cursor that fit. When there are none: what comes in time, while anybody waits for it."""
-    services, until = services_of(request), time.monotonic() + wait_s
+async def page_of(
+    request: Request, principal: Principal, wanted: FeedFilter, cursor: int, limit: int, wait_s: float
+) -> Page:
+    """The matching events after a cursor. If there are none, waits for the next ones for up to `wait_s`."""
+    services, deadline = services_of(request), time.monotonic() + wait_s
     page = await _read(services, wanted, cursor, limit)
-    found = await choose_events(services, wanted, page.events)
-    to = ReadTo(page.next_cursor)
-    if found or not wait_s or services.hub.closing:
-        return Page(found, to.place)
-    with services.waits.place(who) as may_wait, gone(request) as left_us, services.tokens.watching(who) as ended:
+    events = await matching_events(services, wanted, page.events)
+    position = ReadTo(page.next_cursor)
+    if events or not wait_s or services.hub.closing:
+        return Page(events, position.place)
+    tokens, waits = services.tokens, services.waits
+    with waits.place(principal) as may_wait, gone(request) as disconnected, tokens.watching(principal) as ended:
         if not may_wait:
-            return Page(found, to.place)
-        coming = asyncio.create_task(_next_events(services, wanted, to, limit))
+            return Page(events, position.place)
+        next_events = asyncio.create_task(_next_events(services, wanted, position, limit))
         try:
-            left_s = max(0.0, until - time.monotonic())
-            await asyncio.wait((coming, left_us, ended), timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+            left_s = max(0.0, deadline - time.monotonic())
+            await asyncio.wait((next_events, disconnected, ended), timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
             if ended.done():
                 raise ended.result()
-            return Page(coming.result() if coming.done() else [], to.place)
+            return Page(next_events.result() if next_events.done() else [], position.place)
         finally:
-            coming.cancel()
+            next_events.cancel()
 
 
-async def _next_events(services: Services, wanted: FeedFilter, to: ReadTo, limit: int) -> list[Event]:
-    """The next events that fit. What others commit costs no query: the hub reads it once for all."""
+async def _next_events(services: Services, wanted: FeedFilter, position: ReadTo, limit: int) -> list[Event]:
+    """The next matching events. Events of others cost no query: the hub reads them once for all."""
     with services.hub.following(services.config.stream_queue) as follower:
         while True:
-            async for place, found in _catch_up(services, follower, wanted, to.place, _fitting):
-                if found:
-                    return _up_to(limit, found, place, to)
-                to.place = place
+            async for place, events in _catch_up(services, follower, wanted, position.place, _matching):
+                if events:
+                    return _up_to(limit, events, place, position)
+                position.place = place
             while not follower.lagging and not services.hub.closing:
                 for batch in follower.take():
-                    if found := await _fitting(services, wanted, batch, to.place):
-                        return _up_to(limit, found, batch.cursor, to)
-                    to.place = max(to.place, batch.cursor)
+                    if events := await _matching(services, wanted, batch, position.place):
+                        return _up_to(limit, events, batch.cursor, position)
+                    position.place = max(position.place, batch.cursor)
                 await follower.signal.wait()
             if services.hub.closing:
                 return []
 
 
-def _up_to(limit: int, found: list[Event], place: int, to: ReadTo) -> list[Event]:
-    to.place = found[limit - 1].id if len(found) > limit else place
-    return found[:limit]
+def _up_to(limit: int, events: list[Event], place: int, position: ReadTo) -> list[Event]:
+    position.place = events[limit - 1].id if len(events) > limit else place
+    return events[:limit]
 
 
 async def _read(services: Services, wanted: FeedFilter, cursor: int, limit: int) -> Page:
@@ -132,41 +135,41 @@ async def _read(services: Services, wanted: FeedFilter, cursor: int, limit: int)
 
 
 class ReadTo:
-    """How far a stream of the feed has read, and how much of that its client knows."""
+    """How far a feed stream has read, and the last cursor that it sent."""
 
     def __init__(self, cursor: int | None) -> None:
         self.cursor = cursor
-        """Where it begins; None for now."""
+        """Where it starts; None for now."""
         self.place = self.sent = cursor or 0
 
     def heartbeat(self) -> bytes:
-        # What did not fit was looked at all the same: it need not be looked at again.
+        # A cursor past events that did not match: a client that reconnects need not read them again.
         part = mark(self.place) if self.place > self.sent else b""
         self.sent = self.place
         return part + HEARTBEAT
 
 
-async def feed_frames(services: Services, wanted: FeedFilter, to: ReadTo) -> Frames:
-    """Every event that fits, from a cursor or from now on, until the client has had enough or is too slow."""
+async def feed_frames(services: Services, wanted: FeedFilter, position: ReadTo) -> Frames:
+    """Every matching event, from a cursor or from now, until the client disconnects or is too slow."""
     hub, config = services.hub, services.config
     with hub.following(config.stream_queue) as follower:
-        if to.cursor is None:
-            to.place = to.sent = await hub.at()
-        yield mark(to.place)
-        if to.cursor is not None:
-            async for place, part in _catch_up(services, follower, wanted, to.cursor, _part):
-                to.place = place
+        if position.cursor is None:
+            position.place = position.sent = await hub.at()
+        yield mark(position.place)
+        if position.cursor is not None:
+            async for place, part in _catch_up(services, follower, wanted, position.cursor, _frames_of):
+                position.place = place
                 if part:
-                    to.sent = place
+                    position.sent = place
                     yield part
         while True:
             for batch in follower.take():
-                if part := await _part(services, wanted, batch, to.place):
-                    to.sent = batch.cursor
+                if part := await _frames_of(services, wanted, batch, position.place):
+                    position.sent = batch.cursor
                     yield part
-                to.place = max(to.place, batch.cursor)
+                position.place = max(position.place, batch.cursor)
             if hub.closing or follower.lagging:
-                yield frame("bye" if hub.closing else "resync", {"cursor": to.place}, to.place)
+                yield frame("bye" if hub.closing else "resync", {"cursor": position.place}, position.place)
                 return
             await follower.signal.wait()
 
@@ -176,46 +179,47 @@ async def _catch_up(
     follower: Follower,
     wanted: FeedFilter,
     place: int,
-    make: Callable[[Services, FeedFilter, Batch, int], Awaitable[T]],
+    convert: Callable[[Services, FeedFilter, Batch, int], Awaitable[T]],
 ) -> AsyncIterator[tuple[int, T]]:
-    """Read pages up to where the hub is. What it reads meanwhile waits with the follower; too much: once more."""
+    """Read pages up to the hub's cursor. The follower queues later events; if its queue overflows, start again."""
     while not services.hub.closing:
-        goal = await services.hub.at()
-        # Whatever the hub has given up to its place is read here.
+        target = await services.hub.at()
+        # Everything up to the hub's cursor is read here.
         follower.reset()
-        while place < goal and not services.hub.closing:
+        while place < target and not services.hub.closing:
             async with services.catching_up:
                 page = await _read(services, wanted, place, PAGE)
                 if page.next_cursor == place:
                     if services.engine.feed.held_up:
-                        await asyncio.sleep(HELD_UP_S)
+                        await asyncio.sleep(BARRIER_POLL_S)
                         continue
-                    # Old jobs were removed, and their events with them.
-                    place = goal
+                    # Old jobs were pruned, and their events with them.
+                    place = target
                 else:
-                    place = min(page.next_cursor, goal)
-                made = await make(services, wanted, Batch([e for e in page.events if e.id <= goal], place), 0)
-            # Not kept for as long as the client takes to read.
-            del page
-            yield place, made
+                    place = min(page.next_cursor, target)
+                events = [e for e in page.events if e.id <= target]
+                converted = await convert(services, wanted, Batch(events, place), 0)
+            # Not held in memory while the client reads.
+            del page, events
+            yield place, converted
         if not follower.lagging:
             return
 
 
-async def _fitting(services: Services, wanted: FeedFilter, batch: Batch, after: int) -> list[Event]:
-    return [e for e in await choose_events(services, wanted, batch.events) if e.id > after]
+async def _matching(services: Services, wanted: FeedFilter, batch: Batch, after: int) -> list[Event]:
+    return [e for e in await matching_events(services, wanted, batch.events) if e.id > after]
 
 
-async def _part(services: Services, wanted: FeedFilter, batch: Batch, after: int) -> bytes:
-    """The events of a batch that fit, for the wire. Mostly the hub has written them already, for all streams."""
-    events = await _fitting(services, wanted, batch, after)
+async def _frames_of(services: Services, wanted: FeedFilter, batch: Batch, after: int) -> bytes:
+    """The matching events as frames. Usually the hub has already encoded them, once for all streams."""
+    events = await _matching(services, wanted, batch, after)
     if missing := [e for e in events if e.id not in batch.frames]:
         batch.frames.update(await services.read(written, missing))
     return b"".join([batch.frames[e.id] for e in events])
 
 
 async def rung(signal: asyncio.Event, timeout_s: float) -> bool:
-    """Whether it was set within the time."""
+    """Whether the event was set in time."""
     try:
         async with asyncio.timeout(timeout_s):
             await signal.wait()

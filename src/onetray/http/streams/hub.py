@@ -1,7 +1,7 @@
 """The hub: one reader of the feed for all streams of a process.
 
-Owns the fan-out on the loop; the thread that reads is in reader.py. A stream of the feed has a bounded queue here;
-the stream of one job is only told that there is something new, and reads it by itself.
+Owns the fan-out on the event loop; reader.py is the thread that reads. A stream of the feed has a bounded queue here. A
+stream of one job only gets a signal that something changed, and reads the job itself.
 
     thread: feed.read ─▶ loop: followers' queues, watchers' signals ─▶ streams
 """
@@ -17,44 +17,44 @@ from onetray.engine import Engine
 from onetray.engine.redacted import RedactedFeed
 from onetray.http.streams.reader import Batch, Reading
 
-PATIENCE_S = 10.0
-"""How long a stream waits for the reader to begin, while the database is away."""
+START_TIMEOUT_S = 10.0
+"""How long a stream waits for the reader to start, while the database is unavailable."""
 
 
 class Follower:
-    """A stream of the feed that has caught up: batches wait here until it has sent them."""
+    """The queue of a feed stream that has caught up, until the stream has sent the batches."""
 
-    def __init__(self, most: int) -> None:
-        self._most, self._held = most, 0
-        self._waiting: list[Batch] = []
+    def __init__(self, max_events: int) -> None:
+        self._max_events, self._event_count = max_events, 0
+        self._queue: list[Batch] = []
         self.signal = asyncio.Event()
         self.lagging = False
 
     def put(self, batch: Batch) -> None:
         if self.lagging:
             return
-        self._held += len(batch.events)
-        if self._held > self._most:
-            # It will be told where to go on from: what waited here is read again.
-            self.lagging, self._waiting = True, []
-        elif self._waiting and not batch.events:
-            self._waiting[-1].cursor = batch.cursor
+        self._event_count += len(batch.events)
+        if self._event_count > self._max_events:
+            # The stream sends a resync with its cursor, and the client reads the dropped events again.
+            self.lagging, self._queue = True, []
+        elif self._queue and not batch.events:
+            self._queue[-1].cursor = batch.cursor
         else:
-            self._waiting.append(Batch(batch.events, batch.cursor, batch.frames))
+            self._queue.append(Batch(batch.events, batch.cursor, batch.frames))
         self.signal.set()
 
     def reset(self) -> None:
-        """Forget what waits: it is read by the stream itself."""
-        self._waiting, self._held, self.lagging = [], 0, False
+        """Drop the queue: the stream reads these events itself."""
+        self._queue, self._event_count, self.lagging = [], 0, False
 
     def take(self) -> list[Batch]:
-        taken, self._waiting, self._held = self._waiting, [], 0
+        batches, self._queue, self._event_count = self._queue, [], 0
         self.signal.clear()
-        return taken
+        return batches
 
 
 class Watcher:
-    """A stream of one job: it is told that there is something new."""
+    """The signal of a stream of one job: something changed."""
 
     def __init__(self, ids: frozenset[str], key: int | None) -> None:
         self.ids, self.key = ids, key
@@ -62,7 +62,7 @@ class Watcher:
 
 
 class Hub:
-    """All of it runs on the loop, but for `close`."""
+    """Runs on the event loop, except `close`."""
 
     def __init__(self, engine: Engine, feed: RedactedFeed) -> None:
         self._engine, self._feed = engine, feed
@@ -70,16 +70,16 @@ class Hub:
         self._watchers: dict[str, set[Watcher]] = {}
         self._watched: dict[int, int] = {}
         self._reading: Reading | None = None
-        self._users = 0
+        self._stream_count = 0
         self.closing = False
 
-    # What streams use.
+    # For streams.
 
     @contextmanager
-    def following(self, most: int) -> Iterator[Follower]:
-        """Be given everything that is read from now on: whatever lies past `at()`."""
-        with self._used():
-            follower = Follower(most)
+    def following(self, max_events: int) -> Iterator[Follower]:
+        """A follower that gets everything past `at()`."""
+        with self._reader_running():
+            follower = Follower(max_events)
             self._followers.add(follower)
             try:
                 yield follower
@@ -88,9 +88,9 @@ class Hub:
 
     @contextmanager
     def watching(self, *ids: str, key: int | None = None) -> Iterator[Watcher]:
-        """Be told of events of these jobs and tasks, and of what the task with this key says beside."""
+        """A watcher that is signalled by events of these jobs and tasks, and by the log and progress of task `key`."""
         watcher = Watcher(frozenset(ids), key)
-        with self._used():
+        with self._reader_running():
             for id_ in watcher.ids:
                 self._watchers.setdefault(id_, set()).add(watcher)
             if key is not None:
@@ -101,20 +101,20 @@ class Hub:
                 self._forget(watcher)
 
     async def at(self) -> int:
-        """How far the feed has been read for all. Only for those who follow or watch."""
+        """The cursor up to which the hub has read. Only for followers and watchers."""
         assert self._reading is not None
         if self._reading.at is None:
             with suppress(TimeoutError):
-                async with asyncio.timeout(PATIENCE_S):
+                async with asyncio.timeout(START_TIMEOUT_S):
                     await self._reading.begun.wait()
         if self._reading.at is None:
-            raise Unavailable("the feed cannot be read now: connect again in a moment")
+            raise Unavailable("the feed cannot be read now: reconnect in a moment")
         return self._reading.at
 
     def close(self) -> None:
-        """Have every stream say goodbye and end. May be called from any thread, and more than once."""
+        """Let every stream send its last frame and end. Call it from any thread, any number of times."""
         self.closing = True
-        # Held here: the last stream may leave on its loop meanwhile, and take it away.
+        # A local reference: the last stream may reset the attribute on its loop meanwhile.
         reading = self._reading
         if reading is not None:
             reading.end()
@@ -125,15 +125,15 @@ class Hub:
             self._reading.begun.set()
         for follower in self._followers:
             follower.signal.set()
-        for those in self._watchers.values():
-            for watcher in those:
+        for watchers in self._watchers.values():
+            for watcher in watchers:
                 watcher.signal.set()
 
     def _forget(self, watcher: Watcher) -> None:
         for id_ in watcher.ids:
-            those = self._watchers[id_]
-            those.discard(watcher)
-            if not those:
+            watchers = self._watchers[id_]
+            watchers.discard(watcher)
+            if not watchers:
                 del self._watchers[id_]
         if watcher.key is not None:
             self._watched[watcher.key] -= 1
@@ -141,22 +141,22 @@ class Hub:
                 del self._watched[watcher.key]
 
     @contextmanager
-    def _used(self) -> Iterator[None]:
-        """The thread reads while there is anybody to read for."""
+    def _reader_running(self) -> Iterator[None]:
+        """Runs the reader while there is any stream."""
         if self.closing:
-            raise Unavailable("the server is stopping: connect again in a moment")
-        self._users += 1
+            raise Unavailable("the server is stopping: reconnect in a moment")
+        self._stream_count += 1
         if self._reading is None:
             self._reading = Reading(self._engine, self._feed, self._deliver, self._followers, self._watched)
         try:
             yield
         finally:
-            self._users -= 1
-            if not self._users:
+            self._stream_count -= 1
+            if not self._stream_count:
                 self._reading.end()
                 self._reading = None
 
-    def _deliver(self, batch: Batch, spoke: list[int]) -> None:
+    def _deliver(self, batch: Batch, updated: list[int]) -> None:
         for follower in self._followers:
             follower.put(batch)
         if not self._watchers:
@@ -165,9 +165,9 @@ class Hub:
             for id_ in (event.job_id, event.entity_id):
                 for watcher in self._watchers.get(id_, ()):
                     watcher.signal.set()
-        if spoke:
-            keys = set(spoke)
-            for those in self._watchers.values():
-                for watcher in those:
+        if updated:
+            keys = set(updated)
+            for watchers in self._watchers.values():
+                for watcher in watchers:
                     if watcher.key in keys:
                         watcher.signal.set()

@@ -1,6 +1,6 @@
-"""Server-sent events on the wire: frames, and an answer that goes on.
+"""Server-sent events: frames, and a streaming response.
 
-Owns the format and the end of a stream. What is told is the route's. Clients that do not read: see protocol.py.
+Owns the format and how a stream ends. Routes decide what is sent. protocol.py closes connections that are not read.
 """
 
 from __future__ import annotations
@@ -21,43 +21,43 @@ from onetray.domain.task import RawJson
 logger = logging.getLogger("onetray.http")
 
 HEARTBEAT = b": still here\n\n"
-"""A comment: it keeps proxies from closing the connection, and moves nobody's cursor."""
+"""A comment: it keeps proxies from closing the connection, and does not change the client's cursor."""
 HEADERS = {
     "cache-control": "no-store",
-    # A proxy that gathers answers would keep events back.
+    # Keeps proxies from buffering events.
     "x-accel-buffering": "no",
     "connection": "close",
 }
 
-LARGE = 16_384
-"""Bytes of a part that may have to wait for its client. The transport waits at four times as many."""
+FLOW_CONTROL_BYTES = 16_384
+"""After a larger part, wait until the client has read. The transport's own limit is four times this."""
 
 Frames = AsyncGenerator[bytes, None]
 
 
 def frame(event: str, data: Any, id: str | int | None = None) -> bytes:
-    """One event. Its data is one line: JSON has no line breaks outside of its escapes."""
-    mark = b"" if id is None else b"id: %s\n" % str(id).encode()
-    return b"%sevent: %s\ndata: %s\n\n" % (mark, event.encode(), orjson.dumps(data, default=_in_one_line))
+    """One event. The data is one line: JSON has line breaks only as escapes."""
+    id_line = b"" if id is None else b"id: %s\n" % str(id).encode()
+    return b"%sevent: %s\ndata: %s\n\n" % (id_line, event.encode(), orjson.dumps(data, default=_single_line))
 
 
-def _in_one_line(value: Any) -> Any:
-    """What was stored as JSON, as it is; written again where somebody has sent it in several lines."""
+def _single_line(value: Any) -> Any:
+    """Stored JSON as it is, or rewritten if the user sent it with line breaks."""
     if not isinstance(value, RawJson):
-        raise TypeError(f"{type(value).__name__} is no JSON")
+        raise TypeError(f"{type(value).__name__} cannot be written as JSON")
     raw = bytes(value)
     return value.value if b"\n" in raw or b"\r" in raw else orjson.Fragment(raw)
 
 
 def mark(id: str | int) -> bytes:
-    """A cursor without an event: whoever reconnects names it, and nothing is dispatched."""
+    """A cursor without an event: a client sends it when it reconnects, but dispatches nothing."""
     return b"id: %s\n\n" % str(id).encode()
 
 
 class EventStream(Response):
-    """An answer that goes on until its frames or its token end, or the client has gone.
+    """A response that ends when its frames end, its token ends or the client disconnects.
 
-    When nothing was sent for `heartbeat_s`, whatever the frames leave out, it sends a heartbeat.
+    It sends a heartbeat whenever the frames produced nothing for `heartbeat_s`.
     """
 
     media_type = "text/event-stream"
@@ -80,66 +80,65 @@ class EventStream(Response):
     def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
         self.body = b""
         super().init_headers(headers)
-        # How long it will be is not known.
+        # The length is unknown.
         self.raw_headers = [(name, value) for name, value in self.raw_headers if name != b"content-length"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] == "HEAD":
-            # What the stream would be like: it is not opened.
+            # HEAD returns the headers without opening the stream.
             await self._leave()
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
             return
-        told = asyncio.create_task(self._tell(send))
-        gone = asyncio.create_task(_gone(receive))
+        sending = asyncio.create_task(self._send_all(send))
+        disconnected = asyncio.create_task(_until_disconnected(receive))
         try:
-            await asyncio.wait((told, gone, self._ended), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((sending, disconnected, self._ended), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            cut_off = self._ended.done() and not told.done() and not gone.done()
-            for task in (told, gone):
+            token_ended = self._ended.done() and not sending.done() and not disconnected.done()
+            for task in (sending, disconnected):
                 task.cancel()
-            await asyncio.gather(told, gone, return_exceptions=True)
+            await asyncio.gather(sending, disconnected, return_exceptions=True)
             await self._frames.aclose()
             await self._leave()
-        if cut_off:
+        if token_ended:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
-        if not told.cancelled() and (error := told.exception()) is not None and not gone.done():
+        if not sending.cancelled() and (error := sending.exception()) is not None and not disconnected.done():
             raise error
 
-    async def _tell(self, send: Send) -> None:
+    async def _send_all(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         try:
             async with aclosing(self._parts()) as parts:
                 async for part in parts:
                     await send({"type": "http.response.body", "body": part, "more_body": True})
-                    if len(part) > LARGE:
-                        # Nothing, which is sent when there is room again: the next part is not made before.
+                    if len(part) > FLOW_CONTROL_BYTES:
+                        # An empty part is sent once there is room again: produce no frame before that.
                         await send({"type": "http.response.body", "body": b"", "more_body": True})
-                    # Sending need not wait for anything. Let it be noticed that the client has gone, and let others
-                    # speak.
+                    # Sending does not always yield: let the disconnect be noticed, and other tasks run.
                     await asyncio.sleep(0)
         except OnetrayError as e:
-            # The client has its cursor, and connects again.
+            # The client has its cursor and reconnects.
             logger.warning("a stream was closed: %s", e)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _parts(self) -> Frames:
-        """The frames, and a heartbeat whenever nothing was sent for too long."""
+        """The frames, with heartbeats in between."""
         while True:
-            following = asyncio.ensure_future(anext(self._frames, None))
+            next_frame = asyncio.ensure_future(anext(self._frames, None))
             try:
-                while not (await asyncio.wait((following,), timeout=self._heartbeat_s))[0]:
+                while not (await asyncio.wait((next_frame,), timeout=self._heartbeat_s))[0]:
                     yield self._heartbeat()
-                part = following.result()
+                part = next_frame.result()
             finally:
-                if not following.done():
-                    following.cancel()
-                    await asyncio.gather(following, return_exceptions=True)
+                if not next_frame.done():
+                    next_frame.cancel()
+                    await asyncio.gather(next_frame, return_exceptions=True)
             if part is None:
                 return
             yield part
 
 
-async def _gone(receive: Receive) -> None:
+async def _until_disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -365,7 +365,7 @@ WORKER = (
         file="worker/attempt.py",
         old="if self.stop_reason is None and not self.lease_is_valid():",
         new="if self.stop_reason is None and self.lease is None:",
-        look_in=("worker/test_lanes.py", "crash/test_worker_children.py"),
+        look_in=("worker/test_async_executor.py", "crash/test_worker_children.py"),
     ),
     Fault(
         name="report-dropped-in-an-outage",

@@ -210,7 +210,9 @@ def test_with_durable_start_a_handler_begins_only_after_its_start_is_committed(
     async def read_state_async() -> str:
         return read_state()
 
-    task = either_app.task(kind="look", durable_start=True)(read_state if isolation == "thread" else read_state_async)
+    task = either_app.task(kind="read_state", durable_start=True)(
+        read_state if isolation == "thread" else read_state_async
+    )
     with either_app.worker():
         assert task.submit().result(WAIT_S) == "running"
 

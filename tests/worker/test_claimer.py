@@ -42,11 +42,11 @@ def test_a_claim_whose_answer_was_lost_is_repeated_under_its_request_key(
     runs, lost = [], []
     arrive = Claimer.arrive
 
-    def lose_first(self: Claimer, ride: PiggybackClaim, verdict: Verdict) -> None:
+    def lose_first(self: Claimer, piggyback: PiggybackClaim, verdict: Verdict) -> None:
         if not lost:
             lost.append(verdict.unwrap())
             verdict = Verdict(error=OutcomeUnknown("the line was cut"))
-        arrive(self, ride, verdict)
+        arrive(self, piggyback, verdict)
 
     monkeypatch.setattr(Claimer, "arrive", lose_first)
 
@@ -68,10 +68,10 @@ def test_a_piggyback_claim_is_released_if_the_worker_is_stopping(
     arriving, gate = threading.Event(), threading.Event()
     arrive = Claimer.arrive
 
-    def delayed(self: Claimer, ride: PiggybackClaim, verdict: Verdict) -> None:
+    def delayed(self: Claimer, piggyback: PiggybackClaim, verdict: Verdict) -> None:
         arriving.set()
         assert gate.wait(WAIT_S)
-        arrive(self, ride, verdict)
+        arrive(self, piggyback, verdict)
 
     monkeypatch.setattr(Claimer, "arrive", delayed)
 

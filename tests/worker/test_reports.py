@@ -138,7 +138,7 @@ def _fail_first(
         left[0] -= 1
         broken.set()
         if error is None:
-            raise MemoryError("no room")
+            raise MemoryError("out of memory")
         verdicts = run([c for c in commands if not isinstance(c, verb)])
         for i, command in enumerate(commands):
             if isinstance(command, verb):

@@ -271,10 +271,10 @@ class Worker:
             namespace=self.app.namespace,
         )  # fmt: skip
 
-    def _accept_claim(self, claimed: list[Assignment], claimed_at: float) -> None:
+    def _accept_claim(self, claimed: list[Assignment], sent_at: float) -> None:
         tasks, engine, reporter = self.app.tasks, self.app.engine, self.reporter
         attempts = [Attempt(a, tasks[a.kind], reporter, engine) for a in claimed]
-        self.held.take(attempts, claimed_at)
+        self.held.add(attempts, sent_at)
         if self._state == "stopping":
             self._release(attempts, STOPPING)
             return

@@ -68,7 +68,7 @@ class AsyncExecutor:
         self._turn_ends_at = 0.0
         """When to yield to the loop."""
 
-    def take(self, attempts: list[Attempt]) -> None:
+    def begin(self, attempts: list[Attempt]) -> None:
         """Begin these attempts in the next turn of the loop."""
         self._ready.extend(attempts)
         self._open_tasks()

@@ -58,7 +58,7 @@ class Attempt:
         self.start_sent = self.start_accepted = self.has_earlier_reports = False
         """Whether a start was sent separately, whether it was accepted, whether any report precedes the outcome."""
         self.has_ended = False
-        """Whether the handler has returned or will never be called."""
+        """Whether its outcome is decided: the handler has ended, or the task was released without it."""
         self.stop_reason: str | None = None
         self.interrupt: Callable[[], None] | None = None
         """Stops the handler from any thread. None for a handler in a thread, which cannot be stopped from outside."""

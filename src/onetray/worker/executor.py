@@ -143,7 +143,7 @@ class Executor:
         self._release_unstarted(stopped)
         if on_loop:
             with contextlib.suppress(RuntimeError):  # The loop is closed.
-                self.loop.call_soon_threadsafe(self.async_executor.take, on_loop)
+                self.loop.call_soon_threadsafe(self.async_executor.begin, on_loop)
 
     def _release_unstarted(self, stopped: list[Attempt]) -> None:
         for attempt in stopped:

@@ -37,14 +37,14 @@ class HeldLeases:
         with self._lock:
             return sum(len(lease.attempts) for lease in self._leases.values())
 
-    def take(self, attempts: Iterable[Attempt], claimed_at: float) -> None:
-        """Record the attempts of a claim that was sent at `claimed_at`."""
+    def add(self, attempts: Iterable[Attempt], sent_at: float) -> None:
+        """Record the attempts of a claim that was sent at `sent_at`."""
         with self._lock:
             for attempt in attempts:
                 a = attempt.assignment
                 lease = self._leases.get(a.lease)
                 if lease is None:
-                    lease = Lease(a.lease, a.queue, a.lease_s, claimed_at + a.lease_s, claimed_at + a.lease_s / 3)
+                    lease = Lease(a.lease, a.queue, a.lease_s, sent_at + a.lease_s, sent_at + a.lease_s / 3)
                     self._leases[a.lease] = lease
                 lease.attempts.add(attempt)
                 attempt.lease = lease

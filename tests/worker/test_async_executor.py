@@ -70,8 +70,8 @@ def test_a_task_whose_lease_is_over_does_not_begin(app: Onetray) -> None:
     with open_executor(app, 2) as (executor, reported):
         for task in (on_loop, in_thread):
             expired, valid = attempts_of(app, task, {}, {})
-            HeldLeases().take([expired], time.monotonic() - expired.assignment.lease_s - 1)
-            HeldLeases().take([valid], time.monotonic())
+            HeldLeases().add([expired], time.monotonic() - expired.assignment.lease_s - 1)
+            HeldLeases().add([valid], time.monotonic())
             executor.admit([expired, valid])
             assert is_idle(executor)
             assert (expired.began_at, expired.stop_reason) == (None, LOST)

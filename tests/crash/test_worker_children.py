@@ -284,7 +284,7 @@ def test_a_task_for_a_process_in_a_worker_that_has_no_path_to_its_app_says_what_
     assert "onetray worker --app module:app" in job.view().error["message"]
 
 
-def test_a_process_that_could_not_be_killed_is_told_of_as_such() -> None:
+def test_a_process_that_could_not_be_killed_is_reported_as_such() -> None:
     child = process_pool.ProcessHandle.__new__(process_pool.ProcessHandle)
     child._exit = b" 1\n"
-    assert child._how(0) == "killed, and it did not end"
+    assert child._describe_exit(0) == "killed, but did not exit"

@@ -198,7 +198,7 @@ class ProcessHandle:
         code, _, remaining = self._exit.decode().rstrip("\n").partition(" ")
         if int(remaining):
             logger.error("%s processes that a handler has started could not be killed", remaining)
-        return describe_exit_code(int(code)) if code else "killed, and it did not end"
+        return describe_exit_code(int(code)) if code else "killed, but did not exit"
 
 
 class ProcessPool:

@@ -364,7 +364,5 @@ def _config(settings: dict[str, Any]) -> WorkerConfig:
 def _source(text: str) -> ClaimSource:
     queue, colon, limit = text.strip().partition(":")
     if not queue or (colon and (not limit.isdecimal() or int(limit) < 1)):
-        raise InvalidInput(
-            f"bad queue {text!r}: write name, or name:5 to hold at most five of its tasks", field="queues"
-        )
+        raise InvalidInput(f"bad queue {text!r}: write name, or name:5 to hold at most 5 of its tasks", field="queues")
     return ClaimSource(queue, int(limit) if limit else None)

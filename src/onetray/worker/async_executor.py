@@ -1,9 +1,8 @@
 """Run async handlers on the event loop: one after another in one asyncio task, until a handler suspends.
 
 Owns the asyncio tasks and the attempts that are ready to run in them. A handler that never suspends costs no asyncio
-task of its own. A handler that suspends keeps its asyncio task for itself, so that `asyncio.current_task()` stays the
-same and cancelling that task affects no other handler; the next handlers run in another one. How many run at once is
-decided by executor.py.
+task of its own. One that suspends keeps its task, so that `asyncio.current_task()` stays the same and cancelling
+that task affects no other handler; the next handlers run in another one.
 """
 
 from __future__ import annotations
@@ -46,13 +45,8 @@ class AsyncExecutor:
         on_ended: OnEnded,
         concurrency: int,
     ) -> None:
-        self._app, self._loop, self._finish, self._on_ended, self._concurrency = (
-            app,
-            loop,
-            finish,
-            on_ended,
-            concurrency,
-        )
+        self._app, self._loop, self._finish = app, loop, finish
+        self._on_ended, self._concurrency = on_ended, concurrency
         self.open: dict[asyncio.Task[None], SharedTask] = {}
         """Strong references: asyncio keeps only weak references to its tasks."""
         self._ready: deque[Attempt] = deque()

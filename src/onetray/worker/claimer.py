@@ -156,9 +156,8 @@ class Claimer:
             if self._stopping or (capacity := self._capacity_left()) <= 0:
                 return None
             if isinstance(command, Submit):
-                sources = [
-                    s for s in self._sources if s.queue == command.queue and command.namespace == self._namespace
-                ]
+                target = (command.namespace, command.queue)
+                sources = [s for s in self._sources if (self._namespace, s.queue) == target]
             else:
                 sources = [s for s in self._rotated() if not self._is_known_empty(s)]
             for source in sources:
@@ -221,10 +220,8 @@ class Claimer:
         for source in self._rotated():
             with self._lock:
                 skip = self._stopping or self._is_known_empty(source)
-                limit, seen = (
-                    0 if skip else self._reserve(source, self._capacity_left()),
-                    self._wakeup_count(source.queue),
-                )
+                limit = 0 if skip else self._reserve(source, self._capacity_left())
+                seen = self._wakeup_count(source.queue)
             if limit > 0:
                 try:
                     claimed_count = self._claim_with(self._claim_of(source.queue, limit, str(uuid4())))

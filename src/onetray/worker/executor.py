@@ -1,7 +1,6 @@
 """Run handlers on the event loop, in threads or in child processes, at most `concurrency` at once.
 
-Owns the event loop, the threads and the attempts that wait. Prefetched attempts wait here in the order of their claims;
-each handler that ends lets the next one begin.
+Owns the event loop and the threads. Prefetched attempts wait here in order; each handler that ends starts the next one.
 """
 
 from __future__ import annotations
@@ -171,9 +170,8 @@ class Executor:
         if self._idle_threads > 0:
             self._idle_threads -= 1
         else:
-            thread = threading.Thread(
-                target=self._run_thread, name=f"onetray-handler-{len(self._threads)}", daemon=True
-            )
+            name = f"onetray-handler-{len(self._threads)}"
+            thread = threading.Thread(target=self._run_thread, name=name, daemon=True)
             self._threads.append(thread)
             thread.start()
         self._thread_queue.put(attempt)

@@ -99,9 +99,8 @@ class Heartbeat:
                 is_unavailable = False
             except Unavailable as e:
                 # One warning for each outage.
-                logger.log(
-                    logging.DEBUG if is_unavailable else logging.WARNING, "heartbeats wait for the database: %s", e
-                )
+                level = logging.DEBUG if is_unavailable else logging.WARNING
+                logger.log(level, "heartbeats wait for the database: %s", e)
                 is_unavailable = True
             except Exception:
                 logger.exception("a heartbeat failed")

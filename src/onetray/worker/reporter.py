@@ -97,11 +97,8 @@ class Reporter:
             self._ready.notify_all()
 
     def put_outcomes(self, outcomes: Sequence[tuple[Attempt, Report]]) -> None:
-        plain: list[PendingReport] = []
-        others: list[PendingReport] = []
-        for attempt, report in outcomes:
-            is_plain = type(report) is Succeed and not attempt.has_earlier_reports
-            (plain if is_plain else others).append(PendingReport(attempt, report, None))
+        plain = [PendingReport(a, r, None) for a, r in outcomes if type(r) is Succeed and not a.has_earlier_reports]
+        others = [PendingReport(a, r, None) for a, r in outcomes if type(r) is not Succeed or a.has_earlier_reports]
         with self._ready:
             self._plain_successes.extend(plain)
             self._pending.extend(others)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from onetray.domain.task import Assignment
 
 IN_MEMORY = "sqlite://:memory:"
-WORKER_NAME = "harness"
+WORKER = "harness"
 MAX_ATTEMPTS = 10_000
 # Errors that end an attempt, as in a worker. Any other BaseException is meant for the test: Ctrl-C, pytest.fail.
 _ATTEMPT_ERRORS = (Exception, SystemExit, TaskCancelled, WaitForInput, asyncio.CancelledError)
@@ -158,9 +158,9 @@ class Harness:
         ns = self.engine.store.names.namespace(self.app.namespace)
         for _, owner, queue in sorted(self.engine.store.read("queues")):
             if owner == ns and (
-                tasks := self.engine.claim(queue, worker=WORKER_NAME, kinds=tuple(kinds), namespace=self.app.namespace)
+                found := self.engine.claim(queue, worker=WORKER, kinds=tuple(kinds), namespace=self.app.namespace)
             ):
-                return tasks[0]
+                return found[0]
         return None
 
     def _run(self, claimed: Assignment) -> None:

@@ -70,13 +70,13 @@ class Pass:
 @cache
 def passes(dialect: str) -> tuple[Pass, ...]:
     paths = sorted((p for p in files(__package__).iterdir() if p.name.endswith(".sql")), key=lambda p: p.name)
-    return tuple(pass_ for path in paths for pass_ in _read(path.read_text(), WORDS[dialect]))
+    return tuple(one for path in paths for one in _read(path.read_text(), WORDS[dialect]))
 
 
 def _read(text: str, words: Words) -> Iterable[Pass]:
     parts = _PASS.split(text)
     for name, body in zip(parts[1::2], parts[2::2], strict=True):
-        checks = tuple(Check(int(rule), check, message) for rule, check, message in _CHECK.findall(body))
+        checks = tuple(Check(int(rule), check, says) for rule, check, says in _CHECK.findall(body))
         sql = "\n".join(line for line in body.splitlines() if not line.lstrip().startswith("--"))
         where = tuple(_WHERE.findall(body))
         yield Pass(name, _WORD.sub(lambda m: words[m[1]](m[2] or ""), sql).strip(), checks, where)
@@ -170,7 +170,7 @@ WORDS: dict[str, Words] = {
         "position": lambda _: "instr",
         "sha256": lambda text: f"sha256_hex({text})",
         "last_key": lambda _: "(SELECT c.value FROM onetray.counter AS c WHERE c.name = 'entity_key')",
-        "payload_run_at": lambda json: f"CASE WHEN json_valid({json}) THEN json_extract({json}, '$.run_at') END",
+        "told_run_at": lambda json: f"CASE WHEN json_valid({json}) THEN json_extract({json}, '$.run_at') END",
         "key_list": lambda json: f"(CASE WHEN json_valid({json}) THEN json_type({json}) = 'array' ELSE false END)",
         "keys_in": lambda json: f"json_each(CASE WHEN json_valid({json}) THEN {json} ELSE '[]' END) AS j",
     },
@@ -179,7 +179,7 @@ WORDS: dict[str, Words] = {
         "position": lambda _: "strpos",
         "sha256": lambda text: f"encode(sha256(convert_to({text}, 'UTF8')), 'hex')",
         "last_key": lambda _: "(SELECT c.last_value FROM onetray.entity_key AS c)",
-        "payload_run_at": lambda json: f"CAST(substring({json} FROM '\"run_at\":([0-9]{{1,18}})') AS bigint)",
+        "told_run_at": lambda json: f"CAST(substring({json} FROM '\"run_at\":([0-9]{{1,18}})') AS bigint)",
         "key_list": lambda json: f"({json} ~ {_KEY_LIST})",
         "keys_in": lambda json: (
             f"unnest(CASE WHEN {json} ~ {_KEY_LIST} THEN CAST(string_to_array(btrim({json}, '[]'), ',') AS bigint[]) "

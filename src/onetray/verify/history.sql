@@ -139,21 +139,21 @@ WHERE NOT EXISTS (SELECT 1 FROM onetray.event AS e WHERE e.entity = t.key AND e.
 
 -- pass: retried
 -- check: 9 claimed_before_retry: no task is claimed before the run_at of its retry
-SELECT r.entity AS task, r.id AS retried, {payload_run_at:r.payload} AS run_at, c.id AS event, c.ts, c.fence,
+SELECT r.entity AS task, r.id AS retried, {told_run_at:r.payload} AS run_at, c.id AS event, c.ts, c.fence,
     true AS claimed_before_retry
 FROM onetray.event AS r JOIN onetray.event AS c ON c.entity = r.entity AND c.version = r.version + 1
     JOIN onetray.task AS t ON t.key = r.entity
-WHERE r.type = {event:retry} AND c.type = {event:claim} AND c.fence <> t.fence AND c.ts < {payload_run_at:r.payload}
+WHERE r.type = {event:retry} AND c.type = {event:claim} AND c.fence <> t.fence AND c.ts < {told_run_at:r.payload}
     AND NOT EXISTS (SELECT 1 FROM onetray.event AS n WHERE n.entity = r.entity AND n.version IS NULL
         AND n.type = 'task.rescheduled' AND n.fence = c.fence)
 
 -- pass: rescheduled
 -- check: 9 claimed_before_rescheduled: no rescheduled task is claimed before its last run_at
-SELECT n.entity AS task, n.id AS note, {payload_run_at:n.payload} AS run_at, c.id AS event, c.ts, c.fence,
+SELECT n.entity AS task, n.id AS note, {told_run_at:n.payload} AS run_at, c.id AS event, c.ts, c.fence,
     true AS claimed_before_rescheduled
 FROM onetray.event AS n JOIN onetray.event AS c ON c.entity = n.entity AND c.version > 0 AND c.fence = n.fence
 WHERE n.type = 'task.rescheduled' AND n.version IS NULL
-    AND c.type = {event:claim} AND c.id > n.id AND c.ts < {payload_run_at:n.payload}
+    AND c.type = {event:claim} AND c.id > n.id AND c.ts < {told_run_at:n.payload}
     AND NOT EXISTS (SELECT 1 FROM onetray.event AS m WHERE m.entity = n.entity AND m.version IS NULL
         AND m.type = 'task.rescheduled' AND m.id > n.id AND m.id < c.id)
 

@@ -109,7 +109,7 @@ SELECT s.key AS stage, s.ord, s.name, s.state, p.name AS before, p.state AS befo
 FROM onetray.stage AS s JOIN onetray.stage AS p ON p.job = s.job AND p.ord = s.ord - 1
 WHERE s.opened_at IS NOT NULL AND (p.state NOT IN ({stage_terminal})
     OR p.state IN ({stage_state:failed}, {stage_state:cancelled}) AND p.on_failure = 'stop'
-    -- Compare event ids, not times: the clock may have been set back.
+    -- By the log: the clock may have been set back between the two.
     OR EXISTS (SELECT 1 FROM onetray.event AS o JOIN onetray.event AS e ON e.entity = p.key AND e.version = p.version
         WHERE o.entity = s.key AND o.version > 0 AND o.type IN ({event:stage.open}, {event:stage.approve}) AND o.id < e.id))
 

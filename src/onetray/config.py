@@ -1,16 +1,16 @@
-"""The settings: one frozen dataclass for each concern. Defaults stand here and nowhere else."""
+"""Settings and their defaults: one frozen dataclass for each part."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 LEAST_RETENTION_S = 1.0
-"""Whoever waits for a job must have the time to see how it ended."""
+"""The shortest retention: callers that wait for a job need time to read its outcome."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one command or batch may be. Past a limit the answer is TooLarge and nothing is written."""
+    """Maximum sizes of one command or batch. A larger one raises TooLarge, and nothing is written."""
 
     name_chars: int = 200
     key_chars: int = 500
@@ -22,78 +22,78 @@ class Limits:
     batch: int = 10_000
     labels: int = 20
     stages: int = 1_000
-    """Stages that one flow is submitted with. More can be added."""
+    """Stages in the submit of a flow. More can be added later."""
     flow_bytes: int = 50_000_000
-    """The payloads of all tasks that one command brings."""
+    """All payloads of one command together."""
     collected: int = 1_000
-    """Tasks of a stage whose results are collected into its own. Those of a larger one are read in pages."""
+    """The largest stage whose task results are collected into its own result. Larger ones are read in pages."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """How an engine works. The defaults suit one process on either database."""
+    """Settings of an engine. The defaults suit one process on either database."""
 
     limits: Limits = Limits()
     chunk: int = 500
-    """Commands in one transaction at most: larger batches were measured slower on both databases."""
+    """Most commands in one transaction. Larger batches were slower on both databases."""
     bulk: int = 1_000
-    """Tasks of one `submit_many` in one transaction at most."""
+    """Most tasks of a `submit_many` in one transaction."""
     committers: int | None = None
-    """Threads that write: one on SQLite (it has one writer), three on PostgreSQL."""
+    """Threads that write. Default: one on SQLite, which allows one writer, three on PostgreSQL."""
     names_ttl_s: float = 1.0
-    """How old a kind's policy may be when a task is submitted under it."""
+    """How long a kind's policy is cached: a submit may use one that is this old."""
     call_timeout_s: float = 60.0
-    """How long a call waits for the database to come back before it says Unavailable."""
+    """How long a call waits for an unavailable database before it raises Unavailable."""
     clock_skew_s: float = 5.0
-    """SQLite: how far the clock may be behind the newest time in the database before the log says so."""
+    """SQLite: how far the clock may be behind the newest time in the database before a warning is logged."""
     pooler: bool = False
     """PostgreSQL behind pgbouncer in transaction mode: no prepared statements, no LISTEN."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpConfig:
-    """How a server works."""
+    """Settings of the HTTP server."""
 
     host: str = "127.0.0.1"
     port: int = 8321
-    """0 takes any that is free; the line that is printed at the start says which."""
+    """0: any free port. The server prints it at the start."""
     dialects: tuple[str, ...] = ("so1",)
-    """Other systems whose routes are served, too. "none" alone: only the native API."""
+    """Dialects to serve besides the native API. "none": no dialect."""
     grace_s: float = 10.0
-    """How long requests that are under way may go on once a stop was asked for."""
+    """How long open requests may continue after a request to stop."""
     threads: int = 16
-    """Threads that ask the database for requests. Commands need few: those that come together share one."""
+    """Threads that query the database for requests. Commands need few: concurrent ones share a transaction."""
     log_format: str = "auto"
     """json, text, or auto: text on a terminal, JSON elsewhere."""
     allowed_hosts: tuple[str, ...] = ()
-    """Names that a server with tokens may be called by. None: by any."""
+    """Accepted Host headers of a server with tokens. Empty: any."""
     allowed_origins: tuple[str, ...] = ()
-    """Pages of browsers that may call a server with tokens: https://jobs.example.org. None: none may."""
+    """Accepted Origin headers of a server with tokens, such as https://jobs.example.org. Empty: none."""
     token_cache_s: float = 3.0
-    """How long a token that was found good counts as good. So long may a revoked one live on."""
+    """How long a valid token is cached. A revoked token may work for this long."""
     connections: int = 0
-    """Connections at once. 0: as many as the limit of open files leaves room for, 4,096 at most."""
+    """Most open connections. 0: as many as the limit of open files allows, up to 4,096."""
     head_s: float = 10.0
-    """How long the line and the headers of a request may take to come."""
+    """How long the request line and headers may take to arrive."""
     idle_s: float = 75.0
-    """How long a connection may be silent: longer than pools and balancers keep theirs, so that they close it."""
+    """Keep-alive timeout: longer than that of client pools and load balancers, so that they close first."""
     unsent_bytes: int = 100_000_000
-    """Bytes of answers that clients do not read. Past that, those who have not read for longest are cut off."""
+    """Most bytes of unread responses in all. Beyond it, the clients that have not read for longest are disconnected."""
     body_bytes: int = 10_000_000
     bodies_bytes: int = 100_000_000
-    """Bytes of the bodies of all requests that are under way. Past that, those that are not whole give way."""
+    """Most bytes of request bodies in memory, over all requests. Beyond it, incomplete requests are rejected."""
     body_s: float = 30.0
-    """How long the body of a request may take to come."""
+    """How long a request body may take to arrive."""
     json_depth: int = 64
     requests_per_s: float = 0.0
-    """Requests of one token in a second. 0: any number."""
+    """Rate limit of one token, in requests per second. 0: no limit."""
     streams: int = 1_000
-    """Open streams on this server, and at most three quarters of its connections."""
+    """Most open streams of the server; also at most three quarters of its connections."""
     streams_each: int = 600
-    """Open streams of one token."""
+    """Most open streams of one token."""
     stream_queue: int = 5_000
-    """Events that wait at most for a stream that is slow: past that it is told where to go on from, and closed."""
+    """Most events queued for a slow stream. Beyond it, the stream gets the cursor to resume from and is closed."""
     heartbeat_s: float = 15.0
-    """How often a stream that has nothing to tell says that it is there."""
+    """How often an idle stream sends a comment to keep the connection open."""
     stall_s: float = 30.0
-    """How long a client may leave its answer unread before its connection is cut off: 64 KiB of a large one."""
+    """How long a client may take to read its response, or 64 KiB of a large one, before it is disconnected."""

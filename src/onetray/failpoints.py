@@ -1,6 +1,6 @@
-"""Named points in the code where a test may stop, delay or kill the process. Inert otherwise.
+"""Named points in the code where a test can stop, delay or kill the process.
 
-Owns no behaviour: `hit` does nothing until a test sets a hook.
+`hit` does nothing unless a test has set `hook`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 POINTS = ("begun", "locked", "moving", "updated", "moved", "claimed", "committing", "committed")
 FLOW_POINTS = ("flows_locked", "cascading", "settled")
-"""Those that only what concerns a flow comes to."""
+"""Points that only transactions with flows reach."""
 
 hook: Callable[[str], None] | None = None
 

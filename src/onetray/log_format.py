@@ -1,6 +1,6 @@
-"""Log lines, as JSON or as text, of every process that onetray runs.
+"""The format of log lines, JSON or text, in every process of onetray.
 
-Owns the shape of a line. Nothing that somebody sends can end one, or look like another.
+Text from outside is escaped: it cannot end a line or imitate another one.
 """
 
 from __future__ import annotations
@@ -11,30 +11,30 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
-_FACTS = ("task", "trace_id", "data")
-"""What a handler's line has beside its words."""
+_EXTRA_FIELDS = ("task", "trace_id", "data")
+"""Attributes of records that handlers log with `ctx.log`."""
 
 
 class JsonLines(logging.Formatter):
-    """One entry as one line of JSON, with the facts that stand beside its words."""
+    """Formats a record, with its extra fields, as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
-        said: dict[str, Any] = {
+        entry: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
             **getattr(record, "facts", {}),
         }
-        said |= {name: value for name in _FACTS if (value := getattr(record, name, None))}
+        entry |= {name: value for name in _EXTRA_FIELDS if (value := getattr(record, name, None))}
         if record.exc_info:
-            said["error"] = self.formatException(record.exc_info)
-        # ASCII only: no sign that some reader takes for the end of a line.
-        return json.dumps(said, default=str)
+            entry["error"] = self.formatException(record.exc_info)
+        # ASCII only: some readers take U+2028 and the like for the end of a line.
+        return json.dumps(entry, default=str)
 
 
 class TextLines(logging.Formatter):
-    """One entry as a line to read. What would end it or colour it is shown as an escape; tracebacks are set in."""
+    """Formats a record as one line of text. Control characters are escaped; tracebacks follow, indented."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
@@ -50,9 +50,9 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
-def set_up(level: str, form: str) -> None:
-    """Have everything that is logged in this process written to stderr. On a terminal as text, unless it is said."""
+def set_up(level: str, format_: str) -> None:
+    """Log to stderr, from this level on. The format `auto` means text on a terminal, JSON elsewhere."""
     handler = logging.StreamHandler(sys.stderr)
-    as_text = form == "text" or (form == "auto" and sys.stderr.isatty())
+    as_text = format_ == "text" or (format_ == "auto" and sys.stderr.isatty())
     handler.setFormatter(TextLines() if as_text else JsonLines())
     logging.basicConfig(level=level.upper(), handlers=[handler])

@@ -1,6 +1,6 @@
-"""Spans of OpenTelemetry, where a program has set it up; nothing, where it has not.
+"""OpenTelemetry spans, if the program has set up a tracer provider; otherwise nothing.
 
-Owns the only calls of it. Nothing here loads it: who wants spans has it loaded, and has said where they go.
+The only module that calls OpenTelemetry. It never imports it: a program that wants spans has done so.
 """
 
 from __future__ import annotations
@@ -19,82 +19,82 @@ _API = "opentelemetry.trace"
 _UNSAFE = re.compile(r"[^\x20-\x7e]")
 
 
-LOOK_S = 1.0
-"""How long it counts that nobody wants spans: to ask costs as much as a short handler."""
-_none_until = 0.0
+RECHECK_S = 1.0
+"""How long to remember that no provider is set up: checking costs as much as a short handler."""
+_disabled_until = 0.0
 
 
 def tracer() -> Any:
-    """What makes spans; None when nobody would get them."""
-    global _none_until
+    """The tracer; None if no provider is set up."""
+    global _disabled_until
     api = sys.modules.get(_API)
-    if api is None or monotonic() < _none_until:
+    if api is None or monotonic() < _disabled_until:
         return None
     provider = api.get_tracer_provider()
-    # The one that stands there before a program has set another up, and the one that says: none.
+    # The default before a program sets a provider, and the explicit one for no spans.
     if isinstance(provider, (api.ProxyTracerProvider, api.NoOpTracerProvider)):
-        _none_until = monotonic() + LOOK_S
+        _disabled_until = monotonic() + RECHECK_S
         return None
     return provider.get_tracer(NAME)
 
 
 class Span:
-    """A span that is open and current here, until it is closed."""
+    """An open span, current in this context until it is closed."""
 
     __slots__ = ("_span", "_token")
 
-    def __init__(self, maker: Any, name: str, kind: str, parent: str | None, facts: dict[str, Any]) -> None:
+    def __init__(self, tracer_: Any, name: str, kind: str, parent: str | None, attributes: dict[str, Any]) -> None:
         api = sys.modules[_API]
-        self._span = maker.start_span(
-            _UNSAFE.sub("?", name)[:200], _context(parent), kind=api.SpanKind[kind], attributes=facts
+        self._span = tracer_.start_span(
+            _UNSAFE.sub("?", name)[:200], _context(parent), kind=api.SpanKind[kind], attributes=attributes
         )
-        self._token = _contexts().attach(api.set_span_in_context(self._span))
+        self._token = _context_api().attach(api.set_span_in_context(self._span))
 
     @property
     def traceparent(self) -> str:
-        """What others name it by."""
+        """The W3C traceparent of this span, for its children."""
         return _text(self._span.get_span_context())
 
     def name(self, name: str) -> None:
-        """Call it otherwise, now that more is known."""
+        """Rename the span, once its route is known."""
         self._span.update_name(_UNSAFE.sub("?", name)[:200])
 
-    def tell(self, **facts: Any) -> None:
-        self._span.set_attributes({name.replace("__", "."): value for name, value in facts.items()})
+    def tell(self, **attributes: Any) -> None:
+        self._span.set_attributes({name.replace("__", "."): value for name, value in attributes.items()})
 
     def failed(self, error: BaseException | str) -> None:
-        """Its words, without the traceback: that is in the log, or with the task."""
-        said = error if isinstance(error, str) else type(error).__name__
-        self._span.set_status(sys.modules[_API].StatusCode.ERROR, said)
+        """Mark the span as failed, without the traceback: the log or the task has that."""
+        message = error if isinstance(error, str) else type(error).__name__
+        self._span.set_status(sys.modules[_API].StatusCode.ERROR, message)
 
     def close(self) -> None:
-        _contexts().detach(self._token)
+        _context_api().detach(self._token)
         self._span.end()
 
 
-def begin(name: str, kind: str, parent: str | None = None, **facts: Any) -> Span | None:
-    """Open a span: under a traceparent, else under the one that is current here. None when nobody would get it."""
-    maker = tracer()
-    return None if maker is None else Span(maker, name, kind, parent, facts)
+def begin(name: str, kind: str, parent: str | None = None, **attributes: Any) -> Span | None:
+    """Open a span below a traceparent, else below the current span. Returns None if no provider is set up."""
+    tracer_ = tracer()
+    return None if tracer_ is None else Span(tracer_, name, kind, parent, attributes)
 
 
 @contextmanager
-def span_around(name: str, kind: str, parent: str | None = None, **facts: Any) -> Iterator[Span | None]:
-    """The same for a block."""
-    opened = begin(name, kind, parent, **facts)
+def span_around(name: str, kind: str, parent: str | None = None, **attributes: Any) -> Iterator[Span | None]:
+    """`begin` for a `with` block, which fails the span if the block raises."""
+    span = begin(name, kind, parent, **attributes)
     try:
-        yield opened
+        yield span
     except BaseException as e:
-        if opened is not None:
-            opened.failed(e)
+        if span is not None:
+            span.failed(e)
         raise
     finally:
-        if opened is not None:
-            opened.close()
+        if span is not None:
+            span.close()
 
 
 def here() -> str | None:
-    """The traceparent of the span that is current here; None when there is none."""
+    """The traceparent of the current span; None if there is none."""
     if tracer() is None:
         return None
     context = sys.modules[_API].get_current_span().get_span_context()
@@ -106,16 +106,16 @@ def _text(context: Any) -> str:
 
 
 def _context(parent: str | None) -> Any:
-    """The context of a traceparent; None takes the current one."""
+    """The context of a traceparent; None for the current context."""
     if parent is None or not is_traceparent(parent):
         return None
     api = sys.modules[_API]
     _, trace_id, span_id, flags = parent.split("-")
-    above = api.SpanContext(
+    parent_context = api.SpanContext(
         int(trace_id, 16), int(span_id, 16), is_remote=True, trace_flags=api.TraceFlags(int(flags, 16))
     )
-    return api.set_span_in_context(api.NonRecordingSpan(above))
+    return api.set_span_in_context(api.NonRecordingSpan(parent_context))
 
 
-def _contexts() -> Any:
+def _context_api() -> Any:
     return sys.modules["opentelemetry.context"]

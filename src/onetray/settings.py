@@ -1,6 +1,4 @@
-"""The settings of a program: from arguments, the environment, onetray.toml, or the defaults that stand here.
-
-Owns where a setting comes from, and what it may be. Each source beats the ones after it.
+"""Load a program's settings from arguments, the environment, onetray.toml and defaults, in this order of precedence.
 
     onetray.toml                    environment
     database = "sqlite:///jobs.db"  ONETRAY_DATABASE=sqlite:///jobs.db
@@ -12,7 +10,7 @@ Owns where a setting comes from, and what it may be. Each source beats the ones 
     [http]
     port = 8000                     ONETRAY_HTTP_PORT=8000
 
-The file is the working directory's onetray.toml, or the one that ONETRAY_CONFIG names.
+The file is onetray.toml in the working directory, or the one that ONETRAY_CONFIG names.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from onetray.domain.clock import length_s
 from onetray.domain.errors import InvalidInput
 
 FILE, FILE_VARIABLE, PREFIX = "onetray.toml", "ONETRAY_CONFIG", "ONETRAY_"
-MOST_BYTES = 1_000_000
+MAX_FILE_BYTES = 1_000_000
 LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 LOG_FORMATS = ("auto", "json", "text")
 ARGUMENT, DEFAULT, OFF = "argument", "default", "off"
@@ -39,23 +37,23 @@ _FLAGS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false":
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a program of onetray's needs to know. Defaults stand here, and in config.py."""
+    """All settings of a program, with their defaults. Those of the engine and the server are in config.py."""
 
     database: str = "sqlite:///onetray.db"
     app: str | None = None
-    """Where the handlers are: a module, or module:name."""
+    """The path of the app: a module, or module:name."""
     namespace: str = "default"
     concurrency: int = 10
-    """Tasks that one worker process runs at the same time."""
+    """How many tasks a worker process runs at once."""
     queues: tuple[str, ...] = ("default",)
     processes: int = 1
     drain_s: float = 30.0
-    """How long a worker that stops waits for what it runs."""
+    """How long a stopping worker waits for running handlers."""
     retention: str = "off"
-    """How long jobs are kept after their end: 12h, 30d. Workers remove what is older; "off" keeps everything."""
+    """How long jobs are kept after their end: 12h, 30d. Workers delete older ones; "off" keeps all."""
     log_level: str = "info"
     engine: EngineConfig = field(default_factory=EngineConfig)
-    """Its limits are the ones under [limits]."""
+    """Its limits are in the section [limits]."""
     http: HttpConfig = field(default_factory=HttpConfig)
 
     @property
@@ -65,7 +63,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting: its value and where it came from."""
+    """The value of a setting and its source."""
 
     name: str
     value: Any
@@ -90,87 +88,87 @@ _RANGES: dict[str, tuple[float, float]] = {
 
 
 def load(arguments: Mapping[str, Any] | None = None, environment: Mapping[str, str] | None = None) -> Loaded:
-    """Every setting, from the first source that has it. An argument that is None was not given."""
+    """Read every setting from the first source that has it. An argument of None counts as missing."""
     environment = os.environ if environment is None else environment
-    given = {name: value for name, value in (arguments or {}).items() if value is not None}
-    path, told = _file(environment)
-    found: list[Setting] = []
-    for name, default, annotation in _known():
+    arguments_set = {name: value for name, value in (arguments or {}).items() if value is not None}
+    path, in_file = _file(environment)
+    loaded: list[Setting] = []
+    for name, default, annotation in _all_settings():
         variable = PREFIX + name.replace(".", "_").upper()
-        if name in given:
-            found.append(Setting(name, _checked(name, given[name], annotation, "the argument"), ARGUMENT))
+        if name in arguments_set:
+            loaded.append(Setting(name, _check(name, arguments_set[name], annotation, "the argument"), ARGUMENT))
         elif environment.get(variable):
-            value = _parsed(name, environment[variable], annotation, variable)
-            found.append(Setting(name, _checked(name, value, annotation, variable), f"environment {variable}"))
-        elif name in told:
-            found.append(Setting(name, _checked(name, told[name], annotation, str(path)), f"file {path}"))
+            value = _parse(name, environment[variable], annotation, variable)
+            loaded.append(Setting(name, _check(name, value, annotation, variable), f"environment {variable}"))
+        elif name in in_file:
+            loaded.append(Setting(name, _check(name, in_file[name], annotation, str(path)), f"file {path}"))
         else:
-            found.append(Setting(name, default, DEFAULT))
-    return Loaded(_built(found), tuple(found))
+            loaded.append(Setting(name, default, DEFAULT))
+    return Loaded(_build(loaded), tuple(loaded))
 
 
-def _known() -> Iterator[tuple[str, Any, str]]:
-    """Every setting with its default and its type. The engine's own are named by their section."""
-    for at, section, default in (("", Settings, Settings()), *((f"{k}.", t, t()) for k, t in _SECTIONS.items())):
+def _all_settings() -> Iterator[tuple[str, Any, str]]:
+    """The name, default and type of every setting. Names in a section are prefixed with it: `engine.chunk`."""
+    for prefix, section, default in (("", Settings, Settings()), *((f"{k}.", t, t()) for k, t in _SECTIONS.items())):
         for f in fields(section):
             if f.name not in _SECTIONS:
-                yield at + f.name, getattr(default, f.name), str(f.type)
+                yield prefix + f.name, getattr(default, f.name), str(f.type)
 
 
-def _built(found: list[Setting]) -> Settings:
-    def of(prefix: str) -> dict[str, Any]:
-        return {s.name.removeprefix(prefix): s.value for s in found if s.name.startswith(prefix)}
+def _build(loaded: list[Setting]) -> Settings:
+    def section(prefix: str) -> dict[str, Any]:
+        return {s.name.removeprefix(prefix): s.value for s in loaded if s.name.startswith(prefix)}
 
-    engine = replace(EngineConfig(**of("engine.")), limits=Limits(**of("limits.")))
+    engine = replace(EngineConfig(**section("engine.")), limits=Limits(**section("limits.")))
     return Settings(
-        engine=engine, http=HttpConfig(**of("http.")), **{s.name: s.value for s in found if "." not in s.name}
+        engine=engine, http=HttpConfig(**section("http.")), **{s.name: s.value for s in loaded if "." not in s.name}
     )
 
 
 def _file(environment: Mapping[str, str]) -> tuple[Path, dict[str, Any]]:
-    named = environment.get(FILE_VARIABLE)
-    path = Path(named or FILE)
+    config_path = environment.get(FILE_VARIABLE)
+    path = Path(config_path or FILE)
     if not path.is_file():
-        if named:
-            raise InvalidInput(f"{FILE_VARIABLE} names {named}, and there is no such file: make it, or unset it")
+        if config_path:
+            raise InvalidInput(f"{FILE_VARIABLE} is {config_path}, which does not exist: create or unset it")
         return path, {}
-    if path.stat().st_size > MOST_BYTES:
-        raise InvalidInput(f"{path} has more than {MOST_BYTES:,} bytes: that is no file of settings")
-    # Loaded only where there is a file: commands start quickly.
+    if path.stat().st_size > MAX_FILE_BYTES:
+        raise InvalidInput(f"{path} is larger than {MAX_FILE_BYTES:,} bytes: it is not a settings file")
+    # Imported only if there is a file: commands must start fast.
     import tomllib
 
     try:
-        told = tomllib.loads(path.read_text(encoding="utf-8"))
+        in_file = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as e:
         raise InvalidInput(f"{path} cannot be read: {e}") from e
-    return path, _flat(path, told)
+    return path, _flatten(path, in_file)
 
 
-def _flat(path: Path, told: dict[str, Any]) -> dict[str, Any]:
-    """The file's keys with their sections; an unknown one is refused."""
+def _flatten(path: Path, in_file: dict[str, Any]) -> dict[str, Any]:
+    """Prefix the keys of the file with their sections. Raises InvalidInput for an unknown key."""
     flat: dict[str, Any] = {}
-    for key, value in told.items():
+    for key, value in in_file.items():
         if key in _SECTIONS and isinstance(value, dict):
             flat |= {f"{key}.{inner}": v for inner, v in value.items()}
         else:
             flat[key] = value
-    known = [name for name, _, _ in _known()]
+    known = [name for name, _, _ in _all_settings()]
     for name in flat:
         if name not in known:
-            raise InvalidInput(f"{path}: there is no setting {name!r}; {_nearest(name, known)}", field=name)
+            raise InvalidInput(f"{path}: unknown setting {name!r}; {_nearest(name, known)}", field=name)
     return flat
 
 
 def _nearest(name: str, known: list[str]) -> str:
     from difflib import get_close_matches
 
-    ends = {k.rpartition(".")[2]: k for k in reversed(known)}
-    close = get_close_matches(name, known, 1) or [ends[e] for e in get_close_matches(name, ends, 1)]
-    return f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(known)}"
+    bare_names = {k.rpartition(".")[2]: k for k in reversed(known)}
+    close = get_close_matches(name, known, 1) or [bare_names[e] for e in get_close_matches(name, bare_names, 1)]
+    return f"did you mean {close[0]!r}?" if close else f"the settings are: {', '.join(known)}"
 
 
-def _parsed(name: str, value: str, annotation: str, where: str) -> Any:
-    """The text of a variable as the setting's type."""
+def _parse(name: str, value: str, annotation: str, where: str) -> Any:
+    """Parse an environment variable as the type of its setting."""
     try:
         if annotation.startswith("tuple"):
             return [part.strip() for part in value.split(",")]
@@ -180,12 +178,12 @@ def _parsed(name: str, value: str, annotation: str, where: str) -> Any:
             return int(value)
         return float(value) if annotation.startswith("float") else value
     except (ValueError, KeyError):
-        raise InvalidInput(f"{where}: {name} must be {_must(name, annotation)}, not {value[:80]!r}") from None
+        raise InvalidInput(f"{where}: {name} must be {_expected(name, annotation)}, not {value[:80]!r}") from None
 
 
-def _checked(name: str, value: Any, annotation: str, where: str) -> Any:
+def _check(name: str, value: Any, annotation: str, where: str) -> Any:
     if not _fits(name, value, annotation):
-        raise InvalidInput(f"{where}: {name} must be {_must(name, annotation)}, not {value!r:.80}", field=name)
+        raise InvalidInput(f"{where}: {name} must be {_expected(name, annotation)}, not {value!r:.80}", field=name)
     if annotation.startswith("tuple"):
         return tuple(value)
     return float(value) if annotation.startswith("float") else value
@@ -197,9 +195,9 @@ def _fits(name: str, value: Any, annotation: str) -> bool:
     if annotation.startswith("bool"):
         return isinstance(value, bool)
     if annotation.startswith(("int", "float")):
-        least, most = _RANGES.get(name, (1, 2**31))
+        low, high = _RANGES.get(name, (1, 2**31))
         kinds: Any = int if annotation.startswith("int") else (int, float)
-        return isinstance(value, kinds) and not isinstance(value, bool) and least <= value <= most
+        return isinstance(value, kinds) and not isinstance(value, bool) and low <= value <= high
     if name in _CHOICES:
         return value in _CHOICES[name]
     if name == "retention":
@@ -207,20 +205,20 @@ def _fits(name: str, value: Any, annotation: str) -> bool:
     return _is_name(value, 2_000)
 
 
-def _is_name(value: Any, most: int = 200) -> bool:
-    return isinstance(value, str) and 0 < len(value) <= most and "\0" not in value
+def _is_name(value: Any, max_chars: int = 200) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= max_chars and "\0" not in value
 
 
-def _must(name: str, annotation: str) -> str:
+def _expected(name: str, annotation: str) -> str:
     if annotation.startswith("tuple"):
         return "a list of names"
     if annotation.startswith("bool"):
         return "true or false"
     if annotation.startswith(("int", "float")):
-        least, most = _RANGES.get(name, (1, 2**31))
-        return f"{'a whole number' if annotation.startswith('int') else 'a number'} from {least:g} to {most:,.0f}"
+        low, high = _RANGES.get(name, (1, 2**31))
+        return f"{'a whole number' if annotation.startswith('int') else 'a number'} from {low:g} to {high:,.0f}"
     if name == "retention":
-        return f"off, or a length of time from {LEAST_RETENTION_S:g}s on, as 12h, 30d or 4w"
+        return f"off, or a duration of at least {LEAST_RETENTION_S:g}s such as 12h, 30d or 4w"
     return f"one of {', '.join(_CHOICES[name])}" if name in _CHOICES else "text"
 
 

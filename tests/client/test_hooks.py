@@ -83,7 +83,7 @@ def test_a_lifespan_that_ends_badly_does_not_hold_up_the_stop(
 
     with app.worker():
         assert work.submit().result(20) == 1
-    assert "the lifespan did not end well" in caplog.text
+    assert "the lifespan failed to end" in caplog.text
     assert engine.workers() == []
 
 
@@ -172,7 +172,7 @@ def test_an_after_hook_that_raises_changes_nothing(
     job = work.submit()
     harness.drain()
     assert (job.result(0), seen) == (5, [5])
-    assert f"a hook after work {job.id} failed" in caplog.text
+    assert f"an after hook of work {job.id} failed" in caplog.text
 
 
 def test_an_error_hook_that_raises_does_not_hide_the_error(

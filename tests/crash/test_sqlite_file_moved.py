@@ -230,14 +230,14 @@ def test_a_worker_waits_for_a_file_that_was_moved_and_works_on_when_it_is_back(p
     traces = Traces(tmp_path)
     with Engine.open(url_of(path)) as engine, workers(url_of(path), tmp_path) as (worker,):
         path.rename(path.with_name("away.db"))
-        worker.until_logged("the worker waits for its database")
+        worker.until_logged("the worker waits for its database file")
         path.with_name("away.db").rename(path)
         traces.let_go()
         job = engine.submit("doze", traces.asked)
         wait_until(lambda: engine.task(job.id or "").state == "succeeded", 30)
         worker.send(signal.SIGTERM)
         assert worker.end() == 0
-        assert worker.log.count("the worker waits for its database") == 1
+        assert worker.log.count("the worker waits for its database file") == 1
         must_verify(engine)
 
 

@@ -26,8 +26,8 @@ DEATHS = {
     "without its reaper": "died: its parent process, the reaper, was lost: killed by SIGKILL",
     "closed descriptors": "was ended: it had closed the pipe to its worker",
     "closed descriptors, with a fork": "died: exit code 1",
-    "garbage": "was ended: it wrote what is no message into the pipe to its worker",
-    'garbage: {"turn": 1, "log": 5}': "was ended: it wrote what is no message into the pipe to its worker",
+    "garbage": "was ended: it wrote an invalid message into the pipe to its worker",
+    'garbage: {"sequence": 1, "log": 5}': "was ended: it wrote an invalid message into the pipe to its worker",
 }
 
 
@@ -190,7 +190,7 @@ def test_an_order_that_a_process_reads_when_the_lease_is_over_begins_no_handler(
             wait_until(lambda: bytes_read(child) > read or not is_alive(child))
             worker.send(signal.SIGCONT)
             # A worker that was stopped answers its process, or has noticed before that the lease is over.
-            gone = ("is not ours any more", "does not begin", "was refused")
+            gone = ("is lost", "is not started", "was refused")
             wait_until(lambda: not is_alive(child) or any(words in worker.log for words in gone))
         finally:
             second.kill()
@@ -286,7 +286,7 @@ def test_a_task_for_a_process_in_a_worker_that_has_no_path_to_its_app_says_what_
     assert "onetray worker --app module:app" in job.view().error["message"]
 
 
-def test_a_process_that_could_not_be_killed_is_told_of_as_such() -> None:
+def test_a_process_that_could_not_be_killed_is_reported_as_such() -> None:
     child = process_pool.ProcessHandle.__new__(process_pool.ProcessHandle)
     child._exit = b" 1\n"
-    assert child._how(0) == "killed, and it did not end"
+    assert child._describe_exit(0) == "killed, but did not exit"

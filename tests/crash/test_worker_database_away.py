@@ -31,7 +31,7 @@ def test_a_task_that_ends_while_the_database_is_away_is_reported_once_and_not_ru
             assert begun.wait(60)
             cluster.kill()
             may_end.set()
-            wait_until(lambda: not worker.floor.running)
+            wait_until(lambda: not worker.executor.running)
             cluster.start_again()
             assert job.result(timeout_s=60) == "done"
             assert (len(calls), job.view().attempts) == (1, 1)

@@ -49,7 +49,7 @@ def test_a_second_signal_stops_a_worker_at_once_though_its_database_is_away(clus
         cluster.kill()
         try:
             worker.send(signal.SIGTERM)
-            worker.until_logged("was asked to stop")
+            worker.until_logged("is stopping")
             worker.send(signal.SIGTERM)
             assert worker.end() == 0
         finally:

@@ -44,7 +44,7 @@ def test_past_the_drain_handlers_are_told_to_stop_and_their_tasks_cost_no_attemp
         wait_until(lambda: len(traces.rows()) == 3 and nap.state != "queued")
         worker.send(signal.SIGTERM)
         assert worker.end() == 0
-        assert "given back while the handler still runs: deaf" in worker.log
+        assert "released while the handler still runs: deaf" in worker.log
     for job in [*jobs, nap]:
         view = app.engine.task(job.id)
         assert (view.state, view.attempts) == ("queued", 0), (view, worker.log)
@@ -81,7 +81,7 @@ def test_a_worker_that_was_stopped_whole_finds_its_task_with_another_and_its_rep
             assert job.result(60) == 2
             first.send(signal.SIGCONT)
             # Its handler ends at once: before the worker has looked at the clock, or after.
-            wait_until(lambda: "was refused" in first.log or "nobody wants to know" in first.log)
+            wait_until(lambda: "was refused" in first.log or "is dropped" in first.log)
         finally:
             second.kill()
     types = [event.type for event in job.events()]
@@ -204,5 +204,5 @@ def test_workers_whose_supervisor_was_killed_stop_by_themselves(
     traces.let_go()
     wait_until(lambda: supervised.alive() == [])
     assert job.state == "succeeded"
-    assert supervised.worker.log.count("the supervisor is gone") == 3
+    assert supervised.worker.log.count("the supervisor has ended") == 3
     assert app.engine.workers() == []

@@ -364,7 +364,7 @@ def test_no_command_prints_one(scene: Scene) -> None:
 def test_the_log_of_the_worker_shows_none(scene: Scene) -> None:
     lines = [json.loads(line) for line in scene.process_log.splitlines()]
     assert any("with ***" in line["message"] for line in lines)
-    assert any("a hook after" in line["message"] for line in lines)
+    assert any("an after hook of" in line["message"] for line in lines)
     assert any("asks whether *** is good" in line["message"] for line in lines)
     assert any("undoes ***" in line["message"] for line in lines)
     assert [line["message"] for line in lines if scene.leaks(json.dumps(line, ensure_ascii=False))] == []

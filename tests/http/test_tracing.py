@@ -48,7 +48,7 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
-    monkeypatch.setattr(ours, "_none_until", 0.0)
+    monkeypatch.setattr(ours, "_disabled_until", 0.0)
     return exporter
 
 

@@ -84,7 +84,7 @@ def test_a_running_task_says_when_its_lease_has_run_out_unswept(engine: Engine, 
     found = only(engine.explain(task))
     assert (found.code, found.held_by, found.ends_at) == ("running", "wes", ends_at)
     assert found.facts["lease_expired"]
-    assert "has run out" in found.message
+    assert "has expired" in found.message
 
 
 def test_a_soft_cancel_is_named_beside_the_worker_with_the_end_of_its_grace(

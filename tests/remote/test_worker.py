@@ -60,7 +60,7 @@ def test_a_remote_worker_has_no_janitor_and_says_who_removes_old_jobs(app: Onetr
     @app.task
     def work() -> None: ...
 
-    with pytest.raises(InvalidInput, match="removed by the server"):
+    with pytest.raises(InvalidInput, match="on the server"):
         app.worker(retention_s=60.0).start()
     with app.worker() as worker:
         assert worker._janitor is None

@@ -15,7 +15,7 @@ from tests.support.fleet import Ledger, wait_until
 
 APP = "tests.support.workload:app"
 ROOT = Path(__file__).parents[2]
-READY = "takes tasks from"
+READY = "claims from"
 
 
 class WorkerProcess:

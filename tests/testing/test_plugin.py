@@ -53,7 +53,7 @@ def test_a_missing_app_is_explained(pytester: pytest.Pytester, run) -> None:
     pytester.makepyfile("def test_it(onetray_harness): ...")
     done = run()
     done.assert_outcomes(errors=1)
-    done.stdout.fnmatch_lines(["*onetray does not know your app. Put this into conftest.py:*", "*def onetray_app():*"])
+    done.stdout.fnmatch_lines(["*fixture onetray_app is not defined. Put this into*", "*def onetray_app():*"])
 
 
 BREAK = """
@@ -69,7 +69,7 @@ def test_a_test_that_breaks_a_rule_is_told_at_its_end(pytester: pytest.Pytester,
     pytester.makepyfile(BREAK)
     done = run()
     done.assert_outcomes(passed=1, errors=1)
-    done.stdout.fnmatch_lines(["*rules of onetray are broken*"])
+    done.stdout.fnmatch_lines(["*breaks rules of onetray*"])
 
 
 def test_a_test_that_failed_is_not_told_of_broken_rules(pytester: pytest.Pytester, run) -> None:

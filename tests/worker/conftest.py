@@ -1,4 +1,4 @@
-"""An app on an empty database, and a worker in this process. What is left behind is verified."""
+"""An app on an empty database. After each test the database is verified."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.engines import migrated_lite, must_verify
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Two databases are enough here: versions of PostgreSQL differ below the engine, not above it."""
+    """SQLite and one PostgreSQL: its versions differ below the engine, not above it."""
     if request.param == "postgres":
         return str(request.getfixturevalue("migrated_url"))
     return migrated_lite(tmp_path)
@@ -21,13 +21,13 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def app(tmp_path: Path) -> Iterator[Onetray]:
-    """An app on SQLite, for what the database has no part in."""
+    """An app on SQLite, for tests in which the database plays no part."""
     yield from _app(migrated_lite(tmp_path))
 
 
 @pytest.fixture
 def either_app(database_url: str) -> Iterator[Onetray]:
-    """An app on each database in turn."""
+    """An app on each of the two databases."""
     yield from _app(database_url)
 
 

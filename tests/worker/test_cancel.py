@@ -1,4 +1,4 @@
-"""A cancel, a lost lease or a blocked loop while handlers run in this process."""
+"""Cancels, lost leases and a blocked event loop while handlers run in this process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WAIT_S = 60.0
 
 
 class Signals:
-    """What handlers say to the test, and it to them."""
+    """Events between a handler and the test."""
 
     def __init__(self) -> None:
         self.began, self.go, self.ended = threading.Event(), threading.Event(), threading.Event()
@@ -45,7 +45,7 @@ def test_a_cancel_reaches_an_async_handler_as_cancelled_error(
         try:
             await forever()
         except asyncio.CancelledError:
-            signals.end("cancelled" if ctx.cancelled else "odd")
+            signals.end("cancelled" if ctx.cancelled else "unexpected")
             raise
 
     job = wait.submit()
@@ -58,7 +58,7 @@ def test_a_cancel_reaches_an_async_handler_as_cancelled_error(
 
 
 @pytest.mark.parametrize("hard", [False, True])
-def test_a_cancel_reaches_a_handler_in_a_thread_where_it_asks(
+def test_a_cancel_reaches_a_handler_in_a_thread_when_it_calls_check_cancelled(
     either_app: Onetray, signals: Signals, hard: bool
 ) -> None:
     @either_app.task
@@ -79,23 +79,23 @@ def test_a_cancel_reaches_a_handler_in_a_thread_where_it_asks(
 
 
 def test_a_success_after_a_soft_cancel_counts_and_one_after_a_hard_cancel_does_not(app: Onetray) -> None:
-    went = {"soft": Signals(), "hard": Signals()}
+    signals_of = {"soft": Signals(), "hard": Signals()}
 
     @app.task
     def finish(how: str) -> str:
-        went[how].begin()
+        signals_of[how].begin()
         wait_until(lambda: ctx.cancelled)
         return "done"
 
-    jobs = {how: finish.submit(how) for how in went}
+    jobs = {how: finish.submit(how) for how in signals_of}
     with app.worker():
-        assert all(s.began.wait(WAIT_S) for s in went.values())
+        assert all(s.began.wait(WAIT_S) for s in signals_of.values())
         for how, job in jobs.items():
             job.cancel(hard=how == "hard")
         assert {how: job.wait(WAIT_S) for how, job in jobs.items()} == {"soft": "succeeded", "hard": "cancelled"}
 
 
-def test_a_task_that_is_cancelled_while_it_waits_for_a_place_is_never_called(app: Onetray, signals: Signals) -> None:
+def test_the_handler_of_a_prefetched_task_that_is_cancelled_is_never_called(app: Onetray, signals: Signals) -> None:
     called: list[int] = []
 
     @app.task
@@ -111,11 +111,11 @@ def test_a_task_that_is_cancelled_while_it_waits_for_a_place_is_never_called(app
         hold.submit()
         assert signals.began.wait(WAIT_S)
         job = late.submit(1)
-        # Claimed ahead, as a worker with short tasks does it.
-        (claimed,) = app.engine.call(worker._claim("default", 1, "k"))
-        worker._take([claimed], time.monotonic())
+        # Prefetch it, as a worker with short tasks does.
+        (claimed,) = app.engine.call(worker._claim_command("default", 1, "k"))
+        worker._accept_claim([claimed], time.monotonic())
         job.cancel()
-        wait_until(lambda: worker.floor.waiting[0].stop is not None)
+        wait_until(lambda: worker.executor.waiting[0].stop_reason is not None)
         signals.go.set()
         assert job.wait(WAIT_S) == "cancelled"
     assert called == []
@@ -139,15 +139,15 @@ def test_a_cancel_while_the_loop_is_blocked_reaches_the_handler_that_could_not_b
         block.submit()
         assert signals.began.wait(WAIT_S)
         job = late.submit()
-        wait_until(lambda: len(worker.floor.running) == 2)
+        wait_until(lambda: len(worker.executor.running) == 2)
         job.cancel()
-        wait_until(lambda: any(run.stop is not None for run in list(worker.floor.running)))
+        wait_until(lambda: any(a.stop_reason is not None for a in list(worker.executor.running)))
         signals.go.set()
         assert job.wait(WAIT_S) == "cancelled"
     assert called == []
 
 
-def test_a_blocked_loop_keeps_its_leases_and_the_log_says_where_it_is_blocked(
+def test_a_blocked_loop_keeps_its_leases_and_the_log_shows_where_it_is_blocked(
     either_app: Onetray, caplog: pytest.LogCaptureFixture
 ) -> None:
     go = threading.Event()
@@ -176,7 +176,7 @@ def test_a_blocked_loop_keeps_its_leases_and_the_log_says_where_it_is_blocked(
 def test_a_handler_whose_lease_is_lost_is_stopped_and_its_report_dropped(
     either_app: Onetray, signals: Signals, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # Its start is written before it begins: one that had not started would get its attempt back.
+    # With durable_start the attempt counts as started; otherwise an expired lease would not cost an attempt.
     @either_app.task(retries=3, durable_start=True)
     async def work() -> int:
         if ctx.fence == 2:
@@ -196,21 +196,23 @@ def test_a_handler_whose_lease_is_lost_is_stopped_and_its_report_dropped(
         assert signals.ended.wait(WAIT_S)
         assert job.result(WAIT_S) == 2
     assert signals.seen == ["began", "cancelled=True"]
-    assert f"work {job.id} (attempt 1) is not ours any more" in caplog.text
-    assert f"work {job.id} (attempt 1) has ended, and nobody wants to know" in caplog.text
+    assert f"work {job.id} (attempt 1) is lost" in caplog.text
+    assert f"the report of work {job.id} (attempt 1) is dropped" in caplog.text
 
 
 @pytest.mark.parametrize("isolation", ["thread", "async"])
 def test_with_durable_start_a_handler_begins_only_after_its_start_is_committed(
     either_app: Onetray, isolation: str
 ) -> None:
-    def look() -> str:
+    def read_state() -> str:
         return either_app.engine.task(ctx.id).state
 
-    async def look_async() -> str:
-        return look()
+    async def read_state_async() -> str:
+        return read_state()
 
-    task = either_app.task(kind="look", durable_start=True)(look if isolation == "thread" else look_async)
+    task = either_app.task(kind="read_state", durable_start=True)(
+        read_state if isolation == "thread" else read_state_async
+    )
     with either_app.worker():
         assert task.submit().result(WAIT_S) == "running"
 
@@ -231,9 +233,9 @@ def test_a_durable_start_that_is_refused_begins_nothing(app: Onetray, signals: S
     hold.options(priority=9).submit()
     with app.worker(concurrency=1) as worker:
         assert signals.began.wait(WAIT_S)
-        (claimed,) = app.engine.call(worker._claim("default", 1, "k"))
+        (claimed,) = app.engine.call(worker._claim_command("default", 1, "k"))
         job.cancel(hard=True)
-        worker._take([claimed], time.monotonic())
+        worker._accept_claim([claimed], time.monotonic())
         signals.go.set()
         assert job.wait(WAIT_S) == "cancelled"
         wait_until(lambda: len(worker.held) == 0)

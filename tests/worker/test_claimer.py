@@ -1,4 +1,4 @@
-"""The worker's claims: in transactions of its own, and riding in those of submits and reports."""
+"""The worker's claims: in its own transactions, and piggybacked on those of submits and reports."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ WAIT_S = 60.0
 
 @pytest.fixture
 def own_claims(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Until it is set, workers claim in the transactions of others alone: a claim of their own would take the room."""
+    """Until it is set, workers make only piggyback claims: a claim of their own would use up the capacity."""
     allowed, claim = threading.Event(), Claimer._claim
     monkeypatch.setattr(Claimer, "_claim", lambda self: allowed.is_set() and claim(self))
     return allowed
 
 
 @pytest.mark.usefixtures("own_claims")
-def test_what_is_submitted_in_this_process_is_not_looked_for(either_app: Onetray) -> None:
+def test_a_task_that_is_submitted_in_this_process_is_claimed_by_its_submit(either_app: Onetray) -> None:
     @either_app.task
     async def work() -> None: ...
 
@@ -36,42 +36,44 @@ def test_what_is_submitted_in_this_process_is_not_looked_for(either_app: Onetray
 
 
 @pytest.mark.usefixtures("own_claims")
-def test_a_claim_whose_answer_was_lost_is_made_again_by_its_key(
+def test_a_claim_whose_answer_was_lost_is_repeated_under_its_request_key(
     either_app: Onetray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ran, lost = [], []
+    runs, lost = [], []
     arrive = Claimer.arrive
 
-    def losing(self: Claimer, ride: PiggybackClaim, verdict: Verdict) -> None:
+    def lose_first(self: Claimer, piggyback: PiggybackClaim, verdict: Verdict) -> None:
         if not lost:
             lost.append(verdict.unwrap())
             verdict = Verdict(error=OutcomeUnknown("the line was cut"))
-        arrive(self, ride, verdict)
+        arrive(self, piggyback, verdict)
 
-    monkeypatch.setattr(Claimer, "arrive", losing)
+    monkeypatch.setattr(Claimer, "arrive", lose_first)
 
     @either_app.task
     async def work() -> None:
-        ran.append(1)
+        runs.append(1)
 
     with either_app.worker():
         job = work.submit()
         assert job.wait(WAIT_S) == "succeeded"
-    assert len(lost[0]) == len(ran) == 1
+    assert len(lost[0]) == len(runs) == 1
     assert [e.type for e in job.events()].count("task.claimed") == 1
 
 
 @pytest.mark.usefixtures("own_claims")
-def test_what_rides_while_the_worker_stops_is_given_back(either_app: Onetray, monkeypatch: pytest.MonkeyPatch) -> None:
-    riding, gate = threading.Event(), threading.Event()
+def test_a_piggyback_claim_is_released_if_the_worker_is_stopping(
+    either_app: Onetray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arriving, gate = threading.Event(), threading.Event()
     arrive = Claimer.arrive
 
-    def late(self: Claimer, ride: PiggybackClaim, verdict: Verdict) -> None:
-        riding.set()
+    def delayed(self: Claimer, piggyback: PiggybackClaim, verdict: Verdict) -> None:
+        arriving.set()
         assert gate.wait(WAIT_S)
-        arrive(self, ride, verdict)
+        arrive(self, piggyback, verdict)
 
-    monkeypatch.setattr(Claimer, "arrive", late)
+    monkeypatch.setattr(Claimer, "arrive", delayed)
 
     @either_app.task
     async def work() -> None: ...
@@ -81,7 +83,7 @@ def test_what_rides_while_the_worker_stops_is_given_back(either_app: Onetray, mo
         jobs: list[Job[None]] = []
         submitter = threading.Thread(target=lambda: jobs.append(work.submit()))
         submitter.start()
-        assert riding.wait(WAIT_S)
+        assert arriving.wait(WAIT_S)
         stopping = threading.Thread(target=worker.stop)
         stopping.start()
         wait_until(lambda: worker._state == "stopping")
@@ -93,7 +95,7 @@ def test_what_rides_while_the_worker_stops_is_given_back(either_app: Onetray, mo
     assert [e.type for e in job.events()] == ["task.submitted", "task.claimed", "task.released"]
 
 
-def test_no_more_ride_along_than_there_is_room_for(either_app: Onetray, own_claims: threading.Event) -> None:
+def test_piggyback_claims_stay_within_the_concurrency(either_app: Onetray, own_claims: threading.Event) -> None:
     gate = threading.Event()
 
     @either_app.task
@@ -102,7 +104,7 @@ def test_no_more_ride_along_than_there_is_room_for(either_app: Onetray, own_clai
 
     with either_app.worker(concurrency=2) as worker:
         jobs = [work.submit() for _ in range(5)]
-        wait_until(lambda: len(worker.floor.running) == 2)
+        wait_until(lambda: len(worker.executor.running) == 2)
         assert sorted(str(job.state) for job in jobs).count("queued") == 3
         own_claims.set()
         gate.set()

@@ -1,4 +1,4 @@
-"""The first call of a handler finds everything loaded: nothing of ours blocks the event loop for it."""
+"""The first call of a handler does not block the event loop with imports: the worker has made them before."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onetray import Onetray
 
 WAIT_S = 60.0
 
-# Submitted by the engine, for a submit of the declared task would load here what its worker has to load by itself.
+# Submitted through the engine: plan.submit() would import here what the worker has to import by itself.
 PROGRAM = """
 import sys, threading
 from datetime import datetime

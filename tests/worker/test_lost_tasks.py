@@ -1,4 +1,4 @@
-"""Heartbeats of a claim some of whose tasks were taken from this worker while their handlers still run."""
+"""Heartbeats for a claim of which this worker has lost some tasks while their handlers still run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_task_keeps_its_lease_while_other_tasks_of_its_claim_are_lost(either_a
             assert len(worker.held.leases()) == 1
             for job in jobs[1:]:
                 job.cancel(hard=True)
-            wait_until(lambda: sum(run.stop == LOST for run in list(worker.floor.running)) == 19)
+            wait_until(lambda: sum(a.stop_reason == LOST for a in list(worker.executor.running)) == 19)
             expiry = engine.task(healthy.id).lease_expires_at
             wait_until(lambda: engine.task(healthy.id).lease_expires_at != expiry)
             assert engine.task(healthy.id).state == "running"
@@ -41,7 +41,7 @@ def test_a_task_keeps_its_lease_while_other_tasks_of_its_claim_are_lost(either_a
     assert {job.state for job in jobs[1:]} == {"cancelled"}
 
 
-def test_a_claim_whose_tasks_are_all_lost_gets_no_heartbeat_and_fills_its_queue_until_they_end(app: Onetray) -> None:
+def test_lost_tasks_get_no_heartbeat_and_count_against_the_limit_of_their_queue_until_they_end(app: Onetray) -> None:
     gate, began = threading.Event(), []
 
     @app.task
@@ -76,13 +76,13 @@ def test_a_claim_answered_late_keeps_its_tasks_when_one_of_them_was_cancelled_me
     with app.worker(concurrency=1) as worker:
         try:
             hold.submit()
-            wait_until(lambda: len(worker.floor.running) == 1)
+            wait_until(lambda: len(worker.executor.running) == 1)
             jobs = work.submit_many([{"n": n} for n in range(3)])
-            claimed = app.engine.call(worker._claim("default", 3, "k"))
-            # Whichever of the claim's tasks a worker sends its heartbeat for.
+            claimed = app.engine.call(worker._claim_command("default", 3, "k"))
+            # The first and the last: a heartbeat may be sent for either.
             for job in (jobs[0], jobs[2]):
                 job.cancel(hard=True)
-            worker._claimer._taken(claimed, time.monotonic(), repeated=True)
+            worker._claimer._accept_all(claimed, time.monotonic(), repeated=True)
         finally:
             gate.set()
         assert jobs[1].wait(WAIT_S) == "succeeded"

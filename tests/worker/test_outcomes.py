@@ -1,4 +1,4 @@
-"""Handlers that end in odd ways: each task comes to a clear end, and the worker goes on."""
+"""Handlers that end in unusual ways: each task gets a clear outcome, and the worker goes on."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from onetray.app.job import Job
 ONCE = {"retries": 0}
 
 
-class Unspeakable(Exception):
-    """Cannot even be printed."""
+class Unprintable(Exception):
+    """Its __str__ raises."""
 
     def __str__(self) -> str:
-        raise Unspeakable
+        raise Unprintable
 
 
-def raised(error: BaseException) -> Callable[[], None]:
+def raising(error: BaseException) -> Callable[[], None]:
     def handler() -> None:
         raise error
 
     return handler
 
 
-def given(value: Any) -> Callable[[], Any]:
+def returning(value: Any) -> Callable[[], Any]:
     def handler() -> Any:
         return value
 
@@ -48,7 +48,7 @@ RAISED: dict[str, tuple[BaseException, str]] = {
     "NUL": (ValueError("a\0b"), "ValueError"),
     "surrogate": (ValueError("a\ud800b"), "ValueError"),
     "long": (ValueError("x" * 10_000_000), "ValueError"),
-    "unspeakable": (Unspeakable(), "Unspeakable"),
+    "unprintable": (Unprintable(), "Unprintable"),
     "long name": (type("E" * 5_000, (Exception,), {})("x"), "E" * 200),
     "group": (BaseExceptionGroup("many", [SystemExit(1), ValueError("x")]), "BaseExceptionGroup"),
 }
@@ -56,10 +56,10 @@ RAISED: dict[str, tuple[BaseException, str]] = {
 
 @pytest.mark.parametrize("isolation", ["thread", "async"])
 def test_whatever_a_handler_raises_ends_its_task_and_not_the_worker(app: Onetray, isolation: str) -> None:
-    well = app.task(kind="well")(given(7))
+    well = app.task(kind="well")(returning(7))
     jobs: dict[str, Job[Any]] = {}
     for number, (name, (error, _)) in enumerate(RAISED.items()):
-        function = raised(error)
+        function = raising(error)
 
         async def on_loop(function: Callable[[], None] = function) -> None:
             function()
@@ -67,14 +67,14 @@ def test_whatever_a_handler_raises_ends_its_task_and_not_the_worker(app: Onetray
         handler = function if isolation == "thread" else on_loop
         jobs[name] = app.task(kind=f"odd{number}", **ONCE)(handler).submit()
     with app.worker(concurrency=3):
-        ends = {name: job.wait(60) for name, job in jobs.items()}
+        states = {name: job.wait(60) for name, job in jobs.items()}
         assert well.submit().result(60) == 7
-    assert set(ends.values()) == {"dead_lettered"}
-    found = {name: job.view().error["class"] for name, job in jobs.items()}
-    assert found == {name: said for name, (_, said) in RAISED.items()}
+    assert set(states.values()) == {"dead_lettered"}
+    actual = {name: job.view().error["class"] for name, job in jobs.items()}
+    assert actual == {name: error_class for name, (_, error_class) in RAISED.items()}
 
 
-UNKEPT: dict[str, Any] = {
+UNSTORABLE: dict[str, Any] = {
     "too large": "x" * 1_000_001,
     "not JSON": object(),
     "NaN": float("nan"),
@@ -85,16 +85,16 @@ UNKEPT: dict[str, Any] = {
 }
 
 
-def test_a_result_that_cannot_be_kept_is_a_failure_that_is_not_tried_again(app: Onetray) -> None:
-    odd = [app.task(kind=f"odd{n}", retries=5)(given(value)) for n, value in enumerate(UNKEPT.values())]
-    jobs = dict(zip(UNKEPT, [task.submit() for task in odd], strict=True))
+def test_a_result_that_cannot_be_stored_fails_the_task_without_a_retry(app: Onetray) -> None:
+    odd = [app.task(kind=f"odd{n}", retries=5)(returning(value)) for n, value in enumerate(UNSTORABLE.values())]
+    jobs = dict(zip(UNSTORABLE, [task.submit() for task in odd], strict=True))
     with app.worker(concurrency=3):
-        assert {name: job.wait(60) for name, job in jobs.items()} == dict.fromkeys(UNKEPT, "failed")
+        assert {name: job.wait(60) for name, job in jobs.items()} == dict.fromkeys(UNSTORABLE, "failed")
     assert {job.view().attempts for job in jobs.values()} == {1}
     assert {job.view().error["stage"] for job in jobs.values()} == {"output"}
 
 
-def test_a_result_of_another_type_than_the_function_says_is_a_failure(app: Onetray) -> None:
+def test_a_result_that_does_not_match_the_return_type_fails_the_task(app: Onetray) -> None:
     @app.task(retries=5)
     def count() -> int:
         return "many"  # type: ignore[return-value]
@@ -107,7 +107,7 @@ def test_a_result_of_another_type_than_the_function_says_is_a_failure(app: Onetr
     assert "count gave a result that is not what it says" in error["message"]
 
 
-def test_a_payload_that_does_not_fit_any_more_is_not_tried_again(app: Onetray) -> None:
+def test_a_payload_that_does_not_match_the_parameters_is_not_retried(app: Onetray) -> None:
     @app.task(retries=5)
     def send(to: str) -> None: ...
 
@@ -118,7 +118,7 @@ def test_a_payload_that_does_not_fit_any_more_is_not_tried_again(app: Onetray) -
     assert app.job(task.id).view().error["stage"] == "input"
 
 
-def test_ten_thousand_lines_are_all_kept_in_their_order(app: Onetray) -> None:
+def test_ten_thousand_log_lines_are_all_stored_in_order(app: Onetray) -> None:
     @app.task
     def chatter() -> None:
         for n in range(10_000):
@@ -131,7 +131,7 @@ def test_ten_thousand_lines_are_all_kept_in_their_order(app: Onetray) -> None:
         assert [line.line for line in job.logs()] == [str(n) for n in range(10_000)]
 
 
-def test_a_line_that_cannot_be_kept_as_it_is_costs_no_other_line(app: Onetray) -> None:
+def test_a_log_line_that_cannot_be_stored_unchanged_affects_no_other_line(app: Onetray) -> None:
     @app.task
     def talk() -> None:
         ctx.log("before")
@@ -150,7 +150,7 @@ def test_a_line_that_cannot_be_kept_as_it_is_costs_no_other_line(app: Onetray) -
 
 
 @pytest.mark.parametrize("nonsense", [("many",), (float("nan"),), (-1,), (1, 0, "x" * 100_000), (1, 2, "\0"), (None,)])
-def test_progress_that_makes_no_sense_harms_nothing(app: Onetray, nonsense: tuple[Any, ...]) -> None:
+def test_invalid_progress_does_not_fail_the_task(app: Onetray, nonsense: tuple[Any, ...]) -> None:
     @app.task
     def work() -> int:
         ctx.progress(*nonsense)
@@ -163,7 +163,7 @@ def test_progress_that_makes_no_sense_harms_nothing(app: Onetray, nonsense: tupl
         assert [line.line for line in job.logs()] == ["went on"]
 
 
-def test_a_handler_that_submits_in_a_loop_leaves_each_child_once_though_it_is_tried_again(app: Onetray) -> None:
+def test_a_retried_handler_that_submits_children_in_a_loop_submits_each_child_once(app: Onetray) -> None:
     @app.task
     def child(n: int) -> int:
         return n
@@ -182,7 +182,7 @@ def test_a_handler_that_submits_in_a_loop_leaves_each_child_once_though_it_is_tr
     assert sorted(t.payload["n"] for t in children) == list(range(50))
 
 
-def test_a_cancel_of_a_handlers_own_is_no_way_out_of_the_budget(app: Onetray) -> None:
+def test_a_handler_that_raises_task_cancelled_without_a_cancel_uses_up_its_attempts(app: Onetray) -> None:
     @app.task(retries=1, backoff_base_s=0.0)
     def stop_myself() -> None:
         raise TaskCancelled("I had enough")
@@ -193,7 +193,7 @@ def test_a_cancel_of_a_handlers_own_is_no_way_out_of_the_budget(app: Onetray) ->
     assert job.view().attempts == 2
 
 
-def test_a_stray_task_on_the_loop_that_exits_does_not_take_the_loop_with_it(
+def test_system_exit_in_a_stray_asyncio_task_does_not_end_the_loop(
     app: Onetray, caplog: pytest.LogCaptureFixture
 ) -> None:
     @app.task
@@ -235,7 +235,7 @@ def test_a_failing_hook_after_a_success_changes_nothing_and_one_before_fails_the
     assert job.view().error["message"] == "not today"
 
 
-def test_an_argument_that_json_does_not_know_is_refused_at_the_submit(app: Onetray) -> None:
+def test_an_argument_that_is_not_valid_json_is_rejected_by_the_submit(app: Onetray) -> None:
     @app.task
     def measure(value: float) -> float:
         return value

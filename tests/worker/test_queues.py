@@ -1,4 +1,4 @@
-"""What a worker takes: from which queues, of which kinds, and how much ahead."""
+"""What a worker claims: from which queues, of which kinds, and how many tasks ahead."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from onetray import Onetray, ctx
 from onetray.domain.commands import Claim, Command
 from onetray.domain.task import Verdict
 from onetray.notify.wake import Wake
-from onetray.worker.heartbeat import LOOK_S
+from onetray.worker.heartbeat import POLL_INTERVAL_S
 from tests.support.fleet import wait_until
 from tests.support.waits import yield_once
 
 WAIT_S = 60.0
 
 
-def test_never_more_of_a_queue_are_held_than_it_allows(either_app: Onetray) -> None:
+def test_a_worker_never_holds_more_tasks_of_a_queue_than_its_limit(either_app: Onetray) -> None:
     app, lock = either_app, threading.Lock()
     now: Counter[str] = Counter()
-    most: Counter[str] = Counter()
+    highest: Counter[str] = Counter()
 
     async def note(queue: str) -> None:
         with lock:
             now[queue] += 1
-            most[queue] = max(most[queue], now[queue])
+            highest[queue] = max(highest[queue], now[queue])
         for _ in range(3):
             await yield_once()
         with lock:
@@ -41,16 +41,16 @@ def test_never_more_of_a_queue_are_held_than_it_allows(either_app: Onetray) -> N
         wait_until(lambda: held.append(worker.held.of_queue("b")) or all(job.over for job in jobs), 40)
     assert [job.state for job in jobs] == ["succeeded"] * 60
     assert max(held) <= 5
-    assert most["b"] <= 5 < most["a"]
+    assert highest["b"] <= 5 < highest["a"]
 
 
-def test_workers_that_are_full_in_a_queue_do_not_wake_each_other_for_ever(
+def test_workers_at_the_limit_of_a_queue_do_not_wake_each_other_for_ever(
     app: Onetray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    go_on, passed_on, wake_next = threading.Event(), [0], Wake.wake_next
+    go_on, wakeups, wake_next = threading.Event(), [0], Wake.wake_next
 
     def count(wake: Wake, *args: Any, **kwargs: Any) -> None:
-        passed_on[0] += 1
+        wakeups[0] += 1
         wake_next(wake, *args, **kwargs)
 
     monkeypatch.setattr(Wake, "wake_next", count)
@@ -71,10 +71,10 @@ def test_workers_that_are_full_in_a_queue_do_not_wake_each_other_for_ever(
         go_on.set()
         for job in jobs:
             job.wait(WAIT_S)
-    assert passed_on[0] < 300
+    assert wakeups[0] < 300
 
 
-def test_a_queue_that_is_paused_is_left_alone_until_it_is_resumed(either_app: Onetray) -> None:
+def test_no_task_of_a_paused_queue_is_claimed_until_it_is_resumed(either_app: Onetray) -> None:
     @either_app.task(queue="mail")
     def send() -> int:
         return 1
@@ -88,23 +88,23 @@ def test_a_queue_that_is_paused_is_left_alone_until_it_is_resumed(either_app: On
         assert paused.result(WAIT_S) == 1
 
 
-def test_kinds_that_a_worker_does_not_know_are_left_for_another(either_app: Onetray) -> None:
+def test_a_worker_does_not_claim_kinds_that_its_app_does_not_have(either_app: Onetray) -> None:
     @either_app.task
     def known() -> int:
         return 1
 
-    strange = either_app.engine.submit("strange")
+    unknown = either_app.engine.submit("strange")
     job = known.submit()
     with either_app.worker():
         assert job.result(WAIT_S) == 1
-    assert strange.id is not None
-    view = either_app.engine.task(strange.id)
+    assert unknown.id is not None
+    view = either_app.engine.task(unknown.id)
     assert (view.state, view.version) == ("queued", 1)
 
 
 def test_two_workers_share_slow_tasks_also_after_many_short_ones(app: Onetray) -> None:
-    """A worker that has just finished many short tasks must not sit on slow ones that the other could begin."""
-    going, lock, gate = Counter[str](), threading.Lock(), threading.Event()
+    """A worker that has just run many short tasks must not prefetch slow ones that the other could begin."""
+    running, lock, gate = Counter[str](), threading.Lock(), threading.Event()
 
     @app.task
     async def short() -> None: ...
@@ -112,7 +112,7 @@ def test_two_workers_share_slow_tasks_also_after_many_short_ones(app: Onetray) -
     @app.task
     def slow() -> str:
         with lock:
-            going[ctx.worker] += 1
+            running[ctx.worker] += 1
         assert gate.wait(WAIT_S)
         return ctx.worker
 
@@ -121,14 +121,14 @@ def test_two_workers_share_slow_tasks_also_after_many_short_ones(app: Onetray) -
         wait_until(lambda: quick[-1].over, 40)
         jobs = slow.submit_many([{}] * 10)
         with app.worker(concurrency=5, name="two"):
-            wait_until(lambda: going["one"] == going["two"] == 5)
+            wait_until(lambda: running["one"] == running["two"] == 5)
             gate.set()
             assert Counter(job.result(WAIT_S) for job in jobs) == {"one": 5, "two": 5}
 
 
-def test_a_worker_with_nothing_to_do_does_not_ask_all_the_time(either_app: Onetray) -> None:
-    """Its own writes ring its bell: an empty claim, a heartbeat or a full queue must not make it ask again at once."""
-    app, asked, gate = either_app, [0], threading.Event()
+def test_an_idle_worker_does_not_claim_all_the_time(either_app: Onetray) -> None:
+    """Its own writes cause wake-ups: an empty claim, a heartbeat or a full queue must not make it claim at once."""
+    app, claims, gate = either_app, [0], threading.Event()
 
     @app.task(queue="b", lease_s=0.9)
     def hold() -> None:
@@ -137,16 +137,16 @@ def test_a_worker_with_nothing_to_do_does_not_ask_all_the_time(either_app: Onetr
     run = app.engine.run
 
     def counted(commands: list[Claim], **how: Any) -> object:
-        asked[0] += sum(isinstance(c, Claim) for c in commands)
+        claims[0] += sum(isinstance(c, Claim) for c in commands)
         return run(commands, **how)
 
     app.engine.run = counted  # type: ignore[method-assign, assignment]
     hold.submit_many([{}] * 3)
     with app.worker(queues="a,b:2") as worker:
-        wait_until(lambda: len(worker.floor.running) == 2)
-        before = asked[0]
+        wait_until(lambda: len(worker.executor.running) == 2)
+        before = claims[0]
         time.sleep(1.0)
-        during = asked[0] - before
+        during = claims[0] - before
         gate.set()
         wait_until(lambda: worker.held.of_queue("b") == 0)
     assert during < 30, f"{during} claims in a second"
@@ -156,7 +156,7 @@ def test_a_worker_with_nothing_to_do_does_not_ask_all_the_time(either_app: Onetr
 def test_a_claim_that_is_answered_late_is_confirmed_before_its_tasks_begin(
     app: Onetray, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, slow: str, fence: int
 ) -> None:
-    """A slow request leaves the whole lease; a slow answer may leave nothing of it. A worker cannot tell which."""
+    """After a slow request the lease is fresh, after a slow answer it may have expired. A worker cannot tell."""
     began: list[int] = []
     sent: list[str] = []
 
@@ -186,10 +186,10 @@ def test_a_claim_that_is_answered_late_is_confirmed_before_its_tasks_begin(
     with app.worker():
         assert job.wait(WAIT_S) == "succeeded"
     assert began == [fence]
-    assert "not ours any more" not in caplog.text
+    assert "is lost" not in caplog.text
 
 
-def test_a_stop_gives_back_at_once_what_was_claimed_ahead_while_handlers_go_on(app: Onetray) -> None:
+def test_a_stop_releases_prefetched_tasks_at_once_while_handlers_go_on(app: Onetray) -> None:
     began, gate = threading.Event(), threading.Event()
 
     @app.task
@@ -202,7 +202,7 @@ def test_a_stop_gives_back_at_once_what_was_claimed_ahead_while_handlers_go_on(a
         first = hold.submit()
         assert began.wait(WAIT_S)
         ahead = hold.submit()
-        worker._take(app.engine.call(worker._claim("default", 1, "k")), time.monotonic())
+        worker._accept_claim(app.engine.call(worker._claim_command("default", 1, "k")), time.monotonic())
         assert ahead.state == "assigned"
         stopping = threading.Thread(target=worker.stop)
         stopping.start()
@@ -214,7 +214,7 @@ def test_a_stop_gives_back_at_once_what_was_claimed_ahead_while_handlers_go_on(a
     assert (ahead.state, app.engine.task(ahead.id).attempts) == ("queued", 0)
 
 
-def test_short_leases_are_looked_at_more_often(app: Onetray) -> None:
+def test_short_leases_are_checked_more_often(app: Onetray) -> None:
     started, go = threading.Event(), threading.Event()
 
     @app.task(lease_s=2.1)
@@ -223,15 +223,15 @@ def test_short_leases_are_looked_at_more_often(app: Onetray) -> None:
         go.wait(WAIT_S)
 
     with app.worker() as worker:
-        assert worker._pulse.look_s == LOOK_S
+        assert worker._heartbeat.poll_interval_s == POLL_INTERVAL_S
         job = short.submit()
         assert started.wait(WAIT_S)
-        assert worker._pulse.look_s == pytest.approx(0.35)
+        assert worker._heartbeat.poll_interval_s == pytest.approx(0.35)
         go.set()
         assert job.wait(WAIT_S) == "succeeded"
 
 
-def test_every_queue_has_its_turn_while_reports_keep_coming(app: Onetray) -> None:
+def test_every_queue_gets_its_turn_while_reports_keep_coming(app: Onetray) -> None:
     order: list[str] = []
 
     @app.task

@@ -1,4 +1,4 @@
-"""What happens to reports: one that breaks harms no other, and nothing piles up."""
+"""Reports: one that fails affects no other, and the worker keeps nothing of reported tasks."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from onetray.domain.errors import OnetrayError, StoreError, Unavailable
 from onetray.domain.task import Verdict
 from onetray.engine import batch
 from onetray.worker.attempt import Attempt
-from onetray.worker.reporter import TRIES
+from onetray.worker.reporter import MAX_TRIES
 from tests.support.fleet import wait_until
 
 WAIT_S = 60.0
 
 
-def test_a_report_that_the_database_refuses_harms_no_other_and_its_task_is_tried_again(
+def test_a_report_that_the_database_rejects_affects_no_other_and_its_task_is_retried(
     either_app: Onetray, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    app, refused = either_app, _refuse(monkeypatch)
+    app, refused = either_app, _break_success(monkeypatch)
 
     @app.task(lease_s=0.6, retries=50, backoff_base_s=0.0)
     async def work(n: int) -> int:
@@ -38,14 +38,14 @@ def test_a_report_that_the_database_refuses_harms_no_other_and_its_task_is_tried
         assert jobs[0].wait(WAIT_S) == "succeeded"
 
 
-def _refuse(monkeypatch: pytest.MonkeyPatch) -> set[int]:
-    """Let the transaction break whenever the outcome of one of these tasks is written. They are told by their keys."""
+def _break_success(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """Fail every transaction that writes a success of one of these tasks, by their keys."""
     succeed, refused = batch.HANDLERS["succeed"], {1}
 
     def breaking(scope: Any, work: list[tuple[int, Any, Any]]) -> None:
         succeed(scope, work)
         if any(row.key in refused for _, _, row in work):
-            raise RuntimeError("a trigger does not like this row")
+            raise RuntimeError("a trigger rejects this row")
 
     monkeypatch.setitem(batch.HANDLERS, "succeed", breaking)
     monkeypatch.setattr(batch, "_unseen", lambda *_: None)
@@ -60,7 +60,7 @@ def test_an_error_in_a_start_does_not_stop_the_handler(app: Onetray, monkeypatch
         assert gate.wait(WAIT_S)
         return ctx.cancelled
 
-    broken = _break(app, monkeypatch, Start, StoreError("the disk is full"))
+    broken = _fail_first(app, monkeypatch, Start, StoreError("the disk is full"))
     job = work.submit()
     with app.worker():
         assert broken.wait(WAIT_S)
@@ -68,33 +68,31 @@ def test_an_error_in_a_start_does_not_stop_the_handler(app: Onetray, monkeypatch
         assert job.result(WAIT_S) is False
 
 
-@pytest.mark.parametrize(("times", "fence"), [(1, 1), (TRIES, 2)])
-def test_reports_that_break_the_engine_are_sent_again_and_then_left_to_their_leases(
+@pytest.mark.parametrize(("times", "fence"), [(1, 1), (MAX_TRIES, 2)])
+def test_reports_that_crash_the_engine_are_retried_and_then_dropped(
     app: Onetray, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, times: int, fence: int
 ) -> None:
     @app.task
     def work() -> int:
         return ctx.fence
 
-    broken = _break(app, monkeypatch, Succeed, None, times)
+    broken = _fail_first(app, monkeypatch, Succeed, None, times)
     job = work.submit()
     with app.worker() as worker:
         assert broken.wait(WAIT_S)
         wait_until(lambda: len(worker.held) == 0)
-        if times == TRIES:
+        if times == MAX_TRIES:
             app.engine.expire_leases(now=app.engine.store.now() + 3600 * 1_000_000)
         assert job.result(WAIT_S) == fence
-    assert caplog.text.count("broke the engine") == times
+    assert caplog.text.count("the engine failed on") == times
 
 
-def test_a_report_is_sent_until_the_database_is_back_however_often_that_takes(
-    app: Onetray, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_report_is_retried_until_the_database_is_back(app: Onetray, monkeypatch: pytest.MonkeyPatch) -> None:
     @app.task
     def work() -> int:
         return ctx.fence
 
-    _break(app, monkeypatch, Succeed, Unavailable("the database is away"), TRIES + 1)
+    _fail_first(app, monkeypatch, Succeed, Unavailable("the database is away"), MAX_TRIES + 1)
     job = work.submit()
     with app.worker():
         assert job.result(WAIT_S) == 1
@@ -114,13 +112,13 @@ def test_a_stop_waits_until_the_last_report_is_answered(app: Onetray, monkeypatc
 
     monkeypatch.setattr(app.engine, "run", hold)
     job, worker = work.submit(), app.worker()
-    leave = worker._leave
-    monkeypatch.setattr(worker, "_leave", lambda: (left.set(), leave()))
+    deregister = worker._deregister
+    monkeypatch.setattr(worker, "_deregister", lambda: (left.set(), deregister()))
     with worker:
         assert reporting.wait(WAIT_S)
         stopping = threading.Thread(target=worker.stop)
         stopping.start()
-        # It must not go on, and nothing tells that it does not.
+        # The absence of an event can only be waited for.
         assert not left.wait(1.0)
         gate.set()
         stopping.join(WAIT_S)
@@ -128,26 +126,26 @@ def test_a_stop_waits_until_the_last_report_is_answered(app: Onetray, monkeypatc
     assert job.state == "succeeded"
 
 
-def _break(
+def _fail_first(
     app: Onetray, monkeypatch: pytest.MonkeyPatch, verb: type, error: OnetrayError | None, times: int = 1
 ) -> threading.Event:
-    """The first commands of this verb are answered with an error, or break the whole call. Tells when."""
+    """Answer the first commands of this type with an error, or raise if there is none. The event is set then."""
     run, broken, left = app.engine.run, threading.Event(), [times]
 
-    def once(commands: list[Any], **how: Any) -> list[Any]:
+    def failing(commands: list[Any], **how: Any) -> list[Any]:
         if not left[0] or not any(isinstance(c, verb) for c in commands):
             return run(commands, **how)
         left[0] -= 1
         broken.set()
         if error is None:
-            raise MemoryError("no room")
+            raise MemoryError("out of memory")
         verdicts = run([c for c in commands if not isinstance(c, verb)])
         for i, command in enumerate(commands):
             if isinstance(command, verb):
                 verdicts.insert(i, Verdict(error=error))
         return verdicts
 
-    monkeypatch.setattr(app.engine, "run", once)
+    monkeypatch.setattr(app.engine, "run", failing)
     return broken
 
 
@@ -167,24 +165,29 @@ def test_five_thousand_jobs_leave_nothing_behind_in_the_worker(app: Onetray) -> 
     with app.worker(concurrency=8) as worker:
         wait_until(lambda: app.engine.store.read_sql(_LEFT)[0][0] == 0, 60)
         wait_until(lambda: len(worker.held) == 0)
-        floor, outbox = worker.floor, worker.outbox
-        assert (floor.running, list(floor.waiting)) == (set(), [])
-        wait_until(lambda: not floor.lanes.open)
-        assert (list(outbox._letters), list(outbox._plain), outbox._saying, outbox._beats) == ([], [], {}, set())
-        wait_until(lambda: not outbox._starts)
+        executor, reporter = worker.executor, worker.reporter
+        assert (executor.running, list(executor.waiting)) == (set(), [])
+        wait_until(lambda: not executor.async_executor.open)
+        assert (
+            list(reporter._pending),
+            list(reporter._plain_successes),
+            reporter._unsent_output,
+            reporter._heartbeat_requests,
+        ) == ([], [], {}, set())
+        wait_until(lambda: not reporter._starts)
         assert (worker.held.leases(), worker.held.of_queue("default")) == ([], 0)
-        assert len(floor._threads) <= 8
+        assert len(executor._threads) <= 8
     wait_until(lambda: not [t for t in threading.enumerate() if t.name.startswith(_ITS_THREADS)])
     gc.collect()
-    runs = [o for o in gc.get_objects() if isinstance(o, Attempt)]
-    assert [run for run in runs if run.task in (on_loop, in_thread)] == []
+    attempts = [o for o in gc.get_objects() if isinstance(o, Attempt)]
+    assert [a for a in attempts if a.task in (on_loop, in_thread)] == []
 
 
-_ITS_THREADS = tuple(f"onetray-{part}" for part in ("loop", "handler", "claimer", "outbox", "heartbeat", "watch"))
+_ITS_THREADS = tuple(f"onetray-{part}" for part in ("loop", "handler", "claimer", "reporter", "heartbeat", "watch"))
 _LEFT = "SELECT count(*) FROM onetray.task WHERE finished_at IS NULL"
 
 
-def test_a_worker_that_has_stopped_leaves_no_loop_open_and_no_thread_of_it(app: Onetray) -> None:
+def test_a_stopped_worker_has_closed_its_loop_and_ended_its_threads(app: Onetray) -> None:
     @app.task(durable_start=True)
     async def work() -> list[str]:
         return [t.name for t in threading.enumerate() if t.name.startswith("asyncio_")]
@@ -195,5 +198,5 @@ def test_a_worker_that_has_stopped_leaves_no_loop_open_and_no_thread_of_it(app: 
         names = job.result(WAIT_S)
         helpers = [t for t in threading.enumerate() if t.name in names and t not in before]
         assert helpers
-    assert worker.floor.loop.is_closed()
+    assert worker.executor.loop.is_closed()
     assert not any(t.is_alive() for t in helpers)

@@ -1,4 +1,4 @@
-"""A worker removes old jobs beside its work, when it is told to."""
+"""A worker with a retention deletes old jobs while it works."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WAIT_S = 60.0
 DAY = 86_400
 
 
-def long_ago(url: str, namespace: str) -> str:
+def old_job(url: str, namespace: str) -> str:
     """A job that ended in 2023."""
     with engine_on(url, VirtualClock()) as past:
         id_ = past.submit("send", namespace=namespace).id
@@ -27,7 +27,7 @@ def long_ago(url: str, namespace: str) -> str:
     return id_
 
 
-def declare(app: Onetray) -> Any:
+def declare_task(app: Onetray) -> Any:
     @app.task(kind="send")
     def send() -> int:
         return 1
@@ -35,31 +35,31 @@ def declare(app: Onetray) -> Any:
     return send
 
 
-def there(app: Onetray, namespace: str = "default") -> set[str]:
+def job_ids(app: Onetray, namespace: str = "default") -> set[str]:
     return {task.id for task in app.engine.tasks(namespace=namespace)}
 
 
-def test_a_worker_removes_old_jobs_of_its_namespace_while_it_works(either_app: Onetray) -> None:
-    old, others = long_ago(either_app.database, "default"), long_ago(either_app.database, "other")
-    job = declare(either_app).submit()
+def test_a_worker_deletes_old_jobs_of_its_namespace_while_it_works(either_app: Onetray) -> None:
+    old, other_old = old_job(either_app.database, "default"), old_job(either_app.database, "other")
+    job = declare_task(either_app).submit()
     with either_app.worker(retention_s=DAY):
         assert job.result(WAIT_S) == 1
-        wait_until(lambda: old not in there(either_app))
-    assert there(either_app) == {job.id}
-    assert there(either_app, "other") == {others}
+        wait_until(lambda: old not in job_ids(either_app))
+    assert job_ids(either_app) == {job.id}
+    assert job_ids(either_app, "other") == {other_old}
 
 
-def test_a_worker_removes_nothing_by_itself(app: Onetray) -> None:
-    old = long_ago(app.database, "default")
-    job = declare(app).submit()
+def test_a_worker_without_a_retention_deletes_nothing(app: Onetray) -> None:
+    old = old_job(app.database, "default")
+    job = declare_task(app).submit()
     with app.worker():
         assert job.result(WAIT_S) == 1
         assert len([t for t in threading.enumerate() if t.name == "onetray-janitor"]) == 1
-    assert there(app) == {old, job.id}
+    assert job_ids(app) == {old, job.id}
 
 
 @pytest.mark.parametrize("settings", [{"retention_s": 0}, {"retention_s": "30d"}, {"retention_s": 9, "janitor": False}])
-def test_a_worker_refuses_a_retention_that_cannot_be(app: Onetray, settings: dict[str, Any]) -> None:
+def test_a_worker_rejects_an_invalid_retention(app: Onetray, settings: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput) as refused:
         app.worker(**settings)
     assert refused.value.field == "retention_s"

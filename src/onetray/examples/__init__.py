@@ -1,1 +1,1 @@
-"""Programs to read and to run: each is one file."""
+"""Example programs."""

@@ -1,9 +1,9 @@
-"""A news pipeline: ingest, classify, neutralize, brief, summary; evaluation and optimization if the config says so.
+"""A news pipeline: ingest, classify, neutralize, brief, summary; evaluation and optimization if configured.
 
     onetray worker --app onetray.examples.news_pipeline:app     # in one terminal
     python -m onetray.examples.news_pipeline                    # in another
 
-Kill the worker at any moment and start it again: the pipeline goes on at the first stage that has not ended.
+Kill the worker at any moment and start it again: the pipeline continues where it was.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FEEDS = {
 }
 LOUD = {"shock": "surprise", "outrage": "dispute", "stunning": "good"}
 LEASE_S = 3.0
-"""A worker that dies is not waited for longer: another one takes its tasks over."""
+"""Short, so that the tasks of a killed worker are soon taken over."""
 
 
 class NewsConfig(BaseModel, extra="forbid"):
@@ -29,7 +29,7 @@ class NewsConfig(BaseModel, extra="forbid"):
     evaluate: bool = False
     optimize: bool = False
     pace_s: float = Field(default=0.05, ge=0)
-    """How long the pretended work of one article takes."""
+    """The simulated time of work for one article."""
 
 
 class Article(BaseModel):
@@ -69,7 +69,7 @@ async def neutralize(item: Article, config: NewsConfig) -> Article:
     await asyncio.sleep(config.pace_s)
     words = [LOUD.get(word.lower(), word) for word in item.title.split()]
     if words != item.title.split():
-        ctx.log("made plainer", before=item.title)
+        ctx.log("neutralized", before=item.title)
     return item.model_copy(update={"title": " ".join(words)})
 
 
@@ -100,7 +100,7 @@ def optimization(evaluation: float) -> str:
 
 if __name__ == "__main__":
     job = news.submit(NewsConfig(evaluate="--evaluate" in sys.argv, pace_s=0.5), unique_key="news")
-    print(f"job {job.id}{' (it was running already)' if job.repeated else ''}")
+    print(f"job {job.id}{' (already running)' if job.repeated else ''}")
     for stage in (event for event in job.events(follow=True) if event.type.startswith("stage.")):
         print(stage.type)
     print(job.outcome()["summary"])

@@ -1,8 +1,8 @@
-"""A post office beside the news: parcels, of which some arrive at the second try, and one only after a repair.
+"""Parcel deliveries: some succeed at the second attempt, one only after a fix and a redrive.
 
     onetray worker --app onetray.examples.parcels --queues default,parcels
 
-One app in two files: these tasks are declared on the news pipeline's app, so one worker runs both.
+The tasks are declared on the app of the news pipeline, so that one worker runs both.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ async def deliver(parcel: int, pace_s: float = 0.2) -> str:
 
 @app.task(queue="parcels", retries=1, backoff_base_s=0.3, lease_s=LEASE_S)
 def ship(parcel: int, timetable: Path) -> str:
-    """By ferry: it cannot go before somebody has written the timetable."""
+    """Ship by ferry. Fails until the file with the timetable exists."""
     if not timetable.exists():
         raise TransientError("the ferry has no timetable")
     return f"parcel {parcel} leaves at {timetable.read_text().strip()}"

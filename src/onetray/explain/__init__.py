@@ -1,1 +1,1 @@
-"""Say why a task, a stage or a flow is not further: what it waits for, who holds it, when that ends."""
+"""Explain why a task, a stage or a flow does not progress: what it waits for, who can act, and until when."""

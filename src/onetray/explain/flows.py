@@ -1,6 +1,6 @@
-"""Say what a flow or a stage waits for: who has to act, or what has to end.
+"""Explain what a flow or a stage waits for. A flow is explained by its current stage.
 
-Owns the reasons. A flow is explained by the stage at which it stands. Changes nothing.
+Reads only.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from onetray.store.shown_rows import FlowFacts, StageFacts
 
 
 def explain_parent(store: Store, id_: str, namespace: str) -> list[Blocker] | None:
-    """Why a flow or a stage has not ended; None when there is neither of this id."""
+    """The reasons why a flow or a stage has not ended; None if neither has this id."""
     flows = store.read("explain_flow", id=id_, namespace=namespace)
     if flows:
         return list(_flow(store, flows[0]))
@@ -26,28 +26,28 @@ def explain_parent(store: Store, id_: str, namespace: str) -> list[Blocker] | No
 
 
 def stage_waits(name: str | None, approval: str | None, due_at: int | None) -> Blocker:
-    asked: dict[str, Any] = orjson.loads(approval) if approval else {}
-    owner = asked.get("owner") or "anybody"
-    why = asked.get("reason") or "waits for approval"
-    facts = {"stage": name, "reason": why, "on_deadline": asked.get("on_deadline"), "form": asked.get("form")}
-    return Blocker("stage_waiting", f"stage {name!r} {why}: {owner} has to approve it", owner, due_at, facts)
+    spec: dict[str, Any] = orjson.loads(approval) if approval else {}
+    owner = spec.get("owner") or "anybody"
+    reason = spec.get("reason") or "waits for approval"
+    facts = {"stage": name, "reason": reason, "on_deadline": spec.get("on_deadline"), "form": spec.get("form")}
+    return Blocker("stage_waiting", f"stage {name!r} {reason}: {owner} has to approve it", owner, due_at, facts)
 
 
 def _flow(store: Store, f: FlowFacts) -> Iterator[Blocker]:
     if f.state in FLOW.terminal:
-        yield Blocker(f.state, f"it is over: the flow is {f.state}", facts={"finished_at": f.finished_at})
+        yield Blocker(f.state, f"the flow has ended: {f.state}", facts={"finished_at": f.finished_at})
         return
     if f.state == CREATED:
-        yield Blocker("flow_not_opened", "it was submitted to be opened later: open it", held_by="the submitter")
+        yield Blocker("flow_not_opened", "the flow was submitted with start=False: open it", held_by="the submitter")
         return
     if f.state == FLOW_PAUSED:
         ((by, at),) = store.read("paused_by", flow=f.key, type=FLOW.pause.event)
-        yield Blocker("flow_paused", f"it is paused by {by}: resume it", held_by=by, facts={"since": at})
+        yield Blocker("flow_paused", f"the flow was paused by {by}: resume it", held_by=by, facts={"since": at})
     if f.ending is not None:
-        yield Blocker("being_ended", f"it is being ended ({f.ending}): {f.ending_why}", held_by="janitor")
+        yield Blocker("being_ended", f"the flow is ending ({f.ending}): {f.ending_why}", held_by="janitor")
     if not f.stages_open:
-        message = "all its stages have ended" if f.stages else "it has no stages yet"
-        yield Blocker("open_ended", f"{message}, and more may come: add a stage, or seal it", held_by="the submitter")
+        message = "the flow has no open stage" if f.stages else "the flow has no stages"
+        yield Blocker("open_ended", f"{message} and is not sealed: add a stage, or seal it", held_by="the submitter")
     elif f.current is not None:
         rows = store.read("explain_stage", id=f.current, namespace=f.namespace)
         yield from _stage(store, rows[0]) if rows else ()
@@ -56,25 +56,26 @@ def _flow(store: Store, f: FlowFacts) -> Iterator[Blocker]:
 def _stage(store: Store, s: StageFacts) -> Iterator[Blocker]:
     facts: dict[str, Any] = {"stage": s.name, "order": s.ord, "total": s.total, "open": s.open}
     if s.state in STAGE.terminal:
-        yield Blocker(s.state, f"it is over: stage {s.name!r} is {s.state}", facts={"finished_at": s.finished_at})
+        yield Blocker(s.state, f"stage {s.name!r} has ended: {s.state}", facts={"finished_at": s.finished_at})
     elif s.ending is not None:
-        message = f"stage {s.name!r} is being ended ({s.ending}): {s.ending_why}"
+        message = f"stage {s.name!r} is ending ({s.ending}): {s.ending_why}"
         yield Blocker("being_ended", message, held_by="janitor", facts=facts)
     elif s.deciding is not None:
-        message = f"the condition of stage {s.name!r} is being decided by the control task {s.deciding}"
+        message = f"control task {s.deciding} evaluates the condition of stage {s.name!r}"
         yield Blocker("condition", message, facts={**facts, "task": s.deciding})
     elif not s.its_turn:
-        at = f"{s.current!r} is {s.current_state}" if s.current else "none has begun"
-        yield Blocker("stage_not_open", f"stage {s.name!r} opens when those before it have ended: {at}", facts=facts)
+        current = f"{s.current!r} is {s.current_state}" if s.current else "none has started"
+        message = f"stage {s.name!r} opens when the stages before it have ended: {current}"
+        yield Blocker("stage_not_open", message, facts=facts)
     elif s.state == WAITING:
         yield stage_waits(s.name, s.approval, s.due_at)
     elif not s.open:
-        message = f"stage {s.name!r} has no open task, and more may come: add tasks, or seal it"
+        message = f"stage {s.name!r} has no open task and is not sealed: add tasks, or seal it"
         yield Blocker("open_ended", message, held_by="the submitter", facts=facts)
     else:
         yield from _paused(store, s.key, s.name)
         if s.open > s.paused:
-            message = f"stage {s.name!r} is {s.state}: {s.open - s.paused} of {s.total} tasks are queued or run"
+            message = f"stage {s.name!r} is {s.state}: {s.open - s.paused} of {s.total} tasks are queued or running"
             yield Blocker(s.state, message, facts=facts)
 
 

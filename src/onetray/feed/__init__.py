@@ -1,7 +1,7 @@
-"""The event feed: every committed event, in order, from any cursor, once.
+"""The event feed: every committed event once, in order, from any cursor.
 
-Owns reading and following. How far it is safe to read is the store's to know (store/feed_barrier.py); who is called for
-each event is in listeners.py.
+Owns reading and following. The store decides how far it is safe to read (store/feed_barrier.py); listeners.py calls
+functions for each event.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from onetray.store.base import Store
 
 logger = logging.getLogger("onetray.feed")
 
-SCAN = 10_000
-"""How many events a filtered read looks at: it stays short when nearly nothing matches."""
+MAX_SCANNED = 10_000
+"""How many events a filtered read scans at most: it stays short even if few match."""
 PAGE = 500
-NAME_CHARS = 500
-STOP_EVERY_S = 0.1
-SOON_S = 0.002
+MAX_NAME_CHARS = 500
+STOP_CHECK_INTERVAL_S = 0.1
+MIN_WAIT_S = 0.002
 GATHER_S = 0.005
-"""A busy stream is read at most this often: reading after every commit costs the writers more than it gains."""
+"""The shortest time between two reads of a busy feed: reading after every commit would slow the writers down."""
 
 
 class Page(NamedTuple):
-    """Some events, and the cursor to read on from. It equals the cursor asked for when there is nothing new."""
+    """Events, and the cursor for the next read. It equals the requested cursor if there is nothing new."""
 
     events: list[Event]
     next_cursor: int
@@ -46,9 +46,9 @@ class Feed:
     def read(
         self, after: int, limit: int = PAGE, *, namespace: str | None = None, types: Sequence[str] | None = None
     ) -> Page:
-        """The committed events past a cursor, in order. Read on until `next_cursor` stays the same.
+        """The committed events after a cursor, in order. Repeat until `next_cursor` stays the same.
 
-        A page may be short, or empty, and still move the cursor on: what was looked at did not match.
+        With a filter, a page may be short or empty and still advance the cursor: the scanned events did not match.
         """
         after, limit = cursor_of(after), _limit(limit)
         check_filters(namespace, types)
@@ -56,7 +56,7 @@ class Feed:
         if upto <= after:
             return Page([], after)
         filtered = namespace is not None or types is not None
-        window = {"after": after, "upto": upto, "scan": max(limit, SCAN) if filtered else limit}
+        window = {"after": after, "upto": upto, "scan": max(limit, MAX_SCANNED) if filtered else limit}
         rows = self.store.read(
             "events_after",
             **window,
@@ -71,12 +71,12 @@ class Feed:
         return Page(events, self._end_of(window) if filtered else upto)
 
     def _end_of(self, window: dict[str, int]) -> int:
-        """The last event that was looked at. Its successors may have been out of the window."""
+        """The id of the last event that was scanned."""
         ((last,),) = self.store.read("end_of_window", **window)
         return window["upto"] if last is None else int(last)
 
     def tail(self) -> int:
-        """A cursor at the end of the log: whatever is committed from now on lies past it."""
+        """A cursor at the end of the log: all events that are committed from now on come after it."""
         return self.store.tail()
 
     def follow(
@@ -90,7 +90,7 @@ class Feed:
     ) -> Iterator[Event]:
         """Yield events as they are committed, from a cursor or from now on, until stopped or the engine is closed.
 
-        It outlasts a database that is away. To stop it without delay, set `stop`, then call `wake.notify()`.
+        While the database is unavailable it waits. To stop it without delay, set `stop`, then call `wake.notify()`.
         """
         cursor = self.tail() if after is None else cursor_of(after)
         return self._follow(cursor, stop or threading.Event(), namespace, types, _limit(limit))
@@ -115,46 +115,46 @@ class Feed:
 
 
 class Pace:
-    """How long a reader waits that found nothing: for a wake-up, and never for long."""
+    """How long a reader of the feed waits between reads."""
 
     def __init__(self, feed: Feed, stop: threading.Event) -> None:
         self._feed, self._stop = feed, stop
-        self._soon = SOON_S
-        self._away = False
+        self._wait_s = MIN_WAIT_S
+        self._is_unavailable = False
 
     @property
     def over(self) -> bool:
         return self._stop.is_set() or self._feed.wake.closed
 
     def keep(self, seen: int, moved: bool, more: bool) -> None:
-        """Wait when nothing was found; go on at once while there is more; else let some events gather."""
+        """After a read: wait for a wake-up if it was empty, briefly if it was short, not at all if there is more."""
         wake = self._feed.wake
-        self._away = False
+        self._is_unavailable = False
         if moved:
-            self._soon = SOON_S
+            self._wait_s = MIN_WAIT_S
             if not more:
                 self._stop.wait(GATHER_S)
             return
-        left = wake.poll_s
+        remaining_s = wake.poll_s
         if self._feed.store.held_up:
-            # Nobody rings when a writer gives up: look again soon, then less and less often.
-            left = self._longer()
-        while left > 0 and not self.over and wake.wait(seen, min(left, STOP_EVERY_S)) == seen:
-            left -= STOP_EVERY_S
+            # A writer that rolls back causes no wake-up: poll soon, then less and less often.
+            remaining_s = self._next_wait_s()
+        while remaining_s > 0 and not self.over and wake.wait(seen, min(remaining_s, STOP_CHECK_INTERVAL_S)) == seen:
+            remaining_s -= STOP_CHECK_INTERVAL_S
 
-    def back_off(self, why: Exception) -> None:
-        """Wait for a database that is away. A wake-up does not bring it back."""
-        if not self._away and not self.over:
-            logger.warning("the feed waits for the database: %s", why)
-        self._away = True
-        left = self._longer()
-        while left > 0 and not self.over:
-            self._stop.wait(min(left, STOP_EVERY_S))
-            left -= STOP_EVERY_S
+    def back_off(self, error: Exception) -> None:
+        """Wait before the next read of an unavailable database. No wake-up ends this wait."""
+        if not self._is_unavailable and not self.over:
+            logger.warning("the feed waits for the database: %s", error)
+        self._is_unavailable = True
+        remaining_s = self._next_wait_s()
+        while remaining_s > 0 and not self.over:
+            self._stop.wait(min(remaining_s, STOP_CHECK_INTERVAL_S))
+            remaining_s -= STOP_CHECK_INTERVAL_S
 
-    def _longer(self) -> float:
-        soon, self._soon = self._soon, min(2 * self._soon, self._feed.wake.poll_s)
-        return soon
+    def _next_wait_s(self) -> float:
+        wait_s, self._wait_s = self._wait_s, min(2 * self._wait_s, self._feed.wake.poll_s)
+        return wait_s
 
 
 def event_of(row: Event, raw: bool = False) -> Event:
@@ -164,7 +164,7 @@ def event_of(row: Event, raw: bool = False) -> Event:
 
 def cursor_of(after: object) -> int:
     if type(after) is not int or not 0 <= after < 2**63:
-        raise InvalidInput("after must be a cursor: 0, or a number that the feed has given", field="after")
+        raise InvalidInput("after must be a cursor: 0, or the next_cursor of an earlier page", field="after")
     return after
 
 
@@ -176,9 +176,9 @@ def _limit(limit: object) -> int:
 
 def check_filters(namespace: str | None, types: Sequence[str] | None) -> None:
     if namespace is not None:
-        text(namespace, "namespace", NAME_CHARS)
+        text(namespace, "namespace", MAX_NAME_CHARS)
     for name in listed(types or (), "types", 0, 1_000):
-        text(name, "types", NAME_CHARS)
+        text(name, "types", MAX_NAME_CHARS)
 
 
 __all__ = ["Feed", "Page", "event_of"]

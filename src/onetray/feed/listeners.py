@@ -1,7 +1,7 @@
 """Call functions for every committed event.
 
-Owns one thread that serves all listeners of an engine, one event at a time: a slow listener keeps the others waiting,
-one that raises harms nobody.
+Owns one thread that serves all listeners of an engine, one event at a time: a slow listener delays the others, one that
+raises does not affect them.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ Listener = Callable[[Event], object]
 
 
 class Subscription:
-    """A listener's place in the log. Close it to be called no more."""
+    """A listener and its cursor. Close it to stop the calls."""
 
-    def __init__(self, listener: Listener, cursor: int, namespace: str | None, leave: Callable[[], None]) -> None:
+    def __init__(self, listener: Listener, cursor: int, namespace: str | None, on_close: Callable[[], None]) -> None:
         self.cursor, self.namespace = cursor, namespace
         self.closed = False
-        self._listener, self._leave = listener, leave
+        self._listener, self._on_close = listener, on_close
 
     def close(self) -> None:
-        """Deliver nothing more; an event that is being delivered is not waited for."""
+        """Deliver no more events. Does not wait for a call in progress."""
         self.closed = True
-        self._leave()
+        self._on_close()
 
     def __enter__(self) -> Subscription:
         return self
@@ -42,35 +42,35 @@ class Subscription:
     def deliver(self, event: Event) -> None:
         if self.closed:
             return
-        # First: whatever the listener does, it does not get this one again.
+        # Before the call: a listener that raises does not get the event again.
         self.cursor = event.id
         try:
             self._listener(event)
         except BaseException:
-            # Also SystemExit and the like: they would end the thread that the others are served by.
-            logger.exception("a listener failed at event %d (%s) of task %s", event.id, event.type, event.entity_id)
+            # SystemExit, too: it would end the thread that serves all listeners.
+            logger.exception("a listener failed at event %d (%s) of %s", event.id, event.type, event.entity_id)
 
 
 class Listeners:
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
         self._lock = threading.Lock()
-        self._all: list[Subscription] = []
+        self._subscriptions: list[Subscription] = []
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
     def add(self, listener: Listener, after: int | None, namespace: str | None) -> Subscription:
         check_filters(namespace, None)
         cursor = self._feed.tail() if after is None else cursor_of(after)
-        subscription = Subscription(listener, cursor, namespace, self._tidy)
+        subscription = Subscription(listener, cursor, namespace, self._remove_closed)
         with self._lock:
             if self._stop.is_set():
                 raise Unavailable("the engine is closed")
-            self._all.append(subscription)
+            self._subscriptions.append(subscription)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="onetray-feed", daemon=True)
                 self._thread.start()
-        # The thread may be waiting with others' cursors.
+        # The thread may be waiting at other cursors.
         self._feed.wake.notify()
         return subscription
 
@@ -81,9 +81,9 @@ class Listeners:
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout=5)
 
-    def _tidy(self) -> None:
+    def _remove_closed(self) -> None:
         with self._lock:
-            self._all = [s for s in self._all if not s.closed]
+            self._subscriptions = [s for s in self._subscriptions if not s.closed]
         self._feed.wake.notify()
 
     def _run(self) -> None:
@@ -91,24 +91,24 @@ class Listeners:
         while not pace.over:
             seen = self._feed.wake.generation
             with self._lock:
-                if not self._all:
+                if not self._subscriptions:
                     self._thread = None
                     return
-                groups = sorted(self._all, key=_place)
+                groups = sorted(self._subscriptions, key=_position)
             try:
-                served = [self._serve(list(g)) for _, g in groupby(groups, key=_place)]
+                counts = [self._serve(list(g)) for _, g in groupby(groups, key=_position)]
             except Unavailable as e:
                 pace.back_off(e)
             except Exception as e:
                 logger.exception("the feed could not be read")
                 pace.back_off(e)
             else:
-                pace.keep(seen, moved=any(s is not None for s in served), more=any(s in (0, PAGE) for s in served))
+                pace.keep(seen, moved=any(s is not None for s in counts), more=any(s in (0, PAGE) for s in counts))
 
     def _serve(self, group: list[Subscription]) -> int | None:
-        """One page for all listeners at the same place: whoever is behind does not keep the others waiting.
+        """Deliver one page to all listeners at the same cursor, so that one that is behind does not delay the others.
 
-        Answers how many events there were; None when the cursor stays where it was.
+        Returns the number of events; None if the cursor did not advance.
         """
         cursor, namespace = group[0].cursor, group[0].namespace
         page = self._feed.read(cursor, namespace=namespace)
@@ -122,7 +122,7 @@ class Listeners:
         return None if page.next_cursor == cursor else len(page.events)
 
 
-def _place(s: Subscription) -> tuple[int, bool, str]:
+def _position(s: Subscription) -> tuple[int, bool, str]:
     return s.cursor, s.namespace is None, s.namespace or ""
 
 

@@ -1,4 +1,4 @@
-"""For the tests of programs that use onetray: an engine in memory, a clock that is told, tasks run when you say so.
+"""Test support for programs that use onetray: an engine in memory, a virtual clock, tasks that run on demand.
 
     from onetray.testing import Harness
 
@@ -7,7 +7,7 @@
         harness.drain()
         harness.assert_state(job, "succeeded")
 
-Owns the public names. Each is loaded when it is first asked for: pytest loads the plugin beside this at every start.
+The public names are imported on first use: pytest loads this package at every start, for its plugin.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Harness: an app on an engine in memory, whose tasks run when the test says so.
+"""Harness: an app on an engine in memory, whose tasks run when the test calls `drain` or `run_next`.
 
-Owns the engine, the clock and the order of things. The engine is the real one, and so is the way from a claim to a
-report; only the threads are missing.
+Owns the engine and the virtual clock. The engine is the real one, and tasks go from claim to report as in a worker, but
+in the thread of the test.
 """
 
 from __future__ import annotations
@@ -25,43 +25,43 @@ if TYPE_CHECKING:
     from onetray.domain.commands import Report
     from onetray.domain.task import Assignment
 
-MEMORY = "sqlite://:memory:"
+IN_MEMORY = "sqlite://:memory:"
 WORKER = "harness"
-LIMIT = 10_000
-# What ends an attempt in a worker, too. Anything else that is no Exception is meant for the test: Ctrl-C, pytest.fail.
-_ENDS_AN_ATTEMPT = (Exception, SystemExit, TaskCancelled, WaitForInput, asyncio.CancelledError)
+MAX_ATTEMPTS = 10_000
+# Errors that end an attempt, as in a worker. Any other BaseException is meant for the test: Ctrl-C, pytest.fail.
+_ATTEMPT_ERRORS = (Exception, SystemExit, TaskCancelled, WaitForInput, asyncio.CancelledError)
 
 
 class Harness:
-    """Puts an app on an engine of its own for as long as the `with` block lasts. The app's database is not touched."""
+    """Gives an app its own engine for the length of a `with` block. The app's database is not touched."""
 
     engine: Engine
 
-    def __init__(self, app: Onetray, *, resources: Any = None, database: str = MEMORY, seed: int = 0) -> None:
-        """`resources` stand in for what the app's lifespan would yield; it is not entered then.
+    def __init__(self, app: Onetray, *, resources: Any = None, database: str = IN_MEMORY, seed: int = 0) -> None:
+        """`resources` replace what the app's lifespan yields; the lifespan is then not entered.
 
-        `database` is an empty one of your own, where the test is about that; PostgreSQL has to be migrated.
+        `database` is the URL of an empty database to use instead of memory; PostgreSQL must be migrated.
         """
         self.app, self.clock, self.database = app, VirtualClock(), database
         self._resources, self._seed, self._opened = resources, seed, False
 
     def open(self) -> None:
         if self._opened:
-            raise InvalidInput("this harness is open already: make another one", field="harness")
-        self.engine = self._engine()
+            raise InvalidInput("this harness is already open: create another one", field="harness")
+        self.engine = self._open_engine()
         self.engine.declare(self.app.policies, namespace=self.app.namespace)
-        self._room = InlineExecutor(self.app, self._resources)
-        self._old, self._opened = self.app.use(self.engine), True
+        self._executor = InlineExecutor(self.app, self._resources)
+        self._previous_engine, self._opened = self.app.use(self.engine), True
 
     def close(self, *, check: bool = True) -> None:
-        """Give the app its old engine back; first `check` that no rule of onetray's own is broken."""
+        """Give the app its previous engine back. With `check`, first verify the database."""
         try:
-            self._room.close()
+            self._executor.close()
             if check:
                 self.verify()
         finally:
             self._opened = False
-            self.app.use(self._old)
+            self.app.use(self._previous_engine)
             self.engine.close()
 
     def __enter__(self) -> Harness:
@@ -69,41 +69,41 @@ class Harness:
         return self
 
     def __exit__(self, error: object, *_: object) -> None:
-        # A second complaint would only hide the test's own.
+        # A failed verification would hide the test's own error.
         self.close(check=error is None)
 
-    # Running.
+    # Running tasks.
 
-    def drain(self, limit: int = LIMIT) -> int:
-        """Run everything that can run now, also what follows from it, one task after another. Answers how many."""
+    def drain(self, limit: int = MAX_ATTEMPTS) -> int:
+        """Run all claimable tasks, and those that they submit, one after another. Returns the number of attempts."""
         ran = 0
         while (claimed := self._next()) is not None:
             if ran == limit:
                 self.engine.release(claimed)
                 raise AssertionError(
-                    f"{limit} attempts were run, and {claimed.kind} {claimed.id} could run next: "
-                    "does a task submit itself again and again? If not, give drain a higher limit"
+                    f"{limit} attempts were run, and {claimed.kind} {claimed.id} is next: "
+                    "does a task keep submitting itself? If not, pass a higher limit to drain"
                 )
             self._run(claimed)
             ran += 1
         return ran
 
     def run_next(self) -> bool:
-        """Run the one task that comes first. Answers whether there was one."""
+        """Run the next task. Returns whether there was one."""
         claimed = self._next()
         if claimed is not None:
             self._run(claimed)
         return claimed is not None
 
     def advance(self, seconds: float) -> None:
-        """Move the clock, and let happen what is due then: retries, delays, deadlines, expired leases."""
+        """Advance the clock, and do what is due then: retries, delays, deadlines, expired leases."""
         if seconds < 0:
-            raise InvalidInput("the clock goes forward only: give seconds, 0 or more", field="seconds")
+            raise InvalidInput(f"the clock cannot go back by {-seconds} s: pass 0 seconds or more", field="seconds")
         self.clock.advance(seconds)
         self.sweep()
 
     def sweep(self) -> None:
-        """Do what the janitor would do now."""
+        """Do what a worker's janitor would do now."""
         while self.engine.sweep():
             pass
 
@@ -114,41 +114,40 @@ class Harness:
             raise InvalidInput(f"the flow has no stage {stage!r}; it has: {', '.join(stages)}", field="stage")
         self.engine.approve_stage(stages[stage], input=input, actor_name=by, namespace=self.app.namespace)
 
-    # Looking.
+    # Assertions.
 
     def events(self, job: Job[Any]) -> list[str]:
-        """The types of everything that happened to a job, in order."""
+        """The types of a job's events, in order."""
         return [event.type for event in job.events()]
 
     def assert_events(self, job: Job[Any], *types: str) -> None:
-        """Exactly these events, in this order."""
-        found = self.events(job)
-        if found != list(types):
-            lines = "\n".join(line for line in ndiff(types, found) if not line.startswith("?"))
-            raise AssertionError(f"other events of job {job.id} than expected (-: missing, +: not expected):\n{lines}")
+        """Assert that the job has exactly these events, in this order."""
+        actual = self.events(job)
+        if actual != list(types):
+            lines = "\n".join(line for line in ndiff(types, actual) if not line.startswith("?"))
+            raise AssertionError(f"unexpected events of job {job.id} (-: missing, +: not expected):\n{lines}")
 
     def assert_state(self, job: Job[Any], state: str) -> None:
         view = job.view()
         if view.state != state:
             why = [] if job.over else [blocker.message for blocker in job.explain()]
             raise AssertionError(
-                "\n".join([f"job {job.id} is {view.state}, not {state}", *why, *_result_of(view.error)])
+                "\n".join([f"job {job.id} is {view.state}, not {state}", *why, *_describe_error(view.error)])
             )
 
     def verify(self) -> None:
-        """Check every rule of onetray's own on every row, as `onetray verify` does."""
+        """Check all rules on all rows, as `onetray verify` does."""
         broken = verify(self.engine.store).violations
         if broken:
             lines = [f"rule {v.rule}, {v.name}: {v.message}; {v.total} rows, e.g. {v.rows[:1]}" for v in broken]
-            raise AssertionError("\n".join(["rules of onetray are broken; please report this:", *lines]))
+            raise AssertionError("\n".join(["the database breaks rules of onetray; please report this bug:", *lines]))
 
     # How.
-
-    def _engine(self) -> Engine:
+    def _open_engine(self) -> Engine:
         return Engine.open(self.database, clock=self.clock, seed=self._seed, config=self.app._config)
 
     def _next(self) -> Assignment | None:
-        """Claim what comes first, and see to what is due only when nothing does."""
+        """Claim the next task. Only if there is none, do what is due and try again."""
         claimed = self._claim(self.app.tasks)
         if claimed is None:
             self.sweep()
@@ -165,19 +164,19 @@ class Harness:
         return None
 
     def _run(self, claimed: Assignment) -> None:
-        run = InlineAttempt(claimed, self.app.tasks[claimed.kind], self.engine)
-        run.begin()
-        report, raised = self._room.attempt(run)
-        self._ended(run, report, raised)
-        if raised is not None and not isinstance(raised, _ENDS_AN_ATTEMPT):
+        attempt = InlineAttempt(claimed, self.app.tasks[claimed.kind], self.engine)
+        attempt.begin()
+        report, raised = self._executor.run(attempt)
+        self._report_outcome(attempt, report, raised)
+        if raised is not None and not isinstance(raised, _ATTEMPT_ERRORS):
             raise raised
 
-    def _ended(self, run: InlineAttempt, report: Report | None, raised: BaseException | None) -> None:
-        run.end(report)
+    def _report_outcome(self, attempt: InlineAttempt, report: Report | None, raised: BaseException | None) -> None:
+        attempt.end(report)
 
 
-def _result_of(error: Any) -> list[str]:
-    """The error of a job: its traceback, where there is one."""
+def _describe_error(error: Any) -> list[str]:
+    """A job's error as lines of text: its traceback if there is one."""
     if not isinstance(error, dict):
         return [] if error is None else [str(error)]
     detail = error.get("detail")

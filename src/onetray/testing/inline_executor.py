@@ -1,7 +1,6 @@
-"""Where a test's handlers are called: in the thread of the test, one after another.
+"""Calls the handlers of a test in the thread of the test, one after another.
 
-Owns the private event loop and the app's lifespan. How an attempt goes is the worker's own code:
-worker/call_handler.py.
+Owns a private event loop and the app's lifespan. Runs an attempt with the worker's own code: worker/call_handler.py.
 """
 
 from __future__ import annotations
@@ -25,70 +24,70 @@ if TYPE_CHECKING:
 
 class InlineExecutor:
     def __init__(self, app: Onetray, resources: Any = None) -> None:
-        self._app, self._given = app, resources
-        self._loop, self._free = asyncio.new_event_loop(), threading.Lock()
+        self._app, self._given_resources = app, resources
+        self._loop, self._loop_lock = asyncio.new_event_loop(), threading.Lock()
         self._lifespan: Lifespan | None = None
         self._resources: Any = None
 
-    def attempt(self, run: Attempt) -> tuple[Report | None, BaseException | None]:
-        """Run one attempt to its end: what a worker would report, and what was raised by the function or a hook."""
-        run.resources = self._open()
+    def run(self, attempt: Attempt) -> tuple[Report | None, BaseException | None]:
+        """Run one attempt. Returns what a worker would report, and the first error of the function or a hook."""
+        attempt.resources = self._resources_for_handler()
         raised: list[BaseException] = []
-        if inspect.iscoroutinefunction(run.task.function):
-            report = self._wait(self._attempt(run, _noting(call, raised)))
+        if inspect.iscoroutinefunction(attempt.task.function):
+            report = self._run_until_complete(self._call_handler(attempt, _recording(call, raised)))
         else:
-            report = drive(self._attempt(run, _noting(self._call_here, raised)))
+            report = drive(self._call_handler(attempt, _recording(self._call_here, raised)))
         return report, raised[0] if raised else None
 
     def close(self) -> None:
-        """End the lifespan and the loop."""
+        """End the lifespan and close the loop."""
         try:
             if self._lifespan is not None:
-                self._wait(self._lifespan.end())
+                self._run_until_complete(self._lifespan.end())
         finally:
             self._loop.close()
 
-    def _open(self) -> Any:
-        """What handlers find in ctx.resources. The lifespan begins with the first of them."""
-        if self._given is not None or self._app.lifespan_of is None:
-            return self._given
+    def _resources_for_handler(self) -> Any:
+        """The value for ctx.resources. Enters the lifespan on the first call."""
+        if self._given_resources is not None or self._app.lifespan_of is None:
+            return self._given_resources
         if self._lifespan is None:
             lifespan = Lifespan(self._app.lifespan_of)
-            self._resources = self._wait(lifespan.begin())
+            self._resources = self._run_until_complete(lifespan.begin())
             self._lifespan = lifespan
         return self._resources
 
-    def _attempt(self, run: Attempt, how: Callable[..., Any]) -> Coroutine[Any, Any, Report | None]:
-        return call_handler(self._app, run.task, run.context(), how, run.ticket(), run.more)
+    def _call_handler(self, attempt: Attempt, call_function: Callable[..., Any]) -> Coroutine[Any, Any, Report | None]:
+        return call_handler(self._app, attempt.task, attempt.context(), call_function, attempt.ticket(), attempt.more)
 
     async def _call_here(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call a function outside of the loop: it may use one itself."""
-        given = function(*args, **kwargs)
-        return self._wait(given) if inspect.isawaitable(given) else given
+        """Call a function outside of the loop, so that it can run a loop of its own."""
+        returned = function(*args, **kwargs)
+        return self._run_until_complete(returned) if inspect.isawaitable(returned) else returned
 
-    def _wait(self, awaitable: Any) -> Any:
-        """Run it to its end, also where a loop runs already: in an async test, or in a task that submits inline."""
-        # The private loop may be the one that waits for this call: then it is of no use here.
-        if not self._free.acquire(blocking=False):
-            with contextlib.closing(asyncio.new_event_loop()) as another:
-                return _run(another, awaitable)
+    def _run_until_complete(self, awaitable: Any) -> Any:
+        """Run an awaitable, even if a loop is running already: in an async test, or in a task that submits inline."""
+        # The private loop may be the one that is blocked by this call.
+        if not self._loop_lock.acquire(blocking=False):
+            with contextlib.closing(asyncio.new_event_loop()) as new_loop:
+                return _run(new_loop, awaitable)
         try:
             return _run(self._loop, awaitable)
         finally:
-            self._free.release()
+            self._loop_lock.release()
 
 
-def _noting(how: Callable[..., Any], raised: list[BaseException]) -> Callable[..., Any]:
-    """The same way to call a function, which also notes what it raises."""
+def _recording(call_function: Callable[..., Any], raised: list[BaseException]) -> Callable[..., Any]:
+    """Wrap `call_function` so that it also records the errors that functions raise."""
 
-    async def noting(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    async def recording(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         try:
-            return await how(function, *args, **kwargs)
+            return await call_function(function, *args, **kwargs)
         except BaseException as e:
             raised.append(e)
             raise
 
-    return noting
+    return recording
 
 
 def _run(loop: asyncio.AbstractEventLoop, awaitable: Any) -> Any:
@@ -96,23 +95,23 @@ def _run(loop: asyncio.AbstractEventLoop, awaitable: Any) -> Any:
         asyncio.get_running_loop()
     except RuntimeError:
         return loop.run_until_complete(awaitable)
-    return _elsewhere(lambda: loop.run_until_complete(awaitable))
+    return _run_in_thread(lambda: loop.run_until_complete(awaitable))
 
 
-def _elsewhere(step: Callable[[], Any]) -> Any:
-    """Do something in a thread of its own, and wait for it: no loop runs there."""
-    answer: list[Any] = []
-    error: list[BaseException] = []
+def _run_in_thread(step: Callable[[], Any]) -> Any:
+    """Run a function in a new thread, where no loop runs, and wait for it."""
+    results: list[Any] = []
+    errors: list[BaseException] = []
 
-    def do() -> None:
+    def work() -> None:
         try:
-            answer.append(step())
+            results.append(step())
         except BaseException as e:
-            error.append(e)
+            errors.append(e)
 
-    thread = threading.Thread(target=contextvars.copy_context().run, args=(do,), name="onetray-testing")
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(work,), name="onetray-testing")
     thread.start()
     thread.join()
-    if error:
-        raise error[0]
-    return answer[0]
+    if errors:
+        raise errors[0]
+    return results[0]

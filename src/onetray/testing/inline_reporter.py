@@ -1,6 +1,6 @@
-"""What a handler says in a test, written at once: no thread gathers it, and nothing is sent late.
+"""A reporter for tests: sends every report at once, in the thread of the handler.
 
-Owns the stand-in for the worker's outbox, and how an attempt sees that it should stop.
+Also owns the attempt that reads from the database whether it should stop, as no heartbeat tells it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from onetray.domain.commands import Beat, Report, Start
 from onetray.domain.errors import Conflict, InvalidInput, NotFound
 from onetray.domain.lifecycle import HELD
 from onetray.worker.attempt import CANCEL, LOST, Attempt
-from onetray.worker.call_handler import says_unkept, unkept
+from onetray.worker.call_handler import invalid_outcome, is_invalid_outcome
 from onetray.worker.reporter import Reporter
 
 if TYPE_CHECKING:
@@ -25,53 +25,53 @@ logger = logging.getLogger("onetray.testing")
 
 
 class InlineReporter(Reporter):
-    """An outbox that sends each thing as it comes."""
+    """A reporter without threads."""
 
     def __init__(self, engine: Engine) -> None:
-        super().__init__(engine, _answered)
+        super().__init__(engine, _handle_refusal)
 
-    def put(self, run: Attempt, command: Report, told: Callable[[Verdict], None] | None = None) -> None:
+    def put(self, attempt: Attempt, command: Report, on_verdict: Callable[[Verdict], None] | None = None) -> None:
         verdict = self._engine.run([command])[0]
-        if isinstance(verdict.error, InvalidInput) and told is None and not says_unkept(command):
-            # What the handler gave cannot be kept: the worker says so in the same way.
-            command = unkept(verdict.error, run.ticket())
+        if isinstance(verdict.error, InvalidInput) and on_verdict is None and not is_invalid_outcome(command):
+            # The outcome cannot be stored: fail the task, as a worker does.
+            command = invalid_outcome(verdict.error, attempt.ticket())
             verdict = self._engine.run([command])[0]
-        (told or (lambda verdict: _answered(run, command, verdict)))(verdict)
+        (on_verdict or (lambda verdict: _handle_refusal(attempt, command, verdict)))(verdict)
 
-    def began(self, run: Attempt) -> None:
-        run.start_sent = True
-        _answered(run, *self._sent(Start(**run.ticket())))
+    def attempt_began(self, attempt: Attempt) -> None:
+        attempt.start_sent = True
+        _handle_refusal(attempt, *self._call(Start(**attempt.ticket())))
 
-    def say(self, run: Attempt) -> None:
-        for command in run.to_say():
-            _answered(run, *self._sent(command))
+    def output_added(self, attempt: Attempt) -> None:
+        for command in attempt.take_output():
+            _handle_refusal(attempt, *self._call(command))
 
-    def wants_a_beat(self, run: Attempt) -> None:
-        _answered(run, *self._sent(Beat(**run.ticket())))
+    def request_heartbeat(self, attempt: Attempt) -> None:
+        _handle_refusal(attempt, *self._call(Beat(**attempt.ticket())))
 
-    def _sent(self, command: Report) -> tuple[Report, Verdict]:
+    def _call(self, command: Report) -> tuple[Report, Verdict]:
         return command, self._engine.run([command])[0]
 
 
-def _answered(run: Attempt, command: Report, verdict: Verdict) -> None:
+def _handle_refusal(attempt: Attempt, command: Report, verdict: Verdict) -> None:
     if verdict.error is None:
         return
-    logger.warning("%s of %r was refused: %s", command.verb, run, run.redacted(verdict.error))
+    logger.warning("%s of %r was refused: %s", command.verb, attempt, attempt.redacted(verdict.error))
     if isinstance(verdict.error, Conflict | NotFound):
-        run.ask_to_stop(LOST)
+        attempt.ask_to_stop(LOST)
 
 
 class InlineAttempt(Attempt):
-    """An attempt that looks into the database whenever it is asked whether it should stop."""
+    """An attempt that reads from the database whether it should stop."""
 
     def __init__(self, assignment: Assignment, task: TaskDefinition[Any, Any], engine: Engine) -> None:
         super().__init__(assignment, task, InlineReporter(engine), engine)
 
     def end(self, report: Report | None) -> None:
-        """Report how it ended, unless nobody wants to know."""
-        self.over = True
-        if report is not None and self.stop != LOST:
-            self._outbox.put(self, report)
+        """Send its report, unless its lease is lost."""
+        self.has_ended = True
+        if report is not None and self.stop_reason != LOST:
+            self._reporter.put(self, report)
 
     def asked_to_stop(self) -> str | None:
         rows = self._engine.held([self.assignment.key], namespace=self.assignment.namespace)
@@ -79,4 +79,4 @@ class InlineAttempt(Attempt):
             self.ask_to_stop(LOST)
         elif rows[0].cancel_at is not None:
             self.ask_to_stop(CANCEL)
-        return self.stop
+        return self.stop_reason

@@ -1,6 +1,6 @@
-"""Fixtures for pytest: `onetray_harness` and `onetray_clock`, on the app that your fixture `onetray_app` gives.
+"""Pytest fixtures: `onetray_harness` and `onetray_clock`, for the app that your fixture `onetray_app` returns.
 
-pytest loads this at every start, so nothing of the engine is loaded before a test asks for it.
+pytest loads this module at every start, so it imports the engine only in the fixtures.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
 
 @pytest.fixture
 def onetray_app() -> Onetray:
-    """The app under test: yours to define."""
+    """The app under test. Override this fixture."""
     pytest.fail(
-        "onetray does not know your app. Put this into conftest.py:\n\n"
+        "the fixture onetray_app is not defined. Put this into conftest.py:\n\n"
         "    @pytest.fixture\n    def onetray_app():\n        return app  # your Onetray(…)\n",
         pytrace=False,
     )
@@ -38,7 +38,7 @@ def onetray_app() -> Onetray:
 
 @pytest.fixture
 def onetray_harness(onetray_app: Onetray, request: pytest.FixtureRequest) -> Iterator[Harness]:
-    """The app on an engine in memory. When the test has passed, the database is verified."""
+    """The app on an engine in memory. After a test that passed, the database is verified."""
     from onetray.testing.harness import Harness
 
     harness = Harness(onetray_app)
@@ -49,5 +49,5 @@ def onetray_harness(onetray_app: Onetray, request: pytest.FixtureRequest) -> Ite
 
 @pytest.fixture
 def onetray_clock(onetray_harness: Harness) -> VirtualClock:
-    """The clock of the harness. It moves only when told to; `onetray_harness.advance` also does what is due."""
+    """The virtual clock of the harness. `onetray_harness.advance` advances it and does what is due."""
     return onetray_harness.clock

@@ -1,11 +1,10 @@
-"""Check a database against the rules that hold always.
+"""Check a database against the rules that always hold.
 
-    found = verify(store)
-    for violation in found.violations: ...
+    findings = verify(store)
+    for violation in findings.violations: ...
 
-Reads everything in one snapshot and changes nothing, so it may run on any database at any time, also on one that
-a bug or a hand has damaged, and beside writers. The queries are in the .sql files here; a new rule is a new pass
-there. Owns no repair.
+Reads everything in one snapshot and changes nothing, so it can run at any time, on a live or a damaged database. The
+queries are in the .sql files of this package. It repairs nothing.
 """
 
 from __future__ import annotations
@@ -17,28 +16,28 @@ from onetray.store.base import Snapshot, Store
 from onetray.verify.checks import COUNTS, Check, Pass, passes
 
 RULES = {
-    1: "at most one live lease per task; owner and lease exactly while it is assigned or running",
+    1: "a task has at most one live lease, and has an owner and a lease exactly while it is assigned or running",
     2: "the fence rises and never resets",
-    3: "transition events are as many as the version, contiguous",
-    4: "each event starts where the one before ended, by a declared transition, by somebody who may",
-    5: "no event leaves a terminal state; one terminal event for each terminal task",
-    6: "a stage that has ended has nothing waiting in it; counters are the real counts; stages open in their order",
-    7: "a flow's state is the roll-up of its stages and its own marks",
-    8: "created, started and finished in this order; finished exactly when terminal",
+    3: "an entity has as many transition events as its version, without a gap",
+    4: "each event starts from the state that the one before reached, by a declared transition and an allowed actor",
+    5: "no event leaves a terminal state; a terminal task has one terminal event",
+    6: "a stage that has ended has no waiting tasks; counters are the real counts; stages open in order",
+    7: "a flow's state is the roll-up of its stages, its pause and its cancel",
+    8: "created_at, started_at and finished_at are in this order; finished_at is set exactly in terminal states",
     9: "no claim before run_at, after a cancel, or between pause and resume",
-    10: "one job and one body hash for each idempotency key",
-    11: "dead-lettered exactly with one dead letter, every field filled",
-    12: "nothing that belongs to a task is there without it",
-    13: "the feed keeps each job's order, and its events belong to it",
-    15: "nothing is stuck: what waits can be claimed, or a timer will move it",
-    16: "the rows can be rebuilt from the log",
+    10: "an idempotency key has one job and one body hash",
+    11: "a dead-lettered task, and no other, has one dead letter with all its fields",
+    12: "every row refers to rows that exist",
+    13: "the feed keeps the order of each job's events, and every event belongs to its job",
+    15: "nothing is stuck: every waiting task is claimable, or a timer will act on it",
+    16: "the rows agree with the event log",
 }
-"""The rules by their numbers in the design. 15 and 16 are the engine's own; 14 is a promise, not a query."""
+"""The rules by number. Rule 14, at-least-once execution, cannot be checked by a query."""
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One broken check: which rule, what should hold, and some of the rows for which it does not."""
+    """A check that failed: its rule, what should hold, and some of the rows that break it."""
 
     rule: int
     name: str
@@ -49,13 +48,13 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What a look at the whole database found."""
+    """The result of a verification."""
 
     violations: list[Violation] = field(default_factory=list)
     checked: dict[str, int] = field(default_factory=dict)
-    """How many tasks, events and so on were looked at."""
+    """The numbers of tasks, events and other rows that were checked."""
     rules: list[str] = field(default_factory=list)
-    """The checks that were made, as `rule name`."""
+    """The checks that ran, as `rule name`."""
 
     @property
     def ok(self) -> bool:
@@ -66,39 +65,38 @@ class Findings:
 
 
 def verify(store: Store, sample: int = 20) -> Findings:
-    """Check every rule. Of each violation at most `sample` rows are given, and how many there are."""
+    """Check every rule. A violation has at most `sample` rows, and the total number of them."""
     store.check_version()
     with store.snapshot() as snapshot:
         return look(snapshot, store.dialect, sample)
 
 
 def look(snapshot: Snapshot, dialect: str, sample: int = 20) -> Findings:
-    """As verify, through a snapshot that is open already."""
-    found = Findings()
-    for one in passes(dialect):
-        if one.name == COUNTS:
-            found.checked.update(snapshot.select(one.sql)[0])
+    """The same as `verify`, on an open snapshot."""
+    findings = Findings()
+    for pass_ in passes(dialect):
+        if pass_.name == COUNTS:
+            findings.checked.update(snapshot.select(pass_.sql)[0])
         else:
-            if not one.where or any(found.checked[what] for what in one.where):
-                found.violations.extend(_broken(snapshot, one, sample))
-            found.rules.extend(f"{check.rule} {check.name}" for check in one.checks)
-    found.violations.sort(key=lambda v: v.rule)
-    return found
+            if not pass_.where or any(findings.checked[table] for table in pass_.where):
+                findings.violations.extend(_violations(snapshot, pass_, sample))
+            findings.rules.extend(f"{check.rule} {check.name}" for check in pass_.checks)
+    findings.violations.sort(key=lambda v: v.rule)
+    return findings
 
 
-def _broken(snapshot: Snapshot, one: Pass, sample: int) -> list[Violation]:
-    if not snapshot.select(one.first_broken()):
+def _violations(snapshot: Snapshot, pass_: Pass, sample: int) -> list[Violation]:
+    if not snapshot.select(pass_.first_broken()):
         return []
-    rows = snapshot.select(one.asking(sample))
-    return [
-        _violation(one, check, of) for check in one.checks if (of := [r for r in rows if r["broken"] == check.name])
-    ]
+    rows = snapshot.select(pass_.broken_rows(sample))
+    by_check = ((check, [r for r in rows if r["broken"] == check.name]) for check in pass_.checks)
+    return [_violation(pass_, check, broken) for check, broken in by_check if broken]
 
 
-def _violation(one: Pass, check: Check, rows: list[dict[str, Any]]) -> Violation:
-    # The flags of the other checks of the pass say nothing about the row.
-    own = {"broken", "total", *(c.name for c in one.checks)}
-    facts = [{name: value for name, value in row.items() if name not in own} for row in rows]
+def _violation(pass_: Pass, check: Check, rows: list[dict[str, Any]]) -> Violation:
+    # The columns of the pass itself are not facts about the row.
+    flags = {"broken", "total", *(c.name for c in pass_.checks)}
+    facts = [{name: value for name, value in row.items() if name not in flags} for row in rows]
     return Violation(check.rule, check.name, check.message, facts, rows[0]["total"])
 
 

@@ -1,8 +1,8 @@
--- What lies beside the tasks: idempotency and unique keys, labels, dead letters, logs, progress, checkpoints, due rows,
+-- Rows that belong to tasks: idempotency and unique keys, labels, dead letters, logs, progress, checkpoints, due rows,
 -- leases, breakers.
 
 -- pass: counts
--- Not a pass over violations: how much there was to look at.
+-- Finds no violations: counts the rows that are checked.
 SELECT (SELECT count(*) FROM onetray.task) AS tasks, (SELECT count(*) FROM onetray.event) AS events,
     (SELECT count(*) FROM onetray.ready) AS ready, (SELECT count(*) FROM onetray.due) AS due,
     (SELECT count(*) FROM onetray.lease) AS leases, (SELECT count(*) FROM onetray.idempotency) AS idempotency_keys,
@@ -10,33 +10,33 @@ SELECT (SELECT count(*) FROM onetray.task) AS tasks, (SELECT count(*) FROM onetr
     (SELECT count(*) FROM onetray.stage) AS stages
 
 -- pass: keys
--- check: 10 key_of_job: an idempotency key names a job that is there, of its own kind
--- check: 10 body_hash: an idempotency key keeps the hash of its body
+-- check: 10 key_of_job: an idempotency key names an existing job of its kind
+-- check: 10 body_hash: an idempotency key has the hash of its body
 SELECT i.job AS task, i.kind, i.key, i.body_hash AS hash, coalesce(t.kind, f.kind) AS row_kind,
     coalesce(t.kind, f.kind) IS DISTINCT FROM i.kind AS key_of_job,
     length(i.body_hash) <> 64 AS body_hash
 FROM onetray.idempotency AS i LEFT JOIN onetray.task AS t ON t.key = i.job LEFT JOIN onetray.flow AS f ON f.key = i.job
 
 -- pass: unique_keys
--- check: 12 unique_known: a unique key names a job that is there, of its own kind
+-- check: 12 unique_known: a unique key names an existing job of its kind
 SELECT u.job AS task, u.kind, u.key, coalesce(t.kind, f.kind) AS row_kind, true AS unique_known
 FROM onetray.unique_key AS u LEFT JOIN onetray.task AS t ON t.key = u.job LEFT JOIN onetray.flow AS f ON f.key = u.job
 WHERE coalesce(t.kind, f.kind) IS DISTINCT FROM u.kind
 
 -- pass: labels
--- check: 12 label_known: a label is of a job that is there, in its namespace
+-- check: 12 label_known: a label belongs to an existing job of its namespace
 SELECT a.job AS task, a.name, a.value, a.ns, true AS label_known
 FROM onetray.label AS a LEFT JOIN onetray.task AS t ON t.key = a.job AND t.job = t.key
     LEFT JOIN onetray.flow AS f ON f.key = a.job
 WHERE coalesce(t.ns, f.ns) IS DISTINCT FROM a.ns
 
 -- pass: letters
--- check: 11 letter_of_dead: a dead letter is about a task that was dead-lettered
--- check: 11 one_letter: a task has one dead letter
--- check: 11 reason_code: a dead letter has one of the known reasons and stages
+-- check: 11 letter_of_dead: a dead letter belongs to a dead-lettered task
+-- check: 11 one_letter: a task has at most one dead letter
+-- check: 11 reason_code: a dead letter has a known reason code and stage
 -- check: 11 letter_facts: a dead letter has its task's namespace, attempts, correlation id and error
 -- check: 11 payload_hash: a dead letter has the hash of its task's payload
--- check: 11 last_owner: a dead letter says who held the task last and until when, unless it was never claimed
+-- check: 11 last_owner: a dead letter has the task's last owner and lease expiry, unless it was never claimed
 WITH claims AS (
     SELECT c.entity, max(c.version) AS version FROM onetray.dead_letter AS d
         JOIN onetray.event AS c ON c.entity = d.task AND c.version > 0
@@ -64,44 +64,44 @@ FROM onetray.task AS t
 WHERE t.state = {task.state:dead_lettered} AND NOT EXISTS (SELECT 1 FROM onetray.dead_letter AS d WHERE d.task = t.key)
 
 -- pass: logs
--- check: 12 log_known: log lines are about a task that is there
+-- check: 12 log_known: log lines belong to an existing task
 SELECT l.task, l.lines, true AS log_known
 FROM (SELECT task, count(*) AS lines FROM onetray.log GROUP BY task) AS l
     LEFT JOIN onetray.task AS t ON t.key = l.task
 WHERE t.key IS NULL
 
 -- pass: kept
--- check: 12 progress_known: progress is that of a task that is there
+-- check: 12 progress_known: progress belongs to an existing task
 SELECT p.task, p.at, p.attempt, true AS progress_known
 FROM onetray.progress AS p LEFT JOIN onetray.task AS t ON t.key = p.task WHERE t.key IS NULL
 
 -- pass: checkpoints
--- check: 12 checkpoint_known: a checkpoint is that of a task that is there
+-- check: 12 checkpoint_known: a checkpoint belongs to an existing task
 SELECT c.task, c.at, c.attempt, true AS checkpoint_known
 FROM onetray.checkpoint AS c LEFT JOIN onetray.task AS t ON t.key = c.task WHERE t.key IS NULL
 
 -- pass: due
--- check: 12 due_known: a due row is about a task that is or was there, and about something known
--- check: 12 due_fence: a due row names no fence that its task has not reached
--- A task that was pruned leaves its due rows behind: the janitor drops them when their time comes.
+-- check: 12 due_known: a due row names a key that was assigned, and a known action
+-- check: 12 due_fence: a due row has no fence that its task has not reached
+-- A deleted task leaves its due rows behind: the janitor deletes them when they are due.
 SELECT d.task, d.at, d.what, d.fence, t.fence AS row_fence,
     d.task > {last_key} OR d.what NOT IN ({due_words}) AS due_known,
     d.fence > t.fence AS due_fence
 FROM onetray.due AS d LEFT JOIN onetray.task AS t ON t.key = d.task
 
 -- pass: leases
--- check: 12 lease_readable: a lease lists the keys of its tasks
+-- check: 12 lease_readable: a lease has a valid list of task keys
 SELECT l.key AS lease, l.worker, l.tasks, NOT {key_list:l.tasks} AS lease_readable FROM onetray.lease AS l
 
 -- pass: leases_known
--- check: 12 lease_known: a lease lists only tasks that are or were there
+-- check: 12 lease_known: a lease lists only keys that were assigned
 SELECT l.key AS lease, l.worker, j.value AS task, true AS lease_known
 FROM onetray.lease AS l, {keys_in:l.tasks}
 WHERE j.value > {last_key}
 
 -- pass: breakers
--- check: 12 breaker_known: a breaker is that of a kind that is there
--- check: 15 breaker_ends: a breaker that is open says since when, until when, why and by whom; a closed one nothing
+-- check: 12 breaker_known: a breaker belongs to an existing kind
+-- check: 15 breaker_ends: an open breaker has its start, end, reason and actor; a closed one has none of them
 SELECT br.kind, br.opened_at, br.open_until, br.probing, br.why, br.opened_by, k.key IS NULL AS breaker_known,
     CASE WHEN br.open_until IS NULL
         THEN br.opened_at IS NOT NULL OR br.why IS NOT NULL OR br.opened_by IS NOT NULL OR br.probing <> 0

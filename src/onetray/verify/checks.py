@@ -1,14 +1,14 @@
-"""Read the verifier's .sql files: passes over the database, and the checks that each of them makes.
+"""Read the verifier's .sql files: passes over the database, and the checks of each pass.
 
     -- pass: name
     -- where: flows
     -- check: rule name: what should hold
     SELECT …
 
-A pass is one SELECT. It has a true-or-false column for each of its checks, true where the check is broken; its
-other columns are the facts that are shown. `where` names what there must be for it to find anything: most databases
-hold no flows. Many checks share a pass because the log is long. Words in braces are filled in as in the store's
-statements (store/sql_template.py); those that only the verifier uses stand here. No statement names a state.
+A pass is one SELECT. It has a boolean column for each of its checks, true if the row breaks the check; its other
+columns are facts about the row. Many checks share a pass because the log is long. A pass with `where` is skipped if the
+database has no such rows: most have no flows. Words in braces are filled in as in the store's statements
+(store/sql_template.py); those that only the verifier uses stand here. No statement names a state.
 """
 
 from __future__ import annotations
@@ -40,29 +40,29 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One SELECT and the checks that it makes."""
+    """One SELECT and its checks."""
 
     name: str
     sql: str
     checks: tuple[Check, ...]
     where: tuple[str, ...] = ()
-    """It can find something only where there is at least one of these, by their names among the counts."""
+    """Names of counts. The pass is skipped if all of them are 0."""
 
     def first_broken(self) -> str:
-        """Ask for one row that breaks any check: far less to plan than all that `asking` wants to know."""
-        return f"SELECT 1 AS broken FROM ({self.sql}) AS looked WHERE {self._any()} LIMIT 1"
+        """SQL for one row that breaks any check: far cheaper to plan than `broken_rows`."""
+        return f"SELECT 1 AS broken FROM ({self.sql}) AS checked WHERE {self._any()} LIMIT 1"
 
-    def asking(self, sample: int) -> str:
-        """Ask for some broken rows of each check, and their number. The pass itself runs once."""
+    def broken_rows(self, sample: int) -> str:
+        """SQL for some rows that break each check, and their number. The pass itself runs once."""
         each = " UNION ALL ".join(
             f"SELECT * FROM (SELECT '{c.name}' AS broken, count(*) OVER () AS total, found.* FROM found "
             f"WHERE found.{c.name} ORDER BY 3 LIMIT {int(sample)}) AS {c.name}_rows"
             for c in self.checks
         )
-        return f"WITH found AS MATERIALIZED (SELECT * FROM ({self.sql}) AS looked WHERE {self._any()}) {each}"
+        return f"WITH found AS MATERIALIZED (SELECT * FROM ({self.sql}) AS checked WHERE {self._any()}) {each}"
 
     def _any(self) -> str:
-        return " OR ".join(f"looked.{c.name}" for c in self.checks)
+        return " OR ".join(f"checked.{c.name}" for c in self.checks)
 
 
 @cache
@@ -86,7 +86,7 @@ def _rank(column: str) -> str:
 
 
 def _transitions(_: str) -> str:
-    """A row for each way through the table: type, from, to, who may, and by how much it raises the fence."""
+    """A row for each declared change of state: event type, from, to, allowed actors, and rise of the fence."""
     return ", ".join(
         f"('{t.event}', '{source}', '{t.target}', '{_actors(t.by)}', {int(t.reopens)})"
         for machine in MACHINES.values()
@@ -100,7 +100,7 @@ def _actors(kinds: Iterable[str]) -> str:
 
 
 def _held_back(_: str) -> str:
-    """Whether its flow f and its stage s keep a member t from being claimed."""
+    """Whether its flow f or its stage s holds the task t back."""
     created, waiting, pending, running, paused = (
         f"'{s}'"
         for s in (STAGE.add.target, STAGE.wait.target, STAGE.open.target, STAGE.start.target, FLOW.pause.target)
@@ -113,7 +113,7 @@ def _held_back(_: str) -> str:
 
 
 def _event(name: str) -> str:
-    """The type of a transition's event: a task's by its bare name, another's by `entity.name`."""
+    """The event type of a transition: `claim` for a task's, `flow.pause` for another entity's."""
     entity, _, bare = name.rpartition(".")
     return f"'{MACHINES[entity or TASK.entity].by_name[bare].event}'"
 
@@ -136,7 +136,7 @@ SHARED: dict[str, Word] = {
     "max_spared": str(MAX_SPARED),
 }
 
-# Text that a hand has damaged must be found, not stop the search: nothing is parsed that may not be JSON.
+# Damaged JSON must be reported as a violation, not fail the query: it is checked before it is parsed.
 _KEY_LIST = r"'^\[[0-9]{1,18}(,[0-9]{1,18})*\]$'"
 
 WORDS: dict[str, dict[str, Word]] = {

@@ -1,9 +1,9 @@
--- What must hold for flows, their stages and their members.
+-- Rules for flows, their stages and their tasks (members).
 
 -- pass: members
 -- check: 6 member_of: a task of a flow belongs to a stage of that flow, in its namespace
--- check: 6 left_behind: a stage that has ended has no task that waits to be claimed or resumed
--- check: 6 unmet: a queued task waits for exactly those of its dependencies that have not succeeded
+-- check: 6 left_behind: a stage that has ended has no queued, blocked or waiting task
+-- check: 6 unmet: a queued task's unmet is the number of its dependencies that have not succeeded
 SELECT t.key AS task, CAST(t.id AS text) AS id, t.state, t.job, t.stage, s.job AS stage_job, s.state AS stage_state,
     t.unmet AS row_unmet, d.unmet AS counted,
     s.key IS NULL OR s.job <> t.job OR s.ns <> t.ns OR f.key IS NULL AS member_of,
@@ -19,10 +19,10 @@ WHERE t.stage IS NOT NULL OR t.job <> t.key
 -- pass: stages
 -- where: flows
 -- where: stages
--- check: 6 stage_counts: a stage's counters are the numbers of its tasks
+-- check: 6 stage_counts: a stage's counters are the real counts of its tasks
 -- check: 6 stage_of_flow: a stage belongs to a flow, in its namespace
--- check: 6 done_yet_open: a stage whose tasks have all ended ends, unless it waits for somebody or for more
--- check: 7 stage_decided: a stage ended as the policy of its flow says
+-- check: 6 done_yet_open: a pending or running stage has an open task, or may get more tasks
+-- check: 7 stage_decided: a stage ended as its flow's policy requires
 WITH redone AS (
     SELECT DISTINCT o.key FROM onetray.task AS n JOIN onetray.task AS o ON o.key = n.retry_of AND o.stage = n.stage
 ),
@@ -56,11 +56,11 @@ FROM onetray.stage AS s LEFT JOIN onetray.flow AS f ON f.key = s.job LEFT JOIN c
 -- pass: flows
 -- where: flows
 -- where: stages
--- check: 7 flow_counts: a flow's counters are the numbers of its stages
+-- check: 7 flow_counts: a flow's counters are the real counts of its stages
 -- check: 6 stage_orders: a flow's stages are numbered from 1 without a gap
--- check: 7 current: a flow that has been opened stands at the first of its stages that has not ended
--- check: 7 flow_state: a flow's state is the roll-up of its stages and its own marks
--- check: 7 flow_end: a flow ended as its policy says
+-- check: 7 current: the current stage of an opened flow is its first one that has not ended
+-- check: 7 flow_state: a flow's state is the roll-up of its stages, its pause and its cancel
+-- check: 7 flow_end: a flow ended as its policy requires
 WITH counted AS (
     SELECT s.job, count(*) AS stages, max(s.ord) AS last_ord, min(s.ord) AS first_ord,
         sum(CASE WHEN s.state IN ({stage.terminal}) THEN 0 ELSE 1 END) AS open,
@@ -103,7 +103,7 @@ FROM onetray.flow AS f LEFT JOIN counted AS c ON c.job = f.key LEFT JOIN onetray
 -- pass: turns
 -- where: flows
 -- where: stages
--- check: 6 in_order: a stage opens only after the one before it has ended in a way that its policy accepts
+-- check: 6 in_order: a stage opens only after the stage before it has ended in a way that its policy accepts
 SELECT s.key AS stage, s.ord, s.name, s.state, p.name AS before, p.state AS before_state, p.on_failure,
     true AS in_order
 FROM onetray.stage AS s JOIN onetray.stage AS p ON p.job = s.job AND p.ord = s.ord - 1
@@ -116,7 +116,7 @@ WHERE s.opened_at IS NOT NULL AND (p.state NOT IN ({stage.terminal})
 -- pass: claims_in_turn
 -- where: flows
 -- where: stages
--- check: 6 claimed_early_in_flow: no member is claimed before its stage was opened or approved
+-- check: 6 claimed_early_in_flow: no task is claimed before its stage was opened or approved
 SELECT c.entity AS task, c.id AS event, t.stage, s.name, true AS claimed_early_in_flow
 FROM onetray.event AS c JOIN onetray.task AS t ON t.key = c.entity JOIN onetray.stage AS s ON s.key = t.stage
 WHERE c.type = {event:claim} AND t.control = 0 AND NOT EXISTS (
@@ -126,9 +126,9 @@ WHERE c.type = {event:claim} AND t.control = 0 AND NOT EXISTS (
 -- pass: claims_while_held
 -- where: flows
 -- where: stages
--- check: 9 claimed_while_paused: no member is claimed between its flow's pause and its resume
--- check: 9 claimed_while_waiting: no member is claimed while its stage waits to be approved
--- check: 9 claimed_after_flow_cancel: no member is claimed after its flow's cancel was requested
+-- check: 9 claimed_while_paused: no task is claimed between a pause and the resume of its flow
+-- check: 9 claimed_while_waiting: no task is claimed while its stage waits for approval
+-- check: 9 claimed_after_flow_cancel: no task is claimed after the cancel of its flow was requested
 WITH stops AS (
     SELECT p.entity, p.id, p.type, (
         SELECT min(r.id) FROM onetray.event AS r WHERE r.entity = p.entity AND r.version > p.version
@@ -150,9 +150,9 @@ WHERE c.id > stops.id AND c.id < coalesce(stops.until, c.id + 1)
 -- where: flows
 -- where: stages
 -- check: 15 flow_deadline_timer: an open flow with a deadline has a due row for it
--- check: 15 approval_timer: a stage that waits to be approved until some time has a due row for it
--- check: 15 cascade_timer: a stage that is being ended has nothing left to cancel, or a due row that goes on with it
--- check: 15 opening_timer: an open stage has all its tasks let go, or a due row that goes on with it
+-- check: 15 approval_timer: a stage that waits for approval with a deadline has a due row for it
+-- check: 15 cascade_timer: an ending stage has no tasks left to cancel, or a due row for the rest
+-- check: 15 opening_timer: an open stage has opened to all its tasks, or has a due row for the rest
 SELECT n.entity, n.what, n.what = {due:flow_deadline} AS flow_deadline_timer, n.what = {due:approval} AS approval_timer,
     n.what = {due:cascade} AS cascade_timer, n.what = {due:open_stage} AS opening_timer
 FROM (
@@ -173,8 +173,8 @@ WHERE NOT EXISTS (SELECT 1 FROM onetray.due AS d WHERE d.task = n.entity AND d.w
 -- pass: links
 -- where: flows
 -- where: stages
--- check: 12 context_there: a flow's current context is there, and its own
--- check: 12 compensation_linked: a flow and the one that compensates it name each other
+-- check: 12 context_there: a flow's current context exists and belongs to it
+-- check: 12 compensation_linked: a flow and its compensating flow name each other
 SELECT f.key AS flow, CAST(f.id AS text) AS id, f.context, f.compensates, f.compensation,
     f.context IS NOT NULL AND c.key IS NULL AS context_there,
     f.compensation IS NOT NULL AND u.key IS NOT NULL AND u.compensates IS DISTINCT FROM f.key AS compensation_linked
@@ -188,7 +188,7 @@ FROM onetray.dependency AS d LEFT JOIN onetray.task AS t ON t.key = d.task LEFT 
 WHERE t.job IS NULL OR n.job IS NULL OR t.job <> n.job OR t.job = t.key
 
 -- pass: contexts
--- check: 12 context_known: a context belongs to a flow that is there, in its namespace
+-- check: 12 context_known: a context belongs to an existing flow of its namespace
 SELECT c.key AS context, CAST(c.id AS text) AS id, c.job, true AS context_known
 FROM onetray.context AS c LEFT JOIN onetray.flow AS f ON f.key = c.job
 WHERE f.key IS NULL OR f.ns <> c.ns

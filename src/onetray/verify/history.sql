@@ -1,20 +1,20 @@
--- What the log must look like, and that the rows are what it says.
+-- Rules for the event log, and that the rows agree with it.
 
 -- pass: steps
--- Each event beside the one before it. Where that is missing nothing is compared with it: a lost event is found as
--- one, not as five other things.
--- check: 2 fence_steps: the fence starts at 1, rises by one when the task is opened again, and else stays
+-- Compares each event with the one before it. If that is missing, it compares nothing, so that a lost event is reported
+-- as one violation, not as five.
+-- check: 2 fence_steps: the fence starts at 1, rises by one when the task returns to its queue, and stays otherwise
 -- check: 2 never_back: (fence, rank of the state) never falls
--- check: 3 contiguous: before every version but the first there is the one before
--- check: 4 follows: each event leaves the state that the one before reached
--- check: 4 declared: each event's type, from and to are a transition of the table
--- check: 4 actor: each event was caused by somebody who may make its transition
+-- check: 3 contiguous: the versions of an entity's events have no gap
+-- check: 4 follows: each event starts from the state that the one before reached
+-- check: 4 declared: each event's type, from and to are a declared transition
+-- check: 4 actor: each event was caused by an actor that is allowed to make its transition
 -- check: 5 after_end: no event leaves a terminal state
 -- check: 8 time_back: the times of a task's events never fall
--- check: 8 created_at: the row was created at the time of its first event
+-- check: 8 created_at: the row's created_at is the time of its first event
 -- check: 9 claimed_early: no task is claimed before its run_at
 -- check: 13 id_order: the ids of a task's events rise with their versions
--- check: 16 attempts_step: a claim costs one attempt, and only what gives a task up may give it back
+-- check: 16 attempts_step: a claim counts one attempt, and only a release, a pause or an expiry may give it back
 WITH lawful(type, was, state, actors, reopens) AS (VALUES {transitions})
 SELECT e.entity AS task, e.id AS event, e.version, e.ts, e.type, e.was, e.state, e.fence, e.attempts,
     e.actor AS caused_by, p.state AS prev_state, p.fence AS prev_fence, p.attempts AS prev_attempts, p.ts AS prev_ts,
@@ -29,7 +29,7 @@ SELECT e.entity AS task, e.id AS event, e.version, e.ts, e.type, e.was, e.state,
     p.state IN ({ends}) AS after_end,
     e.ts < p.ts AS time_back,
     e.version = 1 AND e.ts <> coalesce(t.created_at, s.created_at, f.created_at) AS created_at,
-    -- The run_at that was in force is on the row for the row's fence. For earlier ones see the passes below.
+    -- The row has the run_at of its current fence only. The passes below check earlier fences.
     e.type = {event:claim} AND e.fence = t.fence AND e.ts < t.run_at AS claimed_early,
     e.id <= p.id AS id_order,
     CASE WHEN e.version = 1 THEN e.attempts <> 0
@@ -45,13 +45,13 @@ WHERE e.version IS NOT NULL
 
 -- pass: histories
 -- check: 3 version_of_row: a task has as many events as its version, and the last one has that version
--- check: 2 fence_of_row: the row's fence is the last event's
--- check: 4 state_of_row: the row's state is the last event's
+-- check: 2 fence_of_row: the row's fence is that of its last event
+-- check: 4 state_of_row: the row's state is that of its last event
 -- check: 5 one_end: a terminal task has exactly one terminal event, an open one has none
--- check: 8 started_at: the row was started at the time of its last start
--- check: 8 finished_at: the row was finished at the time of its terminal event
--- check: 16 updated_at: the row was updated at the time of its last event
--- check: 16 attempts_of_row: the row's attempts are the last event's
+-- check: 8 started_at: the row's started_at is the time of its last start
+-- check: 8 finished_at: the row's finished_at is the time of its terminal event
+-- check: 16 updated_at: the row's updated_at is the time of its last event
+-- check: 16 attempts_of_row: the row's attempts are those of its last event
 WITH history AS (
     SELECT e.entity, count(*) AS events, sum(CASE WHEN e.state IN ({task.terminal}) THEN 1 ELSE 0 END) AS ends,
         max(CASE WHEN e.type = {event:start} THEN e.ts END) AS last_started
@@ -76,11 +76,11 @@ FROM history AS h JOIN onetray.task AS t ON t.key = h.entity
 -- where: flows
 -- where: stages
 -- check: 3 version_of_parent: a stage or flow has as many events as its version, and the last one has that version
--- check: 4 state_of_parent: its state is the last event's
--- check: 5 one_end_of_parent: a terminal one has exactly one terminal event, an open one has none
--- check: 8 finished_parent: it was finished at the time of its terminal event
--- check: 16 updated_parent: it was updated at the time of its last event
--- check: 16 started_parent: it was started at the time of its first start
+-- check: 4 state_of_parent: a stage's or flow's state is that of its last event
+-- check: 5 one_end_of_parent: a terminal stage or flow has exactly one terminal event, an open one has none
+-- check: 8 finished_parent: a stage's or flow's finished_at is the time of its terminal event
+-- check: 16 updated_parent: a stage's or flow's updated_at is the time of its last event
+-- check: 16 started_parent: a stage's or flow's started_at is the time of its first start
 WITH parent AS (
     SELECT s.key, CAST(s.id AS text) AS id, s.state, s.version, s.started_at, s.finished_at, s.updated_at FROM onetray.stage AS s
     UNION ALL SELECT f.key, CAST(f.id AS text), f.state, f.version, f.started_at, f.finished_at, f.updated_at
@@ -104,10 +104,10 @@ FROM history AS h JOIN parent AS p ON p.key = h.entity
     LEFT JOIN onetray.event AS l ON l.entity = p.key AND l.version = p.version
 
 -- pass: events
--- check: 13 unknown_entity: no event is about something that is not there
--- check: 13 belongs: an event has its task's job, namespace and correlation id
--- check: 3 shape: a transition has a version and a state, a note has neither and no transition's type
--- check: 2 note_fence: no note names a fence that its task has not reached
+-- check: 13 unknown_entity: every event belongs to an existing entity
+-- check: 13 belongs: an event has the job, namespace and correlation id of its entity
+-- check: 3 shape: a transition has a version and a state; a note has neither, and not the type of a transition
+-- check: 2 note_fence: no note has a fence that its task has not reached
 SELECT e.entity AS task, e.id AS event, e.version, e.type, e.state, e.fence, e.job, e.ns, e.correlation_id,
     coalesce(t.job, s.job, f.job) AS row_job, coalesce(t.ns, s.ns, f.ns) AS row_ns,
     coalesce(t.correlation_id, s.correlation_id, f.correlation_id) AS row_correlation_id, t.fence AS row_fence,
@@ -138,7 +138,7 @@ FROM onetray.task AS t
 WHERE NOT EXISTS (SELECT 1 FROM onetray.event AS e WHERE e.entity = t.key AND e.version IS NOT NULL)
 
 -- pass: retried
--- check: 9 claimed_before_retry: no task is claimed before the time that its retry told
+-- check: 9 claimed_before_retry: no task is claimed before the run_at of its retry
 SELECT r.entity AS task, r.id AS retried, {told_run_at:r.payload} AS run_at, c.id AS event, c.ts, c.fence,
     true AS claimed_before_retry
 FROM onetray.event AS r JOIN onetray.event AS c ON c.entity = r.entity AND c.version = r.version + 1
@@ -148,7 +148,7 @@ WHERE r.type = {event:retry} AND c.type = {event:claim} AND c.fence <> t.fence A
         AND n.type = 'task.rescheduled' AND n.fence = c.fence)
 
 -- pass: rescheduled
--- check: 9 claimed_before_rescheduled: a rescheduled task is not claimed before the time it was given last
+-- check: 9 claimed_before_rescheduled: no rescheduled task is claimed before its last run_at
 SELECT n.entity AS task, n.id AS note, {told_run_at:n.payload} AS run_at, c.id AS event, c.ts, c.fence,
     true AS claimed_before_rescheduled
 FROM onetray.event AS n JOIN onetray.event AS c ON c.entity = n.entity AND c.version > 0 AND c.fence = n.fence
@@ -165,7 +165,7 @@ FROM onetray.event AS n JOIN onetray.event AS c ON c.entity = n.entity AND c.ver
 WHERE n.type = 'task.cancel_requested' AND n.version IS NULL AND c.type = {event:claim} AND c.id > n.id
 
 -- pass: cancel_forgotten
--- check: 16 cancel_at: a cancel that was requested stands on the row
+-- check: 16 cancel_at: a task whose cancel was requested has cancel_at
 SELECT n.entity AS task, n.id AS note, n.ts AS requested_at, t.state, true AS cancel_at
 FROM onetray.event AS n JOIN onetray.task AS t ON t.key = n.entity
 WHERE n.type = 'task.cancel_requested' AND n.version IS NULL AND t.cancel_at IS NULL

@@ -1,16 +1,16 @@
--- What must hold for a task's row by itself, and with the lease it is held under.
+-- Rules for a task's row by itself, and with its lease.
 
 -- pass: tasks
 -- check: 1 held: a task has an owner and a lease exactly while it is assigned or running
--- check: 4 known_state: every state is one of the table's
--- check: 8 times: created, started and finished stand in this order
+-- check: 4 known_state: every state is a declared one
+-- check: 8 times: created_at, started_at and finished_at are in this order
 -- check: 8 finished: finished_at is set exactly on terminal tasks
--- check: 9 cancelled_yet_waiting: a task whose cancel was requested never waits to be claimed again
--- check: 12 names: a task's namespace, queue, kind and policy are there, and belong together
--- check: 12 key_known: a task's key is one that was handed out
--- check: 15 budget: attempts stay in their budget, and a queued task has one left
--- check: 15 spared: a task gets its attempt back for nothing only so often
--- check: 15 held_by: a task has somebody to wait for exactly while it is blocked or waits for input
+-- check: 9 cancelled_yet_waiting: a task whose cancel was requested is not queued, blocked or waiting
+-- check: 12 names: a task's namespace, queue, kind and policy exist and belong together
+-- check: 12 key_known: a task's key was assigned by the database
+-- check: 15 budget: attempts stay within max_attempts, and a queued task has one left
+-- check: 15 spared: a claim that was never started gives its attempt back only a limited number of times in a row
+-- check: 15 held_by: a task has held_by exactly while it is blocked or waits for input
 SELECT t.key AS task, CAST(t.id AS text) AS id, t.state, t.version, t.fence, t.owner, t.lease, t.attempts,
     t.max_attempts, t.spared AS row_spared, t.created_at, t.started_at, t.finished_at, t.cancel_at,
     t.held_by AS row_held_by, t.ns, t.queue, t.kind, t.policy,
@@ -31,10 +31,10 @@ FROM onetray.task AS t LEFT JOIN onetray.namespace AS n ON n.key = t.ns
     LEFT JOIN onetray.policy AS p ON p.key = t.policy
 
 -- pass: leases_of_tasks
--- check: 1 lease_there: the lease that a task is held under is there
--- check: 1 lease_of_owner: a lease is its tasks' owner's, in their namespace
+-- check: 1 lease_there: the lease of a held task exists
+-- check: 1 lease_of_owner: a lease has the owner and the namespace of its tasks
 -- check: 1 lease_lists: a lease lists the tasks that are held under it
--- check: 16 owner: a task's owner is who claimed it last
+-- check: 16 owner: a task's owner is the worker that claimed it last
 WITH listed AS (
     SELECT l.key AS lease, j.value AS task FROM onetray.lease AS l, {keys_in:l.tasks}
 )

@@ -1,23 +1,23 @@
--- Nothing is stuck: what waits can be claimed, or something will make it claimable or end it.
+-- Nothing is stuck: every waiting task is claimable, or a due row will make it claimable or end it.
 
 -- pass: ready
--- check: 12 ready_known: a ready row is about a task that is there
--- check: 15 ready_matches: a ready row is about a queued task and has its queue, kind and priority
+-- check: 12 ready_known: a ready row belongs to an existing task
+-- check: 15 ready_matches: a ready row belongs to a queued task and has its queue, kind and priority
 SELECT r.task, r.queue, r.rank, r.kind, t.state, t.queue AS row_queue, t.priority, t.kind AS row_kind,
     t.key IS NULL AS ready_known,
     t.state <> {task.state:queued} OR t.queue <> r.queue OR t.kind <> r.kind OR t.priority <> -r.rank AS ready_matches
 FROM onetray.ready AS r LEFT JOIN onetray.task AS t ON t.key = r.task
 
 -- pass: queued
--- check: 15 stuck: a queued task has its ready row, or a due row that will give it one at its run_at
--- check: 15 ready_early: a task that waits for its run_at has no ready row yet
+-- check: 15 stuck: a queued task has a ready row, or a due row that will create it at its run_at
+-- check: 15 ready_early: a task whose run_at has not come has no ready row
 -- check: 9 held_back: a task that its flow or its stage holds back has no ready row
 SELECT t.key AS task, CAST(t.id AS text) AS id, t.state, t.fence, t.run_at, t.updated_at, d.fence AS due_fence,
     r.task IS NULL AND d.fence IS DISTINCT FROM t.fence AND NOT {held_back} AS stuck,
     r.task IS NOT NULL AND {held_back} AS held_back,
-    -- Whoever promotes a task takes its due row: with both there, and run_at after the last time that anybody
-    -- decided about it, it was made claimable too soon. No clock is asked: it may have been set back since.
-    -- A member may also be let go by its stage or its flow, and leave its due row behind.
+    -- The promotion of a task deletes its due row. With both rows, and run_at after the last change of the task, it
+    -- became claimable too soon. Compares no clock: it may have been set back since.
+    -- When a stage opens or a flow resumes, a task becomes claimable and keeps its due row.
     r.task IS NOT NULL AND d.fence = t.fence AND t.run_at > t.updated_at AND t.run_at > coalesce(s.opened_at, 0)
         AND t.run_at > coalesce(f.updated_at, 0)
         AND NOT EXISTS (
@@ -30,7 +30,7 @@ FROM onetray.task AS t
 WHERE t.state = {task.state:queued}
 
 -- pass: timers
--- check: 15 cancel_timer: a task that was asked to stop has a due row that ends the grace
+-- check: 15 cancel_timer: a held task whose cancel was requested has a due row for the end of its grace period
 -- check: 15 timeout_timer: a running task whose policy has timeout_s has a due row for it
 -- check: 15 queue_ttl_timer: a queued task whose policy has queue_ttl_s has a due row for it
 -- check: 15 deadline_timer: an open task whose policy has deadline_s has a due row for it

@@ -1,8 +1,8 @@
-"""Async handlers on the event loop: one after another in one asyncio task, until one of them waits for something.
+"""Run async handlers on the event loop: one after another in one asyncio task, until a handler suspends.
 
-Owns the asyncio tasks (lanes) and what is ready for them. A handler that never waits costs no task of its own. One that
-waits keeps the lane it began in, alone, so that `asyncio.current_task()` stays the same for it and whoever cancels
-that task reaches no other job; the next ones go on in another lane. Places are the floor's to give.
+Owns the asyncio tasks and the attempts that are ready to run in them. A handler that never suspends costs no asyncio
+task of its own. One that suspends keeps its task, so that `asyncio.current_task()` stays the same and cancelling
+that task affects no other handler; the next handlers run in another one.
 """
 
 from __future__ import annotations
@@ -26,165 +26,166 @@ if TYPE_CHECKING:
     from onetray.worker.attempt import Attempt
 
 Steps = Coroutine[Any, Any, Report | None]
-Ended = Callable[[Sequence[tuple["Attempt", Report | None]]], None]
+OnEnded = Callable[[Sequence[tuple["Attempt", Report | None]]], None]
 
-TURN_S = 0.005
-"""How long the lanes go on without giving others on the loop their turn."""
-SPREAD = 16
-"""How many lanes are opened for each one whose handler waits: what is ready must not begin one by one, turn by turn."""
+MAX_TURN_S = 0.005
+"""How long handlers run in a row before the loop's timers and other callbacks get their turn."""
+GROWTH = 16
+"""Growth of the number of asyncio tasks while handlers suspend: ready handlers must not begin one per turn."""
 
 
 class AsyncExecutor:
-    """All but `tell` and what a run's `interrupt` calls is for the loop's thread only."""
+    """Not thread-safe, except for `report_ended` and `SharedTask.interrupt`: call it in the loop's thread."""
 
     def __init__(
         self,
         app: Onetray,
         loop: asyncio.AbstractEventLoop,
-        follow: Callable[[list[Attempt]], list[Attempt]],
-        ended: Ended,
-        most: int,
+        finish: Callable[[list[Attempt]], list[Attempt]],
+        on_ended: OnEnded,
+        concurrency: int,
     ) -> None:
-        self._app, self._loop, self._follow, self._ended, self._most = app, loop, follow, ended, most
+        self._app, self._loop, self._finish = app, loop, finish
+        self._on_ended, self._concurrency = on_ended, concurrency
         self.open: dict[asyncio.Task[None], SharedTask] = {}
-        """Kept here, for asyncio itself keeps its tasks by weak references only."""
+        """Strong references: asyncio keeps only weak references to its tasks."""
         self._ready: deque[Attempt] = deque()
-        self._free, self._spread = 0, 1
-        """How many lanes do not wait, and how many of them to have. It grows while handlers wait, see _work."""
-        self._over: list[Attempt] = []
-        """What has ended and still has its place."""
-        self._untold: deque[tuple[Attempt, Report | None]] = deque()
-        self._telling = threading.Lock()
+        self._free, self._max_free = 0, 1
+        """How many asyncio tasks have not suspended, and how many of those to have: see _run_shared_task."""
+        self._ended_attempts: list[Attempt] = []
+        """Ended, but still counted as running."""
+        self._unreported: deque[tuple[Attempt, Report | None]] = deque()
+        self._report_lock = threading.Lock()
         self._context = Context()
-        """That of the lanes themselves. Handlers have one each."""
-        self._turn_ends = False
-        self._until = 0.0
-        """How long the lanes may go on in this turn of the loop."""
+        """The context of the asyncio tasks themselves. Each handler has its own."""
+        self._turn_end_scheduled = False
+        self._turn_ends_at = 0.0
+        """When to yield to the loop."""
 
-    def take(self, runs: list[Attempt]) -> None:
-        """Begin these, which have their places, as soon as the loop comes to it."""
-        self._ready.extend(runs)
-        self._widen()
+    def begin(self, attempts: list[Attempt]) -> None:
+        """Begin these attempts in the next turn of the loop."""
+        self._ready.extend(attempts)
+        self._open_tasks()
 
-    def tell(self) -> None:
-        """Have reported what has ended. From any thread: the loop may be blocked by the next handler."""
-        with self._telling:
-            ended = [self._untold.popleft() for _ in range(len(self._untold))]
+    def report_ended(self) -> None:
+        """Report the attempts that have ended. Thread-safe: the loop may be blocked by the next handler."""
+        with self._report_lock:
+            ended = [self._unreported.popleft() for _ in range(len(self._unreported))]
             if ended:
-                self._ended(ended)
+                self._on_ended(ended)
 
-    def _widen(self) -> None:
-        """Have lanes for what is ready: a single one, while handlers do not wait."""
-        while self._free < min(len(self._ready), self._spread):
+    def _open_tasks(self) -> None:
+        """Open asyncio tasks for ready attempts: a single one, as long as handlers do not suspend."""
+        while self._free < min(len(self._ready), self._max_free):
             self._free += 1
-            lane = SharedTask(self._loop)
-            task = lane.task = self._loop.create_task(self._work(lane), context=self._context)
-            self.open[task] = lane
+            shared_task = SharedTask(self._loop)
+            task = shared_task.task = self._loop.create_task(self._run_shared_task(shared_task), context=self._context)
+            self.open[task] = shared_task
             task.add_done_callback(self._closed)
 
     def _closed(self, task: asyncio.Task[None]) -> None:
         if self.open.pop(task).is_free:
-            # Cancelled before its first step: some handler cancels all there is on the loop.
+            # Cancelled before its first step, by a handler that cancels all tasks of the loop.
             self._free -= 1
-            self._widen()
+            self._open_tasks()
 
-    async def _work(self, lane: SharedTask) -> None:
-        waits = False
+    async def _run_shared_task(self, shared_task: SharedTask) -> None:
+        is_suspended = False
         try:
-            # Others may have done meanwhile what this one was opened for.
-            if self._free <= self._spread:
-                waits = self._go(lane)
-                self._spread = min(SPREAD * self._spread, self._most) if waits else 1
+            # Other tasks may have run what this one was opened for.
+            if self._free <= self._max_free:
+                is_suspended = self._run_ready(shared_task)
+                self._max_free = min(GROWTH * self._max_free, self._concurrency) if is_suspended else 1
         finally:
-            lane.is_free = False
+            shared_task.is_free = False
             self._free -= 1
-            self._widen()
-        if not waits:
+            self._open_tasks()
+        if not is_suspended:
             return
-        run = lane.run
+        attempt = shared_task.attempt
         report: Report | None
         try:
-            run.interrupt = lane.interrupt
-            if run.stop is not None:
-                lane.cancel()
-            report = await _rest(lane.context, lane.steps, lane.waits_for)
+            attempt.interrupt = shared_task.interrupt
+            if attempt.stop_reason is not None:
+                shared_task.cancel()
+            report = await _resume(shared_task.context, shared_task.steps, shared_task.waits_for)
         except GeneratorExit:
             raise
         except BaseException as e:
-            report = _odd(run, e)
-        run.interrupt = None
-        self._end(run, report)
+            report = _unexpected_report(attempt, e)
+        attempt.interrupt = None
+        self._end(attempt, report)
 
-    def _go(self, lane: SharedTask) -> bool:
-        """Run what is ready, one after another. Answers whether the last one waits for something."""
-        ready, task = self._ready, lane.task
-        # Counted in the same words as below: what an expression itself holds differs between versions of Python.
+    def _run_ready(self, shared_task: SharedTask) -> bool:
+        """Run ready attempts, one after another. Returns whether the last one has suspended."""
+        ready, task = self._ready, shared_task.task
+        # The same expression as below: the references it holds itself differ between versions of Python.
         alone = getrefcount(task)
         while ready or self._refill():
-            run = lane.run = ready.popleft()
+            attempt = shared_task.attempt = ready.popleft()
             context = Context()
             report: Report | None
             try:
-                steps = self._steps(run)
+                steps = self._handler_steps(attempt)
                 waits_for = context.run(steps.send, None)
             except StopIteration as e:
                 report = e.value
             except BaseException as e:
-                report = _odd(run, e)
+                report = _unexpected_report(attempt, e)
             else:
-                lane.context, lane.steps, lane.waits_for = context, steps, waits_for
+                shared_task.context, shared_task.steps, shared_task.waits_for = context, steps, waits_for
                 return True
-            self._end(run, report)
-            # Cancelled, or in somebody's hands who may cancel it later: that must not meet the next handler.
+            self._end(attempt, report)
+            # If the task was cancelled, or somebody keeps it and may cancel it later, it must not run the next handler.
             if task.cancelling() or getrefcount(task) > alone:
                 break
-            if run.began is not None and run.began > self._until:
+            if attempt.began_at is not None and attempt.began_at > self._turn_ends_at:
                 break
         return False
 
-    def _steps(self, run: Attempt) -> Steps:
-        if run.stop is not None or run.assignment.policy.durable_start or not run.is_sure():
-            return self._carefully(run)
-        run.begin()
-        return call_handler(self._app, run.task, run.context(), call, run.ticket(), run.more)
+    def _handler_steps(self, attempt: Attempt) -> Steps:
+        if attempt.stop_reason is not None or attempt.assignment.policy.durable_start or not attempt.lease_is_valid():
+            return self._begin_checked(attempt)
+        attempt.begin()
+        return call_handler(self._app, attempt.task, attempt.context(), call, attempt.ticket(), attempt.more)
 
-    async def _carefully(self, run: Attempt) -> Report | None:
-        if run.stop is None:
-            await asyncio.to_thread(run.may_begin)
-        if run.stop is not None:
-            return run.unbegun()
-        run.begin()
-        return await call_handler(self._app, run.task, run.context(), call, run.ticket(), run.more)
+    async def _begin_checked(self, attempt: Attempt) -> Report | None:
+        if attempt.stop_reason is None:
+            await asyncio.to_thread(attempt.may_begin)
+        if attempt.stop_reason is not None:
+            return attempt.release_unstarted()
+        attempt.begin()
+        return await call_handler(self._app, attempt.task, attempt.context(), call, attempt.ticket(), attempt.more)
 
-    def _end(self, run: Attempt, report: Report | None) -> None:
-        run.over = True
-        self._untold.append((run, report))
-        self._over.append(run)
-        if not self._turn_ends:
-            # Those that end in one turn of the loop are told together.
-            self._turn_ends, self._until = True, monotonic() + TURN_S
+    def _end(self, attempt: Attempt, report: Report | None) -> None:
+        attempt.has_ended = True
+        self._unreported.append((attempt, report))
+        self._ended_attempts.append(attempt)
+        if not self._turn_end_scheduled:
+            # Attempts that end in one turn of the loop are reported together.
+            self._turn_end_scheduled, self._turn_ends_at = True, monotonic() + MAX_TURN_S
             self._loop.call_soon(self._end_turn)
 
     def _end_turn(self) -> None:
-        self._turn_ends = False
-        self.tell()
+        self._turn_end_scheduled = False
+        self.report_ended()
         self._refill()
-        self._widen()
+        self._open_tasks()
 
     def _refill(self) -> bool:
-        """Give the places of those that have ended to the next. Answers whether something is ready."""
-        if self._over:
-            over, self._over = self._over, []
-            self._ready.extend(self._follow(over))
+        """Replace ended attempts by waiting ones. Returns whether any is ready."""
+        if self._ended_attempts:
+            over, self._ended_attempts = self._ended_attempts, []
+            self._ready.extend(self._finish(over))
         return bool(self._ready)
 
 
 class SharedTask:
-    """One asyncio task, and the handler that it runs or waits for."""
+    """An asyncio task, and the attempt that it runs."""
 
-    __slots__ = ("_heard", "_loop", "context", "is_free", "run", "steps", "task", "waits_for")
+    __slots__ = ("_cancel_reason", "_loop", "attempt", "context", "is_free", "steps", "task", "waits_for")
 
-    run: Attempt
+    attempt: Attempt
     task: asyncio.Task[None]
     context: Context
     steps: Steps
@@ -193,45 +194,45 @@ class SharedTask:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self.is_free = True
-        self._heard: str | None = None
+        self._cancel_reason: str | None = None
 
     def interrupt(self) -> None:
-        """Have its handler cancelled, from any thread."""
-        with suppress(RuntimeError):  # The loop is closed: nothing runs there any more.
+        """Cancel the handler, from any thread."""
+        with suppress(RuntimeError):  # The loop is closed.
             self._loop.call_soon_threadsafe(self.cancel)
 
     def cancel(self) -> None:
-        """Cancel its handler, once for each reason: a second time would hit one that is tidying up."""
-        if not self.run.over and self._heard != self.run.stop:
-            self._heard = self.run.stop
+        """Cancel the handler, once for each reason: a second cancel would interrupt its cleanup."""
+        if not self.attempt.has_ended and self._cancel_reason != self.attempt.stop_reason:
+            self._cancel_reason = self.attempt.stop_reason
             self.task.cancel()
 
 
 @coroutine
-def _rest(context: Context, steps: Steps, waits_for: Any) -> Generator[Any, Any, Report | None]:
-    """Go on with a coroutine that has begun, each step of it in its own context."""
+def _resume(context: Context, steps: Steps, waits_for: Any) -> Generator[Any, Any, Report | None]:
+    """Run a suspended coroutine to its end, each step in its own context."""
     while True:
         step: Callable[[Any], Any] = steps.send
         try:
-            given = yield waits_for
+            value = yield waits_for
         except GeneratorExit:
             context.run(steps.close)
             raise
         except BaseException as e:
-            step, given = steps.throw, e
+            step, value = steps.throw, e
         try:
-            waits_for = context.run(step, given)
+            waits_for = context.run(step, value)
         except StopIteration as e:
             report: Report | None = e.value
             return report
         finally:
-            # It may be an error, whose traceback would keep this frame alive.
-            del given
+            # If it is an error, its traceback would keep this frame alive.
+            del value
 
 
-def _odd(run: Attempt, error: BaseException) -> Report:
-    """The report of an attempt that told nothing itself."""
-    if isinstance(error, asyncio.CancelledError) and (run.began is None or run.stop is not None):
-        # While its start was written, so that its handler was never called; or while a hook was told of its error.
-        return run.unbegun()
-    return failure(error, run.ticket())
+def _unexpected_report(attempt: Attempt, error: BaseException) -> Report:
+    """The report of an attempt whose coroutine raised instead of returning a report."""
+    if isinstance(error, asyncio.CancelledError) and (attempt.began_at is None or attempt.stop_reason is not None):
+        # Cancelled while its start was recorded, before the handler was called; or while an on_error hook ran.
+        return attempt.release_unstarted()
+    return failure(error, attempt.ticket())

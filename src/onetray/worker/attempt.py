@@ -1,6 +1,6 @@
-"""One attempt of one task in this worker: what it is, what was said about it, whether it should stop.
+"""One attempt of one task in this worker: its assignment, its state, and why its handler should stop.
 
-Owns its own state. It is the Desk behind `ctx`: what a handler says is kept here until the outbox sends it.
+Implements what a handler's `ctx` calls. Log lines and progress are buffered here until the reporter sends them.
 """
 
 from __future__ import annotations
@@ -26,142 +26,142 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("onetray.worker")
 
-CANCEL, LOST, STOPPING = "a cancel was asked for", "its lease is lost", "its worker stops"
-UNWRITTEN = "its start could not be written"
-MOST_LINES = 1_000
+CANCEL, LOST, STOPPING = "its cancel was requested", "its lease is lost", "its worker is stopping"
+START_NOT_WRITTEN = "its start could not be recorded"
+MAX_LINES = 1_000
 
-# Deques: the handler adds at one end while the outbox takes from the other.
-Said = tuple[deque[tuple[str, str, Any]], deque[tuple[float, float | None, str | None]]]
-"""The lines of a handler, and its last progress. Most handlers say nothing: they have none."""
-_BEGINNING = threading.Lock()
-"""A handler may have threads of its own, which speak for the first time at once."""
+# Deques: the handler appends at one end while the reporter takes from the other.
+Output = tuple[deque[tuple[str, str, Any]], deque[tuple[float, float | None, str | None]]]
+"""Unsent log lines, and the latest progress. Created on first use: most handlers write neither."""
+_OUTPUT_LOCK = threading.Lock()
+"""Threads that a handler has started may write their first log lines at the same moment."""
 
 
 class Attempt:
     """An attempt that this worker holds."""
 
     __slots__ = (
-        "_engine", "_outbox", "_said", "assignment", "began", "interrupt", "lease", "more", "over", "resources",
-        "spoke", "start_sent", "started", "stop", "taken_at", "task",
+        "_engine", "_output", "_reporter", "assignment", "began_at", "claimed_at", "has_earlier_reports", "has_ended",
+        "interrupt", "lease", "more", "resources", "start_accepted", "start_sent", "stop_reason", "task",
     )  # fmt: skip
 
     def __init__(
-        self, assignment: Assignment, task: TaskDefinition[Any, Any], outbox: Reporter, engine: EngineApi
+        self, assignment: Assignment, task: TaskDefinition[Any, Any], reporter: Reporter, engine: EngineApi
     ) -> None:
         self.assignment, self.task = assignment, task
-        self._outbox, self._engine = outbox, engine
+        self._reporter, self._engine = reporter, engine
         self.resources: Any = None
         self.lease: Lease | None = None
-        """What holds it, once it is held."""
-        self.taken_at = time.monotonic()
-        self.began: float | None = None
-        self.start_sent = self.started = self.spoke = False
-        """Whether its start was sent by itself, whether it was accepted, whether anything was sent about it at all."""
-        self.over = False
-        """Whether its handler has ended."""
-        self.stop: str | None = None
+        """None until HeldLeases has recorded the claim."""
+        self.claimed_at = time.monotonic()
+        self.began_at: float | None = None
+        self.start_sent = self.start_accepted = self.has_earlier_reports = False
+        """Whether a start was sent separately, whether it was accepted, whether any report precedes the outcome."""
+        self.has_ended = False
+        """Whether its outcome is decided: the handler has ended, or the task was released without it."""
+        self.stop_reason: str | None = None
         self.interrupt: Callable[[], None] | None = None
-        """Stops the handler from outside, where that can be done."""
+        """Stops the handler from any thread. None for a handler in a thread, which cannot be stopped from outside."""
         self.more: dict[str, Any] = {}
-        self._said: Said | None = None
+        self._output: Output | None = None
 
     def context(self) -> TaskContext:
-        """What its handler sees of it. Not kept here: the two would keep each other alive."""
+        """A new `ctx` for the handler. Not stored here: that would be a reference cycle."""
         return TaskContext(self.assignment, self, self.task.policy.redact)
 
     def redacted(self, error: object) -> str:
-        """An error as it may be logged."""
+        """The text of an error, safe to log."""
         if not self.task.policy.redact and not self.assignment.policy.redact:
             return str(error)
         if isinstance(error, InvalidInput):
-            return f"{error.code}: its words may quote what the task redacts"
+            return f"{error.code}: the message is hidden, it may quote redacted values"
         return str(redactor_of(self.assignment, self.task.policy.redact).hide(str(error)))
 
     def __repr__(self) -> str:
         return f"{self.assignment.kind} {self.assignment.id} (attempt {self.assignment.attempt})"
 
     def begin(self) -> None:
-        self.began = time.monotonic()
-        self._outbox.began(self)
+        self.began_at = time.monotonic()
+        self._reporter.attempt_began(self)
 
-    def sure_until(self) -> float | None:
-        """Until when nobody else can hold it, by the monotonic clock of this machine."""
-        return None if self.lease is None else self.lease.sure_until
+    def valid_until(self) -> float | None:
+        """Until when no other worker can hold the task, by this machine's monotonic clock."""
+        return None if self.lease is None else self.lease.valid_until
 
-    def is_sure(self) -> bool:
-        """Whether it is still ours. Asked before its handler begins: this process may have been stopped for a while."""
-        return self.lease is None or time.monotonic() <= self.lease.sure_until
+    def lease_is_valid(self) -> bool:
+        """Whether the lease still holds. Checked before the handler begins: this process may have been suspended."""
+        return self.lease is None or time.monotonic() <= self.lease.valid_until
 
     def may_begin(self) -> bool:
-        """Whether its handler is to be called, with its start written before if the policy asks for that."""
-        if self.stop is None and not self.is_sure():
-            logger.warning("%r does not begin: its lease has run out", self)
-            self.stop = LOST
-        if self.stop is None and self.assignment.policy.durable_start and not self.started:
+        """Whether the handler may be called. Records the start first if the policy has `durable_start`."""
+        if self.stop_reason is None and not self.lease_is_valid():
+            logger.warning("%r is not started: its lease has expired", self)
+            self.stop_reason = LOST
+        if self.stop_reason is None and self.assignment.policy.durable_start and not self.start_accepted:
             self._start_durably()
-        return self.stop is None
+        return self.stop_reason is None
 
     def _start_durably(self) -> None:
         try:
             self._engine.call(Start(**self.ticket()))
-            self.start_sent = self.started = self.spoke = True
+            self.start_sent = self.start_accepted = self.has_earlier_reports = True
         except (Conflict, NotFound) as e:
-            logger.warning("%r does not begin: %s", self, self.redacted(e))
-            self.stop = LOST
+            logger.warning("%r is not started: %s", self, self.redacted(e))
+            self.stop_reason = LOST
         except OnetrayError as e:
-            # Nothing was done yet: somebody else, or this worker later, begins it without loss.
-            logger.warning("%r does not begin, its start could not be written: %s", self, self.redacted(e))
-            self.stop = UNWRITTEN
+            # No work was done yet, so a release loses nothing.
+            logger.warning("%r is not started, its start could not be recorded: %s", self, self.redacted(e))
+            self.stop_reason = START_NOT_WRITTEN
 
-    def unbegun(self) -> Release:
-        """The report of a task that was told to stop before its handler was called."""
-        return Release(reason=self.stop, **self.ticket())
+    def release_unstarted(self) -> Release:
+        """The report of an attempt that was stopped before its handler was called."""
+        return Release(reason=self.stop_reason, **self.ticket())
 
-    def ask_to_stop(self, why: str) -> None:
-        """Tell the handler to stop. What was said first stays, unless the task is lost altogether."""
-        if self.stop is None or why == LOST:
-            self.stop = why
+    def ask_to_stop(self, reason: str) -> None:
+        """Stop the handler. The first reason stays, except that a lost lease replaces any other."""
+        if self.stop_reason is None or reason == LOST:
+            self.stop_reason = reason
             interrupt = self.interrupt
-            if interrupt is not None and not self.over:
+            if interrupt is not None and not self.has_ended:
                 interrupt()
 
     def ticket(self) -> dict[str, Any]:
         return ticket(self.assignment)
 
-    def to_say(self) -> list[Report]:
-        """What its handler has said since the last time, as commands."""
-        said: list[Report] = []
-        if self._said is None:
-            return said
-        lines, progress = self._said
+    def take_output(self) -> list[Report]:
+        """Remove the buffered log lines and progress, and return them as reports."""
+        reports: list[Report] = []
+        if self._output is None:
+            return reports
+        lines, progress = self._output
         if lines:
-            some = tuple(lines.popleft() for _ in range(min(len(lines), MOST_LINES)))
-            said.append(Log(lines=some, **self.ticket()))
+            batch = tuple(lines.popleft() for _ in range(min(len(lines), MAX_LINES)))
+            reports.append(Log(lines=batch, **self.ticket()))
         if progress:
             done, total, message = progress.pop()
-            said.append(Progress(done=done, total=total, message=message, **self.ticket()))
-        return said
+            reports.append(Progress(done=done, total=total, message=message, **self.ticket()))
+        return reports
 
     @property
-    def has_more_to_say(self) -> bool:
-        return self._said is not None and bool(self._said[0])
+    def has_log_lines(self) -> bool:
+        return self._output is not None and bool(self._output[0])
 
-    # The desk: what the handler's ctx does.
+    # Called by the handler's ctx.
 
     def log(self, level: str, line: str, data: dict[str, Any] | None) -> None:
-        (self._said or self._begin_to_say())[0].append((level, line, data))
-        self._outbox.say(self)
+        (self._output or self._new_output())[0].append((level, line, data))
+        self._reporter.output_added(self)
 
     def progress(self, done: float, total: float | None, message: str | None) -> None:
-        (self._said or self._begin_to_say())[1].append((done, total, message))
-        self._outbox.say(self)
+        (self._output or self._new_output())[1].append((done, total, message))
+        self._reporter.output_added(self)
 
-    def _begin_to_say(self) -> Said:
-        with _BEGINNING:
-            self.spoke = True
-            if self._said is None:
-                self._said = (deque(), deque(maxlen=1))
-            return self._said
+    def _new_output(self) -> Output:
+        with _OUTPUT_LOCK:
+            self.has_earlier_reports = True
+            if self._output is None:
+                self._output = (deque(), deque(maxlen=1))
+            return self._output
 
     def checkpoint(self, body: Any) -> Awaitable[None]:
         command = Checkpoint(body=body, **self.ticket())
@@ -175,8 +175,8 @@ class Attempt:
         def settle_saved(verdict: Verdict) -> None:
             loop.call_soon_threadsafe(_settle, saved, verdict)
 
-        self.spoke = True
-        self._outbox.put(self, command, settle_saved)
+        self.has_earlier_reports = True
+        self._reporter.put(self, command, settle_saved)
         return saved
 
     def last_checkpoint(self) -> Any:
@@ -186,13 +186,13 @@ class Attempt:
         return self._engine.inputs(self.assignment.id, namespace=self.assignment.namespace)
 
     def config(self) -> Any:
-        """What its flow was submitted with."""
+        """The data that the flow was submitted with."""
         namespace = self.assignment.namespace
         task = self._engine.task(self.assignment.id, namespace=namespace)
         return self._engine.flow(task.job_id, namespace=namespace).data
 
     def answer(self) -> Any:
-        """What somebody said who approved its stage."""
+        """The input that came with the approval of the task's stage."""
         namespace = self.assignment.namespace
         stage = self._engine.task(self.assignment.id, namespace=namespace).stage_id
         return None if stage is None else self._engine.stage(stage, namespace=namespace).answer
@@ -207,10 +207,10 @@ class Attempt:
         return self._engine.task(self.assignment.id, namespace=self.assignment.namespace).created_at
 
     def heartbeat(self) -> None:
-        self._outbox.wants_a_beat(self)
+        self._reporter.request_heartbeat(self)
 
     def asked_to_stop(self) -> str | None:
-        return self.stop
+        return self.stop_reason
 
     def say(self, **more: Any) -> None:
         self.more.update(more)

@@ -1,7 +1,7 @@
-"""Call a handler and say how it ended: one report for each way.
+"""Call a handler and turn its outcome into a report.
 
-Owns what a return value, an exception, a cancel or a wait for input leads to. Written once for handlers on the loop,
-in threads and in child processes: `how` is how a function is called there.
+Owns which report a return value, an exception, a cancel or a wait for input leads to. Shared by handlers on the event
+loop, in threads and in child processes, which differ only in `call_function`.
 """
 
 from __future__ import annotations
@@ -28,55 +28,55 @@ if TYPE_CHECKING:
 logger = logging.getLogger("onetray.worker")
 
 Call = Callable[..., Awaitable[Any]]
-INVALID = "InvalidOutcome"
-NAME_CHARS, REASON_CHARS = 200, 2_000
+INVALID_OUTCOME = "InvalidOutcome"
+MAX_NAME_CHARS, MAX_REASON_CHARS = 200, 2_000
 
 
 class BadArguments(Exception):
-    """The payload does not fit the function: nothing was called."""
+    """The payload does not match the function's parameters. The handler was not called."""
 
 
 class BadResult(Exception):
-    """The function gave what it does not say that it gives, or what cannot be kept as JSON."""
+    """The result does not match the function's return type, or cannot be stored as JSON."""
 
 
 async def call_handler(
     app: Onetray,
     task: TaskDefinition[Any, Any],
     ctx: TaskContext,
-    how: Call,
+    call_function: Call,
     fields: dict[str, Any],
     more: dict[str, Any],
 ) -> Report | None:
-    """Run one attempt. Answers the report, or None when there is nothing to report any more."""
+    """Run one attempt with its hooks, and return its report."""
     token = current.set(ctx)
-    span = otel.begin(f"run {ctx.kind}", "CONSUMER", ctx.trace, **_facts(ctx)) if otel.tracer() else None
+    span = otel.begin(f"run {ctx.kind}", "CONSUMER", ctx.trace, **_span_attributes(ctx)) if otel.tracer() else None
     if span is not None:
-        # What it reports is told of under its own span, which stands under the submit's.
+        # Spans of the report become children of this span, which is a child of the submit's.
         fields = {**fields, "trace": span.traceparent}
     try:
         arguments = _arguments(task, ctx)
         for hook in app.hooks["before"]:
-            await how(hook, ctx)
-        if how is call:
-            # Without a coroutine in between: it would cost as much as a short handler.
-            given = task.function(**arguments)
-            if isawaitable(given):
-                given = await given
+            await call_function(hook, ctx)
+        if call_function is call:
+            # Not through call_function: one more coroutine costs as much as a short handler.
+            returned = task.function(**arguments)
+            if isawaitable(returned):
+                returned = await returned
         else:
-            given = await how(task.function, **arguments)
-        result = _kept(task, given)
+            returned = await call_function(task.function, **arguments)
+        result = _check_result(task, returned)
         for hook in app.hooks["after"]:
-            await _after(how, hook, ctx, result)
-        return Succeed(result=result, more=_more(task, ctx, result, more), **fields)
+            await _call_after_hook(call_function, hook, ctx, result)
+        return Succeed(result=result, more=_success_extras(task, ctx, result, more), **fields)
     except WaitForInput as e:
         return Pause(state=WAITING_INPUT, owner=e.owner, reason=e.reason, **fields)
     except (asyncio.CancelledError, TaskCancelled) as e:
         if ctx.cancelled:
-            return Release(reason=error_message(e)[:REASON_CHARS] or "stopped", **fields)
+            return Release(reason=error_message(e)[:MAX_REASON_CHARS] or "stopped", **fields)
         return failure(e, fields)
     except BaseException as e:
-        await _tell_error(app, ctx, how, e)
+        await _call_error_hooks(app, ctx, call_function, e)
         if span is not None:
             span.failed(e)
         return failure(e, fields)
@@ -86,7 +86,7 @@ async def call_handler(
         current.reset(token)
 
 
-def _facts(ctx: TaskContext) -> dict[str, Any]:
+def _span_attributes(ctx: TaskContext) -> dict[str, Any]:
     return {"onetray.task": ctx.id, "onetray.kind": ctx.kind, "onetray.attempt": ctx.attempt}
 
 
@@ -97,42 +97,44 @@ def _arguments(task: TaskDefinition[Any, Any], ctx: TaskContext) -> dict[str, An
         raise BadArguments(str(e)) from e
 
 
-def _kept(task: TaskDefinition[Any, Any], given: Any) -> Any:
+def _check_result(task: TaskDefinition[Any, Any], returned: Any) -> Any:
     try:
-        return task.signature.kept(given)
+        return task.signature.kept(returned)
     except InvalidInput as e:
         raise BadResult(str(e)) from e
 
 
-async def _after(how: Call, hook: Callable[..., Any], ctx: TaskContext, result: Any) -> None:
+async def _call_after_hook(call_function: Call, hook: Callable[..., Any], ctx: TaskContext, result: Any) -> None:
     try:
-        await how(hook, ctx, result)
+        await call_function(hook, ctx, result)
     except Exception:
-        # The work is done: to fail now would have it done again.
-        _log_failure("a hook after", ctx)
+        # The work is done, and a failed attempt would be retried.
+        _log_failure("an after hook of", ctx)
 
 
-def _more(task: TaskDefinition[Any, Any], ctx: TaskContext, result: Any, said: dict[str, Any]) -> More | None:
+def _success_extras(
+    task: TaskDefinition[Any, Any], ctx: TaskContext, result: Any, extras: dict[str, Any]
+) -> More | None:
     try:
         spawn = task.binding.spawn(ctx, result) if task.binding else None
     except InvalidInput as e:
-        # The next stage cannot be made from it, and could not the next time.
+        # The next stage cannot be created from this result, and a retry would not change that.
         raise BadResult(str(e)) from e
-    if not spawn and not said:
+    if not spawn and not extras:
         return None
-    return More(spawn=spawn or {}, **said)
+    return More(spawn=spawn or {}, **extras)
 
 
-async def _tell_error(app: Onetray, ctx: TaskContext, how: Call, error: BaseException) -> None:
+async def _call_error_hooks(app: Onetray, ctx: TaskContext, call_function: Call, error: BaseException) -> None:
     for hook in app.hooks["on_error"]:
         try:
-            await how(hook, ctx, error)
+            await call_function(hook, ctx, error)
         except Exception:
-            _log_failure("a hook on the error of", ctx)
+            _log_failure("an on_error hook of", ctx)
 
 
 def _log_failure(what: str, ctx: TaskContext) -> None:
-    """Log the exception that is being handled. It may quote what its task redacts."""
+    """Log the exception that is being handled, with the task's secrets redacted."""
     if not ctx.redacts:
         logger.exception("%s %s %s failed", what, ctx.kind, ctx.id)
         return
@@ -154,31 +156,31 @@ def failure(error: BaseException, fields: dict[str, Any]) -> Fail:
         return Fail(
             error_class="ValidationError", message=error_message(error), retryable=False, stage="output", **fields
         )
-    said = error if isinstance(error, TaskError) else None
+    task_error = error if isinstance(error, TaskError) else None
     trace = "".join(traceback.format_exception(error))
     return Fail(
-        error_class=type(error).__name__[:NAME_CHARS],
+        error_class=type(error).__name__[:MAX_NAME_CHARS],
         message=error_message(error),
-        retryable=False if said is not None and not said.retryable else None,
-        retry_after_s=said.retry_after_s if said is not None else None,
+        retryable=False if task_error is not None and not task_error.retryable else None,
+        retry_after_s=task_error.retry_after_s if task_error is not None else None,
         detail={"traceback": clean(trace[-TEXT_CHARS:])},
         **fields,
     )
 
 
-def unkept(error: InvalidInput, fields: dict[str, Any]) -> Fail:
-    """The report of an attempt whose outcome the engine does not take: it would not take it the next time either."""
-    message = f"what the handler gave could not be kept: {error}"[:REASON_CHARS]
-    return Fail(error_class=INVALID, message=clean(message), retryable=False, stage="output", **fields)
+def invalid_outcome(error: InvalidInput, fields: dict[str, Any]) -> Fail:
+    """The report of an attempt whose outcome the engine rejects. Not retryable: the next outcome would be the same."""
+    message = f"the outcome of the handler could not be stored: {error}"[:MAX_REASON_CHARS]
+    return Fail(error_class=INVALID_OUTCOME, message=clean(message), retryable=False, stage="output", **fields)
 
 
-def says_unkept(command: Report) -> bool:
-    """Whether it is such a report itself: there is nothing left to say when that is not taken either."""
-    return isinstance(command, Fail) and command.error_class == INVALID
+def is_invalid_outcome(command: Report) -> bool:
+    """Whether a report was made by `invalid_outcome`: if the engine rejects that too, it must not be replaced again."""
+    return isinstance(command, Fail) and command.error_class == INVALID_OUTCOME
 
 
 def error_message(error: BaseException) -> str:
-    """What an exception says. One that cannot be printed must not leave its task without a report."""
+    """The message of an exception, even if its `__str__` raises: the task must get its report."""
     try:
         return clean(str(error))
     except Exception:
@@ -187,15 +189,15 @@ def error_message(error: BaseException) -> str:
 
 async def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call a function on the loop; await it if it is async."""
-    given = function(*args, **kwargs)
-    return await given if isawaitable(given) else given
+    returned = function(*args, **kwargs)
+    return await returned if isawaitable(returned) else returned
 
 
 def drive(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine that waits for nothing, without a loop."""
+    """Run a coroutine that never suspends, without a loop."""
     try:
         coroutine.send(None)
     except StopIteration as e:
         return e.value
     coroutine.close()
-    raise RuntimeError("a handler in a thread waited for something that is not there")
+    raise RuntimeError("a handler in a thread awaited something that needs an event loop")

@@ -1,6 +1,6 @@
-"""Where handlers run: on the event loop, in threads, in child processes; no more at once than there are places.
+"""Run handlers on the event loop, in threads or in child processes, at most `concurrency` at once.
 
-Owns the places and the loop. What is claimed ahead waits here in its order; whoever ends lets the next one begin.
+Owns the event loop and the threads. Prefetched attempts wait here in order; each handler that ends starts the next one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from onetray.app.tasks import ASYNC, PROCESS
 from onetray.domain.commands import Report
 from onetray.worker.app_loader import Lifespan
-from onetray.worker.async_executor import AsyncExecutor, Ended
+from onetray.worker.async_executor import AsyncExecutor, OnEnded
 from onetray.worker.attempt import LOST
 from onetray.worker.call_handler import call_handler, drive, failure
 
@@ -32,28 +32,28 @@ logger = logging.getLogger("onetray.worker")
 
 
 class Executor:
-    def __init__(self, app: Onetray, concurrency: int, children: ProcessPool, ended: Ended) -> None:
-        self._app, self.concurrency, self._children, self._ended = app, concurrency, children, ended
+    def __init__(self, app: Onetray, concurrency: int, process_pool: ProcessPool, on_ended: OnEnded) -> None:
+        self._app, self.concurrency, self._process_pool, self._on_ended = app, concurrency, process_pool, on_ended
         self._lock = threading.Lock()
         self.waiting: deque[Attempt] = deque()
-        self._low = 0
-        """From so few that wait on, whoever claims is told of each place that becomes free."""
+        self._refill_below = 0
+        """Once no more than this many attempts wait, the claimer is woken whenever a handler ends."""
         self.running: set[Attempt] = set()
         self.finished = 0
         self.changed = threading.Condition()
-        """Told when a place has become free, and half of what was claimed ahead is used."""
+        """Notified when a handler has ended and half of the prefetched attempts have begun."""
         self.resources: Any = None
         self.loop = asyncio.new_event_loop()
         self._loop_thread = threading.Thread(target=self._run_loop, name="onetray-loop", daemon=True)
         self._closing = False
         self._threads: list[threading.Thread] = []
-        self._idle = 0
-        self._for_threads: queue.SimpleQueue[Attempt | None] = queue.SimpleQueue()
+        self._idle_threads = 0
+        self._thread_queue: queue.SimpleQueue[Attempt | None] = queue.SimpleQueue()
         self._lifespan = Lifespan(app.lifespan_of)
-        self.lanes = AsyncExecutor(app, self.loop, self._follow, ended, concurrency)
+        self.async_executor = AsyncExecutor(app, self.loop, self._finish, on_ended, concurrency)
 
     def open(self) -> None:
-        """Start the loop, and what the app's lifespan brings."""
+        """Start the loop and enter the app's lifespan."""
         self._loop_thread.start()
         try:
             self.resources = self.on_loop(self._lifespan.begin())
@@ -65,21 +65,21 @@ class Executor:
         """Run a coroutine on the loop, from another thread, and wait for it."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
 
-    def close(self, patience_s: float = 5.0) -> None:
-        """End the lifespan and the loop. Threads whose handlers do not stop are left: they are daemons."""
+    def close(self, timeout_s: float = 5.0) -> None:
+        """End the lifespan and the loop. Threads whose handlers do not stop are left running (they are daemons)."""
         for _ in self._threads:
-            self._for_threads.put(None)
+            self._thread_queue.put(None)
         ending = asyncio.run_coroutine_threadsafe(self._end_lifespan(), self.loop)
         try:
-            ending.result(patience_s)
+            ending.result(timeout_s)
         except Exception:
-            logger.exception("the lifespan did not end well")
-        self._end_loop(patience_s)
+            logger.exception("the lifespan failed to end")
+        self._end_loop(timeout_s)
 
-    def _end_loop(self, patience_s: float) -> None:
+    def _end_loop(self, timeout_s: float) -> None:
         self._closing = True
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self._loop_thread.join(patience_s)
+        self._loop_thread.join(timeout_s)
 
     async def _end_lifespan(self) -> None:
         await self._lifespan.end()
@@ -91,124 +91,126 @@ class Executor:
             try:
                 self.loop.run_forever()
             except BaseException as e:
-                # asyncio lets SystemExit and the like of any of its tasks end the loop: ours is not theirs to end.
-                logger.error("a task that a handler left on the loop raised %r; the event loop goes on", e)
+                # SystemExit and KeyboardInterrupt in any asyncio task stop the loop.
+                logger.error("an asyncio task that a handler left behind raised %r; the event loop goes on", e)
         self.loop.close()
 
     @property
     def loop_ident(self) -> int:
         return self._loop_thread.ident or 0
 
-    def admit(self, runs: Iterable[Attempt]) -> None:
-        """Take in what was claimed. It begins as soon as there is a place."""
+    def admit(self, attempts: Iterable[Attempt]) -> None:
+        """Queue claimed attempts. Each begins as soon as fewer than `concurrency` are running."""
         with self._lock:
-            self.waiting.extend(runs)
-            on_loop, stopped = self._seat()
-            self._low = len(self.waiting) // 2
+            self.waiting.extend(attempts)
+            on_loop, stopped = self._start_waiting()
+            self._refill_below = len(self.waiting) // 2
         self._begin(on_loop, stopped)
 
-    def waits_since(self) -> float:
-        """Since when the first of those waits that have not begun."""
+    def oldest_claimed_at(self) -> float:
+        """When the oldest waiting attempt was claimed; infinite if none waits."""
         try:
-            return self.waiting[0].taken_at
+            return self.waiting[0].claimed_at
         except IndexError:
             return float("inf")
 
-    def take_back(self, taken_before: float = float("inf")) -> list[Attempt]:
-        """What was taken before then and has not begun; it will not."""
+    def withdraw(self, claimed_before: float = float("inf")) -> list[Attempt]:
+        """Remove and return the waiting attempts that were claimed before then, except lost ones."""
         with self._lock:
-            back = [run for run in self.waiting if run.taken_at < taken_before]
-            self.waiting = deque(run for run in self.waiting if run.taken_at >= taken_before)
-        return [run for run in back if run.stop != LOST]
+            withdrawn = [attempt for attempt in self.waiting if attempt.claimed_at < claimed_before]
+            self.waiting = deque(attempt for attempt in self.waiting if attempt.claimed_at >= claimed_before)
+        return [attempt for attempt in withdrawn if attempt.stop_reason != LOST]
 
-    def _seat(self) -> tuple[list[Attempt], list[Attempt]]:
-        """Give free places to those that wait. Answers those for the loop, and those that will not begin."""
+    def _start_waiting(self) -> tuple[list[Attempt], list[Attempt]]:
+        """Start waiting attempts in threads. Returns those for the event loop, and those to release unstarted."""
         on_loop: list[Attempt] = []
         stopped: list[Attempt] = []
         while self.waiting and len(self.running) < self.concurrency:
-            run = self.waiting.popleft()
-            if run.stop is not None:
-                stopped.append(run)
+            attempt = self.waiting.popleft()
+            if attempt.stop_reason is not None:
+                stopped.append(attempt)
                 continue
-            self.running.add(run)
-            run.resources = self.resources
-            if run.task.isolation == ASYNC:
-                on_loop.append(run)
+            self.running.add(attempt)
+            attempt.resources = self.resources
+            if attempt.task.isolation == ASYNC:
+                on_loop.append(attempt)
             else:
-                self._to_thread(run)
+                self._start_in_thread(attempt)
         return on_loop, stopped
 
     def _begin(self, on_loop: list[Attempt], stopped: list[Attempt]) -> None:
-        self._unbegun(stopped)
+        self._release_unstarted(stopped)
         if on_loop:
-            with contextlib.suppress(RuntimeError):  # The loop is closed: nothing begins any more.
-                self.loop.call_soon_threadsafe(self.lanes.take, on_loop)
+            with contextlib.suppress(RuntimeError):  # The loop is closed.
+                self.loop.call_soon_threadsafe(self.async_executor.begin, on_loop)
 
-    def _unbegun(self, stopped: list[Attempt]) -> None:
-        for run in stopped:
-            run.over = True
+    def _release_unstarted(self, stopped: list[Attempt]) -> None:
+        for attempt in stopped:
+            attempt.has_ended = True
         if stopped:
-            self._ended([(run, run.unbegun()) for run in stopped])
+            self._on_ended([(attempt, attempt.release_unstarted()) for attempt in stopped])
 
-    def _follow(self, over: list[Attempt]) -> list[Attempt]:
-        """Give the places of those that have ended to the next. Answers those that begin on the loop."""
+    def _finish(self, over: list[Attempt]) -> list[Attempt]:
+        """Replace ended attempts by waiting ones. Returns those to begin on the event loop."""
         with self._lock:
             self.running.difference_update(over)
             self.finished += len(over)
-            on_loop, stopped = self._seat()
-            is_low = len(self.waiting) <= self._low
-        self._unbegun(stopped)
+            on_loop, stopped = self._start_waiting()
+            is_low = len(self.waiting) <= self._refill_below
+        self._release_unstarted(stopped)
         if is_low:
             with self.changed:
                 self.changed.notify()
         return on_loop
 
-    # In threads.
+    # Threads.
 
-    def _to_thread(self, run: Attempt) -> None:
-        """Hand it to a thread: an idle one, or a new one. There are never more than places."""
-        if self._idle > 0:
-            self._idle -= 1
+    def _start_in_thread(self, attempt: Attempt) -> None:
+        """Queue an attempt for an idle thread, or start a new one: never more than `concurrency`."""
+        if self._idle_threads > 0:
+            self._idle_threads -= 1
         else:
-            thread = threading.Thread(target=self._thread, name=f"onetray-handler-{len(self._threads)}", daemon=True)
+            name = f"onetray-handler-{len(self._threads)}"
+            thread = threading.Thread(target=self._run_thread, name=name, daemon=True)
             self._threads.append(thread)
             thread.start()
-        self._for_threads.put(run)
+        self._thread_queue.put(attempt)
 
-    def _thread(self) -> None:
+    def _run_thread(self) -> None:
         while True:
-            run = self._for_threads.get()
-            if run is None:
+            attempt = self._thread_queue.get()
+            if attempt is None:
                 return
             try:
-                report = self._in_thread(run)
+                report = self._run_in_thread(attempt)
             except BaseException as e:
-                report = failure(e, run.ticket())
+                report = failure(e, attempt.ticket())
             with self._lock:
-                self._idle += 1
-            # Reported before its place is free: whoever waits until all is idle finds nothing unreported.
-            run.over = True
-            self._ended([(run, report)])
-            self._begin(self._follow([run]), [])
+                self._idle_threads += 1
+            # Report before _finish: when the executor is idle, every outcome has been reported.
+            attempt.has_ended = True
+            self._on_ended([(attempt, report)])
+            self._begin(self._finish([attempt]), [])
 
-    def _in_thread(self, run: Attempt) -> Report | None:
-        if not run.may_begin():
-            return run.unbegun()
-        if run.task.isolation == PROCESS:
-            return self._children.attempt(run)
-        run.begin()
-        return drive(call_handler(self._app, run.task, run.context(), self._call_here, run.ticket(), run.more))  # type: ignore[no-any-return]
+    def _run_in_thread(self, attempt: Attempt) -> Report | None:
+        if not attempt.may_begin():
+            return attempt.release_unstarted()
+        if attempt.task.isolation == PROCESS:
+            return self._process_pool.run(attempt)
+        attempt.begin()
+        fields, more = attempt.ticket(), attempt.more
+        return drive(call_handler(self._app, attempt.task, attempt.context(), self._call_here, fields, more))  # type: ignore[no-any-return]
 
     async def _call_here(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call a function in this thread. One that is async runs on the loop, and is waited for here."""
-        given = function(*args, **kwargs)
-        return self.on_loop(given) if inspect.isawaitable(given) else given
+        """Call a function in this thread. If it is async, run it on the loop and wait for it here."""
+        returned = function(*args, **kwargs)
+        return self.on_loop(returned) if inspect.isawaitable(returned) else returned
 
     def wait_until_idle(self, until: float) -> bool:
-        """Wait for all that runs, and have its ends reported. Answers whether it ended in time."""
+        """Wait until no attempt runs or waits, and report those that ended. Returns whether that was in time."""
         with self.changed:
             while (self.running or self.waiting) and (left := until - time.monotonic()) > 0:
                 self.changed.wait(min(left, 0.1))
             is_idle = not self.running and not self.waiting
-        self.lanes.tell()
+        self.async_executor.report_ended()
         return is_idle

@@ -1,7 +1,6 @@
-"""What this worker holds: its runs, their leases, and until when each is sure.
+"""The leases that this worker holds, their attempts, and until when each lease is certain to hold.
 
-Owns the worker's own reckoning of time: a lease is counted from before it was asked for, so it never seems longer
-here than in the database.
+A lease is timed from before the claim was sent, so that it never lasts longer here than in the database.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False, slots=True)
 class Lease:
-    """One claim, with those of its tasks that are still held."""
+    """The lease of one claim, with the attempts that are still held under it."""
 
     key: int
     queue: str
     length_s: float
-    sure_until: float
+    valid_until: float
     beat_at: float
-    runs: set[Attempt] = field(default_factory=set)
+    attempts: set[Attempt] = field(default_factory=set)
 
 
 class HeldLeases:
@@ -32,62 +31,62 @@ class HeldLeases:
         self._lock = threading.Lock()
         self._leases: dict[int, Lease] = {}
         self._lost: set[Attempt] = set()
-        """Taken from this worker while their handlers run: under no lease here, but in the count of their queue."""
+        """Lost while their handlers still run: under no lease, but still counted against the limit of their queue."""
 
     def __len__(self) -> int:
         with self._lock:
-            return sum(len(lease.runs) for lease in self._leases.values())
+            return sum(len(lease.attempts) for lease in self._leases.values())
 
-    def take(self, runs: Iterable[Attempt], asked_at: float) -> None:
-        """Note what a claim gave that was asked for then."""
+    def add(self, attempts: Iterable[Attempt], sent_at: float) -> None:
+        """Record the attempts of a claim that was sent at `sent_at`."""
         with self._lock:
-            for run in runs:
-                a = run.assignment
+            for attempt in attempts:
+                a = attempt.assignment
                 lease = self._leases.get(a.lease)
                 if lease is None:
-                    lease = Lease(a.lease, a.queue, a.lease_s, asked_at + a.lease_s, asked_at + a.lease_s / 3)
+                    lease = Lease(a.lease, a.queue, a.lease_s, sent_at + a.lease_s, sent_at + a.lease_s / 3)
                     self._leases[a.lease] = lease
-                lease.runs.add(run)
-                run.lease = lease
+                lease.attempts.add(attempt)
+                attempt.lease = lease
 
-    def drop(self, runs: Iterable[Attempt]) -> None:
-        """They were reported, or were lost and have ended."""
+    def drop(self, attempts: Iterable[Attempt]) -> None:
+        """Forget attempts whose outcome was answered, or that were lost and have ended."""
         with self._lock:
-            for run in runs:
-                self._lost.discard(run)
-                self._release(run)
+            for attempt in attempts:
+                self._lost.discard(attempt)
+                self._remove(attempt)
 
-    def lose(self, run: Attempt) -> None:
-        """It is not ours any more, and its handler still runs: nothing renews a lease in its name."""
+    def lose(self, attempt: Attempt) -> None:
+        """Stop renewing the lease for an attempt that was lost and whose handler still runs."""
         with self._lock:
-            if self._release(run):
-                self._lost.add(run)
+            if self._remove(attempt):
+                self._lost.add(attempt)
 
-    def _release(self, run: Attempt) -> bool:
-        """Take it from its lease, which goes with the last one. Whether it was there."""
-        lease = self._leases.get(run.assignment.lease)
-        if lease is None or run not in lease.runs:
+    def _remove(self, attempt: Attempt) -> bool:
+        """Remove an attempt from its lease, and an empty lease with it. Returns whether it was held."""
+        lease = self._leases.get(attempt.assignment.lease)
+        if lease is None or attempt not in lease.attempts:
             return False
-        lease.runs.remove(run)
-        if not lease.runs:
+        lease.attempts.remove(attempt)
+        if not lease.attempts:
             del self._leases[lease.key]
         return True
 
     def shortest_s(self) -> float:
-        """The length of the shortest lease that is held."""
+        """The length of the shortest held lease, infinite if none is held."""
         with self._lock:
             return min((lease.length_s for lease in self._leases.values()), default=float("inf"))
 
     def of_queue(self, queue: str) -> int:
-        """How many of a queue are held or still run. A claim is from one queue, and so are the tasks of its lease."""
+        """How many tasks of a queue are held or still run. All tasks of a lease are from one queue."""
         with self._lock:
-            lost = sum(run.assignment.queue == queue for run in self._lost)
-            return lost + sum(len(lease.runs) for lease in self._leases.values() if lease.queue == queue)
+            lost = sum(attempt.assignment.queue == queue for attempt in self._lost)
+            return lost + sum(len(lease.attempts) for lease in self._leases.values() if lease.queue == queue)
 
-    def runs(self) -> list[Attempt]:
+    def attempts(self) -> list[Attempt]:
         with self._lock:
-            return [run for lease in self._leases.values() for run in lease.runs]
+            return [attempt for lease in self._leases.values() for attempt in lease.attempts]
 
     def leases(self) -> list[tuple[Lease, list[Attempt]]]:
         with self._lock:
-            return [(lease, list(lease.runs)) for lease in self._leases.values()]
+            return [(lease, list(lease.attempts)) for lease in self._leases.values()]

@@ -1,12 +1,12 @@
-"""Run handlers in child processes: one task in each at a time, killed when it has to stop.
+"""Run handlers in child processes: one attempt at a time in each; a child is killed to stop its handler.
 
-Owns the children. They are spawned, never forked, kept for the next task, and spoken to in lines of JSON over a pair of
-pipes of their own: what a handler prints goes where the worker's output goes. A child that dies fails its attempt.
+Children are spawned, not forked, and reused for the next task. They talk to the worker in lines of JSON over two pipes;
+their standard output is the worker's. If a child dies, its attempt fails.
 
-    worker ── control ──▶ process_reaper.py ── waits for ──▶ process_child.py ──▶ whatever a handler starts
+    worker ── control ──▶ process_reaper.py ── waits for ──▶ process_child.py ──▶ processes that a handler starts
        ▲─────────────────── two pipes ──────────────────▲
 
-The reaper says when a child has ended. The end of a pipe does not: what a handler has started may hold a copy of it.
+The reaper reports the end of a child. A closed pipe would not: processes that a handler has started may hold a copy.
 """
 
 from __future__ import annotations
@@ -41,29 +41,29 @@ import signal
 
 logger = logging.getLogger("onetray.worker")
 
-ASKED = ("last_checkpoint", "inputs", "config", "answer", "results_of", "created_at", "checkpoint")
-"""What a child may ask its parent for."""
+CHILD_REQUESTS = ("last_checkpoint", "inputs", "config", "answer", "results_of", "created_at", "checkpoint")
+"""Methods of Attempt that a child may call."""
 
 REAPER = (sys.executable, "-I", "-S", process_reaper.__file__)
-LEAVE_S = 3.0
-EXIT_S = 1.0
-"""How long a child that has closed its pipe may live on: one that dies closes it a moment before."""
-KILL_S = 2 * process_reaper.END_S
-"""How long a reaper may take to end a child. Then it is killed itself, and the child with it."""
-LOOK_S = 1.0
+CLOSE_TIMEOUT_S = 3.0
+EXIT_TIMEOUT_S = 1.0
+"""How long a child may live after it has closed its pipe: a dying process closes it a moment before it ends."""
+KILL_TIMEOUT_S = 2 * process_reaper.KILL_TIMEOUT_S
+"""How long the reaper may take to kill a child. After that the reaper is killed, and the child with it."""
+POLL_INTERVAL_S = 1.0
 CHUNK_BYTES = 1 << 16
 
 
 class ProcessHandle:
-    """One process that runs handlers of one app, one attempt at a time. One thread has it; any thread may kill it."""
+    """A child process. One thread uses it at a time; any thread may kill it."""
 
-    def __init__(self, app_path: str, hello: dict[str, Any]) -> None:
+    def __init__(self, app_path: str, setup: dict[str, Any]) -> None:
         self._lock = threading.Lock()
-        self._turn = 0
-        """Which attempt it runs: who is late to kill an attempt must not hit the next one."""
+        self._sequence = 0
+        """Identifies the current attempt: a late call of `kill` must not hit the next one."""
         self._killed_at: float | None = None
         self._exit: bytes | None = None
-        """What the reaper has said at the end; empty if it was killed."""
+        """The reaper's last message; empty if the reaper was killed."""
         self._lines: deque[bytes] = deque()
         self._line: list[bytes] = []
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
@@ -81,54 +81,54 @@ class ProcessHandle:
                 [*REAPER, str(control.fileno()), str(to_child), str(from_child), *command],
                 pass_fds=(control.fileno(), to_child, from_child),
                 stdin=subprocess.DEVNULL,
-                # Out of reach of the terminal's Ctrl-C.
+                # Ctrl-C in the terminal must not reach it.
                 start_new_session=True,
             )
             for descriptor in (self._out, self._in, self._control.fileno()):
                 os.set_blocking(descriptor, False)
             self._descriptors = ours.pop_all()
-        self.send(hello)
+        self.send(setup)
 
     def begin(self) -> int:
-        """Begin an attempt; answers its number here."""
+        """Begin an attempt, and return its sequence number."""
         with self._lock:
-            self._turn += 1
-            return self._turn
+            self._sequence += 1
+            return self._sequence
 
     def finish(self) -> bool:
-        """End the attempt. Answers whether there may be another one: nobody has killed the child meanwhile."""
+        """End the attempt. Returns whether the child can be reused: False if it was killed meanwhile."""
         with self._lock:
-            self._turn += 1
+            self._sequence += 1
             return self._killed_at is None
 
-    def kill(self, turn: int | None = None) -> None:
-        """Have it ended with all that its handlers have started; for one attempt, only if that still runs."""
+    def kill(self, sequence: int | None = None) -> None:
+        """Let the reaper kill the child and all that it has started. With `sequence`: only during that attempt."""
         with self._lock:
-            if self._killed_at is None and turn in (None, self._turn):
+            if self._killed_at is None and sequence in (None, self._sequence):
                 self._killed_at = time.monotonic()
-                with contextlib.suppress(OSError):  # The reaper is gone.
+                with contextlib.suppress(OSError):  # The reaper has ended.
                     self._control.shutdown(socket.SHUT_WR)
 
     def dismiss(self) -> None:
-        """Tell it that there is nothing more to do."""
+        """Close the pipe to the child, which then ends its lifespan and exits."""
         if self._out >= 0:
             os.close(self._out)
             self._out = -1
 
     def send(self, message: dict[str, Any]) -> None:
-        """Send a message. That the child has ended is for `receive` to say: it may have reported before."""
+        """Send a message. Ignores a child that has ended: `receive` finds out, after the messages that it left."""
         rest = memoryview(orjson.dumps(message) + b"\n")
         with contextlib.suppress(BrokenPipeError):
             while rest:
                 try:
                     rest = rest[os.write(self._out, rest) :]
                 except BlockingIOError:
-                    if self._is_over():
+                    if self._has_ended_or_hung():
                         return
-                    self._wait(LOOK_S, self._out, select.POLLOUT)
+                    self._wait(POLL_INTERVAL_S, self._out, select.POLLOUT)
 
     def receive(self) -> Any:
-        """The next message; None when the child has ended, or closed its pipe."""
+        """The next message; None if the child has ended or closed its pipe."""
         while not self._lines:
             head, *more = self._read().split(b"\n")
             if not head and not more:
@@ -141,64 +141,64 @@ class ProcessHandle:
 
     def _read(self) -> bytes:
         while True:
-            # Asked before: what it wrote before its end must be read, and nothing is written after it.
-            is_over = self._is_over()
+            # Checked before the read: all that the child wrote before its end must be read.
+            is_over = self._has_ended_or_hung()
             try:
                 return os.read(self._in, CHUNK_BYTES)
             except BlockingIOError:
                 if is_over:
                     return b""
-                self._wait(LOOK_S, self._in, select.POLLIN)
+                self._wait(POLL_INTERVAL_S, self._in, select.POLLIN)
 
-    def _is_over(self) -> bool:
+    def _has_ended_or_hung(self) -> bool:
         if self.has_ended():
             return True
-        return self._killed_at is not None and time.monotonic() > self._killed_at + KILL_S
+        return self._killed_at is not None and time.monotonic() > self._killed_at + KILL_TIMEOUT_S
 
-    def has_ended(self, within_s: float = 0.0) -> bool:
-        """Whether it has ended, with all that its handlers have started, within that time from now."""
-        until = time.monotonic() + within_s
+    def has_ended(self, timeout_s: float = 0.0) -> bool:
+        """Whether the child and all processes that it started end within this time."""
+        until = time.monotonic() + timeout_s
         while self._exit is None:
             try:
                 self._exit = self._control.recv(100)
             except BlockingIOError:
-                if (left := until - time.monotonic()) <= 0:
+                if (remaining := until - time.monotonic()) <= 0:
                     return False
-                self._wait(left)
+                self._wait(remaining)
             except OSError:
                 self._exit = b""
         return True
 
-    def _wait(self, most_s: float, descriptor: int | None = None, event: int = 0) -> None:
-        """Wait until a pipe is ready, or the child has ended."""
+    def _wait(self, timeout_s: float, descriptor: int | None = None, event: int = 0) -> None:
+        """Wait until a pipe is ready or the child has ended."""
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         if descriptor is not None:
             poll.register(descriptor, event)
-        poll.poll(1000 * most_s)
+        poll.poll(1000 * timeout_s)
 
-    def end(self, patience_s: float = 0.0) -> str:
-        """Wait for its end, have it killed when it takes too long, and say how it ended."""
-        if not self.has_ended(patience_s):
+    def end(self, timeout_s: float = 0.0) -> str:
+        """Wait for the child to end, kill it after the timeout, and return how it ended."""
+        if not self.has_ended(timeout_s):
             self.kill()
             assert self._killed_at is not None
-            if not self.has_ended(self._killed_at + KILL_S - time.monotonic()):
-                logger.error("process %d did not end its child process: it is killed", self.process.pid)
-        # It has nothing more to do. Who is not stopped, ends by itself at the same moment.
-        self.process.kill()
+            if not self.has_ended(self._killed_at + KILL_TIMEOUT_S - time.monotonic()):
+                logger.error("reaper %d did not end its child process: killing it", self.process.pid)
+            # A reaper that has not hung is ending by itself now.
+            self.process.kill()
         code = self.process.wait()
         with self._lock:
             self._killed_at = self._killed_at or time.monotonic()
             self._descriptors.close()
-        return self._how(code)
+        return self._describe_exit(code)
 
-    def _how(self, reapers_code: int) -> str:
+    def _describe_exit(self, reaper_code: int) -> str:
         if not self._exit:
-            return f"its parent process, the reaper, was lost: {how_it_ended(reapers_code)}"
-        code, _, left = self._exit.decode().rstrip("\n").partition(" ")
-        if int(left):
-            logger.error("%s processes that a handler has started could not be killed", left)
-        return how_it_ended(int(code)) if code else "killed, and it did not end"
+            return f"its parent process, the reaper, was lost: {describe_exit_code(reaper_code)}"
+        code, _, remaining = self._exit.decode().rstrip("\n").partition(" ")
+        if int(remaining):
+            logger.error("%s processes that a handler has started could not be killed", remaining)
+        return describe_exit_code(int(code)) if code else "killed, but did not exit"
 
 
 class ProcessPool:
@@ -209,64 +209,64 @@ class ProcessPool:
         self._busy: set[ProcessHandle] = set()
         self._closed = False
 
-    def attempt(self, run: Attempt) -> Report | None:
-        """Run one attempt in a child, and say how it ended."""
+    def run(self, attempt: Attempt) -> Report | None:
+        """Run one attempt in a child, and return its report."""
         if self._app_path is None:
-            message = "isolation='process' needs to know where the app is: onetray worker --app module:app"
-            return Fail(error_class="ConfigurationError", message=message, retryable=False, **run.ticket())
-        child = self._take()
-        turn = child.begin()
-        run.interrupt = partial(child.kill, turn)
-        if run.stop is not None:
-            child.kill(turn)
-        run.begin()
-        report, fault = self._converse(child, run, turn)
-        run.interrupt = None
+            message = "isolation='process' needs the path of the app: onetray worker --app module:app"
+            return Fail(error_class="ConfigurationError", message=message, retryable=False, **attempt.ticket())
+        child = self._acquire()
+        sequence = child.begin()
+        attempt.interrupt = partial(child.kill, sequence)
+        if attempt.stop_reason is not None:
+            child.kill(sequence)
+        attempt.begin()
+        report, problem = self._serve(child, attempt, sequence)
+        attempt.interrupt = None
         if child.finish() and report is not None:
-            self._give_back(child)
+            self._return_to_pool(child)
             return report
-        how = self._bury(child)
-        return report or _died(run, fault or f"died: {how}")
+        exit_text = self._end_process(child)
+        return report or _died_report(attempt, problem or f"died: {exit_text}")
 
-    def _converse(self, child: ProcessHandle, run: Attempt, turn: int) -> tuple[Report | None, str]:
-        """Answer what the handler asks until it reports. Without a report it says why the child must be ended."""
+    def _serve(self, child: ProcessHandle, attempt: Attempt, sequence: int) -> tuple[Report | None, str]:
+        """Answer the child's requests until it reports. Returns the report, or None and why to kill the child."""
         try:
-            child.send(_order(run, turn))
+            child.send(_run_message(attempt, sequence))
             while (message := child.receive()) is not None:
-                if message["turn"] != turn:
-                    _refuse(child, message)
+                if message["sequence"] != sequence:
+                    _reject_stale(child, message)
                 elif "log" in message:
-                    run.log(*message["log"])
+                    attempt.log(*message["log"])
                 elif "progress" in message:
-                    run.progress(*message["progress"])
+                    attempt.progress(*message["progress"])
                 elif "ask" in message:
-                    child.send(_answer(run, message["ask"], message["args"]))
+                    child.send(_answer(attempt, message["ask"], message["args"]))
                 elif "late" in message:
-                    if not run.may_begin():
-                        return run.unbegun(), ""
-                    child.send(_order(run, turn))
+                    if not attempt.may_begin():
+                        return attempt.release_unstarted(), ""
+                    child.send(_run_message(attempt, sequence))
                 else:
-                    return decode_report(message["end"], run.ticket()), ""
+                    return decode_report(message["end"], attempt.ticket()), ""
         except Exception as e:
             child.kill()
-            return None, f"was ended: it wrote what is no message into the pipe to its worker ({e})"
-        if child.has_ended(EXIT_S):
+            return None, f"was ended: it wrote an invalid message into the pipe to its worker ({e})"
+        if child.has_ended(EXIT_TIMEOUT_S):
             return None, ""
         return None, "was ended: it had closed the pipe to its worker"
 
-    def _take(self) -> ProcessHandle:
-        child = self._take_idle()
+    def _acquire(self) -> ProcessHandle:
+        child = self._acquire_idle()
         while child is not None and child.has_ended():
-            self._bury(child)
-            child = self._take_idle()
+            self._end_process(child)
+            child = self._acquire_idle()
         if child is None:
             assert self._app_path is not None
-            child = ProcessHandle(self._app_path, self._hello())
+            child = ProcessHandle(self._app_path, self._setup_message())
             with self._changed:
                 self._busy.add(child)
         return child
 
-    def _take_idle(self) -> ProcessHandle | None:
+    def _acquire_idle(self) -> ProcessHandle | None:
         with self._changed:
             if not self._idle:
                 return None
@@ -274,29 +274,29 @@ class ProcessPool:
             self._busy.add(child)
             return child
 
-    def _hello(self) -> dict[str, Any]:
-        """What a child cannot find by the app's path: it may have been changed here."""
-        most = self._app.engine.config.limits.result_bytes
-        return {"database": self._app.database, "token": self._app.token, "result_bytes": most}
+    def _setup_message(self) -> dict[str, Any]:
+        """Settings that the child cannot get from the app's path: this process may have changed them."""
+        max_bytes = self._app.engine.config.limits.result_bytes
+        return {"database": self._app.database, "token": self._app.token, "result_bytes": max_bytes}
 
-    def _give_back(self, child: ProcessHandle) -> None:
+    def _return_to_pool(self, child: ProcessHandle) -> None:
         with self._changed:
             if not self._closed:
                 self._busy.discard(child)
                 self._idle.append(child)
                 return
-        self._bury(child)
+        self._end_process(child)
 
-    def _bury(self, child: ProcessHandle) -> str:
-        how = child.end()
+    def _end_process(self, child: ProcessHandle) -> str:
+        exit_text = child.end()
         with self._changed:
             self._busy.discard(child)
             self._changed.notify_all()
-        return how
+        return exit_text
 
     def close(self) -> None:
-        """Let idle ones end their lifespans; kill the rest."""
-        until = time.monotonic() + LEAVE_S
+        """Let idle children end their lifespans; kill the others."""
+        until = time.monotonic() + CLOSE_TIMEOUT_S
         with self._changed:
             self._closed = True
             idle, self._idle = self._idle, []
@@ -312,16 +312,16 @@ class ProcessPool:
 
 def _pipe() -> tuple[int, int]:
     read, write = os.pipe()
-    return _beyond_standard(read), _beyond_standard(write)
+    return _above_standard_streams(read), _above_standard_streams(write)
 
 
 def _socket_pair() -> tuple[socket.socket, socket.socket]:
-    one, other = (socket.socket(fileno=_beyond_standard(end.detach())) for end in socket.socketpair())
-    return one, other
+    ours, theirs = (socket.socket(fileno=_above_standard_streams(end.detach())) for end in socket.socketpair())
+    return ours, theirs
 
 
-def _beyond_standard(descriptor: int) -> int:
-    """A worker may have been started with its standard streams closed: what a handler prints must not end up here."""
+def _above_standard_streams(descriptor: int) -> int:
+    """Avoid descriptors 0 to 2: in a worker without standard streams, handlers would print into a pipe."""
     if descriptor > 2:
         return descriptor
     moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
@@ -329,42 +329,42 @@ def _beyond_standard(descriptor: int) -> int:
     return moved
 
 
-def _died(run: Attempt, how: str) -> Report:
-    if run.stop is not None:
-        return Release(reason=f"{run.stop}; its process was ended", **run.ticket())
-    message = f"the process that ran it {how}"
-    logger.error("%r: %s", run, message)
-    return Fail(error_class="ProcessDied", message=message, **run.ticket())
+def _died_report(attempt: Attempt, exit_text: str) -> Report:
+    if attempt.stop_reason is not None:
+        return Release(reason=f"{attempt.stop_reason}; its process was ended", **attempt.ticket())
+    message = f"the process that ran it {exit_text}"
+    logger.error("%r: %s", attempt, message)
+    return Fail(error_class="ProcessDied", message=message, **attempt.ticket())
 
 
-def _order(run: Attempt, turn: int) -> dict[str, Any]:
-    """What tells a child to run it, and until when it may begin: the child may come to read it much later."""
-    return {"run": _assignment_fields(run), "turn": turn, "sure_until": run.sure_until()}
+def _run_message(attempt: Attempt, sequence: int) -> dict[str, Any]:
+    """The message that starts an attempt, with the time until which it may begin: the child may read it much later."""
+    return {"run": _assignment_fields(attempt), "sequence": sequence, "valid_until": attempt.valid_until()}
 
 
-def _refuse(child: ProcessHandle, message: dict[str, Any]) -> None:
-    """Of an attempt that has ended: from a thread that its handler has left."""
+def _reject_stale(child: ProcessHandle, message: dict[str, Any]) -> None:
+    """Reject a request of an earlier attempt: a thread of its handler still runs."""
     if "ask" in message:
         child.send({"error": "this attempt has ended"})
 
 
-def _assignment_fields(run: Attempt) -> dict[str, Any]:
-    a = run.assignment
+def _assignment_fields(attempt: Attempt) -> dict[str, Any]:
+    a = attempt.assignment
     return {**{f.name: getattr(a, f.name) for f in fields(a)}, "policy": a.policy.body}
 
 
-def _answer(run: Attempt, name: str, args: list[Any]) -> dict[str, Any]:
+def _answer(attempt: Attempt, name: str, args: list[Any]) -> dict[str, Any]:
     try:
-        if name not in ASKED:
-            raise ValueError(f"a child may not ask for {name}")
-        value = getattr(run, name)(*args)
+        if name not in CHILD_REQUESTS:
+            raise ValueError(f"a child process may not call {name}")
+        value = getattr(attempt, name)(*args)
         return {"answer": None if name == "checkpoint" else value}
     except Exception as e:
         return {"error": f"{type(e).__name__}: {e}"}
 
 
-def how_it_ended(code: int) -> str:
-    """What an exit code of subprocess means."""
+def describe_exit_code(code: int) -> str:
+    """Describe an exit code of `subprocess`: negative if a signal killed the process."""
     if code >= 0:
         return f"exit code {code}"
     try:

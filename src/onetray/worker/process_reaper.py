@@ -1,13 +1,13 @@
 """The parent of one process that runs handlers: `python -I -S process_reaper.py CONTROL IN OUT COMMAND…`.
 
-Owns that process and all that it starts: it waits for its end, ends what it has left running, and tells the worker how
-it ended. It ends all of it at once when the worker asks for that, and when the worker has died: both close CONTROL.
+Waits for that process to end, kills what it has left running, and writes its exit code to CONTROL. Kills all of it at
+once if the worker closes CONTROL or dies.
 
-On Linux it is the subreaper of all of them: a process whose parent has died becomes its child, also one with a session
-of its own. Elsewhere it ends the process group of its child. It signals nobody but its own children and that group: no
-other process can have their ids before it has waited for them.
+On Linux the reaper is the subreaper of the child: orphaned descendants become its children, even those with a session
+of their own. Elsewhere it kills the child's process group. It signals only its own children and that group, whose ids
+cannot be reused before it has waited for them.
 
-It imports nothing of onetray, so that it is small and soon there.
+It imports nothing of onetray, so that it is small and starts fast.
 """
 
 from __future__ import annotations
@@ -24,51 +24,51 @@ from typing import Any, NoReturn
 
 Prctl = Callable[[int, int], object]
 
-END_S = 5.0
-"""How long what was killed is waited for. A process of another user cannot be killed."""
-LOOK_S = 1.0
-"""How often to look whether the worker is still the parent: a copy of it may hold CONTROL open."""
-AGAIN_S = 0.005
-SPARED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
-"""A service manager may send these to every process of the worker: the reaper ends after all others."""
+KILL_TIMEOUT_S = 5.0
+"""How long to wait for killed processes. Processes of another user cannot be killed."""
+PARENT_CHECK_INTERVAL_S = 1.0
+"""How often to check that the worker still lives: a fork of it may hold CONTROL open after its death."""
+RETRY_INTERVAL_S = 0.005
+IGNORED_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
+"""A service manager may send these to every process of the worker, but the reaper must end last."""
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def main(control: int, pipes: list[int], command: list[str]) -> None:
     _open_standard_streams()
-    worker, me = os.getppid(), os.getpid()
+    worker, own_pid = os.getppid(), os.getpid()
     os.set_inheritable(control, False)
-    spared = {number: signal.signal(number, signal.SIG_IGN) for number in SPARED}
-    ended = _on_child_end()
+    ignored_signals = {number: signal.signal(number, signal.SIG_IGN) for number in IGNORED_SIGNALS}
+    child_end_pipe = _on_child_end()
     prctl = _prctl()
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     child = os.fork()
     if child == 0:
-        _become(command, spared, prctl, me)
+        _exec(command, ignored_signals, prctl, own_pid)
     for pipe in pipes:
         os.close(pipe)
     has_exited, poll = _exit_watch(child), select.poll()
     poll.register(control, select.POLLIN)
-    poll.register(ended, select.POLLIN)
+    poll.register(child_end_pipe, select.POLLIN)
     while not has_exited() and os.getppid() == worker:
         _reap_orphans(child)
-        if control in dict(poll.poll(1000 * LOOK_S)):
+        if control in dict(poll.poll(1000 * PARENT_CHECK_INTERVAL_S)):
             break
         with contextlib.suppress(BlockingIOError):
-            os.read(ended, 1000)
-    code, left = _end_all(child)
-    with contextlib.suppress(OSError):  # The worker is gone.
-        os.write(control, f"{'' if code is None else code} {left}\n".encode())
+            os.read(child_end_pipe, 1000)
+    code, survivors = _end_all(child)
+    with contextlib.suppress(OSError):  # The worker has ended.
+        os.write(control, f"{'' if code is None else code} {survivors}\n".encode())
 
 
-def _become(command: list[str], spared: dict[signal.Signals, Any], prctl: Prctl, reaper: int) -> NoReturn:
+def _exec(command: list[str], ignored_signals: dict[signal.Signals, Any], prctl: Prctl, reaper: int) -> NoReturn:
     try:
         os.setsid()
-        # If somebody kills the reaper, its child must not go on without one.
+        # The child must not outlive its reaper.
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != reaper:
             os._exit(1)
-        for number, before in spared.items():
+        for number, before in ignored_signals.items():
             signal.signal(number, before)
         os.execv(command[0], command)
     except BaseException as e:
@@ -77,15 +77,15 @@ def _become(command: list[str], spared: dict[signal.Signals, Any], prctl: Prctl,
 
 
 def _open_standard_streams() -> None:
-    """If the worker has none, something else is there: SQLite, for one, puts a file there that cannot be written to."""
+    """Reopen closed standard streams: otherwise another file has taken their numbers, as SQLite does on purpose."""
     for number in (1, 2):
         try:
             is_open = fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
         except OSError:
             is_open = False
         if not is_open:
-            nowhere = os.open(os.devnull, os.O_RDWR)
-            os.dup2(nowhere, number)
+            null = os.open(os.devnull, os.O_RDWR)
+            os.dup2(null, number)
             os.set_inheritable(number, True)
 
 
@@ -96,13 +96,13 @@ def _prctl() -> Prctl:
         import ctypes
 
         call = ctypes.CDLL(None).prctl
-    except (ImportError, OSError, AttributeError):  # Without it, only the process group is ended.
+    except (ImportError, OSError, AttributeError):  # Without it, only the process group is killed.
         return lambda *_: None
     return lambda option, value: call(option, ctypes.c_ulong(value), 0, 0, 0)
 
 
 def _on_child_end() -> int:
-    """A descriptor that can be read when a child has ended."""
+    """A file descriptor that becomes readable when a child has ended."""
     read, write = os.pipe()
     os.set_blocking(read, False)
     os.set_blocking(write, False)
@@ -112,7 +112,7 @@ def _on_child_end() -> int:
 
 
 def _exit_watch(child: int) -> Callable[[], bool]:
-    """Answers whether the child has exited, without waiting for it: its id stays taken, and its group can be ended."""
+    """A function that returns whether the child has exited, without reaping it: its id stays reserved."""
     if not hasattr(select, "kqueue"):
         return lambda: os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     # Python has no waitid on macOS before 3.13.
@@ -123,25 +123,25 @@ def _exit_watch(child: int) -> Callable[[], bool]:
         queue.control([exit_of], 0, 0)
     except ProcessLookupError:
         return lambda: True
-    seen: list[Any] = []
+    exits: list[Any] = []
 
     def has_exited() -> bool:
-        seen.extend(queue.control(None, 1, 0))
-        return bool(seen)
+        exits.extend(queue.control(None, 1, 0))
+        return bool(exits)
 
     return has_exited
 
 
 def _reap_orphans(child: int) -> None:
     if sys.platform == "linux":
-        look = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        while (orphan := os.waitid(os.P_ALL, 0, look)) is not None and orphan.si_pid != child:
+        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        while (orphan := os.waitid(os.P_ALL, 0, flags)) is not None and orphan.si_pid != child:
             os.waitpid(orphan.si_pid, 0)
 
 
 def _end_all(child: int) -> tuple[int | None, int]:
-    """Kill the child and all that it has started. Answers its exit code, and how many could not be ended."""
-    code, until = None, time.monotonic() + END_S
+    """Kill the child and all that it has started. Returns its exit code, and how many processes could not be killed."""
+    code, until = None, time.monotonic() + KILL_TIMEOUT_S
     _kill(child)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child, signal.SIGKILL)
@@ -154,24 +154,24 @@ def _end_all(child: int) -> tuple[int | None, int]:
             code = os.waitstatus_to_exitcode(status)
         if pid:
             continue
-        # Their children become ours when they die: again, until there are none.
+        # The children of killed processes become ours: repeat until none is left.
         alive = _children()
         if time.monotonic() > until:
             return code, len(alive)
         for pid in alive:
             _kill(pid)
-        time.sleep(AGAIN_S)
+        time.sleep(RETRY_INTERVAL_S)
 
 
 def _children() -> list[int]:
-    me, found = os.getpid(), []
+    own_pid, pids = os.getpid(), []
     for name in os.listdir("/proc") if os.path.isdir("/proc/self") else []:
         if name.isdecimal():
             with contextlib.suppress(OSError, IndexError), open(f"/proc/{name}/stat", "rb") as stat:
-                # After the command's name, which may hold anything: the state and the parent.
-                if int(stat.read().rpartition(b")")[2].split()[1]) == me:
-                    found.append(int(name))
-    return found
+                # The command's name may contain anything. After it come the state and the parent's id.
+                if int(stat.read().rpartition(b")")[2].split()[1]) == own_pid:
+                    pids.append(int(name))
+    return pids
 
 
 def _kill(child: int) -> None:

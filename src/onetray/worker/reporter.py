@@ -1,9 +1,8 @@
-"""Send what was done: reports in batches, soon, and again until they are answered.
+"""Send reports to the engine in batches, and retry until each is answered.
 
-Owns the threads that report. One sends all there is, in order; the others help with successes of tasks that have said
-nothing before, so that two batches are under way while many tasks end. A start is sent only for what lasts: a handler
-that ends sooner has it recorded together with its outcome. Reports that could not be sent are kept and repeated; the
-engine knows a repeated one.
+Owns the threads that report. The main one sends all reports in order. Helpers send only plain successes, so that two
+batches are in flight while many tasks end. A start is sent separately only for a handler that runs for a while;
+otherwise the engine records it with the outcome. Sending a report twice is safe: the engine recognises a repeated one.
 """
 
 from __future__ import annotations
@@ -26,120 +25,119 @@ if TYPE_CHECKING:
 logger = logging.getLogger("onetray.worker")
 
 START_AFTER_S = 0.05
-"""A handler that runs for longer has its start sent by itself."""
-SAY_AFTER_S = 0.1
-"""What a handler says while it runs waits for so long at most."""
-AT_ONCE = 499
-"""One less than the engine writes at once, so that a claim has its place in the same transaction."""
-BUSY = 50
-"""From so many reports at once on, the next are let gather."""
-GATHER_S = 0.005
-ENOUGH = 250
-LONGEST_WAIT_S = 2.0
-TRIES = 5
-"""How often a report is sent that the database refuses for a reason of its own."""
+"""If the handler still runs after this time, its start is sent separately."""
+OUTPUT_DELAY_S = 0.1
+"""How long log lines and progress are buffered at most."""
+MAX_BATCH = 499
+"""One less than the engine's own batch, so that a piggyback claim fits into the same transaction."""
+BUSY_BATCH = 50
+"""After a batch of this size, the reporter waits for the next one to fill up."""
+GATHER_DELAY_S = 0.005
+LARGE_BATCH = 250
+MAX_BACKOFF_S = 2.0
+MAX_TRIES = 5
+"""How often a report is sent that fails for another reason than an unavailable database."""
 
 
 OUTCOMES = (Succeed, Fail, Release, Pause)
-"""What ends an attempt. Most reports are such, and are accepted."""
-DATED = (Succeed, Fail)
-"""What says how long ago its handler began."""
+"""Reports that end an attempt."""
+TIMED = (Succeed, Fail)
+"""Reports that carry the run time of the handler."""
 
 
 class PendingReport(NamedTuple):
-    run: Attempt
+    attempt: Attempt
     command: Report
-    told: Callable[[Verdict], None] | None
+    on_verdict: Callable[[Verdict], None] | None
 
 
-def _dated(letter: PendingReport, now: float) -> PendingReport:
-    run, command = letter.run, letter.command
-    if isinstance(command, DATED) and run.began is not None:
-        command.ran_s = now - run.began
-        if run.started and isinstance(command, Succeed):
+def _add_timing(pending: PendingReport, now: float) -> PendingReport:
+    attempt, command = pending.attempt, pending.command
+    if isinstance(command, TIMED) and attempt.began_at is not None:
+        command.ran_s = now - attempt.began_at
+        if attempt.start_accepted and isinstance(command, Succeed):
             command.started = True
-    return letter
+    return pending
 
 
 class Reporter:
     def __init__(
         self,
         engine: EngineApi,
-        answered: Callable[[Attempt, Report, Verdict], None],
-        ended: Callable[[list[Attempt]], None] = lambda runs: None,
+        on_verdict: Callable[[Attempt, Report, Verdict], None],
+        on_accepted: Callable[[list[Attempt]], None] = lambda attempts: None,
         helpers: int = 0,
     ) -> None:
-        self._engine, self._answered, self._ended = engine, answered, ended
-        self._letters: deque[PendingReport] = deque()
-        self._plain: deque[PendingReport] = deque()
-        """Successes of tasks about which nothing else is sent: in any order, by whichever thread is free."""
-        self._saying: dict[int, Attempt] = {}
-        self._say_at = 0.0
+        self._engine, self._on_verdict, self._on_accepted = engine, on_verdict, on_accepted
+        self._pending: deque[PendingReport] = deque()
+        self._plain_successes: deque[PendingReport] = deque()
+        """Successes that no other report of their attempt precedes: sent in any order, by any thread."""
+        self._unsent_output: dict[int, Attempt] = {}
+        self._output_due_at = 0.0
         self._starts: deque[Attempt] = deque()
-        self._ticks = False
+        self._is_timing_starts = False
         self._ready = threading.Condition()
         self._closing = self._given_up = False
-        self._beats: set[Attempt] = set()
+        self._heartbeat_requests: set[Attempt] = set()
         self._helpers = helpers
-        works = [lambda: self._work(self._gather), *[self._help] * helpers]
-        self._threads = [threading.Thread(target=work, name="onetray-outbox", daemon=True) for work in works]
+        targets = [lambda: self._send_batches(self._gather), *[self._run_helper] * helpers]
+        self._threads = [threading.Thread(target=target, name="onetray-reporter", daemon=True) for target in targets]
 
     def start(self) -> None:
         for thread in self._threads:
             thread.start()
 
-    def put(self, run: Attempt, command: Report, told: Callable[[Verdict], None] | None = None) -> None:
-        """Have a report sent."""
-        self.put_all([PendingReport(run, command, told)])
+    def put(self, attempt: Attempt, command: Report, on_verdict: Callable[[Verdict], None] | None = None) -> None:
+        """Queue a report. `on_verdict` receives its verdict, in a thread of the reporter."""
+        self.put_all([PendingReport(attempt, command, on_verdict)])
 
-    def put_all(self, letters: list[PendingReport]) -> None:
+    def put_all(self, pending: list[PendingReport]) -> None:
         with self._ready:
-            self._letters.extend(letters)
+            self._pending.extend(pending)
             self._ready.notify_all()
 
-    def put_ends(self, ends: Sequence[tuple[Attempt, Report]]) -> None:
-        """Have sent how these have ended."""
-        plain = [PendingReport(run, end, None) for run, end in ends if type(end) is Succeed and not run.spoke]
-        others = [PendingReport(run, end, None) for run, end in ends if type(end) is not Succeed or run.spoke]
+    def put_outcomes(self, outcomes: Sequence[tuple[Attempt, Report]]) -> None:
+        plain = [PendingReport(a, r, None) for a, r in outcomes if type(r) is Succeed and not a.has_earlier_reports]
+        others = [PendingReport(a, r, None) for a, r in outcomes if type(r) is not Succeed or a.has_earlier_reports]
         with self._ready:
-            self._plain.extend(plain)
-            self._letters.extend(others)
+            self._plain_successes.extend(plain)
+            self._pending.extend(others)
             if others:
                 self._ready.notify_all()
             else:
                 self._ready.notify()
 
-    def began(self, run: Attempt) -> None:
-        """Its start is sent if it lasts."""
-        # Without the lock, for most tasks are over before anybody looks.
-        self._starts.append(run)
-        if not self._ticks:
+    def attempt_began(self, attempt: Attempt) -> None:
+        """Send its start, unless it ends soon."""
+        # Without the lock: most handlers end before START_AFTER_S, and then there is nothing to send.
+        self._starts.append(attempt)
+        if not self._is_timing_starts:
             with self._ready:
-                self._ticks = True
+                self._is_timing_starts = True
                 self._ready.notify_all()
 
-    def say(self, run: Attempt) -> None:
-        """Its log or its progress has something new."""
+    def output_added(self, attempt: Attempt) -> None:
+        """Send its new log lines or progress soon."""
         with self._ready:
-            if not self._saying:
-                self._say_at = time.monotonic() + SAY_AFTER_S
+            if not self._unsent_output:
+                self._output_due_at = time.monotonic() + OUTPUT_DELAY_S
                 self._ready.notify_all()
-            self._saying[id(run)] = run
+            self._unsent_output[id(attempt)] = attempt
 
-    def waits(self) -> bool:
-        """Whether reports are about to be sent."""
-        return bool(self._plain)
+    def has_plain_successes(self) -> bool:
+        """Whether successes are about to be sent, which can carry a piggyback claim."""
+        return bool(self._plain_successes)
 
-    def wants_a_beat(self, run: Attempt) -> None:
-        self._beats.add(run)
+    def request_heartbeat(self, attempt: Attempt) -> None:
+        self._heartbeat_requests.add(attempt)
 
-    def beats_wanted(self) -> set[Attempt]:
-        """Those whose handlers have asked for a heartbeat since the last time."""
-        wanted, self._beats = self._beats, set()
+    def requested_heartbeats(self) -> set[Attempt]:
+        """Attempts whose handlers have called `ctx.heartbeat()` since the last call."""
+        wanted, self._heartbeat_requests = self._heartbeat_requests, set()
         return wanted
 
     def close(self) -> None:
-        """Send what is left, and wait until all of it was answered."""
+        """Send the remaining reports, and wait until all are answered."""
         with self._ready:
             self._closing = True
             self._ready.notify_all()
@@ -147,133 +145,133 @@ class Reporter:
             thread.join()
 
     def give_up(self) -> None:
-        """Do not send again what is not answered now."""
+        """Stop retrying."""
         self._given_up = True
 
-    def _help(self) -> None:
+    def _run_helper(self) -> None:
         try:
-            self._work(self._gather_plain)
+            self._send_batches(self._gather_plain)
         finally:
             with self._ready:
                 self._helpers -= 1
                 self._ready.notify_all()
 
-    def _work(self, gather: Callable[[], list[PendingReport]]) -> None:
+    def _send_batches(self, gather: Callable[[], list[PendingReport]]) -> None:
         busy = False
         while True:
-            if busy and len(self._plain) < ENOUGH and not self._closing:
-                # Reports come faster than they are written: a larger batch costs little more than a small one.
-                time.sleep(GATHER_S)
+            if busy and len(self._plain_successes) < LARGE_BATCH and not self._closing:
+                # Reports arrive faster than they are written, and a large batch costs little more than a small one.
+                time.sleep(GATHER_DELAY_S)
             batch = self._next(gather)
             if not batch:
                 return
-            busy = len(batch) >= BUSY
+            busy = len(batch) >= BUSY_BATCH
             self._send(batch)
 
     def _next(self, gather: Callable[[], list[PendingReport]]) -> list[PendingReport]:
         with self._ready:
             while True:
                 batch, main = gather(), gather == self._gather
-                # The first one stays to the last: what the others are told may have to be answered.
+                # The main thread ends last: a verdict that a helper receives may queue another report.
                 if batch or (self._closing and not (main and self._helpers)):
                     return batch
                 self._ready.wait(self._until_next() if main else None)
 
     def _until_next(self) -> float | None:
-        self._ticks = bool(self._starts)
-        times = [(self._starts[0].began or 0.0) + START_AFTER_S] if self._ticks else []
-        if self._saying:
-            times.append(self._say_at)
+        self._is_timing_starts = bool(self._starts)
+        times = [(self._starts[0].began_at or 0.0) + START_AFTER_S] if self._is_timing_starts else []
+        if self._unsent_output:
+            times.append(self._output_due_at)
         return max(0.0, min(times) - time.monotonic()) if times else None
 
     def _gather(self) -> list[PendingReport]:
-        """What has to be sent now: starts that are due, then what handlers said, then how they ended."""
+        """The next batch: due starts first, then log lines and progress, then outcomes."""
         now, batch = time.monotonic(), []
         lasting = now - START_AFTER_S
-        while self._starts and (self._starts[0].over or (self._starts[0].began or now) <= lasting):
-            run = self._starts.popleft()
-            if not run.over and not run.start_sent and run.stop is None:
-                run.spoke = run.start_sent = True
-                batch.append(PendingReport(run, Start(**run.ticket()), None))
-        saying: dict[int, Attempt] = {}
-        if self._letters or self._closing or now >= self._say_at:
-            saying, self._saying = self._saying, saying
-        for run in saying.values():
-            batch += [PendingReport(run, command, None) for command in run.to_say()]
-            if run.has_more_to_say:
-                self._saying[id(run)] = run
-        while self._letters and len(batch) < AT_ONCE:
-            letter = self._letters.popleft()
-            if id(letter.run) in self._saying:
-                # A flood of lines: its end is told after the last of them.
-                self._letters.appendleft(letter)
+        while self._starts and (self._starts[0].has_ended or (self._starts[0].began_at or now) <= lasting):
+            attempt = self._starts.popleft()
+            if not attempt.has_ended and not attempt.start_sent and attempt.stop_reason is None:
+                attempt.has_earlier_reports = attempt.start_sent = True
+                batch.append(PendingReport(attempt, Start(**attempt.ticket()), None))
+        due_output: dict[int, Attempt] = {}
+        if self._pending or self._closing or now >= self._output_due_at:
+            due_output, self._unsent_output = self._unsent_output, due_output
+        for attempt in due_output.values():
+            batch += [PendingReport(attempt, command, None) for command in attempt.take_output()]
+            if attempt.has_log_lines:
+                self._unsent_output[id(attempt)] = attempt
+        while self._pending and len(batch) < MAX_BATCH:
+            pending = self._pending.popleft()
+            if id(pending.attempt) in self._unsent_output:
+                # Its log lines fill more than one report, and all of them go before its outcome.
+                self._pending.appendleft(pending)
                 break
-            batch.append(_dated(letter, now))
-        return batch + self._gather_plain(AT_ONCE - len(batch))
+            batch.append(_add_timing(pending, now))
+        return batch + self._gather_plain(MAX_BATCH - len(batch))
 
-    def _gather_plain(self, most: int = AT_ONCE) -> list[PendingReport]:
-        now, plain = time.monotonic(), self._plain
-        return [_dated(plain.popleft(), now) for _ in range(min(most, len(plain)))]
+    def _gather_plain(self, limit: int = MAX_BATCH) -> list[PendingReport]:
+        now, plain = time.monotonic(), self._plain_successes
+        return [_add_timing(plain.popleft(), now) for _ in range(min(limit, len(plain)))]
 
     def _send(self, batch: list[PendingReport]) -> None:
-        """Send a batch until all of it is answered."""
-        wait, away, tries = 0.05, False, 0
+        """Send a batch until all of its reports are answered."""
+        backoff_s, has_failed, tries = 0.05, False, 0
         while batch:
-            verdicts = self._run(batch)
+            verdicts = self._call_engine(batch)
             again: list[PendingReport] = []
-            ended: list[Attempt] = []
+            accepted: list[Attempt] = []
             tries += 1
-            for letter, verdict in zip(batch, verdicts, strict=True):
-                if verdict.error is None and type(letter.command) in OUTCOMES:
-                    ended.append(letter.run)
-                elif verdict.error is None and type(letter.command) is Start:
-                    letter.run.started = True
-                elif self._may_work_later(verdict.error, tries):
-                    again.append(letter)
+            for pending, verdict in zip(batch, verdicts, strict=True):
+                if verdict.error is None and type(pending.command) in OUTCOMES:
+                    accepted.append(pending.attempt)
+                elif verdict.error is None and type(pending.command) is Start:
+                    pending.attempt.start_accepted = True
+                elif self._is_transient(verdict.error, tries):
+                    again.append(pending)
                 else:
-                    self._tell(letter, verdict)
-            self._ended(ended)
-            if again and not away:
-                away = True
-                logger.warning("%d reports have to wait: %s", len(again), verdicts[-1].error)
-            elif away and not again:
-                logger.info("the reports that had to wait were sent")
+                    self._deliver(pending, verdict)
+            self._on_accepted(accepted)
+            if again and not has_failed:
+                has_failed = True
+                logger.warning("%d reports could not be sent and will be retried: %s", len(again), verdicts[-1].error)
+            elif has_failed and not again:
+                logger.info("the delayed reports were sent")
             batch = again
             if batch:
-                time.sleep(wait)
-                wait = min(2 * wait, LONGEST_WAIT_S)
+                time.sleep(backoff_s)
+                backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
 
-    def _run(self, batch: list[PendingReport]) -> list[Verdict]:
-        """Successes by themselves, after all else: the engine writes those without a look at each."""
-        commands = [letter.command for letter in batch]
+    def _call_engine(self, batch: list[PendingReport]) -> list[Verdict]:
+        """Run successes in a batch of their own, last: the engine has a fast path for those (fast_succeed.py)."""
+        commands = [pending.command for pending in batch]
         successes = [c for c in commands if type(c) is Succeed]
         if not successes or len(successes) == len(commands):
-            return self._carry_out(commands)
-        others = iter(self._carry_out([c for c in commands if type(c) is not Succeed]))
+            return self._run(commands)
+        others = iter(self._run([c for c in commands if type(c) is not Succeed]))
         verdicts = [None if type(c) is Succeed else next(others) for c in commands]
-        away = next((v for v in verdicts if v is not None and isinstance(v.error, Unavailable)), None)
-        # What a task has to say comes before its end.
-        rest = iter(self._carry_out(successes) if away is None else [away] * len(successes))
+        unavailable = next((v for v in verdicts if v is not None and isinstance(v.error, Unavailable)), None)
+        # A success must not overtake the log lines of its task.
+        rest = iter(self._run(successes) if unavailable is None else [unavailable] * len(successes))
         return [next(rest) if v is None else v for v in verdicts]
 
-    def _carry_out(self, batch: Sequence[Report]) -> list[Verdict]:
+    def _run(self, batch: Sequence[Report]) -> list[Verdict]:
         try:
             return self._engine.run(batch)
         except Exception as e:
-            logger.exception("%d reports broke the engine", len(batch))
-            return [Verdict(error=OnetrayError(f"the engine broke: {e!r}"))] * len(batch)
+            logger.exception("the engine failed on %d reports", len(batch))
+            return [Verdict(error=OnetrayError(f"the engine failed: {e!r}"))] * len(batch)
 
-    def _may_work_later(self, error: OnetrayError | None, tries: int) -> bool:
-        """Whether to send a report again: the database is away, or refused it for a reason that may pass."""
+    def _is_transient(self, error: OnetrayError | None, tries: int) -> bool:
+        """Whether to retry a report: the database is unavailable, or the error may be temporary."""
         if error is None or self._given_up or isinstance(error, InvalidInput | Conflict | NotFound):
             return False
-        return isinstance(error, Unavailable) or tries < TRIES
+        return isinstance(error, Unavailable) or tries < MAX_TRIES
 
-    def _tell(self, letter: PendingReport, verdict: Verdict) -> None:
+    def _deliver(self, pending: PendingReport, verdict: Verdict) -> None:
         try:
-            if letter.told is not None:
-                letter.told(verdict)
+            if pending.on_verdict is not None:
+                pending.on_verdict(verdict)
             else:
-                self._answered(letter.run, letter.command, verdict)
+                self._on_verdict(pending.attempt, pending.command, verdict)
         except Exception:
-            logger.exception("the answer to %s of %r could not be taken", letter.command.verb, letter.run)
+            logger.exception("the verdict on %s of %r could not be handled", pending.command.verb, pending.attempt)

@@ -104,7 +104,7 @@ def test_a_result_of_another_type_than_the_function_says_is_a_failure(app: Onetr
         assert job.wait(60) == "failed"
     error = job.view().error
     assert (error["class"], error["stage"]) == ("ValidationError", "output")
-    assert "count gave a result that is not what it says" in error["message"]
+    assert "count returned a value that does not match its return type" in error["message"]
 
 
 def test_a_payload_that_does_not_fit_any_more_is_not_tried_again(app: Onetray) -> None:

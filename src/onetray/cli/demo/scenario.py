@@ -1,6 +1,6 @@
-"""What happens in the demo, act by act, and how it ends if an act does not.
+"""The steps of the demo: submit, kill a worker, redrive a dead letter, approve a stage, wait for the end.
 
-Owns the order and the patience. Every number that is said was counted in the event log by tally.py.
+Owns their order and the time limit. event_counts.py counts every number it prints from the event log.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from onetray.cli.demo.crew import NAMES, Crew, WorkerDied
-from onetray.cli.demo.tally import DemoCounts
+from onetray.cli.demo.event_counts import EventCounts
+from onetray.cli.demo.workers import NAMES, DemoWorkers, WorkerDied
 from onetray.domain.lifecycle import DEAD_LETTERED, FLOW, PARTIAL, QUEUED, RUNNING, STAGE, SUCCEEDED, WAITING
 
 if TYPE_CHECKING:
@@ -23,182 +23,174 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PARCELS = 300
-PATIENCE_S = 55.0
-"""The whole demo ends within a minute, whatever happens."""
-LOOK_S = 0.05
+TIMEOUT_S = 55.0
+"""Keeps the whole demo under a minute."""
+POLL_INTERVAL_S = 0.05
 FANNED_OUT = ("classify", "neutralize")
-"""The stages whose tasks last long enough for a worker to be killed in the midst of them."""
+"""Stages whose tasks run long enough to kill a worker in the middle of one."""
 
 
 class Stuck(Exception):
-    """What an act waits for did not happen in time."""
+    """A step timed out."""
 
 
-class Play:
-    def __init__(self, app: Onetray, crew: Crew, screen: Screen, folder: Path, *, ask: bool) -> None:
-        self.app, self.engine, self.crew, self.screen, self.folder, self.ask = (
-            app,
-            app.engine,
-            crew,
-            screen,
-            folder,
-            ask,
-        )
-        self.tally = DemoCounts(self.engine.feed)
+class Scenario:
+    def __init__(self, app: Onetray, workers: DemoWorkers, screen: Screen, folder: Path, *, ask: bool) -> None:
+        self.app, self.engine, self.workers = app, app.engine, workers
+        self.screen, self.folder, self.ask = screen, folder, ask
+        self.counts = EventCounts(self.engine.feed)
         self.flow: Any = None
         self.stages: dict[str, Stage] = {}
         self.rejected = False
-        self._until = time.monotonic() + PATIENCE_S
+        self._until = time.monotonic() + TIMEOUT_S
 
     def run(self) -> bool:
-        """Play all acts, then tell what happened. Answers whether all of it ended well."""
+        """Run all steps and print a report. Returns whether everything succeeded."""
         try:
             self.submit()
             self.kill_a_worker()
             self.redrive_the_dead_letter()
             self.approve()
-            self.let_it_end()
+            self.wait_for_the_end()
         except (Stuck, WorkerDied) as e:
             self.screen.close()
-            self.tell_what_is_stuck(e)
+            self.explain_failure(e)
             return False
         self.screen.close()
-        return self.tell_what_happened()
+        return self.report()
 
     def submit(self) -> None:
         from onetray.examples.news_pipeline import NewsConfig
         from onetray.examples.parcels import deliver, news, ship
 
-        self.crew.start()
-        self.screen.say(f"two workers start, each a process of its own: {', '.join(NAMES)}")
+        self.workers.start()
+        self.screen.print_line(f"two worker processes start: {', '.join(NAMES)}")
         self.flow = news.submit(NewsConfig(evaluate=True, optimize=True, pace_s=1.0))
         deliver.submit_many([{"parcel": number} for number in range(1, PARCELS + 1)])
         ship.options(priority=1).submit(parcel=0, timetable=self.timetable)
-        self.screen.say(f"submitted: the news pipeline with {len(news.stages)} stages, and {PARCELS + 1} parcels")
+        self.screen.print_line(f"submitted: the news pipeline with {len(news.stages)} stages, {PARCELS + 1} parcels")
 
     def kill_a_worker(self) -> None:
-        victim = self.until("a worker to hold tasks of the pipeline and parcels", self.caught)
-        self.crew.kill(victim)
-        hands = [task.id for task in self.tally.held_by(victim)]
-        self.screen.say(f"{victim} is killed (SIGKILL) with {len(hands)} tasks in its hands", "bold red")
-        self.until("what the killed worker held to be taken over", lambda: self.are_elsewhere(hands, victim))
-        self.screen.say(f"its leases ran out; taken over by the other worker: {self.tally.taken_over} tasks", "bold")
+        victim = self.until("a worker to hold tasks of the pipeline and parcels", self.freeze_busy_worker)
+        self.workers.kill(victim)
+        held = [task.id for task in self.counts.held_by(victim)]
+        self.screen.print_line(f"{victim} is killed (SIGKILL) while it holds {len(held)} tasks", "bold red")
+        self.until("the other worker to take over the tasks", lambda: self.are_taken_over(held, victim))
+        self.screen.print_line(f"its leases expired; the other worker took over {self.counts.taken_over} tasks", "bold")
 
-    def caught(self) -> str | None:
-        """A worker that stands still with its hands full."""
+    def freeze_busy_worker(self) -> str | None:
+        """Stop a busy worker with SIGSTOP. Returns its name if it still is busy then."""
         name = self.busiest()
         if name is None:
             return None
-        # What was read may be old: look again while it cannot put anything down.
-        self.crew.freeze(name)
-        self.look()
+        # The counts may be out of date: read them again while the worker cannot finish anything.
+        self.workers.freeze(name)
+        self.refresh()
         if self.busiest() == name:
             return name
-        self.crew.thaw(name)
+        self.workers.thaw(name)
         return None
 
     def busiest(self) -> str | None:
-        """A worker whose loss hurts: it runs tasks of a fanned-out stage, and parcels besides."""
+        """A worker that runs both tasks of a fanned-out stage and parcels."""
         if not any(s.name in FANNED_OUT and s.state == RUNNING for s in self.stages.values()):
             return None
-        held = {name: [task for task in self.tally.held_by(name) if task.state == RUNNING] for name in NAMES}
+        held = {name: [task for task in self.counts.held_by(name) if task.state == RUNNING] for name in NAMES}
         of_flow = {name: sum(task.job_id == self.flow.id for task in tasks) for name, tasks in held.items()}
         name = max(NAMES, key=lambda name: of_flow[name])
         return name if 0 < of_flow[name] < len(held[name]) else None
 
-    def are_elsewhere(self, tasks: list[str], victim: str) -> bool:
-        found = [self.tally.tasks[id_] for id_ in tasks]
-        return all(task.holder != victim and task.state != QUEUED for task in found)
+    def are_taken_over(self, ids: list[str], victim: str) -> bool:
+        tasks = [self.counts.tasks[id_] for id_ in ids]
+        return all(task.holder != victim and task.state != QUEUED for task in tasks)
 
     def redrive_the_dead_letter(self) -> None:
         dead = self.until("a parcel to use up its attempts", self.dead_task)
         [letter] = self.engine.dead_letters(dead)
-        why = letter.last_error["message"]
-        self.screen.say(f"a parcel became a dead letter after {letter.attempts} attempts: {why}", "red")
+        error = letter.last_error["message"]
+        self.screen.print_line(f"a parcel became a dead letter after {letter.attempts} attempts: {error}", "red")
         self.timetable.write_text("10:40\n")
         self.app.job(dead).retry(by="ann")
-        self.screen.say("ann has repaired the cause and redrives it: a new job, linked to the old")
+        self.screen.print_line("ann fixes the cause and redrives it: a new job, linked to the old one")
 
     def dead_task(self) -> str | None:
-        return next((task.id for task in self.tally.tasks.values() if task.state == DEAD_LETTERED), None)
+        return next((task.id for task in self.counts.tasks.values() if task.state == DEAD_LETTERED), None)
 
     def approve(self) -> None:
-        stage = self.until("the pipeline to ask for an approval", self.waiting_stage)
-        asked = self.flow.explain()[0].message
-        self.screen.say(asked, "yellow")
+        stage = self.until("the pipeline to wait for an approval", self.waiting_stage)
+        self.screen.print_line(self.flow.explain()[0].message, "yellow")
         if not self.ask or self.screen.ask(f"Approve {stage.name}?"):
             self.engine.approve_stage(stage.id, actor_name="editor")
-            self.screen.say(f"editor approves {stage.name}")
+            self.screen.print_line(f"editor approves {stage.name}")
         else:
             self.rejected = True
             self.engine.reject_stage(stage.id, actor_name="editor")
-            self.screen.say(f"editor rejects {stage.name}: the pipeline ends without it")
+            self.screen.print_line(f"editor rejects {stage.name}: the pipeline ends without it")
 
     def waiting_stage(self) -> Stage | None:
         return next((stage for stage in self.stages.values() if stage.state == WAITING), None)
 
-    def let_it_end(self) -> None:
-        self.until("everything to end", lambda: self.flow.state in FLOW.terminal and not self.tally.still_open())
-        self.screen.say(f"everything has ended; the pipeline is {self.flow.state}")
-        if not self.crew.stop():
-            raise WorkerDied(f"the last worker did not stop in order; its last words:\n{self.crew.last_words()}")
-        self.screen.say("the other worker was told to stop, and has left in order")
+    def wait_for_the_end(self) -> None:
+        self.until("everything to end", lambda: self.flow.state in FLOW.terminal and not self.counts.still_open())
+        self.screen.print_line(f"everything has ended; the state of the pipeline: {self.flow.state}")
+        if not self.workers.stop():
+            raise WorkerDied(f"the last worker did not stop cleanly; the end of the logs:\n{self.workers.log_tails()}")
+        self.screen.print_line("the other worker stopped cleanly")
 
     @property
     def timetable(self) -> Path:
         return self.folder / "timetable.txt"
 
-    def until(self, what: str, ask: Callable[[], T | None]) -> T:
-        """Look again and again until there is an answer, and show meanwhile what goes on."""
+    def until(self, what: str, condition: Callable[[], T | None]) -> T:
+        """Poll the condition until it returns a true value, and refresh the screen meanwhile."""
         while True:
-            self.look()
-            answer = ask()
-            if answer:
-                return answer
+            self.refresh()
+            value = condition()
+            if value:
+                return value
             if time.monotonic() > self._until:
-                raise Stuck(f"the demo waited for {what}, in vain")
-            self.crew.check()
-            time.sleep(LOOK_S)
+                raise Stuck(f"the demo timed out: it waited for {what}")
+            self.workers.check()
+            time.sleep(POLL_INTERVAL_S)
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         if self.flow is not None:
             self.stages = {stage.id: stage for stage in self.engine.stages(self.flow.id)}
-        self.tally.read(self.tell)
+        self.counts.read(self.print_stage_end)
         self.screen.show(self)
 
-    def tell(self, event: Event) -> None:
+    def print_stage_end(self, event: Event) -> None:
         if event.type.startswith("stage.") and event.state in STAGE.terminal:
             tasks = f", tasks: {event.payload['total']}" if event.payload and "total" in event.payload else ""
-            self.screen.say(f"stage {self.stages[event.entity_id].name} {event.state}{tasks}", "green")
+            self.screen.print_line(f"stage {self.stages[event.entity_id].name} {event.state}{tasks}", "green")
 
-    def tell_what_happened(self) -> bool:
+    def report(self) -> bool:
         from onetray.verify import verify
 
         findings = verify(self.engine.store)
-        self.screen.report(self.tally, self.flow.results(), findings)
-        complaints = self.complaints()
-        for words in complaints:
-            self.screen.say(words, "bold red")
-        return not complaints and not findings.violations
+        self.screen.report(self.counts, self.flow.results(), findings)
+        problems = self.problems()
+        for problem in problems:
+            self.screen.print_line(problem, "bold red")
+        return not problems and not findings.violations
 
-    def complaints(self) -> list[str]:
-        """What did not end as it should have."""
-        found, tally = [], self.tally
-        should = PARTIAL if self.rejected else SUCCEEDED
-        if self.flow.state != should:
-            found.append(f"the pipeline is {self.flow.state}, not {should}")
-        # A dead letter has its successor; a rejected stage takes its own task with it.
-        lost = len(tally.tasks) - tally.by_state()[SUCCEEDED] - tally.redriven - self.rejected
+    def problems(self) -> list[str]:
+        problems, counts = [], self.counts
+        expected = PARTIAL if self.rejected else SUCCEEDED
+        if self.flow.state != expected:
+            problems.append(f"the pipeline ended as {self.flow.state}, not {expected}")
+        # The dead letter has a successor that counts instead of it; a rejected stage cancels its one task.
+        lost = len(counts.tasks) - counts.by_state()[SUCCEEDED] - counts.redriven - self.rejected
         if lost:
-            found.append(f"tasks that did not succeed: {lost}")
-        if not tally.taken_over:
-            found.append("nothing was taken over from the killed worker")
-        return found
+            problems.append(f"tasks that did not succeed: {lost}")
+        if not counts.taken_over:
+            problems.append("no task was taken over from the killed worker")
+        return problems
 
-    def tell_what_is_stuck(self, error: Exception) -> None:
-        self.screen.say(str(error), "bold red")
+    def explain_failure(self, error: Exception) -> None:
+        self.screen.print_line(str(error), "bold red")
         waiting = [self.flow] if self.flow is not None and not self.flow.over else []
-        for job in waiting + [self.app.job(task.id) for task in self.tally.still_open()[:5]]:
+        for job in waiting + [self.app.job(task.id) for task in self.counts.still_open()[:5]]:
             for blocker in job.explain():
-                self.screen.say(f"{job.id}: {blocker.message}")
-        self.screen.say(f"the workers' last words:\n{self.crew.last_words()}")
+                self.screen.print_line(f"{job.id}: {blocker.message}")
+        self.screen.print_line(f"the end of the workers' logs:\n{self.workers.log_tails()}")

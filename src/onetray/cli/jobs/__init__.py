@@ -1,7 +1,4 @@
-"""`onetray jobs`: look at jobs, and do something about them. A job is a single task or a flow.
-
-Owns the group. Looking is in look.py, following in follow.py, acting in act.py.
-"""
+"""`onetray jobs`: list, inspect, cancel, pause, resume and retry jobs. A job is a single task or a flow."""
 
 from __future__ import annotations
 
@@ -10,11 +7,11 @@ import click
 from onetray.cli.jobs import act, follow, look
 
 
-@click.group(short_help="Look at jobs, cancel, pause, resume and retry them.")
+@click.group(short_help="List, inspect, cancel, pause, resume and retry jobs.")
 def jobs() -> None:
-    """Look at jobs, and do something about them. A job is a single task or a flow.
+    """List, inspect, cancel, pause, resume and retry jobs. A job is a single task or a flow.
 
-    An id may be given by its beginning or its end, 6 characters at least, if only one of the newest 1,000 has it.
+    The first or last characters of an id, at least 6, are enough if only one of the newest 1,000 jobs has them.
     """
 
 

@@ -63,7 +63,7 @@ class Job(Generic[R]):
         raise NotYet(f"job {self.id} is still {self.state} after {timeout_s} s", job=self.id, timeout_s=timeout_s)
 
     def states(self, timeout_s: float | None = None) -> Iterator[str]:
-        """Yield the state now and after every wake-up, until the timeout. It goes on after the end of the job."""
+        """Yield the state now and after every wake-up, until the timeout, even after the job has ended."""
         wake, until = self.app.engine.wake, None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             seen = wake.generation

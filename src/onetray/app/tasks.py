@@ -35,7 +35,7 @@ R = TypeVar("R")
 ASYNC, THREAD, PROCESS = "async", "thread", "process"
 ISOLATION = (ASYNC, THREAD, PROCESS)
 _SINGLE_ONLY = frozenset({"idempotency_key", "unique_key", "labels", "connection"})
-"""Options that need a command of its own for each call."""
+"""Options that need a separate command for each call."""
 
 
 class Options(TypedDict, total=False):

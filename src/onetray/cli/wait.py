@@ -63,7 +63,7 @@ class _Task:
         return self._engine.task(self._id, **self._of).state
 
     def lines(self, after: int) -> tuple[int, list[str]]:
-        """The cursor to continue from, and the log lines after the given one."""
+        """The next cursor, and the log lines after this one."""
         found: list[LogLine] = []
         while page := self._engine.logs(self._id, after=after, limit=PAGE, **self._of):
             found, after = found + self._engine.veiled(page, self._id), page[-1].cursor
@@ -88,11 +88,11 @@ class _Flow(_Task):
         return self._engine.flow(self._id, **self._of).state
 
     def lines(self, after: int) -> tuple[int, list[str]]:
-        found: list[Event] = []
+        events: list[Event] = []
         while page := self._engine.flow_events(self._id, after=after, limit=PAGE, **self._of):
-            found, after = found + page, page[-1].id
-        names = {stage.id: stage.name for stage in self._engine.stages(self._id, **self._of)} if found else {}
-        return after, [f"  stage {names[e.entity_id]}: {e.state}" for e in found if e.entity_id in names and e.was]
+            events, after = events + page, page[-1].id
+        names = {stage.id: stage.name for stage in self._engine.stages(self._id, **self._of)} if events else {}
+        return after, [f"  stage {names[e.entity_id]}: {e.state}" for e in events if e.entity_id in names and e.was]
 
     def progress(self) -> tuple[float, float | None, str]:
         progress = self._engine.progress(self._id, **self._of)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from onetray.cli.jobs import act, follow, look
+from onetray.cli.jobs import act, follow, reads
 
 
 @click.group(short_help="List, inspect, cancel, pause, resume and retry jobs.")
@@ -16,7 +16,7 @@ def jobs() -> None:
 
 
 for command in (
-    look.list_, look.show, look.tree, follow.events, follow.logs, act.cancel, act.pause, act.resume, act.retry,
-    look.explain, look.actions,
+    reads.list_, reads.show, reads.tree, follow.events, follow.logs, act.cancel, act.pause, act.resume, act.retry,
+    reads.explain, reads.actions,
 ):  # fmt: skip
     jobs.add_command(command)

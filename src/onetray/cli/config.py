@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from onetray.cli.options import json_option, url_without_password
+from onetray.cli.options import json_option, without_password
 from onetray.cli.output import print_json
 from onetray.cli.tables import print_table
 
@@ -31,7 +31,7 @@ def config(database: str | None, namespace: str | None, as_json: bool) -> None:
 
 
 def _value(name: str, value: Any) -> Any:
-    return url_without_password(value) if name == "database" else value
+    return without_password(value) if name == "database" else value
 
 
 def _text(value: Any) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from onetray.cli import CHECK_FAILED, DatabaseUnusable
-from onetray.cli.options import database_option, json_option, opened_store, url_without_password
+from onetray.cli.options import database_option, json_option, opened_store, without_password
 from onetray.cli.output import console, print_json
 
 if TYPE_CHECKING:
@@ -102,11 +102,9 @@ def migrate(ctx: click.Context, database: str, as_json: bool, only_check: bool) 
         version = store.version()
     missing = missing if only_check else []
     if as_json:
-        print_json(
-            {"database": url_without_password(database), "version": version, "applied": applied, "missing": missing}
-        )
+        print_json({"database": without_password(database), "version": version, "applied": applied, "missing": missing})
     else:
-        click.echo(_migration_summary(url_without_password(database), version, applied, missing))
+        click.echo(_migration_summary(without_password(database), version, applied, missing))
     if missing:
         ctx.exit(CHECK_FAILED)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from onetray.cli import CHECK_FAILED, DatabaseUnusable
-from onetray.cli.options import common, opened_store, url_without_password
+from onetray.cli.options import common, opened_store, without_password
 from onetray.cli.output import console, print_json
 from onetray.cli.tables import STATE_COLOURS, one_line
 
@@ -42,7 +42,7 @@ def doctor(ctx: click.Context, database: str, namespace: str, as_json: bool) -> 
     checks = list(_all(database, namespace))
     failed = any(c.verdict == FAIL for c in checks)
     if as_json:
-        print_json({"database": url_without_password(database), "ok": not failed, "checks": checks})
+        print_json({"database": without_password(database), "ok": not failed, "checks": checks})
     else:
         for c in checks:
             _print(c)
@@ -66,7 +66,7 @@ def _all(url: str, namespace: str) -> Iterator[DoctorCheck]:
         yield from check_sqlite(None if ":memory:" in url else url)
     try:
         with opened_store(url, create=False) as store:
-            yield DoctorCheck("database", OK, f"{url_without_password(url)} answers")
+            yield DoctorCheck("database", OK, f"{without_password(url)} answers")
             yield from _database_checks(url, store, namespace)
     except DatabaseUnusable as e:
         yield DoctorCheck("database", FAIL, e.message)

@@ -162,12 +162,10 @@ def check_connection(url: str) -> None:
     try:
         psycopg.connect(url, connect_timeout=10).close()
     except psycopg.Error as e:
-        raise DatabaseUnusable(
-            f"check --database: PostgreSQL does not answer at {url_without_password(url)}: {e}"
-        ) from e
+        raise DatabaseUnusable(f"check --database: PostgreSQL does not answer at {without_password(url)}: {e}") from e
 
 
-def url_without_password(url: str) -> str:
+def without_password(url: str) -> str:
     """The URL without its password and options."""
     from urllib.parse import urlsplit
 

@@ -37,7 +37,7 @@ def test_one_letter_is_redriven_and_left_out_from_then_on(place: Place) -> None:
     assert place.engine.task(new).retry_of == letter
     assert told("dead", "list", *place.at) == []
     assert [x["successor_id"] for x in told("dead", "list", *place.at, "--redriven", "--each")] == [new]
-    assert called("dead", "redrive", letter, *place.at).stdout.startswith(f"again: task {new}")
+    assert called("dead", "redrive", letter, *place.at).stdout.startswith(f"existing task {new}")
 
 
 def test_many_are_redriven_only_after_a_preview_and_a_yes(place: Place) -> None:
@@ -81,5 +81,5 @@ def test_one_id_or_all_of_them_but_not_both_and_not_neither(place: Place) -> Non
     for words in ([], ["abcdef", "--all"], ["--kind", "sync"], ["abcdef", "--kind", "sync"]):
         done = called("dead", "redrive", *words, *place.at)
         assert done.exit_code == 2
-        assert "give one ID, or --all" in done.stderr
+        assert "pass one ID, or --all" in done.stderr
     assert "must be one of" in called("dead", "list", "--reason", "bad luck", *place.at).stderr

@@ -15,8 +15,9 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from onetray.cli import main
-from onetray.cli.demo import crew, play, screen
-from onetray.cli.demo.tally import DemoCounts
+from onetray.cli.demo import scenario, screen
+from onetray.cli.demo import workers as demo_workers
+from onetray.cli.demo.event_counts import EventCounts
 from onetray.domain.task import Event
 from tests.cli.run import ONETRAY, onetray
 from tests.support.engines import engine_on
@@ -41,7 +42,7 @@ def counted(text: str, what: str) -> int:
 
 def test_every_act_is_told(played: tuple[str, Path]) -> None:
     text, _ = played
-    for words in ("killed (SIGKILL)", "taken over", "dead letter", "redrives", "editor approves", "left in order"):
+    for words in ("killed (SIGKILL)", "took over", "dead letter", "redrives", "editor approves", "stopped cleanly"):
         assert words in text
     assert "\x1b" not in text
 
@@ -61,10 +62,10 @@ def test_the_numbers_are_those_of_the_database(played: tuple[str, Path]) -> None
 
 def test_what_the_killed_worker_held_was_done_by_the_other(played: tuple[str, Path]) -> None:
     text, path = played
-    [(victim, hands)] = re.findall(r"(courier-\d) is killed \(SIGKILL\) with (\d+) tasks", text)
+    [(victim, hands)] = re.findall(r"(courier-\d) is killed \(SIGKILL\) while it holds (\d+) tasks", text)
     events: list[Event] = []
     with engine_on(f"sqlite:///{path}") as engine:
-        DemoCounts(engine.feed).read(events.append)
+        EventCounts(engine.feed).read(events.append)
     holder, lost, last = {}, set(), {}
     for e in events:
         if e.type == "task.claimed":
@@ -74,7 +75,7 @@ def test_what_the_killed_worker_held_was_done_by_the_other(played: tuple[str, Pa
         elif e.type == "task.succeeded":
             last[e.entity_id] = e.actor
     assert counted(text, "tasks taken over after the kill") == int(hands) == len(lost)
-    assert {last[task] for task in lost} == {f"worker:{name}" for name in crew.NAMES if name != victim}
+    assert {last[task] for task in lost} == {f"worker:{name}" for name in demo_workers.NAMES if name != victim}
 
 
 def test_an_existing_file_is_not_touched(tmp_path: Path) -> None:
@@ -96,7 +97,7 @@ def test_a_signal_ends_the_demo_and_its_workers(number: signal.Signals, code: in
         text=True,
     )
     assert demo.stdout is not None
-    assert "two workers start" in demo.stdout.readline()
+    assert "two worker processes start" in demo.stdout.readline()
     workers = pids_of_workers(tmp_path / "kept.db")
     demo.send_signal(number)
     _, err = demo.communicate(timeout=30)
@@ -121,22 +122,22 @@ def pids_of_workers(path: Path) -> list[int]:
         while time.monotonic() < until:
             seen = engine.wake.generation
             workers = engine.workers()
-            if len(workers) == len(crew.NAMES):
+            if len(workers) == len(demo_workers.NAMES):
                 return [worker.pid for worker in workers]
             engine.wake.wait(seen, 0.5)
     raise TimeoutError("the demo's workers did not come")
 
 
 def test_what_is_stuck_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(play, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(scenario, "TIMEOUT_S", 0.0)
     done = CliRunner().invoke(main, ["demo"])
     assert done.exit_code == 1
-    assert "the demo waited for a worker to hold tasks" in done.output
+    assert "it waited for a worker to hold tasks" in done.output
     assert "stage 'ingest'" in done.output
 
 
 def test_a_worker_that_does_not_start_ends_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew, "APP", "no_such_module:app")
+    monkeypatch.setattr(demo_workers, "APP", "no_such_module:app")
     done = CliRunner().invoke(main, ["demo"])
     assert done.exit_code == 1
     assert "there is no module 'no_such_module'" in done.output
@@ -166,10 +167,10 @@ def test_the_picture_shows_stages_states_workers_and_events(played: tuple[str, P
     _, path = played
     out = Console(file=io.StringIO(), width=100)
     with engine_on(f"sqlite:///{path}") as engine:
-        tally = DemoCounts(engine.feed)
-        tally.read(lambda event: None)
+        counts = EventCounts(engine.feed)
+        counts.read(lambda event: None)
         stages = {stage.id: stage for stage in engine.stages(engine.flows()[0].id)}
-        view = SimpleNamespace(tally=tally, stages=stages, crew=SimpleNamespace(killed={"courier-1"}))
+        view = SimpleNamespace(counts=counts, stages=stages, workers=SimpleNamespace(killed={"courier-1"}))
         out.print(screen.picture(view))  # type: ignore[arg-type]
     text = out.file.getvalue()  # type: ignore[attr-defined]
     for words in ("classify", "6/6", "dead_lettered 1", "courier-1  killed", "courier-2  holds 0", "worker:courier-"):

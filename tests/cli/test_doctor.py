@@ -77,14 +77,14 @@ def test_a_broken_rule_fails(place: Place, tmp_path: Path) -> None:
 
 def test_a_large_database_is_not_verified_along_the_way(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     submit(place.engine)
-    monkeypatch.setattr(doctor, "SMALL", 0)
-    assert "see `onetray verify`" in called("doctor", *place.at).stdout
+    monkeypatch.setattr(doctor, "MAX_VERIFIED_EVENTS", 0)
+    assert "run `onetray verify`" in called("doctor", *place.at).stdout
 
 
 def test_work_that_nobody_does_is_told(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     submit(place.engine)
     submit(place.engine, delay_s=0.001)
-    for name in ("LATE_US", "LEFT_LYING_US"):
+    for name in ("MAX_OVERDUE_US", "MAX_QUEUED_US"):
         monkeypatch.setattr(doctor, name, -1)
     found = verdicts(told("doctor", *place.at))
     assert (found["janitor"], found["queue"]) == ("warn", "warn")

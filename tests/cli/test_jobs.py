@@ -23,7 +23,7 @@ def test_a_piped_list_has_one_line_for_each_job_and_no_colour(place: Place) -> N
     assert head.split() == ["id", "job", "state", "queue", "progress", "submitted"]
     assert first.startswith(f"{flow}  report  pending")
     assert second.startswith(f"{task}  mail    queued")
-    assert re.search(r"try 0/3 +\d+ s ago, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d$", second)
+    assert re.search(r"attempt 0/3 +\d+ s ago, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d$", second)
     assert "\x1b" not in done.stdout
 
 
@@ -125,7 +125,7 @@ def test_a_tree_cuts_large_stages(place: Place) -> None:
 
 def test_an_explanation_says_who_holds_it_and_until_when(place: Place) -> None:
     ready, later = submit(place.engine), submit(place.engine, delay_s=7200)
-    assert "nothing stands in its way" in called("jobs", "explain", ready, *place.at).stdout
+    assert "nothing blocks it" in called("jobs", "explain", ready, *place.at).stdout
     assert re.search(r"delayed: .* ends in 119 min, \d{4}-", called("jobs", "explain", later, *place.at).stdout)
     take(place.engine, worker="w7")
     reasons = told("jobs", "explain", ready, *place.at)["reasons"]
@@ -193,7 +193,7 @@ def test_a_task_that_waits_is_given_its_input(place: Place) -> None:
     task = in_state(place.engine, "waiting_input").id
     done = called("jobs", "resume", task, *place.at, "--input", "{")
     assert done.exit_code == 2
-    assert "no JSON" in done.stderr
+    assert "not valid JSON" in done.stderr
     assert told("jobs", "resume", task, *place.at, "--input", '{"size": 4}')["state"] == "queued"
     assert place.engine.task(task).input == {"size": 4}
 

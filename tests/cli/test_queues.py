@@ -36,7 +36,7 @@ def test_a_queue_that_nobody_used_is_paused_only_on_purpose(place: Place) -> Non
     for verb in ("pause", "resume"):
         done = called("queues", verb, "mial", *place.at)
         assert (done.exit_code, one_line(done.stderr)) == (4, True)
-        assert "there are: mail" in done.stderr
+        assert "known queues: mail" in done.stderr
     assert called("queues", "pause", "new", "--create", *place.at).exit_code == 0
     assert [q.name for q in place.engine.queues()] == ["mail", "new"]
 
@@ -48,14 +48,14 @@ def test_a_prune_counts_asks_and_removes_what_is_old_enough(tmp_path: Path) -> N
             in_state(engine, "succeeded")
         kept = submit(engine)
     words = ("prune", "--older-than", "30d", "--database", url)
-    assert called(*words, "--dry-run").stdout == "would remove 3 tasks and 0 flows\n"
+    assert called(*words, "--dry-run").stdout == "would delete 3 tasks and 0 flows\n"
     done = called(*words)
     assert done.exit_code == 2
-    assert "Remove 3 tasks and 0 flows for good?" in done.stderr
+    assert "Delete 3 tasks and 0 flows permanently?" in done.stderr
     assert told(*words, "--yes", "--namespace", "other")["removed"] == 0
     assert told(*words, "--yes") == {"tasks": 3, "flows": 0, "removed": 3, "dry_run": False}
     assert [job["id"] for job in told("jobs", "list", "--database", url)["jobs"]] == [kept]
-    assert called(*words).stdout == "removed 0 jobs\n"
+    assert called(*words).stdout == "deleted 0 jobs\n"
 
 
 def test_commands_take_their_database_and_namespace_from_the_file(

@@ -45,7 +45,7 @@ def test_a_whole_token_may_be_given_to_revoke_it(place: Place) -> None:
 def test_what_cannot_be_is_told_in_one_line(place: Place) -> None:
     bad_scope = called("token", "create", "--name", "x", "--scope", "root", *place.at)
     assert (bad_scope.exit_code, one_line(bad_scope.stderr)) == (2, True)
-    assert "there are read, submit, work, operate, admin" in bad_scope.stderr
+    assert "use read, submit, work, operate, admin" in bad_scope.stderr
     absent = called("token", "revoke", "0123456789abcdef", *place.at)
     assert (absent.exit_code, one_line(absent.stderr)) == (4, True)
     assert called("token", "create", "--scope", "read", *place.at).exit_code == 2

@@ -47,14 +47,14 @@ def test_a_breaker_is_opened_seen_and_closed_by_hand(place: Place) -> None:
 
 def test_how_long_a_breaker_stays_open_has_to_be_said(place: Place) -> None:
     assert called("breakers", "open", "sync", *place.at).exit_code == 2
-    assert "no length of time" in called("breakers", "open", "sync", "--for", "ever", *place.at).stderr
+    assert "is not a duration" in called("breakers", "open", "sync", "--for", "ever", *place.at).stderr
 
 
 def test_the_doctor_names_a_queue_that_no_living_worker_takes(place: Place) -> None:
     submit(place.engine, queue="slow")
     assert "no worker is alive" in called("doctor", *place.at).stdout
     beat(place, "w1")
-    assert "no living worker takes from slow" in called("doctor", *place.at).stdout
+    assert "no live worker claims from slow" in called("doctor", *place.at).stdout
     beat(place, "w2", queues=("slow",))
     found = {c["name"]: c["verdict"] for c in told("doctor", *place.at)["checks"]}
     assert found["workers"] == "ok"

@@ -95,7 +95,7 @@ def test_a_waiter_that_is_cancelled_leaves_nothing_behind(app: Onetray, harness:
 
     before = {t.name for t in threading.enumerate()}
     asyncio.run(main())
-    assert {t.name for t in threading.enumerate()} - before <= {"onetray-bell", "onetray-listener"}
+    assert {t.name for t in threading.enumerate()} - before <= {"onetray-notifier", "onetray-listener"}
 
 
 @pytest.mark.timeout(30)
@@ -143,7 +143,7 @@ def test_a_bad_call_is_refused_at_the_await(harness: Harness, double) -> None:
     async def main() -> None:
         with pytest.raises(InvalidInput, match="valid integer"):
             await double.aio.submit(n="two")
-        with pytest.raises(InvalidInput, match="each call is a dict"):
+        with pytest.raises(InvalidInput, match="each call must be a dict"):
             await double.aio.submit_many([1])
 
     asyncio.run(main())

@@ -22,7 +22,7 @@ from onetray.testing import Harness
 
 
 def test_outside_of_a_task_ctx_says_so() -> None:
-    with pytest.raises(OnetrayError, match=r"ctx\.attempt was asked for where no task runs") as raised:
+    with pytest.raises(OnetrayError, match=r"ctx\.attempt is available only while a task runs") as raised:
         _ = ctx.attempt
     assert raised.value.code == "no_task"
     assert repr(ctx) == "<ctx: no task runs here>"

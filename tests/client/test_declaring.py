@@ -17,7 +17,7 @@ def test_rules_become_the_policy(app: Onetray) -> None:
 @pytest.mark.parametrize(
     ("rules", "told"),
     [
-        ({"retrys": 3}, "has no 'retrys'; it has: queue, retries"),
+        ({"retrys": 3}, "unknown setting 'retrys'; settings of a task: queue, retries"),
         ({"retries": -1}, "retries must be a whole number"),
         ({"retries": True}, "retries must be a whole number"),
         ({"retries": 1, "max_attempts": 2}, "retries or max_attempts, not both"),
@@ -45,22 +45,22 @@ def test_an_async_function_does_not_run_in_a_thread(app: Onetray) -> None:
 
 def test_two_tasks_of_one_kind_are_refused(app: Onetray) -> None:
     app.task(kind="one")(lambda: None)
-    with pytest.raises(InvalidInput, match="two tasks of the kind 'one'"):
+    with pytest.raises(InvalidInput, match="the kind 'one' is declared twice"):
         app.task(kind="one")(lambda: 1)
 
 
 def test_a_lambda_needs_a_kind(app: Onetray) -> None:
-    with pytest.raises(InvalidInput, match="give kind="):
+    with pytest.raises(InvalidInput, match="needs kind="):
         app.task(lambda: None)
 
 
 def test_an_app_has_one_lifespan(app: Onetray) -> None:
     app.lifespan(lambda: iter(()))
-    with pytest.raises(InvalidInput, match="an app has one"):
+    with pytest.raises(InvalidInput, match="already has a lifespan"):
         app.lifespan(lambda: iter(()))
 
 
 def test_an_unknown_task_is_named_with_those_there_are(app: Onetray) -> None:
     app.task(kind="mail")(lambda: None)
-    with pytest.raises(InvalidInput, match="no task 'male'; there are: mail"):
+    with pytest.raises(InvalidInput, match="unknown task 'male'; declared tasks: mail"):
         app.submit("male")

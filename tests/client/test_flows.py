@@ -354,7 +354,7 @@ def test_an_item_that_does_not_fit_is_refused_at_the_submit(app: Onetray, harnes
 def test_what_is_no_list_is_not_fanned_out_over(app: Onetray, harness: Harness, items: Any) -> None:
     at_the_submit, at_the_end = app.flow("early", config=Config), app.flow("late")
     at_the_submit.stage(name="greet", each=lambda config: items)(lambda item: item)
-    with pytest.raises(InvalidInput, match="greet is fanned out over a list"):
+    with pytest.raises(InvalidInput, match="greet: each must be a list"):
         at_the_submit.submit()
 
     at_the_end.stage(name="names", retries=3)(lambda: items)
@@ -363,7 +363,7 @@ def test_what_is_no_list_is_not_fanned_out_over(app: Onetray, harness: Harness, 
     assert harness.drain() == 1
     harness.assert_state(job, "failed")
     [task] = harness.engine.stage_tasks(harness.engine.stages(job.id)[0].id)
-    assert task.error["message"] == "names gave no list, and greet is fanned out over it"
+    assert task.error["message"] == "names must return a list: greet fans out over it"
 
 
 def test_a_result_that_does_not_fit_the_next_stage_fails_its_own(app: Onetray, harness: Harness) -> None:
@@ -395,14 +395,14 @@ def test_a_stage_over_a_skipped_one_is_skipped(app: Onetray, harness: Harness) -
 @pytest.mark.parametrize(
     ("rules", "told"),
     [
-        ({"name": "config"}, "cannot be a stage 'config'"),
-        ({"name": "first"}, "cannot be a stage 'first'"),
+        ({"name": "config"}, "the stage name 'config' is reserved"),
+        ({"name": "first"}, "the stage name 'first' is reserved"),
         ({"each": "frist"}, "no earlier stage 'frist'"),
-        ({"each": 3}, "second is fanned out over a list, an earlier stage or a function .* not over 3"),
+        ({"each": 3}, "second: each must be a list, an earlier stage, or a function .* not 3"),
         ({"on_failure": "shrug"}, "on_failure must be one of stop, continue, ignore"),
-        ({"wen": 1}, "has no 'wen'"),
-        ({"when": lambda moon: True}, "'moon' is nothing that it can be given; there are: config, first, results"),
-        ({"compensate": lambda first: True}, "'first' is nothing that it can be given; there are: config, result"),
+        ({"wen": 1}, "unknown setting 'wen'"),
+        ({"when": lambda moon: True}, "no value for the parameter 'moon'; available: config, first, results"),
+        ({"compensate": lambda first: True}, "no value for the parameter 'first'; available: config, result"),
     ],
 )
 def test_a_wrong_stage_is_refused_where_it_is_declared(app: Onetray, rules: dict[str, Any], told: str) -> None:
@@ -416,8 +416,8 @@ def test_a_wrong_stage_is_refused_where_it_is_declared(app: Onetray, rules: dict
 @pytest.mark.parametrize(
     ("path", "told"),
     [
-        ("fetch.token", "what 'fetch' gives is redacted where 'fetch' is declared"),
-        ("fetch", "what 'fetch' gives is redacted where 'fetch' is declared"),
+        ("fetch.token", "the result of 'fetch' is redacted on that stage"),
+        ("fetch", "the result of 'fetch' is redacted on that stage"),
         ("approval.pin", "approval.input.pin"),
         ("a..b", "policy.redact"),
     ],
@@ -454,7 +454,7 @@ def test_what_a_flow_redacts_is_declared_for_its_name_and_for_all_its_tasks(app:
 
 def test_a_parameter_that_is_no_earlier_stage_is_refused(app: Onetray) -> None:
     flow = app.flow("odd")
-    with pytest.raises(InvalidInput, match=r"'later' is nothing that it can be given; there are: approval, config$"):
+    with pytest.raises(InvalidInput, match=r"no value for the parameter 'later'; available: approval, config$"):
 
         @flow.stage
         def early(later: int) -> None: ...
@@ -476,7 +476,7 @@ def test_a_parameter_with_a_default_is_left_to_it(app: Onetray, harness: Harness
 
 def test_two_flows_of_one_name_and_a_flow_of_no_stages_are_refused(app: Onetray, harness: Harness) -> None:
     flow = app.flow("one")
-    with pytest.raises(InvalidInput, match="two flows of the name 'one'"):
+    with pytest.raises(InvalidInput, match="the flow 'one' is declared twice"):
         app.flow("one")
     with pytest.raises(InvalidInput, match="has no stages"):
         flow.submit()

@@ -74,11 +74,11 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "an unknown actor": (
         {"transitions": with_(Transition("dim", ("new",), "lit", frozenset({"cat"}), "lamp.dimmed"))},
-        "'dim' must say who may make it",
+        "'dim' must declare its actors",
     ),
     "nobody who may make it": (
         {"transitions": with_(Transition("dim", ("new",), "lit", frozenset(), "lamp.dimmed"))},
-        "'dim' must say who may make it",
+        "'dim' must declare its actors",
     ),
     "an unknown implied transition": (
         {"transitions": with_(Transition("dim", ("new",), "lit", BY, "lamp.dimmed", implies="glow"))},

@@ -193,10 +193,10 @@ def test_others_get_their_turn_while_a_long_text_is_looked_through() -> None:
 
 def test_too_many_secrets_hide_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not Secrets(ALIKE).everything
-    monkeypatch.setattr(redactor, "MOST_TEXTS", MANY - 1)
+    monkeypatch.setattr(redactor, "MAX_TEXTS", MANY - 1)
     assert Secrets(ALIKE).scrub({"seen": "no"}) == HIDDEN
     monkeypatch.undo()
-    monkeypatch.setattr(redactor, "MOST_CHARS", 100)
+    monkeypatch.setattr(redactor, "MAX_CHARS", 100)
     assert Secrets(["x" * 101]).scrub("seen") == HIDDEN
 
 

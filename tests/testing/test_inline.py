@@ -46,7 +46,7 @@ def test_a_result_that_does_not_fit_is_told_as_a_failed_job(app: Onetray) -> Non
     def wrong() -> int:
         return "many"  # type: ignore[return-value]
 
-    with run_inline(app), pytest.raises(JobFailed, match="not what it says"):
+    with run_inline(app), pytest.raises(JobFailed, match="does not match its return type"):
         wrong.submit()
 
 

@@ -104,7 +104,7 @@ def test_a_result_that_does_not_match_the_return_type_fails_the_task(app: Onetra
         assert job.wait(60) == "failed"
     error = job.view().error
     assert (error["class"], error["stage"]) == ("ValidationError", "output")
-    assert "count gave a result that is not what it says" in error["message"]
+    assert "count returned a value that does not match its return type" in error["message"]
 
 
 def test_a_payload_that_does_not_match_the_parameters_is_not_retried(app: Onetray) -> None:

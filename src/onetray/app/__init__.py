@@ -1,1 +1,1 @@
-"""The Python API: declare tasks and flows, submit jobs, wait for them, and what handlers see (`ctx`)."""
+"""The Python API: declare tasks and flows, submit jobs, wait for them; `ctx` for handlers."""

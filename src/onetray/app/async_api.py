@@ -1,7 +1,7 @@
-"""The same client with `await`: tasks, jobs and waiting for `async` programs.
+"""The `async` API of tasks, flows and jobs.
 
-Owns the hop to a thread for each call, and one thread for all that wait. What a call does is in
-job.py and tasks.py.
+Each call runs its synchronous counterpart of tasks.py or job.py in a thread. One further thread waits for wake-ups on
+behalf of all coroutines.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class AsyncTask(Generic[P, R]):
         return (await self._send([self._task.command(args, kwargs)]))[0]
 
     async def submit_many(self, calls: Iterable[Mapping[str, Any]]) -> list[AsyncJob[R]]:
-        task, listed = self._task, list(calls)
-        if task.given.get("connection") is not None:
-            return await self._send(task.commands(listed))
-        return [AsyncJob(job) for job in await asyncio.to_thread(task.submit_many, listed)]
+        task, calls = self._task, list(calls)
+        if task.submit_options.get("connection") is not None:
+            return await self._send(task.commands(calls))
+        return [AsyncJob(job) for job in await asyncio.to_thread(task.submit_many, calls)]
 
     async def _send(self, commands: list[Any]) -> list[AsyncJob[R]]:
         task = self._task
-        return [AsyncJob(job) for job in await _submit(task.app, commands, task.given.get("connection"), task)]
+        return [AsyncJob(job) for job in await _submit(task.app, commands, task.submit_options.get("connection"), task)]
 
 
 class AsyncFlow:
@@ -75,7 +75,7 @@ async def _submit(
 
 
 class AsyncJob(Generic[R]):
-    """A job whose questions are awaited: the same names as Job's."""
+    """A job with the methods of Job as coroutines."""
 
     def __init__(self, job: Job[R]) -> None:
         self.job, self.id, self.repeated = job, job.id, job.repeated
@@ -90,17 +90,17 @@ class AsyncJob(Generic[R]):
         return await asyncio.to_thread(self.job.view)
 
     async def wait(self, timeout_s: float | None = None) -> str:
-        machine, bell = FLOW if self.job.entity == "flow" else TASK, notifier_of(self.job.app.engine.wake)
+        machine, notifier = FLOW if self.job.entity == "flow" else TASK, notifier_of(self.job.app.engine.wake)
         until = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
-            seen = bell.generation
+            seen = notifier.generation
             state = await self.state()
             if state in machine.terminal:
                 return state
-            left = bell.poll_s if until is None else min(bell.poll_s, until - time.monotonic())
+            left = notifier.poll_s if until is None else min(notifier.poll_s, until - time.monotonic())
             if left <= 0:
                 raise NotYet(f"job {self.id} is still {state} after {timeout_s} s", job=self.id, timeout_s=timeout_s)
-            await bell.wait(seen, left)
+            await notifier.wait(seen, left)
 
     async def result(self, timeout_s: float | None = None) -> R:
         await self.wait(timeout_s)
@@ -121,19 +121,19 @@ class AsyncJob(Generic[R]):
     async def _pages(
         self, read: Callable[[int], list[T]], cursor_of: Callable[[T], int], follow: bool
     ) -> AsyncIterator[T]:
-        """The same as Job's, but what waits is no thread: one that nobody waits for any more could not be ended."""
-        bell, after = notifier_of(self.job.app.engine.wake), 0
+        """As Job._pages, but it waits in the coroutine: a thread could not be cancelled with its caller."""
+        notifier, after = notifier_of(self.job.app.engine.wake), 0
         while True:
-            seen, over = bell.generation, not follow or await asyncio.to_thread(lambda: self.job.over)
+            seen, over = notifier.generation, not follow or await asyncio.to_thread(lambda: self.job.over)
             page = await asyncio.to_thread(read, after)
             for item in page:
                 yield item
             if page:
                 after = cursor_of(page[-1])
-            elif over or bell.closed:
+            elif over or notifier.closed:
                 return
             else:
-                await bell.wait(seen, bell.poll_s)
+                await notifier.wait(seen, notifier.poll_s)
 
     async def explain(self) -> list[Blocker]:
         return await asyncio.to_thread(self.job.explain)
@@ -149,18 +149,18 @@ class AsyncJob(Generic[R]):
 
 
 class LoopNotifier:
-    """One thread that waits for the wake-up, for all coroutines that do."""
+    """One thread that waits for the engine's wake-ups, on behalf of all waiting coroutines."""
 
     def __init__(self, wake: Wake) -> None:
-        # Weakly: it is kept for as long as the wake-up is, and must not be what keeps it.
-        self._of = ref(wake)
+        # A weak reference, so that the entry in _notifiers does not keep its own key alive.
+        self._wake_ref = ref(wake)
         self._waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
 
     @property
     def _wake(self) -> Wake:
-        wake = self._of()
+        wake = self._wake_ref()
         assert wake is not None
         return wake
 
@@ -177,23 +177,23 @@ class LoopNotifier:
         return self._wake.poll_s
 
     async def wait(self, seen: int, timeout_s: float) -> None:
-        rung = asyncio.Event()
-        place = (asyncio.get_running_loop(), rung)
+        woken = asyncio.Event()
+        waiter = (asyncio.get_running_loop(), woken)
         with self._changed:
-            self._waiting.add(place)
+            self._waiting.add(waiter)
             self._changed.notify()
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="onetray-bell", daemon=True)
+                self._thread = threading.Thread(target=self._run, name="onetray-notifier", daemon=True)
                 contextvars.Context().run(self._thread.start)
         try:
-            # What was written before this coroutine stood in line is not told again.
+            # A write before this coroutine was registered has not set its event.
             if self._wake.generation == seen:
-                await asyncio.wait_for(rung.wait(), timeout_s)
+                await asyncio.wait_for(woken.wait(), timeout_s)
         except TimeoutError:
             pass
         finally:
             with self._changed:
-                self._waiting.discard(place)
+                self._waiting.discard(waiter)
 
     def _run(self) -> None:
         wake = self._wake
@@ -205,21 +205,21 @@ class LoopNotifier:
             if now != seen:
                 seen = now
                 with self._changed:
-                    ringing, self._waiting = self._waiting, set()
-                for loop, rung in ringing:
-                    _call_on_loop(loop, rung.set)
+                    waiters, self._waiting = self._waiting, set()
+                for loop, woken in waiters:
+                    _call_on_loop(loop, woken.set)
 
 
-def _call_on_loop(loop: asyncio.AbstractEventLoop, ring: Callable[[], None]) -> None:
+def _call_on_loop(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
     try:
-        loop.call_soon_threadsafe(ring)
+        loop.call_soon_threadsafe(callback)
     except RuntimeError:
-        return  # The loop was closed: nobody waits on it any more.
+        return  # The loop is closed, and no coroutine waits on it.
 
 
 _notifiers: WeakKeyDictionary[Wake, LoopNotifier] = WeakKeyDictionary()
 
 
 def notifier_of(wake: Wake) -> LoopNotifier:
-    """The bell of an engine's wake-up: one for all."""
+    """The notifier of an engine, shared by all its jobs."""
     return _notifiers.setdefault(wake, LoopNotifier(wake))

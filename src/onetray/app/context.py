@@ -1,7 +1,7 @@
-"""`ctx`: what a handler knows about its task and may say while it runs.
+"""`ctx`: a handler's access to its own task: attempt, log, progress, checkpoints, cancellation, inputs.
 
-Owns the face that handlers see. What stands behind it (a worker, a child process, a test) is a Desk. It is found by a
-contextvar, so nothing has to be passed around:
+A ContextBackend (of a worker, a child process or a test) carries out the calls. `ctx` uses a contextvar, so a handler
+need not pass it around:
 
     from onetray import ctx
 
@@ -32,12 +32,12 @@ import orjson
 
 logger = logging.getLogger("onetray.task")
 ASK_AGAIN_S = 30.0
-"""How long all that a task of a flow logs is hidden after it could not be asked what to hide."""
+"""After a failed read of its flow's secrets, a task hides all that it logs for this long before it reads again."""
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 
 
 class ContextBackend(Protocol):
-    """Where what a handler says goes to."""
+    """Carries out the calls that a handler makes on `ctx`."""
 
     resources: Any
 
@@ -67,7 +67,7 @@ class ContextBackend(Protocol):
 
 
 class Saved:
-    """The answer to a checkpoint that is durable already: there is nothing to wait for."""
+    """An awaitable that is done at once, for a checkpoint that is durable already."""
 
     def __await__(self) -> Generator[None, None, None]:
         return
@@ -75,19 +75,21 @@ class Saved:
 
 
 class TaskContext:
-    """One attempt of one task, as its handler sees it."""
+    """One attempt of one task, for its handler."""
 
-    __slots__ = ("_assignment", "_began", "_children", "_desk", "_knows_flow", "_redact", "_redactor", "_unknown_until")
+    __slots__ = (
+        "_assignment", "_backend", "_children", "_hide_all_until", "_knows_flow", "_redact", "_redactor", "_started_at"
+    )  # fmt: skip
 
-    def __init__(self, assignment: Assignment, desk: ContextBackend, redact: tuple[str, ...] = ()) -> None:
-        """`redact`: what its kind says now. What it said when the task was submitted, the assignment knows."""
-        self._assignment, self._desk = assignment, desk
-        self._began = time.time()
+    def __init__(self, assignment: Assignment, backend: ContextBackend, redact: tuple[str, ...] = ()) -> None:
+        """`redact` has the paths that the kind declares now; the assignment has those of the task's submit."""
+        self._assignment, self._backend = assignment, backend
+        self._started_at = time.time()
         self._children: dict[str, int] | None = None
         self._redact = redact
         self._redactor: Redactor | None = None
         self._knows_flow = False
-        self._unknown_until = float("-inf")
+        self._hide_all_until = float("-inf")
 
     @property
     def id(self) -> str:
@@ -107,17 +109,17 @@ class TaskContext:
 
     @property
     def attempt(self) -> int:
-        """1 for the first."""
+        """The number of this attempt, from 1."""
         return self._assignment.attempt
 
     @property
     def fence(self) -> int:
-        """Rises with every attempt: what is written elsewhere with an older one is out of date."""
+        """Increases with every attempt: other systems can reject a write with an older fence."""
         return self._assignment.fence
 
     @property
     def idempotency_key(self) -> str:
-        """The same on every attempt: hand it to whatever must not happen twice."""
+        """The same on every attempt: pass it to external systems that must not act twice."""
         return self._assignment.idempotency_key
 
     @property
@@ -130,7 +132,7 @@ class TaskContext:
 
     @property
     def input(self) -> Any:
-        """What whoever resumed it has given, after `wait_for_input`."""
+        """The input with which somebody resumed the task after `wait_for_input`."""
         return self._assignment.input
 
     @property
@@ -140,66 +142,66 @@ class TaskContext:
 
     @property
     def resources(self) -> Any:
-        """What the app's lifespan has yielded."""
-        return self._desk.resources
+        """The value that the app's lifespan yielded."""
+        return self._backend.resources
 
     @property
     def deadline(self) -> datetime | None:
-        """When this attempt is timed out, or the whole task: whichever comes first."""
+        """When the attempt or the whole task times out, whichever is sooner."""
         policy, times = self._assignment.policy, []
         if policy.timeout_s is not None:
-            times.append(datetime.fromtimestamp(self._began + policy.timeout_s, UTC))
+            times.append(datetime.fromtimestamp(self._started_at + policy.timeout_s, UTC))
         if policy.deadline_s is not None:
-            created = datetime.fromtimestamp(self._desk.created_at() / 1e6, UTC)
+            created = datetime.fromtimestamp(self._backend.created_at() / 1e6, UTC)
             times.append(created + timedelta(seconds=policy.deadline_s))
         return min(times, default=None)
 
     def log(self, message: str, *, level: str = "info", **data: Any) -> None:
-        """Write a line into the job's log, and to the standard logger `onetray.task`."""
+        """Write a line to the job's log and to the Python logger `onetray.task`."""
         number = LEVELS.get(level)
         if number is None:
             raise ValueError(f"level must be one of {', '.join(LEVELS)}, not {level!r}")
-        message, kept = clean(str(message)), json_values(data) if data else None
+        message, stored = clean(str(message)), json_values(data) if data else None
         if logger.isEnabledFor(number):
-            # The job's log has all of it, and hides it when it is shown. The process's log is anybody's.
-            shown = self._redacted_data(kept) if data and self.redacts else data
-            said = "".join(f" {name}={value!r}" for name, value in shown.items())
-            beside = {"task": self.id, "data": shown, "trace_id": self.trace and self.trace.split("-")[1]}
-            logger.log(number, "%s %s: %s%s", self.kind, self.id, self.redacted(message), said, extra=beside)
-        self._desk.log(level, message, kept)
+            # Reads of the job's log are redacted; the process's log must not hold secrets at all.
+            public = self._redacted_data(stored) if data and self.redacts else data
+            suffix = "".join(f" {name}={value!r}" for name, value in public.items())
+            extra = {"task": self.id, "data": public, "trace_id": self.trace and self.trace.split("-")[1]}
+            logger.log(number, "%s %s: %s%s", self.kind, self.id, self.redacted(message), suffix, extra=extra)
+        self._backend.log(level, message, stored)
 
     @property
     def redacts(self) -> bool:
-        """Whether anything of it is hidden from others than its handler."""
+        """Whether the task has redacted fields."""
         return bool(self._redact or self._assignment.policy.redact)
 
     def redacted(self, value: Any) -> Any:
-        """Text or JSON as it may be written where others read it: without what the task redacts."""
+        """A copy of the text or JSON without the task's secrets, for logs that others read."""
         if not self.redacts:
             return value
-        if time.monotonic() < self._unknown_until:
+        if time.monotonic() < self._hide_all_until:
             return HIDDEN
         try:
             self._learn_flow()
         except (OnetrayError, RuntimeError):
-            # It cannot be known what is to be hidden: all of it is. The handler waits for that once, not for each line.
-            self._unknown_until = time.monotonic() + ASK_AGAIN_S
+            # The secrets are unknown, so hide everything. The handler waits for the read once, not for each line.
+            self._hide_all_until = time.monotonic() + ASK_AGAIN_S
             return HIDDEN
         return self._hides().hide(value)
 
     def _learn_flow(self) -> None:
-        """What its flow was given may have got to it in any way. Asked for once, by the first line that it logs."""
+        """Read the flow's values, once: secrets among them may have reached the task in any way."""
         if self._assignment.flow and not self._knows_flow:
             for _ in (self.flow_config, self.approval, self.inputs):
                 pass
             self._knows_flow = True
 
     def _redacted_data(self, data: Any) -> dict[str, Any]:
-        found = self.redacted(data)
-        return found if isinstance(found, dict) else {"data": found}
+        public = self.redacted(data)
+        return public if isinstance(public, dict) else {"data": public}
 
     def _remember_secrets(self, value: Any, name: str | None = None) -> Any:
-        """What a handler is given may be what its next line must not say."""
+        """Collect the secrets in a value that the handler reads, so that later log lines hide them."""
         if self.redacts and value is not None:
             self._hides().learn(value if name is None else {name: value})
         return value
@@ -210,79 +212,79 @@ class TaskContext:
         return self._redactor
 
     def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
-        """Say how far it is. The last word counts; it is written soon, with others."""
+        """Report progress. The worker writes the latest report after a short delay, in a batch."""
         number: Any
         for number in (done, 0 if total is None else total):
             if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number < math.inf:
-                # What is only told on the side must not cost the work.
-                odd = self.redacted(repr(number))
-                logger.warning("%s %s: progress is told in numbers, 0 or more, not %s", self.kind, self.id, odd)
+                # A wrong progress report must not fail the task.
+                wrong = self.redacted(repr(number))
+                logger.warning("%s %s: progress must be a number, 0 or more, not %s", self.kind, self.id, wrong)
                 return
-        self._desk.progress(done, total, None if message is None else clean(str(message))[:1_000])
+        self._backend.progress(done, total, None if message is None else clean(str(message))[:1_000])
 
     def checkpoint(self, body: Any) -> Awaitable[None]:
-        """Keep something for the next attempt. Durable when this returns; in an async handler, when it was awaited."""
-        return self._desk.checkpoint(self._remember_secrets(body))
+        """Store a value for the next attempt. Durable on return; in an async handler, after `await`."""
+        return self._backend.checkpoint(self._remember_secrets(body))
 
     @property
     def last_checkpoint(self) -> Any:
-        """What this attempt or an earlier one has kept last; None when there is nothing."""
-        return self._remember_secrets(self._desk.last_checkpoint())
+        """The last checkpoint of this attempt or an earlier one; None if there is none."""
+        return self._remember_secrets(self._backend.last_checkpoint())
 
     @property
     def cancelled(self) -> bool:
-        """Whether it should stop: a cancel was asked for, its lease is lost, or its worker stops."""
-        return self._desk.asked_to_stop() is not None
+        """Whether the handler should stop: the task was cancelled, its lease is lost, or the worker is stopping."""
+        return self._backend.asked_to_stop() is not None
 
     def check_cancelled(self) -> None:
-        """Raise TaskCancelled if it should stop. Call it often in a handler that is not async."""
-        why = self._desk.asked_to_stop()
-        if why is not None:
-            raise TaskCancelled(why)
+        """Raise TaskCancelled if the handler should stop. Call it often in a handler that is not async."""
+        reason = self._backend.asked_to_stop()
+        if reason is not None:
+            raise TaskCancelled(reason)
 
     def heartbeat(self) -> None:
-        """Have the lease renewed now, and stop if it is lost. The worker renews it by itself, too."""
-        self._desk.heartbeat()
+        """Renew the lease now, and raise TaskCancelled if it is lost. The worker also renews it by itself."""
+        self._backend.heartbeat()
         self.check_cancelled()
 
     def submit(self, task: Any, *args: Any, **kwargs: Any) -> Job[Any]:
-        """Submit a child: it carries this task's correlation and trace. A second attempt submits it no second time."""
+        """Submit a child with this task's correlation id and trace. A later attempt does not submit it again."""
         job: Job[Any] = task.submit(*args, **kwargs)
         return job
 
     def wait_for_input(self, owner: str = "anybody", reason: str = "waits for input") -> Any:
-        """Give the task up until somebody resumes it with an input. The handler then starts again, and gets it here."""
+        """Pause the task until somebody resumes it with an input. The handler then restarts, and this returns it."""
         if self._assignment.input_json is not None:
             return self._assignment.input
         raise WaitForInput(owner, reason)
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """In a flow: what the stages before gave (`stages`), and the tasks that this one depends on (`tasks`)."""
-        inputs: dict[str, Any] = self._remember_secrets(self._desk.inputs())
+        """In a flow: results of earlier stages (`stages`) and of the tasks that this one depends on (`tasks`)."""
+        inputs: dict[str, Any] = self._remember_secrets(self._backend.inputs())
         return inputs
 
     def results_of(self, stage: str) -> list[Any]:
-        """In a flow: the results of all tasks of an earlier stage that succeeded, however many there are."""
-        results: list[Any] = self._remember_secrets(self._desk.results_of(stage))
+        """In a flow: the results of all succeeded tasks of an earlier stage, without a limit."""
+        results: list[Any] = self._remember_secrets(self._backend.results_of(stage))
         return results
 
     @property
     def flow_config(self) -> Any:
-        """In a flow: what it was submitted with, as JSON values."""
-        return self._remember_secrets(self._desk.config(), "config")
+        """In a flow: its config, as JSON values."""
+        return self._remember_secrets(self._backend.config(), "config")
 
     @property
     def approval(self) -> Any:
-        """In a flow: what was said by who approved this task's stage."""
-        return self._remember_secrets(self._desk.answer(), "approval")
+        """In a flow: the approval of this task's stage: by, at, verdict, note, input."""
+        return self._remember_secrets(self._backend.answer(), "approval")
 
     def say(self, *, partial: bool = False, errors: Any = None, metrics: dict[str, Any] | None = None) -> None:
-        """Say more about the success of a flow's task: that it has errors, and what it measured."""
-        self._desk.say(partial=partial, errors=errors, metrics=metrics)
+        """In a flow: mark the success as partial, and report errors and metrics with it."""
+        self._backend.say(partial=partial, errors=errors, metrics=metrics)
 
     def child_key(self, body: str) -> str:
-        """A key for a child: the same for the same child of another attempt."""
+        """An idempotency key for a child: every attempt has the same key for the same child."""
         if self._children is None:
             self._children = {}
         number = self._children[body] = self._children.get(body, 0) + 1
@@ -290,11 +292,11 @@ class TaskContext:
 
 
 def redactor_of(assignment: Assignment, redact: tuple[str, ...] = ()) -> Redactor:
-    """What of a task is hidden in the log of the process that runs it."""
+    """The redactor for the log of the process that runs the task."""
     paths = (*redact, *assignment.policy.redact)
     redactor = Redactor(in_flow(paths) if assignment.flow else paths)
-    for given in (assignment.payload, assignment.input):
-        redactor.learn(given)
+    for value in (assignment.payload, assignment.input):
+        redactor.learn(value)
     return redactor
 
 
@@ -302,26 +304,26 @@ current: ContextVar[TaskContext | None] = ContextVar("onetray.ctx", default=None
 
 
 class _Ctx:
-    """The context of the task that runs here."""
+    """A proxy for the context of the running task."""
 
     __slots__ = ()
 
     def __getattr__(self, name: str) -> Any:
-        found = current.get()
-        if found is None:
-            raise NoTask(f"ctx.{name} was asked for where no task runs: use it in a handler, or in onetray.testing")
-        return getattr(found, name)
+        context = current.get()
+        if context is None:
+            raise NoTask(f"ctx.{name} is available only while a task runs: use it in a handler, or in onetray.testing")
+        return getattr(context, name)
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         raise AttributeError("ctx cannot be changed")
 
     def __repr__(self) -> str:
-        found = current.get()
-        return "<ctx: no task runs here>" if found is None else f"<ctx of {found.kind} {found.id}>"
+        context = current.get()
+        return "<ctx: no task runs here>" if context is None else f"<ctx of {context.kind} {context.id}>"
 
 
 class NoTask(OnetrayError):
-    """There is no task here: ctx is for handlers."""
+    """ctx is available only while a task runs: use it in a handler."""
 
     code = "no_task"
 
@@ -338,24 +340,24 @@ NUL = b"\\u0000"
 
 
 def clean(text: str) -> str:
-    """A text without NUL and lone surrogates, cut where it becomes too long."""
+    """The text without NUL and lone surrogates, cut at TEXT_CHARS."""
     return text[:TEXT_CHARS].replace("\0", "\\0").encode("utf-8", "replace").decode()
 
 
 def json_values(data: dict[str, Any] | None) -> Any:
-    """The data of a line as JSON values. What JSON does not know is told as Python prints it."""
+    """The data of a log line as JSON values; a value without a JSON form becomes its repr."""
     if data is None:
         return None
     try:
-        written = orjson.dumps(data, default=_printed, option=orjson.OPT_NON_STR_KEYS)
+        encoded = orjson.dumps(data, default=_safe_repr, option=orjson.OPT_NON_STR_KEYS)
     except (TypeError, RecursionError):
-        written = NUL
-    if NUL in written:
-        return {clean(str(name)): clean(_printed(value)) for name, value in data.items()}
-    return orjson.loads(written) if len(written) <= DATA_BYTES else {"cut": clean(written.decode())}
+        encoded = NUL
+    if NUL in encoded:
+        return {clean(str(name)): clean(_safe_repr(value)) for name, value in data.items()}
+    return orjson.loads(encoded) if len(encoded) <= DATA_BYTES else {"cut": clean(encoded.decode())}
 
 
-def _printed(value: Any) -> str:
+def _safe_repr(value: Any) -> str:
     try:
         return repr(value)
     except Exception:

@@ -13,9 +13,9 @@
 
     job = news.submit(NewsConfig(publish=True))
 
-A function names what it needs: `config`, `item` (one of what it is fanned out over), `approval` (what was said by who
-approved), or an earlier stage, for what that gave. Owns how these are found and how a flow is built from them. What a
-flow does is the engine's.
+The parameters of a function name its inputs: `config`, `item` (one item of a fan-out), `approval` (of its stage), or an
+earlier stage, for that stage's result. Owns how a flow is built from functions and how they get their arguments; the
+engine runs the flow.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ if TYPE_CHECKING:
     from onetray.app.onetray import Onetray
 
 C = TypeVar("C")
-_OWN = ("name", "stages", "data", "data_json", "namespace")
-_OPTIONS = tuple(name for name in SubmitFlow.__dataclass_fields__ if name not in _OWN)
+_SET_BY_FLOW = ("name", "stages", "data", "data_json", "namespace")
+_OPTIONS = tuple(name for name in SubmitFlow.__dataclass_fields__ if name not in _SET_BY_FLOW)
 CONFIG, ITEM, APPROVAL, RESULTS, RESULT = "config", "item", "approval", "results", "result"
 ANSWER = ("by", "at", "verdict", "note", "input")
-"""What a function knows of an approval."""
+"""The fields of an `approval` argument."""
 
 
 @dataclass(frozen=True, eq=False)
 class StageDefinition:
-    """One stage: its task, and the rules by which it is opened, ends and is undone."""
+    """One stage of a flow: its task, fan-out, condition, approval and compensation."""
 
     name: str
     task: TaskDefinition[Any, Any]
     each: Any = None
     source: StageDefinition | None = None
-    """The earlier stage whose results it is fanned out over."""
+    """The earlier stage whose results it fans out over."""
     when: TaskDefinition[Any, Any] | None = None
     approve: Approval | None = None
     compensate: TaskDefinition[Any, Any] | None = None
@@ -66,18 +66,17 @@ class StageDefinition:
         return self.each is not None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the function here and now, without the engine."""
+        """Call the function directly, without the engine."""
         return self.task.function(*args, **kwargs)
 
-    def spec(self, config: Any, kept: Any) -> StageSpec:
-        """The stage as the engine takes it."""
+    def spec(self, config: Any, config_json: Any) -> StageSpec:
         return StageSpec(
             self.name,
             self._tasks(config),
             on_failure=self.on_failure,
             approval=self.approve,
             when=None if self.when is None else _spec(self.when, None),
-            compensate=None if self.compensate is None else _spec(self.compensate, {CONFIG: kept}),
+            compensate=None if self.compensate is None else _spec(self.compensate, {CONFIG: config_json}),
             collect="list" if self.fanned_out else "one",
         )
 
@@ -90,13 +89,13 @@ class StageDefinition:
         return self.members(items)
 
     def members(self, items: Any) -> list[TaskSpec]:
-        """A task for each of the items."""
+        """One task for each item."""
         payload = self.task.signature.payload
-        return [_spec(self.task, payload((), {ITEM: item}, some=True)) for item in _listed(self.name, items)]
+        return [_spec(self.task, payload((), {ITEM: item}, incomplete=True)) for item in _item_list(self.name, items)]
 
 
 class FlowDefinition(Generic[C]):
-    """A flow that can be submitted: its stages, in their order, and the model of its config."""
+    """A declared flow: its stages in order, and the type of its config."""
 
     def __init__(
         self, app: Onetray, name: str, config: type[C] | None = None, *, roll_up: str = STRICT, **rules: Any
@@ -104,7 +103,7 @@ class FlowDefinition(Generic[C]):
         self.app, self.name, self.config_type, self.roll_up = app, name, config, roll_up
         self._rules = rules
         self.redact: tuple[str, ...] = Policy(redact=rules.get("redact", ())).redact
-        """What of its config, of its approvals' input and of its tasks is hidden from whoever looks at it."""
+        """Paths of fields in its config, approvals and tasks that readers do not see."""
         self.stages: dict[str, StageDefinition] = {}
 
     def __repr__(self) -> str:
@@ -138,20 +137,20 @@ class FlowDefinition(Generic[C]):
         name = name or function.__name__
         if name in self.stages or name in (CONFIG, ITEM, APPROVAL, RESULTS, RESULT):
             raise InvalidInput(
-                f"flow {self.name}: there cannot be a stage {name!r} here: give another name", field="name"
+                f"flow {self.name}: the stage name {name!r} is reserved or already used: choose another", field="name"
             )
         if on_failure not in ON_FAILURE:
             raise InvalidInput(f"{name}: on_failure must be one of {', '.join(ON_FAILURE)}", field="on_failure")
         source = self._source(name, each)
         if source is None and each is not None and not callable(each):
-            # Gone through once for each submit: an iterator would be empty at the second.
-            each = _listed(name, each)
+            # A list, because every submit reads it: an iterator would be empty at the second.
+            each = _item_list(name, each)
         inner = {**self._rules, **{k: v for k, v in rules.items() if k == "queue"}}
         rules = {**self._rules, **rules}
         if self.redact:
-            # What the whole flow hides, each of its tasks does.
+            # Each task also hides the paths of the whole flow.
             rules["redact"] = tuple(dict.fromkeys((*self.redact, *rules["redact"])))
-        self._must_be_hideable(name, rules.get("redact", ()))
+        self._check_redact(name, rules.get("redact", ()))
         item = {ITEM} if each is not None else set()
         stage = StageDefinition(
             name,
@@ -170,27 +169,27 @@ class FlowDefinition(Generic[C]):
         self.stages[name] = stage
         return stage
 
-    def _must_be_hideable(self, stage: str, redact: Iterable[str]) -> None:
-        """Refuse a path that names nothing this stage has: what somebody means by it would be shown."""
+    def _check_redact(self, stage: str, redact: Iterable[str]) -> None:
+        """Raise InvalidInput for a path that names no value of this stage: it would hide nothing."""
         for path in Policy(redact=tuple(redact)).redact:
             first, _, rest = path.partition(".")
             if first in self.stages:
                 raise InvalidInput(
-                    f"{stage}: what {first!r} gives is redacted where {first!r} is declared, or by the whole flow: "
-                    f"give the path {rest or ANY!r} to @flow.stage of {first!r}",
+                    f"{stage}: the result of {first!r} is redacted on that stage or on the whole flow: "
+                    f"pass the path {rest or ANY!r} to the @flow.stage of {first!r}",
                     field="redact",
                 )
             if first == APPROVAL and rest and rest.partition(".")[0] not in ANSWER:
                 raise InvalidInput(
-                    f"{stage}: {path!r} names nothing: an approval has {', '.join(ANSWER)}; what was given with it is "
-                    f"{APPROVAL}.input.{rest}",
+                    f"{stage}: {path!r} names no field of an approval, which has {', '.join(ANSWER)}; "
+                    f"a field of its input is {APPROVAL}.input.{rest}",
                     field="redact",
                 )
 
     def _source(self, name: str, each: Any) -> StageDefinition | None:
         if isinstance(each, str):
             if each not in self.stages:
-                raise InvalidInput(f"{name}: there is no earlier stage {each!r} to fan out over", field="each")
+                raise InvalidInput(f"{name}: no earlier stage {each!r} to fan out over", field="each")
             return self.stages[each]
         if isinstance(each, StageDefinition):
             if self.stages.get(each.name) is not each:
@@ -199,24 +198,24 @@ class FlowDefinition(Generic[C]):
         return None
 
     def _declare(
-        self, stage: str, function: Callable[..., Any], suffix: str, binding: Any, given: set[str], **rules: Any
+        self, stage: str, function: Callable[..., Any], suffix: str, binding: Any, available: set[str], **rules: Any
     ) -> TaskDefinition[Any, Any]:
         kind = f"{self.name}.{stage}{suffix}"
         task = declare(self.app, function, kind=kind, binding=binding, types=self._types(function), **rules)
         for name, parameter in task.signature.parameters.items():
-            if name not in given and parameter.default is parameter.empty:
+            if name not in available and parameter.default is parameter.empty:
                 raise InvalidInput(
-                    f"{kind}: {name!r} is nothing that it can be given; there are: {', '.join(sorted(given))}",
+                    f"{kind}: no value for the parameter {name!r}; available: {', '.join(sorted(available))}",
                     field=name,
                 )
         return self.app.register(task)
 
     def _types(self, function: Callable[..., Any]) -> dict[str, Any]:
-        """A config without an annotation is still the flow's own model."""
+        """The type of a `config` parameter without an annotation: the flow's config type."""
         return {} if self.config_type is None else {CONFIG: self.config_type}
 
     def submit(self, config: C | dict[str, Any] | None = None, *, connection: Any = None, **options: Any) -> Job[Any]:
-        """Submit the flow. Its config is checked first; it is durable when this returns.
+        """Check the config and submit the flow. It is durable when this returns.
 
         The options are those of `engine.submit_flow`: idempotency_key, unique_key, labels, deadline_s, start, …
         """
@@ -224,7 +223,7 @@ class FlowDefinition(Generic[C]):
 
     @property
     def aio(self) -> AsyncFlow:
-        """The same for `async` code: `await flow.aio.submit(…)`."""
+        """The `async` API: `await flow.aio.submit(…)`."""
         from onetray.app.async_api import AsyncFlow
 
         return AsyncFlow(self)
@@ -234,15 +233,15 @@ class FlowDefinition(Generic[C]):
             raise InvalidInput(f"flow {self.name} has no stages: declare one with @flow.stage", field="stages")
         for name in options:
             if name not in _OPTIONS:
-                raise InvalidInput(f"a flow has no option {name!r}; there are: {', '.join(_OPTIONS)}", field=name)
-        value, kept = self.checked(config)
-        stages = [stage.spec(value, kept) for stage in self.stages.values()]
-        given = {"roll_up": self.roll_up, "namespace": self.app.namespace, "redact": self.redact, **options}
-        inherit(given, self.name, kept)
-        return SubmitFlow(name=self.name, stages=stages, data=kept, **given)
+                raise InvalidInput(f"unknown option {name!r}; options of a flow: {', '.join(_OPTIONS)}", field=name)
+        value, config_json = self.checked(config)
+        stages = [stage.spec(value, config_json) for stage in self.stages.values()]
+        fields = {"roll_up": self.roll_up, "namespace": self.app.namespace, "redact": self.redact, **options}
+        inherit(fields, self.name, config_json)
+        return SubmitFlow(name=self.name, stages=stages, data=config_json, **fields)
 
     def checked(self, config: Any) -> tuple[Any, Any]:
-        """A config as a value of its model, and as JSON."""
+        """The config as a value of its type, and as JSON values."""
         from pydantic import TypeAdapter
 
         adapter: TypeAdapter[Any] = TypeAdapter(Any if self.config_type is None else self.config_type)
@@ -255,54 +254,54 @@ class FlowDefinition(Generic[C]):
 
 @dataclass(frozen=True)
 class _Stage:
-    """Gives a stage's function its arguments, and has later stages fanned out over its result."""
+    """Provides the arguments of a stage's function, and creates the tasks of stages that fan out over its result."""
 
     flow: FlowDefinition[Any]
     name: str
 
     def arguments(self, ctx: TaskContext) -> dict[str, Any]:
-        stages, given = self.flow.stages, dict(ctx.payload or {})
+        stages, values = self.flow.stages, dict(ctx.payload or {})
         signature = stages[self.name].task.signature
         earlier: dict[str, Any] | None = None
         for name in signature.parameters:
             if name == CONFIG:
-                given[CONFIG] = ctx.flow_config
+                values[CONFIG] = ctx.flow_config
             elif name == APPROVAL:
-                given[APPROVAL] = ctx.approval
+                values[APPROVAL] = ctx.approval
             elif name in stages and name != self.name:
                 if earlier is None:
                     earlier = ctx.inputs["stages"]
-                given[name] = earlier.get(name)
-                if given[name] is None and stages[name].fanned_out:
-                    # Too many to be collected on the stage.
-                    given[name] = ctx.results_of(name)
-        return signature.arguments(given)
+                values[name] = earlier.get(name)
+                if values[name] is None and stages[name].fanned_out:
+                    # The stage's row does not hold that many results.
+                    values[name] = ctx.results_of(name)
+        return signature.arguments(values)
 
     def spawn(self, ctx: TaskContext, result: Any) -> dict[str, list[TaskSpec]]:
-        own, spawn = self.flow.stages[self.name], {}
+        source, spawn = self.flow.stages[self.name], {}
         for stage in self.flow.stages.values():
-            if stage.source is own:
-                items = [result] if own.fanned_out else result
+            if stage.source is source:
+                items = [result] if source.fanned_out else result
                 if not isinstance(items, list):
-                    raise InvalidInput(f"{own.name} gave no list, and {stage.name} is fanned out over it", field="each")
+                    raise InvalidInput(f"{source.name} must return a list: {stage.name} fans out over it", field="each")
                 spawn[stage.name] = stage.members(items)
         return {name: specs for name, specs in spawn.items() if specs}
 
 
 @dataclass(frozen=True)
 class _Condition:
-    """Gives a condition its arguments: the config, all results so far, or single ones by the names of their stages."""
+    """Provides the arguments of a condition: the config, all results so far, or single ones by stage name."""
 
     flow: FlowDefinition[Any]
 
     def arguments(self, ctx: TaskContext) -> dict[str, Any]:
-        told, signature = ctx.payload, self.flow.app.tasks[ctx.kind].signature
-        results = {name: told[RESULTS].get(name) for name in self.flow.stages}
+        payload, signature = ctx.payload, self.flow.app.tasks[ctx.kind].signature
+        results = {name: payload[RESULTS].get(name) for name in self.flow.stages}
         for name, stage in self.flow.stages.items():
             if name in signature.parameters and results[name] is None and stage.fanned_out:
                 results[name] = ctx.results_of(name)
-        found = {**results, RESULTS: told[RESULTS], CONFIG: told[CONFIG]}
-        return signature.arguments({name: found[name] for name in signature.parameters if name in found})
+        values = {**results, RESULTS: payload[RESULTS], CONFIG: payload[CONFIG]}
+        return signature.arguments({name: values[name] for name in signature.parameters if name in values})
 
     def spawn(self, ctx: TaskContext, result: Any) -> dict[str, list[TaskSpec]]:
         return {}
@@ -310,14 +309,14 @@ class _Condition:
 
 @dataclass(frozen=True)
 class _Undo:
-    """Gives what undoes a stage its arguments: what the stage gave, and the config."""
+    """Provides the arguments of a compensation: the stage's result and the config."""
 
     flow: FlowDefinition[Any]
 
     def arguments(self, ctx: TaskContext) -> dict[str, Any]:
-        told, signature = ctx.payload, self.flow.app.tasks[ctx.kind].signature
-        found = {RESULT: told[RESULT], CONFIG: told["payload"][CONFIG]}
-        return signature.arguments({name: found[name] for name in signature.parameters if name in found})
+        payload, signature = ctx.payload, self.flow.app.tasks[ctx.kind].signature
+        values = {RESULT: payload[RESULT], CONFIG: payload["payload"][CONFIG]}
+        return signature.arguments({name: values[name] for name in signature.parameters if name in values})
 
     def spawn(self, ctx: TaskContext, result: Any) -> dict[str, list[TaskSpec]]:
         return {}
@@ -327,12 +326,12 @@ def _spec(task: TaskDefinition[Any, Any], payload: Any) -> TaskSpec:
     return TaskSpec(task.kind, payload, queue=task.queue, policy=task.policy)
 
 
-def _listed(stage: str, items: Any) -> list[Any]:
-    """What a stage is fanned out over. A text or a dict could be gone through, too, but is never meant so."""
+def _item_list(stage: str, items: Any) -> list[Any]:
+    """The items of a fan-out. A str or a dict is iterable too, but passing one is a mistake."""
     if not isinstance(items, Iterable) or isinstance(items, str | bytes | Mapping):
         raise InvalidInput(
-            f"{stage} is fanned out over a list, an earlier stage or a function of the config that gives one, "
-            f"not over {short_repr(items)}",
+            f"{stage}: each must be a list, an earlier stage, or a function of the config that returns a list, "
+            f"not {short_repr(items)}",
             field="each",
         )
     return list(items)

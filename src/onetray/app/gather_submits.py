@@ -1,7 +1,7 @@
-"""Single submits of one event loop, gathered into few calls of the engine.
+"""Batch single submits of one event loop into few calls of the engine.
 
-Owns what waits while the call before is under way. A thread for each submit would cost more than the submit: so there
-is one hop for all that came meanwhile, and they share a transaction.
+A thread for each submit would cost more than the submit. So while one call runs, further submits wait, and the next
+call sends them together in one transaction.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Gathering:
-    """For one loop and one engine. All of it runs on the loop, but the call itself."""
+    """The batches of one loop and one engine. Everything but the engine's call runs on the loop."""
 
     def __init__(self, engine: EngineApi) -> None:
         self._engine, self._loop = engine, asyncio.get_running_loop()
@@ -32,13 +32,13 @@ class Gathering:
         self._waiting.append((command, answer))
         if not self._busy:
             self._busy = True
-            # After this turn of the loop: whoever submits in it comes along.
-            self._loop.call_soon(self._go)
+            # In the next iteration of the loop, so that the batch has all submits of this one.
+            self._loop.call_soon(self._send)
         return await answer
 
-    def _go(self) -> None:
-        most = self._engine.config.limits.batch
-        batch, self._waiting = self._waiting[:most], self._waiting[most:]
+    def _send(self) -> None:
+        limit = self._engine.config.limits.batch
+        batch, self._waiting = self._waiting[:limit], self._waiting[limit:]
         work = self._loop.run_in_executor(None, self._engine.run, [command for command, _ in batch])
         work.add_done_callback(partial(self._answer, batch))
 
@@ -46,23 +46,23 @@ class Gathering:
         error = asyncio.CancelledError() if work.cancelled() else work.exception()
         for i, (_, answer) in enumerate(batch):
             if answer.done():
-                continue  # Nobody waits for it any more. It was submitted all the same.
+                continue  # The caller was cancelled; its command was carried out all the same.
             if error is not None:
                 answer.set_exception(error)
             else:
                 answer.set_result(work.result()[i])
         self._busy = bool(self._waiting)
         if self._busy:
-            self._go()
+            self._send()
 
 
-_OF_LOOPS: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakKeyDictionary[EngineApi, Gathering]] = WeakKeyDictionary()
+_BY_LOOP: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakKeyDictionary[EngineApi, Gathering]] = WeakKeyDictionary()
 
 
 def gathering_of(engine: EngineApi) -> Gathering:
-    """The one of the loop that runs here."""
-    of_loop = _OF_LOOPS.setdefault(asyncio.get_running_loop(), WeakKeyDictionary())
-    found = of_loop.get(engine)
-    if found is None:
-        found = of_loop[engine] = Gathering(engine)
-    return found
+    """The engine's Gathering on the running loop."""
+    by_engine = _BY_LOOP.setdefault(asyncio.get_running_loop(), WeakKeyDictionary())
+    gathering = by_engine.get(engine)
+    if gathering is None:
+        gathering = by_engine[engine] = Gathering(engine)
+    return gathering

@@ -1,7 +1,4 @@
-"""A job as its submitter sees it: its state, its result, what happened to it.
-
-Owns waiting. It reads, and sends the few commands that a submitter may; it runs nothing.
-"""
+"""Job: a submitter's handle to a job: state, result, events, logs; wait, cancel, resume, retry."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ R = TypeVar("R")
 
 
 class Job(Generic[R]):
-    """One submitted task or flow. Nothing is kept here: every question is answered by the database."""
+    """One submitted task or flow. It caches nothing: every call reads the database."""
 
     __slots__ = ("_load", "app", "entity", "id", "repeated")
 
@@ -36,7 +33,7 @@ class Job(Generic[R]):
     ) -> None:
         self.app, self.id, self.entity, self._load = app, id, entity, load
         self.repeated = repeated
-        """Whether a job was there already, under the same idempotency or unique key."""
+        """Whether the submit returned an existing job with the same idempotency or unique key."""
 
     def __repr__(self) -> str:
         return f"<job {self.id}>"
@@ -47,18 +44,18 @@ class Job(Generic[R]):
 
     @property
     def over(self) -> bool:
-        """Whether it has ended, well or not."""
+        """Whether the job is in a terminal state."""
         return self.state in (FLOW if self.entity == "flow" else TASK).terminal
 
     def view(self) -> TaskView | Flow:
-        """Everything that is known about it now."""
+        """The whole Task or Flow as it is now."""
         engine, namespace = self.app.engine, self.app.namespace
         if self.entity == "flow":
             return engine.flow(self.id, namespace=namespace)
         return engine.task(self.id, namespace=namespace)
 
     def wait(self, timeout_s: float | None = None) -> str:
-        """Wait until it has ended; answers its last state. NotYet when the time is over first."""
+        """Wait until the job has ended, and return its final state. Raises NotYet after the timeout."""
         machine = FLOW if self.entity == "flow" else TASK
         for state in self.states(timeout_s):
             if state in machine.terminal:
@@ -66,7 +63,7 @@ class Job(Generic[R]):
         raise NotYet(f"job {self.id} is still {self.state} after {timeout_s} s", job=self.id, timeout_s=timeout_s)
 
     def states(self, timeout_s: float | None = None) -> Iterator[str]:
-        """Its state, now and whenever something was written, until the time is over. The caller stops it."""
+        """Yield the state now and after every wake-up, until the timeout, even after the job has ended."""
         wake, until = self.app.engine.wake, None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             seen = wake.generation
@@ -77,12 +74,12 @@ class Job(Generic[R]):
             wake.wait(seen, left)
 
     def result(self, timeout_s: float | None = None) -> R:
-        """Wait for its result. JobFailed when it ended in another way."""
+        """Wait for the result and return it. Raises JobFailed if the job ended without one."""
         self.wait(timeout_s)
         return self.outcome()
 
     def outcome(self) -> R:
-        """The result of a job that has ended."""
+        """The result of a job that has ended. Raises JobFailed if there is none."""
         view = self.view()
         if view.state not in (SUCCEEDED, PARTIAL):
             raise JobFailed(_why(self.id, view.state, view.error), job=self.id, state=view.state, error=view.error)
@@ -93,44 +90,44 @@ class Job(Generic[R]):
         return self._load(value) if self._load is not None else value
 
     def results(self) -> dict[str, Any]:
-        """What each stage of a flow gave, by its name."""
+        """The result of each stage of a flow, by stage name."""
         engine, namespace = self.app.engine, self.app.namespace
         declared = self.app.flows.get(engine.flow(self.id, namespace=namespace).name)
         fanned_out = {s.name for s in declared.stages.values() if s.fanned_out} if declared is not None else set()
-        found = {}
+        results = {}
         for stage in engine.stages(self.id, namespace=namespace):
-            found[stage.name] = stage.result
+            results[stage.name] = stage.result
             if stage.result is None and stage.counts.succeeded and stage.name in fanned_out:
-                # Too many to be collected on the stage.
-                found[stage.name] = engine.all_results(stage.id, namespace=namespace)
-        return found
+                # The stage's row does not hold that many results.
+                results[stage.name] = engine.all_results(stage.id, namespace=namespace)
+        return results
 
     def progress(self) -> Progress:
-        """How far a flow is."""
+        """The progress of a flow."""
         return self.app.engine.progress(self.id, namespace=self.app.namespace)
 
     def events(self, *, follow: bool = False) -> Iterator[Event]:
-        """What happened to it, in order; with `follow` until it has ended."""
+        """Its events, in order; with `follow`, until the job has ended."""
         return self._pages(self.events_after, lambda event: event.id, follow)
 
     def events_after(self, cursor: int) -> list[Event]:
-        """A page of its events: those after one by its id."""
+        """One page of its events, after this event id."""
         engine, namespace = self.app.engine, self.app.namespace
         read = engine.flow_events if self.entity == "flow" else engine.events
         return read(self.id, namespace=namespace, after=cursor)
 
     def logs(self, *, follow: bool = False) -> Iterator[LogLine]:
-        """The lines that its handler has logged; with `follow` until it has ended."""
+        """The log lines of its handler; with `follow`, until the job has ended."""
         return self._pages(self.logs_after, lambda line: line.cursor, follow)
 
     def logs_after(self, cursor: int) -> list[LogLine]:
-        """A page of its log: the lines after one by its cursor."""
+        """One page of its log, after this cursor."""
         return self.app.engine.logs(self.id, namespace=self.app.namespace, after=cursor)
 
     def _pages(self, read: Callable[[int], list[Any]], cursor_of: Callable[[Any], int], follow: bool) -> Iterator[Any]:
         wake, after = self.app.engine.wake, 0
         while True:
-            # Asked before the page is read: what is written at the end is on it.
+            # Read before the page, so that the page after the end has everything.
             seen, over = wake.generation, not follow or self.over
             page = read(after)
             yield from page
@@ -142,24 +139,24 @@ class Job(Generic[R]):
                 wake.wait(seen, wake.poll_s)
 
     def explain(self) -> list[Blocker]:
-        """Why it does not run: each reason, who holds it, when that ends. Empty: it can be claimed now."""
+        """Why the job does not run: each reason, who holds it, when it ends. Empty if it is claimable now."""
         return self.app.engine.explain(self.id, namespace=self.app.namespace)
 
     def cancel(self, *, hard: bool = False, by: str = "anonymous") -> str:
-        """Ask it to stop, or with `hard` take it away at once. Answers its state."""
+        """Request cancellation, or with `hard` cancel at once. Returns the state."""
         engine, namespace = self.app.engine, self.app.namespace
         cancel = engine.cancel_flow if self.entity == "flow" else engine.cancel
         return cancel(self.id, hard=hard, actor_name=by, namespace=namespace).state
 
     def resume(self, input: Any = None, *, by: str = "anonymous") -> str:
-        """Let it go on: a task that waits for input gets this one, a flow was paused. Answers its state."""
+        """Resume a paused flow, or a paused task with this input. Returns the state."""
         engine, namespace = self.app.engine, self.app.namespace
         if self.entity == "flow":
             return engine.resume_flow(self.id, actor_name=by, namespace=namespace).state
         return engine.resume(self.id, input=input, actor_name=by, namespace=namespace).state
 
     def retry(self, *, by: str = "anonymous") -> Job[R]:
-        """Submit it again once it has ended: a new job that names this one. A flow goes on from where it failed."""
+        """Run an ended job again, as a new job linked to this one. A flow continues from its failed stage."""
         engine, namespace = self.app.engine, self.app.namespace
         if self.entity == "flow":
             new: str | None = engine.retry_flow(self.id, actor_name=by, namespace=namespace).id
@@ -170,7 +167,7 @@ class Job(Generic[R]):
 
 
 def find_job(app: Onetray, id: str) -> Job[Any]:
-    """The job of this id: a task or a flow."""
+    """The job with this id: a task or a flow."""
     try:
         kind = app.engine.task(id, namespace=app.namespace).kind
     except NotFound:
@@ -181,5 +178,5 @@ def find_job(app: Onetray, id: str) -> Job[Any]:
 
 
 def _why(id: str, state: str, error: Any) -> str:
-    said = f": {error.get('class', '')}: {error.get('message', '')}" if isinstance(error, dict) else ""
-    return f"job {id} is {state}{said}"
+    cause = f": {error.get('class', '')}: {error.get('message', '')}" if isinstance(error, dict) else ""
+    return f"job {id} is {state}{cause}"

@@ -1,4 +1,4 @@
-"""Onetray: the app. Where tasks are declared, and the database that they go to.
+"""Onetray: the app: its declared tasks and flows, and its database.
 
     app = Onetray("sqlite:///jobs.db")
 
@@ -7,7 +7,7 @@
 
     send_mail.submit(to="ann@example.org")
 
-Owns the registry and the engine's opening. What runs the tasks is in worker/.
+Owns the registry and opens the engine. worker/ runs the tasks.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Onetray:
-    """A set of declared tasks and flows, and one database. Opened when it is first needed."""
+    """Declared tasks and flows, and one database, which is opened on first use."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Onetray:
         clock: Clock | None = None,
         token: str | None = None,
     ) -> None:
-        """`database` may be a server, as http://host:8321; `token` is for that, else ONETRAY_TOKEN."""
+        """`database` may be a server's URL (http://host:8321); its `token` defaults to ONETRAY_TOKEN."""
         self.database = database or os.environ.get("ONETRAY_DATABASE") or "sqlite:///onetray.db"
         self.token = token
         self.namespace, self._config, self._clock = namespace, config, clock
@@ -85,65 +85,65 @@ class Onetray:
     def register(self, task: TaskDefinition[P, R]) -> TaskDefinition[P, R]:
         known = self.tasks.get(task.kind)
         if known is not None and known.function is not task.function:
-            raise InvalidInput(f"there are two tasks of the kind {task.kind!r}: give one of them kind=", field="kind")
+            raise InvalidInput(f"the kind {task.kind!r} is declared twice: pass another kind= to one", field="kind")
         self.tasks[task.kind] = task
         return task
 
     def flow(self, name: str, *, config: type[Any] | None = None, **rules: Any) -> FlowDefinition[Any]:
-        """Declare a flow: see app/flows.py. `roll_up` says how it ends; further rules are those of all its tasks.
+        """Declare a flow: see app/flows.py. `roll_up` is its roll-up policy; further rules apply to all its tasks.
 
-        What `redact` names is hidden in its config and in the input of approvals, too.
+        `redact` also applies to its config and to the input of its approvals.
         """
         from onetray.app.flows import FlowDefinition
 
         if name in self.flows:
-            raise InvalidInput(f"there are two flows of the name {name!r}", field="name")
+            raise InvalidInput(f"the flow {name!r} is declared twice", field="name")
         self.flows[name] = new = FlowDefinition(self, name, config, **rules)
         return new
 
     def lifespan(self, function: F) -> F:
-        """Declare a generator, async or not, that yields what handlers find in `ctx.resources`. Each worker runs it."""
+        """Declare a generator, async or not, that yields `ctx.resources` for handlers. Each worker runs it."""
         if self.lifespan_of is not None:
-            raise InvalidInput("there is a lifespan already: an app has one", field="lifespan")
+            raise InvalidInput("the app already has a lifespan", field="lifespan")
         self.lifespan_of = function
         return function
 
     def before(self, function: F) -> F:
-        """Declare a function, async or not, that is called with ctx before each task. If it raises, the task fails."""
+        """Declare a function, async or not, to call with ctx before each attempt. If it raises, the attempt fails."""
         self.hooks["before"].append(function)
         return function
 
     def after(self, function: F) -> F:
-        """Declare a function that is called with ctx and the result after each success."""
+        """Declare a function to call with ctx and the result after each success."""
         self.hooks["after"].append(function)
         return function
 
     def on_error(self, function: F) -> F:
-        """Declare a function that is called with ctx and the exception after each failed attempt."""
+        """Declare a function to call with ctx and the exception after each failed attempt."""
         self.hooks["on_error"].append(function)
         return function
 
     @property
     def policies(self) -> dict[str, Policy]:
-        """What is declared of each kind. A flow's name is one, too: its policy says what of the flow is redacted."""
+        """The declared policy of each kind. A flow that redacts has one under its name, too."""
         from onetray.domain.policy import Policy
 
-        known = {task.kind: task.policy for task in self.tasks.values()}
+        policies = {task.kind: task.policy for task in self.tasks.values()}
         for flow in self.flows.values():
             if flow.redact:
-                of_task = known.get(flow.name, Policy())
-                known[flow.name] = of_task.with_(redact=tuple(dict.fromkeys((*of_task.redact, *flow.redact))))
-        return known
+                policy = policies.get(flow.name, Policy())
+                policies[flow.name] = policy.with_(redact=tuple(dict.fromkeys((*policy.redact, *flow.redact))))
+        return policies
 
     # The database.
 
     @property
     def engine(self) -> EngineApi:
-        """The engine: opened on first use, once for each process."""
+        """The engine. It is opened on first use, and may be used only in the process that opened it."""
         if self._engine is None or self._opened_in != os.getpid():
             with self._opening:
                 if self._engine is not None and self._opened_in != os.getpid():
-                    raise StoreError("this app was opened before a fork: open it in each process, or spawn instead")
+                    raise StoreError("this app was opened before a fork: open it in each process, or use spawn")
                 if self._engine is None:
                     self._engine = self._open()
                     self._opened_in = os.getpid()
@@ -157,7 +157,7 @@ class Onetray:
         return RemoteEngine(self.database, token=self.token, config=self._config)
 
     def use(self, engine: EngineApi | None) -> EngineApi | None:
-        """Put another engine in place, for tests; answers the one before."""
+        """Replace the engine, for tests. Returns the previous one."""
         old, self._engine, self._opened_in = self._engine, engine, os.getpid()
         return old
 
@@ -175,58 +175,58 @@ class Onetray:
     # Jobs.
 
     def job(self, id: str) -> Job[Any]:
-        """A job by its id, whoever submitted it."""
+        """The job with this id. Raises NotFound."""
         return find_job(self, id)
 
     def submit(
         self, task: str | TaskDefinition[Any, R], /, payload: dict[str, Any] | None = None, **options: Any
     ) -> Job[Any]:
-        """Submit a task by its kind, or by itself, with its arguments as a dict and options beside them."""
-        known = self.tasks.get(task) if isinstance(task, str) else task
-        if known is None:
-            raise InvalidInput(f"there is no task {task!r}; there are: {', '.join(sorted(self.tasks))}", field="task")
-        return known.options(**options).submit(**(payload or {}))
+        """Submit a task, or the task of a kind, with its arguments as a dict. The options are those of `Options`."""
+        definition = self.tasks.get(task) if isinstance(task, str) else task
+        if definition is None:
+            raise InvalidInput(f"unknown task {task!r}; declared tasks: {', '.join(sorted(self.tasks))}", field="task")
+        return definition.options(**options).submit(**(payload or {}))
 
     def submit_all(
         self, commands: Sequence[Command], connection: Any, task: TaskDefinition[Any, R] | None
     ) -> list[Job[R]]:
-        """Send commands that submit; the jobs they made, or the first refusal."""
-        engine, made = self.engine, []
+        """Run submit commands and return their jobs. Raises the first error."""
+        engine, verdicts = self.engine, []
         for start in range(0, len(commands), engine.config.limits.batch):
-            some = commands[start : start + engine.config.limits.batch]
-            made += engine.run(some) if connection is None else engine.run(some, connection=connection)
-        return [self.job_of(verdict, task) for verdict in made]
+            batch = commands[start : start + engine.config.limits.batch]
+            verdicts += engine.run(batch) if connection is None else engine.run(batch, connection=connection)
+        return [self.job_of(verdict, task) for verdict in verdicts]
 
     def submit_alike(self, like: Submit, payloads: list[Any], task: TaskDefinition[Any, R]) -> list[Job[R]]:
-        """Submit tasks that differ in their payloads alone; the jobs they made, or the first refusal."""
+        """Submit tasks that differ only in their payloads, and return their jobs. Raises the first error at the end."""
         engine, load = self.engine, task.signature.result
         jobs: list[Job[R]] = []
-        refused: list[OnetrayError] = []
+        errors: list[OnetrayError] = []
         step = min(engine.config.bulk, engine.config.limits.batch)
         for start in range(0, len(payloads), step):
-            some = payloads[start : start + step]
-            (verdict,) = engine.run([SubmitMany(like=like, payloads=some)])
+            batch = payloads[start : start + step]
+            (verdict,) = engine.run([SubmitMany(like=like, payloads=batch)])
             if verdict.ok:
                 jobs += [Job(self, id, "task", load) for id in verdict.value]
             elif isinstance(verdict.error, Unavailable):
-                refused.append(verdict.error)
+                errors.append(verdict.error)
             else:
-                # Each for itself: the others pass.
-                for one in engine.run([replace(like, payload=payload) for payload in some]):
-                    if one.error is not None:
-                        refused.append(one.error)
+                # Submit each by itself, so that an invalid payload does not reject the others.
+                for single in engine.run([replace(like, payload=payload) for payload in batch]):
+                    if single.error is not None:
+                        errors.append(single.error)
                     else:
-                        jobs.append(self.job_of(one, task))
-        if refused:
-            raise refused[0]
+                        jobs.append(self.job_of(single, task))
+        if errors:
+            raise errors[0]
         return jobs
 
     async def submit_all_on(
         self, connection: Any, commands: Sequence[Command], task: TaskDefinition[Any, R] | None
     ) -> list[Job[R]]:
-        """The same inside the transaction of an async psycopg connection."""
+        """As submit_all, inside the transaction of an async psycopg connection."""
         if not isinstance(self.engine, Engine):
-            # Refused in the same words as without await.
+            # Raises the error of the synchronous call.
             self.engine.run(commands, connection=connection)
         from onetray.store.caller_connection import submit_on_connection
 
@@ -234,14 +234,14 @@ class Onetray:
         return [self.job_of(verdict, task) for verdict in verdicts]
 
     def job_of(self, verdict: Verdict, task: TaskDefinition[Any, R] | None) -> Job[R]:
-        """The job that a submit has made, or why it has not."""
+        """The job of a submit. Raises the verdict's error."""
         receipt = verdict.unwrap()
         if task is None:
             return Job(self, receipt.id, "flow", repeated=receipt.repeated)
         return Job(self, receipt.id, "task", task.signature.result, receipt.repeated)
 
     def worker(self, **settings: Any) -> Worker:
-        """A worker for this app, to be run here: `app.worker(concurrency=10).run()`."""
+        """A worker for this app, to run in this process: `app.worker(concurrency=10).run()`."""
         from onetray.worker import Worker
 
         return Worker(self, **settings)

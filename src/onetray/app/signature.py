@@ -1,7 +1,6 @@
-"""What a function takes and gives: arguments into JSON at a submit, back into values at a run, results the same way.
+"""Check a task's arguments and result against the function's type hints, and convert them to and from JSON.
 
-Owns the types of one function, as pydantic sees them. pydantic is loaded when the first argument is checked or a worker
-starts, not when a task is declared.
+Uses pydantic, which is imported when the first argument is checked or a worker starts, not when a task is declared.
 """
 
 from __future__ import annotations
@@ -28,39 +27,39 @@ class Signature:
         for parameter in self.parameters.values():
             if parameter.kind in (*_VARIADIC, inspect.Parameter.POSITIONAL_ONLY):
                 raise InvalidInput(
-                    f"{name}: {parameter} cannot be kept as JSON by its name: declare each argument by itself",
+                    f"{name}: {parameter} has no name to store it under: declare each argument by name",
                     field=parameter.name,
                 )
 
     def prepare(self) -> None:
-        """Build what the first run needs. It may load pydantic: too long for an event loop to be blocked."""
+        """Build the adapters now. Importing pydantic takes too long for an event loop."""
         _ = self._arguments, self._result
 
-    def payload(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], some: bool = False) -> dict[str, Any]:
-        """Check the arguments of a call, or with `some` only those that are given; as JSON values, by their names."""
-        given = dict(kwargs)
+    def payload(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], incomplete: bool = False) -> dict[str, Any]:
+        """Check the arguments of a call and return them as JSON values by name. `incomplete`: some may be missing."""
+        arguments = dict(kwargs)
         if args:
             names = list(self.parameters)
             if len(args) > len(names):
                 raise InvalidInput(f"{self.name} takes {len(names)} arguments, not {len(args)}", field="payload")
             for name, value in zip(names, args, strict=False):
-                if name in given:
-                    raise InvalidInput(f"{self.name}: {name} is given twice", field=name)
-                given[name] = value
-        adapter = self._some if some else self._arguments
-        checked = self._checked(given, adapter)
+                if name in arguments:
+                    raise InvalidInput(f"{self.name}: {name} is passed twice", field=name)
+                arguments[name] = value
+        adapter = self._incomplete if incomplete else self._arguments
+        checked = self._checked(arguments, adapter)
         if self._plain and all(type(value) in _PLAIN for value in checked.values()):
             return dict(checked)
         try:
             return dict(_as_json(checked, adapter))
         except Exception as e:
-            # Without a type, or with one that says little, a value is looked at only here.
+            # Validation accepts any value for an argument without a precise type.
             raise InvalidInput(
-                f"{self.name}: an argument cannot be kept as JSON: {validation_message(e)}", field="payload"
+                f"{self.name}: an argument cannot be encoded as JSON: {validation_message(e)}", field="payload"
             ) from e
 
     def payloads(self, calls: list[Any]) -> list[dict[str, Any]] | None:
-        """The same for many calls at once. None when one of them is not as usual: `payload` says what is wrong."""
+        """The payloads of many calls at once; None if any call is unusual or invalid: `payload` then says why."""
         if set(map(type, calls)) != {dict}:
             return None
         try:
@@ -72,19 +71,19 @@ class Signature:
             return None
 
     def arguments(self, payload: Any) -> dict[str, Any]:
-        """What the function is called with, from the JSON that was submitted."""
+        """The arguments of the call, from the submitted JSON values."""
         if payload is None:
             payload = {}
         if not isinstance(payload, dict):
-            raise InvalidInput(f"{self.name}: the payload must be an object, by the names of its arguments")
+            raise InvalidInput(f"{self.name}: the payload must be an object that has the arguments by name")
         if not payload and not self.parameters:
             return {}
-        # An object of its own already: pydantic makes a new one.
+        # No copy is needed: pydantic creates a new dict.
         checked: dict[str, Any] = self._checked(payload, self._arguments)
         return checked
 
     def kept(self, result: Any) -> Any:
-        """A result as JSON values, checked against the function's return type."""
+        """The result as JSON values, checked against the function's return type."""
         if _is_plain(result, self._plain_result):
             return result
         adapter = self._result
@@ -92,45 +91,46 @@ class Signature:
             return _as_json(adapter.validate_python(result), adapter)
         except Exception as e:
             raise InvalidInput(
-                f"{self.name} gave a result that is not what it says: {validation_message(e)}", field="result"
+                f"{self.name} returned a value that does not match its return type: {validation_message(e)}",
+                field="result",
             ) from e
 
     def result(self, kept: Any) -> Any:
-        """A result as the function gave it, from the JSON that was kept."""
+        """The function's return value, from the stored JSON values."""
         return self._result.validate_python(kept)
 
-    def _checked(self, given: Mapping[str, Any], adapter: Any) -> Any:
+    def _checked(self, arguments: Mapping[str, Any], adapter: Any) -> Any:
         try:
-            return adapter.validate_python(given)
+            return adapter.validate_python(arguments)
         except Exception as e:
             takes = ", ".join(str(p) for p in self.parameters.values()) or "no arguments"
-            raise InvalidInput(f"{self.name}: {validation_message(e)}. It takes {takes}", field=_first(e)) from e
+            raise InvalidInput(f"{self.name}: {validation_message(e)}. It takes {takes}", field=_first_field(e)) from e
 
     @cached_property
     def _hints(self) -> dict[str, Any]:
         try:
-            return get_type_hints(_written(self.function), include_extras=True)
+            return get_type_hints(_unwrapped(self.function), include_extras=True)
         except NameError as e:
-            raise InvalidInput(f"{self.name}: a type cannot be found where it is declared: {e}", field="types") from e
+            raise InvalidInput(f"{self.name}: a type hint cannot be resolved: {e}", field="types") from e
 
     @cached_property
     def _arguments(self) -> Any:
-        """The arguments as one object. Those with a default may be left out: the function fills them in."""
+        """Adapter of the arguments as one object. Those with a default may be missing."""
         return self._adapter(self._shape(self._optional))
 
     @cached_property
     def _many(self) -> Any:
-        """The arguments of many calls."""
+        """Adapter of the arguments of many calls."""
         return self._adapter(list[self._shape(self._optional)])  # type: ignore[misc]
 
     @cached_property
     def _plain(self) -> bool:
-        """Whether a checked argument is always the JSON value that is kept."""
+        """Whether every checked argument is its own JSON value."""
         return all(self._hints.get(name, self._types.get(name)) in _PLAIN for name in self.parameters)
 
     @cached_property
-    def _some(self) -> Any:
-        """The same when any of them may be left out: the rest is found when the function is called."""
+    def _incomplete(self) -> Any:
+        """Adapter of arguments of which any may be missing: a flow adds the rest at the call."""
         return self._adapter(self._shape(set(self.parameters)))
 
     @cached_property
@@ -145,7 +145,7 @@ class Signature:
         fields: dict[str, Any] = {}
         for name in self.parameters:
             fields[name] = NotRequired[types[name]] if name in optional else types[name]
-        # From typing_extensions: pydantic needs it before Python 3.12.
+        # Before Python 3.12 pydantic needs the TypedDict of typing_extensions.
         shape = TypedDict("Arguments", fields)  # type: ignore[misc]
         return with_config(ConfigDict(extra="forbid", ser_json_inf_nan="constants"))(shape)
 
@@ -155,7 +155,7 @@ class Signature:
 
     @cached_property
     def _plain_result(self) -> Any:
-        """The type of which each value is kept as it is."""
+        """The type whose values are stored without conversion; None if there is none."""
         declared = self._hints.get("return", Any)
         return declared if declared in _PLAIN else NoneType if declared is Any else None
 
@@ -164,7 +164,7 @@ class Signature:
 
         try:
             try:
-                # NaN stays NaN, for the engine to refuse: as null it would be another value, without a word.
+                # Keep NaN, so that the engine rejects it: by default pydantic silently writes null.
                 return TypeAdapter(shape, config=ConfigDict(ser_json_inf_nan="constants"))
             except PydanticUserError as e:
                 if e.code != "type-adapter-config-unused":
@@ -172,42 +172,46 @@ class Signature:
                 return TypeAdapter(shape)
         except PydanticUserError as e:
             first = str(e).splitlines()[0].partition(". Set ")[0]
-            raise InvalidInput(f"{self.name} has a type that cannot be kept as JSON: {first}", field="types") from e
+            raise InvalidInput(f"{self.name} has a type that cannot be encoded as JSON: {first}", field="types") from e
 
 
-def _written(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as it was written, with its types: behind a partial, or in the class of an object."""
+def _unwrapped(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that has the type hints: inside a partial, or the __call__ of an object's class."""
     while isinstance(function, partial):
         function = function.func
     return function if inspect.isroutine(function) else type(function).__call__
 
 
 def _is_plain(value: Any, declared: Any) -> bool:
-    """Whether a value is certain to be what is declared, and the same in JSON: pydantic need not look at it."""
-    # A text may hold what UTF-8 cannot.
+    """Whether a value surely has the declared type and is its own JSON value, so that pydantic is not needed."""
+    # A str that is not ASCII may have lone surrogates, which UTF-8 cannot encode.
     return type(value) is declared and (declared is not str or value.isascii())
 
 
 def _as_json(value: Any, adapter: Any) -> Any:
     if type(value) in _PLAIN:
         return value
-    # pydantic, too, writes NaN as null, without a word.
+    # pydantic would silently write NaN as null.
     if has_nan(value):
-        raise ValueError("NaN and Infinity are not numbers that JSON knows")
-    # It was checked against the same type: there is nothing to warn of, and looking for it costs more than all else.
+        raise ValueError("JSON has no NaN and no Infinity")
+    # The value was validated against the same type; checking again for warnings would cost more than the dump.
     return adapter.dump_python(value, mode="json", warnings=False)
 
 
 def validation_message(error: Exception) -> str:
-    """What is wrong, in a line: each field and why."""
-    details = getattr(error, "errors", None)
-    if not callable(details):
+    """Each invalid field and its error, in one line."""
+    errors = _validation_errors(error)
+    if errors is None:
         return str(error)
-    found = details(include_url=False, include_context=False, include_input=False)
-    return "; ".join(f"{'.'.join(map(str, d['loc']))}: {d['msg']}" if d["loc"] else str(d["msg"]) for d in found)
+    return "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" if e["loc"] else str(e["msg"]) for e in errors)
 
 
-def _first(error: Exception) -> str:
-    details = getattr(error, "errors", None)
-    found = details(include_url=False, include_context=False, include_input=False) if callable(details) else []
-    return str(found[0]["loc"][0]) if found and found[0]["loc"] else "payload"
+def _first_field(error: Exception) -> str:
+    errors = _validation_errors(error)
+    return str(errors[0]["loc"][0]) if errors and errors[0]["loc"] else "payload"
+
+
+def _validation_errors(error: Exception) -> Any:
+    """The errors of a pydantic ValidationError; None for another exception."""
+    errors = getattr(error, "errors", None)
+    return errors(include_url=False, include_context=False, include_input=False) if callable(errors) else None

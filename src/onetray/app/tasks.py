@@ -1,7 +1,6 @@
-"""A declared task: a function, the rules it runs by, and the ways to submit it.
+"""TaskDefinition: what `@app.task` returns: a function, its policy, and the ways to submit it.
 
-Owns `@app.task`'s product. signature.py knows what an argument may be, and the engine what becomes of a
-submit.
+signature.py checks arguments; the engine carries out the submit.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ R = TypeVar("R")
 
 ASYNC, THREAD, PROCESS = "async", "thread", "process"
 ISOLATION = (ASYNC, THREAD, PROCESS)
-_OF_ONE = frozenset({"idempotency_key", "unique_key", "labels", "connection"})
-"""Options that need a command for each call."""
+_SINGLE_ONLY = frozenset({"idempotency_key", "unique_key", "labels", "connection"})
+"""Options that need a separate command for each call."""
 
 
 class Options(TypedDict, total=False):
-    """What one submit may say besides the arguments."""
+    """Options of a submit."""
 
     queue: str
     priority: int
@@ -57,7 +56,7 @@ class Options(TypedDict, total=False):
 
 
 class Binding(Protocol):
-    """How a function of a flow gets its arguments, and what follows from its result."""
+    """How a function of a flow gets its arguments, and the tasks that its result creates."""
 
     def arguments(self, ctx: TaskContext) -> dict[str, Any]: ...
 
@@ -66,7 +65,7 @@ class Binding(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class TaskDefinition(Generic[P, R]):
-    """A function that can be submitted. Called like a function, it just runs."""
+    """A function that can be submitted as a task. Calling it runs the function directly."""
 
     app: Onetray
     function: Callable[..., Any]
@@ -75,64 +74,62 @@ class TaskDefinition(Generic[P, R]):
     policy: Policy
     isolation: str
     signature: Signature
-    given: Options = field(default_factory=Options)
+    submit_options: Options = field(default_factory=Options)
     binding: Binding | None = None
-    """Where the arguments come from, if not from the payload alone."""
+    """In a flow: provides the arguments that are not in the payload."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """Run the function here and now, without the engine."""
+        """Call the function directly, without the engine."""
         return self.function(*args, **kwargs)
 
     def __repr__(self) -> str:
         return f"<task {self.kind}>"
 
     def options(self, **options: Unpack[Options]) -> TaskDefinition[P, R]:
-        """The same task, to be submitted later, elsewhere, once, or inside a transaction: see Options."""
+        """The same task with options for its submits (queue, delay_s, idempotency_key, …): see Options."""
         unknown = sorted(set(options) - set(Options.__annotations__))
         if unknown:
             known = ", ".join(Options.__annotations__)
-            raise InvalidInput(f"there is no option {unknown[0]!r}; there are: {known}", field=unknown[0])
-        return replace(self, given={**self.given, **options})
+            raise InvalidInput(f"unknown option {unknown[0]!r}; options of a task: {known}", field=unknown[0])
+        return replace(self, submit_options={**self.submit_options, **options})
 
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
-        """Put the task into its queue: it is durable when this returns."""
-        return self.app.submit_all([self.command(args, kwargs)], self.given.get("connection"), self)[0]
+        """Submit the task to its queue. It is durable when this returns."""
+        return self.app.submit_all([self.command(args, kwargs)], self.submit_options.get("connection"), self)[0]
 
     def submit_many(self, calls: Iterable[Mapping[str, Any]]) -> list[Job[R]]:
-        """Submit one task for each set of arguments, in as few transactions as fit. All are checked first."""
-        listed = list(calls)
-        payloads = self.signature.payloads(listed) if self._differ_in_payload_alone() else None
+        """Submit one task for each dict of arguments, in few transactions. Checks all arguments first."""
+        calls = list(calls)
+        payloads = self.signature.payloads(calls) if self._differs_only_in_payload() else None
         if payloads is None:
-            return self.app.submit_all(self.commands(listed), self.given.get("connection"), self)
+            return self.app.submit_all(self.commands(calls), self.submit_options.get("connection"), self)
         return self.app.submit_alike(self._submit(None, self._fields()), payloads, self)
 
-    def _differ_in_payload_alone(self) -> bool:
-        """Whether many calls of it share all else. A child has a key of its own, by its arguments."""
-        return current.get() is None and not _OF_ONE & self.given.keys()
+    def _differs_only_in_payload(self) -> bool:
+        """Whether all calls share everything else. Each child has its own idempotency key, so children do not."""
+        return current.get() is None and not _SINGLE_ONLY & self.submit_options.keys()
 
     @property
     def aio(self) -> AsyncTask[P, R]:
-        """The same for `async` code: `await task.aio.submit(…)`."""
+        """The `async` API: `await task.aio.submit(…)`."""
         from onetray.app.async_api import AsyncTask
 
         return AsyncTask(self)
 
     def commands(self, calls: Iterable[Mapping[str, Any]]) -> list[Submit]:
-        """The commands that submit many calls of it."""
         return [self.command((), _by_name(call)) for call in calls]
 
     def command(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Submit:
-        """The command that submits a call of it."""
         payload = self.signature.payload(args, kwargs)
         fields = self._fields()
         inherit(fields, self.kind, payload)
         return self._submit(payload, fields)
 
     def _fields(self) -> dict[str, Any]:
-        """What the options say of each submit."""
+        """The fields of Submit that the options set."""
         fields: dict[str, Any] = {"queue": self.queue}
-        if self.given:
-            fields |= self.given
+        if self.submit_options:
+            fields |= self.submit_options
             fields.pop("connection", None)
             if isinstance(fields.get("run_at"), datetime):
                 fields["run_at"] = _micros(fields["run_at"])
@@ -144,18 +141,18 @@ class TaskDefinition(Generic[P, R]):
 
 def _by_name(call: object) -> Mapping[str, Any]:
     if not isinstance(call, Mapping):
-        raise InvalidInput(f"each call is a dict of arguments, not {type(call).__name__}", field="calls")
+        raise InvalidInput(f"each call must be a dict of arguments, not {type(call).__name__}", field="calls")
     return call
 
 
 def _micros(at: datetime) -> int:
     if at.tzinfo is None:
-        raise InvalidInput("run_at has no time zone: use datetime.now(UTC) and the like", field="run_at")
+        raise InvalidInput("run_at has no time zone: use an aware datetime, as datetime.now(UTC)", field="run_at")
     return int(at.timestamp() * SECOND)
 
 
 def inherit(fields: dict[str, Any], kind: str, payload: Any) -> None:
-    """A child carries its parent's correlation and trace, and is submitted once however often the parent is tried."""
+    """Give a child its parent's correlation id and trace, and a key, so that retries of the parent submit it once."""
     parent = current.get()
     if parent is None:
         return
@@ -181,10 +178,9 @@ def declare(
     types: Mapping[str, Any] | None = None,
     **policy: Any,
 ) -> TaskDefinition[Any, Any]:
-    """Make a task of a function."""
     name = getattr(function, "__name__", "<lambda>") if kind is None else kind
     if name == "<lambda>":
-        raise InvalidInput("a task is a function with a name: give kind=", field="kind")
+        raise InvalidInput("a function without a name needs kind=", field="kind")
     text(name, "kind", Limits().name_chars)
     text(queue, "queue", Limits().name_chars)
     coroutine = inspect.iscoroutinefunction(function)
@@ -192,12 +188,12 @@ def declare(
     if isolation not in ISOLATION:
         raise InvalidInput(f"{name}: isolation must be one of {', '.join(ISOLATION)}", field="isolation")
     if isolation == THREAD and coroutine:
-        raise InvalidInput(f"{name} is async: it runs on the loop, or with isolation='process'", field="isolation")
+        raise InvalidInput(f"{name} is async: use isolation='async' or 'process'", field="isolation")
     if isolation == ASYNC and not coroutine:
-        raise InvalidInput(f"{name} is not async: it runs in a thread, or with isolation='process'", field="isolation")
+        raise InvalidInput(f"{name} is not async: use isolation='thread' or 'process'", field="isolation")
     if retries is not None:
         if "max_attempts" in policy:
-            raise InvalidInput(f"{name}: give retries or max_attempts, not both", field="retries")
+            raise InvalidInput(f"{name}: set retries or max_attempts, not both", field="retries")
         if type(retries) is not int or retries < 0:
             raise InvalidInput(f"{name}: retries must be a whole number, 0 or more", field="retries")
         policy["max_attempts"] = retries + 1
@@ -209,6 +205,6 @@ def _policy(name: str, fields: dict[str, Any]) -> Policy:
     known = Policy.__dataclass_fields__
     for field_name in fields:
         if field_name not in known:
-            words = ", ".join(["queue", "retries", "isolation", "kind", *known])
-            raise InvalidInput(f"{name}: a task has no {field_name!r}; it has: {words}", field=field_name)
+            names = ", ".join(["queue", "retries", "isolation", "kind", *known])
+            raise InvalidInput(f"{name}: unknown setting {field_name!r}; settings of a task: {names}", field=field_name)
     return Policy(**fields)

@@ -1,7 +1,7 @@
 """The command line: `onetray COMMAND`.
 
-Owns how a command is found, how an error is told, and the exit codes. What a command does is in a file beside this
-one, which is loaded when the command is asked for; the engine and the drivers are loaded when it runs.
+Owns the lookup of commands, the printing of errors, and the exit codes. Each command's module is imported when the
+command is used, and the engine and the drivers when it runs, so that help is fast.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ import click
 from onetray import __version__
 from onetray.domain.errors import Conflict, InvalidInput, NotFound, OnetrayError
 
-OK, FOUND, USAGE, DATABASE, ABSENT, REFUSED = range(6)
-INTERRUPTED, READER_LEFT = 130, 141
-"""What a shell reports for a program that SIGINT or SIGPIPE has ended."""
+OK, CHECK_FAILED, USAGE, DATABASE, ABSENT, REFUSED = range(6)
+INTERRUPTED, BROKEN_PIPE = 130, 141
+"""The exit codes that a shell reports after SIGINT and SIGPIPE."""
 
 EXIT_CODES = """\b
 Exit codes:
-  0  all is well
-  1  something was found: a broken rule, a missing migration, a failed check
-  2  bad usage or bad input
+  0  success
+  1  a check failed: a broken rule, a missing migration, a job that failed
+  2  wrong usage or invalid input
   3  the database cannot be reached or is not set up
-  4  there is no such job, stage or task
-  5  refused: the lifecycle does not allow it now
+  4  no such job, stage or task
+  5  the lifecycle does not allow this now
 """
 
 COMMANDS = {
@@ -54,35 +54,35 @@ COMMANDS = {
     "worker": "onetray.cli.worker",
     "workers": "onetray.cli.queues",
 }
-"""Where each command lives: a function of the same name."""
+"""The module of each command, which has a function of the same name."""
 
 SUMMARIES = {
-    "breakers": "See circuit breakers, open and close them.",
-    "completion": "Print a shell's completion script.",
-    "config": "Print each setting and where it came from.",
-    "dead": "See dead letters, and redrive them.",
-    "demo": "See the engine work.",
-    "doctor": "Look the set-up over, and say what to do.",
-    "jobs": "Look at jobs, cancel, pause, resume and retry them.",
-    "lifecycle": "Print a lifecycle as it is declared.",
+    "breakers": "List circuit breakers; open and close one.",
+    "completion": "Print a shell completion script.",
+    "config": "Print each setting and its source.",
+    "dead": "List dead letters and redrive them.",
+    "demo": "Watch two workers run a pipeline and survive a crash.",
+    "doctor": "Check the installation and suggest fixes.",
+    "jobs": "List, inspect, cancel, pause, resume and retry jobs.",
+    "lifecycle": "Print the states and transitions of a lifecycle.",
     "migrate": "Bring the database's schema up to date.",
-    "prune": "Remove old jobs for good.",
-    "queues": "See what waits in the queues; pause and resume them.",
+    "prune": "Delete old jobs permanently.",
+    "queues": "List queues; pause and resume one.",
     "serve": "Serve the API.",
-    "stages": "See the stages of a flow; approve, reject or skip one.",
+    "stages": "List the stages of a flow; approve, reject or skip one.",
     "submit": "Submit a task or a flow.",
-    "tasks": "See the tasks of a flow or a stage.",
-    "token": "Create, list and revoke the tokens of a server.",
-    "up": "Serve the API, and run an app's tasks in the same process.",
+    "tasks": "List the tasks of a flow or a stage.",
+    "token": "Create, list and revoke API tokens.",
+    "up": "Serve the API and run an app's tasks in one process.",
     "verify": "Check every rule on every row.",
     "worker": "Run the tasks of an app.",
     "workers": "List the workers.",
 }
-"""What the help says of each, so that it comes at once: a command that has no line here is loaded for it."""
+"""The summaries in the help, so that it need not import the commands."""
 
 
 class Cli(click.Group):
-    """A group that loads its commands late and tells every error in one line."""
+    """A group that imports its commands late and prints every error in one line."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)
@@ -102,11 +102,11 @@ class Cli(click.Group):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        with _reader_may_leave():
+        with _quiet_broken_pipe():
             return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with _reader_may_leave(), _known_errors():
+        with _quiet_broken_pipe(), _known_errors():
             return super().invoke(ctx)
 
     def main(
@@ -117,7 +117,7 @@ class Cli(click.Group):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
-        """As click's own, but an error is one line on stderr, also under click's test runner."""
+        """As click's main, but prints each error as one line on stderr, also under click's test runner."""
 
         def run() -> Any:
             return super(Cli, self).main(args, "onetray", complete_var, standalone_mode=False, **extra)
@@ -128,7 +128,7 @@ class Cli(click.Group):
 
 
 def summary_of(group: click.Group, ctx: click.Context, name: str) -> str:
-    """What a command says of itself in one line."""
+    """The one-line help of a command."""
     command = group.get_command(ctx, name)
     return command.get_short_help_str(200) if command is not None else ""
 
@@ -136,14 +136,14 @@ def summary_of(group: click.Group, ctx: click.Context, name: str) -> str:
 def _exit_code(run: Callable[[], Any]) -> int:
     try:
         code = run()
-        with _reader_may_leave():
-            if sys.stdout is not None:  # Started with it closed.
+        with _quiet_broken_pipe():
+            if sys.stdout is not None:  # None if the process was started with stdout closed.
                 sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as e:
         e.show()
         return e.exit_code
     except click.ClickException as e:
-        _tell(e)
+        _print_error(e)
         return e.exit_code
     except click.exceptions.Exit as e:
         return e.exit_code
@@ -154,7 +154,7 @@ def _exit_code(run: Callable[[], Any]) -> int:
 
 
 class BadInput(click.ClickException):
-    """What was given cannot be used. The message says what to give."""
+    """An argument or its value is invalid. The message says what to pass instead."""
 
     exit_code = USAGE
 
@@ -166,18 +166,18 @@ class DatabaseUnusable(click.ClickException):
 
 
 class Absent(click.ClickException):
-    """There is nothing of this name or id."""
+    """No entity has this name or id."""
 
     exit_code = ABSENT
 
 
 class Refused(click.ClickException):
-    """It was understood, and the lifecycle says no. The message says what is allowed."""
+    """The lifecycle does not allow the command now. The message says what is allowed."""
 
     exit_code = REFUSED
 
 
-def _tell(error: click.ClickException) -> None:
+def _print_error(error: click.ClickException) -> None:
     message = " ".join(error.format_message().split())
     if isinstance(error, click.UsageError) and error.ctx is not None:
         message = f"{message.rstrip('.')}. Try '{error.ctx.command_path} --help'"
@@ -186,7 +186,7 @@ def _tell(error: click.ClickException) -> None:
 
 @contextmanager
 def _known_errors() -> Iterator[None]:
-    """Turn what onetray and the database drivers raise into a line and an exit code. A bug keeps its traceback."""
+    """Turn errors of onetray and of the database drivers into a message and an exit code. A bug keeps its traceback."""
     try:
         yield
     except InvalidInput as e:
@@ -205,20 +205,20 @@ def _known_errors() -> Iterator[None]:
 
 
 def _with_allowed(e: Conflict) -> str:
-    """What was refused, and what is allowed, said once."""
+    """The error's message, with the allowed actions unless it has them already."""
     allowed = e.facts.get("allowed")
     return f"{e}; allowed now: {', '.join(allowed)}" if allowed and "allowed" not in str(e) else str(e)
 
 
 @contextmanager
-def _reader_may_leave() -> Iterator[None]:
-    """End quietly when nobody reads the output any more, as in `onetray lifecycle | head -1`."""
+def _quiet_broken_pipe() -> Iterator[None]:
+    """Exit without a traceback when the reader closes the pipe, as in `onetray lifecycle | head -1`."""
     try:
         yield
     except BrokenPipeError:
-        # The interpreter flushes once more at its end: let that go nowhere.
+        # The interpreter flushes stdout once more at exit; redirect that to /dev/null.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise click.exceptions.Exit(READER_LEFT) from None
+        raise click.exceptions.Exit(BROKEN_PIPE) from None
 
 
 @click.command(

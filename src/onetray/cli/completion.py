@@ -1,7 +1,4 @@
-"""`onetray completion`: the script that lets a shell complete commands and options.
-
-Owns nothing but the way to click's own scripts.
-"""
+"""`onetray completion`: print click's completion script for a shell."""
 
 from __future__ import annotations
 
@@ -10,11 +7,11 @@ import click
 SHELLS = ("bash", "zsh", "fish")
 
 
-@click.command(short_help="Print a shell's completion script.")
+@click.command(short_help="Print a shell completion script.")
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print the script that lets SHELL complete commands and options.
+    """Print the script with which SHELL completes commands and options.
 
     \b
     bash: onetray completion bash >> ~/.bashrc

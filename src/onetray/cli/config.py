@@ -1,7 +1,4 @@
-"""`onetray config`: each setting, its value, and where it came from.
-
-Owns how it is printed. The settings are settings.py's.
-"""
+"""`onetray config`: print each setting, its value and its source. settings.py reads them."""
 
 from __future__ import annotations
 
@@ -14,27 +11,26 @@ from onetray.cli.output import print_json
 from onetray.cli.tables import print_table
 
 
-@click.command(short_help="Print each setting and where it came from.")
-@click.option("--database", metavar="URL", help="As other commands take it, to see that it comes first.")
-@click.option("--namespace", metavar="NAME", help="The same.")
+@click.command(short_help="Print each setting and its source.")
+@click.option("--database", metavar="URL", help="A database, as for other commands: shows that it takes precedence.")
+@click.option("--namespace", metavar="NAME", help="A namespace, likewise.")
 @json_option
 def config(database: str | None, namespace: str | None, as_json: bool) -> None:
-    """Print each setting, its value, and where it came from.
+    """Print each setting, its value and its source.
 
-    The first source that has it counts: arguments, the environment (ONETRAY_…), the file onetray.toml of the working
-    directory (or the one that ONETRAY_CONFIG names), the default.
+    The first source that has a value wins: arguments, the environment (ONETRAY_…), onetray.toml in the working
+    directory (or the file that ONETRAY_CONFIG names), the default.
     """
     from onetray.settings import load
 
-    found = load({"database": database, "namespace": namespace}).origins
+    settings = load({"database": database, "namespace": namespace}).origins
     if as_json:
-        print_json({s.name: {"value": _value(s.name, s.value), "source": s.source} for s in found})
+        print_json({s.name: {"value": _value(s.name, s.value), "source": s.source} for s in settings})
         return
-    print_table(("setting", "value", "from"), [(s.name, _text(_value(s.name, s.value)), s.source) for s in found])
+    print_table(("setting", "value", "from"), [(s.name, _text(_value(s.name, s.value)), s.source) for s in settings])
 
 
 def _value(name: str, value: Any) -> Any:
-    """The value without a password."""
     return without_password(value) if name == "database" else value
 
 

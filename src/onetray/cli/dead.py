@@ -1,6 +1,6 @@
-"""`onetray dead`: see what was set aside, and run it again.
+"""`onetray dead`: list dead letters and redrive them.
 
-Owns what a bulk redrive takes and what it leaves. A redrive itself is the engine's.
+Owns which letters a bulk redrive includes. The engine carries out each redrive.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from onetray.cli import FOUND, Absent
+from onetray.cli import CHECK_FAILED, Absent
 from onetray.cli.format import counted, moment
 from onetray.cli.jobs.act import print_result
-from onetray.cli.options import common, confirm, limit_option, opened, who, yes_option
+from onetray.cli.options import acting_user, common, confirm, limit_option, opened, yes_option
 from onetray.cli.output import jsonable, print_json, progress_bar
 from onetray.cli.show import as_text
 from onetray.cli.tables import print_facts, print_table
@@ -26,17 +26,16 @@ if TYPE_CHECKING:
 PAGE = 500
 
 
-@click.group(short_help="See dead letters, and redrive them.")
+@click.group(short_help="List dead letters and redrive them.")
 def dead() -> None:
-    """See dead letters (tasks that were set aside), and run them again."""
+    """List dead letters (tasks that used up their attempts) and run them again."""
 
 
 def _filters(command: Any) -> Any:
-    """Which letters are meant."""
     for option in (
         click.option("--error", metavar="TEXT", help='Only letters whose "Class: message" contains this.'),
         click.option("--reason", metavar="CODE", help="Only letters with this reason code."),
-        click.option("--kind", help="Only this kind of task."),
+        click.option("--kind", help="Only letters of this kind of task."),
     ):
         command = option(command)
     return command
@@ -44,8 +43,8 @@ def _filters(command: Any) -> Any:
 
 @dead.command("list", short_help="List dead letters, in groups.")
 @_filters
-@click.option("--redriven", is_flag=True, help="Also those that were redriven.")
-@click.option("--each", is_flag=True, help="One letter to a line, oldest first, instead of groups.")
+@click.option("--redriven", is_flag=True, help="Include letters that were redriven.")
+@click.option("--each", is_flag=True, help="List single letters, oldest first, instead of groups.")
 @limit_option
 @common
 def list_(
@@ -99,13 +98,13 @@ def _error(letter: DeadGroup | DeadLetterSummary) -> str:
 @click.argument("id")
 @common
 def show(id: str, database: str, namespace: str, as_json: bool) -> None:
-    """Show all that is known about why a task was set aside."""
+    """Show a dead letter: why the task was set aside, its last error and its payload."""
     with opened(database) as engine:
         found, now = engine.locate(id, among=("task",), namespace=namespace), engine.now()
         letters = engine.dead_letters(found.id, namespace=namespace)
         if not letters:
             state = engine.task(found.id, namespace=namespace).state
-            raise Absent(f"the task {found.id} is {state}: it has no dead letter")
+            raise Absent(f"the task {found.id} is {state} and has no dead letter")
         letter, task = letters[0], engine.task(found.id, namespace=namespace)
     if as_json:
         print_json({**jsonable(letter), "kind": task.kind, "payload": task.payload})
@@ -124,7 +123,7 @@ def show(id: str, database: str, namespace: str, as_json: bool) -> None:
 @dead.command(short_help="Run dead letters again.")
 @click.argument("id", required=False)
 @_filters
-@click.option("--all", "all_", is_flag=True, help="Every letter that the filters leave; without filters, every one.")
+@click.option("--all", "all_", is_flag=True, help="Every letter that matches the filters; without filters, every one.")
 @yes_option
 @common
 @click.pass_context
@@ -140,18 +139,18 @@ def redrive(
     namespace: str,
     as_json: bool,
 ) -> None:
-    """Run one dead letter again by its ID, or with --all every one that the filters leave.
+    """Run the dead letter with this ID again, or with --all every one that matches the filters.
 
-    Each becomes a new task that names the old one. With --all it says first how many of what it will take, and asks.
-    Letters of flows that have ended are left: retry these flows.
+    Each becomes a new task that is linked to the old one. With --all it first lists the letters in groups, and asks.
+    Letters of flows that have ended are skipped: retry those flows instead.
     """
     wanted: dict[str, Any] = {"kind": kind, "reason": reason, "error": error}
     if (id is None) != all_ or (id is not None and any(wanted.values())):
-        raise click.UsageError("give one ID, or --all with any of --kind, --reason and --error")
+        raise click.UsageError("pass one ID, or --all with any of --kind, --reason and --error")
     with opened(database) as engine:
         if id is not None:
             found = engine.locate(id, among=("task",), namespace=namespace)
-            print_result(engine.redrive(found.id, namespace=namespace, **who()), as_json, new=True)
+            print_result(engine.redrive(found.id, namespace=namespace, **acting_user()), as_json, new=True)
             return
         groups = engine.dead_groups(**wanted, limit=1_000, namespace=namespace)
         if groups and not yes and not as_json:
@@ -161,9 +160,9 @@ def redrive(
             confirm(f"Redrive {counted(total, 'dead letter')}?", yes)
         with progress_bar("redriving", total) as step:
             outcome = _redrive_all(engine, wanted, namespace, step)
-    _tell(outcome, as_json)
+    _print_outcome(outcome, as_json)
     if outcome.refused:
-        ctx.exit(FOUND)
+        ctx.exit(CHECK_FAILED)
 
 
 @dataclass(slots=True)
@@ -177,42 +176,42 @@ class Outcome:
 def _redrive_all(engine: EngineApi, wanted: dict[str, Any], namespace: str, step: Callable[[int], None]) -> Outcome:
     from onetray.domain.commands import Redrive
 
-    outcome = Outcome()
+    outcome, actor_name = Outcome(), acting_user()["actor_name"]
     for page in _pages(engine, wanted, namespace):
-        # Each would retry its whole flow, once for each letter.
-        over = [line for line in page if line.flow_finished_at is not None]
-        outcome.left += len(over)
-        outcome.flows |= {line.flow_id for line in over if line.flow_id is not None}
-        alive = [line for line in page if line.flow_finished_at is None]
-        commands = [Redrive(task=x.id, namespace=namespace, actor_name=who()["actor_name"]) for x in alive]
-        for line, verdict in zip(alive, engine.run(commands), strict=True):
+        # A redrive in an ended flow retries the whole flow: redriving each letter would retry it many times.
+        of_ended_flows = [letter for letter in page if letter.flow_finished_at is not None]
+        outcome.left += len(of_ended_flows)
+        outcome.flows |= {letter.flow_id for letter in of_ended_flows if letter.flow_id is not None}
+        letters = [letter for letter in page if letter.flow_finished_at is None]
+        commands = [Redrive(task=x.id, namespace=namespace, actor_name=actor_name) for x in letters]
+        for letter, verdict in zip(letters, engine.run(commands), strict=True):
             if verdict.error is None:
                 outcome.redriven += 1
             else:
-                outcome.refused.append(f"{line.id}: {verdict.error}")
+                outcome.refused.append(f"{letter.id}: {verdict.error}")
         step(len(page))
     return outcome
 
 
 def _pages(engine: EngineApi, wanted: dict[str, Any], namespace: str) -> Iterator[list[DeadLetterSummary]]:
-    """All letters that are there, by key: one that is set aside again meanwhile is not met twice."""
+    """All letters, ordered by key, so that a task that is dead-lettered again meanwhile is not redriven twice."""
     after = 0
     while page := engine.dead_lines(**wanted, after=after, limit=PAGE, namespace=namespace):
         after = page[-1].key
         yield page
 
 
-def _tell(outcome: Outcome, as_json: bool) -> None:
+def _print_outcome(outcome: Outcome, as_json: bool) -> None:
     flows = sorted(outcome.flows)
     if as_json:
         print_json(
             {"redriven": outcome.redriven, "refused": outcome.refused, "left": outcome.left, "flows_to_retry": flows}
         )
         return
-    click.echo(f"redriven: {outcome.redriven:,}, refused: {len(outcome.refused):,}, left: {outcome.left:,}")
+    click.echo(f"redriven: {outcome.redriven:,}, refused: {len(outcome.refused):,}, skipped: {outcome.left:,}")
     for refusal in outcome.refused[:20]:
         click.echo(f"refused {refusal}", err=True)
     if flows:
         click.echo(
-            f"Left are those of {counted(len(flows), 'flow')} that ended. Retry each: onetray jobs retry {flows[0]}"
+            f"Skipped letters belong to {counted(len(flows), 'ended flow')}. Retry each: onetray jobs retry {flows[0]}"
         )

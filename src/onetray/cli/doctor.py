@@ -1,6 +1,6 @@
-"""`onetray doctor`: look the set-up over, and say what to do about what is wrong.
+"""`onetray doctor`: check the installation and suggest fixes.
 
-Owns the order, in which what the rest needs is checked first, and one function for each concern.
+Owns the checks and their order: a check comes after those that it depends on.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from onetray.cli import FOUND, DatabaseUnusable
+from onetray.cli import CHECK_FAILED, DatabaseUnusable
 from onetray.cli.options import common, opened_store, without_password
 from onetray.cli.output import console, print_json
 from onetray.cli.tables import STATE_COLOURS, one_line
@@ -31,31 +31,31 @@ if TYPE_CHECKING:
     from onetray.store.base import Store
 
 
-@click.command(short_help="Look the set-up over, and say what to do.")
+@click.command(short_help="Check the installation and suggest fixes.")
 @common
 @click.pass_context
 def doctor(ctx: click.Context, database: str, namespace: str, as_json: bool) -> None:
-    """Look the set-up over: Python, the database, its schema, clocks, queues, and the rules on small databases.
+    """Check Python, the database, its schema, clocks, queues, workers, and the rules on small databases.
 
-    Each line is ok, warn or fail, with the next step. Exits with 1 when one is fail. Changes nothing.
+    Each line is ok, warn or fail, with the next step. Exits with 1 if a check fails. Changes nothing.
     """
-    found = list(_all(database, namespace))
-    failed = any(c.verdict == FAIL for c in found)
+    checks = list(_all(database, namespace))
+    failed = any(c.verdict == FAIL for c in checks)
     if as_json:
-        print_json({"database": without_password(database), "ok": not failed, "checks": found})
+        print_json({"database": without_password(database), "ok": not failed, "checks": checks})
     else:
-        for c in found:
+        for c in checks:
             _print(c)
     if failed:
-        ctx.exit(FOUND)
+        ctx.exit(CHECK_FAILED)
 
 
 def _print(c: DoctorCheck) -> None:
-    """One line, never shortened: what to do stands at its end."""
+    """Print a check in one line that is never cut: its end says what to do."""
     from rich.text import Text
 
-    said = one_line(f"{c.said}: {c.next_step}" if c.next_step else c.said)
-    console().print(Text.assemble((f"{c.verdict:<6}", STATE_COLOURS[c.verdict]), f"{c.name:<10}", said), soft_wrap=True)
+    text = one_line(f"{c.said}: {c.next_step}" if c.next_step else c.said)
+    console().print(Text.assemble((f"{c.verdict:<6}", STATE_COLOURS[c.verdict]), f"{c.name:<10}", text), soft_wrap=True)
 
 
 def _all(url: str, namespace: str) -> Iterator[DoctorCheck]:
@@ -67,21 +67,21 @@ def _all(url: str, namespace: str) -> Iterator[DoctorCheck]:
     try:
         with opened_store(url, create=False) as store:
             yield DoctorCheck("database", OK, f"{without_password(url)} answers")
-            yield from _inside(url, store, namespace)
+            yield from _database_checks(url, store, namespace)
     except DatabaseUnusable as e:
         yield DoctorCheck("database", FAIL, e.message)
     except OnetrayError as e:
         yield DoctorCheck("database", FAIL, str(e))
 
 
-def _inside(url: str, store: Store, namespace: str) -> Iterator[DoctorCheck]:
+def _database_checks(url: str, store: Store, namespace: str) -> Iterator[DoctorCheck]:
     from onetray.engine import Engine
     from onetray.settings import load
 
     config = load().settings.engine
     if url.startswith("postgres"):
         yield from check_server(url, config.pooler)
-    yield from check_room(store)
+    yield from check_disk(store)
     schema = list(check_schema(store))
     yield from schema
     if any(c.verdict == FAIL for c in schema):
@@ -99,15 +99,15 @@ def _inside(url: str, store: Store, namespace: str) -> Iterator[DoctorCheck]:
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 OLDEST_PYTHON = (3, 11)
-WAL_MENDED = (3, 51, 3)
+WAL_FIXED = (3, 51, 3)
 """Older SQLite libraries can, very rarely, damage a file that two connections write at once."""
 OLDEST_SERVER = 14
-SKEW_US = 1 * SECOND
-LATE_US = 60 * SECOND
-LEFT_LYING_US = 600 * SECOND
-ROOM_BYTES = 200_000_000
-SMALL = 200_000
-"""Events of a database that is verified along the way: about a second's work."""
+MAX_SKEW_US = 1 * SECOND
+MAX_OVERDUE_US = 60 * SECOND
+MAX_QUEUED_US = 600 * SECOND
+MIN_FREE_BYTES = 200_000_000
+MAX_VERIFIED_EVENTS = 200_000
+"""A database with more events is not verified here: up to this it takes about a second."""
 
 
 class DoctorCheck(NamedTuple):
@@ -118,51 +118,51 @@ class DoctorCheck(NamedTuple):
 
 
 def check_python() -> Iterator[DoctorCheck]:
-    said = sys.version.split()[0]
+    version = sys.version.split()[0]
     if sys.version_info < OLDEST_PYTHON:
-        yield DoctorCheck("python", FAIL, said, "install Python 3.11 or later")
+        yield DoctorCheck("python", FAIL, version, "install Python 3.11 or later")
     else:
-        yield DoctorCheck("python", OK, said)
+        yield DoctorCheck("python", OK, version)
 
 
 def check_sqlite(path: str | None) -> Iterator[DoctorCheck]:
     from onetray.store.server_facts import sqlite_library
 
     version = sqlite_library()
-    said = f"SQLite {'.'.join(map(str, version))}, by apsw"
-    if version < WAL_MENDED:
-        yield DoctorCheck("library", WARN, f"{said}, has the WAL-reset bug", "pip install --upgrade apsw")
+    library = f"SQLite {'.'.join(map(str, version))} of apsw"
+    if version < WAL_FIXED:
+        yield DoctorCheck("library", WARN, f"{library} has the WAL-reset bug", "pip install --upgrade apsw")
     else:
-        yield DoctorCheck("library", OK, said)
+        yield DoctorCheck("library", OK, library)
     if path is None:
         yield DoctorCheck(
-            "file", WARN, "a database in memory is gone with its process", "name a file: sqlite:///jobs.db"
+            "file", WARN, "a database in memory is lost when its process ends", "use a file: sqlite:///jobs.db"
         )
 
 
-def check_room(store: Store) -> Iterator[DoctorCheck]:
+def check_disk(store: Store) -> Iterator[DoctorCheck]:
     from onetray.store.server_facts import free_bytes
 
     free = free_bytes(store)
     if free is not None:
-        said = f"on a local disk, writable, {free // 1_000_000:,} MB free"
-        if free < ROOM_BYTES:
-            yield DoctorCheck("file", WARN, said, "make room: a full disk refuses every write")
+        state = f"on a local disk, writable, {free // 1_000_000:,} MB free"
+        if free < MIN_FREE_BYTES:
+            yield DoctorCheck("file", WARN, state, "free some space: on a full disk every write fails")
         else:
-            yield DoctorCheck("file", OK, said)
+            yield DoctorCheck("file", OK, state)
 
 
 def check_server(url: str, pooler: bool) -> Iterator[DoctorCheck]:
     from onetray.store.server_facts import server_facts
 
     facts = server_facts(url)
-    said = f"PostgreSQL {facts.version // 10_000}.{facts.version % 10_000}"
+    version = f"PostgreSQL {facts.version // 10_000}.{facts.version % 10_000}"
     if facts.version // 10_000 < OLDEST_SERVER:
-        yield DoctorCheck("server", FAIL, said, f"upgrade it to {OLDEST_SERVER} or later")
+        yield DoctorCheck("server", FAIL, version, f"upgrade it to {OLDEST_SERVER} or later")
     else:
-        yield DoctorCheck("server", OK, said)
+        yield DoctorCheck("server", OK, version)
     if facts.standby:
-        yield DoctorCheck("writable", FAIL, "this is a standby: it may only be read", "connect to the primary")
+        yield DoctorCheck("writable", FAIL, "the server is a read-only standby", "connect to the primary")
     if not facts.fsync:
         yield DoctorCheck(
             "durable", FAIL, "fsync is off: a crash of the machine damages the database", "set fsync = on"
@@ -171,101 +171,101 @@ def check_server(url: str, pooler: bool) -> Iterator[DoctorCheck]:
         yield DoctorCheck(
             "durable",
             FAIL,
-            "synchronous_commit is off: what was acknowledged may be lost in a crash",
+            "synchronous_commit is off: acknowledged writes may be lost in a crash",
             "set synchronous_commit = on for this user or database",
         )
     else:
         yield DoctorCheck("durable", OK, f"fsync is on, synchronous_commit is {facts.synchronous_commit}")
-    yield _pooled(facts.behind_pooler, pooler)
+    yield _check_pooler(facts.behind_pooler, pooler)
 
 
-def _pooled(behind: bool, told: bool) -> DoctorCheck:
-    if behind and not told:
+def _check_pooler(is_pooled: bool, is_configured: bool) -> DoctorCheck:
+    if is_pooled and not is_configured:
         return DoctorCheck(
             "pooler",
             WARN,
-            "a pooler stands in between: prepared statements and LISTEN may fail",
+            "the connection goes through a pooler: prepared statements and LISTEN may fail",
             "set pooler = true under [engine] in onetray.toml, or connect directly",
         )
-    if behind:
-        return DoctorCheck("pooler", OK, "a pooler stands in between, and the settings say so: wake-ups are by polling")
+    if is_pooled:
+        return DoctorCheck("pooler", OK, "the connection goes through a pooler, as configured: wake-ups by polling")
     return DoctorCheck("pooler", OK, "none: a direct connection")
 
 
 def check_schema(store: Store) -> Iterator[DoctorCheck]:
     from onetray.store.schema import migrations
 
-    have, want = store.version(), migrations()[-1]
-    if have < want:
-        yield DoctorCheck("schema", FAIL, f"at version {have}, this onetray needs {want}", "run `onetray migrate`")
-    elif have > want:
-        yield DoctorCheck("schema", FAIL, f"at version {have}, this onetray knows {want}", "install a newer onetray")
+    actual, needed = store.version(), migrations()[-1]
+    if actual < needed:
+        yield DoctorCheck("schema", FAIL, f"at version {actual}, this onetray needs {needed}", "run `onetray migrate`")
+    elif actual > needed:
+        problem = f"at version {actual}, this onetray supports {needed}"
+        yield DoctorCheck("schema", FAIL, problem, "install a newer onetray")
     else:
-        yield DoctorCheck("schema", OK, f"at version {have}")
+        yield DoctorCheck("schema", OK, f"at version {actual}")
 
 
-_OF_CLOCKS = {
-    "postgres": "set both by NTP: times that this host gives are off by as much",
-    "sqlite": "a process with a wrong clock has written to it, or this one was set back: set the clock by NTP. Until "
-    "it has caught up, all go by the database's time, which is a tenth slower",
+_CLOCK_FIXES = {
+    "postgres": "synchronize both with NTP: times that this host passes are wrong by as much",
+    "sqlite": "a process with a wrong clock wrote to the file, or this host's clock was set back: use NTP. Until the "
+    "clock has caught up, all processes use the database's time, which runs a tenth slower",
 }
 
 
 def check_clock(store: Store) -> Iterator[DoctorCheck]:
     before = time.time_ns() // 1000
-    theirs = store.now()
-    ours = (before + time.time_ns() // 1000) // 2
-    skew = theirs - ours
-    if abs(skew) > SKEW_US:
+    database_now = store.now()
+    host_now = (before + time.time_ns() // 1000) // 2
+    skew = database_now - host_now
+    if abs(skew) > MAX_SKEW_US:
         side = "ahead of" if skew > 0 else "behind"
-        said = f"the database is {duration(abs(skew))} {side} this host"
-        yield DoctorCheck("clock", WARN, said, _OF_CLOCKS[store.dialect])
+        problem = f"the database's clock is {duration(abs(skew))} {side} this host's"
+        yield DoctorCheck("clock", WARN, problem, _CLOCK_FIXES[store.dialect])
     else:
         yield DoctorCheck("clock", OK, f"this host and the database agree to {max(abs(skew) // 1000, 1)} ms")
 
 
 def check_janitor(engine: Engine, namespace: str) -> Iterator[DoctorCheck]:
-    """What is long due tells that nobody sweeps. Where no task is open, nobody needs to."""
+    """Warn if due work is overdue, which means that no janitor runs. Without open tasks none is needed."""
     from onetray.engine.janitor import KNOWN
 
     now = engine.store.now()
-    waiting = engine.store.read("next_due", known=list(KNOWN)) + engine.store.read("next_expiry")
-    late = max((now - at for (at,) in waiting if at is not None), default=0)
-    open_ = any(q.ready or q.delayed or q.held for q in engine.queues(namespace=namespace))
-    if late > LATE_US and open_:
-        said = f"something is due since {duration(late)}, and nobody sweeps"
-        yield DoctorCheck("janitor", WARN, said, "run a worker; delays, retries and deadlines wait for one")
+    due = engine.store.read("next_due", known=list(KNOWN)) + engine.store.read("next_expiry")
+    overdue = max((now - at for (at,) in due if at is not None), default=0)
+    has_open = any(q.ready or q.delayed or q.held for q in engine.queues(namespace=namespace))
+    if overdue > MAX_OVERDUE_US and has_open:
+        problem = f"work has been due for {duration(overdue)}, and no janitor runs"
+        yield DoctorCheck("janitor", WARN, problem, "run a worker: delays, retries and deadlines need one")
     else:
         yield DoctorCheck("janitor", OK, "nothing is overdue")
 
 
 def check_queues(engine: Engine, namespace: str) -> Iterator[DoctorCheck]:
-    now, fine = engine.store.now(), True
+    now, is_fine = engine.store.now(), True
     for q in engine.queues(namespace=namespace):
-        lies = now - q.oldest_ready_at if q.oldest_ready_at is not None else 0
+        waited = now - q.oldest_ready_at if q.oldest_ready_at is not None else 0
         if q.paused_at is not None and q.ready:
-            fine = False
-            said = f"{q.name} is paused by {q.paused_by} with {counted(q.ready, 'ready task')}"
-            yield DoctorCheck("queue", WARN, said, f"when it may go on: `onetray queues resume {q.name}`")
-        elif lies > LEFT_LYING_US and not q.held:
-            fine = False
-            waiting = f"{counted(q.ready, 'ready task')}, the oldest since {duration(lies)}"
-            said = f"{q.name} has {waiting}, and nobody works on it"
-            yield DoctorCheck("queue", WARN, said, "run a worker for it")
-    if fine:
-        yield DoctorCheck("queues", OK, "none lies still")
+            is_fine = False
+            problem = f"{q.name} was paused by {q.paused_by} and has {counted(q.ready, 'ready task')}"
+            yield DoctorCheck("queue", WARN, problem, f"to resume it: `onetray queues resume {q.name}`")
+        elif waited > MAX_QUEUED_US and not q.held:
+            is_fine = False
+            waiting = f"{counted(q.ready, 'ready task')}, the oldest for {duration(waited)}"
+            yield DoctorCheck("queue", WARN, f"{q.name} has {waiting}, and no worker holds any", "run a worker for it")
+    if is_fine:
+        yield DoctorCheck("queues", OK, "none is stuck")
 
 
 def check_workers(engine: Engine, namespace: str) -> Iterator[DoctorCheck]:
-    """Whether somebody takes what is ready. A worker may be alive and listen elsewhere."""
+    """Warn if no live worker claims from a queue that has ready tasks."""
     waiting = [q.name for q in engine.queues(namespace=namespace) if q.ready]
     alive = [w for w in engine.workers(namespace=namespace) if w.alive]
-    taken = {queue for w in alive for queue in w.queues}
-    lost = [name for name in waiting if name not in taken]
+    served = {queue for w in alive for queue in w.queues}
+    unserved = [name for name in waiting if name not in served]
     if waiting and not alive:
         yield DoctorCheck("workers", WARN, "no worker is alive, and tasks are ready", "run a worker")
-    elif lost:
-        yield DoctorCheck("workers", WARN, f"no living worker takes from {', '.join(lost[:10])}", "run one for it")
+    elif unserved:
+        yield DoctorCheck("workers", WARN, f"no live worker claims from {', '.join(unserved[:10])}", "run one for it")
     else:
         yield DoctorCheck("workers", OK, f"{counted(len(alive), 'worker')} alive")
 
@@ -274,9 +274,9 @@ def check_rules(store: Store) -> Iterator[DoctorCheck]:
     from onetray.verify import verify
 
     ((events,),) = store.read("last_event_id")
-    if events > SMALL:
+    if events > MAX_VERIFIED_EVENTS:
         yield DoctorCheck(
-            "rules", OK, f"not checked: {events:,} events are too many for a quick look; see `onetray verify`"
+            "rules", OK, f"not checked: {events:,} events are too many for a quick check; run `onetray verify`"
         )
         return
     broken = verify(store).violations
@@ -284,4 +284,4 @@ def check_rules(store: Store) -> Iterator[DoctorCheck]:
         names = ", ".join(v.name for v in broken[:5])
         yield DoctorCheck("rules", FAIL, f"{counted(len(broken), 'check')} failed: {names}", "run `onetray verify`")
     else:
-        yield DoctorCheck("rules", OK, f"all kept, over {counted(events, 'event')}")
+        yield DoctorCheck("rules", OK, f"all hold, over {counted(events, 'event')}")

@@ -1,6 +1,6 @@
-"""How times, ages and numbers are said, and how an age is read from the command line.
+"""Format times, durations and counts for people, and parse a duration from the command line.
 
-Owns the words. Times come in as microseconds and are shown in the reader's own time zone.
+Times are microseconds, printed in the local time zone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from onetray.domain.clock import SECOND, length_s
 
 
 def moment(at: int | None, now: int) -> str:
-    """A time both ways: "3 min ago, 2026-11-16 03:20:11"."""
+    """A time, relative and absolute: "3 min ago, 2026-11-16 03:20:11"."""
     return "" if at is None else f"{ago(at, now)}, {clock(at)}"
 
 
@@ -28,7 +28,7 @@ def ago(at: int | None, now: int) -> str:
 
 
 def duration(us: int) -> str:
-    """A length of time in the one unit that says most."""
+    """A duration in its largest suitable unit."""
     s = us // SECOND
     if s < 120:
         return f"{s} s"
@@ -38,7 +38,7 @@ def duration(us: int) -> str:
 
 
 def iso_utc(at: int) -> str:
-    """A time for programs: UTC, to the microsecond."""
+    """A time as ISO 8601 in UTC, to the microsecond."""
     from datetime import UTC, datetime
 
     whole = datetime.fromtimestamp(at // SECOND, tz=UTC)
@@ -50,10 +50,10 @@ def counted(number: int, one: str, many: str | None = None) -> str:
 
 
 def age(value: str | float) -> float:
-    """A length of time (90s, 15m, 2h, 30d, 4w) in seconds."""
+    """The seconds of a duration (90s, 15m, 2h, 30d, 4w)."""
     if isinstance(value, float):
         return value
     seconds = length_s(value)
     if seconds is None:
-        raise click.BadParameter(f"{value!r} is no length of time: write 90s, 15m, 2h, 30d or 4w")
+        raise click.BadParameter(f"{value!r} is not a duration: write 90s, 15m, 2h, 30d or 4w")
     return seconds

@@ -1,6 +1,6 @@
-"""`onetray lifecycle`: print a lifecycle as it is declared.
+"""`onetray lifecycle`: print the states and transitions of a lifecycle.
 
-Owns how it is laid out for people. As data and as a diagram it comes from domain/diagram.py.
+Owns the tables. domain/diagram.py makes the JSON and the diagram.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TRANSITION_COLUMNS = ("transition", "from", "to", "by", "fenced", "event")
 WAY_OUT_COLUMNS = ("open state", "way out", "")
 
 
-@click.command(short_help="Print a lifecycle as it is declared.")
+@click.command(short_help="Print the states and transitions of a lifecycle.")
 @click.argument("entity", default="task")
 @json_option
 @click.option("--mermaid", is_flag=True, help="Print a Mermaid state diagram.")
@@ -28,10 +28,10 @@ WAY_OUT_COLUMNS = ("open state", "way out", "")
 def lifecycle(entity: str, as_json: bool, mermaid: bool, table: bool) -> None:
     """Print the lifecycle of ENTITY (task, stage or flow).
 
-    It lists the transitions, who may make them, and each open state's way out.
+    It lists the transitions, the actors that may make them, and what ends each open state.
     """
     if as_json + mermaid + table > 1:
-        raise click.UsageError("--json, --mermaid and --table exclude each other: give one")
+        raise click.UsageError("--json, --mermaid and --table exclude each other: pass only one")
     machine = _machine(entity)
     if as_json:
         print_json(as_dict(machine))
@@ -48,7 +48,7 @@ def _machine(entity: str) -> Machine:
     from onetray.domain.lifecycle import MACHINES
 
     if entity not in MACHINES:
-        raise click.UsageError(f"there is no lifecycle {entity!r}; known: {', '.join(MACHINES)}")
+        raise click.UsageError(f"unknown lifecycle {entity!r}; known: {', '.join(MACHINES)}")
     return MACHINES[entity]
 
 

@@ -1,7 +1,6 @@
-"""The options that commands share, and how a command gets to its engine.
+"""Options that commands share, and how a command opens its engine.
 
-Owns where the database and the namespace come from: the option, else the settings. What only some commands need is
-loaded by them, so that help comes at once.
+The database and the namespace come from the option, else from the settings. Imports are late, so that help is fast.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 SERVER = ("http://", "https://")
 SCHEMES = ("sqlite:///", "sqlite://:memory:", "postgresql://", "postgres://", *SERVER)
-MOST_LISTED = 10_000
+MAX_LISTED = 10_000
 
 
 def _database_url(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
@@ -67,57 +66,55 @@ namespace_option = click.option(
     envvar="ONETRAY_NAMESPACE",
     show_envvar=True,
     callback=_namespace,
-    help="Where to look.",
+    help="The namespace to use.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 limit_option = click.option(
-    "--limit", type=click.IntRange(1, MOST_LISTED), default=50, show_default=True, help="How many at most."
+    "--limit", type=click.IntRange(1, MAX_LISTED), default=50, show_default=True, help="The maximum number of items."
 )
-yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 
 
 def common(command: Command) -> Command:
-    """What every command about jobs takes: --database, --namespace, --json."""
+    """The options of every command about jobs: --database, --namespace, --json."""
     return database_option(namespace_option(json_option(command)))
 
 
 def json_value(value: str) -> Any:
-    """JSON that stands on the command line."""
     import json
 
     try:
         return json.loads(value)
     except ValueError as e:
-        raise click.BadParameter(f"that is no JSON ({e}); text needs quotes of its own: '\"text\"'") from None
+        raise click.BadParameter(f"not valid JSON ({e}); a string needs its own quotes: '\"text\"'") from None
 
 
 def label(value: str) -> tuple[str, str]:
-    """A label: its name and its value."""
     name, equals, content = value.partition("=")
     if not name or not equals or not content:
-        raise click.BadParameter(f"{value!r} is no label: write NAME=VALUE")
+        raise click.BadParameter(f"{value!r} is not a label: write NAME=VALUE")
     return name, content
 
 
 @contextmanager
 def opened_store(url: str, *, create: bool) -> Iterator[Store]:
-    """The database as it stands: opening it migrates nothing."""
+    """Open the database without migrating it."""
     from onetray.domain.errors import StoreError
     from onetray.store import open_store
 
     if url.startswith(SERVER):
         raise DatabaseUnusable(
-            f"this needs the database itself, and {url} is a server: give the --database that it has"
+            f"this command needs the database itself, and {url} is a server: pass the server's --database"
         )
     options: dict[str, Any] = {}
     if url.startswith("postgres"):
-        must_answer(url)
+        check_connection(url)
         config = _settings().engine
         options = {"pooler": config.pooler, "patience_s": config.call_timeout_s}
     try:
         store = open_store(url, create=create, migrate=False, **options)
     except StoreError as e:
-        hint = "check --database" if create else "check --database, or make it with `onetray migrate`"
+        hint = "check --database" if create else "check --database, or create it with `onetray migrate`"
         raise DatabaseUnusable(f"{e}: {hint}") from e
     try:
         yield store
@@ -127,7 +124,8 @@ def opened_store(url: str, *, create: bool) -> Iterator[Store]:
 
 @contextmanager
 def opened(url: str, *, create: bool = False) -> Iterator[EngineApi]:
-    """An engine whose answers are redacted, on a server or on a database that is there and up to date."""
+    """Open an engine with redacted answers on a server, or on an existing, migrated database. With `create`, a SQLite
+    file is created and migrated."""
     if url.startswith(SERVER):
         with _at_server(url) as engine:
             yield engine
@@ -163,7 +161,7 @@ def database_of(app: Onetray) -> Engine:
 
 @contextmanager
 def _at_server(url: str) -> Iterator[RemoteEngine]:
-    """The engine of a server. It is asked once, plainly: who types a command is not to wait for a wrong address."""
+    """Open the engine of a server. Tries to connect only once, so that a wrong address fails at once."""
     from onetray.remote.engine import RemoteEngine
 
     with RemoteEngine(url, config=_settings().engine, redacted=True) as engine:
@@ -171,15 +169,15 @@ def _at_server(url: str) -> Iterator[RemoteEngine]:
         yield engine
 
 
-def must_answer(url: str) -> None:
-    """Ask once, plainly: the pool would try for 15 seconds and not say why it failed."""
+def check_connection(url: str) -> None:
+    """Connect once before the pool does: the pool would try for 15 seconds and then not say why it failed."""
     import logging
     from importlib import import_module
 
-    import_module("onetray.store.postgres")  # Names the extra when psycopg is missing.
+    import_module("onetray.store.postgres")  # Raises MissingExtra if psycopg is not installed.
     import psycopg
 
-    # The pool's own warnings would stand beside the one line that says it all.
+    # Without a handler the pool's warnings would be printed beside the error message.
     logging.getLogger("psycopg").addHandler(logging.NullHandler())
     try:
         psycopg.connect(url, connect_timeout=10).close()
@@ -197,8 +195,8 @@ def without_password(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def who() -> dict[str, str]:
-    """Who gives the command: what the log will say."""
+def acting_user() -> dict[str, str]:
+    """The user's login name, as the `actor_name` of commands."""
     import getpass
 
     try:
@@ -209,10 +207,10 @@ def who() -> dict[str, str]:
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask before what cannot be undone. Where nobody can answer, --yes has to be given."""
+    """Ask before an action that cannot be undone. Without a terminal, --yes is required."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise BadInput(f"{question} There is no terminal to answer on: give --yes to go on")
+        raise BadInput(f"{question} There is no terminal to answer on: pass --yes to confirm")
     if not click.confirm(question, err=True):
         raise click.Abort

@@ -1,7 +1,7 @@
-"""How commands print: text for people through rich, JSON for programs, a bar for long work.
+"""Output of commands: text through rich, JSON for programs, progress bars.
 
-Owns the console. rich is loaded when there is text to lay out or to colour; it leaves colour out when the output is
-not a terminal or NO_COLOR is set.
+rich is imported only for text that needs layout or colour. There is no colour if the output is not a terminal or
+NO_COLOR is set.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 WIDE = 1_000_000
-"""Piped text is never cut."""
+"""The width of piped output, which is never cut."""
 _TIMES = ("ts", "run_at")
 
 
@@ -30,14 +30,14 @@ def print_json(value: Any) -> None:
 
 
 def print_json_line(value: Any) -> None:
-    """One value to a line, for what comes bit by bit."""
+    """Print a value as one line of JSON, for output that is streamed."""
     import json
 
     click.echo(json.dumps(jsonable(value), default=str, ensure_ascii=False))
 
 
 def jsonable(value: Any) -> Any:
-    """Entities as JSON: fields by their names, times in UTC. What users wrote (payload, result, …) stays as it is."""
+    """Entities as JSON values: fields by name, times as ISO 8601 in UTC. Users' values (payload, …) are unchanged."""
     if is_dataclass(value) and not isinstance(value, type):
         pairs = [(f.name, getattr(value, f.name)) for f in fields(value)]
         actions = {"actions": list(value.actions)} if hasattr(value, "actions") else {}
@@ -60,14 +60,14 @@ def _field(name: str, value: Any) -> Any:
 
 
 def width() -> int:
-    """How many columns there are to fill."""
+    """The number of columns of the output."""
     if sys.stdout.isatty() or "COLUMNS" in os.environ:
         return console().width
     return WIDE
 
 
 def console() -> Console:
-    """Where people read. Piped text is not wrapped: a line stays a line for grep."""
+    """A console on stdout. Piped text is not wrapped, so that grep sees whole lines."""
     from rich.console import Console
 
     class Plain(Console):
@@ -80,8 +80,8 @@ def console() -> Console:
 
 
 @contextmanager
-def progress_bar(words: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr for long work; nothing where nobody looks. Gives a function that is told of each step."""
+def progress_bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Draw a bar on stderr, if that is a terminal. Yields a function that advances it."""
     if not sys.stderr.isatty():
         yield lambda steps: None
         return
@@ -90,13 +90,13 @@ def progress_bar(words: str, total: int) -> Iterator[Callable[[int], None]]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(words, total=total)
+        task = bar.add_task(title, total=total)
         yield lambda steps: bar.advance(task, steps)
 
 
 @contextmanager
-def bar(words: str) -> Iterator[Callable[[float, float | None, str], None]]:
-    """A bar on stderr for something that says itself how far it is; nothing where nobody looks."""
+def bar(title: str) -> Iterator[Callable[[float, float | None, str], None]]:
+    """Draw a bar on stderr, if that is a terminal. Yields a function that sets done, total and message."""
     if not sys.stderr.isatty():
         yield lambda done, total, message: None
         return
@@ -105,7 +105,7 @@ def bar(words: str) -> Iterator[Callable[[float, float | None, str], None]]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as drawn:
-        task = drawn.add_task(words, total=None)
+        task = drawn.add_task(title, total=None)
         yield lambda done, total, message: drawn.update(
-            task, completed=done, total=total, description=f"{words} {message}".strip()
+            task, completed=done, total=total, description=f"{title} {message}".strip()
         )

@@ -1,7 +1,4 @@
-"""How one task, one flow and the stages of a flow are shown.
-
-Owns which facts are told, and in which order.
-"""
+"""The facts that `show` prints of a task and of a flow, in order, and the tables of stages and members."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ def task_facts(t: Task, now: int) -> Facts:
         ("submitted", moment(t.created_at, now)), ("runs", moment(t.run_at, now) if t.run_at > now else None),
         ("started", moment(t.started_at, now)), ("finished", moment(t.finished_at, now)),
         ("worker", t.owner), ("lease ends", moment(t.lease_expires_at, now)),
-        ("cancel asked", moment(t.cancel_requested_at, now)), ("held by", t.held_by), ("because", t.held_why),
+        ("cancel requested", moment(t.cancel_requested_at, now)), ("held by", t.held_by), ("because", t.held_why),
         ("retry of", t.retry_of), ("correlation", t.correlation_id if t.correlation_id != t.id else None),
         ("trace", t.trace), ("payload", as_text(t.payload)), ("input", as_text(t.input)),
         ("result", as_text(t.result)), ("error", as_text(t.error)), ("allowed", ", ".join(t.actions)),
@@ -75,7 +72,7 @@ def print_members(members: Sequence[MemberSummary], now: int) -> None:
 
 
 def _message(error: Any) -> str | None:
-    """What a task failed with. Where too much is redacted, all of it is hidden."""
+    """The message of an error. A heavily redacted error is the text `***` instead of an object."""
     return error.get("message") if isinstance(error, dict) else error
 
 
@@ -90,9 +87,9 @@ def _waits(s: Stage, now: int) -> str:
 
     if s.state != WAITING:
         return ""
-    asked = s.approval or {}
+    approval = s.approval or {}
     until = f", until {moment(s.due_at, now)}" if s.due_at is not None else ""
-    return f"{asked.get('owner') or 'anybody'}: {asked.get('reason') or 'waits for approval'}{until}"
+    return f"{approval.get('owner') or 'anybody'}: {approval.get('reason') or 'waits for approval'}{until}"
 
 
 def _cell(total: int, parts: dict[str, int]) -> str:

@@ -1,6 +1,6 @@
-"""`onetray stages`: see the stages of a flow, and answer those that wait for somebody.
+"""`onetray stages`: list the stages of a flow; approve, reject or skip one.
 
-Owns how a stage is named: by its id, or as FLOW/name.
+A stage is named by its id or as FLOW/name.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onetray.cli.jobs.act import print_result
-from onetray.cli.options import common, json_value, opened, who
+from onetray.cli.options import acting_user, common, json_value, opened
 from onetray.cli.output import print_json
 from onetray.cli.show import print_stages
 
 if TYPE_CHECKING:
     from onetray.engine.api import EngineApi
 
-note_option = click.option("--note", help="A word about it. It is kept with the stage.")
+note_option = click.option("--note", help="A note, stored with the stage.")
 
 
-@click.group(short_help="See the stages of a flow; approve, reject or skip one.")
+@click.group(short_help="List the stages of a flow; approve, reject or skip one.")
 def stages() -> None:
-    """See the stages of a flow, and answer those that wait.
+    """List the stages of a flow; approve, reject or skip one.
 
-    A stage is given by its id (its beginning or its end will do), or as FLOW/name.
+    Name a stage by its id (the first or last characters are enough), or as FLOW/name.
     """
 
 
@@ -32,54 +32,54 @@ def stages() -> None:
 @click.argument("flow")
 @common
 def list_(flow: str, database: str, namespace: str, as_json: bool) -> None:
-    """List the stages of FLOW, in their order."""
+    """List the stages of FLOW in order."""
     with opened(database) as engine:
         found, now = engine.locate(flow, among=("flow",), namespace=namespace), engine.now()
         stages = engine.stages(found.id, namespace=namespace)
     print_json(stages) if as_json else print_stages(stages, now)
 
 
-@stages.command(short_help="Approve a stage that waits.")
+@stages.command(short_help="Approve a waiting stage.")
 @click.argument("stage")
-@click.option("--input", "input_", type=json_value, metavar="JSON", help="What the stage's form asks for.")
+@click.option("--input", "input_", type=json_value, metavar="JSON", help="The input, as the stage's form requires it.")
 @note_option
 @common
 def approve(stage: str, input_: Any, note: str | None, database: str, namespace: str, as_json: bool) -> None:
-    """Approve STAGE, which waits for approval: it opens."""
+    """Approve STAGE, which waits for approval. It opens."""
     with opened(database) as engine:
         id_ = stage_id(engine, stage, namespace)
-        print_result(engine.approve_stage(id_, input=input_, note=note, namespace=namespace, **who()), as_json)
+        print_result(engine.approve_stage(id_, input=input_, note=note, namespace=namespace, **acting_user()), as_json)
 
 
-@stages.command(short_help="Reject a stage that waits.")
+@stages.command(short_help="Reject a waiting stage.")
 @click.argument("stage")
-@click.option("--reason", required=True, help="Why. It is kept with the stage.")
+@click.option("--reason", required=True, help="Why; stored with the stage.")
 @common
 def reject(stage: str, reason: str, database: str, namespace: str, as_json: bool) -> None:
-    """Reject STAGE, which waits for approval: it fails."""
+    """Reject STAGE, which waits for approval. It fails."""
     with opened(database) as engine:
         id_ = stage_id(engine, stage, namespace)
-        print_result(engine.reject_stage(id_, note=reason, namespace=namespace, **who()), as_json)
+        print_result(engine.reject_stage(id_, note=reason, namespace=namespace, **acting_user()), as_json)
 
 
-@stages.command(short_help="Skip a stage that has not begun.")
+@stages.command(short_help="Skip a stage that has not started.")
 @click.argument("stage")
 @note_option
 @common
 def skip(stage: str, note: str | None, database: str, namespace: str, as_json: bool) -> None:
-    """Skip STAGE, which waits or has not begun: the next one has its turn."""
+    """Skip STAGE, which waits or has not started. The next stage opens."""
     with opened(database) as engine:
         id_ = stage_id(engine, stage, namespace)
-        print_result(engine.skip_stage(id_, note=note, namespace=namespace, **who()), as_json)
+        print_result(engine.skip_stage(id_, note=note, namespace=namespace, **acting_user()), as_json)
 
 
-def stage_id(engine: EngineApi, word: str, namespace: str) -> str:
-    """The id of the stage that a word names."""
+def stage_id(engine: EngineApi, reference: str, namespace: str) -> str:
+    """The id of a stage that is named by a full or partial id, or as FLOW/name."""
     from onetray.domain.errors import NotFound
 
-    flow, slash, name = word.partition("/")
+    flow, slash, name = reference.partition("/")
     if not slash:
-        return engine.locate(word, among=("stage",), namespace=namespace).id
+        return engine.locate(reference, among=("stage",), namespace=namespace).id
     stages = engine.stages(engine.locate(flow, among=("flow",), namespace=namespace).id, namespace=namespace)
     for stage in stages:
         if stage.name == name:

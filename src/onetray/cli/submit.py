@@ -1,6 +1,6 @@
-"""`onetray submit`: submit a task or a flow, and with --wait follow it to its end.
+"""`onetray submit`: submit a task or a flow; with --wait, follow it to its end.
 
-Owns how arguments stand on the command line. What they may be is the app's to say, where one is given.
+Owns the syntax of arguments. With --app, the app checks them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from onetray.cli import FOUND, BadInput
+from onetray.cli import CHECK_FAILED, BadInput
 from onetray.cli.format import age
 from onetray.cli.options import common, json_value, opened
 from onetray.cli.output import print_json
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 @click.argument("kind")
 @click.argument("arguments", nargs=-1, metavar="[NAME=VALUE]...")
 @click.option("--app", "path", metavar="MODULE:APP",
-              help="Check the arguments against this app; a flow needs one. Otherwise the setting app.")  # fmt: skip
+              help="Check the arguments with this app; a flow needs one. Default: the setting app.")  # fmt: skip
 @click.option("--payload", metavar="JSON", help="The arguments, or a flow's config, as one JSON value.")
-@click.option("--queue", metavar="NAME", help="Another queue than the task's own.")
-@click.option("--priority", type=int, help="Higher is sooner.")
-@click.option("--delay", metavar="AGE", type=age, help="Not before this time has passed: 90s, 15m, 2h, 3d.")
-@click.option("--idempotency-key", metavar="KEY", help="Submitted again with the same key, it is the same job.")
-@click.option("--unique-key", metavar="KEY", help="While a job with this key is open, there is no second one.")
-@click.option("--label", "labels", metavar="NAME=VALUE", multiple=True, help="May be given several times.")
-@click.option("--correlation-id", metavar="ID", help="What belongs together.")
+@click.option("--queue", metavar="NAME", help="Use this queue instead of the task's own.")
+@click.option("--priority", type=int, help="Higher runs sooner.")
+@click.option("--delay", metavar="AGE", type=age, help="Run no sooner than after this time: 90s, 15m, 2h, 3d.")
+@click.option("--idempotency-key", metavar="KEY", help="A repeated submit with this key returns the same job.")
+@click.option("--unique-key", metavar="KEY", help="At most one job with this key is open at a time.")
+@click.option("--label", "labels", metavar="NAME=VALUE", multiple=True, help="A label. May be repeated.")
+@click.option("--correlation-id", metavar="ID", help="An id that related jobs share.")
 @click.option("--wait", is_flag=True, help="Follow its log and its progress until it has ended.")
-@click.option("--timeout", metavar="AGE", type=age, help="With --wait: for so long at most.")
+@click.option("--timeout", metavar="AGE", type=age, help="With --wait: the longest time to wait.")
 @common
 def submit(
     kind: str, arguments: tuple[str, ...], path: str | None, payload: str | None, labels: tuple[str, ...], wait: bool,
@@ -40,39 +40,39 @@ def submit(
 ) -> None:  # fmt: skip
     """Submit a task of KIND, or a flow of that name.
 
-    A VALUE is JSON if it can be read as such, and text otherwise: n=5 is a number, to=ann is text.
+    A VALUE is JSON if it is valid JSON, and text otherwise: n=5 is a number, to=ann is text.
 
-    With --wait it exits with 0 when the job has succeeded and with 1 when it ended in another way.
+    With --wait it exits with 0 if the job succeeded and with 1 otherwise.
     """
     from onetray.settings import load
 
-    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    fields: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if delay is not None:
-        given["delay_s"] = delay
+        fields["delay_s"] = delay
     if labels:
-        given["labels"] = dict(_pair(label, "--label") for label in labels)
+        fields["labels"] = dict(_pair(label, "--label") for label in labels)
     body = json_value(payload) if payload is not None else {n: _value(v) for n, v in map(_pair, arguments)}
     if payload is not None and arguments:
-        raise BadInput("give NAME=VALUE or --payload, not both")
+        raise BadInput("pass NAME=VALUE or --payload, not both")
     with opened(database, create=True) as engine:
-        id_, entity, repeated = _submit(engine, path or load().settings.app, kind, body, namespace, given)
+        id_, entity, repeated = _submit(engine, path or load().settings.app, kind, body, namespace, fields)
         if wait:
             from onetray.cli.wait import follow
 
             if not follow(engine, id_, entity, namespace, timeout, as_json):
-                click.get_current_context().exit(FOUND)
+                click.get_current_context().exit(CHECK_FAILED)
         elif as_json:
             print_json({"id": id_, "entity": entity, "repeated": repeated})
         else:
-            click.echo(f"{id_}{' (it was there already)' if repeated else ''}")
+            click.echo(f"{id_}{' (already submitted)' if repeated else ''}")
 
 
 def _submit(
-    engine: EngineApi, path: str | None, kind: str, body: Any, namespace: str, given: dict[str, Any]
+    engine: EngineApi, path: str | None, kind: str, body: Any, namespace: str, fields: dict[str, Any]
 ) -> tuple[str, str, bool]:
-    """Submit through the app where one is given; the id, what it is, and whether it was there already."""
+    """Submit, through the app if there is one. Returns the id, the entity, and whether the job existed already."""
     if path is None:
-        receipt = engine.submit(kind, body, namespace=namespace, **given)
+        receipt = engine.submit(kind, body, namespace=namespace, **fields)
         assert receipt.id is not None
         return receipt.id, "task", receipt.repeated
     from onetray.worker.app_loader import load_app
@@ -81,22 +81,22 @@ def _submit(
     app.use(engine)
     app.namespace = namespace
     if kind in app.flows:
-        late = sorted(set(given) & {"queue", "priority", "delay_s"})
-        if late:
-            raise BadInput(f"a flow has no {late[0]}: its stages have")
-        job = app.flows[kind].submit(body or None, **given)
+        task_fields = sorted(set(fields) & {"queue", "priority", "delay_s"})
+        if task_fields:
+            raise BadInput(f"a flow has no {task_fields[0]}: set it on its stages")
+        job = app.flows[kind].submit(body or None, **fields)
     elif kind in app.tasks:
-        job = app.submit(kind, body, **given)
+        job = app.submit(kind, body, **fields)
     else:
         known = ", ".join(sorted({*app.flows, *app.tasks}))
-        raise BadInput(f"{path} has no task or flow {kind!r}; it has: {known}")
+        raise BadInput(f"{path} has no task or flow {kind!r}; it declares: {known}")
     return job.id, job.entity, job.repeated
 
 
 def _pair(text: str, what: str = "an argument") -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name or not equals:
-        raise BadInput(f"{what} is written NAME=VALUE, not {text!r}")
+        raise BadInput(f"{what} must be NAME=VALUE, not {text!r}")
     return name, value
 
 

@@ -1,6 +1,6 @@
-"""Tables that fit: each row is one line, long fields are shortened, ids never are.
+"""Tables that fit the terminal: one line for each row; long cells are cut, ids never.
 
-Owns the layout. Piped output is as wide as its content, so that nothing is lost to grep.
+Piped output is as wide as its content, so that grep sees everything.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ _BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print rows below their columns' names."""
     from rich.cells import cell_len, set_cell_size
     from rich.text import Text
 
@@ -35,9 +34,9 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 
     def line(values: Sequence[str], style: str | None) -> None:
         text = Text()
-        for i, (value, room) in enumerate(zip(values, widths, strict=True)):
-            shown = value if cell_len(value) <= room else f"{set_cell_size(value, room - 1)}…"
-            padded = shown if i == len(widths) - 1 else set_cell_size(shown, room) + " " * GAP
+        for i, (value, space) in enumerate(zip(values, widths, strict=True)):
+            cut = value if cell_len(value) <= space else f"{set_cell_size(value, space - 1)}…"
+            padded = cut if i == len(widths) - 1 else set_cell_size(cut, space) + " " * GAP
             text.append(padded, style=style or STATE_COLOURS.get(value))
         text.rstrip()
         out.print(text, soft_wrap=True)
@@ -48,21 +47,21 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 
 
 def print_facts(facts: Sequence[tuple[str, Any]]) -> None:
-    """Names and values, one to a line; what is not there is left out."""
+    """Print names and values, one pair on each line, without empty values."""
     from rich.text import Text
 
     out = console()
-    kept = [(name, one_line(value)) for name, value in facts if value not in (None, "", (), [], {})]
-    room = max((len(name) for name, _ in kept), default=0)
-    for name, value in kept:
-        text = Text.assemble((f"{name:<{room}}", "bold"), "  ", (value, STATE_COLOURS.get(value, "")))
+    pairs = [(name, one_line(value)) for name, value in facts if value not in (None, "", (), [], {})]
+    name_width = max((len(name) for name, _ in pairs), default=0)
+    for name, value in pairs:
+        text = Text.assemble((f"{name:<{name_width}}", "bold"), "  ", (value, STATE_COLOURS.get(value, "")))
         out.print(text, soft_wrap=True)
 
 
-def fitted(widths: list[int], fixed: list[bool], room: int) -> list[int]:
-    """Take from the widest columns, a place at a time, until all fit. Ids keep theirs, whatever the room."""
+def fitted(widths: list[int], fixed: list[bool], space: int) -> list[int]:
+    """Narrow the widest columns, one character at a time, until all fit. Columns of ids keep their width."""
     fit = list(widths)
-    while sum(fit) + GAP * (len(fit) - 1) > room:
+    while sum(fit) + GAP * (len(fit) - 1) > space:
         widest = max((i for i in range(len(fit)) if not fixed[i]), key=lambda i: fit[i], default=None)
         if widest is None or fit[widest] <= NARROWEST:
             break
@@ -71,5 +70,5 @@ def fitted(widths: list[int], fixed: list[bool], room: int) -> list[int]:
 
 
 def one_line(value: Any) -> str:
-    """A value without anything that would break its line, or talk to the terminal."""
+    """A value without line breaks and control characters."""
     return "" if value is None else _BREAKS.sub(" ", str(value)).strip()

@@ -1,7 +1,4 @@
-"""`onetray tasks`: the tasks of a flow or a stage, and one of them.
-
-Owns nothing but the commands: how a task is told is in show.py.
-"""
+"""`onetray tasks`: list the tasks of a flow or a stage, and show one."""
 
 from __future__ import annotations
 
@@ -14,15 +11,15 @@ from onetray.cli.stages import stage_id
 from onetray.cli.tables import print_facts
 
 
-@click.group(short_help="See the tasks of a flow or a stage.")
+@click.group(short_help="List the tasks of a flow or a stage.")
 def tasks() -> None:
-    """See the tasks of a flow or a stage, and all about one."""
+    """List the tasks of a flow or a stage, and show one."""
 
 
 @tasks.command("list", short_help="List the tasks of a flow or a stage.")
 @click.argument("parent", metavar="FLOW|STAGE")
-@click.option("--state", "states", multiple=True, help="Only tasks in this state. May be given more than once.")
-@click.option("--after", metavar="ID", help="Go on after this task: the last one of the page before.")
+@click.option("--state", "states", multiple=True, help="Only tasks in this state. May be repeated.")
+@click.option("--after", metavar="ID", help="Start after this task: the last one of the previous page.")
 @limit_option
 @common
 def list_(
@@ -34,7 +31,7 @@ def list_(
     namespace: str,
     as_json: bool,
 ) -> None:
-    """List the tasks of a flow, in the order of its stages, or those of one stage (its id, or FLOW/name)."""
+    """List the tasks of a flow, in the order of its stages, or those of one stage (an id, or FLOW/name)."""
     with opened(database) as engine:
         stage = None
         if "/" in parent:
@@ -59,7 +56,7 @@ def list_(
 @click.argument("id")
 @common
 def show(id: str, database: str, namespace: str, as_json: bool) -> None:
-    """Show all about one task."""
+    """Show one task with all its fields."""
     with opened(database) as engine:
         found, now = engine.locate(id, among=("task",), namespace=namespace), engine.now()
         task = engine.task(found.id, namespace=namespace)

@@ -1,6 +1,6 @@
-"""`onetray token`: who may call a server, and for what.
+"""`onetray token`: create, list and revoke API tokens.
 
-Owns how tokens are told. A token is printed once, alone on the output, so that a script can take it from there.
+`create` prints only the token on stdout, so that a script can read it.
 """
 
 from __future__ import annotations
@@ -19,41 +19,40 @@ if TYPE_CHECKING:
 
 
 def scopes(value: str | tuple[str, ...]) -> tuple[str, ...]:
-    """What a token is for: names with commas in between."""
     from onetray.domain.token import SCOPES
 
-    named = value if isinstance(value, tuple) else tuple(part.strip() for part in value.split(","))
-    for name in named:
+    names = value if isinstance(value, tuple) else tuple(part.strip() for part in value.split(","))
+    for name in names:
         if name not in SCOPES:
-            raise click.BadParameter(f"{name!r} is no scope: there are {', '.join(SCOPES)}")
-    return tuple(dict.fromkeys(named))
+            raise click.BadParameter(f"{name!r} is not a scope: use {', '.join(SCOPES)}")
+    return tuple(dict.fromkeys(names))
 
 
-@click.group(short_help="Create, list and revoke the tokens of a server.")
+@click.group(short_help="Create, list and revoke API tokens.")
 def token() -> None:
-    """Create, list and revoke tokens: who may call a server on this database, and for what.
+    """Create, list and revoke tokens for the servers on this database.
 
-    Once there is a token, no server on the database answers anybody without one.
+    As soon as a token exists, these servers reject every request without one.
     """
 
 
-@token.command(short_help="Create a token, and print it this once.")
-@click.option("--name", required=True, help="Whose it is. Events that it causes carry this name.")
+@token.command(short_help="Create a token and print it once.")
+@click.option("--name", required=True, help="The token's owner: the actor of the events that it causes.")
 @click.option(
     "--scope",
     type=scopes,
     required=True,
     metavar="SCOPE,…",
-    help="What it is for: read, submit, work, operate, admin; several with commas.",
+    help="What it allows: read, submit, work, operate, admin; separate several with commas.",
 )
-@click.option("--expires", type=age, metavar="AGE", help="After this time: 90s, 15m, 2h, 30d. Otherwise never.")
+@click.option("--expires", type=age, metavar="AGE", help="Expires after this time: 90s, 15m, 2h, 30d. Default: never.")
 @common
 def create(
     name: str, scope: tuple[str, ...], expires: float | None, database: str, namespace: str, as_json: bool
 ) -> None:
-    """Create a token and print it. It is shown this once: only its hash is kept.
+    """Create a token and print it. It cannot be printed again: the database stores only its hash.
 
-    It works in one namespace, the one that --namespace names.
+    It is valid in one namespace: that of --namespace.
     """
     with opened_database(database, create=True) as engine:
         new = engine.tokens.create(name, scope, namespace=namespace, expires_s=expires)
@@ -65,22 +64,22 @@ def create(
     until = "never expires" if new.token.expires_at is None else f"expires {moment(new.token.expires_at, now)}"
     click.echo(
         f"token {new.token.id} for {one_line(name)} in the namespace {one_line(namespace)}: "
-        f"{', '.join(new.token.scopes)}; {until}. It is not shown again.",
+        f"{', '.join(new.token.scopes)}; {until}. It cannot be printed again.",
         err=True,
     )
 
 
 @token.command("list", short_help="List the tokens.")
-@click.option("--namespace", metavar="NAME", help="Only those of this namespace.")
+@click.option("--namespace", metavar="NAME", help="Only tokens of this namespace.")
 @limit_option
 @database_option
 @json_option
 def list_(namespace: str | None, limit: int, database: str, as_json: bool) -> None:
-    """List the tokens of all namespaces, the newest first. The tokens themselves are kept nowhere."""
+    """List the tokens of all namespaces, newest first, without their secrets."""
     with opened_database(database) as engine:
-        found, now = engine.tokens.list(namespace=namespace, limit=limit), engine.store.now()
+        tokens, now = engine.tokens.list(namespace=namespace, limit=limit), engine.store.now()
     if as_json:
-        print_json([_row(t) for t in found])
+        print_json([_row(t) for t in tokens])
         return
     print_table(
         ("id", "name", "namespace", "scopes", "state", "used", "created", "expires"),
@@ -89,7 +88,7 @@ def list_(namespace: str | None, limit: int, database: str, as_json: bool) -> No
                 t.id, t.name, t.namespace, ",".join(t.scopes), _state(t, now), moment(t.used_at, now),
                 moment(t.created_at, now), moment(t.expires_at, now),
             )
-            for t in found
+            for t in tokens
         ],
     )  # fmt: skip
 
@@ -99,7 +98,7 @@ def list_(namespace: str | None, limit: int, database: str, as_json: bool) -> No
 @database_option
 @json_option
 def revoke(id: str, database: str, as_json: bool) -> None:
-    """Revoke the token with this ID, or the whole token. Servers refuse it within 5 seconds."""
+    """Revoke a token by its ID or its full text. Servers reject it within 5 seconds."""
     from onetray.domain.token import parts_of
 
     parts = parts_of(id)

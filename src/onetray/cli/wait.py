@@ -1,6 +1,6 @@
-"""Follow one job to its end: its log, how far it is, what it gave.
+"""Follow one job to its end: print its log, progress and result.
 
-Owns what is printed on the way. Lines go to the output as they come; the bar is drawn only where somebody looks.
+Log lines go to stdout as they arrive; the progress bar is drawn only on a terminal.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ SHORT = 100
 
 
 def follow(engine: EngineApi, id_: str, entity: str, namespace: str, timeout_s: float | None, as_json: bool) -> bool:
-    """Print what happens until the job has ended. Answers whether it ended well."""
+    """Print log and progress until the job has ended. Returns whether it succeeded."""
     until = None if timeout_s is None else time.monotonic() + timeout_s
     view, after = (_Flow if entity == "flow" else _Task)(engine, id_, namespace), 0
     if not as_json:
         click.echo(f"{entity} {id_}")
     with bar(entity) as draw:
         while True:
-            # The state is asked for first: what was written up to the end is read.
+            # Read the state before the lines, so that the last pass has all lines up to the end.
             seen, state = engine.wake.generation, view.state()
             after, lines = view.lines(after)
             for line in () if as_json else lines:
@@ -40,16 +40,16 @@ def follow(engine: EngineApi, id_: str, entity: str, namespace: str, timeout_s: 
             left = engine.wake.poll_s if until is None else min(engine.wake.poll_s, until - time.monotonic())
             if left <= 0:
                 raise click.ClickException(
-                    f"it is still {state} after {timeout_s:g} s: see `onetray jobs explain {id_}`"
+                    f"the job is still {state} after {timeout_s:g} s: see `onetray jobs explain {id_}`"
                 )
             engine.wake.wait(seen, left)
-    well = state in (SUCCEEDED, PARTIAL)
+    succeeded = state in (SUCCEEDED, PARTIAL)
     value, error = view.outcome()
     if as_json:
         print_json({"id": id_, "state": state, "result": value, "error": error})
     else:
-        click.echo(f"{state}: {view.format_result(value) if well else _why(error)}")
-    return well
+        click.echo(f"{state}: {view.format_result(value) if succeeded else _error_text(error)}")
+    return succeeded
 
 
 class _Task:
@@ -63,11 +63,11 @@ class _Task:
         return self._engine.job_status(self._id, **self._of).state
 
     def lines(self, after: int) -> tuple[int, list[str]]:
-        """What it has said since, and the cursor to go on from."""
+        """The next cursor, and the log lines after this one."""
         found: list[LogLine] = []
         while page := self._engine.logs(self._id, after=after, limit=PAGE, **self._of):
             found, after = found + page, page[-1].cursor
-        return after, [f"  {line.level:<8}{line.line}{_beside(line.data)}" for line in found]
+        return after, [f"  {line.level:<8}{line.line}{_data_suffix(line.data)}" for line in found]
 
     def progress(self) -> tuple[float, float | None, str]:
         said = self._engine.progress_of(self._id, **self._of)
@@ -85,21 +85,21 @@ class _Flow(_Task):
     terminal = FLOW.terminal
 
     def lines(self, after: int) -> tuple[int, list[str]]:
-        found: list[Event] = []
+        events: list[Event] = []
         while page := self._engine.flow_events(self._id, after=after, limit=PAGE, **self._of):
-            found, after = found + page, page[-1].id
-        names = {stage.id: stage.name for stage in self._engine.stages(self._id, **self._of)} if found else {}
-        return after, [f"  stage {names[e.entity_id]}: {e.state}" for e in found if e.entity_id in names and e.was]
+            events, after = events + page, page[-1].id
+        names = {stage.id: stage.name for stage in self._engine.stages(self._id, **self._of)} if events else {}
+        return after, [f"  stage {names[e.entity_id]}: {e.state}" for e in events if e.entity_id in names and e.was]
 
     def progress(self) -> tuple[float, float | None, str]:
-        far = self._engine.progress(self._id, **self._of)
-        return far.percentage, 100, far.current_stage or ""
+        progress = self._engine.progress(self._id, **self._of)
+        return progress.percentage, 100, progress.current_stage or ""
 
     def format_result(self, value: Any) -> str:
-        """What each stage gave, a line each, shortened."""
-        given = [(name, _json(result)) for name, result in value.items() if result is not None]
-        lines = [f"  {name}: {text if len(text) <= SHORT else text[: SHORT - 1] + '…'}" for name, text in given]
-        return "\n".join(["what its stages gave", *lines])
+        """The result of each stage, cut to one line."""
+        results = [(name, _json(result)) for name, result in value.items() if result is not None]
+        lines = [f"  {name}: {text if len(text) <= SHORT else text[: SHORT - 1] + '…'}" for name, text in results]
+        return "\n".join(["results of its stages", *lines])
 
     def outcome(self) -> tuple[Any, Any]:
         stages = self._engine.stages(self._id, **self._of)
@@ -107,7 +107,7 @@ class _Flow(_Task):
         return {stage.name: stage.result for stage in stages}, flow.error
 
 
-def _beside(data: Any) -> str:
+def _data_suffix(data: Any) -> str:
     return "".join(f" {name}={value!r}" for name, value in data.items()) if isinstance(data, dict) else ""
 
 
@@ -117,5 +117,5 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _why(error: Any) -> str:
+def _error_text(error: Any) -> str:
     return f"{error.get('class', '')} {error.get('message', '')}".strip() if isinstance(error, dict) else str(error)

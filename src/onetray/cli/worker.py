@@ -1,6 +1,6 @@
-"""`onetray worker`: run the tasks of an app until it is told to stop.
+"""`onetray worker`: run the tasks of an app until SIGTERM or SIGINT.
 
-Owns the signals and where the log goes. What a worker does is in worker/.
+Owns the signals and the logging. worker/ runs the tasks.
 """
 
 from __future__ import annotations
@@ -16,45 +16,46 @@ import click
 from onetray.cli import BadInput
 
 CLOSE_S = 5.0
-"""How long the closing of the database is waited for at the end."""
+"""How long to wait at the end for the database connections to close."""
 
 
 @click.command(short_help="Run the tasks of an app.")
-@click.option("--app", "path", metavar="MODULE:APP", help="Where the app is. Otherwise the setting app.")
-@click.option("--database", metavar="URL", help="Another database than the app's own.")
-@click.option("--server", metavar="URL", help="Work for a server, as http://host:8321, instead of for a database.")
+@click.option("--app", "path", metavar="MODULE:APP", help="The app. Default: the setting app.")
+@click.option("--database", metavar="URL", help="Use this database instead of the app's own.")
+@click.option("--server", metavar="URL", help="Work for a server, as http://host:8321, instead of a database.")
 @click.option(
-    "--token", metavar="TOKEN", help="With --server; better in ONETRAY_TOKEN, where no list of processes shows it."
+    "--token", metavar="TOKEN", help="The token for --server. Safer in ONETRAY_TOKEN: arguments show in process lists."
 )
-@click.option("--concurrency", metavar="N", type=int, help="Handlers that run at once in each process.")
-@click.option("--queues", metavar="A,B:5", help="Queues to take tasks from; B:5 holds at most five tasks of B at once.")
-@click.option("--processes", metavar="P", type=int, help="Worker processes. One that dies is started again.")
-@click.option("--name", metavar="NAME", help="What this worker is called. Otherwise by its host and process.")
-@click.option("--drain", "drain_s", metavar="SECONDS", type=float, help="How long handlers may go on after a stop.")
-@click.option("--retention", metavar="AGE", help="Remove jobs so long after their end: 12h, 30d. Or off.")
+@click.option("--concurrency", metavar="N", type=int, help="The number of handlers that run at once in each process.")
+@click.option("--queues", metavar="A,B:5", help="Queues to claim from; B:5 holds at most five tasks of B at once.")
+@click.option("--processes", metavar="P", type=int, help="The number of worker processes. One that dies is restarted.")
+@click.option("--name", metavar="NAME", help="The worker's name. Default: from its host and process id.")
+@click.option("--drain", "drain_s", metavar="SECONDS", type=float, help="How long handlers may continue after a stop.")
+@click.option("--retention", metavar="AGE", help="Delete jobs this long after their end: 12h, 30d. Or off.")
 @click.option("--log-level", metavar="LEVEL", help="debug, info, warning, error or critical.")
-@click.option("--json", "as_json", is_flag=True, help="Write the log as JSON, a line for each entry.")
+@click.option("--json", "as_json", is_flag=True, help="Write the log as JSON lines.")
 def worker(
     path: str | None, database: str | None, server: str | None, token: str | None, queues: str | None, name: str | None,
-    as_json: bool, **given: Any,
+    as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Run the tasks of an app until SIGTERM or SIGINT. A second signal stops at once.
 
-    A stop lets running handlers end, for --drain seconds; what is left is given back and costs no attempt.
+    A stop waits up to --drain seconds for running handlers. Unfinished tasks return to their queues and cost no
+    attempt.
 
-    What is not given comes from the settings: see `onetray config`.
+    Other options come from the settings: see `onetray config`.
     """
     from onetray.log_format import set_up
     from onetray.settings import load
 
-    arguments = {**given, "app": path, "queues": None if queues is None else queues.split(",")}
+    arguments = {**options, "app": path, "queues": None if queues is None else queues.split(",")}
     settings = load(arguments).settings
     if server is not None:
-        _must_be_a_server(server, database)
+        _check_server(server, database)
     if settings.app is None:
-        raise BadInput("say where the app is: --app module:app, or the setting app")
+        raise BadInput("no app: pass --app module:app, or set app in the settings")
     set_up(settings.log_level, "json" if as_json else "text")
-    # One line for each request would hide what the worker says.
+    # Otherwise httpx2 logs a line for each request.
     logging.getLogger("httpx2").setLevel(max(logging.WARNING, logging.getLogger().level))
     if settings.processes > 1:
         _supervise(settings.processes, settings.drain_s, name)
@@ -82,17 +83,17 @@ def worker(
         app.close()
         raise
     if not runner.wait_for(app.close, CLOSE_S):
-        # The threads that wait for the database would hold up the end of the process.
-        logging.getLogger("onetray.worker").warning("the database does not answer: its connections are left to it")
+        # Threads that wait for the database would keep the process alive.
+        logging.getLogger("onetray.worker").warning("the database does not answer: exiting without closing connections")
         logging.shutdown()
         os._exit(0)
 
 
-def _must_be_a_server(server: str, database: str | None) -> None:
+def _check_server(server: str, database: str | None) -> None:
     from onetray.cli.options import SERVER
 
     if database is not None:
-        raise BadInput("give --server or --database, not both")
+        raise BadInput("pass --server or --database, not both")
     if not server.startswith(SERVER):
         raise BadInput(f"--server must be http://host:port or https://host:port, not {server!r}")
 
@@ -100,12 +101,12 @@ def _must_be_a_server(server: str, database: str | None) -> None:
 def _supervise(processes: int, drain_s: float, name: str | None) -> None:
     from onetray.worker.supervisor import Supervisor
 
-    # The same words, once more: the last --processes counts, and the last --name. One of them removes old jobs.
-    given = sys.argv[sys.argv.index("worker") + 1 :]
-    command = [sys.executable, "-m", "onetray", "worker", *given, "--processes", "1"]
+    # Repeat the arguments: click uses the last --processes and --name. Only the first process deletes old jobs.
+    arguments = sys.argv[sys.argv.index("worker") + 1 :]
+    command = [sys.executable, "-m", "onetray", "worker", *arguments, "--processes", "1"]
     names = [["--name", f"{name}-{n + 1}"] if name else [] for n in range(processes)]
-    alone = [["--retention", "off"] if n else [] for n in range(processes)]
-    supervisor = Supervisor([command + more + own for more, own in zip(names, alone, strict=True)], drain_s)
+    retention = [["--retention", "off"] if n else [] for n in range(processes)]
+    supervisor = Supervisor([command + n + r for n, r in zip(names, retention, strict=True)], drain_s)
     _on_signals(supervisor.ask_to_stop)
     supervisor.run()
 

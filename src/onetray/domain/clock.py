@@ -1,7 +1,6 @@
-"""Time as an argument: microseconds since the epoch, from a clock that can be replaced.
+"""Clocks, which tests can replace, and durations as text. Times are microseconds since the epoch.
 
-Owns how a length of time is written, too. On PostgreSQL the database's own clock is used unless a test brings one of
-these.
+On PostgreSQL the engine uses the database's clock unless a test passes one of these.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ _LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d|w)")
 
 
 def length_s(text: str) -> float | None:
-    """A length of time as people write it (90s, 15m, 2h, 30d, 4w) in seconds; None when it is none."""
-    found = _LENGTH.fullmatch(text.strip())
-    seconds = float(found[1]) * _UNITS[found[2]] if found else -1.0
+    """The seconds of a duration such as 90s, 15m, 2h, 30d or 4w; None if the text is not one."""
+    match = _LENGTH.fullmatch(text.strip())
+    seconds = float(match[1]) * _UNITS[match[2]] if match else -1.0
     return seconds if 0 <= seconds <= 4e9 else None
 
 
@@ -34,7 +33,7 @@ class SystemClock:
 
 
 class VirtualClock:
-    """A clock that moves only when told to."""
+    """A clock that moves only by `advance`."""
 
     def __init__(self, start: int = 1_700_000_000 * SECOND) -> None:
         self._now = start
@@ -47,7 +46,7 @@ class VirtualClock:
 
 
 def run_at_us(now: int, run_at: int | None, delay_s: float | None) -> int:
-    """When a task may run: at once unless it says otherwise."""
+    """The earliest time at which a task may run: now, unless run_at or delay_s is set."""
     if run_at is not None:
         return run_at
     return now + int((delay_s or 0) * SECOND)

@@ -1,6 +1,6 @@
-"""A lifecycle as data, and as a drawing.
+"""A lifecycle as JSON and as a Mermaid diagram.
 
-Owns the forms that a table of transitions is told in, to people and to programs. The tables are domain/lifecycle.py's.
+Owns these two formats. The transition tables are in domain/lifecycle.py.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from onetray.domain.machine import ACTORS, Machine, Transition
 
 
 def who_may(t: Transition) -> list[str]:
-    """The kinds of actor that may make a transition, always in the same order."""
+    """The actors that may make a transition, in a fixed order."""
     return [actor for actor in ACTORS if actor in t.by]
 
 
@@ -47,7 +47,7 @@ def as_dict(machine: Machine) -> dict[str, Any]:
 
 
 def diagram(machine: Machine) -> Iterator[str]:
-    """Mermaid, with one arrow for each pair of states: it carries all verbs that lead that way."""
+    """Mermaid lines, with one arrow for each pair of states, labelled with all its transitions."""
     arrows: dict[tuple[str, str], list[str]] = {}
     for t in machine.transitions:
         for source in t.sources or ("[*]",):

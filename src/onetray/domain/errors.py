@@ -1,51 +1,51 @@
 """Every error that onetray raises.
 
     OnetrayError
-    ├── InvalidInput          a field is wrong: nothing was written
-    │   ├── TooLarge          a field or a batch is past its limit
-    │   │   └── BodyTooLarge  the body of a request is past its limit
-    │   ├── TooDeep           JSON inside JSON inside JSON
-    │   ├── NotJson           the body of a request is something else
-    │   ├── SlowBody          the body of a request did not come in time
+    ├── InvalidInput          a field is invalid; nothing was written
+    │   ├── TooLarge          a field or a batch exceeds its limit
+    │   │   └── BodyTooLarge  the request body exceeds its limit
+    │   ├── TooDeep           the JSON is nested too deeply
+    │   ├── NotJson           the request body is not JSON
+    │   ├── SlowBody          the request body did not arrive in time
     │   └── UnknownVerb       there is no such command
-    ├── Unauthorized          no token, or one that is not known
+    ├── Unauthorized          the token is missing or not valid
     ├── Forbidden             the token does not allow this
-    │   ├── NotLocal          a server without tokens answers its own machine alone
-    │   ├── WrongHost         the request names a host that the server is not
-    │   └── WrongOrigin       the page of a browser that the server does not know
-    ├── TooManyRequests       more in a second than the token may
-    │   └── TooManyStreams    more open streams than there is room for
+    │   ├── NotLocal          a server without tokens accepts only requests from its own machine
+    │   ├── WrongHost         the Host header does not name this server
+    │   └── WrongOrigin       the Origin header names a page that this server does not allow
+    ├── TooManyRequests       the token exceeds its requests per second
+    │   └── TooManyStreams    too many streams are open
     ├── NotFound              no such task in this namespace
-    ├── Conflict              the command was understood and refused
-    │   ├── IllegalTransition the lifecycle has no such move from here
+    ├── Conflict              the command is valid, but not possible now
+    │   ├── IllegalTransition the lifecycle has no such transition from this state
     │   ├── LeaseLost         another attempt holds the task now
-    │   ├── KeyReused         the idempotency key belongs to another body
-    │   ├── InProgress        a request under this key has not been answered yet
-    │   ├── AnswerNotKept     a request under this key was carried out, its answer was too large to keep
+    │   ├── KeyReused         the idempotency key was used with another body
+    │   ├── InProgress        an earlier request with this key is still running
+    │   ├── AnswerNotKept     an earlier request with this key succeeded; its answer was too large to keep
     │   ├── DependencyCycle   these tasks could never run: each waits for the next
-    │   └── NameTaken         the flow has a task or a stage of this name
+    │   └── NameTaken         the flow already has a task or a stage of this name
     ├── Unavailable           the database could not be reached; nothing was written
-    │   ├── Busy              the server has no room for the request now; nothing was written
-    │   ├── OutcomeUnknown    perhaps it was written: the answer to COMMIT was lost, and nobody could be asked
-    │   └── DatabaseMoved     the SQLite file is not at its path any more
+    │   ├── Busy              the server is at its limit; nothing was written
+    │   ├── OutcomeUnknown    the answer to COMMIT was lost: the change may have been written
+    │   └── DatabaseMoved     the SQLite file is no longer at its path
     │       └── DatabaseReplaced  another file is there, or its -wal or -shm is not the one that was opened
-    ├── StoreError            the database refused the set-up: the message says what to do
+    ├── StoreError            the database cannot be used as configured: the message says what to do
     │   ├── MigrationNeeded   the schema is older or newer than this code
-    │   └── MissingExtra      a part that is not installed
-    ├── JobFailed             a job whose result was asked for has ended in another way
-    ├── NotYet                a job has not ended in the time that was given
-    └── GuardFailed           a guarded UPDATE moved fewer rows than were decided: a bug, rolled back
+    │   └── MissingExtra      an optional dependency is not installed
+    ├── JobFailed             the job ended without a result
+    ├── NotYet                the job did not end within the timeout
+    └── GuardFailed           a guarded UPDATE changed fewer rows than expected: a bug, rolled back
 
 The class is the cause, the attributes are the facts, the message is the next step.
 
-Handlers raise the classes of the second tree to say how a failure is to be treated:
+Handlers raise these to choose whether a failure is retried:
 
-    TransientError            try again        PermanentError    never try again
-    ValidationError           never try again  LeaseConflictError  the task is somebody else's
+    TransientError            retry         PermanentError      no retry
+    ValidationError           no retry      LeaseConflictError  retry: another holder has the resource
 
-Two are raised into handlers and are to be let through. `except Exception` does not catch them:
+The worker raises these inside handlers, which must not swallow them; `except Exception` does not catch them:
 
-    TaskCancelled             the handler should stop    WaitForInput    the task is given up until somebody resumes it
+    TaskCancelled             the handler should stop    WaitForInput    the task pauses until it is resumed
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from typing import Any, ClassVar
 
 
 class OnetrayError(Exception):
-    """The root of everything that onetray raises on purpose."""
+    """The base class of onetray's errors."""
 
     code: ClassVar[str] = "error"
     status: ClassVar[int] = 500
@@ -74,27 +74,27 @@ class OnetrayError(Exception):
 
 
 def short_repr(value: object) -> str:
-    """The beginning of a value, for a message that refuses it. Never fails, whatever the value is."""
+    """The first characters of a value's repr, for an error message. Never raises."""
     try:
         return f"{value!r:.80}"
-    except Exception:  # A number of thousands of digits, or somebody's __repr__.
+    except Exception:  # An int of thousands of digits, or a user's __repr__.
         return f"a {type(value).__name__}"
 
 
 class InvalidInput(OnetrayError):
-    """A field is wrong. Mend it and call again; nothing was written."""
+    """A field is invalid. Correct it and call again; nothing was written."""
 
     code, status = "invalid_input", 400
 
 
 class TooLarge(InvalidInput):
-    """A field is past its limit. Send less, or raise the limit."""
+    """A field exceeds its limit. Send less, or raise the limit."""
 
     code, status = "too_large", 413
 
 
 class BodyTooLarge(TooLarge):
-    """The body of the request is past its limit. Send it in parts, or raise `body_bytes`."""
+    """The request body exceeds its limit. Send it in parts, or raise `body_bytes`."""
 
     code = "body_too_large"
 
@@ -112,7 +112,7 @@ class NotJson(InvalidInput):
 
 
 class SlowBody(InvalidInput):
-    """The body did not come in time. Send it at once, or in parts."""
+    """The request body did not arrive in time. Send it faster, or in parts."""
 
     code, status = "slow_body", 408
 
@@ -124,7 +124,7 @@ class UnknownVerb(InvalidInput):
 
 
 class Unauthorized(OnetrayError):
-    """Who asks is not known. Send a token: `Authorization: Bearer …`."""
+    """The token is missing or not valid. Send one: `Authorization: Bearer …`."""
 
     code, status = "unauthorized", 401
 
@@ -136,31 +136,31 @@ class Forbidden(OnetrayError):
 
 
 class NotLocal(Forbidden):
-    """A server without tokens answers callers of its own machine alone. Create a token: `onetray token create`."""
+    """A server without tokens accepts only requests from its own machine. Create one: `onetray token create`."""
 
     code = "not_local"
 
 
 class WrongHost(Forbidden):
-    """The request names a host that this server is not."""
+    """The Host header does not name this server."""
 
     code = "wrong_host"
 
 
 class WrongOrigin(Forbidden):
-    """The request comes from a browser's page that this server does not know."""
+    """The Origin header names a page that this server does not allow."""
 
     code = "wrong_origin"
 
 
 class TooManyRequests(OnetrayError):
-    """Too many requests in too short a time. Wait for as long as `Retry-After` says."""
+    """Too many requests in a short time. Wait for the seconds in `Retry-After`."""
 
     code, status = "too_many_requests", 429
 
 
 class TooManyStreams(TooManyRequests):
-    """There is no room for another stream. Close one, or come back later."""
+    """Too many streams are open. Close one, or try again later."""
 
     code = "too_many_streams"
 
@@ -172,13 +172,13 @@ class NotFound(OnetrayError):
 
 
 class Conflict(OnetrayError):
-    """The command was understood and refused."""
+    """The command is valid, but not possible now."""
 
     code, status = "conflict", 409
 
 
 class IllegalTransition(Conflict):
-    """The lifecycle has no such move from here. `allowed` names the moves that it has."""
+    """The lifecycle has no such transition from this state. `allowed` lists those that it has."""
 
     code = "illegal_transition"
 
@@ -196,13 +196,13 @@ class KeyReused(Conflict):
 
 
 class InProgress(Conflict):
-    """A request under this key is still being carried out. Send it again in a moment."""
+    """An earlier request with this key is still running. Send this one again in a moment."""
 
     code = "in_progress"
 
 
 class AnswerNotKept(Conflict):
-    """A request under this key was carried out, and its answer was too large to be kept. Look how things stand."""
+    """An earlier request with this key succeeded, but its answer was too large to keep. Read the current state."""
 
     code = "answer_not_kept"
 
@@ -214,7 +214,7 @@ class DependencyCycle(Conflict):
 
 
 class NameTaken(Conflict):
-    """The flow has a task or a stage of this name already. Use another name."""
+    """The flow already has a task or a stage of this name. Use another name."""
 
     code = "name_taken"
 
@@ -226,67 +226,67 @@ class Unavailable(OnetrayError):
 
 
 class Busy(Unavailable):
-    """The server has no room for this request now; nothing was written. Try again in a moment."""
+    """The server is at its limit; nothing was written. Try again in a moment."""
 
     code = "busy"
 
 
 class OutcomeUnknown(Unavailable):
-    """Perhaps this was written. Look whether it is there before calling again."""
+    """The change may have been written. Check before calling again."""
 
     code = "outcome_unknown"
 
 
 class DatabaseMoved(Unavailable):
-    """The SQLite file was moved away or deleted while it was open; nothing was written. Bring the same file back."""
+    """The SQLite file was moved or deleted while it was open; nothing was written. Put the same file back."""
 
     code = "database_moved"
 
 
 class DatabaseReplaced(DatabaseMoved):
-    """The SQLite file was replaced while it was open; nothing was written. Start the process again."""
+    """The SQLite file was replaced while it was open; nothing was written. Restart the process."""
 
     code = "database_replaced"
 
 
 class StoreError(OnetrayError):
-    """The database cannot be used as it is."""
+    """The database cannot be used as configured."""
 
     code = "store_error"
 
 
 class MigrationNeeded(StoreError):
-    """The schema does not fit this code. Run `onetray migrate`."""
+    """The schema is older or newer than this code. Run `onetray migrate`."""
 
     code = "migration_needed"
 
 
 class MissingExtra(StoreError):
-    """A part of onetray is not installed."""
+    """An optional dependency is not installed."""
 
     code = "missing_extra"
 
 
 class JobFailed(OnetrayError):
-    """The job has ended without a result: see `state` and `error`."""
+    """The job ended without a result: see `state` and `error`."""
 
     code, status = "job_failed", 409
 
 
 class NotYet(OnetrayError):
-    """The job has not ended yet. Wait longer, or ask `explain` why."""
+    """The job has not ended yet. Wait longer, or call `explain` to see why."""
 
     code, status = "not_yet", 409
 
 
 class GuardFailed(OnetrayError):
-    """A guarded write moved fewer rows than were decided. The batch was rolled back."""
+    """A guarded UPDATE changed fewer rows than expected. The batch was rolled back."""
 
     code = "guard_failed"
 
 
 class TaskError(Exception):
-    """What a handler raises to say how its failure is to be treated, and how long to wait before the next attempt."""
+    """Base of the errors by which a handler chooses whether it is retried, and after how long."""
 
     retryable: ClassVar[bool] = True
 
@@ -296,29 +296,29 @@ class TaskError(Exception):
 
 
 class TransientError(TaskError):
-    """It may work next time: try again after a pause."""
+    """The failure may be temporary: retry after the backoff."""
 
 
 class PermanentError(TaskError):
-    """It will never work: do not try again."""
+    """The failure is permanent: do not retry."""
 
     retryable = False
 
 
 class ValidationError(PermanentError):
-    """The input is wrong: do not try again."""
+    """The input is invalid: do not retry."""
 
 
 class LeaseConflictError(TransientError):
-    """Somebody else holds what the handler needs."""
+    """Another holder has a resource that the handler needs: retry."""
 
 
 class TaskCancelled(BaseException):
-    """The handler should stop: a cancel was asked for, the lease is lost, or the worker stops."""
+    """The handler should stop: the task was cancelled, its lease is lost, or the worker is stopping."""
 
 
 class WaitForInput(BaseException):
-    """The handler gives its task up until somebody resumes it with an input."""
+    """The task pauses and gives up its lease until somebody resumes it with an input."""
 
     def __init__(self, owner: str, reason: str) -> None:
         super().__init__(owner, reason)

@@ -1,7 +1,4 @@
-"""The values of flows: what a flow is made from, and how it, its stages and its progress are seen.
-
-Owns their shape. Knows no SQL and changes nothing.
-"""
+"""Public values about flows: the specs that flows are built from; flows, stages and progress as readers see them."""
 
 from __future__ import annotations
 
@@ -18,12 +15,12 @@ COLLECT = ("list", "one", "none")
 ON_DEADLINE = ("approve", "reject", "skip", "cancel")
 SCOPES = ("run", "task")
 LAST_KEY = 2**62
-"""A stage whose tasks have all been let go is opened up to here."""
+"""`opened_to` of a stage whose tasks have all been made claimable."""
 
 
 @dataclass(slots=True)
 class TaskSpec:
-    """A task of a stage."""
+    """The spec of a task in a stage."""
 
     kind: f.Name
     payload: Annotated[Any, f.Json("payload_bytes")] = None
@@ -35,24 +32,24 @@ class TaskSpec:
     max_attempts: f.Attempts | None = field(default=None, kw_only=True)
     policy: Annotated[Policy, f.Spec(Policy)] | None = field(default=None, kw_only=True)
     name: f.Name | None = field(default=None, kw_only=True)
-    """Unique in its flow: others may depend on it by this name."""
+    """Unique in its flow; other tasks may depend on it by this name."""
     depends_on: Annotated[tuple[str, ...], f.Names("batch")] = field(default=(), kw_only=True)
-    """Names or ids of tasks of the same flow that have to succeed first."""
+    """Names or ids of tasks of the same flow that must succeed first."""
 
 
 @dataclass(slots=True, kw_only=True)
 class More:
-    """What a member of a flow may say besides its result, in the same transaction as its success."""
+    """What a member of a flow may report besides its result, in the same transaction as its success."""
 
     partial: bool = False
     """It succeeded with errors: its stage is partial."""
     errors: Annotated[Any, f.Json("result_bytes")] = None
     metrics: Annotated[dict[str, Any], f.Spec(dict, by_hand=True)] | None = None
-    """Numbers are added up over the stage's tasks; of other values the last one counts."""
+    """Numbers are summed over the stage's tasks; of other values the last one is kept."""
     spawn: Annotated[dict[str, Any], f.Spec(TaskSpec, many="batch", by_name=True, by_hand=True)] = field(
         default_factory=dict
     )
-    """Tasks for later stages, or its own: a list of them for each stage's name."""
+    """New tasks for its own stage or later ones: a list of TaskSpecs by stage name."""
     context: Annotated[Any, f.Json("payload_bytes")] = None
     """The next context of the flow."""
     context_label: f.Name | None = None
@@ -60,19 +57,19 @@ class More:
 
 @dataclass(slots=True, kw_only=True)
 class Approval:
-    """Who has to approve, what they are asked for, and what happens when they do not answer."""
+    """Who must approve a stage, the input that they enter, and what happens at the deadline."""
 
     owner: f.Name = "anybody"
     reason: f.Reason = "waits for approval"
     form: Annotated[dict[str, Any], f.Spec(dict, by_hand=True)] | None = None
-    """A JSON Schema that the input of whoever approves must satisfy."""
+    """A JSON Schema that the approver's input must satisfy."""
     deadline_s: f.Seconds | None = None
     on_deadline: Annotated[str, f.Choice(ON_DEADLINE)] = "reject"
 
 
 @dataclass(slots=True)
 class StageSpec:
-    """A stage of a flow."""
+    """The spec of a stage in a flow."""
 
     name: f.Name
     tasks: Annotated[tuple[TaskSpec, ...] | list[TaskSpec], f.Spec(TaskSpec, many="batch", by_hand=True)] = ()
@@ -80,22 +77,22 @@ class StageSpec:
     start_as_waiting: bool = field(default=False, kw_only=True)
     approval: Annotated[Approval, f.Spec(Approval, by_hand=True)] | None = field(default=None, kw_only=True)
     when: Annotated[TaskSpec, f.Spec(TaskSpec, by_hand=True)] | None = field(default=None, kw_only=True)
-    """A control task: it is run before the stage, and the stage is skipped unless its result is true."""
+    """A control task that runs before the stage: the stage is skipped unless its result is true."""
     compensate: Annotated[TaskSpec, f.Spec(TaskSpec, by_hand=True)] | None = field(default=None, kw_only=True)
-    """What undoes this stage. It is run if the flow fails or is cancelled after a task of the stage has succeeded."""
+    """A task that undoes this stage. It runs if the flow fails or is cancelled after a task of the stage succeeded."""
     takes_more: bool = field(default=True, kw_only=True)
-    """Whether tasks may be added while it is running."""
+    """Whether tasks may be added while the stage runs."""
     sealed: bool | None = field(default=None, kw_only=True)
-    """True: it ends when its tasks have, also with none. False: only once it is sealed. None: as its flow was meant,
-    sealed in one that is submitted whole; in one that grows it waits for one task at least."""
+    """True: the stage ends when its tasks have ended, even if it has none. False: only after it is sealed. None: as
+    True in a flow that is submitted whole; in a growing flow the stage waits for at least one task."""
     collect: Annotated[str, f.Choice(COLLECT)] = field(default="list", kw_only=True)
-    """What its result is: a list of its tasks' results, the one task's result, or nothing."""
+    """The stage's result: a list of its tasks' results, the result of its one task, or none."""
     data: Annotated[Any, f.Json("payload_bytes")] = field(default=None, kw_only=True)
     metadata: Annotated[Any, f.Json("payload_bytes")] = field(default=None, kw_only=True)
 
 
 class Placed(NamedTuple):
-    """The answer to a command about a flow or a stage: where it stands now, and what was added."""
+    """The answer to a command about a flow or a stage: its state after it, and the ids of what was added."""
 
     id: str
     entity: str
@@ -113,7 +110,7 @@ class Placed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many tasks of a stage, or of a whole flow, are where."""
+    """The tasks of a stage or of a whole flow, counted by state."""
 
     total: int = 0
     queued: int = 0
@@ -134,7 +131,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A stage as anybody may see it."""
+    """A stage as readers see it."""
 
     key: int
     id: str
@@ -177,7 +174,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A flow as anybody may see it."""
+    """A flow as readers see it."""
 
     key: int
     id: str
@@ -220,7 +217,7 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a flow is."""
+    """The progress of a flow and of each of its stages."""
 
     state: str
     percentage: int
@@ -231,7 +228,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """A snapshot of what a flow knows, as it was appended."""
+    """A snapshot of a flow's context. Snapshots are appended, never changed."""
 
     key: int
     id: str

@@ -1,7 +1,7 @@
 """The lifecycles, declared once.
 
-The engine, the SQL guards, the CHECK constraints, the refusals, the `actions` lists, the diagrams in the docs
-and the property tests are all driven by these tables. Owns no behaviour.
+These tables drive the engine, the SQL guards, the CHECK constraints, the errors, the `actions` lists, the diagrams in
+the docs and the property tests. Owns no behaviour.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ TASK = Machine(
     },
     terminal=frozenset({SUCCEEDED, FAILED, CANCELLED, DEAD_LETTERED}),
     ways_out={
-        QUEUED: WayOut("deadline", "queue_ttl_s or deadline_s; without either, the submitter, who may cancel"),
+        QUEUED: WayOut("deadline", "queue_ttl_s or deadline_s; without either, the submitter can cancel"),
         ASSIGNED: WayOut("lease", "expires unless the worker renews it"),
-        RUNNING: WayOut("lease", "expires unless the worker renews it; timeout_s and deadline_s besides"),
-        BLOCKED: WayOut("owner", "whom the pause names, may resume or cancel; deadline_s besides"),
-        WAITING_INPUT: WayOut("owner", "whom the pause names, may resume or cancel; deadline_s besides"),
+        RUNNING: WayOut("lease", "expires unless the worker renews it; also timeout_s and deadline_s"),
+        BLOCKED: WayOut("owner", "the owner named by the pause resumes or cancels; also deadline_s"),
+        WAITING_INPUT: WayOut("owner", "the owner named by the pause resumes or cancels; also deadline_s"),
     },
     transitions=(
         Transition("submit", (), QUEUED, _ANYONE, "task.submitted"),
@@ -80,11 +80,11 @@ STAGE = Machine(
     terminal=frozenset({SUCCEEDED, PARTIAL, FAILED, SKIPPED, CANCELLED}),
     ways_out={
         CREATED: WayOut(
-            "owner", "opens when the stage before ends well; the flow's owner may cancel, its deadline ends it"
+            "owner", "opens when the previous stage ends well; the flow's owner can cancel; the flow's deadline_s"
         ),
-        WAITING: WayOut("owner", "whom the approval names, may approve, reject or skip; its deadline_s besides"),
-        PENDING: WayOut("deadline", "its tasks' own, and the flow's deadline_s; while it is empty, the flow's owner"),
-        RUNNING: WayOut("lease", "its tasks' leases bring every one of them to an end; the flow's deadline_s besides"),
+        WAITING: WayOut("owner", "the owner named by the approval approves, rejects or skips; also its deadline_s"),
+        PENDING: WayOut("deadline", "those of its tasks, and the flow's deadline_s; if empty, the flow's owner"),
+        RUNNING: WayOut("lease", "the leases of its tasks expire, so each task ends; also the flow's deadline_s"),
     },
     transitions=(
         Transition("add", (), CREATED, _ANYONE, "stage.added"),
@@ -120,11 +120,11 @@ FLOW = Machine(
     },
     terminal=frozenset({SUCCEEDED, PARTIAL, FAILED, CANCELLED}),
     ways_out={
-        CREATED: WayOut("owner", "the submitter, who said that it is to be opened later; deadline_s besides"),
-        PENDING: WayOut("deadline", "deadline_s; without it the submitter, who may cancel"),
-        FLOW_PAUSED: WayOut("owner", "whoever paused it, may resume or cancel; deadline_s besides"),
-        WAITING: WayOut("owner", "whom its waiting stage or tasks name; deadline_s besides"),
-        RUNNING: WayOut("lease", "its tasks' leases bring every one of them to an end; deadline_s besides"),
+        CREATED: WayOut("owner", "the submitter, who asked to open it later; also deadline_s"),
+        PENDING: WayOut("deadline", "deadline_s; without it, the submitter can cancel"),
+        FLOW_PAUSED: WayOut("owner", "the actor that paused it resumes or cancels; also deadline_s"),
+        WAITING: WayOut("owner", "the owner named by its waiting stage or tasks; also deadline_s"),
+        RUNNING: WayOut("lease", "the leases of its tasks expire, so each task ends; also deadline_s"),
     },
     transitions=(
         Transition("submit", (), CREATED, _ANYONE, "flow.submitted"),

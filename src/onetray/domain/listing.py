@@ -1,6 +1,6 @@
-"""The values that lists are made of: jobs, members of flows, queues, dead letters by what they say.
+"""Items of lists: jobs, members of flows, queues, dead letters.
 
-Owns their shape. But for `JobDetails` they carry no payloads and no results: a list of many stays small.
+Except `JobDetails`, they have no payloads and no results, so that long lists stay small.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from onetray.domain.task import LogLine, Task
 
 @dataclass(frozen=True, slots=True)
 class JobSummary:
-    """A single task, or a flow, as a line of a list."""
+    """A single task or a flow in a list."""
 
     key: int
     entity: str
@@ -23,7 +23,7 @@ class JobSummary:
     namespace: str
     kind: str
     queue: str | None
-    """None for a flow: its tasks have queues."""
+    """None for a flow: only its tasks have queues."""
     state: str
     attempts: int
     max_attempts: int
@@ -38,7 +38,7 @@ class JobSummary:
 
 
 class JobPage(NamedTuple):
-    """Some jobs, newest first, and where the next page begins; None after the last one."""
+    """Jobs, newest first, and the cursor of the next page; None on the last page."""
 
     jobs: list[JobSummary]
     before: int | None
@@ -90,7 +90,7 @@ class JobDetails(NamedTuple):
 
 
 class Located(NamedTuple):
-    """What an id, or a part of one, stands for."""
+    """The entity that a full or partial id names."""
 
     entity: str
     id: str
@@ -98,7 +98,7 @@ class Located(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MemberSummary:
-    """A task of a flow, as a line of a list."""
+    """A task of a flow in a list."""
 
     key: int
     id: str
@@ -118,7 +118,7 @@ class MemberSummary:
 
 @dataclass(frozen=True, slots=True)
 class QueueDepth:
-    """A queue: what can be claimed from it, what will be, what is being worked on."""
+    """A queue, with the numbers of its claimable, delayed and held tasks."""
 
     name: str
     paused_at: int | None
@@ -127,12 +127,12 @@ class QueueDepth:
     delayed: int
     held: int
     oldest_ready_at: int | None
-    """Since when the oldest task that can be claimed might have run."""
+    """Since when its oldest claimable task has been claimable."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadGroup:
-    """Dead letters that say the same."""
+    """Dead letters of the same kind, reason and error."""
 
     kind: str
     reason_code: str
@@ -147,7 +147,7 @@ class DeadGroup:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterSummary:
-    """A dead letter, as a line of a list."""
+    """A dead letter in a list."""
 
     key: int
     id: str
@@ -163,7 +163,7 @@ class DeadLetterSummary:
 
 
 class Prunable(NamedTuple):
-    """How many jobs a prune would remove."""
+    """The numbers of jobs that a prune would delete."""
 
     tasks: int
     flows: int

@@ -1,6 +1,5 @@
-"""What a transition is, and what a sound table of them looks like.
+"""State machines: states, transitions, and the checks that every lifecycle must pass when it loads.
 
-Owns the shape of a lifecycle and the checks that every lifecycle must pass when it loads.
 Knows no state by name: see domain/lifecycle.py.
 """
 
@@ -16,7 +15,7 @@ ACTORS = (USER, WORKER, SYSTEM)
 
 
 class BadLifecycle(Exception):
-    """A table of transitions that must not be loaded. The message names the fault."""
+    """A transition table is inconsistent. The message says how."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +29,9 @@ class Transition:
     event: str
     fenced: bool = False
     reopens: bool = False
-    """It returns the entity to its first state and so raises the fence."""
+    """Returns the entity to its first state, and so increments the fence."""
     implies: str | None = None
-    """A transition that is recorded first, in the same transaction, when the entity has not made it yet."""
+    """A transition to record first, in the same transaction, if the entity has not made it yet."""
 
     @property
     def creates(self) -> bool:
@@ -40,13 +39,13 @@ class Transition:
 
     @property
     def entity(self) -> str:
-        """What it moves: its event is named after it."""
+        """The entity type: the prefix of the event's name."""
         return self.event.partition(".")[0]
 
 
 @dataclass(frozen=True, slots=True)
 class WayOut:
-    """Why an open state cannot last for ever: a lease, a deadline, or a named owner."""
+    """What ends an open state: a lease, a deadline, or a named owner."""
 
     means: str
     note: str
@@ -62,7 +61,7 @@ class Machine:
     ways_out: Mapping[str, WayOut]
     transitions: tuple[Transition, ...]
     fenced: bool = True
-    """Whether a fence tells its attempts apart. What has none may go back: its version alone rises."""
+    """Whether the entity has a fence. One without a fence may return to a lower rank."""
 
     def __post_init__(self) -> None:
         check(self)
@@ -81,7 +80,7 @@ class Machine:
 
     @cached_property
     def pairs(self) -> frozenset[tuple[str | None, str]]:
-        """Every (from, to) that an event may record. Creation comes from None."""
+        """Every (from, to) that an event may record; from is None for a creation."""
         created = {(None, t.target) for t in self.transitions if t.creates}
         return frozenset(created | {(s, t.target) for t in self.transitions for s in t.sources})
 
@@ -93,11 +92,11 @@ class Machine:
         raise AttributeError(f"the {self.entity} lifecycle has no transition {name!r}")
 
     def actions(self, state: str, actor: str = USER) -> tuple[str, ...]:
-        """Name the transitions that this kind of actor may make from this state, now."""
+        """The names of the transitions that this actor may make from this state."""
         return _actions(self.transitions, state, actor)
 
     def path(self, transition: Transition, state: str) -> tuple[Transition, ...]:
-        """List the hops that take this state through the transition, or nothing when there is no way."""
+        """The transitions to record, implied ones first; empty if the transition is not possible from this state."""
         return _path(self.transitions, transition, state)
 
 
@@ -117,19 +116,19 @@ def _path(transitions: tuple[Transition, ...], last: Transition, state: str) -> 
 
 
 def check(machine: Machine) -> None:
-    """Refuse a table with an unknown word, an unreachable state, or a state nobody can leave."""
+    """Raise BadLifecycle if a name is unknown, a state cannot be reached, or an open state cannot be left."""
     for fault in faults(machine):
         raise BadLifecycle(f"{machine.entity}: {fault}")
 
 
 def faults(machine: Machine) -> Iterable[str]:
-    yield from _bad_words(machine)
+    yield from _bad_names(machine)
     yield from _unreachable(machine)
     yield from _immortal(machine)
     yield from _backward(machine)
 
 
-def _bad_words(machine: Machine) -> Iterable[str]:
+def _bad_names(machine: Machine) -> Iterable[str]:
     names = [t.name for t in machine.transitions]
     yield from (f"two transitions are called {n!r}" for n in set(names) if names.count(n) > 1)
     for t in machine.transitions:
@@ -143,7 +142,7 @@ def _bad_words(machine: Machine) -> Iterable[str]:
         if (t.fenced or t.reopens) and not machine.fenced:
             yield f"{t.name!r} needs a fence, and a {machine.entity} has none"
         if not t.by or not t.by <= set(ACTORS):
-            yield f"{t.name!r} must say who may make it, out of {', '.join(ACTORS)}"
+            yield f"{t.name!r} must declare its actors, out of {', '.join(ACTORS)}"
     for state in set(machine.terminal) | set(machine.ways_out):
         if state not in machine.ranks:
             yield f"the unknown state {state!r} is declared"
@@ -153,11 +152,11 @@ def _unreachable(machine: Machine) -> Iterable[str]:
     reached = {t.target for t in machine.transitions if t.creates}
     if not reached:
         yield "nothing creates an entity"
-    grown = True
-    while grown:
-        more = {t.target for t in machine.transitions if reached & set(t.sources)}
-        grown = not more <= reached
-        reached |= more
+    has_grown = True
+    while has_grown:
+        targets = {t.target for t in machine.transitions if reached & set(t.sources)}
+        has_grown = not targets <= reached
+        reached |= targets
     yield from (f"no transition reaches {s!r}" for s in machine.ranks if s not in reached)
 
 
@@ -177,7 +176,7 @@ def _immortal(machine: Machine) -> Iterable[str]:
 
 
 def _backward(machine: Machine) -> Iterable[str]:
-    """(fence, rank) must never fall: only a transition that reopens may go to a lower rank."""
+    """(fence, rank) never decreases: only a transition that reopens may go to a lower rank."""
     for t in machine.transitions if machine.fenced else ():
         for source in t.sources:
             if not t.reopens and machine.ranks[t.target] <= machine.ranks[source]:

@@ -1,6 +1,6 @@
-"""How a kind of task is run: attempts, backoff, leases, deadlines, breaker, redaction.
+"""The policy of a kind: attempts, backoff, leases, deadlines, breaker, redaction.
 
-Owns the defaults and what each number may be.
+Owns the defaults and the allowed range of each setting.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ON_EXHAUSTION = ("dead_letter", "fail")
 
 @dataclass(frozen=True)
 class Policy:
-    """How a kind of task is run. A task keeps the policy that it was submitted under."""
+    """How tasks of a kind run. A task keeps the policy that its kind had when it was submitted."""
 
     max_attempts: int = 3
     backoff_base_s: float = 0.5
@@ -40,11 +40,11 @@ class Policy:
     durable_start: bool = False
     idempotency_ttl_s: float = 86_400.0
     breaker_failures: int | None = None
-    """So many failed attempts of the kind, within the window, open its breaker; None: they are not counted."""
+    """This many failed attempts of the kind within the window open its breaker; None: the kind has no breaker."""
     breaker_window_s: float = 60.0
     breaker_open_s: float = 30.0
     redact: tuple[str, ...] = ()
-    """What of payload, input and result nobody is shown but the handler: paths by dots, `*` for every item."""
+    """Fields of payload, input and result that only the handler sees: dotted paths, `*` for every item."""
 
     def __post_init__(self) -> None:
         for name in ("retry_on", "no_retry_on", "redact"):
@@ -60,12 +60,12 @@ class Policy:
 
     @cached_property
     def body(self) -> str:
-        """The policy as JSON, the same text for the same policy."""
+        """The policy as JSON; equal policies have equal texts."""
         return orjson.dumps(asdict(self), option=orjson.OPT_SORT_KEYS).decode()
 
     @classmethod
     def from_body(cls, body: str) -> Policy:
-        """Read what any version has written: words that this version does not know are left out."""
+        """Read a policy that any version has written; ignores fields that this version does not know."""
         known = {f.name for f in fields(cls)}
         return cls(**{k: v for k, v in orjson.loads(body).items() if k in known})
 
@@ -101,13 +101,13 @@ POLICY_BOUNDS: dict[str, tuple[float, float]] = {
         ("lease_s", "heartbeat_s", "idempotency_ttl_s", "breaker_window_s", "breaker_open_s", "timeout_s",
          "queue_ttl_s", "deadline_s"), (_SHORTEST_S, _TEN_YEARS_S)),
 }  # fmt: skip
-"""What the numbers of a policy may be. The API's description says the same."""
+"""The allowed ranges of a policy's numbers; the OpenAPI document has the same."""
 
 
 def _within(p: Policy, name: str) -> bool:
-    least, most = POLICY_BOUNDS[name]
+    minimum, maximum = POLICY_BOUNDS[name]
     value = getattr(p, name)
-    return _is_number(value) and least <= value <= most
+    return _is_number(value) and minimum <= value <= maximum
 
 
 def _check_policy(p: Policy) -> None:

@@ -1,9 +1,9 @@
-"""What is hidden of a job when it is shown to somebody: fields by their paths, and their values wherever they turn up.
+"""Redaction of values: replace the fields that paths name, and their contents wherever else they occur.
 
-    shown({"user": "ann", "card": {"number": "4111111111111111"}}, ("card.number",))
+    redact_paths({"user": "ann", "card": {"number": "4111111111111111"}}, ("card.number",))
     → {"user": "ann", "card": {"number": "***"}}
 
-Owns the paths and the replacing. Pure: what is shown to whom is decided in redaction/job_secrets.py.
+Owns paths and replacement. Pure: redaction/job_secrets.py decides what to redact of which job.
 """
 
 from __future__ import annotations
@@ -19,90 +19,88 @@ from urllib.parse import quote, quote_plus
 HIDDEN = "***"
 ANY = "*"
 SHORTEST = 4
-"""Characters of a secret, or digits of a number, below which it is hidden in its place alone: "no" is in every text."""
+"""A secret with fewer characters, or a number with fewer digits, is hidden only at its path: "no" is in every text."""
 MOST_PATHS, PATH_CHARS = 100, 200
-MOST_TEXTS, MOST_CHARS = 100_000, 10_000_000
-"""Secrets, in all their spellings, that are looked for. When a job has more, nothing is shown that could hold one."""
+MAX_TEXTS, MAX_CHARS = 100_000, 10_000_000
+"""Limits on the secrets of a job, in all their spellings. Past them every value that may hold a secret is hidden."""
 PREFIX_CHARS = 8
-"""Secrets are found by so many of their first characters."""
+"""Secrets are indexed by this many of their first characters."""
 CHECKS, CHECKS_PER_CHAR = 1_000, 4
-"""How much comparing one text is worth. A text that needs more, made of beginnings of secrets, is hidden whole."""
+"""The budget of comparisons for one text. A text that exceeds it, full of prefixes of secrets, is hidden whole."""
 CHARS_PER_CHECK = 64
 _ANY_TEXT = "surrogatepass"
 IN_FLOW = (
     "config", "approval.input", "item", "result", "results.*", "payload.config", "stages.*", "tasks.*",
 )  # fmt: skip
-"""Where a task of a flow is given what stands elsewhere in the flow: its config, an approval, the results of others."""
+"""Where the payload of a flow's task holds values from elsewhere in the flow: config, approvals, results of others."""
 
 
 def in_flow(redact: Iterable[str]) -> frozenset[str]:
-    """Paths as they hold in a flow: from wherever in its values something of it is passed on."""
+    """The paths, and the same paths below every place where a flow copies values to its tasks."""
     paths = frozenset(redact)
     return paths | {f"{place}.{path}" for place in IN_FLOW for path in paths}
 
 
 def redact_paths(value: Any, redact: Iterable[str]) -> Any:
-    """The value with what the paths name replaced. The value itself is left as it is."""
+    """A copy of the value in which the fields that the paths name are replaced."""
     return Paths(redact).hide(value)
 
 
 def secrets_in(value: Any, redact: Iterable[str]) -> set[str]:
-    """The texts of what the paths name, as they would turn up elsewhere."""
+    """The contents of the fields that the paths name, in every spelling in which they may occur elsewhere."""
     return Paths(redact).secrets(value)
 
 
 class Paths:
-    """Paths that are walked along together: one walk through a value finds what all of them name."""
+    """A set of paths. One walk through a value finds the fields that any of them names."""
 
     def __init__(self, redact: Iterable[str] = ()) -> None:
         self._start = _Step([path.split(".") for path in redact])
 
     def hide(self, value: Any) -> Any:
-        """The value with what they name replaced."""
         return _hidden(value, self._start)
 
     def secrets(self, value: Any) -> set[str]:
-        """The texts of what they name."""
-        found = (leaf for named in _named(value, self._start) for leaf in _leaves(named))
-        return {text for leaf in found for text in _texts(leaf)}
+        leaves = (leaf for named in _named(value, self._start) for leaf in _leaves(named))
+        return {text for leaf in leaves for text in _texts(leaf)}
 
 
 class _Step:
-    """Where some paths stand inside of a value. The next steps are made when a value leads there."""
+    """A node of the tree of paths, created when the walk first reaches it."""
 
     def __init__(self, paths: list[list[str]]) -> None:
         self._paths = [path for path in paths if path]
         self.ends = len(self._paths) < len(paths)
-        """Whether one of them names the whole value."""
+        """Whether a path ends here and so names the whole value."""
         self.whole = {".".join(path) for path in self._paths}
-        """A name may have dots of its own."""
+        """The rest of each path as one name: names of fields may contain dots."""
         self._names = {path[0] for path in self._paths}
-        self._places = {int(name) for name in self._names if name.isdecimal()}
+        self._indexes = {int(name) for name in self._names if name.isdecimal()}
         self._next: dict[str | int, _Step] = {}
 
     def __bool__(self) -> bool:
         return self.ends or bool(self._paths)
 
     def into(self, name: str) -> _Step:
-        """The step into a field of an object."""
+        """The node of a field of an object."""
         return self._step(name if name in self._names else ANY, self._into)
 
-    def at(self, place: int) -> _Step:
-        """The step to an item of a list. Lists on the way need no name: all other paths go on in each item."""
-        return self._step(place if place in self._places else -1, self._at)
+    def at(self, index: int) -> _Step:
+        """The node of an item of a list. A path need not name lists: without an index it applies to each item."""
+        return self._step(index if index in self._indexes else -1, self._at)
 
     def _step(self, key: Any, paths: Any) -> _Step:
-        found = self._next.get(key)
-        if found is None:
-            found = self._next[key] = _Step(list(paths(key)))
-        return found
+        step = self._next.get(key)
+        if step is None:
+            step = self._next[key] = _Step(list(paths(key)))
+        return step
 
     def _into(self, name: str) -> Iterator[list[str]]:
         return (path[1:] for path in self._paths if path[0] in (name, ANY))
 
-    def _at(self, place: int) -> Iterator[list[str]]:
+    def _at(self, index: int) -> Iterator[list[str]]:
         for path in self._paths:
-            if path[0] == ANY or (path[0].isdecimal() and int(path[0]) == place):
+            if path[0] == ANY or (path[0].isdecimal() and int(path[0]) == index):
                 yield path[1:]
             elif not path[0].isdecimal():
                 yield path
@@ -116,12 +114,12 @@ def _hidden(value: Any, step: _Step) -> Any:
     if isinstance(value, dict):
         return {k: HIDDEN if k in step.whole else _hidden(v, step.into(k)) for k, v in value.items()}
     if isinstance(value, list):
-        return [_hidden(v, step.at(place)) for place, v in enumerate(value)]
+        return [_hidden(v, step.at(index)) for index, v in enumerate(value)]
     return value
 
 
 def _named(value: Any, step: _Step) -> Iterator[Any]:
-    """What the paths name."""
+    """The fields that the paths name."""
     if step.ends:
         yield value
     elif isinstance(value, dict) and step:
@@ -131,23 +129,23 @@ def _named(value: Any, step: _Step) -> Iterator[Any]:
             else:
                 yield from _named(inner, step.into(name))
     elif isinstance(value, list) and step:
-        for place, inner in enumerate(value):
-            yield from _named(inner, step.at(place))
+        for index, inner in enumerate(value):
+            yield from _named(inner, step.at(index))
 
 
 class Secrets:
-    """Texts that nobody is to see."""
+    """Texts to hide wherever they occur."""
 
     def __init__(self, texts: Iterable[str] = (), everything: bool = False) -> None:
         self._texts = frozenset(texts) - {""}
-        self.everything = everything or len(self._texts) > MOST_TEXTS or sum(map(len, self._texts)) > MOST_CHARS
-        """There are too many to look for: nothing is shown that could hold one."""
+        self.everything = everything or len(self._texts) > MAX_TEXTS or sum(map(len, self._texts)) > MAX_CHARS
+        """There are too many to search for: hide every value that may hold one."""
 
     def __bool__(self) -> bool:
         return self.everything or bool(self._texts)
 
     def scrub(self, value: Any) -> Any:
-        """Text or JSON, without them."""
+        """A copy of the text or JSON with every secret replaced."""
         if value is None or not self:
             return value
         return HIDDEN if self.everything else self._scrubbed(value)
@@ -171,10 +169,9 @@ class Secrets:
 
 
 class _Finder:
-    """Finds texts in other texts, in time that grows with the text and not with how many there are to find.
+    """Finds secrets in a text, in time that does not grow with the number of secrets.
 
-    One regular expression of all of them would be tried one after the other at each character, without letting any
-    other thread run.
+    One regular expression of all secrets would try each of them at each character, while holding the GIL.
     """
 
     def __init__(self, texts: frozenset[str]) -> None:
@@ -184,12 +181,11 @@ class _Finder:
         for text in texts:
             by_prefix.setdefault(text[: self._size], set()).add(len(text))
         self._lengths = {prefix: sorted(lengths) for prefix, lengths in by_prefix.items()}
-        letters = "".join(re.escape(c) for c in sorted(set().union(*by_prefix)))
-        # Only where all characters are of those that prefixes are made of can one begin.
-        self._runs = re.compile(f"[{letters}]{{{self._size},}}")
+        characters = "".join(re.escape(c) for c in sorted(set().union(*by_prefix)))
+        # A secret can begin only inside a run of characters that occur in prefixes.
+        self._runs = re.compile(f"[{characters}]{{{self._size},}}")
 
     def replaced(self, text: str) -> str:
-        """The text without them."""
         if len(text) < self._size:
             return text
         if text in self._texts:
@@ -207,17 +203,17 @@ class _Finder:
         return "".join((*parts, text[after:]))
 
     def _spans(self, text: str) -> Sequence[list[int]] | None:
-        """Where they stand, those that overlap in one; None when that would take too long to say."""
+        """The positions of secrets, overlapping ones merged; None if the search exceeds its budget."""
         spans: list[list[int]] = []
-        hidden_to, left = 0, CHECKS + CHECKS_PER_CHAR * len(text)
+        hidden_to, budget = 0, CHECKS + CHECKS_PER_CHAR * len(text)
         for start in self._starts(text):
             lengths = self._lengths[text[start : start + self._size]]
             for which in range(bisect_right(lengths, len(text) - start) - 1, -1, -1):
                 length = lengths[which]
                 if start + length <= hidden_to:
                     break
-                left -= 1 + length // CHARS_PER_CHECK
-                if left < 0:
+                budget -= 1 + length // CHARS_PER_CHECK
+                if budget < 0:
                     return None
                 if text[start : start + length] in self._texts:
                     if start < hidden_to:
@@ -229,7 +225,7 @@ class _Finder:
         return spans
 
     def _starts(self, text: str) -> Iterator[int]:
-        """Where one of them may begin."""
+        """Where a secret may begin."""
         size, prefixes = self._size, self._lengths
         for run in self._runs.finditer(text):
             last = run.end() - size + 1
@@ -237,7 +233,7 @@ class _Finder:
 
 
 class Redactor:
-    """Hides what paths name, and what was found there in any value that it has learned, wherever it turns up."""
+    """Hides the fields that paths name, and the contents of such fields in learned values wherever they occur."""
 
     def __init__(self, redact: Iterable[str]) -> None:
         self._paths, self._texts, self._secrets = Paths(redact), frozenset[str](), Secrets()
@@ -249,17 +245,17 @@ class Redactor:
             self._secrets = Secrets(self._texts)
 
     def hide(self, value: Any) -> Any:
-        """Text or JSON as it may be shown."""
+        """A copy of the text or JSON without secrets."""
         return self._secrets.scrub(self._paths.hide(value))
 
 
 def scrub(value: Any, secrets: Iterable[str]) -> Any:
-    """Text or JSON with these secrets replaced, wherever they stand in it."""
+    """A copy of the text or JSON with these secrets replaced."""
     return Secrets(secrets).scrub(value)
 
 
 def why_not_a_path(path: object) -> str | None:
-    """What is wrong with a path; None when it is one."""
+    """The rule that a path breaks; None if it is valid."""
     if not isinstance(path, str) or not 0 < len(path) <= PATH_CHARS or not path.isprintable():
         return f"printable text of 1 to {PATH_CHARS} characters"
     return None if all(path.split(".")) else "names with single dots in between"
@@ -277,7 +273,7 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def _texts(leaf: Any) -> Iterable[str]:
-    """How a secret looks in texts: itself, and as JSON, Python and URLs write it."""
+    """The spellings of a secret: plain, and as JSON, Python and URLs escape it."""
     if isinstance(leaf, str):
         if len(leaf.strip()) < SHORTEST:
             return ()

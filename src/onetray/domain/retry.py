@@ -1,6 +1,6 @@
-"""Decide whether a failure is tried again, and when.
+"""Decide whether a failed attempt is retried, and when.
 
-Owns backoff and the classing of errors. Changes no state: the engine asks and acts.
+Owns backoff and the classification of errors. Changes no state.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
     from onetray.domain.policy import Policy
 
 NEVER = frozenset({"ValidationError", "PermanentError"})
-"""Error classes that are not tried again unless a policy's `retry_on` names them."""
+"""Error classes that are not retried unless a policy's `retry_on` names them."""
 
 
 def backoff_us(policy: Policy, attempt: int, chance: random.Random) -> int:
-    """How long to wait after this attempt: exponential, jittered by half either way, capped last."""
-    # Past 64 doublings the cap has long been reached; the bound keeps the power a finite float.
+    """The delay after this attempt: exponential, with jitter of ±50 %, then capped."""
+    # The cap is reached long before 64 doublings; the bound keeps the power a finite float.
     delay = policy.backoff_base_s * policy.backoff_factor ** min(attempt - 1, 64)
     jittered = delay * (chance.uniform(0.5, 1.5) if policy.jitter else 1.0)
     return int(min(policy.backoff_max_s, jittered) * SECOND)
 
 
-def retryable(policy: Policy, error_class: str, said: bool | None) -> bool:
-    """The reporter's own word counts first, then the policy's lists, then the defaults."""
-    if said is not None:
-        return said
+def retryable(policy: Policy, error_class: str, reported: bool | None) -> bool:
+    """Whether to retry: as the report says, else by the policy's lists, else by the defaults."""
+    if reported is not None:
+        return reported
     if _named(error_class, policy.no_retry_on):
         return False
     if policy.retry_on:
@@ -41,12 +41,12 @@ def retryable(policy: Policy, error_class: str, said: bool | None) -> bool:
 
 
 def _named(error_class: str, names: Collection[str]) -> bool:
-    """Match a bare class name or the last part of a dotted one."""
+    """Whether the names contain the class name, or the last part of a dotted one."""
     return error_class in names or error_class.rpartition(".")[2] in names
 
 
 def _http_status(error_class: str) -> int | None:
-    """`HTTP 503` and `http_503` name a status; anything else does not."""
+    """The status in `HTTP 503` or `http_503`; None for other names."""
     digits = error_class[-3:]
     if error_class.lower().startswith("http") and digits.isdigit() and len(error_class) <= 8:
         return int(digits)

@@ -1,10 +1,10 @@
-"""How a stage ends from its tasks, and a flow from its stages: the declared policies.
+"""Roll-up policies: the outcome of a stage from its tasks, and of a flow from its stages.
 
-Owns the decisions, as pure functions of the counters. Moves nothing: see engine/flows/locked.py.
+Owns the decisions, as pure functions of the counters. Writes nothing: see engine/flows/locked.py.
 
-    strict   one permanent failure fails the stage at once
-    drain    every task runs to its end; then any failure fails the stage
-    mixed    every task runs to its end; some failed and some succeeded make the stage partial
+    strict   the first permanent failure fails the stage at once
+    drain    all tasks run to their end; then any failure fails the stage
+    mixed    all tasks run to their end; failures and successes together make the stage partial
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ STOP, CONTINUE, IGNORE = "stop", "continue", "ignore"
 ON_FAILURE = (STOP, CONTINUE, IGNORE)
 
 OPEN_ENDED, WHEN_DONE, SEALED = 0, 1, 2
-"""When a stage or a flow ends: only once somebody seals it; when what it has is done; the same, even with nothing."""
+"""When a stage or a flow may end: never before it is sealed; when its tasks or stages, at least one, have ended; also
+when it is empty."""
 
 
 class StageCounts(Protocol):
@@ -63,12 +64,12 @@ def fails_at_once(policy: str, stage: StageCounts) -> bool:
 
 
 def stage_is_done(stage: StageCounts) -> bool:
-    """Whether nothing more will come of it: no task is open, and no further one is waited for."""
+    """Whether no task is open and none is expected."""
     return not stage.open and (stage.sealed == SEALED or (stage.sealed == WHEN_DONE and stage.total > 0))
 
 
 def stage_outcome(policy: str, stage: StageCounts, cancelling: bool = False) -> str:
-    """How a stage ends whose tasks have all ended."""
+    """The final state of a stage whose tasks have all ended."""
     bad = stage.failed + stage.dead_lettered
     if cancelling and (bad or stage.cancelled or not stage.succeeded):
         return CANCELLED
@@ -80,12 +81,12 @@ def stage_outcome(policy: str, stage: StageCounts, cancelling: bool = False) -> 
 
 
 def goes_on(outcome: str, on_failure: str) -> bool:
-    """Whether the stage after one that ended so may open."""
+    """Whether the next stage may open after one with this outcome."""
     return outcome in (SUCCEEDED, PARTIAL, SKIPPED) or on_failure != STOP
 
 
 def counts_as(outcome: str, on_failure: str) -> str:
-    """The counter of the flow that a stage ends in."""
+    """The flow's counter that a stage with this outcome adds to."""
     return "ignored" if outcome in (FAILED, CANCELLED) and on_failure == IGNORE else outcome
 
 
@@ -94,12 +95,12 @@ def flow_is_done(flow: FlowCounts) -> bool:
 
 
 def flow_outcome(policy: str, flow: FlowCounts, cancelling: bool = False) -> str:
-    """How a flow ends whose stages have all ended. Skipped and ignored ones do not spoil it."""
-    some = flow.succeeded + flow.partial > 0
+    """The final state of a flow whose stages have all ended. Skipped and ignored stages do not count against it."""
+    has_success = flow.succeeded + flow.partial > 0
     if cancelling and (flow.cancelled or not flow_is_done(flow)):
         return CANCELLED
     if flow.failed:
-        return PARTIAL if policy == MIXED and some else FAILED
+        return PARTIAL if policy == MIXED and has_success else FAILED
     if flow.cancelled:
-        return PARTIAL if policy == MIXED and some else CANCELLED
+        return PARTIAL if policy == MIXED and has_success else CANCELLED
     return PARTIAL if flow.partial else SUCCEEDED

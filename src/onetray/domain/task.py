@@ -1,7 +1,4 @@
-"""The values that go in and come out: tasks, events, dead letters, log lines, answers.
-
-Owns their shape. Knows no SQL and changes nothing.
-"""
+"""Public values about tasks: tasks, assignments, events, dead letters, log lines, answers to commands."""
 
 from __future__ import annotations
 
@@ -28,25 +25,25 @@ REASON_CODES = (
 )
 DEAD_STAGES = ("input", "fetch", "exec", "output", "commit")
 MAX_SPARED = 5
-"""How often in a row a task that was claimed ahead of need gets its attempt back."""
+"""How often in a row a prefetched task whose lease expired before it started gets its attempt back."""
 
 
 class RawJson(bytes):
-    """JSON that is text already. It is checked, not parsed into objects."""
+    """Encoded JSON text. It is checked, not parsed into objects."""
 
     @property
     def value(self) -> Any:
-        # A plain copy: orjson takes bytes, and none of its subclasses.
+        # orjson accepts bytes, but no subclass of it.
         return orjson.loads(bytes(self))
 
 
-def value_of(found: Any) -> Any:
-    """JSON as a value, whether it was left as its text or not."""
-    return found.value if isinstance(found, RawJson) else found
+def value_of(value: Any) -> Any:
+    """The parsed value of RawJson; any other value as it is."""
+    return value.value if isinstance(value, RawJson) else value
 
 
 def json_of(text: str | None, raw: bool = False) -> Any:
-    """What was stored as JSON: its value, or, for whoever only passes it on, its text."""
+    """The value of a stored JSON text; with raw, the text itself, for callers that only forward it."""
     if text is None or text == "null":
         return None
     return RawJson(text.encode()) if raw else orjson.loads(text)
@@ -54,7 +51,7 @@ def json_of(text: str | None, raw: bool = False) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task as anybody may see it."""
+    """A task as readers see it."""
 
     key: int
     id: str
@@ -93,18 +90,18 @@ class Task:
     control: bool = False
     context_id: str | None = None
     labels: dict[str, str] = field(default_factory=dict)
-    """Its job's: those of its flow, if it is a member of one."""
+    """The labels of its job: a member of a flow has those of the flow."""
     actor: str = USER
 
     @property
     def actions(self) -> tuple[str, ...]:
-        """The transitions that are allowed now, to the kind of actor that asked."""
+        """The transitions that the reading actor may make now."""
         return TASK.actions(self.state, self.actor)
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One row of the log: a transition (it has a version) or a note (it has none)."""
+    """One event of the log: a transition, or a note, which has no version."""
 
     id: int
     job_id: str
@@ -152,7 +149,7 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True)
 class TaskProgress:
-    """How far a task has last said that it is."""
+    """The last progress that a task reported."""
 
     at: int
     attempt: int
@@ -163,7 +160,7 @@ class TaskProgress:
 
 @dataclass(slots=True)
 class Assignment:
-    """One claimed task: what to run, and the ticket that every report about it has to show."""
+    """One claimed task: what to run, and the fence and lease that every report about it must name."""
 
     key: int
     id: str
@@ -181,14 +178,14 @@ class Assignment:
     trace: str | None
     policy: Policy
     lease_s: float
-    """How long the lease of this claim is: renew it well before."""
+    """The length of this claim's lease: renew it well before it expires."""
     state: str = "assigned"
     flow: int = 0
     """The key of its flow; 0 for a single task."""
     version: int = 0
-    """What the claim made of its version, if a success can be written without a look at it; else 0."""
+    """Its version after the claim, if a success may be written without reading the row first; else 0."""
     ticket: str = ""
-    """Where a server has claimed it: the text that names all this to it. See `ticket_text`."""
+    """The ticket that a server has issued with the claim. See `ticket_text`."""
 
     @property
     def payload(self) -> Any:
@@ -200,7 +197,7 @@ class Assignment:
 
     @property
     def idempotency_key(self) -> str:
-        """The same on every attempt: hand it to whatever must not happen twice."""
+        """The same on every attempt: pass it to external systems that must not act twice."""
         return self.id
 
     @property
@@ -228,7 +225,7 @@ def parse_ticket(text: str, id: str) -> dict[str, int]:
 
 
 class Receipt(NamedTuple):
-    """The answer to a command that was accepted: where the task stands now."""
+    """The answer to an accepted command: the task's state, fence and version after it."""
 
     id: str | None
     state: str
@@ -243,7 +240,7 @@ class Receipt(NamedTuple):
 
 
 class Holding(NamedTuple):
-    """A task as its worker looks after it: whose lease it is under, and whether it should stop."""
+    """A task that a worker holds, for the answer to its heartbeat."""
 
     key: int
     id: str
@@ -253,7 +250,7 @@ class Holding(NamedTuple):
 
 
 class Beaten(NamedTuple):
-    """The answer to a heartbeat: the lease holds until then, and these tasks should stop or are gone."""
+    """The answer to a heartbeat: the lease's new expiry, the tasks to cancel and the tasks that are lost."""
 
     lease_expires_at: int
     cancel: tuple[str, ...]
@@ -261,7 +258,7 @@ class Beaten(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """One command's own answer: a value, or the error that refused it."""
+    """The answer to one command of a batch: a value or an error."""
 
     value: Any = None
     error: OnetrayError | None = None
@@ -278,7 +275,7 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Blocker:
-    """One reason why a task is not claimable: what, who holds it, and when it ends (None: nobody knows)."""
+    """One reason why a task is not claimable: its code, who holds it, and when it ends (None: unknown)."""
 
     code: str
     message: str

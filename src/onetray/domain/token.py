@@ -1,7 +1,7 @@
-"""Tokens: who may call a server, and for what.
+"""API tokens: `ot_<public id>_<secret>`, with scopes.
 
-Owns their text, `ot_<public id>_<secret>`, and the comparison. The secret is shown once and kept nowhere: what is kept
-is its SHA-256. It needs no salt and no slow hash, because it is 256 bits of chance and not somebody's word.
+The secret is printed once and never stored; the database has its SHA-256. A secret of 256 random bits needs neither
+salt nor a slow hash.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TEXT = re.compile(r"ot_([0-9a-f]{16})_([A-Za-z0-9_-]{43})", re.ASCII)
 
 
 class Parts(NamedTuple):
-    """A token's text, taken apart."""
+    """The parts of a token's text."""
 
     id: str
     secret: str
@@ -28,7 +28,7 @@ class Parts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token as anybody may see it who may see tokens. It cannot be used from this."""
+    """A token as administrators see it, without its secret."""
 
     id: str
     name: str
@@ -44,7 +44,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class NewToken:
-    """A token that was just created: the only time that its text is there."""
+    """A newly created token. Its text is available only here."""
 
     token: Token
     text: str = field(repr=False)
@@ -55,9 +55,9 @@ def new_text() -> str:
 
 
 def parts_of(text: str) -> Parts | None:
-    """The public id and the secret; None for what cannot be a token."""
-    found = _TEXT.fullmatch(text)
-    return None if found is None else Parts(*found.groups())
+    """The public id and the secret; None if the text is not a token."""
+    match = _TEXT.fullmatch(text)
+    return None if match is None else Parts(*match.groups())
 
 
 def hash_of(secret: str) -> str:
@@ -65,5 +65,5 @@ def hash_of(secret: str) -> str:
 
 
 def is_secret_of(secret: str, token: Token) -> bool:
-    """Compared in the same time wherever they differ."""
+    """Compare in constant time."""
     return hmac.compare_digest(hash_of(secret), token.hash)

@@ -1,7 +1,4 @@
-"""The values of the fleet: workers as they describe themselves, breakers as they stand.
-
-Owns their shape, and the checks of what a worker says about itself. Changes nothing.
-"""
+"""Public values about workers and breakers, and the checks of a worker's registration."""
 
 from __future__ import annotations
 
@@ -11,15 +8,15 @@ from onetray.config import Limits
 from onetray.domain.checks import choice, listed, seconds, text, whole
 from onetray.domain.errors import InvalidInput
 
-AT_WORK, STOPPING = "running", "stopping"
-WORKER_STATES = (AT_WORK, STOPPING)
+ACTIVE, STOPPING = "running", "stopping"
+WORKER_STATES = (ACTIVE, STOPPING)
 CLOSED, OPEN, HALF_OPEN = "closed", "open", "half_open"
 _INT32 = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerBeat:
-    """What a worker says about itself, again and again."""
+    """A worker's registration, which it repeats with every heartbeat."""
 
     name: str
     host: str
@@ -27,19 +24,19 @@ class WorkerBeat:
     version: str
     queues: tuple[str, ...] = ("default",)
     kinds: tuple[str, ...] = ()
-    """The kinds that it takes; none means every kind."""
+    """The kinds that it claims; empty means every kind."""
     concurrency: int = 1
     running: int = 0
     claimed: int = 0
-    """The tasks that it holds, running or not."""
-    state: str = AT_WORK
+    """The number of tasks that it holds, running or not."""
+    state: str = ACTIVE
     ttl_s: float = 30.0
-    """It counts as alive for so long after this."""
+    """It counts as alive for this long after the registration."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """A worker as it last described itself."""
+    """A worker as it last registered."""
 
     name: str
     host: str
@@ -59,15 +56,15 @@ class WorkerInfo:
 
 @dataclass(frozen=True, slots=True)
 class Breaker:
-    """The breaker of a kind: open, half open (one task is let through to try), or closed."""
+    """The breaker of a kind: closed, open, or half open (one task may be claimed as a probe)."""
 
     kind: str
     state: str
     failures: int
-    """How many of its last failures lie within the window of the kind's policy."""
+    """Failures within the window of the kind's policy."""
     opened_at: int | None
     open_until: int | None
-    """Until then nothing of the kind is claimed."""
+    """Until then no task of the kind is claimable."""
     why: str | None
     opened_by: str | None
 
@@ -87,7 +84,7 @@ def check_beat(beat: WorkerBeat, limits: Limits) -> None:
 
 
 def breaker_state(open_until: int | None, probing: int, now: int) -> str:
-    """What a breaker's row means at a time. While a probe is out, or may be, it is half open."""
+    """The state of a breaker at a time. It is half open while a probe is running or may be claimed."""
     if open_until is None:
         return CLOSED
     return OPEN if not probing and now < open_until else HALF_OPEN

@@ -1,6 +1,6 @@
-"""How the demo looks: a line for each thing that happens, and on a terminal a picture below that moves.
+"""The demo's output: a line for each step, and on a terminal a live view below.
 
-Owns the layout. What is shown was read by play.py and counted by tally.py.
+Owns the layout. scenario.py reads the stages, event_counts.py counts events.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from onetray.cli.demo.crew import NAMES
+from onetray.cli.demo.workers import NAMES
 from onetray.domain.lifecycle import CANCELLED, DEAD_LETTERED, FAILED, RUNNING, SUCCEEDED, TASK, WAITING
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from onetray.cli.demo.play import Play
-    from onetray.cli.demo.tally import DemoCounts
+    from onetray.cli.demo.event_counts import EventCounts
+    from onetray.cli.demo.scenario import Scenario
     from onetray.domain.flow import Stage
     from onetray.verify import Findings
 
@@ -30,7 +30,7 @@ ANSWER_S = 10.0
 
 class Screen:
     def __init__(self, out: Console, *, live: bool) -> None:
-        self.out, self._began = out, time.monotonic()
+        self.out, self._started_at = out, time.monotonic()
         self._live: Any = None
         if live:
             from rich.live import Live
@@ -39,7 +39,7 @@ class Screen:
             self._live.start()
 
     def close(self) -> None:
-        """End the moving picture; lines can still be said."""
+        """Remove the live view; lines can still be printed."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -50,14 +50,14 @@ class Screen:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def say(self, words: str, style: str = "") -> None:
+    def print_line(self, line: str, style: str = "") -> None:
         from rich.text import Text
 
-        at = f"{time.monotonic() - self._began:5.1f} s  "
-        self.out.print(Text.assemble((at, "dim"), (words, style)), soft_wrap=True)
+        elapsed = f"{time.monotonic() - self._started_at:5.1f} s  "
+        self.out.print(Text.assemble((elapsed, "dim"), (line, style)), soft_wrap=True)
 
     def ask(self, question: str) -> bool:
-        """Ask whoever sits there. No answer within a few seconds means yes."""
+        """Ask the user. No answer within ANSWER_S means yes."""
         if self._live is not None:
             self._live.stop()
         self.out.print(f"         {question} [Y/n] (yes in {ANSWER_S:.0f} s) ", end="", style="bold")
@@ -69,54 +69,53 @@ class Screen:
             self._live.start()
         return answer.strip().lower() not in ("n", "no")
 
-    def show(self, play: Play) -> None:
+    def show(self, scenario: Scenario) -> None:
         if self._live is not None:
-            self._live.update(picture(play), refresh=True)
+            self._live.update(picture(scenario), refresh=True)
 
-    def report(self, tally: DemoCounts, results: dict[str, Any], findings: Findings) -> None:
-        """What happened, and the verdict."""
+    def report(self, counts: EventCounts, results: dict[str, Any], findings: Findings) -> None:
         from onetray.cli.database import print_findings
 
         self.out.print("\nWhat happened, counted from the event log", style="bold")
-        for what, count in _counts(tally):
-            self.out.print(f"  {what:<34} {count:>5}")
+        for name, count in _counts(counts):
+            self.out.print(f"  {name:<34} {count:>5}")
         self.out.print(f"\nThe pipeline's summary: {results['summary']}")
-        self.out.print("\nThe verifier's verdict", style="bold")
+        self.out.print("\nThe verifier's result", style="bold")
         if findings.violations:
             print_findings(findings)
             return
         rows = findings.checked
-        words = f"clean: {len(findings.rules)} checks on {rows['tasks']} tasks and {rows['events']} events"
-        self.out.print(words, style="bold green")
+        summary = f"clean: {len(findings.rules)} checks on {rows['tasks']} tasks and {rows['events']} events"
+        self.out.print(summary, style="bold green")
 
 
-def _counts(tally: DemoCounts) -> list[tuple[str, int]]:
-    states = tally.by_state()
+def _counts(counts: EventCounts) -> list[tuple[str, int]]:
+    states = counts.by_state()
     return [
-        ("jobs submitted", len(tally.jobs)),
-        ("their tasks", len(tally.tasks)),
+        ("jobs submitted", len(counts.jobs)),
+        ("their tasks", len(counts.tasks)),
         *((f"  {state}", states[state]) for state in TASK.ranks if states[state]),
-        ("failed attempts that were retried", tally.types[TASK.retry.event]),
-        ("tasks taken over after the kill", tally.taken_over),
-        ("approvals", tally.types["stage.approved"]),
-        ("dead letters redriven", tally.redriven),
-        ("events", tally.events),
+        ("failed attempts that were retried", counts.types[TASK.retry.event]),
+        ("tasks taken over after the kill", counts.taken_over),
+        ("approvals", counts.types["stage.approved"]),
+        ("dead letters redriven", counts.redriven),
+        ("events", counts.events),
     ]
 
 
-def picture(play: Play) -> RenderableType:
-    """The state of everything, now."""
+def picture(scenario: Scenario) -> RenderableType:
+    """The live view: stages, tasks by state, workers, latest events."""
     from rich.console import Group
     from rich.text import Text
 
     return Group(
         Text(""),
-        _stages(list(play.stages.values())),
+        _stages(list(scenario.stages.values())),
         Text(""),
-        _states(play.tally),
-        *(_worker(play, name) for name in NAMES),
+        _states(scenario.counts),
+        *(_worker(scenario, name) for name in NAMES),
         Text(""),
-        *(_event(event.type, event.actor, event.entity_id) for event in play.tally.latest),
+        *(_event(event.type, event.actor, event.entity_id) for event in scenario.counts.latest),
     )
 
 
@@ -133,20 +132,20 @@ def _stages(stages: list[Stage]) -> RenderableType:
     return table
 
 
-def _states(tally: DemoCounts) -> RenderableType:
+def _states(counts: EventCounts) -> RenderableType:
     from rich.text import Text
 
-    states = tally.by_state()
-    words = [(f"{state} {states[state]}  ", COLOURS.get(state, "")) for state in TASK.ranks if states[state]]
-    return Text.assemble(("  tasks      ", "bold"), *words)
+    states = counts.by_state()
+    parts = [(f"{state} {states[state]}  ", COLOURS.get(state, "")) for state in TASK.ranks if states[state]]
+    return Text.assemble(("  tasks      ", "bold"), *parts)
 
 
-def _worker(play: Play, name: str) -> RenderableType:
+def _worker(scenario: Scenario, name: str) -> RenderableType:
     from rich.text import Text
 
-    dead, hands = name in play.crew.killed, len(play.tally.held_by(name))
-    now = ("killed", "bold red") if dead else (f"holds {hands}", "cyan")
-    return Text.assemble((f"  {name}  ", "bold"), now, f", has done {play.tally.done_by[name]}")
+    is_killed, held = name in scenario.workers.killed, len(scenario.counts.held_by(name))
+    state = ("killed", "bold red") if is_killed else (f"holds {held}", "cyan")
+    return Text.assemble((f"  {name}  ", "bold"), state, f", has done {scenario.counts.done_by[name]}")
 
 
 def _event(type_: str, actor: str, entity: str) -> RenderableType:

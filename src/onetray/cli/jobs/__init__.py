@@ -1,25 +1,22 @@
-"""`onetray jobs`: look at jobs, and do something about them. A job is a single task or a flow.
-
-Owns the group. Looking is in look.py, following in follow.py, acting in act.py.
-"""
+"""`onetray jobs`: list, inspect, cancel, pause, resume and retry jobs. A job is a single task or a flow."""
 
 from __future__ import annotations
 
 import click
 
-from onetray.cli.jobs import act, follow, look
+from onetray.cli.jobs import act, follow, reads
 
 
-@click.group(short_help="Look at jobs, cancel, pause, resume and retry them.")
+@click.group(short_help="List, inspect, cancel, pause, resume and retry jobs.")
 def jobs() -> None:
-    """Look at jobs, and do something about them. A job is a single task or a flow.
+    """List, inspect, cancel, pause, resume and retry jobs. A job is a single task or a flow.
 
-    An id may be given by its beginning or its end, 6 characters at least, if only one of the newest 1,000 has it.
+    The first or last characters of an id, at least 6, are enough if only one of the newest 1,000 jobs has them.
     """
 
 
 for command in (
-    look.list_, look.show, look.tree, follow.events, follow.logs, act.cancel, act.pause, act.resume, act.retry,
-    look.explain, look.actions,
+    reads.list_, reads.show, reads.tree, follow.events, follow.logs, act.cancel, act.pause, act.resume, act.retry,
+    reads.explain, reads.actions,
 ):  # fmt: skip
     jobs.add_command(command)

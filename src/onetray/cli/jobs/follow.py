@@ -1,7 +1,4 @@
-"""`onetray jobs events` and `logs`: what happened, and with -f what happens until the job has ended.
-
-Owns the waiting: woken when something is written, and looking by itself in between.
-"""
+"""`onetray jobs events` and `logs`: print a job's events or log lines; with -f, until the job has ended."""
 
 from __future__ import annotations
 
@@ -25,15 +22,15 @@ if TYPE_CHECKING:
 PAGE = 500
 SECOND = 1_000_000
 
-follow_option = click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended.")
+follow_option = click.option("-f", "--follow", is_flag=True, help="Continue until the job has ended.")
 
 
-@click.command(short_help="Print a job's history.")
+@click.command(short_help="Print a job's events.")
 @click.argument("id")
 @follow_option
 @common
 def events(id: str, follow: bool, database: str, namespace: str, as_json: bool) -> None:
-    """Print what happened to a job, in order, one event to a line. Of a flow also what happened to its tasks."""
+    """Print the events of a job in order, one on each line; those of a flow include its stages and tasks."""
     with opened(database) as engine:
         found = engine.locate(id, among=("task", "flow"), namespace=namespace)
         read = engine.events if found.entity == "task" else engine.flow_events
@@ -51,11 +48,11 @@ def events(id: str, follow: bool, database: str, namespace: str, as_json: bool) 
 @follow_option
 @common
 def logs(id: str, follow: bool, database: str, namespace: str, as_json: bool) -> None:
-    """Print the lines that the handler of a task has logged."""
+    """Print the log lines of a task's handler."""
     with opened(database) as engine:
         found = engine.locate(id, among=("task", "flow"), namespace=namespace)
         if found.entity == "flow":
-            raise Refused("a flow has no log, its tasks have: see `onetray tasks list`, then give the id of one")
+            raise Refused("a flow has no log of its own: pass the id of one of its tasks, see `onetray tasks list`")
         _print_all(
             engine,
             lambda after: engine.logs(found.id, namespace=namespace, after=after, limit=PAGE),
@@ -69,19 +66,19 @@ def _print_all(
     engine: EngineApi,
     read: Callable[[int], Sequence[Any]],
     cursor: Callable[[Any], int],
-    show: Callable[[Any], None],
-    over: Callable[[], bool],
+    print_item: Callable[[Any], None],
+    is_over: Callable[[], bool],
 ) -> None:
     after = 0
     while True:
         seen = engine.wake.generation
-        # Asked before reading: what was written up to the end is read.
-        last = over()
+        # Checked before reading, so that the last pass prints everything up to the end.
+        is_last = is_over()
         while page := read(after):
-            for one in page:
-                show(one)
+            for item in page:
+                print_item(item)
             after = cursor(page[-1])
-        if last:
+        if is_last:
             return
         engine.wake.wait(seen, engine.wake.poll_s)
 

@@ -1,7 +1,4 @@
-"""`onetray jobs list`, `show`, `tree`, `explain` and `actions`: what is there, and why it is not further.
-
-Owns how jobs are told. Changes nothing.
-"""
+"""`onetray jobs list`, `show`, `tree`, `explain` and `actions`: the commands that only read."""
 
 from __future__ import annotations
 
@@ -28,15 +25,16 @@ SECOND = 1_000_000
 
 
 @click.command("list", short_help="List jobs, newest first.")
-@click.option("--state", "states", multiple=True, help="Only jobs in this state. May be given more than once.")
-@click.option("--kind", help="Only this kind of task, or flows of this name.")
+@click.option("--state", "states", multiple=True, help="Only jobs in this state. May be repeated.")
+@click.option("--kind", help="Only tasks of this kind, or flows of this name.")
 @click.option("--queue", help="Only tasks of this queue. Flows have none.")
-@click.option("--correlation", metavar="ID", help="Only what belongs to this correlation id.")
+@click.option("--correlation", metavar="ID", help="Only jobs with this correlation id.")
 @click.option(
-    "--label", "labels", metavar="NAME=VALUE", type=label, multiple=True, help="Only with it. May be repeated."
-)
-@click.option("--since", type=age, metavar="AGE", help="Only what was submitted since: 90s, 15m, 2h, 30d.")
-@click.option("--before", metavar="ID", help="Go on after this job: the last one of the page before.")
+    "--label", "labels", metavar="NAME=VALUE", type=label, multiple=True,
+    help="Only jobs with this label. May be repeated.",
+)  # fmt: skip
+@click.option("--since", type=age, metavar="AGE", help="Only jobs submitted in the last 90s, 15m, 2h, 30d.")
+@click.option("--before", metavar="ID", help="Start after this job: the last one of the previous page.")
 @limit_option
 @common
 def list_(
@@ -63,41 +61,41 @@ def list_(
         start = None
         if before is not None:
             start = engine.job_key(engine.locate(before, among=JOB, namespace=namespace).id, namespace=namespace)
-        found, more = _pages(engine, wanted, start, limit)
-    next_ = found[-1].id if more and found else None
+        jobs, has_more = _pages(engine, wanted, start, limit)
+    next_ = jobs[-1].id if has_more and jobs else None
     if as_json:
-        print_json({"jobs": found, "before": next_})
+        print_json({"jobs": jobs, "before": next_})
         return
     print_table(
         ("id", "job", "state", "queue", "progress", "submitted"),
-        [(j.id, j.kind, j.state, j.queue, _progress(j), moment(j.created_at, now)) for j in found],
+        [(j.id, j.kind, j.state, j.queue, _progress(j), moment(j.created_at, now)) for j in jobs],
     )
     if next_:
         click.echo(f"There may be more: --before {next_}", err=True)
 
 
 def _pages(engine: EngineApi, wanted: dict[str, Any], before: int | None, limit: int) -> tuple[list[JobSummary], bool]:
-    found: list[JobSummary] = []
-    while len(found) < limit:
-        page = engine.jobs(**wanted, before=before, limit=limit - len(found))
-        found += page.jobs
+    jobs: list[JobSummary] = []
+    while len(jobs) < limit:
+        page = engine.jobs(**wanted, before=before, limit=limit - len(jobs))
+        jobs += page.jobs
         before = page.before
         if before is None:
             break
-    return found, before is not None
+    return jobs, before is not None
 
 
 def _progress(job: JobSummary) -> str:
     if job.entity == "flow":
         return f"stage {job.stages - job.stages_open}/{job.stages}"
-    return f"try {job.attempts}/{job.max_attempts}"
+    return f"attempt {job.attempts}/{job.max_attempts}"
 
 
 @click.command(short_help="Show one job.")
 @click.argument("id")
 @common
 def show(id: str, database: str, namespace: str, as_json: bool) -> None:
-    """Show all about one job: a task, or a flow with its stages."""
+    """Show one job with all its fields: a task, or a flow with its stages."""
     with opened(database) as engine:
         found, now = engine.locate(id, among=JOB, namespace=namespace), engine.now()
         if found.entity == "task":
@@ -122,27 +120,27 @@ def show(id: str, database: str, namespace: str, as_json: bool) -> None:
     type=click.IntRange(0, 1_000),
     default=SHOWN_TASKS,
     show_default=True,
-    help="Of each stage, at most.",
+    help="The maximum number of tasks of each stage.",
 )
 @common
 def tree(id: str, most: int, database: str, namespace: str, as_json: bool) -> None:
-    """Show a flow, its stages and their tasks as a tree. Of large stages only the first tasks are shown."""
+    """Show a flow, its stages and their tasks as a tree. Of large stages it shows only the first tasks."""
     with opened(database) as engine:
         found = engine.locate(id, among=JOB, namespace=namespace)
         if found.entity == "task":
-            # A task belongs to a tree when it is a member of a flow.
+            # A member of a flow stands for its flow.
             found = engine.locate(engine.task(found.id, namespace=namespace).job_id, namespace=namespace)
         if found.entity == "task":
             raise click.UsageError(f"{found.id} is a single task and has no tree: see `onetray jobs show`")
         flow = engine.flow(found.id, namespace=namespace)
         stages = engine.stages(found.id, namespace=namespace)
-        grown = [(s, _tasks(engine, s, most)) for s in stages]
+        branches = [(s, _tasks(engine, s, most)) for s in stages]
     if as_json:
-        print_json({"flow": flow, "stages": [{"stage": s, "tasks": tasks} for s, tasks in grown]})
+        print_json({"flow": flow, "stages": [{"stage": s, "tasks": tasks} for s, tasks in branches]})
         return
     click.echo(f"{one_line(flow.name)}  {flow.state}  {flow.id}")
-    for i, (stage, tasks) in enumerate(grown):
-        for line in _branch(stage, tasks, last=i == len(grown) - 1):
+    for i, (stage, tasks) in enumerate(branches):
+        for line in _branch(stage, tasks, last=i == len(branches) - 1):
             click.echo(line)
 
 
@@ -163,11 +161,11 @@ def _branch(stage: Stage, tasks: list[Any], *, last: bool) -> Iterator[str]:
         yield f"{stem}{'└─' if i == len(lines) - 1 else '├─'} {line}"
 
 
-@click.command(short_help="Say why a job, stage or task is not further.")
+@click.command(short_help="Explain why a job, stage or task does not run.")
 @click.argument("id")
 @common
 def explain(id: str, database: str, namespace: str, as_json: bool) -> None:
-    """Say why a job, a stage or a task is not running or has not ended: what, who holds it, when that ends."""
+    """Explain why a job, a stage or a task does not run or has not ended: each reason, its owner and its end."""
     from onetray.explain.tasks import COUNTED
 
     with opened(database) as engine:
@@ -176,25 +174,25 @@ def explain(id: str, database: str, namespace: str, as_json: bool) -> None:
         place = None
         if found.entity == "task" and not reasons:
             place = engine.position(found.id, namespace=namespace, most=COUNTED + 1)
-    more = place is not None and place > COUNTED
+    has_more = place is not None and place > COUNTED
     if as_json:
-        told = {"before_it": COUNTED if more else place, "more_before_it": more}
-        print_json({"entity": found.entity, "id": found.id, "reasons": reasons, **told})
+        position = {"before_it": COUNTED if has_more else place, "more_before_it": has_more}
+        print_json({"entity": found.entity, "id": found.id, "reasons": reasons, **position})
         return
     for reason in reasons:
-        until = f"; that ends {moment(reason.ends_at, now)}" if reason.ends_at is not None else ""
+        until = f"; ends {moment(reason.ends_at, now)}" if reason.ends_at is not None else ""
         click.echo(one_line(f"{reason.code}: {reason.message}{until}"))
     if not reasons:
-        many = f"more than {COUNTED:,} tasks" if more else counted(place or 0, "task")
+        many = f"more than {COUNTED:,} tasks" if has_more else counted(place or 0, "task")
         ahead = "" if place is None else f"; {many} would be claimed before it"
-        click.echo(f"nothing stands in its way: the next worker that asks may have it{ahead}")
+        click.echo(f"nothing blocks it: a worker may claim it now{ahead}")
 
 
-@click.command(short_help="List what may be done to a job, stage or task.")
+@click.command(short_help="List the allowed actions on a job, stage or task.")
 @click.argument("id")
 @common
 def actions(id: str, database: str, namespace: str, as_json: bool) -> None:
-    """List the moves that the lifecycle allows a user now."""
+    """List the transitions that the lifecycle allows a user to make now."""
     with opened(database) as engine:
         found = engine.locate(id, among=ANY, namespace=namespace)
         entity: Any = getattr(engine, found.entity)(found.id, namespace=namespace)

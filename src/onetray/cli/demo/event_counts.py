@@ -1,7 +1,4 @@
-"""What has happened so far, read from the event log and from nothing else.
-
-Owns the counting. Whatever the demo says at its end was counted here.
-"""
+"""Counts of tasks, states and events, taken from the event log alone."""
 
 from __future__ import annotations
 
@@ -18,34 +15,34 @@ REDRIVE = "redrive"
 
 
 @dataclass(slots=True)
-class SeenJob:
-    """A task, as the log tells of it."""
+class DemoTask:
+    """A task as its events describe it."""
 
     id: str
     job_id: str
     state: str
     holder: str | None = None
     lost_by: str | None = None
-    """Who held it when its lease ran out, until the next claim."""
+    """The worker that held it when its lease expired, until the next claim."""
 
 
-class DemoCounts:
+class EventCounts:
     def __init__(self, feed: Feed) -> None:
         self._feed, self._cursor = feed, 0
-        self.tasks: dict[str, SeenJob] = {}
+        self.tasks: dict[str, DemoTask] = {}
         self.types: Counter[str] = Counter()
         self.jobs: set[str] = set()
         self.done_by: Counter[str] = Counter()
         self.taken_over = self.redriven = 0
         self.latest: deque[Event] = deque(maxlen=8)
 
-    def read(self, tell: Callable[[Event], None]) -> None:
-        """Read on to the end of the log, and tell of each event."""
+    def read(self, on_event: Callable[[Event], None]) -> None:
+        """Count all new events of the log, and call on_event with each."""
         while True:
             page = self._feed.read(self._cursor)
             for event in page.events:
                 self._count(event)
-                tell(event)
+                on_event(event)
             if page.next_cursor == self._cursor:
                 return
             self._cursor = page.next_cursor
@@ -55,9 +52,9 @@ class DemoCounts:
         self.jobs.add(e.job_id)
         self.latest.append(e)
         if e.type.startswith("task.") and e.state is not None:
-            self._move(self.tasks.setdefault(e.entity_id, SeenJob(e.entity_id, e.job_id, e.state)), e, e.state)
+            self._move(self.tasks.setdefault(e.entity_id, DemoTask(e.entity_id, e.job_id, e.state)), e, e.state)
 
-    def _move(self, task: SeenJob, e: Event, state: str) -> None:
+    def _move(self, task: DemoTask, e: Event, state: str) -> None:
         worker = e.actor.removeprefix(WORKER) if e.actor.startswith(WORKER) else None
         if e.type == TASK.submit.event and (e.cause or "").startswith(REDRIVE):
             self.redriven += 1
@@ -78,8 +75,8 @@ class DemoCounts:
     def by_state(self) -> Counter[str]:
         return Counter(task.state for task in self.tasks.values())
 
-    def held_by(self, worker: str) -> list[SeenJob]:
+    def held_by(self, worker: str) -> list[DemoTask]:
         return [task for task in self.tasks.values() if task.holder == worker]
 
-    def still_open(self) -> list[SeenJob]:
+    def still_open(self) -> list[DemoTask]:
         return [task for task in self.tasks.values() if task.state not in TASK.terminal]

@@ -540,12 +540,12 @@ def test_what_could_not_be_told_to_other_processes_is_told_the_next_time(
     told: list[NewWork[int]] = []
     with engine_on(database_url) as engine:
 
-        def tell(work: NewWork[int]) -> None:
+        def notify(work: NewWork[int]) -> None:
             told.append(work)
             if len(told) == 1:
                 raise OSError("no buffer")
 
-        monkeypatch.setattr(engine.store, "notify_others", tell)
+        monkeypatch.setattr(engine.store, "notify_others", notify)
         engine.wake.committed(NewWork({3: 1}))
         wait_until(lambda: told, PATIENCE_S)
         engine.wake.committed(NewWork({5: 1}))

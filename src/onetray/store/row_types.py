@@ -77,7 +77,7 @@ def _column(text: str, sql: str) -> Iterator[str]:
     if found is None:
         yield "?"
     elif found.group() == "*":
-        # All columns of a subquery: those of the first one after FROM.
-        yield from column_names(sql[re.search(r"FROM \(\s*", sql).end() :])  # type: ignore[union-attr]
+        # All columns of the subquery that is read from.
+        yield from column_names(sql.partition("FROM (")[2].lstrip())
     else:
         yield found.group()

@@ -12,8 +12,10 @@ from onetray.domain.clock import VirtualClock
 from onetray.engine import Engine
 from onetray.store import open_store
 from onetray.store import postgres as postgres_store
+from onetray.store import sqlite as sqlite_store
 from tests.support.binaries import has_system_postgres
 from tests.support.cluster import Cluster, Server, server
+from tests.support.cpu_report import CpuReport, Meter
 from tests.support.databases import Databases
 from tests.support.engines import engine_on, migrated_lite
 from tests.support.schedule import LongestFirst, longest_first
@@ -23,6 +25,8 @@ from tests.support.warm_pool import WarmPool
 os.environ.pop("COLUMNS", None)
 
 postgres_store.ConnectionPool = WarmPool  # type: ignore[misc]
+# Nobody pulls the plug on this process: no commit has to wait for the disk.
+sqlite_store.PRAGMAS = (*sqlite_store.PRAGMAS, "synchronous = OFF")
 
 # Time limits belong to pytest-timeout: a busy machine must not fail a property.
 settings.register_profile("default", deadline=None)
@@ -80,7 +84,7 @@ def migrated_url(databases: Databases) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def system_databases() -> Iterator[Databases]:
     """The same on the system's own PostgreSQL, which is older than the one that the tests bring along."""
-    with Cluster.start(system=True) as running:
+    with Cluster.start(system=True, durable=False) as running:
         lent = Databases(running)
         yield lent
         lent.close()
@@ -99,6 +103,14 @@ BY_VERSION = ("borrowed", "claims", "feed", "flows_submit", "listing", "migratio
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all-servers", action="store_true", help="Run every test on the system's PostgreSQL, too.")
+    parser.addoption("--cpu-report", action="store_true", help="Print the processor time that each test file took.")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not config.getoption("--cpu-report"):
+        return
+    is_worker = hasattr(config, "workerinput")
+    config.pluginmanager.register(Meter([]) if is_worker else CpuReport(config))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.support.storms import run_storm
 
-# 64 claimers each; on PostgreSQL as many processes as a small machine can start in time, on SQLite eight on one file.
-SHAPES = {"sqlite": (8, 8, 300), "postgresql": (16, 4, 400)}
+# Processes, threads of each, and tasks.
+SHAPES = {"sqlite": (8, 8, 150), "postgresql": (8, 8, 200)}
 
 
 def shape_of(url: str) -> tuple[int, int, int]:

@@ -230,7 +230,7 @@ def flows(races: tuple[str, ...], stages: int, mixed: bool, limit_s: float, seed
 def kill_flows(cases: tuple[str, ...], store: str) -> None:
     """Kill a process each time that a cascade of a flow comes to a named point; all of it is there, or nothing."""
     from onetray.domain.clock import VirtualClock
-    from tests.support.cascades import CASES, kill_in
+    from tests.support.cascades import CASES, every_time, kill_in
     from tests.support.engines import engine_on
 
     unknown = set(cases) - set(CASES)
@@ -242,7 +242,7 @@ def kill_flows(cases: tuple[str, ...], store: str) -> None:
         def attempt(url: str, case: str = case) -> list[str]:
             clock = VirtualClock()
             with engine_on(url, clock) as engine:
-                killed = kill_in(engine, clock, url, case, every=True)
+                killed = kill_in(engine, clock, url, case, every_time)
             click.echo(f"{case}: {killed.kills} processes killed")
             return killed.faults
 

@@ -31,6 +31,8 @@ TABLES = (
     "flow", "stage", "task", "event", "ready", "due", "lease", "dependency", "context", "dead_letter", "idempotency",
 )  # fmt: skip
 Step = Callable[[], Any]
+Kill = tuple[str, int]
+"""A point, and how often it is reached before the process is killed there."""
 
 
 @dataclass(frozen=True)
@@ -305,14 +307,19 @@ def way_of(url: str, now: int, case: str) -> list[str]:
         return [name for (name,) in Ledger.read(path)]
 
 
-def kills_on(way: list[str], every: bool) -> list[tuple[str, int]]:
-    """Where to kill: every time that a point is reached, or the first and the last time."""
-    hits = Counter(way)
-    return [
-        (point, n)
-        for point in dict.fromkeys(way)
-        for n in (range(1, hits[point] + 1) if every else sorted({1, hits[point]}))
-    ]
+def every_point(way: list[str]) -> list[Kill]:
+    """Kill the last time that each point is reached: what was committed too early is there by then."""
+    return list(Counter(way).items())
+
+
+def every_time(way: list[str]) -> list[Kill]:
+    """Kill each time that any point is reached."""
+    return [(point, n) for point, hits in Counter(way).items() for n in range(1, hits + 1)]
+
+
+def before_the_commit(way: list[str]) -> list[Kill]:
+    """Kill nowhere else: whoever found out the way was killed before it committed anything."""
+    return []
 
 
 @dataclass
@@ -324,7 +331,9 @@ class Killed:
     faults: list[str]
 
 
-def kill_in(engine: Engine, clock: VirtualClock, url: str, case: str, every: bool = False) -> Killed:
+def kill_in(
+    engine: Engine, clock: VirtualClock, url: str, case: str, where: Callable[[list[str]], list[Kill]]
+) -> Killed:
     """Kill processes in the call of a case, at one point after the other, the last one after the commit; then go on.
 
     The engine's own verification at its end is the last word.
@@ -334,11 +343,11 @@ def kill_in(engine: Engine, clock: VirtualClock, url: str, case: str, every: boo
     faults = _differs(f"{case}: before", the.before, shape(engine))
     rows = everything(engine)
     way = way_of(url, clock.now(), case)
-    kills = kills_on(way, every)
+    faults += _changed(engine, rows, f"{case}: killed before the commit")
+    kills = where(way)
     for point, hits in kills:
         _kill(url, clock, case, point, hits)
-        if everything(engine) != rows:
-            faults.append(f"{case}: killed at {point} ({hits}): {shape(engine)}, but nothing was committed")
+        faults += _changed(engine, rows, f"{case}: killed at {point} ({hits})")
     _kill(url, clock, case, "committed", 1)
     faults += _differs(f"{case}: after", the.after, shape(engine))
     faults += [str(violation) for violation in verify(engine.store).violations]
@@ -350,6 +359,10 @@ def kill_in(engine: Engine, clock: VirtualClock, url: str, case: str, every: boo
 
 def _kill(url: str, clock: VirtualClock, case: str, point: str, hits: int) -> None:
     fleet.end_all([fleet.start(victim, url, clock.now(), case, point, hits)], 60, exitcode=KILLED)
+
+
+def _changed(engine: Engine, rows: object, when: str) -> list[str]:
+    return [] if everything(engine) == rows else [f"{when}: {shape(engine)}, but nothing was committed"]
 
 
 def _differs(what: str, wanted: str, found: str) -> list[str]:

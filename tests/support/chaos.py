@@ -22,8 +22,11 @@ QUEUE = "storm"
 # Short waits: a storm that lasts seconds must see retries and expiries come round.
 POLICY = Policy(max_attempts=3, backoff_base_s=0.01, backoff_max_s=0.05, lease_s=1.5, cancel_grace_s=0.05)
 LEASES_S = (0.05, 0.3, 1.5)
-CALM_LEASE_S = 10.0
+CALM = POLICY.with_(max_attempts=50, lease_s=10.0)
 """Nobody but those who vanish is to lose a lease, however busy the machine is."""
+VANISHING_S = 0.05
+IDLE_S = 0.25
+"""How long a claimer that found nothing waits, unless it is woken: tens of them would keep each other from working."""
 
 
 @dataclass
@@ -41,11 +44,11 @@ class Storm:
     """Only succeed, or vanish in the first attempt: then every task has to succeed in the end."""
 
 
-def prepare(engine: Engine, tasks: int) -> None:
+def prepare(engine: Engine, tasks: int, calm: bool) -> None:
     """Fill the queue with tasks whose keys are 1 to `tasks`."""
     from onetray.domain.commands import Submit
 
-    engine.configure("chaos", POLICY)
+    engine.configure("chaos", CALM if calm else POLICY)
     for start in range(0, tasks, 500):
         size = min(500, tasks - start)
         for verdict in engine.run([Submit(kind="chaos", queue=QUEUE, payload=start + i) for i in range(size)]):
@@ -83,8 +86,7 @@ class Claimer:
     def run(self) -> None:
         while time.time() < self.own.until:
             limit = self.chance.choice((1, 3, 10))
-            lease_s = CALM_LEASE_S if self.own.calm else self.chance.choice(LEASES_S)
-            claimed = self.engine.claim(QUEUE, worker=self.name, limit=limit, lease_s=lease_s)
+            claimed = self.engine.claim(QUEUE, worker=self.name, limit=limit, lease_s=self._lease_s())
             self.told["claims"] += [(a.key, a.fence) for a in claimed]
             for assignment in claimed:
                 if not self.own.calm:
@@ -93,15 +95,20 @@ class Claimer:
             if not claimed and self._all_done():
                 return
 
+    def _lease_s(self) -> float:
+        if not self.own.calm:
+            return self.chance.choice(LEASES_S)
+        return VANISHING_S if self.chance.random() < 0.1 else CALM.lease_s
+
     def _all_done(self) -> bool:
         if self.engine.store.read_sql("SELECT 1 FROM onetray.task WHERE finished_at IS NULL LIMIT 1"):
             # Somebody else still holds work that may come back.
-            self.engine.wake.wait(self.engine.wake.generation, 0.05)
+            self.engine.wake.wait(self.engine.wake.generation, IDLE_S)
             return False
         return True
 
     def _finish_or_vanish(self, a: Assignment) -> None:
-        if a.fence > 1 or self.chance.random() > 0.1:
+        if a.fence > 1 or a.lease_s > VANISHING_S:
             self._succeed(a)
 
     def _succeed(self, a: Assignment) -> None:

@@ -22,11 +22,15 @@ from tests.support.waits import wait_until as wait_until
 _PREPARED = multiprocessing.get_context("forkserver")
 _PREPARED.set_forkserver_preload(
     [
+        "onetray.cli.serve",
+        "onetray.cli.worker",
+        "onetray.http.server",
         "onetray.store.postgres",
         "onetray.store.sqlite",
         "tests.support.cascades",
         "tests.support.journal",
         "tests.support.lite",
+        "tests.support.prepared",
         "tests.support.rivals",
         "tests.support.siblings",
         "tests.support.storms",

@@ -34,7 +34,7 @@ def run_storm(
 ) -> Weather:
     """Let claimers and janitors loose on a fresh database until every task has ended."""
     with engine_on(url) as engine:
-        prepare(engine, tasks)
+        prepare(engine, tasks, calm)
         began = time.time()
         until = began + limit_s
         plan = {"url": url, "tasks": tasks, "threads": threads, "seed": seed, "until": until, "calm": calm}

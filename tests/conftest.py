@@ -104,13 +104,16 @@ BY_VERSION = ("borrowed", "claims", "feed", "flows_submit", "listing", "migratio
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all-servers", action="store_true", help="Run every test on the system's PostgreSQL, too.")
     parser.addoption("--cpu-report", action="store_true", help="Print the processor time that each test file took.")
+    parser.addoption("--save-durations", action="store_true", help="Write down how long tests take, for the next run.")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if not config.getoption("--cpu-report"):
-        return
     is_worker = hasattr(config, "workerinput")
-    config.pluginmanager.register(Meter([]) if is_worker else CpuReport(config))
+    if is_worker:
+        # pydantic looks for the source of its models in every module that is loaded: be early.
+        import onetray.http.app  # noqa: F401
+    if config.getoption("--cpu-report") or config.getoption("--save-durations"):
+        config.pluginmanager.register(Meter([]) if is_worker else CpuReport(config))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -16,8 +16,12 @@ from typing import Any
 
 import pytest
 
+from tests.support.schedule import save_durations
+
 DETAILS = Path(__file__).parents[2] / ".cache/cpu-report.jsonl"
 SHOWN = 40
+Usage = tuple[str, float, float]
+"""The name of a test, its processor time, its wall time."""
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -25,26 +29,28 @@ class CpuReport:
     """In the process that prints: gathers what each process of the run has measured."""
 
     def __init__(self, config: pytest.Config) -> None:
-        self._usage: list[list[Any]] = []
-        if not config.pluginmanager.hasplugin("dsession"):
+        self._usage: list[Usage] = []
+        if config.getoption("dist", "no") == "no":
             config.pluginmanager.register(Meter(self._usage))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:
-        self._usage += getattr(node, "workeroutput", {}).get("cpu_usage", [])
+        self._usage += map(tuple, getattr(node, "workeroutput", {}).get("cpu_usage", []))
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         terminalreporter.section("processor time by file")
         for line in table(self._usage):
             terminalreporter.line(line)
         DETAILS.parent.mkdir(exist_ok=True)
+        if terminalreporter.config.getoption("--save-durations"):
+            save_durations(self._usage)
         DETAILS.write_text("".join(json.dumps(usage) + "\n" for usage in self._usage))
 
 
 class Meter:
     """In each process that runs tests: measures every test, with what was made for it and put away after it."""
 
-    def __init__(self, usage: list[list[Any]]) -> None:
+    def __init__(self, usage: list[Usage]) -> None:
         self._usage = usage
         self._last = (time.monotonic(), tree_cpu_s())
 
@@ -62,7 +68,7 @@ class Meter:
 
     def _add(self, name: str) -> None:
         wall, cpu = time.monotonic(), tree_cpu_s()
-        self._usage.append([name, round(cpu - self._last[1], 3), round(wall - self._last[0], 3)])
+        self._usage.append((name, round(cpu - self._last[1], 3), round(wall - self._last[0], 3)))
         self._last = (time.monotonic(), tree_cpu_s())
 
 
@@ -85,7 +91,7 @@ def tree_cpu_s() -> float:
     return sum(used.get(pid, 0) for pid in below) / TICKS_PER_S
 
 
-def table(usage: list[list[Any]]) -> list[str]:
+def table(usage: list[Usage]) -> list[str]:
     """The files that took most, and what all of them took."""
     files: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0])
     for name, cpu, wall in usage:

@@ -17,7 +17,7 @@ from tests.support.binaries import has_system_postgres
 from tests.support.cluster import Cluster, Server, server
 from tests.support.cpu_report import CpuReport, Meter
 from tests.support.databases import Databases
-from tests.support.engines import engine_on, migrated_lite
+from tests.support.engines import engine_on, migrated_sqlite
 from tests.support.schedule import LongestFirst, longest_first
 from tests.support.warm_pool import WarmPool
 
@@ -97,7 +97,9 @@ def system_url(system_databases: Databases) -> Iterator[str]:
 
 
 STORES = ["sqlite", "postgres", *(["system-postgres"] if has_system_postgres() else [])]
-BY_VERSION = ("borrowed", "claims", "feed", "flows_submit", "listing", "migrations", "plans", "smoke", "verify")
+BY_VERSION = (
+    "caller_connection", "claims", "feed", "flows_submit", "listing", "migrations", "plans", "smoke", "verify",
+)  # fmt: skip
 """What may differ between versions of PostgreSQL: SQL that is new there, plans, locks. The rest lies above it."""
 
 
@@ -142,7 +144,7 @@ def leave_out_repetitions(config: pytest.Config, items: list[pytest.Item]) -> No
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A migrated database of each kind in turn, without rows."""
     if request.param == "sqlite":
-        return migrated_lite(tmp_path)
+        return migrated_sqlite(tmp_path)
     url: str = request.getfixturevalue("migrated_url" if request.param == "postgres" else "system_url")
     return url
 
@@ -151,7 +153,7 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def shared_engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     """One engine for a module of many small cases, each of which looks at its own task in its own queue."""
     if request.param == "sqlite":
-        with engine_on(migrated_lite(tmp_path_factory.mktemp("shared")), VirtualClock()) as running:
+        with engine_on(migrated_sqlite(tmp_path_factory.mktemp("shared")), VirtualClock()) as running:
             yield running
         return
     lent: Databases = request.getfixturevalue("databases" if request.param == "postgres" else "system_databases")

@@ -9,18 +9,18 @@ from onetray.domain.flow import StageSpec
 from onetray.engine.flows import advance
 from onetray.failpoints import FLOW_POINTS
 from tests.support import fleet
-from tests.support.cascades import (
+from tests.support.engines import engine_on, must_verify
+from tests.support.flow_kills import (
     CASES,
     KILLED,
     before_the_commit,
+    cancel_in_steps_and_die,
     every_point,
     finish,
     flows_of,
     kill_in,
-    stepper,
     tasks,
 )
-from tests.support.engines import engine_on, must_verify
 
 STEP = 2
 AT_EVERY_POINT = {"the last success of a stage", "a strict failure", "an end with a compensation"}
@@ -57,7 +57,7 @@ def test_a_cascade_in_several_steps_goes_on_where_the_killed_left_it(
         for steps in range(3):
             for point in points:
                 wanted = flow.id if steps == 0 else None
-                process = fleet.start(stepper, database_url, clock.now(), STEP, wanted, point)
+                process = fleet.start(cancel_in_steps_and_die, database_url, clock.now(), STEP, wanted, point)
                 fleet.end_all([process], 60, exitcode=KILLED)
                 assert cancelled() == STEP * (steps + (point == "committed")), (steps, point)
             must_verify(engine)

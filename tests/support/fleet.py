@@ -27,13 +27,13 @@ _PREPARED.set_forkserver_preload(
         "onetray.http.server",
         "onetray.store.postgres",
         "onetray.store.sqlite",
-        "tests.support.cascades",
+        "tests.support.flow_kills",
         "tests.support.journal",
-        "tests.support.lite",
+        "tests.support.sqlite_processes",
         "tests.support.prepared",
-        "tests.support.rivals",
-        "tests.support.siblings",
-        "tests.support.storms",
+        "tests.support.lock_contention",
+        "tests.support.last_task_races",
+        "tests.support.claim_load",
     ]
 )
 

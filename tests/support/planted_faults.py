@@ -167,7 +167,7 @@ SQL = (
         file="store/sql_template.py",
         old='    guard += f" AND {t}.fence = b.fence" if first.fenced else ""\n',
         new="",
-        look_in=("property/test_lifecycle.py", "lifecycle/test_sql.py", "contract/test_unseen.py"),
+        look_in=("property/test_lifecycle.py", "lifecycle/test_sql.py", "contract/test_fast_succeed.py"),
     ),
     Fault(
         name="move-without-its-namespace",
@@ -175,7 +175,7 @@ SQL = (
         file="store/sql_template.py",
         old=" AND task.ns = b.ns",
         new="",
-        look_in=("contract/test_unseen.py",),
+        look_in=("contract/test_fast_succeed.py",),
     ),
     Fault(
         name="priority-ignored",
@@ -365,7 +365,7 @@ WORKER = (
         file="worker/attempt.py",
         old="if self.stop is None and not self.is_sure():",
         new="if self.stop is None and self.lease is None:",
-        look_in=("worker/test_lanes.py", "crash/test_worker_children.py"),
+        look_in=("worker/test_async_executor.py", "crash/test_worker_children.py"),
     ),
     Fault(
         name="report-dropped-in-an-outage",

@@ -48,7 +48,7 @@ def runs_of(app: Onetray, task: TaskDefinition[Any, Any], *calls: dict[str, Any]
     return [Attempt(a, task, Reporter(engine, lambda *_: None), engine) for a in claimed]
 
 
-def told(ends: Ends) -> list[Any]:
+def reported(ends: Ends) -> list[Any]:
     return [getattr(report, "result", report and report.verb) for batch in ends for _, report in batch]
 
 
@@ -75,7 +75,7 @@ def test_a_task_whose_lease_is_over_does_not_begin(app: Onetray) -> None:
             floor.admit([late, good])
             assert idle(floor)
             assert (late.began, late.stop) == (None, LOST)
-    assert sorted(told(ends)) == ["begun", "begun", "release", "release"]
+    assert sorted(reported(ends)) == ["begun", "begun", "release", "release"]
 
 
 def test_what_a_handler_sets_in_its_context_no_other_handler_sees(app: Onetray) -> None:
@@ -135,7 +135,7 @@ def test_a_stop_of_one_handler_stops_no_other(app: Onetray) -> None:
         assert [(run, report and report.verb) for run, report in ends[0]] == [(runs[2], "release")]
         gate.set()
         assert idle(floor)
-    assert sorted(told(ends)[1:]) == [0, 1, 3, 4]
+    assert sorted(reported(ends)[1:]) == [0, 1, 3, 4]
 
 
 def test_a_stop_that_comes_before_a_handler_first_waits_reaches_it_there_and_only_once(app: Onetray) -> None:
@@ -161,7 +161,7 @@ def test_a_stop_that_comes_before_a_handler_first_waits_reaches_it_there_and_onl
         run.ask_to_stop(CANCEL)
         go.set()
         assert idle(floor)
-    assert (seen, told(ends)) == (["cancelled", "tidied up"], ["release"])
+    assert (seen, reported(ends)) == (["cancelled", "tidied up"], ["release"])
 
 
 @pytest.mark.parametrize("waits", [False, True])
@@ -180,7 +180,7 @@ def test_a_handler_that_cancels_its_own_task_harms_no_other(app: Onetray, waits:
     with floor_of(app, 1) as (floor, ends):
         floor.admit(runs_of(app, work, *[{"n": n} for n in range(6)]))
         assert idle(floor)
-    assert told(ends) == (["fail", 1, "fail", 3, "fail", 5] if waits else [0, 1, 2, 3, 4, 5])
+    assert reported(ends) == (["fail", 1, "fail", 3, "fail", 5] if waits else [0, 1, 2, 3, 4, 5])
 
 
 def test_a_hook_that_cancels_itself_is_no_way_out_of_the_budget(app: Onetray) -> None:
@@ -195,7 +195,7 @@ def test_a_hook_that_cancels_itself_is_no_way_out_of_the_budget(app: Onetray) ->
     with floor_of(app, 1) as (floor, ends):
         floor.admit(runs_of(app, work, {}))
         assert idle(floor)
-    assert told(ends) == ["fail"]
+    assert reported(ends) == ["fail"]
 
 
 def test_whoever_keeps_the_asyncio_task_of_a_handler_cannot_cancel_the_next_one_with_it(app: Onetray) -> None:
@@ -215,7 +215,7 @@ def test_whoever_keeps_the_asyncio_task_of_a_handler_cannot_cancel_the_next_one_
     with floor_of(app, 1) as (floor, ends):
         floor.admit(runs_of(app, work, {"n": 0}, {"n": 1}))
         assert idle(floor)
-    assert told(ends) == [0, 1]
+    assert reported(ends) == [0, 1]
 
 
 def test_a_handler_that_cancels_all_there_is_on_the_loop_does_not_stop_the_worker(app: Onetray) -> None:
@@ -230,7 +230,7 @@ def test_a_handler_that_cancels_all_there_is_on_the_loop_does_not_stop_the_worke
     with floor_of(app, 6) as (floor, ends):
         floor.admit(runs_of(app, work, *[{"n": n} for n in range(9)]))
         assert idle(floor)
-    assert told(ends) == ["fail", "fail", 2, 3, 4, 5, 6, 7, 8]
+    assert reported(ends) == ["fail", "fail", 2, 3, 4, 5, 6, 7, 8]
 
 
 def test_a_handler_that_swallows_its_cancel_ends_as_it_likes_and_the_next_one_begins(app: Onetray) -> None:
@@ -249,7 +249,7 @@ def test_a_handler_that_swallows_its_cancel_ends_as_it_likes_and_the_next_one_be
         wait_until(lambda: runs[0].interrupt is not None)
         runs[0].ask_to_stop(CANCEL)
         assert idle(floor)
-    assert told(ends) == [0, 1]
+    assert reported(ends) == [0, 1]
 
 
 def test_timeouts_and_task_groups_work_in_handlers(app: Onetray) -> None:
@@ -300,7 +300,7 @@ def test_as_many_handlers_wait_at_once_as_there_are_places_and_no_more(app: Onet
     with floor_of(app, 20) as (floor, ends):
         floor.admit(runs_of(app, meet, *[{}] * 60))
         assert idle(floor)
-    assert (most, told(ends)) == (20, [None] * 60)
+    assert (most, reported(ends)) == (20, [None] * 60)
 
 
 def test_timers_and_waiting_handlers_get_their_turn_between_many_that_never_wait(app: Onetray) -> None:
@@ -329,7 +329,7 @@ def test_the_ends_of_many_short_handlers_are_told_together(app: Onetray, concurr
     with floor_of(app, concurrency) as (floor, ends):
         floor.admit(runs_of(app, work, *[{}] * 300))
         assert idle(floor)
-        assert (floor.finished, len(told(ends))) == (300, 300)
+        assert (floor.finished, len(reported(ends))) == (300, 300)
         assert len(ends) < 100
 
 
@@ -365,10 +365,10 @@ def test_what_has_ended_is_told_though_the_next_handler_blocks_the_loop(app: One
         floor.admit(runs_of(app, work, {"n": 0}, {"n": 1}))
         assert began.wait(WAIT_S)
         assert not floor.wait_until_idle(0)
-        assert told(ends) == [0]
+        assert reported(ends) == [0]
         go.set()
         assert idle(floor)
-    assert told(ends) == [0, 1]
+    assert reported(ends) == [0, 1]
 
 
 def test_handlers_that_have_ended_leave_no_lane_behind(app: Onetray) -> None:

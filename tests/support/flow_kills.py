@@ -23,8 +23,8 @@ from onetray.engine import Engine
 from onetray.engine.flows import advance
 from onetray.verify import verify
 from tests.support import fleet
+from tests.support.dying_processes import die_at
 from tests.support.fleet import Ledger
-from tests.support.victims import die_at
 
 KILLED = -signal.SIGKILL
 TABLES = (
@@ -260,7 +260,7 @@ def finish(engine: Engine, clock: VirtualClock) -> None:
             return
 
 
-def victim(url: str, now: int, case: str, point: str, hits: int) -> None:
+def call_and_die(url: str, now: int, case: str, point: str, hits: int) -> None:
     """Make the call of a case, and die in it."""
     engine = Engine.open(url, clock=VirtualClock(now))
     engine.store.names.refresh()
@@ -270,7 +270,7 @@ def victim(url: str, now: int, case: str, point: str, hits: int) -> None:
     raise AssertionError(f"{case} never came to {point!r} for the {hits}. time")
 
 
-def stepper(url: str, now: int, step: int, flow: str | None, point: str) -> None:
+def cancel_in_steps_and_die(url: str, now: int, step: int, flow: str | None, point: str) -> None:
     """Cancel a flow in small steps, or go on with that, and die in the first one."""
     advance.STEP = step
     engine = Engine.open(url, clock=VirtualClock(now))
@@ -283,7 +283,7 @@ def stepper(url: str, now: int, step: int, flow: str | None, point: str) -> None
     raise AssertionError(f"the step never came to {point!r}")
 
 
-def scout(url: str, now: int, case: str, path: str) -> None:
+def note_points(url: str, now: int, case: str, path: str) -> None:
     """Make the call of a case, note every point on the way, and die before anything is committed."""
     engine = Engine.open(url, clock=VirtualClock(now))
     engine.store.names.refresh()
@@ -303,7 +303,7 @@ def way_of(url: str, now: int, case: str) -> list[str]:
     """The points that the call of a case comes to, in their order, up to its commit."""
     with tempfile.TemporaryDirectory(prefix="onetray-way-") as folder:
         path = Path(folder) / "way"
-        fleet.end_all([fleet.start(scout, url, now, case, str(path))], 60, exitcode=KILLED)
+        fleet.end_all([fleet.start(note_points, url, now, case, str(path))], 60, exitcode=KILLED)
         return [name for (name,) in Ledger.read(path)]
 
 
@@ -358,7 +358,7 @@ def kill_in(
 
 
 def _kill(url: str, clock: VirtualClock, case: str, point: str, hits: int) -> None:
-    fleet.end_all([fleet.start(victim, url, clock.now(), case, point, hits)], 60, exitcode=KILLED)
+    fleet.end_all([fleet.start(call_and_die, url, clock.now(), case, point, hits)], 60, exitcode=KILLED)
 
 
 def _changed(engine: Engine, rows: object, when: str) -> list[str]:

@@ -126,20 +126,31 @@ step() {
 }
 
 # Three for two cores: many tests wait for a process, a lease or a disk.
-tests() {
+processes() {
     cores=$(getconf _NPROCESSORS_ONLN 2>/dev/null) || cores=2
-    exec python -m pytest -n $((cores + (cores + 1) / 2)) "$@"
+    echo $((cores + (cores + 1) / 2))
 }
 
+look_over() {
+    step mypy && step lint-imports && step python tools/house.py && step python tools/gendocs.py --check
+}
+
+# What takes a second comes first. The rest runs beside the tests, which leave a core idle now and then.
 check() {
     step ruff format --check .
     step ruff check .
-    step mypy
-    step lint-imports
-    step python tools/house.py
-    step python tools/gendocs.py --check
-    echo "== pytest" >&2
-    tests "$@"
+    mkdir -p .cache
+    look_over >.cache/check.log 2>&1 &
+    looking=$!
+    trap 'kill "$looking" 2>/dev/null || :' EXIT
+    tested=0
+    step python -m pytest -n "$(processes)" "$@" || tested=$?
+    if ! wait "$looking"; then
+        cat .cache/check.log >&2
+        fail "mypy, lint-imports, tools/house.py or tools/gendocs.py has found something: see above"
+    fi
+    echo "== mypy, lint-imports, tools/house.py and tools/gendocs.py have found nothing" >&2
+    return "$tested"
 }
 
 lock() {
@@ -169,7 +180,7 @@ export PATH
 
 command=$1
 case $command in
-    test) shift && tests "$@" ;;
+    test) shift && exec python -m pytest -n "$(processes)" "$@" ;;
     check) shift && check "$@" ;;
     docs) shift && exec python tools/gendocs.py "$@" ;;
     bench) shift && exec python -m benchmarks "$@" ;;

@@ -12,10 +12,12 @@ from onetray.domain.clock import VirtualClock
 from onetray.engine import Engine
 from onetray.store import open_store
 from onetray.store import postgres as postgres_store
+from onetray.store import sqlite as sqlite_store
 from tests.support.binaries import has_system_postgres
 from tests.support.cluster import Cluster, Server, server
+from tests.support.cpu_report import CpuReport, Meter
 from tests.support.databases import Databases
-from tests.support.engines import engine_on, migrated_lite
+from tests.support.engines import engine_on, migrated_sqlite
 from tests.support.schedule import LongestFirst, longest_first
 from tests.support.warm_pool import WarmPool
 
@@ -23,6 +25,8 @@ from tests.support.warm_pool import WarmPool
 os.environ.pop("COLUMNS", None)
 
 postgres_store.ConnectionPool = WarmPool  # type: ignore[misc]
+# Nobody pulls the plug on this process: no commit has to wait for the disk.
+sqlite_store.PRAGMAS = (*sqlite_store.PRAGMAS, "synchronous = OFF")
 
 # Time limits belong to pytest-timeout: a busy machine must not fail a property.
 settings.register_profile("default", deadline=None)
@@ -80,7 +84,7 @@ def migrated_url(databases: Databases) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def system_databases() -> Iterator[Databases]:
     """The same on the system's own PostgreSQL, which is older than the one that the tests bring along."""
-    with Cluster.start(system=True) as running:
+    with Cluster.start(system=True, durable=False) as running:
         lent = Databases(running)
         yield lent
         lent.close()
@@ -93,12 +97,25 @@ def system_url(system_databases: Databases) -> Iterator[str]:
 
 
 STORES = ["sqlite", "postgres", *(["system-postgres"] if has_system_postgres() else [])]
-BY_VERSION = ("borrowed", "claims", "feed", "flows_submit", "listing", "migrations", "plans", "smoke", "verify")
+BY_VERSION = (
+    "caller_connection", "claims", "feed", "flows_submit", "listing", "migrations", "plans", "smoke", "verify",
+)  # fmt: skip
 """What may differ between versions of PostgreSQL: SQL that is new there, plans, locks. The rest lies above it."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all-servers", action="store_true", help="Run every test on the system's PostgreSQL, too.")
+    parser.addoption("--cpu-report", action="store_true", help="Print the processor time that each test file took.")
+    parser.addoption("--save-durations", action="store_true", help="Write down how long tests take, for the next run.")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    is_worker = hasattr(config, "workerinput")
+    if is_worker:
+        # pydantic looks for the source of its models in every module that is loaded: be early.
+        import onetray.http.app  # noqa: F401
+    if config.getoption("--cpu-report") or config.getoption("--save-durations"):
+        config.pluginmanager.register(Meter([]) if is_worker else CpuReport(config))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -127,7 +144,7 @@ def leave_out_repetitions(config: pytest.Config, items: list[pytest.Item]) -> No
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A migrated database of each kind in turn, without rows."""
     if request.param == "sqlite":
-        return migrated_lite(tmp_path)
+        return migrated_sqlite(tmp_path)
     url: str = request.getfixturevalue("migrated_url" if request.param == "postgres" else "system_url")
     return url
 
@@ -136,7 +153,7 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def shared_engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     """One engine for a module of many small cases, each of which looks at its own task in its own queue."""
     if request.param == "sqlite":
-        with engine_on(migrated_lite(tmp_path_factory.mktemp("shared")), VirtualClock()) as running:
+        with engine_on(migrated_sqlite(tmp_path_factory.mktemp("shared")), VirtualClock()) as running:
             yield running
         return
     lent: Databases = request.getfixturevalue("databases" if request.param == "postgres" else "system_databases")

@@ -11,7 +11,7 @@ import pytest
 from onetray.domain.flow import Approval, StageSpec, TaskSpec
 from onetray.domain.policy import Policy
 from onetray.engine import Engine
-from tests.support.engines import engine_on, migrated_lite
+from tests.support.engines import engine_on, migrated_sqlite
 from tests.support.tasks import submit, take
 
 
@@ -46,6 +46,6 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
-    url = migrated_lite(tmp_path)
+    url = migrated_sqlite(tmp_path)
     with engine_on(url) as engine:
         yield Place(url, engine)

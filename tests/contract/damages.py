@@ -1,8 +1,8 @@
 """Ways to damage a database, and the checks that each of them breaks.
 
-`@name` stands for the key of the task of that name in tests/support/mix.py, or of the first task of the flow of that
-name in tests/support/flowmix.py; `$name` for the key of the flow, `$name.2` for that of its second stage. Every check
-must be broken by one.
+`@name` stands for the key of the task of that name in tests/support/task_samples.py, or of the first task of the flow
+of that name in tests/support/flow_samples.py; `$name` for the key of the flow, `$name.2` for that of its second stage.
+Every check must be broken by one.
 """
 
 from typing import NamedTuple

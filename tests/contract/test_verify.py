@@ -27,8 +27,8 @@ from tests.contract.damages import DAMAGES, Damage
 from tests.support.cases import each_case
 from tests.support.cluster import Server
 from tests.support.engines import engine_on
-from tests.support.flowmix import fill_flows
-from tests.support.mix import fill
+from tests.support.flow_samples import fill_flows
+from tests.support.task_samples import fill
 
 TASKS = 24 + 25
 """Single ones, and members of flows."""

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from onetray import Onetray
-from tests.support.engines import migrated_lite, must_verify
+from tests.support.engines import migrated_sqlite, must_verify
 from tests.support.workers import Traces
 
 
@@ -14,7 +14,7 @@ from tests.support.workers import Traces
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A migrated database of each kind in turn. It is a new one, so that its deadlocks are this test's own."""
     if request.param == "sqlite":
-        return migrated_lite(tmp_path)
+        return migrated_sqlite(tmp_path)
     url: str = request.getfixturevalue("own_url")
     return url
 
@@ -25,7 +25,7 @@ def app(tmp_path: Path) -> Iterator[Onetray]:
     from tests.support import workload
 
     app = workload.app
-    app.database = migrated_lite(tmp_path)
+    app.database = migrated_sqlite(tmp_path)
     yield app
     try:
         must_verify(app.engine)

@@ -22,10 +22,10 @@ from onetray.engine import Engine
 from tests.support import fleet
 from tests.support.audit import audit, deadlocks
 from tests.support.engines import engine_on, must_verify
-from tests.support.rivals import prepare, prepare_flows, rival
+from tests.support.lock_contention import compete, prepare, prepare_flows
 
-ROUND_S = 3.0
-MOST_ROUNDS = 5
+ROUND_S = 1.0
+MOST_ROUNDS = 15
 """On a busy machine one of them may be over before a rival has met the others."""
 MARKS = {
     "claim": "task.claimed",
@@ -50,7 +50,7 @@ ONE = EngineConfig(committers=1)
 def test_rivals_for_the_same_tasks_never_deadlock(rivals: tuple[str, ...], pg_url: str) -> None:
     with engine_on(pg_url) as engine:
         prepare(engine)
-        done = fleet.run_all(rival, [(pg_url, what, n, ROUND_S) for n, what in enumerate(rivals)], 60)
+        done = fleet.run_all(compete, [(pg_url, what, n, ROUND_S) for n, what in enumerate(rivals)], 60)
         assert all(rounds > 0 for _, rounds in done), done
         found = audit(engine.store)
         assert not found.faults, found.faults
@@ -73,7 +73,7 @@ def test_rivals_for_the_same_flows_never_deadlock(rivals: tuple[str, ...], pg_ur
         plans = [(pg_url, what, n, ROUND_S) for n, what in enumerate(rivals)]
         missing = {MARKS[what] for what in rivals}
         for _ in range(MOST_ROUNDS):
-            done = fleet.run_all(rival, plans, 60)
+            done = fleet.run_all(compete, plans, 60)
             assert all(rounds > 0 for _, rounds in done), done
             missing -= {type_ for (type_,) in engine.store.read_sql("SELECT DISTINCT type FROM onetray.event")}
             if not missing:

@@ -13,10 +13,10 @@ from onetray.engine import Engine
 from onetray.failpoints import POINTS
 from tests.support import fleet
 from tests.support.audit import audit
+from tests.support.dying_processes import do_step_and_die
 from tests.support.engines import engine_on, must_verify
 from tests.support.fleet import Ledger
 from tests.support.generations import EVENT_OF, KILLED, die, drained, lost, prepare
-from tests.support.victims import victim
 
 BEGIN, END = ("begun",), ("committing", "committed")
 MOVES = ("moving", "updated", "moved")
@@ -85,7 +85,7 @@ def test_a_kill_at_any_point_of_a_step_leaves_all_of_it_or_nothing(
         set_the_stage(engine, clock, step)
         for point in REACHED[step]:
             ledger = tmp_path / point
-            process = fleet.start(victim, database_url, clock.now(), step, point, str(ledger))
+            process = fleet.start(do_step_and_die, database_url, clock.now(), step, point, str(ledger))
             fleet.end_all([process], 60, exitcode=KILLED)
             assert not Ledger.read(ledger), "the call returned before its point"
             assert done(engine, step) == (3 if point == "committed" else 0), point

@@ -9,10 +9,22 @@ from onetray.domain.flow import StageSpec
 from onetray.engine.flows import advance
 from onetray.failpoints import FLOW_POINTS
 from tests.support import fleet
-from tests.support.cascades import CASES, KILLED, finish, flows_of, kill_in, stepper, tasks
 from tests.support.engines import engine_on, must_verify
+from tests.support.flow_kills import (
+    CASES,
+    KILLED,
+    before_the_commit,
+    cancel_in_steps_and_die,
+    every_point,
+    finish,
+    flows_of,
+    kill_in,
+    tasks,
+)
 
 STEP = 2
+AT_EVERY_POINT = {"the last success of a stage", "a strict failure", "an end with a compensation"}
+"""The others are killed right before their commit and right after it. `./go soak kill-flows` kills all everywhere."""
 WAY = {"begun", "moving", "updated", "moved", "committing", *FLOW_POINTS}
 MISSED = {"a submit": {"flows_locked"}, "the last of two dependencies": {"cascading"}}
 """A new flow needs no lock, and where no stage or flow moves there is no cascade."""
@@ -23,7 +35,8 @@ def test_a_kill_at_any_point_of_a_cascade_leaves_all_of_it_or_nothing(
     case: str, database_url: str, clock: VirtualClock
 ) -> None:
     with engine_on(database_url, clock) as engine:
-        killed = kill_in(engine, clock, database_url, case)
+        where = every_point if case in AT_EVERY_POINT else before_the_commit
+        killed = kill_in(engine, clock, database_url, case, where)
         assert not killed.faults, killed.faults
         assert set(killed.way) - {"locked"} == WAY - MISSED.get(case, set())
 
@@ -44,7 +57,7 @@ def test_a_cascade_in_several_steps_goes_on_where_the_killed_left_it(
         for steps in range(3):
             for point in points:
                 wanted = flow.id if steps == 0 else None
-                process = fleet.start(stepper, database_url, clock.now(), STEP, wanted, point)
+                process = fleet.start(cancel_in_steps_and_die, database_url, clock.now(), STEP, wanted, point)
                 fleet.end_all([process], 60, exitcode=KILLED)
                 assert cancelled() == STEP * (steps + (point == "committed")), (steps, point)
             must_verify(engine)

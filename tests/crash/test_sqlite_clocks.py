@@ -16,7 +16,7 @@ from tests.cli.run import called
 from tests.support import fleet
 from tests.support.engines import engine_on
 from tests.support.fleet import wait_until
-from tests.support.lite import OffClock, die_with_a_claim, submit_and_finish, url_of
+from tests.support.sqlite_processes import OffClock, die_with_a_claim, submit_and_finish, url_of
 
 HOUR_S = 3600.0
 

@@ -17,8 +17,8 @@ from onetray.remote.engine import RemoteEngine
 from tests.support import fleet
 from tests.support.engines import engine_on, must_verify
 from tests.support.fleet import Ledger, wait_until
-from tests.support.lite import submit_until_refused, url_of
 from tests.support.serving import serving
+from tests.support.sqlite_processes import submit_until_refused, url_of
 from tests.support.workers import Traces, workers
 
 

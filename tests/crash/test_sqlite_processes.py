@@ -17,7 +17,7 @@ from tests.support import fleet
 from tests.support.audit import audit, audit_claims, audit_successes
 from tests.support.engines import engine_on
 from tests.support.fleet import Ledger, wait_until
-from tests.support.lite import (
+from tests.support.sqlite_processes import (
     JOBS,
     die_while_migrating,
     fill_the_disk,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.slaughter import kill_workers
+from tests.support.worker_kills import kill_workers
 
 
 def test_jobs_of_workers_that_are_killed_end_once_each(database_url: str, tmp_path: Path) -> None:

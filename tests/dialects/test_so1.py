@@ -47,7 +47,7 @@ def job(api: TestClient, id_: str) -> dict[str, Any]:
     return found
 
 
-def told(api: TestClient, id_: str, **asked: Any) -> list[Frame]:
+def frames_of(api: TestClient, id_: str, **asked: Any) -> list[Frame]:
     answer = api.get(f"/api/jobs/{id_}/events", **asked)
     assert answer.status_code == 200, answer.text
     return [f for f in map(parsed, answer.text.split("\n\n")) if f.event]
@@ -365,7 +365,7 @@ def test_a_stream_tells_states_and_lines_under_two_names(api: TestClient, engine
     claimed = running(engine)
     engine.log(claimed, "one", "two")
     engine.succeed(claimed, {"url": "x"})
-    found = told(api, id_, params={"cursor": 0})
+    found = frames_of(api, id_, params={"cursor": 0})
     assert [(f.event, f.data) for f in found] == [
         ("log", {"line": "one", "cursor": 1}),
         ("log", {"line": "two", "cursor": 2}),
@@ -376,7 +376,7 @@ def test_a_stream_tells_states_and_lines_under_two_names(api: TestClient, engine
 def test_a_failed_status_carries_its_error(api: TestClient, engine: Engine) -> None:
     id_ = made(api)
     engine.fail(running(engine), "no such site", error_class="LookupError", retryable=False)
-    (status,) = told(api, id_)
+    (status,) = frames_of(api, id_)
     assert status.data == {"state": "failed", "error": {"code": "LookupError", "message": "no such site"}}
 
 
@@ -385,9 +385,9 @@ def test_a_stream_goes_on_after_the_line_that_was_seen(api: TestClient, engine: 
     claimed = running(engine)
     engine.log(claimed, "one", "two", "three")
     engine.succeed(claimed)
-    assert plainly(told(api, id_, params={"cursor": 1})) == [2, 3, "success"]
-    assert plainly(told(api, id_, headers={"Last-Event-ID": "2"})) == [3, "success"]
-    assert plainly(told(api, id_, params={"cursor": 0}, headers={"Last-Event-ID": "3"})) == ["success"]
+    assert plainly(frames_of(api, id_, params={"cursor": 1})) == [2, 3, "success"]
+    assert plainly(frames_of(api, id_, headers={"Last-Event-ID": "2"})) == [3, "success"]
+    assert plainly(frames_of(api, id_, params={"cursor": 0}, headers={"Last-Event-ID": "3"})) == ["success"]
 
 
 def test_the_id_of_a_line_is_its_cursor(api: TestClient, engine: Engine) -> None:
@@ -395,7 +395,7 @@ def test_the_id_of_a_line_is_its_cursor(api: TestClient, engine: Engine) -> None
     claimed = running(engine)
     engine.log(claimed, "one")
     engine.succeed(claimed)
-    assert [f.id for f in told(api, id_, params={"cursor": 0})] == ["1", "1.success"]
+    assert [f.id for f in frames_of(api, id_, params={"cursor": 0})] == ["1", "1.success"]
 
 
 def test_a_late_client_without_a_cursor_gets_one_status(api: TestClient, engine: Engine) -> None:
@@ -403,7 +403,7 @@ def test_a_late_client_without_a_cursor_gets_one_status(api: TestClient, engine:
     claimed = running(engine)
     engine.log(claimed, "one")
     engine.succeed(claimed)
-    assert plainly(told(api, id_)) == ["success"]
+    assert plainly(frames_of(api, id_)) == ["success"]
 
 
 def test_whoever_knows_the_end_is_told_to_stay_away(api: TestClient, engine: Engine) -> None:
@@ -412,7 +412,7 @@ def test_whoever_knows_the_end_is_told_to_stay_away(api: TestClient, engine: Eng
     claimed = running(engine)
     engine.log(claimed, "one")
     engine.succeed(claimed)
-    (end,) = told(api, id_)
+    (end,) = frames_of(api, id_)
     assert api.get(f"/api/jobs/{id_}/events", headers={"Last-Event-ID": str(end.id)}).status_code == 204
 
 
@@ -449,7 +449,7 @@ def test_a_client_that_was_cut_off_is_told_what_it_missed_and_nothing_twice(api:
     whole = ["0.pending", "0.running", "1", "2", "2.success"]
     expected = ["pending", "running", 1, 2, "success"]
     for i, last in enumerate(whole[:-1]):
-        assert plainly(told(api, id_, headers={"Last-Event-ID": last})) == expected[i + 1 :]
+        assert plainly(frames_of(api, id_, headers={"Last-Event-ID": last})) == expected[i + 1 :]
 
 
 def test_a_stream_has_no_third_event_when_the_server_stops(engine: Engine) -> None:
@@ -476,7 +476,7 @@ def test_lines_of_an_attempt_that_never_started_wait_for_the_start(
     settle(engine)
     assert job(api, id_)["state"] == "pending"
     engine.succeed(running(engine))
-    assert plainly(told(api, id_, headers={"Last-Event-ID": "0.pending"})) == ["running", 1, "success"]
+    assert plainly(frames_of(api, id_, headers={"Last-Event-ID": "0.pending"})) == ["running", 1, "success"]
 
 
 # POST /api/jobs/{id}/cancel
@@ -648,7 +648,7 @@ def test_a_job_never_goes_from_pending_to_failed(
     found = job(api, id_)
     assert found["state"] == "cancelled"
     assert found["error"]["message"]
-    assert [f.data["state"] for f in told(api, id_, headers={"Last-Event-ID": "0.pending"})] == ["cancelled"]
+    assert [f.data["state"] for f in frames_of(api, id_, headers={"Last-Event-ID": "0.pending"})] == ["cancelled"]
 
 
 @each_case("state", TASK_STATES)

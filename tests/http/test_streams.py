@@ -18,6 +18,7 @@ from onetray.domain.commands import Progress, Submit, ticket
 from onetray.domain.flow import StageSpec, TaskSpec
 from onetray.domain.task import Event
 from onetray.engine import Engine
+from onetray.feed import Page
 from onetray.http.services import HttpConfig, Services
 from onetray.http.streams import feed
 from onetray.http.streams.hub import Follower, Hub
@@ -324,6 +325,31 @@ def test_the_feeds_stream_goes_on_from_the_past_to_what_comes(live: Live, engine
     found = asyncio.run(follow())
     assert [f.data["entity_id"] for f in found][:3] == before
     assert [int(f.id or 0) for f in found] == [e.id for e in engine.feed.read(0).events]
+
+
+def test_what_is_committed_while_a_stream_reads_the_past_comes_once(
+    live: Live, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is in the page that the stream reads, and the hub gives it to the stream, too."""
+    read, committed = engine.feed.read, []
+
+    def commit_and_read(*place: int, **filters: Any) -> Page:
+        if filters and not committed:  # The hub reads everything.
+            committed.append(submit(engine))
+        return read(*place, **filters)
+
+    before = submit(engine)
+    monkeypatch.setattr(engine.feed, "read", commit_and_read)
+
+    async def follow() -> list[Frame]:
+        async with stream(live.port, "/api/v1/feed/stream?cursor=0") as one:
+            found = await one.events(2)
+            await asyncio.to_thread(submit, engine)
+            return found + await one.events(1)
+
+    found = asyncio.run(follow())
+    assert [int(f.id or 0) for f in found] == [e.id for e in read(0).events]
+    assert [f.data["entity_id"] for f in found][:2] == [before, *committed]
 
 
 def test_a_stream_without_a_cursor_says_where_it_begins(live: Live, engine: Engine) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tests.support.siblings import ACTS, RACES, STAGES, Outcome, run_races
+from tests.support.last_task_races import ACTS, RACES, STAGES, Outcome, run_races
 
 # `./go soak flows` has two thousand stages for each race.
-RACING, MIXED = 60, 16
+RACING, MIXED = 30, 10
 
 
 def race(url: str, races: tuple[str, ...], stages: int) -> Outcome:

@@ -1,7 +1,7 @@
 """Every statement of the hot paths finds its rows by an index, however many tasks lie beside.
 
-The databases here are made by SQL and do not verify: see tests/support/crowds.py. `./go soak plans` runs the same
-with a million tasks.
+The databases here are made by SQL and do not verify: see tests/support/large_databases.py. `./go soak plans` runs the
+same with a million tasks.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from onetray.store.base import Store
 from onetray.store.sql_template import TYPE_OF, Statement
 from onetray.store.statements import statements_for
 from tests.support.cluster import Server
-from tests.support.crowds import BIG, FAR, FLOWS, IN_FLOW, fill, first_flow
+from tests.support.large_databases import BIG, FAR, FLOWS, IN_FLOW, fill, first_flow
 from tests.support.plans import Cost, Steps, on_postgres, on_sqlite
 
-IDLE = int(os.environ.get("ONETRAY_PLAN_TASKS", "300000"))
-EVENTS = 200_000
+IDLE = int(os.environ.get("ONETRAY_PLAN_TASKS", "100000"))
+EVENTS = 60_000
 LIMITS = (1, 500)
 WAYS = ((1, False), (500, False), (500, True))
 """Sizes of a batch, and whether the plan is generic: made for any parameters, so the same for every size."""
@@ -86,7 +86,7 @@ def crowd_in(store: Store, before: int) -> Crowd:
 
 
 @pytest.fixture(scope="module")
-def lite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crowd]:
+def sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crowd]:
     url = f"sqlite:///{tmp_path_factory.mktemp('crowd') / 'jobs.db'}"
     before = fill(url, IDLE, EVENTS)
     store = open_store(url)
@@ -339,24 +339,24 @@ def test_moves_on_postgres_find_their_rows_by_key(pg: Crowd) -> None:
 ONE_FROM_THE_END = {"prunable_jobs": {"e"}, "prunable_flows": {"e"}}
 
 
-def check_claim_on_sqlite(lite: Crowd, name: str, limit: int) -> None:
-    found = steps_of(lite, name, limit)
+def check_claim_on_sqlite(sqlite: Crowd, name: str, limit: int) -> None:
+    found = steps_of(sqlite, name, limit)
     assert not found.whole(), found
     assert not [d for d in found.details if "TEMP B-TREE" in d], found
     assert found.full_scan_steps == found.sorts == 0, found
     assert found.steps <= 60 * limit + 100, found
 
 
-def check_statement_on_sqlite(lite: Crowd, name: str, limit: int) -> None:
-    found = steps_of(lite, name, limit)
+def check_statement_on_sqlite(sqlite: Crowd, name: str, limit: int) -> None:
+    found = steps_of(sqlite, name, limit)
     assert not found.whole() - ONE_FROM_THE_END.get(name, set()), found
     # A batch is read from end to end.
     assert found.full_scan_steps <= 2 * limit + 2, found
     assert found.steps <= 200 * limit + 300, found
 
 
-def check_statement_for_flows_on_sqlite(lite: Crowd, name: str, limit: int) -> None:
-    found = steps_of(lite, name, limit)
+def check_statement_for_flows_on_sqlite(sqlite: Crowd, name: str, limit: int) -> None:
+    found = steps_of(sqlite, name, limit)
     few = FEW.get(name, set())
     assert not found.whole() - ONE_FROM_THE_END.get(name, set()) - few, found
     if not few:
@@ -364,32 +364,32 @@ def check_statement_for_flows_on_sqlite(lite: Crowd, name: str, limit: int) -> N
         assert found.steps <= 1000 * limit + 1000, found
 
 
-def check_move_on_sqlite(lite: Crowd, title: str, limit: int) -> None:
-    for params, held in product(move_params(lite, title, limit), {False, title in UNSEEN}):
-        move = lite.store.statements.move(hops_of(title), params, held)
+def check_move_on_sqlite(sqlite: Crowd, title: str, limit: int) -> None:
+    for params, held in product(move_params(sqlite, title, limit), {False, title in UNSEEN}):
+        move = sqlite.store.statements.move(hops_of(title), params, held)
         for statement in (move.update, move.events):
             if statement is move.events:
                 # Without the update before it, it would write an event a second time: the plan is enough.
                 params = {**params, "key": [2**60 + i for i in range(limit)]}
-            found = on_sqlite(lite.store, statement, params)
+            found = on_sqlite(sqlite.store, statement, params)
             assert not found.whole(), found
             assert found.steps <= 400 * limit + 300, found
 
 
-def test_claims_on_sqlite_search_and_never_scan_or_sort(lite: Crowd) -> None:
-    try_each(check_claim_on_sqlite, lite, CLAIMS, sizes())
+def test_claims_on_sqlite_search_and_never_scan_or_sort(sqlite: Crowd) -> None:
+    try_each(check_claim_on_sqlite, sqlite, CLAIMS, sizes())
 
 
-def test_statements_on_sqlite_take_steps_for_what_they_are_asked_for(lite: Crowd) -> None:
-    try_each(check_statement_on_sqlite, lite, OTHERS, sizes())
+def test_statements_on_sqlite_take_steps_for_what_they_are_asked_for(sqlite: Crowd) -> None:
+    try_each(check_statement_on_sqlite, sqlite, OTHERS, sizes())
 
 
-def test_statements_for_flows_on_sqlite_take_steps_for_what_they_are_asked_for(lite: Crowd) -> None:
-    try_each(check_statement_for_flows_on_sqlite, lite, FOR_FLOWS, sizes())
+def test_statements_for_flows_on_sqlite_take_steps_for_what_they_are_asked_for(sqlite: Crowd) -> None:
+    try_each(check_statement_for_flows_on_sqlite, sqlite, FOR_FLOWS, sizes())
 
 
-def test_moves_on_sqlite_find_their_rows_by_key(lite: Crowd) -> None:
-    try_each(check_move_on_sqlite, lite, MOVES, sizes())
+def test_moves_on_sqlite_find_their_rows_by_key(sqlite: Crowd) -> None:
+    try_each(check_move_on_sqlite, sqlite, MOVES, sizes())
 
 
 UNSEEN = ("start, succeed", "succeed")
@@ -417,7 +417,7 @@ def move_params(crowd: Crowd, title: str, limit: int) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def lone_lite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crowd]:
+def lone_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crowd]:
     url = f"sqlite:///{tmp_path_factory.mktemp('lone') / 'jobs.db'}"
     before = fill(url, 0)
     store = open_store(url)
@@ -441,8 +441,8 @@ def test_what_cannot_be_claimed_does_not_make_a_claim_dearer_on_postgres(pg: Cro
         assert beside.rows == alone.rows, name
 
 
-def test_what_cannot_be_claimed_does_not_make_a_claim_dearer_on_sqlite(lite: Crowd, lone_lite: Crowd) -> None:
+def test_what_cannot_be_claimed_does_not_make_a_claim_dearer_on_sqlite(sqlite: Crowd, lone_sqlite: Crowd) -> None:
     for name in CLAIMS:
-        beside, alone = (steps_of(crowd, name, 100) for crowd in (lite, lone_lite))
+        beside, alone = (steps_of(crowd, name, 100) for crowd in (sqlite, lone_sqlite))
         assert beside.steps <= 1.5 * alone.steps, (name, beside, alone)
         assert beside.full_scan_steps == 0, name

@@ -15,7 +15,7 @@ from tests.property.walk import Walk
 
 THOROUGH = settings().max_examples > 1000
 FIRST = int(os.environ.get("ONETRAY_FIRST_SEED", "0"))
-SEEDS = range(FIRST, FIRST + (500 if THOROUGH else 12))
+SEEDS = range(FIRST, FIRST + (500 if THOROUGH else 8))
 STEPS = 250
 
 

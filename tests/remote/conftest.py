@@ -12,7 +12,7 @@ from onetray import Onetray
 from onetray.config import EngineConfig
 from onetray.engine import Engine
 from onetray.remote.engine import RemoteEngine
-from tests.support.engines import engine_on, migrated_lite
+from tests.support.engines import engine_on, migrated_sqlite
 from tests.support.servers import Served, served
 
 
@@ -21,7 +21,7 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Two databases are enough here: versions of PostgreSQL differ below the server, not above it."""
     if request.param == "postgres":
         return str(request.getfixturevalue("migrated_url"))
-    return migrated_lite(tmp_path)
+    return migrated_sqlite(tmp_path)
 
 
 @contextmanager
@@ -34,7 +34,7 @@ def at_work(url: str) -> Iterator[tuple[Engine, Served]]:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Served]:
-    with at_work(migrated_lite(tmp_path)) as (_, running):
+    with at_work(migrated_sqlite(tmp_path)) as (_, running):
         yield running
 
 

@@ -31,7 +31,7 @@ from onetray.remote.engine import NeedsDatabase, RemoteEngine
 from onetray.remote.sender import MOST_BYTES
 from tests.remote.conftest import at_work
 from tests.support.cases import each_case
-from tests.support.engines import migrated_lite
+from tests.support.engines import migrated_sqlite
 from tests.support.fleet import wait_until
 from tests.support.servers import Served, listener, served
 from tests.support.wire import CUT_ANSWER, LOSE_ANSWER, LOSE_REQUEST, Wire
@@ -43,7 +43,7 @@ PATIENT = EngineConfig(call_timeout_s=20.0)
 @pytest.fixture
 def near(tmp_path: Path) -> Iterator[tuple[Engine, Served]]:
     """The server, and its own engine to look with."""
-    with at_work(migrated_lite(tmp_path)) as pair:
+    with at_work(migrated_sqlite(tmp_path)) as pair:
         yield pair
 
 
@@ -218,7 +218,7 @@ def test_what_did_not_arrive_is_told_from_what_may_have(near: tuple[Engine, Serv
 
 
 def test_a_server_that_restarts_is_waited_for(tmp_path: Path) -> None:
-    with at_work(migrated_lite(tmp_path)) as (own, first):
+    with at_work(migrated_sqlite(tmp_path)) as (own, first):
         port = first.port
         with RemoteEngine(first.url, config=PATIENT) as remote:
             remote.introduce()

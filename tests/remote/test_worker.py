@@ -9,9 +9,9 @@ import pytest
 
 from onetray import InvalidInput, Onetray, ctx
 from tests.remote.conftest import at_work
-from tests.support.engines import migrated_lite
+from tests.support.engines import migrated_sqlite
 from tests.support.fleet import wait_until
-from tests.support.onslaught import attack
+from tests.support.server_kills import attack
 from tests.support.servers import served
 
 WAIT_S = 60.0
@@ -69,7 +69,7 @@ def test_a_remote_worker_has_no_janitor_and_says_who_removes_old_jobs(app: Onetr
 
 
 def test_what_ends_while_the_server_is_away_is_reported_when_it_is_back(tmp_path: Path) -> None:
-    with at_work(migrated_lite(tmp_path)) as (own, first), Onetray(first.url) as app:
+    with at_work(migrated_sqlite(tmp_path)) as (own, first), Onetray(first.url) as app:
         away = asyncio.Event()
         loops: list[asyncio.AbstractEventLoop] = []
 
@@ -93,7 +93,7 @@ def test_what_ends_while_the_server_is_away_is_reported_when_it_is_back(tmp_path
 
 
 def test_lost_requests_and_answers_cost_no_job_and_make_none(tmp_path: Path) -> None:
-    seen = attack(migrated_lite(tmp_path), clients=4, submits=8, lose=0.2)
+    seen = attack(migrated_sqlite(tmp_path), clients=4, submits=8, lose=0.2)
     assert (seen.faults, seen.unanswered) == ([], 0)
     assert len(seen.fates) == 5
 

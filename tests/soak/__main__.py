@@ -70,14 +70,14 @@ def on_each(store: str, attempt: Callable[[str], list[str]]) -> None:
 @store_option
 def claims(claimers: int, threads: int, tasks: int, limit_s: float, seed: int, store: str) -> None:
     """Let claimers loose, each a process of its own, while tasks expire and are cancelled under them."""
-    from tests.support.storms import run_storm
+    from tests.support.claim_load import run_claim_load
 
     def attempt(url: str) -> list[str]:
-        weather = run_storm(
+        outcome = run_claim_load(
             url, tasks=tasks, processes=-(-claimers // threads), threads=threads, seed=seed, limit_s=limit_s
         )
-        click.echo(str(weather))
-        return weather.faults
+        click.echo(str(outcome))
+        return outcome.faults
 
     on_each(store, attempt)
 
@@ -108,7 +108,7 @@ def workers(jobs: int, processes: int, away_s: float, seed: int, store: str) -> 
     from onetray.store import open_store
     from tests.support.cluster import Cluster
     from tests.support.outage import take_away
-    from tests.support.slaughter import kill_workers
+    from tests.support.worker_kills import kill_workers
 
     def migrated(url: str) -> str:
         opened = open_store(url)
@@ -184,7 +184,7 @@ def journal(acknowledged: int, every_s: float, seed: int, store: str) -> None:
 def remote(clients: int, submits: int, kills: int, lose: float, seed: int, store: str) -> None:
     """Kill a server under clients and a worker that use it, and lose requests and answers: each acknowledged submit
     is there once, and has one outcome."""
-    from tests.support.onslaught import attack
+    from tests.support.server_kills import attack
 
     def attempt(url: str) -> list[str]:
         seen = attack(
@@ -205,7 +205,7 @@ def remote(clients: int, submits: int, kills: int, lose: float, seed: int, store
 def flows(races: tuple[str, ...], stages: int, mixed: bool, limit_s: float, seed: int) -> None:
     """Let the eight siblings of each stage report at once, on PostgreSQL, while their flows are cancelled, paused,
     failed, grown and expire: no stage may be stuck, and PostgreSQL may have no deadlock to break."""
-    from tests.support.siblings import RACES, run_races
+    from tests.support.last_task_races import RACES, run_races
 
     unknown = set(races) - set(RACES)
     if unknown:
@@ -230,8 +230,8 @@ def flows(races: tuple[str, ...], stages: int, mixed: bool, limit_s: float, seed
 def kill_flows(cases: tuple[str, ...], store: str) -> None:
     """Kill a process each time that a cascade of a flow comes to a named point; all of it is there, or nothing."""
     from onetray.domain.clock import VirtualClock
-    from tests.support.cascades import CASES, kill_in
     from tests.support.engines import engine_on
+    from tests.support.flow_kills import CASES, every_time, kill_in
 
     unknown = set(cases) - set(CASES)
     if unknown:
@@ -242,7 +242,7 @@ def kill_flows(cases: tuple[str, ...], store: str) -> None:
         def attempt(url: str, case: str = case) -> list[str]:
             clock = VirtualClock()
             with engine_on(url, clock) as engine:
-                killed = kill_in(engine, clock, url, case, every=True)
+                killed = kill_in(engine, clock, url, case, every_time)
             click.echo(f"{case}: {killed.kills} processes killed")
             return killed.faults
 
@@ -299,7 +299,7 @@ def streams(clients: int, jobs: int, limit_s: float, seed: int, store: str) -> N
 @store_option
 def open_streams(count: int, idle_s: float, store: str) -> None:
     """Open many streams at a server process, and say what they cost: memory, file descriptors, CPU while idle."""
-    from tests.support.many import hold_open
+    from tests.support.open_streams import hold_open
 
     def attempt(url: str) -> list[str]:
         held = hold_open(url, count, idle_s)

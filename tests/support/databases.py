@@ -15,7 +15,6 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
-import psycopg.sql
 
 from onetray.store import open_store
 from onetray.store.postgres import PostgresSnapshot
@@ -150,10 +149,6 @@ class Databases:
         store = open_store(url)
         store.migrate()
         store.close()
-        with psycopg.connect(url, autocommit=True) as connection:
-            # Nobody pulls the plug on this server: the crash tests start their own.
-            name = psycopg.sql.Identifier(connection.info.dbname)
-            connection.execute(psycopg.sql.SQL("ALTER DATABASE {} SET synchronous_commit = off").format(name))
         keeper = Keeper(url)
         self._made.append(keeper)
         return keeper

@@ -44,7 +44,7 @@ def migrated_file() -> bytes:
         return path.read_bytes()
 
 
-def migrated_lite(folder: Path) -> str:
+def migrated_sqlite(folder: Path) -> str:
     """The URL of a new SQLite file in the folder that is migrated and has no rows."""
     path = folder / "jobs.db"
     path.write_bytes(migrated_file())
@@ -66,4 +66,4 @@ def must_verify(engine: Engine) -> None:
     assert not found.violations, found.violations
 
 
-__all__ = ["VirtualClock", "engine_on", "migrated_lite", "must_verify", "open_migrated"]
+__all__ = ["VirtualClock", "engine_on", "migrated_sqlite", "must_verify", "open_migrated"]

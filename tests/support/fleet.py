@@ -22,14 +22,18 @@ from tests.support.waits import wait_until as wait_until
 _PREPARED = multiprocessing.get_context("forkserver")
 _PREPARED.set_forkserver_preload(
     [
+        "onetray.cli.serve",
+        "onetray.cli.worker",
+        "onetray.http.server",
         "onetray.store.postgres",
         "onetray.store.sqlite",
-        "tests.support.cascades",
+        "tests.support.flow_kills",
         "tests.support.journal",
-        "tests.support.lite",
-        "tests.support.rivals",
-        "tests.support.siblings",
-        "tests.support.storms",
+        "tests.support.sqlite_processes",
+        "tests.support.prepared",
+        "tests.support.lock_contention",
+        "tests.support.last_task_races",
+        "tests.support.claim_load",
     ]
 )
 

@@ -16,9 +16,9 @@ from onetray.engine import Engine
 from onetray.failpoints import POINTS
 from tests.support import fleet
 from tests.support.audit import audit
+from tests.support.dying_processes import worker_that_dies
 from tests.support.engines import engine_on, must_verify
 from tests.support.fleet import Ledger
-from tests.support.victims import worker_that_dies
 
 KILLED = -signal.SIGKILL
 EVENT_OF = {

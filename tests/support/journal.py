@@ -69,7 +69,7 @@ class Submitter(threading.Thread):
     def _alone(self) -> None:
         what = uuid.uuid4().hex
         self._journal.write(INTENDED, what)
-        self._told(lambda: [note.submit(what, self._effects).id], [what])
+        self._note_answer(lambda: [note.submit(what, self._effects).id], [what])
 
     def _under_a_key(self) -> None:
         """As a careful caller: asks again under the same key until it is told."""
@@ -87,9 +87,9 @@ class Submitter(threading.Thread):
         for what in many:
             self._journal.write(INTENDED, what)
         calls = [{"what": what, "ledger": self._effects} for what in many]
-        self._told(lambda: [job.id for job in note.submit_many(calls)], many)
+        self._note_answer(lambda: [job.id for job in note.submit_many(calls)], many)
 
-    def _told(self, submit: Callable[[], Sequence[str]], many: list[str]) -> None:
+    def _note_answer(self, submit: Callable[[], Sequence[str]], many: list[str]) -> None:
         try:
             ids = submit()
         except OutcomeUnknown:

@@ -167,7 +167,7 @@ SQL = (
         file="store/move_sql.py",
         old='    guard += f" AND {t}.fence = b.fence" if first.fenced else ""\n',
         new="",
-        look_in=("property/test_lifecycle.py", "lifecycle/test_sql.py", "contract/test_unseen.py"),
+        look_in=("property/test_lifecycle.py", "lifecycle/test_sql.py", "contract/test_fast_succeed.py"),
     ),
     Fault(
         name="move-without-its-namespace",
@@ -175,7 +175,7 @@ SQL = (
         file="store/move_sql.py",
         old=" AND task.ns = b.ns",
         new="",
-        look_in=("contract/test_unseen.py",),
+        look_in=("contract/test_fast_succeed.py",),
     ),
     Fault(
         name="priority-ignored",
@@ -312,8 +312,8 @@ STORE = (
         name="news-lost-with-the-connection",
         harm="What could not be told to other processes is never told: their workers wait for the next poll.",
         file="notify/wake.py",
-        old="                    self._work_untold.add(work)\n                self._untold.set()",
-        new="                    pass\n                self._untold.set()",
+        old="                    self._unsent_work.add(work)\n                self._has_unsent_commit.set()",
+        new="                    pass\n                self._has_unsent_commit.set()",
         look_in=("contract/test_wake.py",),
     ),
 )

@@ -17,7 +17,7 @@ import httpx2
 from onetray.domain.policy import Policy
 from onetray.engine import Engine
 from tests.support.engines import open_migrated
-from tests.support.many import Usage
+from tests.support.open_streams import Usage
 from tests.support.serving import ServerProcess, serving
 
 LINES = 500

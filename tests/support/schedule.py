@@ -1,11 +1,15 @@
-"""Which process of the run gets which tests next.
+"""Which process of the run gets which tests next: the longest first, so that nobody is left with them at the end.
 
 The tests of a file go to one process, so that what they share is made once. Tests that wait for processes of their own
-share nothing and take long: they go one by one, and begin first. So nobody is left with a long file at the end.
+share nothing and take long: they go one by one. How long each takes is in tests/durations.txt, which
+`./go test --save-durations` writes.
 """
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,9 +18,10 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 ROOT = Path(__file__).parents[2]
-FIRST = ("tests/load/", "tests/crash/", "tests/docs/", "tests/property/", "tests/http/", "tests/worker/")
-"""Where the longest tests are, the longest first."""
+DURATIONS = ROOT / "tests/durations.txt"
 ONE_BY_ONE = ("tests/load/", "tests/crash/", "tests/docs/", "tests/worker/", "tests/property/test_walks")
+SHORT_S = 1.0
+"""What takes less is not in the list. It fills the gaps at the end."""
 
 
 class LongestFirst(LoadScopeScheduling):
@@ -30,7 +35,7 @@ class LongestFirst(LoadScopeScheduling):
 
 
 def unit_of(nodeid: str) -> str:
-    """The file of a test, or the test itself."""
+    """What goes to one process: the file of a test, or the test itself."""
     path = nodeid.split("::")[0]
     return nodeid if path.startswith(ONE_BY_ONE) and not _has_shared_fixtures(path) else path
 
@@ -42,14 +47,24 @@ def _has_shared_fixtures(path: str) -> bool:
 
 def longest_first(items: list[pytest.Item]) -> None:
     """Put the tests in the order in which they are given out; those of a file stay together, in their own order."""
-    sizes: dict[str, int] = {}
-    for item in items:
-        path = item.nodeid.split("::")[0]
-        sizes[path] = sizes.get(path, 0) + 1
+    took = {name: float(seconds) for seconds, name in map(str.split, DURATIONS.read_text().splitlines())}
+    # Of what is not known, those of the same file stay together.
+    items.sort(key=lambda item: (-took.get(_name_of(item.nodeid), 0.0), item.nodeid.split("::")[0]))
 
-    def place(item: pytest.Item) -> tuple[int, int, str]:
-        path = item.nodeid.split("::")[0]
-        rank = next((n for n, prefix in enumerate(FIRST) if path.startswith(prefix)), len(FIRST))
-        return rank, -sizes[path], path
 
-    items.sort(key=place)
+def save_durations(usage: Iterable[tuple[str, float, float]]) -> None:
+    """Write down how long each unit of a run took: name, processor time, wall time."""
+    took: dict[str, list[float]] = defaultdict(list)
+    for nodeid, _, wall_s in usage:
+        if "::" in nodeid:
+            took[unit_of(nodeid)].append(wall_s)
+    longest: dict[str, float] = defaultdict(float)
+    for unit, walls in took.items():
+        longest[_name_of(unit)] = max(longest[_name_of(unit)], sum(walls))
+    lines = [f"{seconds:.0f} {name}\n" for name, seconds in longest.items() if seconds >= SHORT_S]
+    DURATIONS.write_text("".join(sorted(lines, key=lambda line: (-int(line.split()[0]), line))))
+
+
+def _name_of(nodeid: str) -> str:
+    """The name of a test's unit in the list: all parameters of a test share one."""
+    return re.sub(r"\[.*", "", unit_of(nodeid), flags=re.DOTALL)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from fastapi import FastAPI
 
 from onetray.engine import Engine
 from onetray.http.app import build
+from tests.support.prepared import PreparedProcess
 from tests.support.waits import wait_until
 
 PATIENCE_S = 60.0
@@ -67,11 +67,10 @@ class ServerProcess:
         with listener() as found:
             self.port = found.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: PreparedProcess | None = None
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "tests.support.servers", self._database, str(self.port)]
-        self._process = subprocess.Popen(command)
+        self._process = PreparedProcess("tests.support.servers", self._database, str(self.port))
         wait_for_port(self.port)
 
     def kill(self) -> None:

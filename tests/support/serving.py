@@ -15,6 +15,7 @@ import httpx2
 
 import onetray
 from tests.support.fleet import wait_until
+from tests.support.prepared import PreparedProcess
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,12 +31,25 @@ class ServerProcess:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("ONETRAY_")}
         environment |= {f"ONETRAY_{name.upper()}": value for name, value in settings.items()}
         self._log, self._said = folder / f"{name}.log", folder / f"{name}.out"
+        environment["PYTHONPATH"] = path
+        self._log.touch()
+        self._said.write_bytes(b"")
+        program = ["onetray", *words, "--port", "0"]
+        self.process = (
+            PreparedProcess(*program, cwd=folder, env=environment, stdout=self._said, stderr=self._log)
+            if files is None
+            else self._limited(program, folder, environment, files)
+        )
+
+    def _limited(
+        self, program: list[str], folder: Path, environment: dict[str, str], files: int
+    ) -> subprocess.Popen[bytes]:
         # What `ulimit -n` sets, for this process alone.
-        limited = [] if files is None else ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh"]
-        with self._log.open("ab") as log, self._said.open("wb") as said:
-            self.process = subprocess.Popen(
-                [*limited, sys.executable, "-m", "onetray", *words, "--port", "0"],
-                cwd=folder, env={**environment, "PYTHONPATH": path}, stdin=subprocess.DEVNULL, stdout=said, stderr=log,
+        limited = ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh", sys.executable, "-m"]
+        with self._log.open("ab") as log, self._said.open("ab") as said:
+            return subprocess.Popen(
+                [*limited, *program], cwd=folder, env=environment,
+                stdin=subprocess.DEVNULL, stdout=said, stderr=log,
             )  # fmt: skip
 
     def until_ready(self) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from onetray.domain.commands import Submit
 from onetray.engine import Engine
 from tests.support.engines import open_migrated
-from tests.support.many import Usage
+from tests.support.open_streams import Usage
 from tests.support.serving import ServerProcess, serving
 from tests.support.slow_clients import Act, drip, guess, hold_body, slow_clients, stay_silent
 

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.soak.__main__ import soak
+from tests.support import planted
 from tests.support.fleet import wait_until
 from tests.support.planted import LIST, PACKAGE, ROOT, CannotPlant, Copy, Fault, run_campaign
 from tests.support.planted_faults import FAULTS
@@ -56,8 +57,10 @@ def test_double():
 
 
 @pytest.fixture
-def checkout(tmp_path: Path) -> Path:
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout of a very small onetray, of which nothing is committed."""
+    # Two tests do not need processes of their own.
+    monkeypatch.setattr(planted, "PROCESSES", "-n0")
     root = tmp_path / "original"
     for folder, files in ((PACKAGE, SOURCE), ("tests", TESTS)):
         for name, text in files.items():

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 LOOK_EVERY_S = 0.005
+MOST_BETWEEN_LOOKS_S = 0.05
 
 
 class WaitedTooLong(AssertionError):
@@ -17,11 +18,13 @@ class WaitedTooLong(AssertionError):
 
 def wait_until(holds: Callable[[], Any], timeout_s: float = 60.0) -> None:
     """Wait for something that notifies nobody."""
-    give_up_at = time.monotonic() + timeout_s
+    began = time.monotonic()
     while not holds():
-        if time.monotonic() > give_up_at:
+        waited = time.monotonic() - began
+        if waited > timeout_s:
             raise WaitedTooLong("waited too long")
-        time.sleep(LOOK_EVERY_S)
+        # Who waits for long looks less often: many looks ask a database, and take time from what is waited for.
+        time.sleep(min(max(LOOK_EVERY_S, waited / 10), MOST_BETWEEN_LOOKS_S))
 
 
 async def until(holds: Callable[[], Any], timeout_s: float = 60.0) -> None:

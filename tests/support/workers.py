@@ -12,6 +12,7 @@ from pathlib import Path
 
 import onetray
 from tests.support.fleet import Ledger, wait_until
+from tests.support.prepared import PreparedProcess
 
 APP = "tests.support.workload:app"
 ROOT = Path(__file__).parents[2]
@@ -25,11 +26,13 @@ class WorkerProcess:
         self.url, self.log_file = url, log
         package = Path(onetray.__file__).parents[1]
         path = os.pathsep.join([str(package), str(ROOT), os.environ.get("PYTHONPATH", "")])
-        with log.open("ab") as out:
-            self.process = subprocess.Popen(
-                [*under, sys.executable, "-m", *self.program(url, options)],
-                env={**os.environ, "PYTHONPATH": path}, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
-            )  # fmt: skip
+        environment = {**os.environ, "PYTHONPATH": path}
+        log.touch()
+        self.process = (
+            _run_under(under, self.program(url, options), environment, log)
+            if under
+            else PreparedProcess(*self.program(url, options), env=environment, stdout=log, stderr=log)
+        )
 
     def program(self, url: str, options: Sequence[str]) -> list[str]:
         return ["onetray", "worker", "--app", APP, "--database", url, *options]
@@ -56,6 +59,17 @@ class WorkerProcess:
     def end(self, timeout_s: float = 60.0) -> int:
         """Wait for its end; answers its exit code."""
         return self.process.wait(timeout_s)
+
+
+def _run_under(
+    under: Sequence[str], program: Sequence[str], environment: dict[str, str], log: Path
+) -> subprocess.Popen[bytes]:
+    """Run the program by another one, such as `nice`."""
+    with log.open("ab") as out:
+        return subprocess.Popen(
+            [*under, sys.executable, "-m", *program],
+            env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+        )  # fmt: skip
 
 
 class EmbeddedWorker(WorkerProcess):

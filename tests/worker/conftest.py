@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from onetray import Onetray
-from tests.support.engines import migrated_lite, must_verify
+from tests.support.engines import migrated_sqlite, must_verify
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -16,13 +16,13 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """SQLite and one PostgreSQL: its versions differ below the engine, not above it."""
     if request.param == "postgres":
         return str(request.getfixturevalue("migrated_url"))
-    return migrated_lite(tmp_path)
+    return migrated_sqlite(tmp_path)
 
 
 @pytest.fixture
 def app(tmp_path: Path) -> Iterator[Onetray]:
     """An app on SQLite, for tests in which the database plays no part."""
-    yield from _app(migrated_lite(tmp_path))
+    yield from _app(migrated_sqlite(tmp_path))
 
 
 @pytest.fixture

@@ -110,3 +110,30 @@ def test_piggyback_claims_stay_within_the_concurrency(either_app: Onetray, own_c
         gate.set()
         for job in jobs:
             assert job.wait(WAIT_S) == "succeeded"
+
+
+@pytest.mark.usefixtures("own_claims")
+def test_a_claim_leaves_room_for_those_that_are_under_way(either_app: Onetray, monkeypatch: pytest.MonkeyPatch) -> None:
+    under_way, gate, arrive = threading.Event(), threading.Event(), Claimer.arrive
+
+    def hold_the_first(self: Claimer, claim: PiggybackClaim, verdict: Verdict) -> None:
+        if not under_way.is_set():
+            under_way.set()
+            assert gate.wait(WAIT_S)
+        arrive(self, claim, verdict)
+
+    monkeypatch.setattr(Claimer, "arrive", hold_the_first)
+
+    @either_app.task
+    async def work() -> None: ...
+
+    with either_app.worker(concurrency=2):
+        # It takes all the room there is, however little it finds.
+        first = threading.Thread(target=work.submit)
+        first.start()
+        assert under_way.wait(WAIT_S)
+        others = [work.submit() for _ in range(3)]
+        states = [job.state for job in others]
+        gate.set()
+        first.join(WAIT_S)
+    assert states == ["queued"] * 3

@@ -1,4 +1,4 @@
-"""Pairs of processes that name the same tasks or flows in ways that would deadlock without one order of locks."""
+"""Processes that lock the same tasks or flows, named in any order: without one order of locks they would deadlock."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _flow() -> SubmitFlow:
     return SubmitFlow(name="f", stages=[StageSpec("a", [TaskSpec("rival")] * MEMBERS, sealed=False)], roll_up="drain")
 
 
-def rival(url: str, what: str, number: int, seconds: float) -> list[Any]:
+def compete(url: str, what: str, number: int, seconds: float) -> list[Any]:
     """Do one thing again and again; answers how many rounds it did and which errors are no refusals."""
     engine = Engine.open(url, config=EngineConfig(committers=2))
     chance, rounds, until = random.Random(number), 0, time.monotonic() + seconds

@@ -24,10 +24,10 @@ from onetray.store.postgres import PostgresStore
 from tests.support import fleet
 from tests.support.binaries import has_system_postgres
 from tests.support.cases import each_case
+from tests.support.dying_processes import submits_and_dies
 from tests.support.engines import engine_on
 from tests.support.fleet import Ledger
 from tests.support.tasks import counts, submit, take, written
-from tests.support.victims import submits_and_dies
 
 STAGES = [StageSpec("a", [TaskSpec("x"), TaskSpec("y")])]
 Own = psycopg.Connection[Any]

@@ -86,7 +86,7 @@ def _arm() -> None:
         die_at(point)
 
 
-def victim(url: str, now: int, step: str, point: str, ledger_path: str) -> None:
+def do_step_and_die(url: str, now: int, step: str, point: str, ledger_path: str) -> None:
     """Do one step and die in it."""
     engine = Engine.open(url, clock=VirtualClock(now))
     engine.store.names.refresh()
@@ -106,30 +106,30 @@ def worker_that_dies(url: str, ledger_path: str, point: str, hits: int) -> None:
     engine.store.names.refresh()
     die_at(point, hits)
 
-    def told(*facts: Any) -> None:
+    def note(*facts: Any) -> None:
         ledger.write(*facts)
         failpoints.hit("acknowledged")
 
     number = 0
     while True:
-        told("submit", engine.submit("mail", number).id, 1)
+        note("submit", engine.submit("mail", number).id, 1)
         for a in engine.claim(worker=f"dies-{os.getpid()}", limit=2, lease_s=0.2):
-            told("claim", a.id, a.fence)
+            note("claim", a.id, a.fence)
             with suppress(Conflict):  # It was too slow, and the lease ran out.
-                _treat(engine, a, number, told)
+                _treat(engine, a, number, note)
         number += 1
 
 
-def _treat(engine: Engine, a: Assignment, number: int, told: Callable[..., None]) -> None:
+def _treat(engine: Engine, a: Assignment, number: int, note: Callable[..., None]) -> None:
     if number % 3:
         engine.start(a)
-        told("start", a.id, a.fence)
+        note("start", a.id, a.fence)
     if number % 4 == 3:
         engine.fail(a, "no", retryable=False)
-        told("fail", a.id, a.fence)
+        note("fail", a.id, a.fence)
     else:
         engine.succeed(a, number)
-        told("succeed", a.id, a.fence)
+        note("succeed", a.id, a.fence)
 
 
 def submits_and_dies(url: str, ledger_path: str) -> None:

@@ -26,7 +26,7 @@ from tests.support.wire import Wire
 
 
 @dataclass
-class Onslaught:
+class ServerKills:
     """What was done, and what was wrong with the outcome."""
 
     kills: int = 0
@@ -47,7 +47,7 @@ class Onslaught:
 class Client(threading.Thread):
     """Submits without a pause: every second one under a key of its own, the others as most callers do."""
 
-    def __init__(self, url: str, name: str, submits: int, seen: Onslaught) -> None:
+    def __init__(self, url: str, name: str, submits: int, seen: ServerKills) -> None:
         super().__init__(daemon=True)
         self._url, self._name, self._submits, self._seen = url, name, submits, seen
 
@@ -74,12 +74,12 @@ def attack(
     seed: int = 1,
     limit_s: float = 120.0,
     say: Callable[[str], None] = lambda _: None,
-) -> Onslaught:
+) -> ServerKills:
     """Let clients submit and a worker work, kill the server so often, and lose that share of requests or answers."""
     store = open_store(database)
     store.migrate()
     store.close()
-    seen = Onslaught()
+    seen = ServerKills()
     with ExitStack() as stack:
         server = stack.enter_context(ServerProcess(database))
         wire = stack.enter_context(Wire(server.url))
@@ -103,7 +103,7 @@ def attack(
 
 
 def _kill(
-    server: ServerProcess, crowd: list[Client], seen: Onslaught, kills: int, every_s: float, limit_s: float,
+    server: ServerProcess, crowd: list[Client], seen: ServerKills, kills: int, every_s: float, limit_s: float,
     say: Callable[[str], None],
 ) -> None:  # fmt: skip
     until = time.monotonic() + limit_s
@@ -126,7 +126,7 @@ def _open(engine: Engine) -> int:
     return int(engine.store.read_sql("SELECT count(*) FROM onetray.task WHERE finished_at IS NULL")[0][0])
 
 
-def _faults(engine: Engine, seen: Onslaught, expected: int) -> list[str]:
+def _faults(engine: Engine, seen: ServerKills, expected: int) -> list[str]:
     """Each submit that was acknowledged is there once, and so is the outcome of each job."""
     faults = list(audit(engine.store).faults) + [str(v) for v in verify(engine.store).violations]
     jobs: dict[str, list[Task]] = defaultdict(list)

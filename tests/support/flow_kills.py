@@ -23,14 +23,16 @@ from onetray.engine import Engine
 from onetray.engine.flows import advance
 from onetray.verify import verify
 from tests.support import fleet
+from tests.support.dying_processes import die_at
 from tests.support.fleet import Ledger
-from tests.support.victims import die_at
 
 KILLED = -signal.SIGKILL
 TABLES = (
     "flow", "stage", "task", "event", "ready", "due", "lease", "dependency", "context", "dead_letter", "idempotency",
 )  # fmt: skip
 Step = Callable[[], Any]
+Kill = tuple[str, int]
+"""A point, and how often it is reached before the process is killed there."""
 
 
 @dataclass(frozen=True)
@@ -258,7 +260,7 @@ def finish(engine: Engine, clock: VirtualClock) -> None:
             return
 
 
-def victim(url: str, now: int, case: str, point: str, hits: int) -> None:
+def call_and_die(url: str, now: int, case: str, point: str, hits: int) -> None:
     """Make the call of a case, and die in it."""
     engine = Engine.open(url, clock=VirtualClock(now))
     engine.store.names.refresh()
@@ -268,7 +270,7 @@ def victim(url: str, now: int, case: str, point: str, hits: int) -> None:
     raise AssertionError(f"{case} never came to {point!r} for the {hits}. time")
 
 
-def stepper(url: str, now: int, step: int, flow: str | None, point: str) -> None:
+def cancel_in_steps_and_die(url: str, now: int, step: int, flow: str | None, point: str) -> None:
     """Cancel a flow in small steps, or go on with that, and die in the first one."""
     advance.STEP = step
     engine = Engine.open(url, clock=VirtualClock(now))
@@ -281,7 +283,7 @@ def stepper(url: str, now: int, step: int, flow: str | None, point: str) -> None
     raise AssertionError(f"the step never came to {point!r}")
 
 
-def scout(url: str, now: int, case: str, path: str) -> None:
+def note_points(url: str, now: int, case: str, path: str) -> None:
     """Make the call of a case, note every point on the way, and die before anything is committed."""
     engine = Engine.open(url, clock=VirtualClock(now))
     engine.store.names.refresh()
@@ -301,18 +303,23 @@ def way_of(url: str, now: int, case: str) -> list[str]:
     """The points that the call of a case comes to, in their order, up to its commit."""
     with tempfile.TemporaryDirectory(prefix="onetray-way-") as folder:
         path = Path(folder) / "way"
-        fleet.end_all([fleet.start(scout, url, now, case, str(path))], 60, exitcode=KILLED)
+        fleet.end_all([fleet.start(note_points, url, now, case, str(path))], 60, exitcode=KILLED)
         return [name for (name,) in Ledger.read(path)]
 
 
-def kills_on(way: list[str], every: bool) -> list[tuple[str, int]]:
-    """Where to kill: every time that a point is reached, or the first and the last time."""
-    hits = Counter(way)
-    return [
-        (point, n)
-        for point in dict.fromkeys(way)
-        for n in (range(1, hits[point] + 1) if every else sorted({1, hits[point]}))
-    ]
+def every_point(way: list[str]) -> list[Kill]:
+    """Kill the last time that each point is reached: what was committed too early is there by then."""
+    return list(Counter(way).items())
+
+
+def every_time(way: list[str]) -> list[Kill]:
+    """Kill each time that any point is reached."""
+    return [(point, n) for point, hits in Counter(way).items() for n in range(1, hits + 1)]
+
+
+def before_the_commit(way: list[str]) -> list[Kill]:
+    """Kill nowhere else: whoever found out the way was killed before it committed anything."""
+    return []
 
 
 @dataclass
@@ -324,7 +331,9 @@ class Killed:
     faults: list[str]
 
 
-def kill_in(engine: Engine, clock: VirtualClock, url: str, case: str, every: bool = False) -> Killed:
+def kill_in(
+    engine: Engine, clock: VirtualClock, url: str, case: str, where: Callable[[list[str]], list[Kill]]
+) -> Killed:
     """Kill processes in the call of a case, at one point after the other, the last one after the commit; then go on.
 
     The engine's own verification at its end is the last word.
@@ -334,11 +343,11 @@ def kill_in(engine: Engine, clock: VirtualClock, url: str, case: str, every: boo
     faults = _differs(f"{case}: before", the.before, shape(engine))
     rows = everything(engine)
     way = way_of(url, clock.now(), case)
-    kills = kills_on(way, every)
+    faults += _changed(engine, rows, f"{case}: killed before the commit")
+    kills = where(way)
     for point, hits in kills:
         _kill(url, clock, case, point, hits)
-        if everything(engine) != rows:
-            faults.append(f"{case}: killed at {point} ({hits}): {shape(engine)}, but nothing was committed")
+        faults += _changed(engine, rows, f"{case}: killed at {point} ({hits})")
     _kill(url, clock, case, "committed", 1)
     faults += _differs(f"{case}: after", the.after, shape(engine))
     faults += [str(violation) for violation in verify(engine.store).violations]
@@ -349,7 +358,11 @@ def kill_in(engine: Engine, clock: VirtualClock, url: str, case: str, every: boo
 
 
 def _kill(url: str, clock: VirtualClock, case: str, point: str, hits: int) -> None:
-    fleet.end_all([fleet.start(victim, url, clock.now(), case, point, hits)], 60, exitcode=KILLED)
+    fleet.end_all([fleet.start(call_and_die, url, clock.now(), case, point, hits)], 60, exitcode=KILLED)
+
+
+def _changed(engine: Engine, rows: object, when: str) -> list[str]:
+    return [] if everything(engine) == rows else [f"{when}: {shape(engine)}, but nothing was committed"]
 
 
 def _differs(what: str, wanted: str, found: str) -> list[str]:

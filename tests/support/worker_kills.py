@@ -20,7 +20,7 @@ from tests.support.workers import READY, WorkerProcess
 
 
 @dataclass
-class Slaughter:
+class WorkerKills:
     """What was done, and what was wrong with the outcome."""
 
     jobs: int
@@ -43,9 +43,9 @@ def kill_workers(
     seed: int = 1,
     limit_s: float = 120.0,
     say: Callable[[str], None] = lambda _: None,
-) -> Slaughter:
+) -> WorkerKills:
     """Submit jobs, run workers, kill one of them again and again. It is replaced at once."""
-    chance, done = random.Random(seed), Slaughter(jobs)
+    chance, done = random.Random(seed), WorkerKills(jobs)
     ledger = str(folder / "ledger")
     with Engine.open(url) as engine:
         app = workload.app
@@ -71,7 +71,7 @@ def _start(url: str, folder: Path, number: int) -> WorkerProcess:
 
 
 def _kill_until_done(
-    engine: Engine, fleet: list[WorkerProcess], done: Slaughter, chance: random.Random, every_s: float,
+    engine: Engine, fleet: list[WorkerProcess], done: WorkerKills, chance: random.Random, every_s: float,
     most_kills: int | None, limit_s: float, say: Callable[[str], None],
 ) -> None:  # fmt: skip
     until = time.monotonic() + limit_s

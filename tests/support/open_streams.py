@@ -60,7 +60,9 @@ def hold_open(url: str, count: int, idle_s: float) -> Held:
     store = open_store(url)
     store.migrate()
     engine = Engine(store)
-    server = subprocess.Popen([sys.executable, "-m", "tests.support.many", url], stdout=subprocess.PIPE, text=True)
+    server = subprocess.Popen(
+        [sys.executable, "-m", "tests.support.open_streams", url], stdout=subprocess.PIPE, text=True
+    )
     try:
         assert server.stdout is not None
         return asyncio.run(_hold(engine, int(server.stdout.readline()), server.pid, count, idle_s))

@@ -1,6 +1,6 @@
-"""Claimers that behave as badly as real ones: they finish, fail, give back, vanish, and others cancel under them.
+"""Claimers that behave as badly as real ones: they finish, fail, release, vanish, and cancel what others hold.
 
-Runs in processes of a fleet, each with some threads, each thread with an engine of its own.
+Several processes run them, each in some threads; each thread has an engine of its own.
 """
 
 from __future__ import annotations
@@ -18,17 +18,20 @@ from onetray.domain.policy import Policy
 from onetray.domain.task import Assignment
 from onetray.engine import Engine
 
-QUEUE = "storm"
-# Short waits: a storm that lasts seconds must see retries and expiries come round.
+QUEUE = "load"
+# Short waits: retries and expiries have to happen within seconds.
 POLICY = Policy(max_attempts=3, backoff_base_s=0.01, backoff_max_s=0.05, lease_s=1.5, cancel_grace_s=0.05)
 LEASES_S = (0.05, 0.3, 1.5)
-CALM_LEASE_S = 10.0
+CALM = POLICY.with_(max_attempts=50, lease_s=10.0)
 """Nobody but those who vanish is to lose a lease, however busy the machine is."""
+VANISHING_S = 0.05
+IDLE_S = 0.25
+"""How long a claimer that found nothing waits, unless it is woken: tens of them would keep each other from working."""
 
 
 @dataclass
-class Storm:
-    """What one process of the storm does."""
+class ClaimerPlan:
+    """What one process of claimers does."""
 
     url: str
     tasks: int
@@ -41,72 +44,76 @@ class Storm:
     """Only succeed, or vanish in the first attempt: then every task has to succeed in the end."""
 
 
-def prepare(engine: Engine, tasks: int) -> None:
+def prepare(engine: Engine, tasks: int, calm: bool) -> None:
     """Fill the queue with tasks whose keys are 1 to `tasks`."""
     from onetray.domain.commands import Submit
 
-    engine.configure("chaos", POLICY)
+    engine.configure("load", CALM if calm else POLICY)
     for start in range(0, tasks, 500):
         size = min(500, tasks - start)
-        for verdict in engine.run([Submit(kind="chaos", queue=QUEUE, payload=start + i) for i in range(size)]):
+        for verdict in engine.run([Submit(kind="load", queue=QUEUE, payload=start + i) for i in range(size)]):
             verdict.unwrap()
 
 
-def storm(plan: dict[str, Any]) -> dict[str, Any]:
-    """One process: its threads claim until every task is in a tray. Answers what they were told."""
-    own = Storm(**plan)
-    told: dict[str, Any] = {"claims": [], "successes": [], "errors": []}
-    threads = [threading.Thread(target=_guarded, args=(own, n, told)) for n in range(own.threads)]
+def run_claimers(fields: dict[str, Any]) -> dict[str, Any]:
+    """One process: its threads claim until every task has ended. Returns what the engine answered them."""
+    plan = ClaimerPlan(**fields)
+    answers: dict[str, Any] = {"claims": [], "successes": [], "errors": []}
+    threads = [threading.Thread(target=_guarded, args=(plan, n, answers)) for n in range(plan.threads)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return told
+    return answers
 
 
-def _guarded(own: Storm, number: int, told: dict[str, Any]) -> None:
+def _guarded(plan: ClaimerPlan, number: int, answers: dict[str, Any]) -> None:
     try:
-        with Engine.open(own.url, config=EngineConfig(committers=1)) as engine:
+        with Engine.open(plan.url, config=EngineConfig(committers=1)) as engine:
             # Known beforehand, so that a claim needs one connection and not a second one to ask for names.
             engine.store.names.refresh()
-            Claimer(engine, own, number, told).run()
+            Claimer(engine, plan, number, answers).run()
     except Exception as e:
-        told["errors"].append(f"{type(e).__name__}: {e}")
+        answers["errors"].append(f"{type(e).__name__}: {e}")
 
 
 class Claimer:
-    def __init__(self, engine: Engine, own: Storm, number: int, told: dict[str, Any]) -> None:
-        self.engine, self.own, self.told = engine, own, told
-        self.name = f"w{own.number}.{number}"
-        self.chance = random.Random(f"{own.seed}/{self.name}")
+    def __init__(self, engine: Engine, plan: ClaimerPlan, number: int, answers: dict[str, Any]) -> None:
+        self.engine, self.plan, self.answers = engine, plan, answers
+        self.name = f"w{plan.number}.{number}"
+        self.chance = random.Random(f"{plan.seed}/{self.name}")
 
     def run(self) -> None:
-        while time.time() < self.own.until:
+        while time.time() < self.plan.until:
             limit = self.chance.choice((1, 3, 10))
-            lease_s = CALM_LEASE_S if self.own.calm else self.chance.choice(LEASES_S)
-            claimed = self.engine.claim(QUEUE, worker=self.name, limit=limit, lease_s=lease_s)
-            self.told["claims"] += [(a.key, a.fence) for a in claimed]
+            claimed = self.engine.claim(QUEUE, worker=self.name, limit=limit, lease_s=self._lease_s())
+            self.answers["claims"] += [(a.key, a.fence) for a in claimed]
             for assignment in claimed:
-                if not self.own.calm:
-                    self._meddle(self.chance.randint(1, self.own.tasks))
-                self._refusable(self._finish_or_vanish if self.own.calm else self._treat, assignment)
+                if not self.plan.calm:
+                    self._meddle(self.chance.randint(1, self.plan.tasks))
+                self._refusable(self._finish_or_vanish if self.plan.calm else self._treat, assignment)
             if not claimed and self._all_done():
                 return
+
+    def _lease_s(self) -> float:
+        if not self.plan.calm:
+            return self.chance.choice(LEASES_S)
+        return VANISHING_S if self.chance.random() < 0.1 else CALM.lease_s
 
     def _all_done(self) -> bool:
         if self.engine.store.read_sql("SELECT 1 FROM onetray.task WHERE finished_at IS NULL LIMIT 1"):
             # Somebody else still holds work that may come back.
-            self.engine.wake.wait(self.engine.wake.generation, 0.05)
+            self.engine.wake.wait(self.engine.wake.generation, IDLE_S)
             return False
         return True
 
     def _finish_or_vanish(self, a: Assignment) -> None:
-        if a.fence > 1 or self.chance.random() > 0.1:
+        if a.fence > 1 or a.lease_s > VANISHING_S:
             self._succeed(a)
 
     def _succeed(self, a: Assignment) -> None:
         self.engine.succeed(a, {"by": self.name})
-        self.told["successes"].append((a.key, a.fence, a.worker))
+        self.answers["successes"].append((a.key, a.fence, a.worker))
 
     def _treat(self, a: Assignment) -> None:
         draw = self.chance.random()

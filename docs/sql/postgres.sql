@@ -1177,6 +1177,89 @@ FROM (SELECT * FROM onetray.event WHERE id > :after ORDER BY id LIMIT :scan) AS 
 WHERE e.id <= :upto AND e.type = ANY(:ends::text[]) AND t.started_at IS NOT NULL AND t.finished_at IS NOT NULL
 GROUP BY 1, 2, 3;
 
+-- name: redacting_policies
+SELECT key, body FROM onetray.policy WHERE replace(body, :mark, '') <> body;
+
+-- name: redacting_kinds
+SELECT DISTINCT k.name
+FROM onetray.dead_letter AS d JOIN onetray.task AS t ON t.key = d.task JOIN onetray.kind AS k ON k.key = t.kind
+LEFT JOIN onetray.flow AS f ON f.key = t.job LEFT JOIN onetray.kind AS n ON n.key = f.kind
+WHERE k.name = ANY(:kinds::text[]) AND (t.policy = ANY(:policies::integer[]) OR k.policy = ANY(:policies::integer[])
+    OR f.policy = ANY(:policies::integer[]) OR n.policy = ANY(:policies::integer[]));
+
+-- name: origins_of_flows
+WITH RECURSIVE chain (job, origin) AS (
+    SELECT f.key, f.key FROM onetray.flow AS f WHERE f.key = ANY(:jobs::bigint[])
+    UNION
+    SELECT c.job, CASE way.number WHEN 1 THEN f.retry_of ELSE f.compensates END
+    FROM chain AS c JOIN onetray.flow AS f ON f.key = c.origin
+        JOIN (SELECT 1 AS number UNION ALL SELECT 2) AS way
+        ON CASE way.number WHEN 1 THEN f.retry_of ELSE f.compensates END IS NOT NULL
+)
+SELECT c.job, f.key FROM chain AS c LEFT JOIN onetray.flow AS f ON f.key = c.origin WHERE c.origin <> c.job;
+
+-- name: redacting_policy_of_flow
+SELECT f.policy FROM onetray.flow AS f WHERE f.key = :job AND f.policy = ANY(:policies::integer[])
+UNION ALL
+SELECT k.policy FROM onetray.flow AS f JOIN onetray.kind AS k ON k.key = f.kind
+WHERE f.key = :job AND k.policy = ANY(:policies::integer[])
+UNION ALL
+SELECT CASE WHEN t.policy = ANY(:policies::integer[]) THEN t.policy ELSE k.policy END
+FROM onetray.stage AS s JOIN onetray.task AS t ON t.stage = s.key JOIN onetray.kind AS k ON k.key = t.kind
+WHERE s.job = :job AND (t.policy = ANY(:policies::integer[]) OR k.policy = ANY(:policies::integer[]))
+LIMIT 1;
+
+-- name: redacting_flows
+-- row: RedactingFlowRow(key, policy, kind_policy)
+SELECT f.key, f.policy, k.policy AS kind_policy
+FROM onetray.flow AS f JOIN onetray.kind AS k ON k.key = f.kind
+WHERE f.key = ANY(:jobs::bigint[]) AND (f.policy = ANY(:policies::integer[]) OR k.policy = ANY(:policies::integer[]));
+
+-- name: redacted_tasks
+-- row: RedactedTaskRow(job, id, policy, kind_policy, payload, input, result, checkpoint)
+SELECT t.job, CAST(t.id AS text) AS id, t.policy, k.policy AS kind_policy, t.payload, t.input, t.result,
+    c.body AS checkpoint
+FROM onetray.task AS t JOIN onetray.kind AS k ON k.key = t.kind LEFT JOIN onetray.checkpoint AS c ON c.task = t.key
+WHERE t.key = ANY(:jobs::bigint[]) AND (t.policy = ANY(:policies::integer[]) OR k.policy = ANY(:policies::integer[]))
+UNION ALL
+SELECT t.job, CAST(t.id AS text) AS id, t.policy, k.policy AS kind_policy, t.payload, t.input, t.result,
+    c.body AS checkpoint
+FROM onetray.stage AS s JOIN onetray.task AS t ON t.stage = s.key JOIN onetray.kind AS k ON k.key = t.kind
+LEFT JOIN onetray.checkpoint AS c ON c.task = t.key
+WHERE s.job = ANY(:jobs::bigint[]) AND (t.policy = ANY(:policies::integer[]) OR k.policy = ANY(:policies::integer[]))
+LIMIT :limit;
+
+-- name: redacted_sizes
+SELECT t.job, octet_length(t.payload) + coalesce(octet_length(t.input), 0) + coalesce(octet_length(t.result), 0)
+    + coalesce(octet_length(c.body), 0)
+FROM onetray.task AS t JOIN onetray.kind AS k ON k.key = t.kind LEFT JOIN onetray.checkpoint AS c ON c.task = t.key
+WHERE t.key = ANY(:jobs::bigint[]) AND (t.policy = ANY(:policies::integer[]) OR k.policy = ANY(:policies::integer[]))
+UNION ALL
+SELECT t.job, octet_length(t.payload) + coalesce(octet_length(t.input), 0) + coalesce(octet_length(t.result), 0)
+    + coalesce(octet_length(c.body), 0)
+FROM onetray.stage AS s JOIN onetray.task AS t ON t.stage = s.key JOIN onetray.kind AS k ON k.key = t.kind
+LEFT JOIN onetray.checkpoint AS c ON c.task = t.key
+WHERE s.job = ANY(:jobs::bigint[]) AND (t.policy = ANY(:policies::integer[]) OR k.policy = ANY(:policies::integer[]))
+LIMIT :limit;
+
+-- name: given_to_flows
+-- row: FlowPartRow(job, data, metadata, answer)
+SELECT f.key AS job, f.data, f.metadata, NULL AS answer FROM onetray.flow AS f WHERE f.key = ANY(:jobs::bigint[])
+UNION ALL
+SELECT s.job, s.data, s.metadata, s.answer FROM onetray.stage AS s WHERE s.job = ANY(:jobs::bigint[])
+UNION ALL
+SELECT c.job, NULL, c.payload, NULL FROM onetray.context AS c WHERE c.job = ANY(:jobs::bigint[])
+LIMIT :limit;
+
+-- name: given_sizes
+SELECT f.key, octet_length(f.data) + coalesce(octet_length(f.metadata), 0) FROM onetray.flow AS f WHERE f.key = ANY(:jobs::bigint[])
+UNION ALL
+SELECT s.job, octet_length(s.data) + coalesce(octet_length(s.metadata), 0) + coalesce(octet_length(s.answer), 0)
+FROM onetray.stage AS s WHERE s.job = ANY(:jobs::bigint[])
+UNION ALL
+SELECT c.job, octet_length(c.payload) FROM onetray.context AS c WHERE c.job = ANY(:jobs::bigint[])
+LIMIT :limit;
+
 -- name: take_request
 INSERT INTO onetray.request (caller, key, route, body_hash, began_at, expires_at)
 VALUES (:caller, :key, :route, :body_hash, :at, :expires_at)
@@ -1399,89 +1482,6 @@ UPDATE onetray.token SET revoked_at = :at WHERE id = :id AND revoked_at IS NULL;
 
 -- name: use_token
 UPDATE onetray.token SET used_at = :at WHERE id = :id AND (used_at IS NULL OR used_at <= :before);
-
--- name: redacting_policies
-SELECT key, body FROM onetray.policy WHERE replace(body, :mark, '') <> body;
-
--- name: redacting_kinds
-SELECT DISTINCT k.name
-FROM onetray.dead_letter AS d JOIN onetray.task AS t ON t.key = d.task JOIN onetray.kind AS k ON k.key = t.kind
-LEFT JOIN onetray.flow AS f ON f.key = t.job LEFT JOIN onetray.kind AS n ON n.key = f.kind
-WHERE k.name = ANY(:kinds::text[]) AND (t.policy = ANY(:policies::integer[]) OR k.policy = ANY(:policies::integer[])
-    OR f.policy = ANY(:policies::integer[]) OR n.policy = ANY(:policies::integer[]));
-
--- name: origins_of_flows
-WITH RECURSIVE chain (job, origin) AS (
-    SELECT f.key, f.key FROM onetray.flow AS f WHERE f.key = ANY(:jobs::bigint[])
-    UNION
-    SELECT c.job, CASE way.number WHEN 1 THEN f.retry_of ELSE f.compensates END
-    FROM chain AS c JOIN onetray.flow AS f ON f.key = c.origin
-        JOIN (SELECT 1 AS number UNION ALL SELECT 2) AS way
-        ON CASE way.number WHEN 1 THEN f.retry_of ELSE f.compensates END IS NOT NULL
-)
-SELECT c.job, f.key FROM chain AS c LEFT JOIN onetray.flow AS f ON f.key = c.origin WHERE c.origin <> c.job;
-
--- name: redacting_policy_of_flow
-SELECT f.policy FROM onetray.flow AS f WHERE f.key = :job AND f.policy = ANY(:policies::integer[])
-UNION ALL
-SELECT k.policy FROM onetray.flow AS f JOIN onetray.kind AS k ON k.key = f.kind
-WHERE f.key = :job AND k.policy = ANY(:policies::integer[])
-UNION ALL
-SELECT CASE WHEN t.policy = ANY(:policies::integer[]) THEN t.policy ELSE k.policy END
-FROM onetray.stage AS s JOIN onetray.task AS t ON t.stage = s.key JOIN onetray.kind AS k ON k.key = t.kind
-WHERE s.job = :job AND (t.policy = ANY(:policies::integer[]) OR k.policy = ANY(:policies::integer[]))
-LIMIT 1;
-
--- name: redacting_flows
--- row: RedactingFlowRow(key, policy, kind_policy)
-SELECT f.key, f.policy, k.policy AS kind_policy
-FROM onetray.flow AS f JOIN onetray.kind AS k ON k.key = f.kind
-WHERE f.key = ANY(:jobs::bigint[]) AND (f.policy = ANY(:policies::integer[]) OR k.policy = ANY(:policies::integer[]));
-
--- name: redacted_tasks
--- row: RedactedTaskRow(job, id, policy, kind_policy, payload, input, result, checkpoint)
-SELECT t.job, CAST(t.id AS text) AS id, t.policy, k.policy AS kind_policy, t.payload, t.input, t.result,
-    c.body AS checkpoint
-FROM onetray.task AS t JOIN onetray.kind AS k ON k.key = t.kind LEFT JOIN onetray.checkpoint AS c ON c.task = t.key
-WHERE t.key = ANY(:jobs::bigint[]) AND (t.policy = ANY(:policies::integer[]) OR k.policy = ANY(:policies::integer[]))
-UNION ALL
-SELECT t.job, CAST(t.id AS text) AS id, t.policy, k.policy AS kind_policy, t.payload, t.input, t.result,
-    c.body AS checkpoint
-FROM onetray.stage AS s JOIN onetray.task AS t ON t.stage = s.key JOIN onetray.kind AS k ON k.key = t.kind
-LEFT JOIN onetray.checkpoint AS c ON c.task = t.key
-WHERE s.job = ANY(:jobs::bigint[]) AND (t.policy = ANY(:policies::integer[]) OR k.policy = ANY(:policies::integer[]))
-LIMIT :limit;
-
--- name: redacted_sizes
-SELECT t.job, octet_length(t.payload) + coalesce(octet_length(t.input), 0) + coalesce(octet_length(t.result), 0)
-    + coalesce(octet_length(c.body), 0)
-FROM onetray.task AS t JOIN onetray.kind AS k ON k.key = t.kind LEFT JOIN onetray.checkpoint AS c ON c.task = t.key
-WHERE t.key = ANY(:jobs::bigint[]) AND (t.policy = ANY(:policies::integer[]) OR k.policy = ANY(:policies::integer[]))
-UNION ALL
-SELECT t.job, octet_length(t.payload) + coalesce(octet_length(t.input), 0) + coalesce(octet_length(t.result), 0)
-    + coalesce(octet_length(c.body), 0)
-FROM onetray.stage AS s JOIN onetray.task AS t ON t.stage = s.key JOIN onetray.kind AS k ON k.key = t.kind
-LEFT JOIN onetray.checkpoint AS c ON c.task = t.key
-WHERE s.job = ANY(:jobs::bigint[]) AND (t.policy = ANY(:policies::integer[]) OR k.policy = ANY(:policies::integer[]))
-LIMIT :limit;
-
--- name: given_to_flows
--- row: FlowPartRow(job, data, metadata, answer)
-SELECT f.key AS job, f.data, f.metadata, NULL AS answer FROM onetray.flow AS f WHERE f.key = ANY(:jobs::bigint[])
-UNION ALL
-SELECT s.job, s.data, s.metadata, s.answer FROM onetray.stage AS s WHERE s.job = ANY(:jobs::bigint[])
-UNION ALL
-SELECT c.job, NULL, c.payload, NULL FROM onetray.context AS c WHERE c.job = ANY(:jobs::bigint[])
-LIMIT :limit;
-
--- name: given_sizes
-SELECT f.key, octet_length(f.data) + coalesce(octet_length(f.metadata), 0) FROM onetray.flow AS f WHERE f.key = ANY(:jobs::bigint[])
-UNION ALL
-SELECT s.job, octet_length(s.data) + coalesce(octet_length(s.metadata), 0) + coalesce(octet_length(s.answer), 0)
-FROM onetray.stage AS s WHERE s.job = ANY(:jobs::bigint[])
-UNION ALL
-SELECT c.job, octet_length(c.payload) FROM onetray.context AS c WHERE c.job = ANY(:jobs::bigint[])
-LIMIT :limit;
 
 -- move: claim
 WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'assigned', version = task.version + 1, updated_at = greatest(b.at, task.updated_at), attempts = task.attempts + 1, owner = b.worker, lease = b.lease FROM unnest(:at::bigint[], :worker::text[], :lease::bigint[], :key::bigint[], :version::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, worker, lease, key, version, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued') RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.claimed', 'queued', 'assigned', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;

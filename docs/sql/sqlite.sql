@@ -1177,6 +1177,89 @@ FROM (SELECT * FROM event WHERE id > :after ORDER BY id LIMIT :scan) AS e
 WHERE e.id <= :upto AND e.type IN (SELECT value FROM json_each(:ends)) AND t.started_at IS NOT NULL AND t.finished_at IS NOT NULL
 GROUP BY 1, 2, 3;
 
+-- name: redacting_policies
+SELECT key, body FROM policy WHERE replace(body, :mark, '') <> body;
+
+-- name: redacting_kinds
+SELECT DISTINCT k.name
+FROM dead_letter AS d JOIN task AS t ON t.key = d.task JOIN kind AS k ON k.key = t.kind
+LEFT JOIN flow AS f ON f.key = t.job LEFT JOIN kind AS n ON n.key = f.kind
+WHERE k.name IN (SELECT value FROM json_each(:kinds)) AND (t.policy IN (SELECT value FROM json_each(:policies)) OR k.policy IN (SELECT value FROM json_each(:policies))
+    OR f.policy IN (SELECT value FROM json_each(:policies)) OR n.policy IN (SELECT value FROM json_each(:policies)));
+
+-- name: origins_of_flows
+WITH RECURSIVE chain (job, origin) AS (
+    SELECT f.key, f.key FROM flow AS f WHERE f.key IN (SELECT value FROM json_each(:jobs))
+    UNION
+    SELECT c.job, CASE way.number WHEN 1 THEN f.retry_of ELSE f.compensates END
+    FROM chain AS c JOIN flow AS f ON f.key = c.origin
+        JOIN (SELECT 1 AS number UNION ALL SELECT 2) AS way
+        ON CASE way.number WHEN 1 THEN f.retry_of ELSE f.compensates END IS NOT NULL
+)
+SELECT c.job, f.key FROM chain AS c LEFT JOIN flow AS f ON f.key = c.origin WHERE c.origin <> c.job;
+
+-- name: redacting_policy_of_flow
+SELECT f.policy FROM flow AS f WHERE f.key = :job AND f.policy IN (SELECT value FROM json_each(:policies))
+UNION ALL
+SELECT k.policy FROM flow AS f JOIN kind AS k ON k.key = f.kind
+WHERE f.key = :job AND k.policy IN (SELECT value FROM json_each(:policies))
+UNION ALL
+SELECT CASE WHEN t.policy IN (SELECT value FROM json_each(:policies)) THEN t.policy ELSE k.policy END
+FROM stage AS s JOIN task AS t ON t.stage = s.key JOIN kind AS k ON k.key = t.kind
+WHERE s.job = :job AND (t.policy IN (SELECT value FROM json_each(:policies)) OR k.policy IN (SELECT value FROM json_each(:policies)))
+LIMIT 1;
+
+-- name: redacting_flows
+-- row: RedactingFlowRow(key, policy, kind_policy)
+SELECT f.key, f.policy, k.policy AS kind_policy
+FROM flow AS f JOIN kind AS k ON k.key = f.kind
+WHERE f.key IN (SELECT value FROM json_each(:jobs)) AND (f.policy IN (SELECT value FROM json_each(:policies)) OR k.policy IN (SELECT value FROM json_each(:policies)));
+
+-- name: redacted_tasks
+-- row: RedactedTaskRow(job, id, policy, kind_policy, payload, input, result, checkpoint)
+SELECT t.job, CAST(t.id AS text) AS id, t.policy, k.policy AS kind_policy, t.payload, t.input, t.result,
+    c.body AS checkpoint
+FROM task AS t JOIN kind AS k ON k.key = t.kind LEFT JOIN checkpoint AS c ON c.task = t.key
+WHERE t.key IN (SELECT value FROM json_each(:jobs)) AND (t.policy IN (SELECT value FROM json_each(:policies)) OR k.policy IN (SELECT value FROM json_each(:policies)))
+UNION ALL
+SELECT t.job, CAST(t.id AS text) AS id, t.policy, k.policy AS kind_policy, t.payload, t.input, t.result,
+    c.body AS checkpoint
+FROM stage AS s JOIN task AS t ON t.stage = s.key JOIN kind AS k ON k.key = t.kind
+LEFT JOIN checkpoint AS c ON c.task = t.key
+WHERE s.job IN (SELECT value FROM json_each(:jobs)) AND (t.policy IN (SELECT value FROM json_each(:policies)) OR k.policy IN (SELECT value FROM json_each(:policies)))
+LIMIT :limit;
+
+-- name: redacted_sizes
+SELECT t.job, octet_length(t.payload) + coalesce(octet_length(t.input), 0) + coalesce(octet_length(t.result), 0)
+    + coalesce(octet_length(c.body), 0)
+FROM task AS t JOIN kind AS k ON k.key = t.kind LEFT JOIN checkpoint AS c ON c.task = t.key
+WHERE t.key IN (SELECT value FROM json_each(:jobs)) AND (t.policy IN (SELECT value FROM json_each(:policies)) OR k.policy IN (SELECT value FROM json_each(:policies)))
+UNION ALL
+SELECT t.job, octet_length(t.payload) + coalesce(octet_length(t.input), 0) + coalesce(octet_length(t.result), 0)
+    + coalesce(octet_length(c.body), 0)
+FROM stage AS s JOIN task AS t ON t.stage = s.key JOIN kind AS k ON k.key = t.kind
+LEFT JOIN checkpoint AS c ON c.task = t.key
+WHERE s.job IN (SELECT value FROM json_each(:jobs)) AND (t.policy IN (SELECT value FROM json_each(:policies)) OR k.policy IN (SELECT value FROM json_each(:policies)))
+LIMIT :limit;
+
+-- name: given_to_flows
+-- row: FlowPartRow(job, data, metadata, answer)
+SELECT f.key AS job, f.data, f.metadata, NULL AS answer FROM flow AS f WHERE f.key IN (SELECT value FROM json_each(:jobs))
+UNION ALL
+SELECT s.job, s.data, s.metadata, s.answer FROM stage AS s WHERE s.job IN (SELECT value FROM json_each(:jobs))
+UNION ALL
+SELECT c.job, NULL, c.payload, NULL FROM context AS c WHERE c.job IN (SELECT value FROM json_each(:jobs))
+LIMIT :limit;
+
+-- name: given_sizes
+SELECT f.key, octet_length(f.data) + coalesce(octet_length(f.metadata), 0) FROM flow AS f WHERE f.key IN (SELECT value FROM json_each(:jobs))
+UNION ALL
+SELECT s.job, octet_length(s.data) + coalesce(octet_length(s.metadata), 0) + coalesce(octet_length(s.answer), 0)
+FROM stage AS s WHERE s.job IN (SELECT value FROM json_each(:jobs))
+UNION ALL
+SELECT c.job, octet_length(c.payload) FROM context AS c WHERE c.job IN (SELECT value FROM json_each(:jobs))
+LIMIT :limit;
+
 -- name: take_request
 INSERT INTO request (caller, key, route, body_hash, began_at, expires_at)
 VALUES (:caller, :key, :route, :body_hash, :at, :expires_at)
@@ -1399,89 +1482,6 @@ UPDATE token SET revoked_at = :at WHERE id = :id AND revoked_at IS NULL;
 
 -- name: use_token
 UPDATE token SET used_at = :at WHERE id = :id AND (used_at IS NULL OR used_at <= :before);
-
--- name: redacting_policies
-SELECT key, body FROM policy WHERE replace(body, :mark, '') <> body;
-
--- name: redacting_kinds
-SELECT DISTINCT k.name
-FROM dead_letter AS d JOIN task AS t ON t.key = d.task JOIN kind AS k ON k.key = t.kind
-LEFT JOIN flow AS f ON f.key = t.job LEFT JOIN kind AS n ON n.key = f.kind
-WHERE k.name IN (SELECT value FROM json_each(:kinds)) AND (t.policy IN (SELECT value FROM json_each(:policies)) OR k.policy IN (SELECT value FROM json_each(:policies))
-    OR f.policy IN (SELECT value FROM json_each(:policies)) OR n.policy IN (SELECT value FROM json_each(:policies)));
-
--- name: origins_of_flows
-WITH RECURSIVE chain (job, origin) AS (
-    SELECT f.key, f.key FROM flow AS f WHERE f.key IN (SELECT value FROM json_each(:jobs))
-    UNION
-    SELECT c.job, CASE way.number WHEN 1 THEN f.retry_of ELSE f.compensates END
-    FROM chain AS c JOIN flow AS f ON f.key = c.origin
-        JOIN (SELECT 1 AS number UNION ALL SELECT 2) AS way
-        ON CASE way.number WHEN 1 THEN f.retry_of ELSE f.compensates END IS NOT NULL
-)
-SELECT c.job, f.key FROM chain AS c LEFT JOIN flow AS f ON f.key = c.origin WHERE c.origin <> c.job;
-
--- name: redacting_policy_of_flow
-SELECT f.policy FROM flow AS f WHERE f.key = :job AND f.policy IN (SELECT value FROM json_each(:policies))
-UNION ALL
-SELECT k.policy FROM flow AS f JOIN kind AS k ON k.key = f.kind
-WHERE f.key = :job AND k.policy IN (SELECT value FROM json_each(:policies))
-UNION ALL
-SELECT CASE WHEN t.policy IN (SELECT value FROM json_each(:policies)) THEN t.policy ELSE k.policy END
-FROM stage AS s JOIN task AS t ON t.stage = s.key JOIN kind AS k ON k.key = t.kind
-WHERE s.job = :job AND (t.policy IN (SELECT value FROM json_each(:policies)) OR k.policy IN (SELECT value FROM json_each(:policies)))
-LIMIT 1;
-
--- name: redacting_flows
--- row: RedactingFlowRow(key, policy, kind_policy)
-SELECT f.key, f.policy, k.policy AS kind_policy
-FROM flow AS f JOIN kind AS k ON k.key = f.kind
-WHERE f.key IN (SELECT value FROM json_each(:jobs)) AND (f.policy IN (SELECT value FROM json_each(:policies)) OR k.policy IN (SELECT value FROM json_each(:policies)));
-
--- name: redacted_tasks
--- row: RedactedTaskRow(job, id, policy, kind_policy, payload, input, result, checkpoint)
-SELECT t.job, CAST(t.id AS text) AS id, t.policy, k.policy AS kind_policy, t.payload, t.input, t.result,
-    c.body AS checkpoint
-FROM task AS t JOIN kind AS k ON k.key = t.kind LEFT JOIN checkpoint AS c ON c.task = t.key
-WHERE t.key IN (SELECT value FROM json_each(:jobs)) AND (t.policy IN (SELECT value FROM json_each(:policies)) OR k.policy IN (SELECT value FROM json_each(:policies)))
-UNION ALL
-SELECT t.job, CAST(t.id AS text) AS id, t.policy, k.policy AS kind_policy, t.payload, t.input, t.result,
-    c.body AS checkpoint
-FROM stage AS s JOIN task AS t ON t.stage = s.key JOIN kind AS k ON k.key = t.kind
-LEFT JOIN checkpoint AS c ON c.task = t.key
-WHERE s.job IN (SELECT value FROM json_each(:jobs)) AND (t.policy IN (SELECT value FROM json_each(:policies)) OR k.policy IN (SELECT value FROM json_each(:policies)))
-LIMIT :limit;
-
--- name: redacted_sizes
-SELECT t.job, octet_length(t.payload) + coalesce(octet_length(t.input), 0) + coalesce(octet_length(t.result), 0)
-    + coalesce(octet_length(c.body), 0)
-FROM task AS t JOIN kind AS k ON k.key = t.kind LEFT JOIN checkpoint AS c ON c.task = t.key
-WHERE t.key IN (SELECT value FROM json_each(:jobs)) AND (t.policy IN (SELECT value FROM json_each(:policies)) OR k.policy IN (SELECT value FROM json_each(:policies)))
-UNION ALL
-SELECT t.job, octet_length(t.payload) + coalesce(octet_length(t.input), 0) + coalesce(octet_length(t.result), 0)
-    + coalesce(octet_length(c.body), 0)
-FROM stage AS s JOIN task AS t ON t.stage = s.key JOIN kind AS k ON k.key = t.kind
-LEFT JOIN checkpoint AS c ON c.task = t.key
-WHERE s.job IN (SELECT value FROM json_each(:jobs)) AND (t.policy IN (SELECT value FROM json_each(:policies)) OR k.policy IN (SELECT value FROM json_each(:policies)))
-LIMIT :limit;
-
--- name: given_to_flows
--- row: FlowPartRow(job, data, metadata, answer)
-SELECT f.key AS job, f.data, f.metadata, NULL AS answer FROM flow AS f WHERE f.key IN (SELECT value FROM json_each(:jobs))
-UNION ALL
-SELECT s.job, s.data, s.metadata, s.answer FROM stage AS s WHERE s.job IN (SELECT value FROM json_each(:jobs))
-UNION ALL
-SELECT c.job, NULL, c.payload, NULL FROM context AS c WHERE c.job IN (SELECT value FROM json_each(:jobs))
-LIMIT :limit;
-
--- name: given_sizes
-SELECT f.key, octet_length(f.data) + coalesce(octet_length(f.metadata), 0) FROM flow AS f WHERE f.key IN (SELECT value FROM json_each(:jobs))
-UNION ALL
-SELECT s.job, octet_length(s.data) + coalesce(octet_length(s.metadata), 0) + coalesce(octet_length(s.answer), 0)
-FROM stage AS s WHERE s.job IN (SELECT value FROM json_each(:jobs))
-UNION ALL
-SELECT c.job, octet_length(c.payload) FROM context AS c WHERE c.job IN (SELECT value FROM json_each(:jobs))
-LIMIT :limit;
 
 -- move: claim
 UPDATE task SET state = 'assigned', version = task.version + 1, updated_at = max(b.at, task.updated_at), attempts = task.attempts + 1, owner = b.worker, lease = b.lease FROM (SELECT value ->> 0 AS at, value ->> 1 AS worker, value ->> 2 AS lease, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued');

@@ -20,7 +20,8 @@ from onetray.domain.policy import Policy
 from onetray.engine import Engine
 from onetray.notify.base import WantedWork, WorkListener
 from onetray.notify.new_work import NewWork, everywhere, format_new_work, parse_new_work
-from onetray.notify.wake import MAX_WANTED_QUEUES, Waiter, Wake
+from onetray.notify.waiters import Waiter
+from onetray.notify.wake import MAX_WANTED_QUEUES, Wake
 from onetray.remote.notify import RemoteSource
 from onetray.store import open_store
 from onetray.store.base import Store

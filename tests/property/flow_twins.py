@@ -21,7 +21,7 @@ from onetray.domain.lifecycle import FLOW, PAUSED, TASK
 from onetray.domain.task import Beaten, Receipt, Verdict
 from onetray.domain.verbs import VERBS
 from onetray.engine import Engine
-from onetray.verify import _broken
+from onetray.verify import _violations
 from onetray.verify.checks import passes
 from tests.property.flow_walk import BESIDE, REPORTS, Cmd, Guide, Known, Walk
 from tests.property.twins import Hand
@@ -255,7 +255,7 @@ def must_stand(engine: Engine) -> None:
     with engine.store.snapshot() as snapshot:
         for one in passes(engine.store.dialect):
             if one.name in NOW:
-                found = _broken(snapshot, one, 20)
+                found = _violations(snapshot, one, 20)
                 assert not found, found
 
 

@@ -19,7 +19,8 @@ from starlette.types import Receive
 
 from onetray.http.auth.scopes import Principal
 from onetray.notify.new_work import Queue
-from onetray.notify.wake import Group, Waiter, Wake
+from onetray.notify.waiters import Group, Waiter
+from onetray.notify.wake import Wake
 
 
 class ClaimWait(Waiter):

@@ -20,7 +20,7 @@ from onetray.domain.commands import Claim, Command, Submit
 from onetray.domain.errors import Forbidden, Unauthorized, Unavailable
 from onetray.domain.task import Assignment, Verdict
 from onetray.engine.piggyback import PiggybackClaim
-from onetray.notify.wake import group_of
+from onetray.notify.waiters import group_of
 from onetray.worker.heartbeat import REFUSED, renew_claims
 
 if TYPE_CHECKING:

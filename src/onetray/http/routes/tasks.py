@@ -27,7 +27,7 @@ from onetray.http.params import Id, trace_of
 from onetray.http.schemas.base import read_model
 from onetray.http.schemas.bodies import ClaimBody, ReportsBody
 from onetray.http.services import services_of
-from onetray.notify.wake import group_of
+from onetray.notify.waiters import group_of
 from onetray.remote.command_codec import command_from
 
 router = APIRouter(prefix="/api/v1/tasks", tags=["tasks"], route_class=NativeRoute)

@@ -54,7 +54,7 @@ ENGINE = (
         harm="A task that fails after its cancel was requested is run again.",
         file="engine/report_verbs.py",
         old="    if row.cancel_at is not None:\n"
-        "        return accept_report(cancelled_instead(scope, moves, command, row))\n",
+        "        return accept_report(cancelled_instead(batch, writes, command, row))\n",
         new="",
         look_in=("contract/test_cancel.py",),
     ),
@@ -62,7 +62,7 @@ ENGINE = (
         name="no-end-to-the-grace",
         harm="A worker that ignores the cancel of a flow keeps its task, and the flow never ends.",
         file="engine/flows/bulk.py",
-        old="    moves.due(now + int(grace_s * SECOND), row.key, CANCEL, row.fence)\n",
+        old="    writes.due(now + int(grace_s * SECOND), row.key, CANCEL, row.fence)\n",
         new="",
         look_in=("contract/test_flows_cancel.py",),
     ),
@@ -110,7 +110,7 @@ ENGINE = (
         name="promoted-before-its-stage",
         harm="A delayed task is claimed when its time comes, although its stage is not open or its flow is paused.",
         file="engine/system_verbs.py",
-        old="    if row.stage is not None and scope.family.holds_back(row):\n        return not_due(row)\n",
+        old="    if row.stage is not None and batch.locked.holds_back(row):\n        return not_due(row)\n",
         new="",
         look_in=("contract/test_flows_pause.py",),
     ),
@@ -118,11 +118,11 @@ ENGINE = (
         name="lease-locked-before-its-task",
         harm="On PostgreSQL a heartbeat and the janitor deadlock when they meet at the end of a lease.",
         file="engine/janitor.py",
-        old="""rows = _lock(ctx, _still_in(tx, leases))
+        old="""rows = _lock(batch, _still_in(tx, leases))
     dead = {key for (key,) in tx.query("still_expired", keys=sorted(k for k, _ in leases), before=before)}
 """,
         new="""dead = {key for (key,) in tx.query("still_expired", keys=sorted(k for k, _ in leases), before=before)}
-    rows = _lock(ctx, _still_in(tx, leases))
+    rows = _lock(batch, _still_in(tx, leases))
 """,
         look_in=("crash/test_deadlocks.py",),
     ),
@@ -303,7 +303,7 @@ STORE = (
     Fault(
         name="wake-up-dropped",
         harm="A task waits for the next poll, because the worker that was woken for it had no room and told nobody.",
-        file="notify/wake.py",
+        file="notify/waiters.py",
         old="            self._wake.wake_next(queue, self.kinds, 1, more=self.more)\n",
         new="            pass\n",
         look_in=("contract/test_wake.py",),
@@ -429,9 +429,9 @@ HTTP = (
     Fault(
         name="verb-without-its-scope",
         harm="A token that may only submit cancels jobs by way of the remote client.",
-        file="http/routes/rpc.py",
-        old='"resume", "cancel", "redrive", "set_priority"',
-        new='"resume", "redrive", "set_priority"',
+        file="http/routes/commands.py",
+        old="        if scope is not None and not who.has(scope):\n            raise Forbidden(",
+        new="        if scope == WORK and not who.has(scope):\n            raise Forbidden(",
         look_in=("remote/test_codec.py", "remote/test_routes.py"),
     ),
     Fault(

@@ -68,12 +68,12 @@ def _unseen(
     try:
         with store.transaction() as tx:
             succeed_without_reading(tx, successes, ns)
-            scope = BatchContext(tx, len(commands), chance, limits)
+            batch = BatchContext(tx, len(commands), chance, limits)
             if len(commands) > len(successes):
-                claim(scope, _claims(commands))
+                claim(batch, _claims(commands))
     except GuardFailed:
         return None
-    claimed = scope.verdicts
+    claimed = batch.verdicts
     return [succeeded(c) if type(c) is Succeed else claimed[i] for i, c in enumerate(commands)]
 
 
@@ -92,79 +92,79 @@ def _carry_out(
     specs = intern(store.names, commands, names_ttl_s)
     drafts = intern_flows(store.names, commands, names_ttl_s)
     with store.transaction() as tx:
-        scope = BatchContext(tx, len(commands), chance, limits)
-        scope.drafts = drafts
-        within(scope, commands, specs, drafts, trusting)
-    return scope.verdicts
+        batch = BatchContext(tx, len(commands), chance, limits)
+        batch.drafts = drafts
+        within(batch, commands, specs, drafts, trusting)
+    return batch.verdicts
 
 
 def within(
-    scope: BatchContext, commands: Sequence[Command], specs: Specs, drafts: Drafts, trusting: bool = True
+    batch: BatchContext, commands: Sequence[Command], specs: Specs, drafts: Drafts, trusting: bool = True
 ) -> None:
     about = [(i, c) for i, c in enumerate(commands) if isinstance(c, TaskCommand | FlowCommand)]
     if about:
-        _about(scope, about, drafts, trusting)
-        scope.outcomes.write()
+        _about(batch, about, drafts, trusting)
+        batch.outcomes.write()
     if specs:
-        submit(scope, commands, specs)
+        submit(batch, commands, specs)
     if drafts.flows:
-        verbs.submit_flows(scope, [(i, c) for i in drafts.flows if isinstance(c := commands[i], SubmitFlow)], drafts)
+        verbs.submit_flows(batch, [(i, c) for i in drafts.flows if isinstance(c := commands[i], SubmitFlow)], drafts)
     if claims := _claims(commands):
-        claim(scope, claims)
-        if specs and not about and not drafts.flows and not scope.entered:
+        claim(batch, claims)
+        if specs and not about and not drafts.flows and not batch.entered:
             # All that was submitted is claimed already: nobody need look for it.
-            scope.tx.work.clear()
+            batch.tx.work.clear()
 
 
 About = list[tuple[int, TaskCommand | FlowCommand]]
 
 
-def _about(scope: BatchContext, about: About, drafts: Drafts, trusting: bool) -> None:
+def _about(batch: BatchContext, about: About, drafts: Drafts, trusting: bool) -> None:
     """Lock all that the commands are about, then carry them out: a command about a flow comes between the others."""
     tasks = [(i, c) for i, c in about if isinstance(c, TaskCommand)]
-    keys, flow_keys = _keys(scope.tx, tasks, trusting)
-    places = _places(scope.tx, [c for _, c in about if isinstance(c, FlowCommand)])
+    keys, flow_keys = _keys(batch.tx, tasks, trusting)
+    places = _places(batch.tx, [c for _, c in about if isinstance(c, FlowCommand)])
     flow_keys |= {flow for _, flow in places.values()}
     if flow_keys:
-        scope.family.lock(sorted(flow_keys))
+        batch.locked.lock(sorted(flow_keys))
     if keys:
-        rows = scope.tx.lock(sorted(set(keys.values())))
-        scope.rows = {row.key: row for row in rows}
+        rows = batch.tx.lock(sorted(set(keys.values())))
+        batch.rows = {row.key: row for row in rows}
         if flow_keys or any(row.stage is not None for row in rows):
-            _must_be_locked(scope, rows)
+            _must_be_locked(batch, rows)
     if len(tasks) == len(about):
-        _tasks(scope, tasks, keys)
+        _tasks(batch, tasks, keys)
         return
-    scope.keeps_all = True
+    batch.keeps_all = True
     waiting: list[tuple[int, TaskCommand]] = []
     for i, command in about:
         if isinstance(command, TaskCommand):
             waiting.append((i, command))
         else:
-            _tasks(scope, waiting, keys)
+            _tasks(batch, waiting, keys)
             waiting = []
-            _flow(scope, i, command, places, drafts)
-    _tasks(scope, waiting, keys)
+            _flow(batch, i, command, places, drafts)
+    _tasks(batch, waiting, keys)
 
 
-def _must_be_locked(scope: BatchContext, rows: list[TaskRow]) -> None:
+def _must_be_locked(batch: BatchContext, rows: list[TaskRow]) -> None:
     for row in rows:
-        if row.stage is not None and row.job not in scope.family.flows:
+        if row.stage is not None and row.job not in batch.locked.flows:
             raise FlowUnlocked
-    scope.family.load(rows)
+    batch.locked.load(rows)
 
 
 def _flow(
-    scope: BatchContext, i: int, command: FlowCommand, places: dict[tuple[bool, str], tuple[int, int]], drafts: Drafts
+    batch: BatchContext, i: int, command: FlowCommand, places: dict[tuple[bool, str], tuple[int, int]], drafts: Drafts
 ) -> None:
     key, flow_key = places.get((command.of_stage, command.flow), (0, 0))
-    flow = scope.family.flows.get(flow_key)
-    if flow is None or flow.ns != scope.tx.names.namespace(command.namespace):
+    flow = batch.locked.flows.get(flow_key)
+    if flow is None or flow.ns != batch.tx.names.namespace(command.namespace):
         what = "stage" if command.of_stage else "flow"
-        scope.answer(i, Verdict(error=NotFound(f"there is no {what} {command.flow}", **{what: command.flow})))
+        batch.answer(i, Verdict(error=NotFound(f"there is no {what} {command.flow}", **{what: command.flow})))
         return
-    stage = scope.family.stage(key) if command.of_stage else None
-    verbs.carry_out_flow_command(scope, i, command, flow, stage, drafts)
+    stage = batch.locked.stage(key) if command.of_stage else None
+    verbs.carry_out_flow_command(batch, i, command, flow, stage, drafts)
 
 
 def _places(tx: Tx, commands: list[FlowCommand]) -> dict[tuple[bool, str], tuple[int, int]]:
@@ -177,12 +177,12 @@ def _places(tx: Tx, commands: list[FlowCommand]) -> dict[tuple[bool, str], tuple
     return places
 
 
-def _tasks(scope: BatchContext, about: list[tuple[int, TaskCommand]], keys: dict[int | str, int]) -> None:
+def _tasks(batch: BatchContext, about: list[tuple[int, TaskCommand]], keys: dict[int | str, int]) -> None:
     if not about:
         return
     while about:
-        about = _round(scope, about, keys)
-    settle(scope)
+        about = _round(batch, about, keys)
+    settle(batch)
 
 
 def _keys(tx: Tx, about: list[tuple[int, TaskCommand]], trusting: bool) -> tuple[dict[int | str, int], set[int]]:
@@ -209,13 +209,13 @@ def _keys(tx: Tx, about: list[tuple[int, TaskCommand]], trusting: bool) -> tuple
 
 
 def _round(
-    scope: BatchContext, about: list[tuple[int, TaskCommand]], keys: dict[int | str, int]
+    batch: BatchContext, about: list[tuple[int, TaskCommand]], keys: dict[int | str, int]
 ) -> list[tuple[int, TaskCommand]]:
     """Carry out the first command about each task; the others have to wait for it and are returned.
 
     A statement that names a task twice would apply one of the two silently.
     """
-    rows, namespaces = scope.rows, {c.namespace: scope.tx.names.namespace(c.namespace) for _, c in about}
+    rows, namespaces = batch.rows, {c.namespace: batch.tx.names.namespace(c.namespace) for _, c in about}
     by_verb: dict[str, list[tuple[int, TaskCommand, TaskRow]]] = defaultdict(list)
     seen: set[int] = set()
     later: list[tuple[int, TaskCommand]] = []
@@ -223,13 +223,13 @@ def _round(
         i, command = item
         row = rows.get(keys.get(command.task, 0))
         if row is None or row.ns != namespaces[command.namespace]:
-            scope.answer(i, Verdict(error=NotFound(f"there is no task {command.task}", task=command.task)))
+            batch.answer(i, Verdict(error=NotFound(f"there is no task {command.task}", task=command.task)))
         elif row.key in seen:
             later.append(item)
         else:
             seen.add(row.key)
             by_verb[command.verb].append((i, command, row))
-    scope.again = {keys[command.task] for _, command in later}
+    batch.again = {keys[command.task] for _, command in later}
     for verb in sorted(by_verb):
-        HANDLERS[verb](scope, by_verb[verb])
+        HANDLERS[verb](batch, by_verb[verb])
     return later

@@ -26,7 +26,7 @@ class BatchContext:
         self.tx = tx
         self.chance = chance
         self.limits = limits
-        self.family = LockedFlows(self)
+        self.locked = LockedFlows(self)
         self.outcomes = Outcomes(tx)
         self.drafts: Drafts | None = None
         """What the commands of the batch want to add to flows."""
@@ -52,7 +52,7 @@ class BatchContext:
 
     def doomed(self, row: TaskRow) -> bool:
         """Whether a task may only finish: its cancel was requested, or its stage is over."""
-        return row.cancel_at is not None or (row.stage is not None and self.family.doomed(row))
+        return row.cancel_at is not None or (row.stage is not None and self.locked.doomed(row))
 
     def now_is(self, row: TaskRow) -> TaskRow:
         """Remember how a task stands after a move, for the next command about it in this batch."""

@@ -62,7 +62,7 @@ def _write(
     specs = intern(store.names, commands, config.names_ttl_s)
     drafts = intern_flows(store.names, commands, config.names_ttl_s)
     with guest.savepoint() as tx:
-        scope = BatchContext(tx, len(commands), chance, config.limits)
-        scope.drafts = drafts
-        within(scope, commands, specs, drafts)
-    return scope.verdicts
+        batch = BatchContext(tx, len(commands), chance, config.limits)
+        batch.drafts = drafts
+        within(batch, commands, specs, drafts)
+    return batch.verdicts

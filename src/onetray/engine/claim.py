@@ -21,13 +21,13 @@ from onetray.store.base import Tx
 from onetray.store.rows import ClaimedRow, LeaseRow
 
 
-def claim(ctx: BatchContext, work: list[tuple[int, Claim]]) -> None:
+def claim(batch: BatchContext, work: list[tuple[int, Claim]]) -> None:
     for i, command in work:
-        ctx.answer(i, Verdict(_claim(ctx, command)))
+        batch.answer(i, Verdict(_claim(batch, command)))
 
 
-def _claim(ctx: BatchContext, command: Claim) -> list[Assignment]:
-    tx, names = ctx.tx, ctx.tx.names
+def _claim(batch: BatchContext, command: Claim) -> list[Assignment]:
+    tx, names = batch.tx, batch.tx.names
     ns = names.namespace(command.namespace)
     queue = names.queue(ns, command.queue) if ns is not None else None
     if ns is None or queue is None:
@@ -42,13 +42,13 @@ def _claim(ctx: BatchContext, command: Claim) -> list[Assignment]:
         ask = tx.query if kinds == [] else tx.ask
         before = ask("leases_of_request", ns=ns, worker=command.worker, request_key=command.request_key)
     picked = [] if kinds == [] else _pick(tx, queue, kinds, command.limit)
-    again = _claimed_before(ctx, command, before) if before else None
+    again = _claimed_before(batch, command, before) if before else None
     if again is not None:
         # What was picked is only locked, and free again in a moment.
         return again
     if not picked and kinds != []:
         picked = pick_past_breakers(tx, ns, queue, kinds, command.limit)
-    return _assign(ctx, command, ns, queue, picked) if picked else []
+    return _assign(batch, command, ns, queue, picked) if picked else []
 
 
 def _pick(tx: Tx, queue: int, kinds: list[int] | None, limit: int) -> list[ClaimedRow]:
@@ -62,8 +62,8 @@ def _pick(tx: Tx, queue: int, kinds: list[int] | None, limit: int) -> list[Claim
     return tx.pick(queue, kinds, limit)
 
 
-def _assign(ctx: BatchContext, command: Claim, ns: int, queue: int, picked: list[ClaimedRow]) -> list[Assignment]:
-    tx, names, now = ctx.tx, ctx.tx.names, ctx.tx.now
+def _assign(batch: BatchContext, command: Claim, ns: int, queue: int, picked: list[ClaimedRow]) -> list[Assignment]:
+    tx, names, now = batch.tx, batch.tx.names, batch.tx.now
     policies = {key: names.policy(key) for key in {row.policy for row in picked}}
     length_of = {key: _lease_us(command, policy) for key, policy in policies.items()}
     lengths = sorted(set(length_of.values()))
@@ -85,7 +85,7 @@ def _assign(ctx: BatchContext, command: Claim, ns: int, queue: int, picked: list
         "cause": None, "trace": None, "detail": None,
     })  # fmt: skip
     failpoints.hit("claimed")
-    ctx.entered.difference_update(keys)
+    batch.entered.difference_update(keys)
     kinds = {key: names.kind_name(key) for key in {row.kind for row in picked}}
     # A success of the others has to be told to their flow, or to the breaker of their kind.
     plain = {key for key, policy in policies.items() if policy.breaker_failures is None}
@@ -110,9 +110,9 @@ def _lease_us(command: Claim, policy: Policy) -> int:
     return policy.lease_us if command.lease_s is None else int(command.lease_s * SECOND)
 
 
-def _claimed_before(ctx: BatchContext, command: Claim, found: list[LeaseRow]) -> list[Assignment] | None:
+def _claimed_before(batch: BatchContext, command: Claim, found: list[LeaseRow]) -> list[Assignment] | None:
     """What is left of the same claim, for a worker that asks again with its request key; None for a new key."""
-    tx, names = ctx.tx, ctx.tx.names
+    tx, names = batch.tx, batch.tx.names
     alive = {lease.key: lease for lease in found if lease.expires_at >= tx.now}
     if not alive:
         # The janitor has yet to take these back; their key is free for a new claim.

@@ -29,102 +29,102 @@ def accept_control(command: Control, row: TaskRow, repeated: bool = False) -> Ve
 
 
 def decide_controls(
-    scope: BatchContext,
+    batch: BatchContext,
     work: list[tuple[int, Any, TaskRow]],
     decide: Callable[[BatchContext, PendingWrites, Any, TaskRow], Verdict],
 ) -> None:
-    moves = PendingWrites(scope)
+    writes = PendingWrites(batch)
     for i, command, row in work:
-        scope.answer(i, decide(scope, moves, command, row))
-    moves.flush()
+        batch.answer(i, decide(batch, writes, command, row))
+    writes.flush()
 
 
-def resume(scope: BatchContext, work: list[tuple[int, Resume, TaskRow]]) -> None:
-    decide_controls(scope, work, _resume)
+def resume(batch: BatchContext, work: list[tuple[int, Resume, TaskRow]]) -> None:
+    decide_controls(batch, work, _resume)
 
 
-def _resume(scope: BatchContext, moves: PendingWrites, command: Resume, row: TaskRow) -> Verdict:
+def _resume(batch: BatchContext, writes: PendingWrites, command: Resume, row: TaskRow) -> Verdict:
     if row.state not in PAUSED:
         return Verdict(error=illegal(row, "resume", command.actor))
-    moved = moves.add(
+    moved = writes.add(
         TASK.resume, row, actor_of(command), cause=command.cause, trace=command.trace, input=command.input_json,
-        run_at=scope.tx.now,
+        run_at=batch.tx.now,
     )  # fmt: skip
-    return accept_control(command, scope.now_is(moved))
+    return accept_control(command, batch.now_is(moved))
 
 
-def cancel(scope: BatchContext, work: list[tuple[int, Cancel, TaskRow]]) -> None:
-    decide_controls(scope, work, _cancel)
+def cancel(batch: BatchContext, work: list[tuple[int, Cancel, TaskRow]]) -> None:
+    decide_controls(batch, work, _cancel)
 
 
-def _cancel(scope: BatchContext, moves: PendingWrites, command: Cancel, row: TaskRow) -> Verdict:
+def _cancel(batch: BatchContext, writes: PendingWrites, command: Cancel, row: TaskRow) -> Verdict:
     if row.state not in OPEN:
         return Verdict(error=illegal(row, "cancel", command.actor))
     if command.hard or row.state not in HELD:
         detail = event_detail(owner=row.owner, lease_expires_at=row.lease_expires_at) if row.owner else None
-        moved = moves.add(TASK.cancel, row, actor_of(command), cause=command.cause, trace=command.trace, detail=detail)
-        return accept_control(command, scope.now_is(moved))
+        moved = writes.add(TASK.cancel, row, actor_of(command), cause=command.cause, trace=command.trace, detail=detail)
+        return accept_control(command, batch.now_is(moved))
     if row.cancel_at is not None:
         return accept_control(command, row, repeated=True)
-    grace_s = scope.policy(row).cancel_grace_s if command.grace_s is None else command.grace_s
-    moves.put("set_cancel_at", key=row.key, at=scope.tx.now)
-    moves.due(scope.tx.now + int(grace_s * SECOND), row.key, CANCEL, row.fence)
-    moves.note(
+    grace_s = batch.policy(row).cancel_grace_s if command.grace_s is None else command.grace_s
+    writes.put("set_cancel_at", key=row.key, at=batch.tx.now)
+    writes.due(batch.tx.now + int(grace_s * SECOND), row.key, CANCEL, row.fence)
+    writes.note(
         row, "task.cancel_requested", actor_of(command), cause=command.cause, trace=command.trace,
         payload=event_detail(grace_s=grace_s),
     )  # fmt: skip
-    return accept_control(command, scope.now_is(row._replace(cancel_at=scope.tx.now)))
+    return accept_control(command, batch.now_is(row._replace(cancel_at=batch.tx.now)))
 
 
-def set_priority(scope: BatchContext, work: list[tuple[int, SetPriority, TaskRow]]) -> None:
+def set_priority(batch: BatchContext, work: list[tuple[int, SetPriority, TaskRow]]) -> None:
     """Change the order among the queued. A ready row is moved under the task's lock."""
-    moves = PendingWrites(scope)
+    writes = PendingWrites(batch)
     changed = []
     for i, command, row in work:
         if row.state not in OPEN:
-            scope.answer(i, Verdict(error=illegal(row, "set_priority", command.actor)))
+            batch.answer(i, Verdict(error=illegal(row, "set_priority", command.actor)))
         elif row.priority == command.priority:
-            scope.answer(i, accept_control(command, row, repeated=True))
+            batch.answer(i, accept_control(command, row, repeated=True))
         else:
             changed.append((command, row))
-            scope.answer(i, accept_control(command, scope.now_is(row._replace(priority=command.priority))))
-    ready = _take_ready(scope, [row for _, row in changed])
+            batch.answer(i, accept_control(command, batch.now_is(row._replace(priority=command.priority))))
+    ready = _take_ready(batch, [row for _, row in changed])
     for command, row in changed:
-        moves.put("set_priority", key=row.key, priority=command.priority)
+        writes.put("set_priority", key=row.key, priority=command.priority)
         if row.key in ready:
-            moves.put("insert_ready", queue=row.queue, rank=-command.priority, key=row.key, kind=row.kind)
-        moves.note(
+            writes.put("insert_ready", queue=row.queue, rank=-command.priority, key=row.key, kind=row.kind)
+        writes.note(
             row, "task.priority_set", actor_of(command), cause=command.cause, trace=command.trace,
             payload=event_detail(was=row.priority, priority=command.priority),
         )  # fmt: skip
-    moves.flush()
+    writes.flush()
 
 
-def reschedule(scope: BatchContext, work: list[tuple[int, Reschedule, TaskRow]]) -> None:
-    moves = PendingWrites(scope)
+def reschedule(batch: BatchContext, work: list[tuple[int, Reschedule, TaskRow]]) -> None:
+    writes = PendingWrites(batch)
     changed = []
     for i, command, row in work:
         if row.state != QUEUED:
-            scope.answer(i, Verdict(error=illegal(row, "reschedule", command.actor)))
+            batch.answer(i, Verdict(error=illegal(row, "reschedule", command.actor)))
             continue
         # A time that has passed means now: what is measured from it begins now.
-        run_at = max(scope.tx.now, run_at_us(scope.tx.now, command.run_at, command.delay_s))
+        run_at = max(batch.tx.now, run_at_us(batch.tx.now, command.run_at, command.delay_s))
         later = row._replace(run_at=run_at)
         changed.append((command, later, row))
-        scope.answer(i, accept_control(command, scope.now_is(later)))
-    _take_ready(scope, [row for _, _, row in changed])
+        batch.answer(i, accept_control(command, batch.now_is(later)))
+    _take_ready(batch, [row for _, _, row in changed])
     for command, later, row in changed:
-        moves.put("set_run_at", key=row.key, run_at=later.run_at)
-        if row.stage is None or not scope.family.holds_back(later):
-            moves.enter_queue(later)
-        moves.note(
+        writes.put("set_run_at", key=row.key, run_at=later.run_at)
+        if row.stage is None or not batch.locked.holds_back(later):
+            writes.enter_queue(later)
+        writes.note(
             row, RESCHEDULED, actor_of(command), cause=command.cause, trace=command.trace,
             payload=event_detail(was=row.run_at, run_at=later.run_at),
         )  # fmt: skip
-    moves.flush()
+    writes.flush()
 
 
-def _take_ready(scope: BatchContext, rows: list[TaskRow]) -> set[int]:
+def _take_ready(batch: BatchContext, rows: list[TaskRow]) -> set[int]:
     """Take the ready rows of those of these tasks that have one."""
     queued = [row for row in rows if row.state == QUEUED]
     if not queued:
@@ -135,21 +135,21 @@ def _take_ready(scope: BatchContext, rows: list[TaskRow]) -> set[int]:
         "key": [row.key for row in queued],
         "kind": [row.kind for row in queued],
     }
-    return {key for (key,) in scope.tx.batch("take_ready", columns)}
+    return {key for (key,) in batch.tx.batch("take_ready", columns)}
 
 
-def redrive(scope: BatchContext, work: list[tuple[int, Redrive, TaskRow]]) -> None:
+def redrive(batch: BatchContext, work: list[tuple[int, Redrive, TaskRow]]) -> None:
     for i, command, row in work:
-        scope.answer(i, _redrive(scope, command, row))
+        batch.answer(i, _redrive(batch, command, row))
 
 
-def _redrive(ctx: BatchContext, command: Redrive, row: TaskRow) -> Verdict:
+def _redrive(batch: BatchContext, command: Redrive, row: TaskRow) -> Verdict:
     """Submit the same work again as a new job. A dead letter has one successor: asked again, it names it."""
-    tx = ctx.tx
+    tx = batch.tx
     if row.state in OPEN:
         return Verdict(error=illegal(row, "redrive", command.actor))
     if row.stage is not None:
-        return redrive_member(ctx, command, row)
+        return redrive_member(batch, command, row)
     if row.state == DEAD_LETTERED:
         ((successor,),) = tx.query("lock_letter", key=row.key)
         there = tx.query("task_by_key", key=successor) if successor is not None else []
@@ -158,7 +158,7 @@ def _redrive(ctx: BatchContext, command: Redrive, row: TaskRow) -> Verdict:
     (old,) = tx.query("spec_of", key=row.key)
     spec = spec_like(old, row.ns, actor_of(command), command.cause or "redrive", command.trace)
     spec.run_at, spec.correlation_id = tx.now + int(command.delay_s * SECOND), old.correlation_id or old.id
-    (receipt,) = write_tasks(ctx, [spec])
+    (receipt,) = write_tasks(batch, [spec])
     tx.query("copy_labels", to=spec.key, of=row.key)
     if row.state == DEAD_LETTERED:
         tx.batch("set_successor", {"key": [row.key], "successor": [spec.key]})

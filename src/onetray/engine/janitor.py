@@ -55,10 +55,10 @@ def _command(what: str, key: int, fence: int) -> SystemCommand:
 OF_TASKS = (RUN, CANCEL, QUEUE_TTL, DEADLINE, TIMEOUT)
 OF_FLOWS, OF_STAGES = (FLOW_DEADLINE, CASCADE), (APPROVAL, OPEN_STAGE)
 KNOWN = (*OF_TASKS, *OF_FLOWS, *OF_STAGES)
-NewScope = Callable[[Tx, int], BatchContext]
+NewBatch = Callable[[Tx, int], BatchContext]
 
 
-def expire_leases(store: Store, scope_of: NewScope, now: int | None = None, limit: int = BATCH) -> list[int]:
+def expire_leases(store: Store, new_batch: NewBatch, now: int | None = None, limit: int = BATCH) -> list[int]:
     """Return abandoned work to the queue. Answers the keys of the tasks that were taken back."""
 
     def take_back(tx: Tx) -> tuple[list[int], bool]:
@@ -67,7 +67,7 @@ def expire_leases(store: Store, scope_of: NewScope, now: int | None = None, limi
         leases = _within(found, limit)
         # Leases whose work is done are many: what was abandoned may stand behind them.
         all_seen = len(leases) == len(found) < limit
-        return (_take_back(tx, scope_of, before, leases) if leases else []), all_seen
+        return (_take_back(tx, new_batch, before, leases) if leases else []), all_seen
 
     while True:
         try:
@@ -75,7 +75,7 @@ def expire_leases(store: Store, scope_of: NewScope, now: int | None = None, limi
         except Exception as e:
             if _may_pass(e):
                 raise
-            return _take_back_one_by_one(store, scope_of, now, limit)
+            return _take_back_one_by_one(store, new_batch, now, limit)
         if taken or all_seen:
             return taken
 
@@ -97,15 +97,15 @@ def _within(leases: list[tuple[int, str]], limit: int) -> Leases:
     return some
 
 
-def _take_back(tx: Tx, scope_of: NewScope, before: int, leases: Leases, whole: bool = True) -> list[int]:
+def _take_back(tx: Tx, new_batch: NewBatch, before: int, leases: Leases, whole: bool = True) -> list[int]:
     # Tasks before leases, as everywhere: a heartbeat locks its task and then renews the lease.
-    ctx = scope_of(tx, 0)
-    rows = _lock(ctx, _still_in(tx, leases))
+    batch = new_batch(tx, 0)
+    rows = _lock(batch, _still_in(tx, leases))
     dead = {key for (key,) in tx.query("still_expired", keys=sorted(k for k, _ in leases), before=before)}
-    taken = _expire(ctx, before, [row for row in rows if row.lease in dead])
+    taken = _expire(batch, before, [row for row in rows if row.lease in dead])
     if whole:
         tx.query("delete_leases", keys=sorted(dead))
-    ctx.outcomes.write()
+    batch.outcomes.write()
     return taken
 
 
@@ -115,24 +115,24 @@ def _still_in(tx: Tx, leases: Leases) -> set[int]:
     return {task.key for task in tx.query("held_tasks", keys=keys) if task.lease in own} if keys else set()
 
 
-def _lock(scope: BatchContext, keys: set[int], flows: set[int] | None = None) -> list[TaskRow]:
+def _lock(batch: BatchContext, keys: set[int], flows: set[int] | None = None) -> list[TaskRow]:
     """Lock the flows of these tasks, and further ones, then the tasks."""
-    tx = scope.tx
+    tx = batch.tx
     parents = {job for (job,) in tx.query("flows_of_tasks", keys=sorted(keys))} if keys else set()
     if parents or flows:
-        scope.family.lock(sorted(parents | (flows or set())))
+        batch.locked.lock(sorted(parents | (flows or set())))
     rows = tx.lock(sorted(keys)) if keys else []
     if parents:
-        scope.family.load(rows)
+        batch.locked.load(rows)
     return rows
 
 
-def _expire(scope: BatchContext, before: int, held: list[TaskRow]) -> list[int]:
-    scope.expect(len(held))
+def _expire(batch: BatchContext, before: int, held: list[TaskRow]) -> list[int]:
+    batch.expect(len(held))
     work = [(i, Expire(task=row.key, lease=row.lease, as_of=before), row) for i, row in enumerate(held)]
-    HANDLERS["expire"](scope, work)
-    settle(scope)
-    return [row.key for (_, _, row), verdict in zip(work, scope.verdicts, strict=True) if verdict.ok]
+    HANDLERS["expire"](batch, work)
+    settle(batch)
+    return [row.key for (_, _, row), verdict in zip(work, batch.verdicts, strict=True) if verdict.ok]
 
 
 def _may_pass(e: Exception) -> bool:
@@ -140,7 +140,7 @@ def _may_pass(e: Exception) -> bool:
     return isinstance(e, Unavailable) or getattr(e, "sqlstate", None) in LOST_TO_OTHERS
 
 
-def _take_back_one_by_one(store: Store, scope_of: NewScope, now: int | None, limit: int) -> list[int]:
+def _take_back_one_by_one(store: Store, new_batch: NewBatch, now: int | None, limit: int) -> list[int]:
     """The batch was rolled back: let those pass that do not break it, then say what does."""
     before = store.now() if now is None else now
     taken: list[int] = []
@@ -152,7 +152,7 @@ def _take_back_one_by_one(store: Store, scope_of: NewScope, now: int | None, lim
             try:
                 part, whole = [(lease, some)], some is keys
                 taken += store.write(
-                    partial(_take_back, scope_of=scope_of, before=before, leases=part, whole=whole), again=False
+                    partial(_take_back, new_batch=new_batch, before=before, leases=part, whole=whole), again=False
                 )
             except Exception as e:
                 if _may_pass(e):
@@ -164,13 +164,13 @@ def _take_back_one_by_one(store: Store, scope_of: NewScope, now: int | None, lim
     return taken
 
 
-def do_due(store: Store, scope_of: NewScope, limit: int = BATCH) -> int:
+def do_due(store: Store, new_batch: NewBatch, limit: int = BATCH) -> int:
     """Promote, time out and end cancels that are due. Answers how many due rows were dealt with."""
 
     def deal_with(tx: Tx) -> int:
         due = tx.query("due_now", now=tx.now, known=list(KNOWN), limit=limit)
         if due:
-            _deal_with(tx, scope_of, due)
+            _deal_with(tx, new_batch, due)
         return len(due)
 
     try:
@@ -178,58 +178,58 @@ def do_due(store: Store, scope_of: NewScope, limit: int = BATCH) -> int:
     except Exception as e:
         if _may_pass(e):
             raise
-        return _deal_with_one_by_one(store, scope_of, limit)
+        return _deal_with_one_by_one(store, new_batch, limit)
 
 
-def _deal_with(tx: Tx, scope_of: NewScope, due: list[DueRow]) -> None:
+def _deal_with(tx: Tx, new_batch: NewBatch, due: list[DueRow]) -> None:
     # All of them at once and sorted: locked verb by verb, they could cross with a batch that wants two of them.
-    ctx = scope_of(tx, 0)
+    batch = new_batch(tx, 0)
     stages = {row.task for row in due if row.what in OF_STAGES}
     flows = {row.task for row in due if row.what in OF_FLOWS}
     if stages:
         flows |= {stage.job for stage in tx.query("stages_by_key", keys=sorted(stages))}
-    tasks = _lock(ctx, {row.task for row in due if row.what in OF_TASKS}, flows)
+    tasks = _lock(batch, {row.task for row in due if row.what in OF_TASKS}, flows)
     run_at = {task.key: task.run_at for task in tasks}
     # A task that was put off in the meantime is left to the row of its new time.
     apt = [row for row in due if row.what != RUN or row.at == run_at.get(row.task)]
     # A task may be due for two things: the earlier one first, then the other as it stands after it.
     for what in OF_TASKS:
-        _apply(ctx, [_command(row.what, row.task, row.fence) for row in apt if row.what == what])
-    ctx.family.load_stages(stages)
+        _apply(batch, [_command(row.what, row.task, row.fence) for row in apt if row.what == what])
+    batch.locked.load_stages(stages)
     # Before what goes on: it may leave the same row for its next step.
     tx.batch("delete_due", {
         "at": [row.at for row in due], "key": [row.task for row in due], "what": [row.what for row in due],
     })  # fmt: skip
     for row in due:
         if row.what not in OF_TASKS:
-            _go_on(ctx, row.at, row.task, row.what)
-    ctx.outcomes.write()
+            _go_on(batch, row.at, row.task, row.what)
+    batch.outcomes.write()
 
 
-def _go_on(scope: BatchContext, at: int, key: int, what: str) -> None:
+def _go_on(batch: BatchContext, at: int, key: int, what: str) -> None:
     """What is due for a flow or a stage. One that was pruned is not there any more."""
-    family = scope.family
-    flow = family.flows.get(key if what in OF_FLOWS else family.stages[key].job if key in family.stages else 0)
+    locked = batch.locked
+    flow = locked.flows.get(key if what in OF_FLOWS else locked.stages[key].job if key in locked.stages else 0)
     if flow is None:
         return
     if what == FLOW_DEADLINE:
-        time_out_flow(scope, flow)
+        time_out_flow(batch, flow)
     elif what == CASCADE:
-        step(family, flow)
+        step(locked, flow)
     elif what == APPROVAL:
-        approval_is_due(scope, flow, family.stages[key], at)
+        approval_is_due(batch, flow, locked.stages[key], at)
     else:
-        go_on_opening(family, family.stages[key])
-    settle(scope)
+        go_on_opening(locked, locked.stages[key])
+    settle(batch)
 
 
-def _deal_with_one_by_one(store: Store, scope_of: NewScope, limit: int) -> int:
+def _deal_with_one_by_one(store: Store, new_batch: NewBatch, limit: int) -> int:
     """The batch was rolled back: let those pass that do not break it, then say what does."""
     done = 0
     broken: Exception | None = None
     for row in store.read("due_now", now=store.now(), known=list(KNOWN), limit=limit):
         try:
-            store.write(partial(_deal_with, scope_of=scope_of, due=[row]), again=False)
+            store.write(partial(_deal_with, new_batch=new_batch, due=[row]), again=False)
             done += 1
         except Exception as e:
             if _may_pass(e):
@@ -241,7 +241,7 @@ def _deal_with_one_by_one(store: Store, scope_of: NewScope, limit: int) -> int:
     return done
 
 
-def _apply(scope: BatchContext, commands: list[SystemCommand]) -> list[int]:
+def _apply(batch: BatchContext, commands: list[SystemCommand]) -> list[int]:
     """Carry out system commands of one verb inside the janitor's own transaction."""
     if not commands:
         return []
@@ -252,13 +252,13 @@ def _apply(scope: BatchContext, commands: list[SystemCommand]) -> list[int]:
         # A row that an older attempt has left must not stand in the way of the current one's.
         if (command.fence or 0) > (first.fence or 0):
             unique[command.task] = i, command
-    scope.expect(len(commands))
-    rows = {row.key: row for row in scope.tx.lock(sorted(unique))}
+    batch.expect(len(commands))
+    rows = {row.key: row for row in batch.tx.lock(sorted(unique))}
     work = [(i, command, rows[key]) for key, (i, command) in unique.items() if key in rows]
     if work:
-        HANDLERS[commands[0].verb](scope, work)
-        settle(scope)
-    return [row.key for i, _, row in work if scope.verdicts[i].ok]
+        HANDLERS[commands[0].verb](batch, work)
+        settle(batch)
+    return [row.key for i, _, row in work if batch.verdicts[i].ok]
 
 
 class Janitor:

@@ -48,9 +48,9 @@ def once(values: list[Any]) -> Any:
 class PendingWrites:
     """The moves and side rows of one sub-batch, in columns."""
 
-    def __init__(self, scope: BatchContext) -> None:
-        self._tx = scope.tx
-        self._family = scope.family
+    def __init__(self, batch: BatchContext) -> None:
+        self._tx = batch.tx
+        self._family = batch.locked
         self._moves: dict[tuple[Transition, ...], dict[str, list[Any]]] = {}
         self._rows: dict[str, dict[str, list[Any]]] = {}
         self.letters: list[NewDeadLetter] = []

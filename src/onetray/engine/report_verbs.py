@@ -51,18 +51,18 @@ def holds(command: Report, row: TaskRow, now: int) -> bool:
     )
 
 
-def refuse_report(scope: BatchContext, command: Report, row: TaskRow) -> Verdict | None:
+def refuse_report(batch: BatchContext, command: Report, row: TaskRow) -> Verdict | None:
     """Why this reporter may not speak for the task, or None when it may."""
-    return None if holds(command, row, scope.tx.now) else not_held(scope, command, row)
+    return None if holds(command, row, batch.tx.now) else not_held(batch, command, row)
 
 
-def not_held(scope: BatchContext, command: Report, row: TaskRow) -> Verdict:
+def not_held(batch: BatchContext, command: Report, row: TaskRow) -> Verdict:
     """The answer to somebody who does not hold the task: a repeated report, or why it is refused."""
     fence = row.fence if command.fence is None else command.fence
     mine = fence == row.fence and (command.worker is None or row.owner is None or command.worker == row.owner)
     if mine and row.state in HELD:
         return Verdict(error=_lost(row, fence, "the lease ran out and was not renewed in time"))
-    if _said_before(scope, command, row, fence):
+    if _said_before(batch, command, row, fence):
         return Verdict(Receipt(None, row.state, row.fence, row.version, WORKER, repeated=True))
     if mine:
         return Verdict(error=illegal(row, command.verb, WORKER))
@@ -83,7 +83,7 @@ def illegal(row: TaskRow, verb: str, who: str) -> OnetrayError:
     )
 
 
-def _said_before(ctx: BatchContext, command: Report, row: TaskRow, fence: int) -> bool:
+def _said_before(batch: BatchContext, command: Report, row: TaskRow, fence: int) -> bool:
     """Whether the same report about the same attempt was accepted before."""
     expected = _expected(command)
     somebody_elses = command.worker is not None and row.owner is not None and command.worker != row.owner
@@ -91,7 +91,7 @@ def _said_before(ctx: BatchContext, command: Report, row: TaskRow, fence: int) -
         return False
     if row.state == SUCCEEDED and row.fence == fence:
         return command.verb == "succeed"
-    for event in ctx.tx.query("outcomes_of_attempt", key=row.key, fence=fence):
+    for event in batch.tx.query("outcomes_of_attempt", key=row.key, fence=fence):
         ended_it = event.fence == fence and event.state not in (QUEUED, *HELD)
         opened_next = event.fence == fence + 1 and event.state == QUEUED
         if ended_it or opened_next:
@@ -108,47 +108,47 @@ def accept_report(moved: TaskRow) -> Verdict:
     return Verdict(Receipt(None, moved.state, moved.fence, moved.version, WORKER))
 
 
-def start(scope: BatchContext, work: list[tuple[int, Start, TaskRow]]) -> None:
-    moves = PendingWrites(scope)
+def start(batch: BatchContext, work: list[tuple[int, Start, TaskRow]]) -> None:
+    writes = PendingWrites(batch)
     for i, command, row in work:
-        no = refuse_report(scope, command, row)
+        no = refuse_report(batch, command, row)
         if no is None and row.state == RUNNING:
             no = Verdict(Receipt(None, row.state, row.fence, row.version, WORKER, repeated=True))
-        scope.answer(i, no or _start(scope, moves, command, row))
-    moves.flush()
+        batch.answer(i, no or _start(batch, writes, command, row))
+    writes.flush()
 
 
-def _start(scope: BatchContext, moves: PendingWrites, command: Report, row: TaskRow) -> Verdict:
-    timeout_s = scope.policy(row).timeout_s
+def _start(batch: BatchContext, writes: PendingWrites, command: Report, row: TaskRow) -> Verdict:
+    timeout_s = batch.policy(row).timeout_s
     if timeout_s is not None:
-        moves.due(scope.tx.now + int(timeout_s * SECOND), row.key, TIMEOUT, row.fence)
-    return accept_report(scope.now_is(moves.add(TASK.start, row, reporter_of(command, row), trace=command.trace)))
+        writes.due(batch.tx.now + int(timeout_s * SECOND), row.key, TIMEOUT, row.fence)
+    return accept_report(batch.now_is(writes.add(TASK.start, row, reporter_of(command, row), trace=command.trace)))
 
 
-def succeed(scope: BatchContext, work: list[tuple[int, Succeed, TaskRow]]) -> None:
+def succeed(batch: BatchContext, work: list[tuple[int, Succeed, TaskRow]]) -> None:
     """Finish the tasks that the callers hold. Those not started yet are started in the same write."""
-    now, verdicts = scope.tx.now, scope.verdicts
+    now, verdicts = batch.tx.now, batch.verdicts
     held: dict[str, list[tuple[Succeed, TaskRow]]] = {ASSIGNED: [], RUNNING: []}
     for i, command, row in work:
         if holds(command, row, now):
             if command.more is not None:
-                no = success_extras.refuse_extras(scope, i, command, row)
+                no = success_extras.refuse_extras(batch, i, command, row)
                 if no is not None:
                     verdicts[i] = no
                     continue
             held[row.state].append((command, row))
             hops = 2 if row.state == ASSIGNED else 1
             verdicts[i] = _succeeded(row.fence, row.version + hops)
-            scope.ended(row, SUCCEEDED, hops)
+            batch.ended(row, SUCCEEDED, hops)
         else:
-            verdicts[i] = not_held(scope, command, row)
+            verdicts[i] = not_held(batch, command, row)
     for state, those in held.items():
         if those:
-            scope.tx.move(TASK.path(TASK.succeed, state), _succeeding(those, now))
-            scope.outcomes.succeeded([row for _, row in those])
-    if scope.family.flows:
+            batch.tx.move(TASK.path(TASK.succeed, state), _succeeding(those, now))
+            batch.outcomes.succeeded([row for _, row in those])
+    if batch.locked.flows:
         success_extras.count_successes(
-            scope, [(i, c, row) for i, c, row in work if verdicts[i].ok and not verdicts[i].value.repeated]
+            batch, [(i, c, row) for i, c, row in work if verdicts[i].ok and not verdicts[i].value.repeated]
         )
 
 
@@ -174,133 +174,133 @@ def _succeeding(held: list[tuple[Succeed, TaskRow]], now: int) -> dict[str, Any]
 
 
 def decide_reports(
-    scope: BatchContext,
+    batch: BatchContext,
     work: list[tuple[int, Any, TaskRow]],
     decide: Callable[[BatchContext, PendingWrites, Any, TaskRow], Verdict],
 ) -> None:
     """Let a decision be made about each task that its reporter holds."""
-    first, second = PendingWrites(scope), PendingWrites(scope)
+    first, second = PendingWrites(batch), PendingWrites(batch)
     for i, command, row in work:
-        no = refuse_report(scope, command, row)
+        no = refuse_report(batch, command, row)
         if no is not None:
-            scope.answer(i, no)
+            batch.answer(i, no)
             continue
         if command.verb == "fail" and row.state == ASSIGNED and row.cancel_at is None:
-            began = scope.tx.now - int(command.ran_s * SECOND)
+            began = batch.tx.now - int(command.ran_s * SECOND)
             row = first.add(TASK.start, row, reporter_of(command, row), at=began, trace=command.trace)
-        scope.answer(i, decide(scope, second, command, row))
+        batch.answer(i, decide(batch, second, command, row))
     # Starts are written before what follows from them.
     first.flush()
     second.flush()
 
 
-def fail(scope: BatchContext, work: list[tuple[int, Fail, TaskRow]]) -> None:
-    decide_reports(scope, work, _fail)
+def fail(batch: BatchContext, work: list[tuple[int, Fail, TaskRow]]) -> None:
+    decide_reports(batch, work, _fail)
 
 
-def _fail(scope: BatchContext, moves: PendingWrites, command: Fail, row: TaskRow) -> Verdict:
+def _fail(batch: BatchContext, writes: PendingWrites, command: Fail, row: TaskRow) -> Verdict:
     if row.cancel_at is not None:
-        return accept_report(cancelled_instead(scope, moves, command, row))
+        return accept_report(cancelled_instead(batch, writes, command, row))
     if command.reason_code is not None:
         return accept_report(
-            dead_letter_tasks(scope, moves, row, command.reason_code, command.stage, command.error_json, after=command)
+            dead_letter_tasks(batch, writes, row, command.reason_code, command.stage, command.error_json, after=command)
         )
-    policy = scope.policy(row)
+    policy = batch.policy(row)
     if not retryable(policy, command.error_class, command.retryable):
-        moved = moves.add(
+        moved = writes.add(
             TASK.fail, row, reporter_of(command, row), cause=command.error_class, trace=command.trace,
             error=command.error_json,
             detail=event_detail(error=orjson.Fragment(command.error_json)),
         )  # fmt: skip
-        return accept_report(scope.now_is(moved))
-    return accept_report(attempt_failed(scope, moves, row, command, "exhausted_retries"))
+        return accept_report(batch.now_is(moved))
+    return accept_report(attempt_failed(batch, writes, row, command, "exhausted_retries"))
 
 
-def attempt_failed(scope: BatchContext, moves: PendingWrites, row: TaskRow, failure: Fail, reason: str) -> TaskRow:
+def attempt_failed(batch: BatchContext, writes: PendingWrites, row: TaskRow, failure: Fail, reason: str) -> TaskRow:
     """Open the next attempt, or end the task when none is left."""
-    policy, tries_left = scope.policy(row), row.attempts < row.max_attempts
-    if tries_left and scope.doomed(row):
-        return cancelled_instead(scope, moves, failure, row)
-    scope.outcomes.failed(row, failure.error_class)
+    policy, tries_left = batch.policy(row), row.attempts < row.max_attempts
+    if tries_left and batch.doomed(row):
+        return cancelled_instead(batch, writes, failure, row)
+    batch.outcomes.failed(row, failure.error_class)
     if tries_left:
         wait = (
-            backoff_us(policy, row.attempts, scope.chance)
+            backoff_us(policy, row.attempts, batch.chance)
             if failure.retry_after_s is None
             else int(failure.retry_after_s * SECOND)
         )
-        moved = moves.add(
+        moved = writes.add(
             TASK.retry, row, ENGINE, cause=failure.error_class, trace=failure.trace, error=failure.error_json,
-            run_at=scope.tx.now + wait,
+            run_at=batch.tx.now + wait,
             detail=event_detail(
                 report=failure.verb, owner=row.owner, lease_expires_at=row.lease_expires_at,
-                run_at=scope.tx.now + wait, error=orjson.Fragment(failure.error_json),
+                run_at=batch.tx.now + wait, error=orjson.Fragment(failure.error_json),
             ),
         )  # fmt: skip
-        return scope.now_is(moved)
+        return batch.now_is(moved)
     if policy.on_exhaustion == "dead_letter":
-        return dead_letter_tasks(scope, moves, row, reason, failure.stage, failure.error_json, after=failure)
-    moved = moves.add(
+        return dead_letter_tasks(batch, writes, row, reason, failure.stage, failure.error_json, after=failure)
+    moved = writes.add(
         TASK.fail, row, ENGINE, cause=reason, trace=failure.trace, error=failure.error_json,
         detail=event_detail(report=failure.verb, reason=reason, error=orjson.Fragment(failure.error_json)),
     )  # fmt: skip
-    return scope.now_is(moved)
+    return batch.now_is(moved)
 
 
-def cancelled_instead(scope: BatchContext, moves: PendingWrites, command: Report, row: TaskRow) -> TaskRow:
+def cancelled_instead(batch: BatchContext, writes: PendingWrites, command: Report, row: TaskRow) -> TaskRow:
     """After a soft cancel, or the end of its stage, whatever would queue it again ends in the cancelled tray."""
     cause = "cancel was requested" if row.cancel_at is not None else "its stage has ended"
-    moved = moves.add(
+    moved = writes.add(
         TASK.cancel, row, ENGINE, cause=cause, trace=command.trace,
         detail=event_detail(report=command.verb, owner=row.owner, lease_expires_at=row.lease_expires_at),
     )  # fmt: skip
-    return scope.now_is(moved)
+    return batch.now_is(moved)
 
 
-def release_tasks(scope: BatchContext, work: list[tuple[int, Release, TaskRow]]) -> None:
-    decide_reports(scope, work, _release)
+def release_tasks(batch: BatchContext, work: list[tuple[int, Release, TaskRow]]) -> None:
+    decide_reports(batch, work, _release)
 
 
-def _release(scope: BatchContext, moves: PendingWrites, command: Release, row: TaskRow) -> Verdict:
-    if scope.doomed(row):
-        return accept_report(cancelled_instead(scope, moves, command, row))
-    moved = moves.add(
+def _release(batch: BatchContext, writes: PendingWrites, command: Release, row: TaskRow) -> Verdict:
+    if batch.doomed(row):
+        return accept_report(cancelled_instead(batch, writes, command, row))
+    moved = writes.add(
         TASK.release, row, reporter_of(command, row), cause=command.reason, trace=command.trace,
-        run_at=scope.tx.now + int(command.delay_s * SECOND),
+        run_at=batch.tx.now + int(command.delay_s * SECOND),
         detail=event_detail(owner=row.owner, lease_expires_at=row.lease_expires_at),
     )  # fmt: skip
-    return accept_report(scope.now_is(moved._replace(attempts=row.attempts - 1, spared=0)))
+    return accept_report(batch.now_is(moved._replace(attempts=row.attempts - 1, spared=0)))
 
 
-def pause(scope: BatchContext, work: list[tuple[int, Pause, TaskRow]]) -> None:
-    decide_reports(scope, work, _pause)
+def pause(batch: BatchContext, work: list[tuple[int, Pause, TaskRow]]) -> None:
+    decide_reports(batch, work, _pause)
 
 
-def _pause(scope: BatchContext, moves: PendingWrites, command: Pause, row: TaskRow) -> Verdict:
-    if scope.doomed(row):
-        return accept_report(cancelled_instead(scope, moves, command, row))
+def _pause(batch: BatchContext, writes: PendingWrites, command: Pause, row: TaskRow) -> Verdict:
+    if batch.doomed(row):
+        return accept_report(cancelled_instead(batch, writes, command, row))
     transition = TASK.block if command.state == BLOCKED else TASK.wait_for_input
-    moved = moves.add(
+    moved = writes.add(
         transition, row, reporter_of(command, row), cause=command.reason, trace=command.trace, held_by=command.owner,
         held_why=command.reason, detail=event_detail(held_by=command.owner, owner=row.owner,
         lease_expires_at=row.lease_expires_at),
     )  # fmt: skip
-    return accept_report(scope.now_is(moved._replace(attempts=row.attempts - 1)))
+    return accept_report(batch.now_is(moved._replace(attempts=row.attempts - 1)))
 
 
-def beat(ctx: BatchContext, work: list[tuple[int, Beat, TaskRow]]) -> None:
+def beat(batch: BatchContext, work: list[tuple[int, Beat, TaskRow]]) -> None:
     """Renew leases; tell each worker which of the lease's tasks should stop, and which it has lost."""
-    tx, writes = ctx.tx, PendingWrites(ctx)
+    tx, writes = batch.tx, PendingWrites(batch)
     wanted: dict[int, int | None] = {}
     asking: list[tuple[int, TaskRow]] = []
     for i, command, row in work:
-        no = refuse_report(ctx, command, row)
+        no = refuse_report(batch, command, row)
         if no is not None:
-            ctx.answer(i, no)
+            batch.answer(i, no)
             continue
         assert row.lease is not None
         wanted[row.lease] = None if command.lease_s is None else int(command.lease_s * SECOND)
         asking.append((i, row))
-        if ctx.policy(row).record_heartbeats:
+        if batch.policy(row).record_heartbeats:
             writes.note(row, "task.heartbeat", reporter_of(command, row), cause=None, trace=command.trace, payload=None)
     if asking:
         # Locked in order first, so that two batches that renew the same leases cannot wait for each other.
@@ -312,7 +312,7 @@ def beat(ctx: BatchContext, work: list[tuple[int, Beat, TaskRow]]) -> None:
         keys = {key for lease in renewed.values() for key in orjson.loads(lease.tasks)}
         held = {task.key: task for task in tx.query("held_tasks", keys=sorted(keys))}
         for i, row in asking:
-            ctx.answer(i, _beaten(row, renewed, held))
+            batch.answer(i, _beaten(row, renewed, held))
     writes.flush()
 
 
@@ -327,30 +327,30 @@ def _beaten(row: TaskRow, renewed: dict[int, RenewedRow], held: dict[int, Holdin
     return Verdict(Beaten(lease.expires_at, cancel, lost))
 
 
-def log(scope: BatchContext, work: list[tuple[int, Log, TaskRow]]) -> None:
+def log(batch: BatchContext, work: list[tuple[int, Log, TaskRow]]) -> None:
     """Append lines, numbered without a gap under the task's lock."""
-    tx, moves = scope.tx, PendingWrites(scope)
+    tx, writes = batch.tx, PendingWrites(batch)
     speaking = []
     for i, command, row in work:
-        no = refuse_report(scope, command, row)
+        no = refuse_report(batch, command, row)
         if no is not None:
-            scope.answer(i, no)
+            batch.answer(i, no)
         else:
             speaking.append((i, command, row))
     last: dict[int, int] = dict(tx.query("last_cursor", keys=[row.key for _, _, row in speaking])) if speaking else {}
     for i, command, row in speaking:
         for cursor, (level, line, data) in enumerate(command.stored, last.get(row.key, 0) + 1):
-            moves.put(
+            writes.put(
                 "insert_log", key=row.key, cursor=cursor, at=tx.now, attempt=row.attempts, level=level, line=line,
                 data=data,
             )  # fmt: skip
-        scope.answer(i, Verdict(last.get(row.key, 0) + len(command.stored)))
-    moves.flush()
+        batch.answer(i, Verdict(last.get(row.key, 0) + len(command.stored)))
+    writes.flush()
 
 
-def report_progress(scope: BatchContext, work: list[tuple[int, Progress, TaskRow]]) -> None:
+def report_progress(batch: BatchContext, work: list[tuple[int, Progress, TaskRow]]) -> None:
     _keep(
-        scope,
+        batch,
         work,
         "set_progress",
         lambda said: {
@@ -361,23 +361,23 @@ def report_progress(scope: BatchContext, work: list[tuple[int, Progress, TaskRow
     )
 
 
-def checkpoint(scope: BatchContext, work: list[tuple[int, Checkpoint, TaskRow]]) -> None:
-    _keep(scope, work, "set_checkpoint", lambda said: {"body": said.body_json})
+def checkpoint(batch: BatchContext, work: list[tuple[int, Checkpoint, TaskRow]]) -> None:
+    _keep(batch, work, "set_checkpoint", lambda said: {"body": said.body_json})
 
 
-def _keep(scope: BatchContext, work: list[tuple[int, Any, TaskRow]], statement: str, columns: Any) -> None:
-    moves = PendingWrites(scope)
+def _keep(batch: BatchContext, work: list[tuple[int, Any, TaskRow]], statement: str, columns: Any) -> None:
+    writes = PendingWrites(batch)
     for i, command, row in work:
-        no = refuse_report(scope, command, row)
+        no = refuse_report(batch, command, row)
         if no is None:
-            moves.put(statement, key=row.key, at=scope.tx.now, attempt=row.attempts, **columns(command))
-        scope.answer(i, no or accept_report(row))
-    moves.flush()
+            writes.put(statement, key=row.key, at=batch.tx.now, attempt=row.attempts, **columns(command))
+        batch.answer(i, no or accept_report(row))
+    writes.flush()
 
 
 def dead_letter_tasks(
-    scope: BatchContext,
-    moves: PendingWrites,
+    batch: BatchContext,
+    writes: PendingWrites,
     row: TaskRow,
     reason: str,
     stage: str,
@@ -388,10 +388,10 @@ def dead_letter_tasks(
     cause: str | None = None,
 ) -> TaskRow:
     """Move a task to the dead letters after a command, and have its letter written."""
-    if row.stage is not None and reason == "exhausted_retries" and scope.family.flows[row.job].compensates is not None:
+    if row.stage is not None and reason == "exhausted_retries" and batch.locked.flows[row.job].compensates is not None:
         reason = "compensation_failed"
-    moves.letters.append(NewDeadLetter(row, reason, stage, error_json))
-    moved = moves.add(
+    writes.letters.append(NewDeadLetter(row, reason, stage, error_json))
+    moved = writes.add(
         TASK.dead_letter,
         row,
         by,
@@ -407,7 +407,7 @@ def dead_letter_tasks(
             error=orjson.Fragment(error_json),
         ),
     )
-    return scope.now_is(moved)
+    return batch.now_is(moved)
 
 
 HANDLERS: dict[str, Callable[[BatchContext, list[tuple[int, Any, TaskRow]]], None]] = {

@@ -124,17 +124,17 @@ def numbers_of(names: InternedNames, command: Submit | TaskSpec, namespace: str,
     return Numbers(ns, names.intern_queue(ns, command.queue), kind, policy_key, policy.max_attempts)
 
 
-def submit(scope: BatchContext, commands: Sequence[Command], specs: Specs) -> None:
+def submit(batch: BatchContext, commands: Sequence[Command], specs: Specs) -> None:
     work: list[tuple[int, Submit, Spec]] = []
     for i, spec in specs.items():
         if isinstance(spec, Many):
-            scope.answer(i, Verdict(_submit_many(scope, *spec)))
+            batch.answer(i, Verdict(_submit_many(batch, *spec)))
         elif isinstance(c := commands[i], Submit):
             work.append((i, c, spec))
-    fresh = take_keys(scope, work)
-    for (i, c, _), receipt in zip(fresh, write_tasks(scope, [spec for _, _, spec in fresh]), strict=True):
-        scope.verdicts[i] = Verdict(receipt if c.actor == receipt.actor else receipt._replace(actor=c.actor))
-    write_labels(scope.tx, [(spec, c.labels) for _, c, spec in fresh if c.labels])
+    fresh = take_keys(batch, work)
+    for (i, c, _), receipt in zip(fresh, write_tasks(batch, [spec for _, _, spec in fresh]), strict=True):
+        batch.verdicts[i] = Verdict(receipt if c.actor == receipt.actor else receipt._replace(actor=c.actor))
+    write_labels(batch.tx, [(spec, c.labels) for _, c, spec in fresh if c.labels])
 
 
 def write_labels(tx: Tx, labelled: Sequence[tuple[Labelled, dict[str, str]]]) -> None:
@@ -152,17 +152,17 @@ class Labelled(Protocol):
     ns: int
 
 
-def write_tasks(scope: BatchContext, specs: list[Spec]) -> list[Receipt]:
+def write_tasks(batch: BatchContext, specs: list[Spec]) -> list[Receipt]:
     """Write new tasks with all that belongs to them: single ones, or members of stages whose flows are locked."""
     if not specs:
         return []
-    tx = scope.tx
+    tx = batch.tx
     number(tx, specs)
-    now, moves = tx.now, PendingWrites(scope)
+    now, writes = tx.now, PendingWrites(batch)
     members = specs[0].stage is not None
     for spec in specs if members else ():
-        spec.held = scope.family.holds_back(spec)
-    _note_due(tx, moves, specs, now)
+        spec.held = batch.locked.holds_back(spec)
+    _note_due(tx, writes, specs, now)
     keys = [s.key for s in specs]
     rows = {
         "key": keys, "id": [s.id for s in specs], "job": [s.job for s in specs] if members else keys,
@@ -173,9 +173,9 @@ def write_tasks(scope: BatchContext, specs: list[Spec]) -> list[Receipt]:
     member = {name: [getattr(s, name) for s in specs] for name in _OF_MEMBERS} if members else {}
     claimable = [s for s in specs if s.run_at is not None and s.run_at <= now and not s.held]
     ready = {"key": [s.key for s in claimable], **_alike(claimable, "queue", "kind", "rank")}
-    scope.entered.update(ready["key"])
+    batch.entered.update(ready["key"])
     _insert(tx, {**rows, **where, **whence, **member}, ready)
-    moves.flush()
+    writes.flush()
     return [Receipt(s.id, QUEUED, 1, 1) for s in specs]
 
 
@@ -198,25 +198,25 @@ def _as_submitted(tasks: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
     return {**rows, **first, "spared": 0}, {**events, **first, "type": TASK.submit.event, "was": None, "payload": None}
 
 
-def _submit_many(scope: BatchContext, command: SubmitMany, numbers: Numbers) -> list[str]:
+def _submit_many(batch: BatchContext, command: SubmitMany, numbers: Numbers) -> list[str]:
     """Write tasks that differ in their payloads alone; answers their ids, in order."""
-    like, tx, count = command.like, scope.tx, len(command.bodies)
+    like, tx, count = command.like, batch.tx, len(command.bodies)
     keys, ids = tx.new_keys(count), [str(uuid7()) for _ in range(count)]
-    now, moves = tx.now, PendingWrites(scope)
+    now, writes = tx.now, PendingWrites(batch)
     run_at = run_at_us(now, like.run_at, like.delay_s)
     for at, what, fence in _dues(tx.names.policy(numbers.policy), run_at, now):
         for key in keys:
-            moves.due(at, key, what, fence)
+            writes.due(at, key, what, fence)
     tasks = {
         "key": keys, "id": ids, "job": keys, "payload": command.bodies, **numbers._asdict(), "run_at": run_at,
         "priority": like.priority, "correlation_id": like.correlation_id, "trace": like.trace, "retry_of": None,
         "actor": actor(like.actor, like.actor_name), "cause": like.cause,
     }  # fmt: skip
     claimable = keys if run_at <= now else []
-    scope.entered.update(claimable)
+    batch.entered.update(claimable)
     place = {"queue": numbers.queue, "kind": numbers.kind, "rank": -like.priority}
     _insert(tx, tasks, {"key": claimable, **place})
-    moves.flush()
+    writes.flush()
     return ids
 
 
@@ -230,14 +230,14 @@ def _alike(specs: list[Spec], *fields: str) -> dict[str, Any]:
     return columns
 
 
-def _note_due(tx: Tx, moves: PendingWrites, specs: list[Spec], now: int) -> None:
+def _note_due(tx: Tx, writes: PendingWrites, specs: list[Spec], now: int) -> None:
     """Say when each task may run, and note what the janitor has to do about it."""
     policies = {key: tx.names.policy(key) for key in {s.policy for s in specs}}
     for spec in specs:
         if spec.run_at is None:
             spec.run_at = run_at_us(now, None, spec.delay_s)
         for at, what, fence in _dues(policies[spec.policy], spec.run_at, now, spec.held):
-            moves.due(at, spec.key, what, fence)
+            writes.due(at, spec.key, what, fence)
 
 
 def _dues(policy: Policy, run_at: int, now: int, held: bool = False) -> Iterator[tuple[int, str, int]]:

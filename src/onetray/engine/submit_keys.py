@@ -62,20 +62,20 @@ def body_hash(command: Submit | SubmitFlow) -> str:
     return hashlib.sha256(orjson.dumps(command.body, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
-def take_keys(scope: BatchContext, work: list[tuple[int, C, K]]) -> list[tuple[int, C, K]]:
+def take_keys(batch: BatchContext, work: list[tuple[int, C, K]]) -> list[tuple[int, C, K]]:
     """Answer those whose keys are taken; return the rest, which now own their keys."""
     if all(c.idempotency_key is None and c.unique_key is None for _, c, _ in work):
         return work
-    number(scope.tx, [spec for _, _, spec in work])
-    fresh, echoes = _take_idempotency(scope, work)
-    fresh = _take_unique(scope, fresh)
+    number(batch.tx, [spec for _, _, spec in work])
+    fresh, echoes = _take_idempotency(batch, work)
+    fresh = _take_unique(batch, fresh)
     for i, command, first in echoes:
-        scope.answer(i, _echo(scope, command, first))
+        batch.answer(i, _echo(batch, command, first))
     return fresh
 
 
 def _take_idempotency(
-    ctx: BatchContext, work: list[tuple[int, C, K]]
+    batch: BatchContext, work: list[tuple[int, C, K]]
 ) -> tuple[list[tuple[int, C, K]], list[tuple[int, C, tuple[int, C, K]]]]:
     """Those whose key is theirs now or who have none; and those that repeat an earlier one of the same batch."""
     firsts: dict[tuple[int, str], tuple[int, C, K]] = {}
@@ -84,9 +84,11 @@ def _take_idempotency(
             firsts.setdefault((w[2].kind, w[1].idempotency_key), w)
     if not firsts:
         return work, []
-    _insert_keys(ctx, firsts)
+    _insert_keys(batch, firsts)
     mine = {w[2].key for w in firsts.values()}
-    taken = {(row.kind, row.key): row for row in ctx.tx.batch("keys_taken", _places([*firsts])) if row.job not in mine}
+    taken = {
+        (row.kind, row.key): row for row in batch.tx.batch("keys_taken", _places([*firsts])) if row.job not in mine
+    }
     fresh, echoes = [], []
     for w in work:
         i, command, spec = w
@@ -95,7 +97,7 @@ def _take_idempotency(
             fresh.append(w)
         elif key in taken:
             job = _keyed_job(taken[key])
-            ctx.answer(i, _reused(command, taken[key].body_hash, job.id) or _again(command, job))
+            batch.answer(i, _reused(command, taken[key].body_hash, job.id) or _again(command, job))
         elif firsts[key] is w:
             fresh.append(w)
         else:
@@ -103,18 +105,18 @@ def _take_idempotency(
     return fresh, echoes
 
 
-def _echo(scope: BatchContext, command: C, first: tuple[int, C, K]) -> Verdict:
+def _echo(batch: BatchContext, command: C, first: tuple[int, C, K]) -> Verdict:
     """The answer to one that repeats an earlier one of its batch, wherever that one's unique key has led it."""
     i, other, spec = first
-    said = scope.verdicts[i].value
+    said = batch.verdicts[i].value
     refused = _reused(command, body_hash(other), spec.id if said is None else said.id)
     if refused is not None:
         return refused
     return _again(command, _new(other, spec)) if said is None else Verdict(said._replace(actor=command.actor))
 
 
-def _insert_keys(scope: BatchContext, firsts: dict[tuple[int, str], tuple[int, C, K]]) -> None:
-    tx = scope.tx
+def _insert_keys(batch: BatchContext, firsts: dict[tuple[int, str], tuple[int, C, K]]) -> None:
+    tx = batch.tx
     ordered = sorted(firsts)
     tx.batch(
         "take_key",
@@ -134,7 +136,7 @@ def _places(keys: list[tuple[int, str]]) -> dict[str, Any]:
     return {"kind": [kind for kind, _ in keys], "key": [key for _, key in keys]}
 
 
-def _take_unique(scope: BatchContext, work: list[tuple[int, C, K]]) -> list[tuple[int, C, K]]:
+def _take_unique(batch: BatchContext, work: list[tuple[int, C, K]]) -> list[tuple[int, C, K]]:
     """Answer those whose unique key is held by a job that has not ended; return the rest."""
     firsts: dict[tuple[int, str], tuple[int, C, K]] = {}
     for w in work:
@@ -142,7 +144,7 @@ def _take_unique(scope: BatchContext, work: list[tuple[int, C, K]]) -> list[tupl
             firsts.setdefault((w[2].kind, w[1].unique_key), w)
     if not firsts:
         return work
-    held = _held(scope.tx, {at: w[2].key for at, w in firsts.items()})
+    held = _held(batch.tx, {at: w[2].key for at, w in firsts.items()})
     fresh, led = [], []
     for w in work:
         i, command, spec = w
@@ -151,11 +153,11 @@ def _take_unique(scope: BatchContext, work: list[tuple[int, C, K]]) -> list[tupl
             fresh.append(w)
             continue
         job = held[at] if at in held else _new(*firsts[at][1:])
-        scope.answer(i, _again(command, job))
+        batch.answer(i, _again(command, job))
         if command.idempotency_key is not None:
             led.append((spec.kind, command.idempotency_key, job.key))
     if led:
-        scope.tx.batch("point_key", {**_places([at[:2] for at in led]), "job": [job for _, _, job in led]})
+        batch.tx.batch("point_key", {**_places([at[:2] for at in led]), "job": [job for _, _, job in led]})
     return fresh
 
 

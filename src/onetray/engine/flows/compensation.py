@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def compensate(locked: LockedFlows, flow: FlowRow) -> FlowRow | None:
     """Write the flow that undoes this one. None when there is nothing to undo."""
-    ctx, tx = locked.scope, locked.scope.tx
+    ctx, tx = locked.batch, locked.batch.tx
     locked.save()
     undone = tx.query("to_compensate", job=flow.key)
     if not undone:
@@ -51,9 +51,9 @@ def compensate(locked: LockedFlows, flow: FlowRow) -> FlowRow | None:
     return new
 
 
-def note_outcome(family: LockedFlows, flow: FlowRow) -> None:
+def note_outcome(locked: LockedFlows, flow: FlowRow) -> None:
     """Write on both flows how the compensation ended."""
     assert flow.compensates is not None
     type_ = "flow.compensated" if flow.state == SUCCEEDED else "flow.compensation_failed"
     for key in (flow.compensates, flow.key):
-        family.note_flow(key, type_, ENGINE, compensation=flow.id, outcome=flow.state)
+        locked.note_flow(key, type_, ENGINE, compensation=flow.id, outcome=flow.state)

@@ -178,9 +178,9 @@ def redacting_policy(tx: Tx, flow: int) -> int:
     return next((int(key) for (key,) in found), 0)
 
 
-def write_flow(ctx: BatchContext, draft: FlowDraft) -> tuple[FlowRow, list[StageRow], list[Spec]]:
+def write_flow(batch: BatchContext, draft: FlowDraft) -> tuple[FlowRow, list[StageRow], list[Spec]]:
     """Write a new flow with its stages and tasks. Nothing of it can be claimed until it is opened."""
-    tx, now = ctx.tx, ctx.tx.now
+    tx, now = batch.tx, batch.tx.now
     number(tx, [draft])
     like = draft.retry_of or draft.compensates
     if like is not None:
@@ -203,31 +203,31 @@ def write_flow(ctx: BatchContext, draft: FlowDraft) -> tuple[FlowRow, list[Stage
         "compensates": [draft.compensates], "policy": [draft.policy or None], "id": [flow.id],
         "correlation_id": [correlation], "trace": [draft.trace], "data": [draft.data], "metadata": [draft.metadata],
     })  # fmt: skip
-    ctx.family.flows[flow.key] = flow
+    batch.locked.flows[flow.key] = flow
     if draft.labels:
         write_labels(tx, [(draft, draft.labels)])
     if like is not None:
         tx.query("copy_labels", to=flow.key, of=like)
-    _write_events(ctx, [(flow.key, flow.key)], flow, FLOW.submit.event, draft.actor, draft.cause)
+    _write_events(batch, [(flow.key, flow.key)], flow, FLOW.submit.event, draft.actor, draft.cause)
     if context is not None:
-        write_context(ctx, flow, context, str(draft.context), "run", None, None, None)
+        write_context(batch, flow, context, str(draft.context), "run", None, None, None)
     if deadline_at is not None:
-        writes = PendingWrites(ctx)
+        writes = PendingWrites(batch)
         writes.due(deadline_at, flow.key, FLOW_DEADLINE, 0)
         writes.flush()
-    stages = add_stages(ctx, flow, draft.stages, draft.actor, draft.cause)
+    stages = add_stages(batch, flow, draft.stages, draft.actor, draft.cause)
     pairs = [(stage, member) for stage, d in zip(stages, draft.stages, strict=True) for member in d.tasks]
-    specs = add_members(ctx, flow, pairs)
-    return ctx.family.flows[flow.key], [ctx.family.stages[s.key] for s in stages], specs
+    specs = add_members(batch, flow, pairs)
+    return batch.locked.flows[flow.key], [batch.locked.stages[s.key] for s in stages], specs
 
 
 def _write_events(
-    scope: BatchContext, entities: list[tuple[int, int]], flow: FlowRow, type_: str, by: str, cause: str | None,
+    batch: BatchContext, entities: list[tuple[int, int]], flow: FlowRow, type_: str, by: str, cause: str | None,
     trace: str | None = None,
 ) -> None:  # fmt: skip
     n = len(entities)
-    scope.tx.batch("insert_event", {
-        "entity": [e for e, _ in entities], "job": [j for _, j in entities], "ts": [scope.tx.now] * n,
+    batch.tx.batch("insert_event", {
+        "entity": [e for e, _ in entities], "job": [j for _, j in entities], "ts": [batch.tx.now] * n,
         "ns": [flow.ns] * n, "version": [1] * n, "fence": [0] * n, "attempts": [0] * n, "type": [type_] * n,
         "was": [None] * n, "state": [CREATED] * n, "actor": [by] * n, "correlation_id": [flow.correlation_id] * n,
         "cause": [cause] * n, "trace": [trace or flow.trace] * n, "payload": [None] * n,
@@ -235,12 +235,12 @@ def _write_events(
 
 
 def add_stages(
-    ctx: BatchContext, flow: FlowRow, drafts: list[StageDraft], by: str, cause: str | None, trace: str | None = None
+    batch: BatchContext, flow: FlowRow, drafts: list[StageDraft], by: str, cause: str | None, trace: str | None = None
 ) -> list[StageRow]:
     """Write new stages after those that a flow has. One with a gate and no condition waits from the beginning."""
     if not drafts:
         return []
-    locked, tx, now = ctx.family, ctx.tx, ctx.tx.now
+    locked, tx, now = batch.locked, batch.tx, batch.tx.now
     number(tx, drafts)
     first = flow.stages + 1
     rows = [
@@ -264,7 +264,7 @@ def add_stages(
         "result": [d.result for d in drafts], "metrics": [d.metrics for d in drafts],
     })  # fmt: skip
     locked.write_moves()
-    _write_events(ctx, [(r.key, flow.key) for r in rows], flow, STAGE.add.event, by, cause, trace)
+    _write_events(batch, [(r.key, flow.key) for r in rows], flow, STAGE.add.event, by, cause, trace)
     amends = int(flow.amends or any(d.compensate is not None for d in drafts))
     locked.change_flow(flow, stages=flow.stages + n, stages_open=flow.stages_open + n, amends=amends)
     for row, d in zip(rows, drafts, strict=True):
@@ -284,14 +284,14 @@ def add_stages(
 Member = tuple[Spec, tuple[str, ...]]
 
 
-def add_members(scope: BatchContext, flow: FlowRow, members: list[tuple[StageRow, Member]]) -> list[Spec]:
+def add_members(batch: BatchContext, flow: FlowRow, members: list[tuple[StageRow, Member]]) -> list[Spec]:
     """Write new tasks into stages of a flow, with what they depend on."""
     if not members:
         return []
-    family, tx = scope.family, scope.tx
+    locked, tx = batch.locked, batch.tx
     specs = [spec for _, (spec, _) in members]
-    flow = family.flows[flow.key]
-    known = known_members(scope, flow, [m for _, m in members])
+    flow = locked.flows[flow.key]
+    known = known_members(batch, flow, [m for _, m in members])
     number(tx, specs)
     needs, hopeless = resolve([(stage.ord, member) for stage, member in members], known)
     for stage, (spec, _) in members:
@@ -302,16 +302,16 @@ def add_members(scope: BatchContext, flow: FlowRow, members: list[tuple[StageRow
     for stage, _ in members:
         counts[stage.key] = counts.get(stage.key, 0) + 1
     for key, n in counts.items():
-        now_is = family.stages[key]
-        family.change(now_is, total=now_is.total + n, open=now_is.open + n)
-        family.touch(now_is)
-    family.write_moves()
-    write_tasks(scope, specs)
+        now_is = locked.stages[key]
+        locked.change(now_is, total=now_is.total + n, open=now_is.open + n)
+        locked.touch(now_is)
+    locked.write_moves()
+    write_tasks(batch, specs)
     pairs = [(other, task) for task, others in needs.items() for other in others]
     if pairs:
         tx.batch("insert_dependency", {"needs": [a for a, _ in pairs], "task": [b for _, b in pairs]})
-        family.change_flow(flow, chained=1)
-    _cancel_hopeless(scope, hopeless)
+        locked.change_flow(flow, chained=1)
+    _cancel_hopeless(batch, hopeless)
     return specs
 
 
@@ -319,7 +319,7 @@ Known = dict[str, tuple[int, str, int]]
 """Tasks of a flow by name or id: key, state, and the place of their stage."""
 
 
-def known_members(ctx: BatchContext, flow: FlowRow, members: list[Member]) -> Known:
+def known_members(batch: BatchContext, flow: FlowRow, members: list[Member]) -> Known:
     """The tasks that are there already, of those that the new ones name; a name that is taken is refused."""
     own = {spec.name for spec, _ in members if spec.name is not None}
     coming = {spec.id for spec, _ in members}
@@ -328,11 +328,11 @@ def known_members(ctx: BatchContext, flow: FlowRow, members: list[Member]) -> Kn
         return {}
     ids = sorted({i for i in map(id_or_none, wanted) if i is not None})
     known: Known = {}
-    for row in ctx.tx.query("members_named", job=flow.key, names=sorted(own | wanted), ids=ids):
+    for row in batch.tx.query("members_named", job=flow.key, names=sorted(own | wanted), ids=ids):
         if row.name in own:
             raise NameTaken(f"the flow has a task called {row.name!r} already", name=row.name)
         # The dependents of one whose success is being written are counted later, a new one with them: not twice.
-        state = RUNNING if row.key in ctx.family.succeeding else row.state
+        state = RUNNING if row.key in batch.locked.succeeding else row.state
         known[row.id] = row.key, state, row.ord
         if row.name is not None:
             known[row.name] = known[row.id]
@@ -366,19 +366,19 @@ def resolve(members: list[tuple[int, Member]], known: Known) -> tuple[dict[int, 
     return needs, hopeless
 
 
-def _cancel_hopeless(scope: BatchContext, hopeless: dict[int, str]) -> None:
+def _cancel_hopeless(batch: BatchContext, hopeless: dict[int, str]) -> None:
     """What depends on a task that has failed is cancelled as soon as it is there."""
     if not hopeless:
         return
-    moves = PendingWrites(scope)
-    for row in scope.tx.lock(sorted(hopeless)):
-        moves.add(TASK.cancel, row, ENGINE, cause=DEPENDENCY_FAILED, detail=event_detail(dependency=hopeless[row.key]))
-    moves.flush()
+    writes = PendingWrites(batch)
+    for row in batch.tx.lock(sorted(hopeless)):
+        writes.add(TASK.cancel, row, ENGINE, cause=DEPENDENCY_FAILED, detail=event_detail(dependency=hopeless[row.key]))
+    writes.flush()
 
 
 def control_task(locked: LockedFlows, flow: FlowRow, stage: StageRow) -> None:
     """Write the task that decides whether a stage is run. It gets the flow's data and what earlier stages gave."""
-    ctx, tx = locked.scope, locked.scope.tx
+    batch, tx = locked.batch, locked.batch.tx
     locked.write_moves()
     (specs,) = tx.query("specs_of_stage", key=stage.key)
     assert specs.condition is not None
@@ -387,7 +387,7 @@ def control_task(locked: LockedFlows, flow: FlowRow, stage: StageRow) -> None:
     ((size,),) = tx.query("size_before", job=flow.key, ord=stage.ord)
     # What is too large to be handed on is read by whoever decides.
     results = "null"
-    if size <= ctx.limits.payload_bytes:
+    if size <= batch.limits.payload_bytes:
         found = tx.query("results_before", job=flow.key, ord=stage.ord)
         results = "{" + ",".join(f"{as_json(name)}:{result or 'null'}" for name, result in found) + "}"
     payload = as_json(control["payload"])
@@ -399,11 +399,11 @@ def control_task(locked: LockedFlows, flow: FlowRow, stage: StageRow) -> None:
     )  # fmt: skip
     number(tx, [spec])
     locked.change(stage, deciding=spec.key)
-    write_tasks(ctx, [spec])
+    write_tasks(batch, [spec])
 
 
 def write_context(
-    scope: BatchContext,
+    batch: BatchContext,
     flow: FlowRow,
     key: int,
     payload: str,
@@ -418,11 +418,11 @@ def write_context(
     trace: str | None = None,
 ) -> str:
     id_ = id_ or str(uuid7())
-    scope.tx.batch("insert_context", {
-        "key": [key], "job": [flow.key], "ns": [flow.ns], "task": [task], "parent": [parent], "at": [scope.tx.now],
+    batch.tx.batch("insert_context", {
+        "key": [key], "job": [flow.key], "ns": [flow.ns], "task": [task], "parent": [parent], "at": [batch.tx.now],
         "scope": [within], "label": [label], "id": [id_], "payload": [payload],
     })  # fmt: skip
-    scope.family.note_flow(
+    batch.locked.note_flow(
         flow.key, "flow.context_appended", by, cause=cause, trace=trace, context=id_, scope=within, label=label
     )
     return id_

@@ -68,8 +68,8 @@ LastWords = tuple[Transition, str, str | None, str | None]
 class LockedFlows:
     """The flows that a transaction has locked."""
 
-    def __init__(self, scope: BatchContext) -> None:
-        self.scope = scope
+    def __init__(self, batch: BatchContext) -> None:
+        self.batch = batch
         self.flows: dict[int, FlowRow] = {}
         self.stages: dict[int, StageRow] = {}
         self.started: set[int] = set()
@@ -94,7 +94,7 @@ class LockedFlows:
 
     def lock(self, keys: list[int]) -> None:
         """Lock flows. Once for a transaction, before any task: sorted, so that two cannot wait for each other."""
-        for flow in self.scope.tx.lock_flows(sorted(keys)):
+        for flow in self.batch.tx.lock_flows(sorted(keys)):
             self.flows[flow.key] = flow
 
     def load(self, rows: list[TaskRow]) -> None:
@@ -104,7 +104,7 @@ class LockedFlows:
     def load_stages(self, keys: set[int]) -> None:
         new = sorted(keys - self.stages.keys())
         if new:
-            self.remember(self.scope.tx.query("stages_by_key", keys=new))
+            self.remember(self.batch.tx.query("stages_by_key", keys=new))
 
     def remember(self, found: list[StageRow]) -> list[StageRow]:
         """Stages as they stand: what was changed in this transaction, and not saved yet, counts."""
@@ -208,7 +208,7 @@ class LockedFlows:
         self._note(transition, stage.job, stage, by, cause, trace, detail, columns)
         changed = stage._replace(state=transition.target, version=stage.version + 1)
         if transition is STAGE.start and stage.started_at is None:
-            changed = changed._replace(started_at=self.scope.tx.now)
+            changed = changed._replace(started_at=self.batch.tx.now)
         self.stages[stage.key] = changed
         return changed
 
@@ -227,7 +227,7 @@ class LockedFlows:
         self._note(transition, flow.key, flow, by, cause, trace, detail, columns)
         changed = flow._replace(state=transition.target, version=flow.version + 1)
         if transition.target == RUNNING and flow.started_at is None:
-            changed = changed._replace(started_at=self.scope.tx.now)
+            changed = changed._replace(started_at=self.batch.tx.now)
         self.flows[flow.key] = changed
         return changed
 
@@ -250,7 +250,7 @@ class LockedFlows:
             self._waves.append({})
         batch = self._waves[n].setdefault(transition, defaultdict(list))
         for name, value in (
-            ("key", row.key), ("version", row.version), ("was", row.state), ("at", self.scope.tx.now), ("actor", by),
+            ("key", row.key), ("version", row.version), ("was", row.state), ("at", self.batch.tx.now), ("actor", by),
             ("cause", cause), ("trace", trace), ("detail", detail), *columns.items(),
         ):  # fmt: skip
             batch[name].append(value)
@@ -260,8 +260,8 @@ class LockedFlows:
     ) -> None:
         self.write_moves()
         payload = orjson.dumps({k: v for k, v in facts.items() if v is not None}).decode() if facts else None
-        self.scope.tx.batch("insert_flow_note", {
-            "key": [flow], "type": [type_], "at": [self.scope.tx.now], "actor": [by], "cause": [cause],
+        self.batch.tx.batch("insert_flow_note", {
+            "key": [flow], "type": [type_], "at": [self.batch.tx.now], "actor": [by], "cause": [cause],
             "trace": [trace], "payload": [payload],
         })  # fmt: skip
 
@@ -269,7 +269,7 @@ class LockedFlows:
         """Write what stages and flows have done so far, so that what follows comes after it in the log."""
         for wave in self._waves:
             for transition, columns in wave.items():
-                self.scope.tx.move((transition,), columns)
+                self.batch.tx.move((transition,), columns)
                 failpoints.hit("cascading")
         self._waves = []
         self._wave_of.clear()
@@ -282,7 +282,7 @@ class LockedFlows:
             ("save_flow", _SAVED_FLOW, [self.flows[k] for k in sorted(self._dirty_flows)]),
         ):
             if rows:
-                self.scope.tx.batch(statement, {f: [getattr(r, f) for r in rows] for f in fields})
+                self.batch.tx.batch(statement, {f: [getattr(r, f) for r in rows] for f in fields})
         self._dirty_stages.clear()
         self._dirty_flows.clear()
         failpoints.hit("settled")

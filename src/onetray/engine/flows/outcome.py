@@ -30,7 +30,7 @@ def last_words(locked: LockedFlows, stage: StageRow, outcome: str) -> LastWords:
     """How a stage's end is told. Somebody may have said it in an earlier step: their answer is kept."""
     words = locked.last_words.pop(stage.key, None)
     if words is None and stage.state in (CREATED, WAITING) and outcome in (FAILED, SKIPPED) and stage.total:
-        (specs,) = locked.scope.tx.query("specs_of_stage", key=stage.key)
+        (specs,) = locked.batch.tx.query("specs_of_stage", key=stage.key)
         answer = orjson.loads(specs.answer) if specs.answer else {}
         if answer.get("verdict") in _ANSWERS:
             why = answer.get("cause") or answer["note"]
@@ -51,10 +51,10 @@ def decision(flow: FlowRow, stage: StageRow, outcome: str, why: str | None) -> s
     )  # fmt: skip
 
 
-def facts_of_end(family: LockedFlows, stage: StageRow, transition: Transition) -> dict[str, Any]:
+def facts_of_end(locked: LockedFlows, stage: StageRow, transition: Transition) -> dict[str, Any]:
     columns: dict[str, Any] = {}
     if transition in _WITH_RESULT:
-        columns["result"] = collected(family, stage)
+        columns["result"] = collected(locked, stage)
     if transition in (STAGE.fail, STAGE.reject):
         message = stage.ending_why or f"{stage.failed + stage.dead_lettered} of {stage.total} tasks failed"
         columns["error"] = event_detail(stage=stage.name, message=message)
@@ -63,13 +63,13 @@ def facts_of_end(family: LockedFlows, stage: StageRow, transition: Transition) -
 
 def collected(locked: LockedFlows, stage: StageRow) -> str | None:
     """A stage's own result: its tasks' results, in their order. None when there are too many, or they are too large."""
-    limits = locked.scope.limits
+    limits = locked.batch.limits
     if stage.collect == "none" or not stage.succeeded or stage.total > limits.collected:
         return None
-    ((size,),) = locked.scope.tx.query("size_of_results", stage=stage.key)
+    ((size,),) = locked.batch.tx.query("size_of_results", stage=stage.key)
     if size > limits.result_bytes:
         return None
-    rows = locked.scope.tx.query("results_of_stage", stage=stage.key, after=0, limit=limits.collected)
+    rows = locked.batch.tx.query("results_of_stage", stage=stage.key, after=0, limit=limits.collected)
     found = [row.result for row in rows if row.state == SUCCEEDED]
     text = (found[-1] or "null") if stage.collect == "one" else f"[{','.join(r or 'null' for r in found)}]"
     return text if len(text.encode()) <= limits.result_bytes else None

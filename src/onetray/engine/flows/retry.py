@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 PAGE = 10_000
 
 
-def retry_flow(scope: BatchContext, c: RetryFlow, flow: FlowRow, *_: Any) -> Verdict:
+def retry_flow(batch: BatchContext, c: RetryFlow, flow: FlowRow, *_: Any) -> Verdict:
     if flow.state not in FLOW.terminal:
         raise IllegalTransition(
             f"a flow that is {flow.state} has not ended: cancel it, or wait for its end, then retry it",
             **{"from": flow.state, "attempted": "retry", "allowed": list(FLOW.actions(flow.state, c.actor))},
         )
     by = actor(c.actor, c.actor_name)
-    draft = _again(scope, flow, c.from_stage, by, c.cause or "retry", c.trace)[0]
-    new, stages, specs = _submit(scope, draft, by, c.cause, c.trace)
-    now = scope.family.flows[new.key]
+    draft = _again(batch, flow, c.from_stage, by, c.cause or "retry", c.trace)[0]
+    new, stages, specs = _submit(batch, draft, by, c.cause, c.trace)
+    now = batch.locked.flows[new.key]
     return Verdict(Placed(
         now.id, FLOW.entity, now.state, now.version, c.actor, False, tuple(s.id for s in stages),
         tuple(s.id for s in specs),
@@ -45,11 +45,11 @@ def retry_flow(scope: BatchContext, c: RetryFlow, flow: FlowRow, *_: Any) -> Ver
 
 
 def _again(
-    ctx: BatchContext, flow: FlowRow, from_stage: str | None, by: str, cause: str, trace: str | None
+    batch: BatchContext, flow: FlowRow, from_stage: str | None, by: str, cause: str, trace: str | None
 ) -> tuple[FlowDraft, dict[int, Spec]]:
     """What the new flow is made from, and which new task stands for which old one. Nothing is written yet."""
-    (old,) = ctx.tx.query("flow_to_copy", key=flow.key)
-    stages = ctx.tx.query("stages_to_copy", job=flow.key)
+    (old,) = batch.tx.query("flow_to_copy", key=flow.key)
+    stages = batch.tx.query("stages_to_copy", job=flow.key)
     start = _start_at(stages, from_stage, undone=old.compensation is not None)
     draft = FlowDraft(
         old.ns, old.kind, 0, old.roll_up, old.sealed, old.data, old.metadata, by, old.correlation_id,
@@ -61,9 +61,9 @@ def _again(
             draft.stages.append(_carried_over(stage))
             continue
         if stage.carried_from is not None:
-            stage = _with_origin(ctx, stage, stage.carried_from)
+            stage = _with_origin(batch, stage, stage.carried_from)
         new = _draft_like(stage)
-        new.tasks = _copied(ctx, flow, stage.key, start, copies, by, cause, trace)
+        new.tasks = _copied(batch, flow, stage.key, start, copies, by, cause, trace)
         draft.stages.append(new)
     return draft, copies
 
@@ -76,19 +76,19 @@ def _draft_like(stage: StageToCopy) -> StageDraft:
 
 
 def _submit(
-    scope: BatchContext, draft: FlowDraft, by: str, cause: str | None, trace: str | None
+    batch: BatchContext, draft: FlowDraft, by: str, cause: str | None, trace: str | None
 ) -> tuple[FlowRow, list[StageRow], list[Spec]]:
-    new, stages, specs = write_flow(scope, draft)
-    advance.open_flow(scope.family, new, by, cause, trace)
-    advance.settle(scope)
+    new, stages, specs = write_flow(batch, draft)
+    advance.open_flow(batch.locked, new, by, cause, trace)
+    advance.settle(batch)
     return new, stages, specs
 
 
-def _with_origin(ctx: BatchContext, stage: StageToCopy, carried_from: int) -> StageToCopy:
+def _with_origin(batch: BatchContext, stage: StageToCopy, carried_from: int) -> StageToCopy:
     """A stage that was carried over, as the one in which its tasks have run."""
     before: int | None = carried_from
     while before is not None:
-        found = ctx.tx.query("stage_carried_from", key=before)
+        found = batch.tx.query("stage_carried_from", key=before)
         if not found:
             raise Conflict(
                 f"stage {stage.name!r} was carried over, and the flow in which it ran was pruned: submit it anew"
@@ -129,14 +129,14 @@ def _carried_over(stage: StageToCopy) -> StageDraft:
 
 
 def _copied(
-    ctx: BatchContext, flow: FlowRow, stage: int, start: int, copies: dict[int, Spec], by: str, cause: str,
+    batch: BatchContext, flow: FlowRow, stage: int, start: int, copies: dict[int, Spec], by: str, cause: str,
     trace: str | None,
 ) -> list[tuple[Spec, tuple[str, ...]]]:  # fmt: skip
     """The tasks of a stage, once more, with what they depend on among those that run again too."""
-    first, names = _successions(ctx, stage)
+    first, names = _successions(batch, stage)
     after, keys = 0, []
     while True:
-        page = ctx.tx.query("members_to_copy", stage=stage, ord=start, after=after, limit=PAGE)
+        page = batch.tx.query("members_to_copy", stage=stage, ord=start, after=after, limit=PAGE)
         for row in page:
             copies[row.key] = spec_like(row._replace(name=names.get(row.key, row.name)), flow.ns, by, cause, trace)
             keys.append(row.key)
@@ -145,52 +145,52 @@ def _copied(
         after = page[-1].key
     copies |= {key: copies[origin] for key, origin in first.items() if origin in copies}
     needs: dict[int, list[str]] = {}
-    for task, needed in ctx.tx.query("needs_of", keys=keys) if keys else ():
+    for task, needed in batch.tx.query("needs_of", keys=keys) if keys else ():
         if needed in copies:
             needs.setdefault(task, []).append(copies[needed].id)
     return [(copies[key], tuple(needs.get(key, ()))) for key in keys]
 
 
-def _successions(ctx: BatchContext, stage: int) -> tuple[dict[int, int], dict[int, str]]:
+def _successions(batch: BatchContext, stage: int) -> tuple[dict[int, int], dict[int, str]]:
     """Which task each successor in a stage goes back to; and the names that those have passed on."""
     first: dict[int, int] = {}
     names: dict[int, str] = {}
-    for row in ctx.tx.query("successors_in_stage", stage=stage):
+    for row in batch.tx.query("successors_in_stage", stage=stage):
         origin = first.setdefault(row.key, first.get(row.retry_of) or row.retry_of)
         if row.name is not None:
             names[origin] = row.name
     return first, names
 
 
-def redrive_member(scope: BatchContext, c: Redrive, row: TaskRow) -> Verdict:
+def redrive_member(batch: BatchContext, c: Redrive, row: TaskRow) -> Verdict:
     """Run a task of a flow again: in its stage while that is open, else by a retry of the flow from there."""
-    family, tx = scope.family, scope.tx
+    locked, tx = batch.locked, batch.tx
     assert row.stage is not None
-    flow, stage = family.flows[row.job], family.stage(row.stage)
+    flow, stage = locked.flows[row.job], locked.stage(row.stage)
     by = actor(c.actor, c.actor_name)
-    before = _successor(scope, row)
+    before = _successor(batch, row)
     if before is not None:
         return Verdict(before._replace(actor=c.actor))
     if row.control:
         return _no(row, f"it decides about stage {stage.name!r}: retry the flow from that stage once it has ended")
     if flow.state in FLOW.terminal:
-        draft, copies = _again(scope, flow, stage.name, by, c.cause or "redrive", c.trace)
+        draft, copies = _again(batch, flow, stage.name, by, c.cause or "redrive", c.trace)
         found = copies.get(row.key)
         if found is None:
             return _no(row, "the task that spawned it would spawn it again: redrive that one")
         new = found
         new.delay_s = c.delay_s
-        _submit(scope, draft, by, c.cause or "redrive", c.trace)
+        _submit(batch, draft, by, c.cause or "redrive", c.trace)
     elif row.state == SUCCEEDED:
         return _no(row, "it has succeeded, and its flow goes on: there is nothing to run again")
     elif stage.state in STAGE.terminal or stage.ending is not None or flow.ending is not None:
         return _no(row, f"its stage {stage.name!r} is over and its flow is not: retry the flow once it has ended")
     else:
-        needs = _needs(scope, row)
+        needs = _needs(batch, row)
         for needed in needs:
             if needed.state in TASK.terminal and needed.state != SUCCEEDED:
                 return _no(row, f"it needs {needed.name or needed.id!r}, which is {needed.state}: redrive that first")
-        new = _succeed_in_stage(scope, c, row, stage, flow, by, tuple(needed.id for needed in needs))
+        new = _succeed_in_stage(batch, c, row, stage, flow, by, tuple(needed.id for needed in needs))
     if row.state == DEAD_LETTERED:
         tx.batch("set_successor", {"key": [row.key], "successor": [new.key]})
     return Verdict(Receipt(new.id, "queued", 1, 1, c.actor))
@@ -200,23 +200,23 @@ def _no(row: TaskRow, why: str) -> Verdict:
     return Verdict(error=IllegalTransition(why, **{"from": row.state, "attempted": "redrive", "allowed": []}))
 
 
-def _needs(ctx: BatchContext, row: TaskRow) -> list[MemberRow]:
+def _needs(batch: BatchContext, row: TaskRow) -> list[MemberRow]:
     """What a task depends on, as it is now: of what was redriven, the last successor."""
     found = []
-    for needed in ctx.tx.query("needed_by", task=row.key):
-        while later := ctx.tx.query("successor_in_stage", stage=needed.stage, key=needed.key):
+    for needed in batch.tx.query("needed_by", task=row.key):
+        while later := batch.tx.query("successor_in_stage", stage=needed.stage, key=needed.key):
             needed = later[0]
         found.append(needed)
     return found
 
 
-def _successor(ctx: BatchContext, row: TaskRow) -> Receipt | None:
+def _successor(batch: BatchContext, row: TaskRow) -> Receipt | None:
     """The task that was made in this one's place before."""
     keys = []
     if row.state == DEAD_LETTERED:
-        keys = [key for (key,) in ctx.tx.query("lock_letter", key=row.key) if key is not None]
-    keys = keys or [later.key for later in ctx.tx.query("successor_in_stage", stage=row.stage, key=row.key)]
-    found = ctx.tx.query("task_by_key", key=keys[0]) if keys else []
+        keys = [key for (key,) in batch.tx.query("lock_letter", key=row.key) if key is not None]
+    keys = keys or [later.key for later in batch.tx.query("successor_in_stage", stage=row.stage, key=row.key)]
+    found = batch.tx.query("task_by_key", key=keys[0]) if keys else []
     return receipt_of(found[0]) if found else None
 
 
@@ -226,15 +226,15 @@ def receipt_of(task: TaskDetails) -> Receipt:
 
 
 def _succeed_in_stage(
-    ctx: BatchContext, c: Redrive, row: TaskRow, stage: StageRow, flow: FlowRow, by: str, needs: tuple[str, ...]
+    batch: BatchContext, c: Redrive, row: TaskRow, stage: StageRow, flow: FlowRow, by: str, needs: tuple[str, ...]
 ) -> Spec:
     """A successor in the same stage, with the name of the old one. That is not counted as what it ended as any more."""
-    tx = ctx.tx
+    tx = batch.tx
     (old,) = tx.query("spec_of", key=row.key)
     spec = spec_like(old, row.ns, by, c.cause or "redrive", c.trace)
     spec.run_at = tx.now + int(c.delay_s * SECOND)
     if old.name is not None:
         tx.query("give_up_name", key=row.key)
-    ctx.family.change(stage, redriven=stage.redriven + 1, **{row.state: getattr(stage, row.state) - 1})
-    add_members(ctx, flow, [(stage, (spec, needs))])
+    batch.locked.change(stage, redriven=stage.redriven + 1, **{row.state: getattr(stage, row.state) - 1})
+    add_members(batch, flow, [(stage, (spec, needs))])
     return spec

@@ -32,37 +32,37 @@ def detail(more: More) -> str | None:
     return event_detail(partial=more.partial or None, errors=errors, metrics=more.metrics)
 
 
-def refuse_extras(scope: BatchContext, i: int, command: Succeed, row: TaskRow) -> Verdict | None:
+def refuse_extras(batch: BatchContext, i: int, command: Succeed, row: TaskRow) -> Verdict | None:
     """Why the success cannot be accepted with what it says, or None."""
     assert command.more is not None
     if row.stage is None:
         error = InvalidInput("more is for tasks of a flow, and this one is not of any", field="more")
         return Verdict(error=error)
     try:
-        members = _members(scope, i, row)
-        known = known_members(scope, scope.family.flows[row.job], [member for _, member in members])
+        members = _members(batch, i, row)
+        known = known_members(batch, batch.locked.flows[row.job], [member for _, member in members])
         resolve([(stage.ord, member) for stage, member in members], known)
     except (Conflict, NotFound, InvalidInput) as e:
         return Verdict(error=e)
     return None
 
 
-def _members(scope: BatchContext, i: int, row: TaskRow) -> list[tuple[StageRow, Any]]:
+def _members(batch: BatchContext, i: int, row: TaskRow) -> list[tuple[StageRow, Any]]:
     """The tasks that it spawns, each with its stage, which has to be open to them."""
-    wanted = scope.drafts.spawned.get(i, {}) if scope.drafts is not None else {}
-    if scope.family.doomed(row):
+    wanted = batch.drafts.spawned.get(i, {}) if batch.drafts is not None else {}
+    if batch.locked.doomed(row):
         # The success counts, and nothing follows from it: its stage is over, or its flow about to be.
         return []
-    return [(_stage(scope, row, name), member) for name, members in wanted.items() for member in members]
+    return [(_stage(batch, row, name), member) for name, members in wanted.items() for member in members]
 
 
-def _stage(scope: BatchContext, row: TaskRow, name: str) -> StageRow:
-    found = scope.family.remember(scope.tx.query("stage_by_name", job=row.job, name=name))
+def _stage(batch: BatchContext, row: TaskRow, name: str) -> StageRow:
+    found = batch.locked.remember(batch.tx.query("stage_by_name", job=row.job, name=name))
     if not found:
         raise NotFound(f"the flow has no stage {name!r}", stage=name)
     (stage,) = found
-    own = scope.family.stage(row.stage or 0)
-    flow = scope.family.flows[row.job]
+    own = batch.locked.stage(row.stage or 0)
+    flow = batch.locked.flows[row.job]
     closed = stage.state in STAGE.terminal or stage.ending is not None or flow.ending is not None
     if closed or (stage.started_at is not None and not stage.takes_more) or stage.ord < own.ord:
         raise IllegalTransition(
@@ -72,43 +72,43 @@ def _stage(scope: BatchContext, row: TaskRow, name: str) -> StageRow:
     return stage
 
 
-def count_successes(scope: BatchContext, work: list[tuple[int, Succeed, TaskRow]]) -> None:
+def count_successes(batch: BatchContext, work: list[tuple[int, Succeed, TaskRow]]) -> None:
     """Count accepted successes, and do what they say besides."""
     plain = []
-    scope.family.succeeding |= {row.key for _, _, row in work if row.stage is not None}
+    batch.locked.succeeding |= {row.key for _, _, row in work if row.stage is not None}
     for i, command, row in work:
         if row.stage is None:
             continue
         if command.more is not None:
-            _more(scope, i, command, row)
+            _more(batch, i, command, row)
         elif row.control:
-            scope.family.moved(row, SUCCEEDED, command.result_json)
+            batch.locked.moved(row, SUCCEEDED, command.result_json)
         else:
             plain.append(row)
     if plain:
-        scope.family.succeeded(plain)
+        batch.locked.succeeded(plain)
 
 
-def _more(scope: BatchContext, i: int, command: Succeed, row: TaskRow) -> None:
-    family, more = scope.family, command.more
+def _more(batch: BatchContext, i: int, command: Succeed, row: TaskRow) -> None:
+    locked, more = batch.locked, command.more
     assert more is not None
     assert row.stage is not None
-    flow = family.flows[row.job]
-    members = _members(scope, i, row)
+    flow = locked.flows[row.job]
+    members = _members(batch, i, row)
     for _, (spec, _) in members:
         spec.spawned_by = row.key
-    add_members(scope, flow, members)
+    add_members(batch, flow, members)
     if more.context is not None:
-        key = scope.tx.new_keys(1)[0]
+        key = batch.tx.new_keys(1)[0]
         payload = as_json(more.context)
-        write_context(scope, flow, key, payload, "run", row.key, flow.context, more.context_label)
-        family.change_flow(family.flows[row.job], context=key)
-    family.moved(row, SUCCEEDED, command.result_json, partly=more.partial, started=True)
+        write_context(batch, flow, key, payload, "run", row.key, flow.context, more.context_label)
+        locked.change_flow(locked.flows[row.job], context=key)
+    locked.moved(row, SUCCEEDED, command.result_json, partly=more.partial, started=True)
     if more.metrics:
-        stage = family.stage(row.stage)
+        stage = locked.stage(row.stage)
         metrics = _added(stage.metrics, more.metrics)
-        if len(metrics) <= scope.limits.result_bytes:
-            family.change(stage, metrics=metrics)
+        if len(metrics) <= batch.limits.result_bytes:
+            locked.change(stage, metrics=metrics)
 
 
 def _added(metrics: str | None, new: dict[str, Any]) -> str:

@@ -92,69 +92,69 @@ def must_be_open(machine: Machine, row: FlowRow | StageRow, verb: str, who: str)
 
 
 def placed_verdict(
-    scope: BatchContext, row: FlowRow | StageRow, command: FlowCommand, repeated: bool = False, **added: Any
+    batch: BatchContext, row: FlowRow | StageRow, command: FlowCommand, repeated: bool = False, **added: Any
 ) -> Verdict:
     """Where it stands once everything is settled."""
-    advance.settle(scope)
+    advance.settle(batch)
     if isinstance(row, FlowRow):
-        now = scope.family.flows[row.key]
+        now = batch.locked.flows[row.key]
         return Verdict(Placed(now.id, FLOW.entity, now.state, now.version, command.actor, repeated, **added))
-    stage = scope.family.stages[row.key]
+    stage = batch.locked.stages[row.key]
     return Verdict(Placed(stage.id, STAGE.entity, stage.state, stage.version, command.actor, repeated, **added))
 
 
-def submit_flows(scope: BatchContext, work: list[tuple[int, SubmitFlow]], drafts: Drafts) -> None:
+def submit_flows(batch: BatchContext, work: list[tuple[int, SubmitFlow]], drafts: Drafts) -> None:
     new: dict[str, FlowRow] = {}
-    for i, command, draft in take_keys(scope, [(i, c, drafts.flows[i]) for i, c in work]):
-        flow, stages, specs = write_flow(scope, draft)
+    for i, command, draft in take_keys(batch, [(i, c, drafts.flows[i]) for i, c in work]):
+        flow, stages, specs = write_flow(batch, draft)
         if command.start:
-            advance.open_flow(scope.family, flow, flow_actor(command), command.cause)
-        advance.settle(scope)
-        now = new[flow.id] = scope.family.flows[flow.key]
-        scope.answer(i, Verdict(Placed(
+            advance.open_flow(batch.locked, flow, flow_actor(command), command.cause)
+        advance.settle(batch)
+        now = new[flow.id] = batch.locked.flows[flow.key]
+        batch.answer(i, Verdict(Placed(
             now.id, FLOW.entity, now.state, now.version, command.actor, False, tuple(s.id for s in stages),
             tuple(s.id for s in specs),
         )))  # fmt: skip
     for i, _ in work:
-        said = scope.verdicts[i].value
+        said = batch.verdicts[i].value
         # A second submit under the same key was answered before the first had got anywhere.
         if isinstance(said, Placed) and said.repeated and said.id in new:
             now = new[said.id]
-            scope.answer(i, Verdict(said._replace(state=now.state, version=now.version)))
+            batch.answer(i, Verdict(said._replace(state=now.state, version=now.version)))
 
 
 def carry_out_flow_command(
-    scope: BatchContext, i: int, command: FlowCommand, flow: FlowRow, stage: StageRow | None, drafts: Drafts
+    batch: BatchContext, i: int, command: FlowCommand, flow: FlowRow, stage: StageRow | None, drafts: Drafts
 ) -> None:
     """One command about a flow or a stage, and all that follows from it."""
     try:
-        verdict = HANDLERS[command.verb](scope, command, flow, stage, drafts, i)
+        verdict = HANDLERS[command.verb](batch, command, flow, stage, drafts, i)
     except (Conflict, NotFound, InvalidInput) as e:
         # Refused before anything was written. Whatever else goes wrong ends the transaction.
         verdict = Verdict(error=e)
-    scope.answer(i, verdict)
+    batch.answer(i, verdict)
 
 
-def _add_stage(scope: BatchContext, c: AddStage, flow: FlowRow, _: object, drafts: Drafts, i: int) -> Verdict:
+def _add_stage(batch: BatchContext, c: AddStage, flow: FlowRow, _: object, drafts: Drafts, i: int) -> Verdict:
     must_be_open(FLOW, flow, "take a stage", c.actor)
-    _must_go_on(scope, flow, c.actor)
+    _must_go_on(batch, flow, c.actor)
     draft = drafts.stages[i]
-    if scope.tx.query("stage_by_name", job=flow.key, name=draft.name):
+    if batch.tx.query("stage_by_name", job=flow.key, name=draft.name):
         raise NameTaken(f"the flow has a stage called {draft.name!r} already", name=draft.name)
     alone = not flow.stages_open
-    check_members(scope, flow, flow.stages + 1, draft.tasks)
+    check_members(batch, flow, flow.stages + 1, draft.tasks)
     for spec, _ in draft.tasks:
         spec.trace = c.trace
-    (stage,) = add_stages(scope, flow, [draft], flow_actor(c), c.cause, c.trace)
-    specs = add_members(scope, flow, [(stage, member) for member in draft.tasks])
+    (stage,) = add_stages(batch, flow, [draft], flow_actor(c), c.cause, c.trace)
+    specs = add_members(batch, flow, [(stage, member) for member in draft.tasks])
     if alone and flow.state != CREATED:
-        advance.advance(scope.family, scope.family.flows[flow.key], 0)
-    return placed_verdict(scope, stage, c, tasks=tuple(s.id for s in specs), stages=(stage.id,))
+        advance.advance(batch.locked, batch.locked.flows[flow.key], 0)
+    return placed_verdict(batch, stage, c, tasks=tuple(s.id for s in specs), stages=(stage.id,))
 
 
-def _must_go_on(scope: BatchContext, flow: FlowRow, who: str) -> None:
+def _must_go_on(batch: BatchContext, flow: FlowRow, who: str) -> None:
     """Refuse more for a flow that a stage has stopped, while what came after that is still being skipped."""
-    stage = scope.family.current(flow)
+    stage = batch.locked.current(flow)
     if stage is not None and stage.state in STAGE.terminal and not goes_on(stage.state, stage.on_failure):
         raise IllegalTransition(
             f"the stage {stage.name!r} is {stage.state}, and the flow ends with it: it cannot take a stage",
@@ -162,16 +162,16 @@ def _must_go_on(scope: BatchContext, flow: FlowRow, who: str) -> None:
         )
 
 
-def _add_tasks(scope: BatchContext, c: AddTasks, flow: FlowRow, stage: StageRow, drafts: Drafts, i: int) -> Verdict:
+def _add_tasks(batch: BatchContext, c: AddTasks, flow: FlowRow, stage: StageRow, drafts: Drafts, i: int) -> Verdict:
     must_be_open(FLOW, flow, "take tasks", c.actor)
     must_take(stage, c.actor)
-    spawned_by = _member(scope, flow, c.spawned_by) if c.spawned_by is not None else None
+    spawned_by = _member(batch, flow, c.spawned_by) if c.spawned_by is not None else None
     members = drafts.tasks[i]
     for spec, _ in members:
         spec.spawned_by, spec.trace = spawned_by, c.trace
-    check_members(scope, flow, stage.ord, members)
-    specs = add_members(scope, flow, [(stage, member) for member in members])
-    return placed_verdict(scope, stage, c, tasks=tuple(s.id for s in specs))
+    check_members(batch, flow, stage.ord, members)
+    specs = add_members(batch, flow, [(stage, member) for member in members])
+    return placed_verdict(batch, stage, c, tasks=tuple(s.id for s in specs))
 
 
 def must_take(stage: StageRow, who: str) -> None:
@@ -184,93 +184,93 @@ def must_take(stage: StageRow, who: str) -> None:
         )
 
 
-def check_members(scope: BatchContext, flow: FlowRow, ord_: int, members: list[Member]) -> None:
+def check_members(batch: BatchContext, flow: FlowRow, ord_: int, members: list[Member]) -> None:
     """Refuse bad names and dependencies before anything is written."""
-    resolve([(ord_, member) for member in members], known_members(scope, flow, members))
+    resolve([(ord_, member) for member in members], known_members(batch, flow, members))
 
 
-def _member(scope: BatchContext, flow: FlowRow, id_: str) -> int:
-    for _, key, job in scope.tx.query("keys_of", ids=[id_]):
+def _member(batch: BatchContext, flow: FlowRow, id_: str) -> int:
+    for _, key, job in batch.tx.query("keys_of", ids=[id_]):
         if job == flow.key:
             return int(key)
     raise NotFound(f"there is no task {id_} in this flow", task=id_)
 
 
-def _open(scope: BatchContext, c: OpenFlow, flow: FlowRow, _: object, *__: Any) -> Verdict:
+def _open(batch: BatchContext, c: OpenFlow, flow: FlowRow, _: object, *__: Any) -> Verdict:
     must_be_open(FLOW, flow, "open", c.actor)
     if flow.state != CREATED:
-        return placed_verdict(scope, flow, c, repeated=True)
+        return placed_verdict(batch, flow, c, repeated=True)
     must(FLOW, FLOW.open, flow, c)
-    advance.open_flow(scope.family, flow, flow_actor(c), c.cause, c.trace)
-    return placed_verdict(scope, flow, c)
+    advance.open_flow(batch.locked, flow, flow_actor(c), c.cause, c.trace)
+    return placed_verdict(batch, flow, c)
 
 
-def _pause(scope: BatchContext, c: PauseFlow, flow: FlowRow, _: object, *__: Any) -> Verdict:
+def _pause(batch: BatchContext, c: PauseFlow, flow: FlowRow, _: object, *__: Any) -> Verdict:
     if flow.state == FLOW_PAUSED:
-        return placed_verdict(scope, flow, c, repeated=True)
+        return placed_verdict(batch, flow, c, repeated=True)
     must_be_open(FLOW, flow, "pause", c.actor)
     must(FLOW, FLOW.pause, flow, c)
-    scope.family.move_flow(FLOW.pause, flow, flow_actor(c), cause=c.cause, trace=c.trace)
-    stage = scope.family.current(flow)
+    batch.locked.move_flow(FLOW.pause, flow, flow_actor(c), cause=c.cause, trace=c.trace)
+    stage = batch.locked.current(flow)
     if stage is not None:
-        close(scope.family, stage)
-    return placed_verdict(scope, flow, c)
+        close(batch.locked, stage)
+    return placed_verdict(batch, flow, c)
 
 
-def _resume(scope: BatchContext, c: ResumeFlow, flow: FlowRow, _: object, *__: Any) -> Verdict:
+def _resume(batch: BatchContext, c: ResumeFlow, flow: FlowRow, _: object, *__: Any) -> Verdict:
     must(FLOW, FLOW.resume, flow, c)
     must_be_open(FLOW, flow, "resume", c.actor)
-    flow = scope.family.move_flow(FLOW.resume, flow, flow_actor(c), cause=c.cause, trace=c.trace)
-    scope.family.flows_touched.add(flow.key)
-    advance.resume_here(scope.family, flow)
-    return placed_verdict(scope, flow, c)
+    flow = batch.locked.move_flow(FLOW.resume, flow, flow_actor(c), cause=c.cause, trace=c.trace)
+    batch.locked.flows_touched.add(flow.key)
+    advance.resume_here(batch.locked, flow)
+    return placed_verdict(batch, flow, c)
 
 
-def _cancel(scope: BatchContext, c: CancelFlow, flow: FlowRow, _: object, *__: Any) -> Verdict:
+def _cancel(batch: BatchContext, c: CancelFlow, flow: FlowRow, _: object, *__: Any) -> Verdict:
     must(FLOW, FLOW.cancel, flow, c)
     how = "hard" if c.hard else "soft"
     if flow.ending is not None and (flow.ending_how == "hard" or how == "soft"):
-        return placed_verdict(scope, flow, c, repeated=True)
+        return placed_verdict(batch, flow, c, repeated=True)
     why = c.cause or f"the flow was cancelled by {flow_actor(c)}"
-    stage = scope.family.current(flow)
+    stage = batch.locked.current(flow)
     if stage is not None:
         # Before the note: a claim that is being made comes before the cancel in the log too.
-        close(scope.family, stage)
-    scope.family.note_flow(flow.key, "flow.cancel_requested", flow_actor(c), cause=c.cause, trace=c.trace, hard=c.hard)
-    advance.end_flow_early(scope.family, flow, CANCELLED, how, why, flow_actor(c))
-    return placed_verdict(scope, flow, c)
+        close(batch.locked, stage)
+    batch.locked.note_flow(flow.key, "flow.cancel_requested", flow_actor(c), cause=c.cause, trace=c.trace, hard=c.hard)
+    advance.end_flow_early(batch.locked, flow, CANCELLED, how, why, flow_actor(c))
+    return placed_verdict(batch, flow, c)
 
 
-def _seal_flow(scope: BatchContext, c: SealFlow, flow: FlowRow, _: object, *__: Any) -> Verdict:
+def _seal_flow(batch: BatchContext, c: SealFlow, flow: FlowRow, _: object, *__: Any) -> Verdict:
     """No more stages come, and none of its stages waits for more tasks."""
     must_be_open(FLOW, flow, "be sealed", c.actor)
-    family = scope.family
-    scope.family.change_flow(flow, sealed=SEALED)
-    scope.family.note_flow(flow.key, "flow.sealed", flow_actor(c), cause=c.cause, trace=c.trace)
-    for stage in family.remember(scope.tx.query("unended_stages", job=flow.key)):
+    locked = batch.locked
+    batch.locked.change_flow(flow, sealed=SEALED)
+    batch.locked.note_flow(flow.key, "flow.sealed", flow_actor(c), cause=c.cause, trace=c.trace)
+    for stage in locked.remember(batch.tx.query("unended_stages", job=flow.key)):
         if stage.state not in STAGE.terminal:
-            family.touch(family.change(stage, sealed=SEALED))
-    family.flows_touched.add(flow.key)
-    return placed_verdict(scope, flow, c)
+            locked.touch(locked.change(stage, sealed=SEALED))
+    locked.flows_touched.add(flow.key)
+    return placed_verdict(batch, flow, c)
 
 
-def _seal_stage(scope: BatchContext, c: SealStage, flow: FlowRow, stage: StageRow, *__: Any) -> Verdict:
+def _seal_stage(batch: BatchContext, c: SealStage, flow: FlowRow, stage: StageRow, *__: Any) -> Verdict:
     must_be_open(STAGE, stage, "be sealed", c.actor)
-    scope.family.touch(scope.family.change(stage, sealed=SEALED))
-    scope.family.note_flow(flow.key, "stage.sealed", flow_actor(c), cause=c.cause, trace=c.trace, stage=stage.id)
-    return placed_verdict(scope, stage, c)
+    batch.locked.touch(batch.locked.change(stage, sealed=SEALED))
+    batch.locked.note_flow(flow.key, "stage.sealed", flow_actor(c), cause=c.cause, trace=c.trace, stage=stage.id)
+    return placed_verdict(batch, stage, c)
 
 
-def _wait(scope: BatchContext, c: WaitStage, flow: FlowRow, stage: StageRow, *__: Any) -> Verdict:
+def _wait(batch: BatchContext, c: WaitStage, flow: FlowRow, stage: StageRow, *__: Any) -> Verdict:
     must_be_open(STAGE, stage, "wait", c.actor)
     if stage.state == WAITING:
-        return placed_verdict(scope, stage, c, repeated=True)
+        return placed_verdict(batch, stage, c, repeated=True)
     must(STAGE, STAGE.wait, stage, c)
     approval = None
     if c.approval is not None:
         approval = orjson.dumps(c.approval).decode()
-    advance.wait_here(scope.family, stage, flow_actor(c), approval, c.cause, c.trace)
-    return placed_verdict(scope, stage, c)
+    advance.wait_here(batch.locked, stage, flow_actor(c), approval, c.cause, c.trace)
+    return placed_verdict(batch, stage, c)
 
 
 def _has_its_turn(flow: FlowRow, stage: StageRow) -> None:
@@ -278,30 +278,30 @@ def _has_its_turn(flow: FlowRow, stage: StageRow) -> None:
         raise Conflict(f"it is not the turn of stage {stage.name!r}: the stage before it has not ended", stage=stage.id)
 
 
-def _answer(scope: BatchContext, stage: StageRow, c: Answer, verdict: str, given: Any = None) -> str:
+def _answer(batch: BatchContext, stage: StageRow, c: Answer, verdict: str, given: Any = None) -> str:
     """Keep who answered, when, what with."""
-    body = {"by": flow_actor(c), "at": scope.tx.now, "verdict": verdict, "note": c.note, "input": given}
+    body = {"by": flow_actor(c), "at": batch.tx.now, "verdict": verdict, "note": c.note, "input": given}
     # For those who end the stage in a later step.
     body |= {name: said for name, said in (("cause", c.cause), ("trace", c.trace)) if said is not None}
     text = orjson.dumps(body).decode()
-    scope.tx.batch("set_answer", {"key": [stage.key], "answer": [text]})
+    batch.tx.batch("set_answer", {"key": [stage.key], "answer": [text]})
     return text
 
 
-def _approve(ctx: BatchContext, c: ApproveStage, flow: FlowRow, stage: StageRow, *__: Any) -> Verdict:
-    locked = ctx.family
+def _approve(batch: BatchContext, c: ApproveStage, flow: FlowRow, stage: StageRow, *__: Any) -> Verdict:
+    locked = batch.locked
     if stage.state in (PENDING, RUNNING) and stage.ending is None:
-        return placed_verdict(ctx, stage, c, repeated=True)
+        return placed_verdict(batch, stage, c, repeated=True)
     must_be_open(STAGE, stage, "approve", c.actor)
     must(STAGE, STAGE.approve, stage, c)
     _has_its_turn(flow, stage)
     if stage.deciding is not None:
         raise Conflict(f"the condition of stage {stage.name!r} is being decided: ask again", stage=stage.id)
-    (specs,) = ctx.tx.query("specs_of_stage", key=stage.key)
+    (specs,) = batch.tx.query("specs_of_stage", key=stage.key)
     form = orjson.loads(specs.approval).get("form") if specs.approval else None
     if form is not None and c.actor != SYSTEM:
         fill_in(form, c.input)
-    answer = _answer(ctx, stage, c, "approved", c.input)
+    answer = _answer(batch, stage, c, "approved", c.input)
     stage = locked.move_stage(
         STAGE.approve, stage, flow_actor(c), cause=c.cause or c.note, trace=c.trace, detail=answer, answer=answer
     )
@@ -309,64 +309,64 @@ def _approve(ctx: BatchContext, c: ApproveStage, flow: FlowRow, stage: StageRow,
     if stage.started_at is not None:
         locked.move_stage(STAGE.start, stage)
     advance.let_go(locked, stage)
-    return placed_verdict(ctx, stage, c)
+    return placed_verdict(batch, stage, c)
 
 
 def _end_waiting(
-    scope: BatchContext, c: Answer, flow: FlowRow, stage: StageRow, transition: Transition, target: str, verdict: str
+    batch: BatchContext, c: Answer, flow: FlowRow, stage: StageRow, transition: Transition, target: str, verdict: str
 ) -> Verdict:
     """Reject a stage, or skip it: its tasks are cancelled."""
     must_be_open(STAGE, stage, transition.name, c.actor)
     must(STAGE, transition, stage, c)
     if transition is STAGE.reject:
         _has_its_turn(flow, stage)
-    _answer(scope, stage, c, verdict)
+    _answer(batch, stage, c, verdict)
     why = f"{verdict} by {flow_actor(c)}" + (f": {c.note}" if c.note else "")
-    scope.family.last_words[stage.key] = transition, flow_actor(c), c.cause or c.note or why, c.trace
-    advance.wind_down(scope.family, scope.family.change(stage, due_at=None), target, why)
-    return placed_verdict(scope, stage, c)
+    batch.locked.last_words[stage.key] = transition, flow_actor(c), c.cause or c.note or why, c.trace
+    advance.wind_down(batch.locked, batch.locked.change(stage, due_at=None), target, why)
+    return placed_verdict(batch, stage, c)
 
 
-def _reject(scope: BatchContext, c: RejectStage, flow: FlowRow, stage: StageRow, *__: Any) -> Verdict:
-    return _end_waiting(scope, c, flow, stage, STAGE.reject, FAILED, "rejected")
+def _reject(batch: BatchContext, c: RejectStage, flow: FlowRow, stage: StageRow, *__: Any) -> Verdict:
+    return _end_waiting(batch, c, flow, stage, STAGE.reject, FAILED, "rejected")
 
 
-def _skip(scope: BatchContext, c: SkipStage, flow: FlowRow, stage: StageRow, *__: Any) -> Verdict:
-    return _end_waiting(scope, c, flow, stage, STAGE.skip, SKIPPED, "skipped")
+def _skip(batch: BatchContext, c: SkipStage, flow: FlowRow, stage: StageRow, *__: Any) -> Verdict:
+    return _end_waiting(batch, c, flow, stage, STAGE.skip, SKIPPED, "skipped")
 
 
-def _append_context(ctx: BatchContext, c: AppendContext, flow: FlowRow, _: object, *__: Any) -> Verdict:
+def _append_context(batch: BatchContext, c: AppendContext, flow: FlowRow, _: object, *__: Any) -> Verdict:
     must_be_open(FLOW, flow, "take a context", c.actor)
-    task = _member(ctx, flow, c.task) if c.task is not None else None
+    task = _member(batch, flow, c.task) if c.task is not None else None
     parent = flow.context
     if c.parent is not None:
-        found = ctx.tx.query("context_in_flow", id=c.parent, job=flow.key)
+        found = batch.tx.query("context_in_flow", id=c.parent, job=flow.key)
         if not found:
             raise NotFound(f"the flow has no context {c.parent}", context=c.parent)
         ((parent,),) = found
-    key = ctx.tx.new_keys(1)[0]
+    key = batch.tx.new_keys(1)[0]
     id_ = write_context(
-        ctx, flow, key, c.payload_json, c.scope, task, parent, c.label, by=flow_actor(c), cause=c.cause, trace=c.trace
+        batch, flow, key, c.payload_json, c.scope, task, parent, c.label, by=flow_actor(c), cause=c.cause, trace=c.trace
     )
     # In the scope of the run it becomes the current one.
     if c.scope == "run":
-        ctx.family.change_flow(flow, context=key)
-    advance.settle(ctx)
+        batch.locked.change_flow(flow, context=key)
+    advance.settle(batch)
     return Verdict(id_)
 
 
-def time_out_flow(scope: BatchContext, flow: FlowRow) -> None:
+def time_out_flow(batch: BatchContext, flow: FlowRow) -> None:
     """The flow's own deadline has passed: what is open is cancelled, and it fails."""
     if flow.state in FLOW.terminal or (flow.ending == FAILED):
         return
-    advance.end_flow_early(scope.family, flow, FAILED, "hard", "timed out or was orphaned (deadline)", "system:janitor")
+    advance.end_flow_early(batch.locked, flow, FAILED, "hard", "timed out or was orphaned (deadline)", "system:janitor")
 
 
-def approval_is_due(ctx: BatchContext, flow: FlowRow, stage: StageRow, at: int) -> None:
+def approval_is_due(batch: BatchContext, flow: FlowRow, stage: StageRow, at: int) -> None:
     """Nobody has answered in time: the approval's own outcome follows."""
     if stage.state != WAITING or stage.due_at != at or stage.ending is not None or flow.ending is not None:
         return
-    (specs,) = ctx.tx.query("specs_of_stage", key=stage.key)
+    (specs,) = batch.tx.query("specs_of_stage", key=stage.key)
     assert specs.approval is not None
     approval = orjson.loads(specs.approval)
     outcome = approval.get("on_deadline") or "reject"
@@ -374,13 +374,13 @@ def approval_is_due(ctx: BatchContext, flow: FlowRow, stage: StageRow, at: int) 
     who = {"flow": stage.id, "actor": SYSTEM, "actor_name": "janitor", "note": note}
     match outcome:
         case "approve":
-            _approve(ctx, ApproveStage(**who), flow, stage)
+            _approve(batch, ApproveStage(**who), flow, stage)
         case "skip":
-            _skip(ctx, SkipStage(**who), flow, stage)
+            _skip(batch, SkipStage(**who), flow, stage)
         case "cancel":
-            advance.end_flow_early(ctx.family, flow, CANCELLED, "soft", note, "system:janitor")
+            advance.end_flow_early(batch.locked, flow, CANCELLED, "soft", note, "system:janitor")
         case _:
-            _reject(ctx, RejectStage(**who), flow, stage)
+            _reject(batch, RejectStage(**who), flow, stage)
 
 
 HANDLERS: dict[str, Callable[..., Verdict]] = {

@@ -15,7 +15,7 @@ from onetray.domain.checks import as_json
 from onetray.domain.commands import Command, Lines, Report
 from onetray.domain.declare import Declaration
 from onetray.domain.errors import InvalidInput, short_repr
-from onetray.domain.fields import MOMENT, OWNED, Count, FieldSpec, Json, Spec, TaskRef, Whole, fields_of, public_fields
+from onetray.domain.fields import MOMENT, OWNED, FieldSpec, Json, Spec, TaskRef, Whole, fields_of, public_fields
 from onetray.domain.machine import USER, WORKER
 from onetray.domain.policy import Policy
 from onetray.domain.task import parse_ticket
@@ -140,11 +140,11 @@ def _decoded(f: FieldSpec, sent: Any) -> Any:
         return None
     if rule is MOMENT:
         return _moment(sent, f.public_name)
-    if isinstance(rule, Whole | Count) and isinstance(sent, float) and sent.is_integer():
+    if isinstance(rule, Whole) and isinstance(sent, float) and sent.is_integer():
         return int(sent)  # JSON has one kind of number.
     if isinstance(rule, Spec):
         return _decoded_spec(rule, sent, f.public_name)
-    if isinstance(rule, Lines) and isinstance(sent, list):
+    if isinstance(rule, Lines) and isinstance(sent, list | tuple):
         return tuple(_decoded_line(line) for line in sent)
     if isinstance(rule, TaskRef) and not isinstance(sent, str):
         raise InvalidInput(f"{f.public_name} must be an id as submit returned it", field=f.public_name)
@@ -167,7 +167,7 @@ def _decoded_spec(rule: Spec, sent: Any, name: str) -> Any:
 
 
 def _decoded_list(kind: type, sent: Any, name: str) -> Any:
-    return tuple(_decoded_one(kind, one, name) for one in sent) if isinstance(sent, list) else sent
+    return tuple(_decoded_one(kind, one, name) for one in sent) if isinstance(sent, list | tuple) else sent
 
 
 def _decoded_one(kind: type, sent: Any, name: str) -> Any:

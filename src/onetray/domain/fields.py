@@ -276,10 +276,10 @@ def check_of(kind: type, prefix: str = "", without: frozenset[str] = frozenset()
         if f.name not in without and not getattr(f.rule, "by_hand", False):
             known[f"check{i}"], known[f"default{i}"] = f.rule.check, f.default
             lines += [
-                f"    given = value.{f.name}",
-                f"    if given is not default{i}:",
-                f"        kept = check{i}(given, {prefix + f.name!r}, limits)",
-                f"        if kept is not given: value.{getattr(f.rule, 'into', '') or f.name} = kept",
+                f"    found = value.{f.name}",
+                f"    if found is not default{i}:",
+                f"        kept = check{i}(found, {prefix + f.name!r}, limits)",
+                f"        if kept is not found: value.{getattr(f.rule, 'into', '') or f.name} = kept",
             ]
     exec("\n".join(lines), known)
     return known["check"]  # type: ignore[no-any-return]

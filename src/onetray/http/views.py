@@ -27,10 +27,10 @@ def job(value: Task | Flow) -> dict[str, Any]:
 
 def placed_view(value: Receipt | Placed, id: str | None = None) -> dict[str, Any]:
     """Where something stands after a command, and what may be done next."""
-    shown: dict[str, Any] = {"entity": "task", **to_json(value)}
-    if shown["id"] is None:
-        shown["id"] = None if id is None else id.lower()
-    return shown
+    view: dict[str, Any] = {"entity": "task", **to_json(value)}
+    if view["id"] is None:
+        view["id"] = None if id is None else id.lower()
+    return view
 
 
 def stage_line(stage: Stage) -> dict[str, Any]:

@@ -179,6 +179,20 @@ def test_every_error_arrives_as_the_same_class_with_its_facts(kind: type[Onetray
         assert (type(arrived), arrived.as_dict()) == (kind, error.as_dict())
 
 
+NEEDS = {
+    SUBMIT: "submit submit_flow add_stage add_tasks open_flow seal_flow seal_stage append_context",
+    WORK: "claim start beat succeed fail release pause log progress checkpoint",
+    OPERATE: "resume cancel redrive set_priority reschedule pause_flow resume_flow cancel_flow retry_flow wait_stage "
+    "approve_stage reject_stage skip_stage",
+}
+"""The scope of each verb, once more: a declaration changed by mistake gives a token more than it should have."""
+
+
+def test_every_verb_needs_the_scope_that_is_written_here() -> None:
+    written = {verb: scope for scope, verbs in NEEDS.items() for verb in verbs.split()}
+    assert {verb: kind.declared.scope for verb, kind in sendable_verbs().items()} == written
+
+
 def test_every_verb_that_can_be_sent_has_a_scope_and_those_of_the_engines_own_have_none() -> None:
     for verb, kind in VERBS.items():
         own = issubclass(kind, SystemCommand | SubmitMany)

@@ -429,10 +429,10 @@ HTTP = (
     Fault(
         name="verb-without-its-scope",
         harm="A token that may only submit cancels jobs by way of the remote client.",
-        file="http/routes/commands.py",
-        old="        if scope is not None and not who.has(scope):\n            raise Forbidden(",
-        new="        if scope == WORK and not who.has(scope):\n            raise Forbidden(",
-        look_in=("remote/test_codec.py", "remote/test_routes.py"),
+        file="domain/commands.py",
+        old='@command("cancel", scope=OPERATE',
+        new='@command("cancel", scope=SUBMIT',
+        look_in=("remote/test_codec.py",),
     ),
     Fault(
         name="feed-of-all-namespaces",

@@ -79,7 +79,7 @@ class Claim(Command):
     worker: f.Name
     queue: f.Name = "default"
     kinds: Annotated[tuple[str, ...], f.Names(MOST_KINDS)] | None = None
-    limit: Annotated[int, f.Count("batch")] = 1
+    limit: Annotated[int, f.Whole(1, "batch")] = 1
     lease_s: f.LeaseSeconds | None = None
     request_key: f.Key | None = None
     """The same claim again gives the same tasks. The header `Idempotency-Key` says the same."""

@@ -49,20 +49,15 @@ class Text(Rule):
 @dataclass(frozen=True, slots=True)
 class Whole(Rule):
     least: int
-    most: int
+    most: int | str
+    """A number, or the name of a limit of the engine's."""
 
     def check(self, value: Any, label: str, limits: Limits) -> int:
-        return checks.whole(value, label, self.least, self.most)
+        return checks.whole(value, label, self.least, _number(self.most, limits))
 
 
-@dataclass(frozen=True, slots=True)
-class Count(Rule):
-    """A whole number from 1 to a limit of the engine's."""
-
-    limit: str
-
-    def check(self, value: Any, label: str, limits: Limits) -> int:
-        return checks.whole(value, label, 1, getattr(limits, self.limit))
+def _number(most: int | str, limits: Limits) -> int:
+    return most if isinstance(most, int) else getattr(limits, most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +136,9 @@ class Names(Rule):
     """Several names, each once."""
 
     most: int | str
-    """A number, or the name of a limit of the engine's."""
 
     def check(self, value: Any, label: str, limits: Limits) -> tuple[str, ...]:
-        most = self.most if isinstance(self.most, int) else getattr(limits, self.most)
-        names = checks.listed(value, label, 0, most)
+        names = checks.listed(value, label, 0, _number(self.most, limits))
         return tuple(dict.fromkeys(checks.text(n, label, limits.name_chars) for n in names))
 
 
@@ -283,10 +276,10 @@ def check_of(kind: type, prefix: str = "", without: frozenset[str] = frozenset()
         if f.name not in without and not getattr(f.rule, "by_hand", False):
             known[f"check{i}"], known[f"default{i}"] = f.rule.check, f.default
             lines += [
-                f"    given = value.{f.name}",
-                f"    if given is not default{i}:",
-                f"        kept = check{i}(given, {prefix + f.name!r}, limits)",
-                f"        if kept is not given: value.{getattr(f.rule, 'into', '') or f.name} = kept",
+                f"    found = value.{f.name}",
+                f"    if found is not default{i}:",
+                f"        kept = check{i}(found, {prefix + f.name!r}, limits)",
+                f"        if kept is not found: value.{getattr(f.rule, 'into', '') or f.name} = kept",
             ]
     exec("\n".join(lines), known)
     return known["check"]  # type: ignore[no-any-return]

@@ -46,9 +46,9 @@ class More:
     errors: Annotated[Any, f.Json("result_bytes")] = None
     metrics: Annotated[dict[str, Any], f.Spec(dict, by_hand=True)] | None = None
     """Numbers are summed over the stage's tasks; of other values the last one is kept."""
-    spawn: Annotated[dict[str, Any], f.Spec(TaskSpec, many="batch", by_name=True, by_hand=True)] = field(
-        default_factory=dict
-    )
+    spawn: Annotated[
+        dict[str, tuple[TaskSpec, ...] | list[TaskSpec]], f.Spec(TaskSpec, many="batch", by_name=True, by_hand=True)
+    ] = field(default_factory=dict)
     """New tasks for its own stage or later ones: a list of TaskSpecs by stage name."""
     context: Annotated[Any, f.Json("payload_bytes")] = None
     """The next context of the flow."""

@@ -9,10 +9,11 @@ from dataclasses import field
 from typing import Annotated, Any
 
 from onetray.config import Limits
-from onetray.domain import flow_commands, system_commands
+from onetray.domain import flow_commands, system_commands  # noqa: F401 (they declare their commands)
 from onetray.domain.checks import json_texts, listed
 from onetray.domain.commands import Submit
-from onetray.domain.declare import VERBS, Command, command
+from onetray.domain.declare import VERBS as VERBS
+from onetray.domain.declare import Command, command
 from onetray.domain.errors import InvalidInput, UnknownVerb, short_repr
 from onetray.domain.fields import Spec
 
@@ -70,9 +71,3 @@ def sendable(verb: object) -> type[Command]:
         known = ", ".join(sendable_verbs())
         raise UnknownVerb(f"there is no verb {short_repr(verb)}; there are: {known}", field="verb")
     return kind
-
-
-__all__ = [
-    "VERBS", "SubmitMany", "check_command", "command_of", "flow_commands", "sendable", "sendable_verbs",
-    "system_commands",
-]  # fmt: skip

@@ -89,17 +89,8 @@ def takes(*models: type[BaseModel], required: bool = True) -> dict[str, Any]:
     return {"openapi_extra": {"requestBody": {"required": required, "content": {"application/json": content}}}}
 
 
-def takes_late(name: str, make: Callable[[], type[BaseModel]]) -> dict[str, Any]:
-    """The same for a body that is made when it is described: what it may hold may still be declared."""
-    LATE_BODIES[name] = make
-    taken = takes(make())
-    del BODIES[name]
-    return taken
-
-
 BODIES: dict[str, type[BaseModel]] = {}
 """All declared request bodies."""
-LATE_BODIES: dict[str, Callable[[], type[BaseModel]]] = {}
 
 
 def _examples(model: type[BaseModel]) -> list[Any]:

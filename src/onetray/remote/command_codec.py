@@ -15,7 +15,7 @@ from onetray.domain.checks import as_json
 from onetray.domain.commands import Command, Lines, Report
 from onetray.domain.declare import Declaration
 from onetray.domain.errors import InvalidInput, short_repr
-from onetray.domain.fields import MOMENT, OWNED, Count, FieldSpec, Json, Spec, TaskRef, Whole, fields_of, public_fields
+from onetray.domain.fields import MOMENT, OWNED, FieldSpec, Json, Spec, TaskRef, Whole, fields_of, public_fields
 from onetray.domain.machine import USER, WORKER
 from onetray.domain.policy import Policy
 from onetray.domain.task import parse_ticket
@@ -33,39 +33,39 @@ def encode_fields(value: Any) -> dict[str, Any]:
     kind: Any = type(value)
     sent: dict[str, Any] = {}
     for name, f in public_fields(kind).items():
-        given = getattr(value, f.name)
-        if given is f.default or (type(given) is type(f.default) and given == f.default):
+        current = getattr(value, f.name)
+        if current is f.default or (type(current) is type(f.default) and current == f.default):
             continue
         if isinstance(f.rule, Spec) and f.rule.flat:
-            sent |= encode_fields(given)
+            sent |= encode_fields(current)
         else:
-            sent[name] = _encoded(f, given)
+            sent[name] = _encoded(f, current)
     return sent
 
 
-def _encoded(f: FieldSpec, given: Any) -> Any:
+def _encoded(f: FieldSpec, value: Any) -> Any:
     rule = f.rule
     if isinstance(rule, Json):
-        return orjson.Fragment(as_json(given))
+        return orjson.Fragment(as_json(value))
     if rule is MOMENT:
-        return iso_time(given)
+        return iso_time(value)
     if isinstance(rule, Spec):
-        return _encoded_spec(rule, given)
+        return _encoded_spec(rule, value)
     if isinstance(rule, Lines):
-        return [line if isinstance(line, str) else _encoded_line(*line) for line in given]
-    if isinstance(rule, TaskRef) and isinstance(given, int):
+        return [line if isinstance(line, str) else _encoded_line(*line) for line in value]
+    if isinstance(rule, TaskRef) and isinstance(value, int):
         raise InvalidInput("a server knows tasks by their ids, not by their keys", field=f.name)
-    return given
+    return value
 
 
-def _encoded_spec(rule: Spec, given: Any) -> Any:
+def _encoded_spec(rule: Spec, value: Any) -> Any:
     if rule.kind is Policy:
-        return orjson.Fragment(given.body)
+        return orjson.Fragment(value.body)
     if rule.kind is dict:
-        return orjson.Fragment(as_json(given))
+        return orjson.Fragment(as_json(value))
     if rule.by_name:
-        return {name: [encode_fields(one) for one in some] for name, some in given.items()}
-    return [encode_fields(one) for one in given] if rule.many else encode_fields(given)
+        return {name: [encode_fields(one) for one in some] for name, some in value.items()}
+    return [encode_fields(one) for one in value] if rule.many else encode_fields(value)
 
 
 def _encoded_line(level: str, line: str, data: Any) -> dict[str, Any]:
@@ -79,14 +79,14 @@ def decode_command(sent: object, owned: Mapping[str, str]) -> Command:
             f"a command is an object with a verb and its fields, not {short_repr(sent)}", field="commands"
         )
     kind: Any = sendable(sent.get("verb"))
-    given = decode_fields(kind, {name: value for name, value in sent.items() if name != "verb"})
-    given |= {f.name: owned[f.name] for f in fields_of(kind).values() if f.kept_by == OWNED and f.name in owned}
-    return command_from(kind, given)
+    values = decode_fields(kind, {name: value for name, value in sent.items() if name != "verb"})
+    values |= {f.name: owned[f.name] for f in fields_of(kind).values() if f.kept_by == OWNED and f.name in owned}
+    return command_from(kind, values)
 
 
-def command_from(kind: Any, given: dict[str, Any]) -> Command:
+def command_from(kind: Any, values: dict[str, Any]) -> Command:
     """A command from its fields, with what its ticket says if it has one."""
-    command: Command = kind(**given)
+    command: Command = kind(**values)
     if isinstance(command, Report) and command.ticket is not None:
         use_ticket(command)
     return command
@@ -116,21 +116,21 @@ def decode_report(sent: dict[str, Any], ticket: Mapping[str, Any]) -> Report:
 
 def decode_fields(kind: type, sent: dict[str, Any], without: Container[str] = ()) -> dict[str, Any]:
     """The fields of a class from their public form. What is missing, and what the class does not have, is refused."""
-    known, given = {name: f for name, f in public_fields(kind).items() if name not in without}, {}
+    known, values = {name: f for name, f in public_fields(kind).items() if name not in without}, {}
     for name, f in known.items():
         if isinstance(f.rule, Spec) and f.rule.flat:
             own = public_fields(f.rule.kind)
             part = {inner: sent.pop(inner) for inner in own if inner in sent}
             if part:
-                given[f.name] = f.rule.kind(**decode_fields(f.rule.kind, part))
+                values[f.name] = f.rule.kind(**decode_fields(f.rule.kind, part))
         elif name in sent:
-            given[f.name] = _decoded(f, sent.pop(name))
+            values[f.name] = _decoded(f, sent.pop(name))
         elif f.is_required:
             raise InvalidInput(f"{kind.__name__} needs {name}", field=name)
     if sent:
         name = str(next(iter(sent)))
         raise InvalidInput(f"{kind.__name__} has no {short_repr(name)}; it has: {', '.join(known)}", field=name[:100])
-    return given
+    return values
 
 
 def _decoded(f: FieldSpec, sent: Any) -> Any:
@@ -140,11 +140,11 @@ def _decoded(f: FieldSpec, sent: Any) -> Any:
         return None
     if rule is MOMENT:
         return _moment(sent, f.public_name)
-    if isinstance(rule, Whole | Count) and isinstance(sent, float) and sent.is_integer():
+    if isinstance(rule, Whole) and isinstance(sent, float) and sent.is_integer():
         return int(sent)  # JSON has one kind of number.
     if isinstance(rule, Spec):
         return _decoded_spec(rule, sent, f.public_name)
-    if isinstance(rule, Lines) and isinstance(sent, list):
+    if isinstance(rule, Lines) and isinstance(sent, list | tuple):
         return tuple(_decoded_line(line) for line in sent)
     if isinstance(rule, TaskRef) and not isinstance(sent, str):
         raise InvalidInput(f"{f.public_name} must be an id as submit returned it", field=f.public_name)
@@ -167,7 +167,7 @@ def _decoded_spec(rule: Spec, sent: Any, name: str) -> Any:
 
 
 def _decoded_list(kind: type, sent: Any, name: str) -> Any:
-    return tuple(_decoded_one(kind, one, name) for one in sent) if isinstance(sent, list) else sent
+    return tuple(_decoded_one(kind, one, name) for one in sent) if isinstance(sent, list | tuple) else sent
 
 
 def _decoded_one(kind: type, sent: Any, name: str) -> Any:

@@ -47,7 +47,7 @@ def is_time(field: str) -> bool:
 @lru_cache
 def shown_fields(kind: type) -> tuple[tuple[str, bool], ...]:
     """The fields of a value that are shown, and whether they are times."""
-    # The kind of actor that asked is told by what it may do. An event's actor is who did it.
+    # The kind of actor that asked is clear from what it may do. An event's actor is who did it.
     more, hidden = (["actions"], HIDDEN | {"actor"}) if hasattr(kind, "actions") else ([], HIDDEN)
     return tuple((name, is_time(name)) for name in _names(kind) + more if name not in hidden)
 
@@ -93,10 +93,10 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is no JSON")
 
 
-def decode(kind: Any, told: Any, *, strict: bool = False) -> Any:
-    """What was told, as a value of a type. When strict, a field that the type does not have is refused; otherwise it
+def decode(kind: Any, data: Any, *, strict: bool = False) -> Any:
+    """What JSON says, as a value of a type. When strict, a field that the type does not have is refused; otherwise it
     is left out: a newer server may say more than this client knows."""
-    return _reader(kind, strict)(told)
+    return _reader(kind, strict)(data)
 
 
 def known_fields(kind: type) -> dict[str, Any]:
@@ -105,8 +105,8 @@ def known_fields(kind: type) -> dict[str, Any]:
     return {name: hints[name] for name in _names(kind)}
 
 
-def as_it_is(told: Any) -> Any:
-    return told
+def as_it_is(data: Any) -> Any:
+    return data
 
 
 @lru_cache(maxsize=512)
@@ -124,22 +124,22 @@ def _reader(kind: Any, strict: bool) -> Read:
         return _many(tuple, _reader(inner[0], strict))
     if origin is tuple:
         each = [_reader(part, strict) for part in inner]
-        return lambda told: tuple(r(t) for r, t in zip(each, told, strict=True)) if _fits(told, each) else told
+        return lambda data: tuple(r(t) for r, t in zip(each, data, strict=True)) if _fits(data, each) else data
     if origin in (dict, Mapping):
         value = _reader(inner[1], strict)
-        return lambda told: {k: value(v) for k, v in told.items()} if isinstance(told, dict) else told
+        return lambda data: {k: value(v) for k, v in data.items()} if isinstance(data, dict) else data
     # A number or text: what it may be is checked where it is used.
     return as_it_is
 
 
-def _fits(told: Any, each: list[Read]) -> bool:
-    return isinstance(told, list) and len(told) == len(each)
+def _fits(data: Any, each: list[Read]) -> bool:
+    return isinstance(data, list) and len(data) == len(each)
 
 
 def _many(container: type, each: Read) -> Read:
     if each is as_it_is:
-        return lambda told: container(told) if isinstance(told, list) else told
-    return lambda told: container(map(each, told)) if isinstance(told, list) else told
+        return lambda data: container(data) if isinstance(data, list) else data
+    return lambda data: container(map(each, data)) if isinstance(data, list) else data
 
 
 def _either(parts: list[Any], strict: bool) -> Read:
@@ -149,10 +149,10 @@ def _either(parts: list[Any], strict: bool) -> Read:
     of_list = _reader(lists[0], strict) if lists else as_it_is
     of_dict = _reader(dicts[0], strict) if dicts else as_it_is
 
-    def either(told: Any) -> Any:
-        if isinstance(told, list):
-            return of_list(told)
-        return of_dict(told) if isinstance(told, dict) else told
+    def either(data: Any) -> Any:
+        if isinstance(data, list):
+            return of_list(data)
+        return of_dict(data) if isinstance(data, dict) else data
 
     return either
 
@@ -160,62 +160,62 @@ def _either(parts: list[Any], strict: bool) -> Read:
 def _of_fields(kind: type, strict: bool) -> Read:
     readers = {name: _time if is_time(name) else _reader(inner, strict) for name, inner in known_fields(kind).items()}
 
-    def of_fields(told: Any) -> Any:
-        if not isinstance(told, dict):
+    def of_fields(data: Any) -> Any:
+        if not isinstance(data, dict):
             raise InvalidInput(
-                f"a {kind.__name__} is told by its fields, not by {short_repr(told)}", field=kind.__name__
+                f"a {kind.__name__} is an object with its fields, not {short_repr(data)}", field=kind.__name__
             )
-        given = {}
-        for name, value in told.items():
+        values = {}
+        for name, value in data.items():
             reader = readers.get(name)
             if reader is not None:
-                given[name] = reader(value)
+                values[name] = reader(value)
             elif strict:
                 raise InvalidInput(f"a {kind.__name__} has no {short_repr(name)}", field=str(name)[:100])
-        return _construct(kind, given)
+        return _construct(kind, values)
 
     return of_fields
 
 
-def _construct(kind: type, given: dict[str, Any]) -> Any:
+def _construct(kind: type, values: dict[str, Any]) -> Any:
     """A value from its fields; what is missing is refused by its name."""
     try:
-        return kind(**given)
+        return kind(**values)
     except TypeError as e:
         message = str(e).partition("() ")[2] or str(e)
         raise InvalidInput(f"{kind.__name__}: {message}", field=kind.__name__) from None
 
 
-def _policy(told: Any) -> Policy:
-    if not isinstance(told, dict):
-        raise InvalidInput(f"a policy is told by its fields, not by {short_repr(told)}", field="policy")
-    return _policy_of(orjson.dumps(told, option=orjson.OPT_SORT_KEYS).decode())
+def _policy(data: Any) -> Policy:
+    if not isinstance(data, dict):
+        raise InvalidInput(f"a policy is an object with its fields, not {short_repr(data)}", field="policy")
+    return _policy_of(orjson.dumps(data, option=orjson.OPT_SORT_KEYS).decode())
 
 
 # Most tasks of a claim share one.
 _policy_of = lru_cache(maxsize=256)(Policy.from_body)
 
 
-def _time(told: Any) -> Any:
+def _time(data: Any) -> Any:
     try:
-        return micros(told) if isinstance(told, str) else told
+        return micros(data) if isinstance(data, str) else data
     except (ValueError, OverflowError) as e:
         raise InvalidInput(f"no time as ISO 8601 has it, with its zone: {e}"[:200], field="time") from None
 
 
-def _assignment(told: Any) -> Assignment:
+def _assignment(data: Any) -> Assignment:
     """A claimed task. What a worker reckons with inside is in its ticket."""
-    if not isinstance(told, dict) or not isinstance(told.get("ticket"), str):
-        raise InvalidInput("a claimed task is told by its fields, with its ticket", field="tasks")
-    given = {name: told[name] for name in _names(Assignment) if name in told}
-    given |= {
-        "payload_json": orjson.dumps(told["payload"]).decode(),
-        "input_json": None if told["input"] is None else orjson.dumps(told["input"]).decode(),
-        "lease_expires_at": _time(told["lease_expires_at"]),
-        "policy": _policy(told["policy"]),
-        **parse_ticket(told["ticket"], told["id"]),
+    if not isinstance(data, dict) or not isinstance(data.get("ticket"), str):
+        raise InvalidInput("a claimed task is an object with its fields and its ticket", field="tasks")
+    values = {name: data[name] for name in _names(Assignment) if name in data}
+    values |= {
+        "payload_json": orjson.dumps(data["payload"]).decode(),
+        "input_json": None if data["input"] is None else orjson.dumps(data["input"]).decode(),
+        "lease_expires_at": _time(data["lease_expires_at"]),
+        "policy": _policy(data["policy"]),
+        **parse_ticket(data["ticket"], data["id"]),
     }
-    return Assignment(**given)
+    return Assignment(**values)
 
 
 _READERS: dict[Any, Read] = {Policy: _policy, Assignment: _assignment}

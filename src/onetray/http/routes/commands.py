@@ -25,7 +25,7 @@ from onetray.http.auth.scopes import Principal, allow
 from onetray.http.claim_handover import REFUSED, give_back
 from onetray.http.idempotency import free_key_if_unavailable
 from onetray.http.json_answers import Json, read_object
-from onetray.http.native_route import NativeRoute, gives, takes, takes_late
+from onetray.http.native_route import NativeRoute, gives, takes
 from onetray.http.observe.tracing import carry
 from onetray.http.openapi import answers
 from onetray.http.params import Id, headers_of_request
@@ -41,7 +41,7 @@ Sender = Depends(allow(SUBMIT, WORK, OPERATE))
 
 
 @router.post("/commands", tags=["commands"], summary="Carry out commands", **gives(answers.CARRIED_OUT),
-             **takes_late("CommandsBody", commands_body))  # fmt: skip
+             **takes(commands_body()))  # fmt: skip
 async def run_commands(request: Request, who: Principal = Sender) -> Json:
     """Each is answered in its place: one that is refused, or cannot be read, harms no other.
 

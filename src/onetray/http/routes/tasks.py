@@ -100,11 +100,11 @@ async def report_tasks(request: Request, who: Principal = AtWork) -> Json:
     commands = [command_from(report.describes, {**owned, **report.field_values()}) for report in body.reports]
     verdicts = await services_of(request).run(commands)
     free_key_if_unavailable(request, verdicts)
-    shown = [
+    answered = [
         views.verdict(verdict, partial(views.answer_view, report.describes, id=report.task))
         for verdict, report in zip(verdicts, body.reports, strict=True)
     ]
-    return Json({"verdicts": shown})
+    return Json({"verdicts": answered})
 
 
 @router.get("/{id}", summary="One task", **gives(answers.TASK))

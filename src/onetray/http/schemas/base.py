@@ -41,17 +41,17 @@ class Strict(BaseModel):
         extra="forbid", strict=True, allow_inf_nan=False, frozen=True, use_attribute_docstrings=True
     )
 
-    @property
-    def sent_fields(self) -> dict[str, Any]:
-        """The fields that were sent, as they are: what was left out has the command's own default."""
-        return {name: getattr(self, name) for name in self.model_fields_set}
-
 
 def _moment(text: str) -> int:
     try:
         return micros(text)
     except (ValueError, OverflowError) as e:
         raise ValueError(f"no time as ISO 8601 has it, with its zone: {e}"[:200]) from None
+
+
+def _moment_text(text: str) -> str:
+    _moment(text)
+    return text
 
 
 def _whole(value: Any) -> Any:
@@ -63,12 +63,11 @@ whole_number = BeforeValidator(_whole)
 
 
 Id = Annotated[str, Field(pattern=ID, json_schema_extra={"format": "uuid", "example": SOME_ID})]
-Moment = Annotated[
-    str,
-    AfterValidator(_moment),
-    WithJsonSchema({"type": "string", "format": "date-time", "example": "2026-11-16T09:30:00Z"}),
-]
+_TIME = WithJsonSchema({"type": "string", "format": "date-time", "example": "2026-11-16T09:30:00Z"})
+Moment = Annotated[str, AfterValidator(_moment), _TIME]
 """A time: text as ISO 8601 outside, microseconds inside."""
+MomentText = Annotated[str, AfterValidator(_moment_text), _TIME]
+"""The same, left as text: whoever reads the body turns it into a number."""
 FIRST = FailFast()
 """Of a list, only the first that is wrong is told: looking at all of them stops the server for seconds."""
 MOST_ERRORS = 1_000

@@ -78,7 +78,7 @@ def _by_verb(kinds: list[Any]) -> Any:
 
 
 def commands_body() -> Any:
-    """Any commands that may be sent. Made when it is asked for: whatever is declared by then is in it."""
+    """Any commands that may be sent: all that are declared by now."""
     example = {"verb": Submit.verb, **command_example(Submit)}
     kinds = _by_verb(list(sendable_verbs().values()))
     return _batch("CommandsBody", "commands", kinds, "Many commands", example, least=None)

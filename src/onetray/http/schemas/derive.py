@@ -28,52 +28,33 @@ from onetray.http.schemas.base import (
     SOME_ID,
     Id,
     Line,
-    Moment,
+    MomentText,
     Name,
     Strict,
     Trace,
     most,
     whole_number,
 )
+from onetray.remote.command_codec import decode_fields
 
 MOST_CLAIMED = 10_000
 
 
 class DerivedBody(Strict):
-    """A body that describes a value: a command, or a part of one."""
+    """A body that describes a value: a command, or a part of one. Pydantic checks it, and the codec reads it."""
 
     describes: ClassVar[type]
+    own: ClassVar[set[str]]
+    """Fields of the body that the value does not have."""
+    left_out: ClassVar[set[str]]
+    """Fields of the value that the body does not have: the path or a header says them."""
 
     def field_values(self) -> dict[str, Any]:
         """The fields that were sent, under the names they have inside."""
-        known, found = public_fields(self.describes), {}
-        for name in self.model_fields_set & known.keys():
-            found[known[name].name] = _value(getattr(self, name), known[name].rule)
-        for f in known.values():
-            if isinstance(f.rule, Spec) and f.rule.flat:
-                part = _part(self, f.rule.kind)
-                if part:
-                    found[f.name] = f.rule.kind(**part)
-        return found
+        return decode_fields(self.describes, self.model_dump(exclude_unset=True, exclude=self.own), self.left_out)
 
     def value(self, **more: Any) -> Any:
         return self.describes(**{**self.field_values(), **more})
-
-
-def _part(body: DerivedBody, kind: type) -> dict[str, Any]:
-    """The fields of a part that stand beside the others."""
-    known = public_fields(kind)
-    return {known[n].name: _value(getattr(body, n), known[n].rule) for n in body.model_fields_set & known.keys()}
-
-
-def _value(found: Any, rule: Rule) -> Any:
-    if isinstance(rule, Lines):
-        return tuple(x if isinstance(x, str) else (x.level, x.line, x.data) for x in found)
-    if not isinstance(rule, Spec) or rule.kind is dict or found is None:
-        return found
-    if rule.by_name:
-        return {name: [one.value() for one in some] for name, some in found.items()}
-    return tuple(one.value() for one in found) if rule.many else found.value()
 
 
 class LineBody(Strict):
@@ -94,24 +75,20 @@ _BOUNDS: dict[str, Any] = {
 """What a policy itself checks, for the description."""
 
 
-class PolicyValue(Strict):
-    def value(self) -> Policy:
-        return Policy(**self.sent_fields)
-
-
 _POLICY: dict[str, Any] = {
     name: (hint, Field(getattr(Policy, name), json_schema_extra=_BOUNDS.get(name)))
     for name, hint in inspect.get_annotations(Policy, eval_str=True).items()
 }
 PolicyBody: Any = create_model(
-    "PolicyBody", __base__=PolicyValue, __doc__="How the task is run, instead of its kind's own policy.", **_POLICY
+    "PolicyBody", __base__=Strict, __doc__="How the task is run, instead of its kind's own policy.", **_POLICY
 )
 
 _TYPES: dict[type[Rule], Callable[[Any], Any]] = {
     rules.Text: lambda r: Annotated[str, Field(min_length=r.least or None), most(r.limit)],
     # The limits first: behind the validator they would not be in the schema.
-    rules.Whole: lambda r: Annotated[int, Field(ge=r.least, le=r.most), whole_number],
-    rules.Count: lambda r: Annotated[int, Field(ge=1, le=MOST_CLAIMED), whole_number],
+    rules.Whole: lambda r: Annotated[
+        int, Field(ge=r.least, le=r.most if isinstance(r.most, int) else MOST_CLAIMED), whole_number
+    ],
     rules.Duration: lambda r: Annotated[float, Field(ge=r.least, le=MOST_S)],
     rules.Choice: lambda r: Literal[r.among],
     rules.Json: lambda r: Any,
@@ -127,7 +104,7 @@ _TYPES: dict[type[Rule], Callable[[Any], Any]] = {
 }  # fmt: skip
 """How each rule is said to pydantic. A rule that is not here makes no body."""
 _SIMPLE: dict[str, Any] = {
-    "flag": bool, "amount": Annotated[float, Field(ge=0, le=MOST)], "moment": Moment, "trace": Trace,
+    "flag": bool, "amount": Annotated[float, Field(ge=0, le=MOST)], "moment": MomentText, "trace": Trace,
     "labels": Annotated[dict[str, Name], most("labels")],
 }  # fmt: skip
 
@@ -163,15 +140,16 @@ def body_of(
 ) -> Any:
     """The body that describes a class, by what its fields declare; `more` are fields of the body's own."""
     found: dict[str, Any] = {}
-    told = descriptions(kind)
+    described = descriptions(kind)
     for public, f in public_fields(kind).items():
         if isinstance(f.rule, Spec) and f.rule.flat:
             inner = descriptions(f.rule.kind)
             found |= {n: _field(own, inner.get(own.name)) for n, own in public_fields(f.rule.kind).items()}
         elif public not in without:
-            found[public] = _field(f, told.get(f.name))
-    model = create_model(name, __base__=DerivedBody, __doc__=about or inspect.getdoc(kind), **found, **more)
-    model.describes = kind
+            found[public] = _field(f, described.get(f.name))
+    model = create_model(name, __base__=DerivedBody, __doc__=about or inspect.getdoc(kind), **{**found, **more})
+    model.describes, model.left_out = kind, set(without) - more.keys()
+    model.own = more.keys() - public_fields(kind).keys()
     if example is not None:
         model.model_config = {**model.model_config, **ConfigDict(json_schema_extra={"examples": [dict(example)]})}
         model.model_rebuild(force=True)

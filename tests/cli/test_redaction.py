@@ -68,7 +68,7 @@ def test_nor_when_there_are_too_many_to_look_for(place: Place, monkeypatch: pyte
 
 @pytest.mark.parametrize("as_json", [False, True])
 def test_nor_when_it_is_followed(place: Place, capsys: pytest.CaptureFixture[str], as_json: bool) -> None:
-    assert not follow(place.engine, failed(place), "task", "default", 5.0, as_json)
+    assert not follow(place.engine.redacted, failed(place), "task", "default", 5.0, as_json)
     printed = capsys.readouterr().out
     assert "***" in printed
     assert SECRET not in printed

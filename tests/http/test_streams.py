@@ -87,15 +87,15 @@ def test_an_end_that_comes_during_a_look_is_told_with_its_result(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     view = view_of(engine, submit(engine), "default")
-    claimed, ask = running(engine), engine.task
+    claimed, ask = running(engine), engine.job_status
 
     def before_the_end(*args: Any, **kwargs: Any) -> Any:
-        task = ask(*args, **kwargs)
-        monkeypatch.setattr(engine, "task", ask)
+        status = ask(*args, **kwargs)
+        monkeypatch.setattr(engine, "job_status", ask)
         engine.succeed(claimed, {"sent": 1})
-        return task
+        return status
 
-    monkeypatch.setattr(engine, "task", before_the_end)
+    monkeypatch.setattr(engine, "job_status", before_the_end)
     found = read_changes(view, StreamPosition())
     assert found.ended
     assert blocks(found.parts.decode())[-1].data["result"] == {"sent": 1}
@@ -289,7 +289,7 @@ def test_what_others_commit_costs_a_long_poll_no_query(engine_here: Engine, monk
     engine, reads, read = engine_here, list[str](), engine_here.feed.read
     new = engine.tokens.create("ann", ["read"], namespace="own")
     monkeypatch.setattr(
-        engine.feed, "read", lambda *args, **by: (reads.append(by["namespace"]) if by else None, read(*args, **by))[1]
+        engine.feed, "read", lambda *args, **by: (reads.append("") if by["namespace"] else None, read(*args, **by))[1]
     )
     with serving(engine) as live, ExitStack() as held:
         plugs = long_polls(live, held, 5, new.text)

@@ -217,7 +217,11 @@ def test_a_parameter_of_any_kind_is_taken_or_refused_by_its_name(caller: Caller,
 def test_a_read_says_what_it_may_tell_and_only_a_declared_one_can_be_asked() -> None:
     with pytest.raises(TypeError):
         read()  # type: ignore[call-arg]
-    assert {name for name in vars(EngineApi) if isinstance(vars(EngineApi)[name], ApiMethod)} == {*READS, *ACTS}
+    every = {name: method for name, method in vars(EngineApi).items() if isinstance(method, ApiMethod)}
+    assert {name for name, method in every.items() if method.scopes} == {*READS, *ACTS}
+    assert every.keys() - METHODS.keys() == {"configure", "declare", "worker_beat", "worker_leave"}
+    asked = {route.path for route in rpc.router.routes if "/reads/" in route.path or "/acts/" in route.path}  # type: ignore[attr-defined]
+    assert asked == {f"/api/v1/{'acts' if name in ACTS else 'reads'}/{name}" for name in METHODS}
 
 
 def test_readers_get_what_is_redacted_and_workers_what_is_real(caller: Caller, engine: Engine) -> None:

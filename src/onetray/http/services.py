@@ -54,7 +54,7 @@ class Services:
         self.unredacted = engine
         """For what never leaves the server, and for workers' own reads. Nothing that it answers is shown to others."""
         self.waiting = ClaimWaiters(engine.wake)
-        self.hub = Hub(engine, self.engine.feed)
+        self.hub = Hub(engine)
         self.streams = StreamSlots(config.streams, config.streams_each)
         self.waits = WaitSlots(config.connections or MOST_UNASKED, lambda: self.streams.open)
         self.catching_up = asyncio.Semaphore(max(1, config.threads // 4))

@@ -14,7 +14,6 @@ from contextlib import contextmanager, suppress
 
 from onetray.domain.errors import Unavailable
 from onetray.engine import Engine
-from onetray.engine.redacted import RedactedFeed
 from onetray.http.streams.reader import Batch, Reading
 
 START_TIMEOUT_S = 10.0
@@ -64,8 +63,8 @@ class Watcher:
 class Hub:
     """Runs on the event loop, except `close`."""
 
-    def __init__(self, engine: Engine, feed: RedactedFeed) -> None:
-        self._engine, self._feed = engine, feed
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
         self._followers: set[Follower] = set()
         self._watchers: dict[str, set[Watcher]] = {}
         self._watched: dict[int, int] = {}
@@ -147,7 +146,7 @@ class Hub:
             raise Unavailable("the server is stopping: reconnect in a moment")
         self._stream_count += 1
         if self._reading is None:
-            self._reading = Reading(self._engine, self._feed, self._deliver, self._followers, self._watched)
+            self._reading = Reading(self._engine, self._deliver, self._followers, self._watched)
         try:
             yield
         finally:

@@ -17,7 +17,6 @@ from typing import Any
 from onetray.domain.errors import Unavailable
 from onetray.domain.task import Event
 from onetray.engine import Engine
-from onetray.engine.redacted import RedactedFeed
 from onetray.feed import GATHER_S, PAGE, Pace
 from onetray.http.json_answers import to_json
 from onetray.http.streams.sse import frame
@@ -50,14 +49,12 @@ class Reading:
     def __init__(
         self,
         engine: Engine,
-        feed: RedactedFeed,
         deliver: Callable[[Batch, list[int]], None],
         followers: Sized,
         watched: Mapping[int, int],
     ) -> None:
         """`deliver` is called on the loop. The others are the hub's own: whether anybody follows, who is watched."""
-        self._engine, self._feed, self._deliver = engine, feed, deliver
-        self._followers, self._watched = followers, watched
+        self._engine, self._deliver, self._followers, self._watched = engine, deliver, followers, watched
         self._loop = asyncio.get_running_loop()
         self._stop = threading.Event()
         self._room = threading.Semaphore(2)
@@ -85,7 +82,7 @@ class Reading:
                 if cursor is None:
                     cursor = self._engine.feed.tail()
                     self.on_loop(self._take, Batch([], cursor), [])
-                page = self._feed.read(cursor, PAGE)
+                page = self._engine.redacted.feed.read(cursor, PAGE)
                 spoke = self._who_spoke() if owed_s <= 0 else []
                 frames = written(page.events) if self._followers else {}
             except Exception as e:

@@ -179,23 +179,18 @@ def write_tasks(batch: BatchContext, specs: list[Spec]) -> list[Receipt]:
     return [Receipt(s.id, QUEUED, 1, 1) for s in specs]
 
 
-_OF_EVENTS = ("ns", "correlation_id", "trace", "actor", "cause")
+_OF_EVENTS = ("job", "ns", "correlation_id", "trace", "actor", "cause")
+_FIRST = {"version": 1, "fence": 1, "attempts": 0, "state": QUEUED}
+_NEW_TASK = {**_FIRST, "spared": 0}
+_NEW_EVENT = {**_FIRST, "type": TASK.submit.event, "was": None, "payload": None}
 _OF_MEMBERS = ("stage", "name", "unmet", "control", "context", "spawned_by")
 
 
 def _insert(tx: Tx, tasks: dict[str, Any], ready: dict[str, Any]) -> None:
     """Write new tasks, those of them that are claimable, and the event of each."""
-    rows, events = _as_submitted(tasks)
-    times = {"created_at": tx.now, "updated_at": tx.now}
-    tx.insert_tasks({**rows, **times}, ready, {**events, "entity": tasks["key"], "job": tasks["job"], "ts": tx.now})
-
-
-def _as_submitted(tasks: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The columns of new tasks and of their events, but for keys and times."""
-    first = {"version": 1, "fence": 1, "attempts": 0, "state": QUEUED}
-    events = {name: tasks[name] for name in _OF_EVENTS}
+    events = {"entity": tasks["key"], **{name: tasks[name] for name in _OF_EVENTS}, **_NEW_EVENT, "ts": tx.now}
     rows = {name: values for name, values in tasks.items() if name not in ("actor", "cause")}
-    return {**rows, **first, "spared": 0}, {**events, **first, "type": TASK.submit.event, "was": None, "payload": None}
+    tx.insert_tasks({**rows, **_NEW_TASK, "created_at": tx.now, "updated_at": tx.now}, ready, events)
 
 
 def _submit_many(batch: BatchContext, command: SubmitMany, numbers: Numbers) -> list[str]:
@@ -264,8 +259,8 @@ def submit_alone(store: Store, commands: Sequence[Command], names_ttl_s: float) 
     if policy.queue_ttl_s is not None or policy.deadline_s is not None:
         return None
     id_ = str(uuid7())
-    store.submit_one(*_as_submitted({
-        **numbers._asdict(), "id": id_, "priority": c.priority, "payload": c.payload_json, "retry_of": None,
-        "actor": actor(c.actor, c.actor_name), "correlation_id": c.correlation_id, "cause": c.cause, "trace": c.trace,
-    }))  # fmt: skip
+    shared = {"ns": numbers.ns, "correlation_id": c.correlation_id, "trace": c.trace}
+    task = {"id": id_, "priority": c.priority, "payload": c.payload_json, "retry_of": None}
+    event = {"actor": actor(c.actor, c.actor_name), "cause": c.cause}
+    store.submit_one({**numbers._asdict(), **shared, **_NEW_TASK, **task}, {**shared, **_NEW_EVENT, **event})
     return [Verdict(Receipt(id_, QUEUED, 1, 1, c.actor))]

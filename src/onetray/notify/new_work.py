@@ -73,7 +73,7 @@ def everywhere() -> NewWork[Any]:
 def count_statement(work: NewWork[int], name: str, given: Mapping[str, Any]) -> None:
     """Count what a statement makes claimable."""
     if name in ("insert_ready", "promote_ready"):
-        work.count(given["queue"], len(given["key"]) if isinstance(given["key"], list) else 1)
+        work.count(given["queue"], len(given["key"]))
     elif name == "pause_queue":
         if given["at"] is None:
             work.uncounted.add(given["key"])

@@ -233,6 +233,13 @@ def statement_of(name: str, dialect: str, once: frozenset[str] = frozenset()) ->
     return replace(statement, maker=maker)
 
 
+@cache
+def single_row(name: str, dialect: str) -> Statement:
+    """A statement for a batch of one row: every column is a parameter."""
+    text = fill(sections_of("name")[name].text, words_of(dialect))
+    return statement_of(name, dialect, frozenset(BATCH_COLUMN.findall(text)))
+
+
 def with_parameters(name: str, text: str, dialect: str, once: frozenset[str]) -> str:
     """Make a parameter of each column that has one value for the whole batch."""
 

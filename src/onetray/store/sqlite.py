@@ -180,11 +180,7 @@ class SqliteStore(Store):
 
     def submit_one(self, task: Columns, event: Columns) -> None:
         with self.transaction() as tx:
-            (key,), now = tx.new_keys(1), tx.now
-            new = {**task, "key": key, "job": key, "created_at": now, "updated_at": now, "run_at": now}
-            tx.batch("insert_task", new)
-            tx.batch("insert_ready", {**new, "rank": -task["priority"]})
-            tx.batch("insert_event", {**event, "entity": key, "job": key, "ts": now})
+            tx.insert_task(task, event)
 
     def read(self, name: str, /, **params: Any) -> Rows:
         statement = self.statements.by_name[name]

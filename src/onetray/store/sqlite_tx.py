@@ -17,11 +17,13 @@ from onetray.notify.new_work import NewWork, count_statement
 from onetray.store.base import WAKING, Columns, Rows, in_rows
 from onetray.store.interned import InternedNames
 from onetray.store.rows import ClaimedRow, FlowRow, TaskRow
-from onetray.store.sql_template import Statement
+from onetray.store.sql_template import SQLITE, Statement, single_row
 from onetray.store.statements import Statements
 
 if TYPE_CHECKING:
     from onetray.store.sqlite import SqliteStore
+
+_TASK, _READY, _EVENT = (single_row(name, SQLITE).sql for name in ("insert_task", "insert_ready", "insert_event"))
 
 
 class SqliteTx:
@@ -104,6 +106,17 @@ class SqliteTx:
         self.batch("insert_ready", ready)
         self.batch("insert_event", events)
 
+    def insert_task(self, task: Columns, event: Columns) -> None:
+        """Write one new task that may run at once. A batch is JSON, which takes longer to read than a row to write."""
+        (key,), now = self.new_keys(1), self._now
+        row = {**task, "key": key, "job": key, "created_at": now, "updated_at": now, "run_at": now}
+        row["rank"] = -row["priority"]
+        self._connection.execute(_TASK, row)
+        self._connection.execute(_READY, row)
+        self._connection.execute(_EVENT, {**event, "entity": key, "job": key, "ts": now})
+        self.wakes = True
+        self.work.count(row["queue"], 1)
+
     def new_keys(self, count: int) -> list[int]:
         return self._count("entity_key", count)
 
@@ -140,10 +153,8 @@ def bind_sqlite(statement: Statement, params: dict[str, Any]) -> dict[str, Any]:
     return params
 
 
-def with_batch(statement: Statement, params: Columns) -> Columns:
-    """The parameters, and the batch as one JSON value. A single row needs no batch: all its columns are parameters."""
-    if not statement.columns:
-        return params
+def with_batch(statement: Statement, params: Columns) -> dict[str, Any]:
+    """The parameters, and the batch as one JSON value."""
     only = params[statement.columns[0]] if len(statement.columns) == 1 else None
     batch = only if isinstance(only, list) else list(in_rows(params, statement.columns))
     return {**params, "batch": orjson.dumps(batch).decode()}

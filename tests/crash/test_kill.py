@@ -18,16 +18,16 @@ from tests.support.engines import engine_on, must_verify
 from tests.support.fleet import Ledger
 from tests.support.generations import EVENT_OF, KILLED, die, drained, lost, prepare
 
-BEGIN, END = ("begun",), ("committing", "committed")
-MOVES = ("moving", "updated", "moved")
-REACHED = {
-    "submit": (*BEGIN, *END),
-    "claim": (*BEGIN, *MOVES, "claimed", *END),
-    "start": (*BEGIN, "locked", *MOVES, *END),
-    "succeed": (*BEGIN, "locked", *MOVES, *END),
-    "fail": (*BEGIN, "locked", *MOVES, *END),
-    "expire": (*BEGIN, "locked", *MOVES, *END),
-    "prune": (*BEGIN, *END),
+COMMIT = ("committing", "committed")
+"""What was committed too early is there by the first of them."""
+KILLED_AT = {
+    "submit": COMMIT,
+    "claim": ("begun", "moving", "updated", "moved", "claimed", *COMMIT),
+    "start": COMMIT,
+    "succeed": ("begun", "locked", "moving", "updated", "moved", *COMMIT),
+    "fail": COMMIT,
+    "expire": COMMIT,
+    "prune": COMMIT,
 }
 EVENT = {**EVENT_OF, "expire": "task.lease_expired"}
 
@@ -38,7 +38,7 @@ def events(engine: Engine, type_: str) -> Counter[int]:
 
 
 def test_the_steps_of_the_crash_tests_reach_every_point_there_is() -> None:
-    assert {p for points in REACHED.values() for p in points} == set(POINTS)
+    assert {point for points in KILLED_AT.values() for point in points} == set(POINTS)
 
 
 def set_the_stage(engine: Engine, clock: VirtualClock, step: str) -> list[str]:
@@ -77,13 +77,13 @@ def finish(engine: Engine, clock: VirtualClock) -> None:
             engine.succeed(assignment)
 
 
-@pytest.mark.parametrize("step", REACHED)
-def test_a_kill_at_any_point_of_a_step_leaves_all_of_it_or_nothing(
+@pytest.mark.parametrize("step", KILLED_AT)
+def test_a_kill_in_a_step_leaves_all_of_it_or_nothing(
     step: str, database_url: str, tmp_path: Path, clock: VirtualClock
 ) -> None:
     with engine_on(database_url, clock) as engine:
         set_the_stage(engine, clock, step)
-        for point in REACHED[step]:
+        for point in KILLED_AT[step]:
             ledger = tmp_path / point
             process = fleet.start(do_step_and_die, database_url, clock.now(), step, point, str(ledger))
             fleet.end_all([process], 60, exitcode=KILLED)

@@ -14,16 +14,11 @@ def race(url: str, races: tuple[str, ...], stages: int) -> Outcome:
     return outcome
 
 
-def test_eight_siblings_that_report_at_once_end_their_stage_and_open_the_next(pg_url: str) -> None:
-    outcome = race(pg_url, ("plain",), RACING)
-    assert outcome.states["stages"]["plain"] == {"succeeded": RACING}
-    assert outcome.states["flows"]["plain"] == {"succeeded": RACING // STAGES}
-    assert outcome.refused == 0
-
-
-def test_dependencies_that_end_at_once_let_their_dependent_go(pg_url: str) -> None:
-    outcome = race(pg_url, ("depend",), RACING)
-    assert outcome.states["stages"]["depend"] == {"succeeded": RACING}
+def test_tasks_that_end_at_once_end_their_stage_open_the_next_and_let_their_dependent_go(pg_url: str) -> None:
+    outcome = race(pg_url, ("plain", "depend"), RACING)
+    for name in ("plain", "depend"):
+        assert outcome.states["stages"][name] == {"succeeded": RACING}
+        assert outcome.states["flows"][name] == {"succeeded": RACING // STAGES}
     assert outcome.refused == 0
 
 

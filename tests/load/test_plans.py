@@ -28,8 +28,8 @@ from tests.support.cluster import Server
 from tests.support.large_databases import BIG, FAR, FLOWS, IN_FLOW, fill, first_flow
 from tests.support.plans import Cost, Steps, on_postgres, on_sqlite
 
-IDLE = int(os.environ.get("ONETRAY_PLAN_TASKS", "100000"))
-EVENTS = 60_000
+IDLE = int(os.environ.get("ONETRAY_PLAN_TASKS", "300000"))
+EVENTS = 200_000
 LIMITS = (1, 500)
 WAYS = ((1, False), (500, False), (500, True))
 """Sizes of a batch, and whether the plan is generic: made for any parameters, so the same for every size."""

@@ -18,7 +18,7 @@ from onetray.store.sqlite import SqliteStore
 FAR = 2**60
 """A time that does not come."""
 CLAIMABLE = 1_000
-LEASES = 20_000
+LEASES = 50_000
 FLOWS = 30_000
 """Flows of two stages with two tasks each, of which the second depends on the first."""
 IN_FLOW = 7

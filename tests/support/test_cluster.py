@@ -68,6 +68,11 @@ def test_the_server_is_durable_and_listens_on_loopback_only(cluster: Cluster) ->
     assert {name: ask(cluster.url, f"SHOW {name}")[0][0] for name in wanted} == wanted
 
 
+def test_the_server_of_the_run_waits_for_no_disk(postgres: Server) -> None:
+    if isinstance(postgres, Cluster):
+        assert ask(postgres.url, "SHOW fsync") == [("off",)]
+
+
 def test_committed_data_survives_a_killed_postmaster(cluster: Cluster) -> None:
     url = cluster.create_database()
     ask(url, "CREATE TABLE kept AS SELECT 1 AS n")

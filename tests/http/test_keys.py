@@ -378,14 +378,14 @@ def test_an_answer_that_is_long_in_being_stored_is_stored(
 ) -> None:
     """No renewal comes between: the answer is stored under the time of the last one."""
     monkeypatch.setattr(idempotency, "RENEW_S", 0.001)
-    store = engine.answer_request
+    store = engine.http_keys.answer
 
     def slowly(*args: Any) -> None:
         clock.advance(1)
         time.sleep(0.2)
         store(*args)
 
-    monkeypatch.setattr(engine, "answer_request", slowly)
+    monkeypatch.setattr(engine.http_keys, "answer", slowly)
 
     async def twice() -> None:
         slow = Slow(api.app)

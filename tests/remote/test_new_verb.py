@@ -54,7 +54,7 @@ def nudge(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def test_a_new_verb_needs_a_class_and_a_handler_and_nothing_else(nudge: Any, database_url: str) -> None:
     with at_work(database_url) as (engine, server):
         id_ = submit(engine, priority=3, delay_s=60.0)
-        operator = engine.create_token("operator", [OPERATE]).text
+        operator = engine.tokens.create("operator", [OPERATE]).text
         with RemoteEngine(server.url, token=operator) as remote:
             answer = remote.call(nudge(task=id_, by=2))
             assert isinstance(answer, Receipt)
@@ -66,7 +66,7 @@ def test_a_new_verb_needs_a_class_and_a_handler_and_nothing_else(nudge: Any, dat
             assert refused.value.field == "by"
             with pytest.raises(NotFound):
                 remote.do("nudge", task=UNKNOWN_ID)
-        submitter = engine.create_token("submitter", [SUBMIT]).text
+        submitter = engine.tokens.create("submitter", [SUBMIT]).text
         with RemoteEngine(server.url, token=submitter) as remote, pytest.raises(Forbidden):
             remote.do("nudge", task=id_)
         assert engine.task(id_).priority == 6

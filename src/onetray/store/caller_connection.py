@@ -193,7 +193,7 @@ def caller_transaction(store: PostgresStore, connection: object) -> CallerTransa
     if here != store.place() and here != store.place(again=True):
         raise _refusal("it is connected to another database than the engine")
     if not may_write:
-        raise _refusal("its transaction may only read")
+        raise _refusal("its transaction is read-only")
     return CallerTransaction(caller, store)
 
 

@@ -41,6 +41,11 @@ class Strict(BaseModel):
         extra="forbid", strict=True, allow_inf_nan=False, frozen=True, use_attribute_docstrings=True
     )
 
+    @property
+    def sent_fields(self) -> dict[str, Any]:
+        """The fields that the caller has sent. The others have their defaults."""
+        return {name: getattr(self, name) for name in self.model_fields_set}
+
 
 def _moment(text: str) -> int:
     try:

@@ -47,6 +47,18 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert (page.parent / target).exists(), target
 
 
+@each_case(
+    "page, places",
+    [("docs/changing.md", [ROOT, ROOT / "src/onetray"]), ("docs/architecture.md", [ROOT / "src/onetray"])],
+    ids=["changing", "architecture"],
+)
+def test_files_that_a_page_names_exist(page: str, places: list[Path]) -> None:
+    named = re.findall(r"`([\w./]+\.(?:py|sql|md))(?::[^`]*)?`", read(page))
+    assert len(named) > 10
+    missing = [name for name in named if not any((place / name).exists() for place in places)]
+    assert missing == []
+
+
 def test_every_command_is_documented() -> None:
     page = read("docs/cli.md")
     for name in COMMANDS:

@@ -570,9 +570,10 @@ def test_another_process_wakes_one_in_the_queue_that_it_wrote_to(
     database_url: str, no_polling: None, only_rings: None
 ) -> None:
     with engine_on(database_url) as engine, engine_on(database_url) as other:
+        settled(engine), settled(other)
         engine.submit("letter", queue="mail")
         engine.submit("letter", queue="x")
-        settled(engine), settled(other)
+        wait_until(lambda: {MAIL, ("default", "x")} <= other.wake._work_of.keys(), PATIENCE_S)
         here, there = [InLine(engine) for _ in range(2)], [InLine(other) for _ in range(2)]
         elsewhere = InLine(other, ("default", "x"))
         engine.submit("letter", queue="mail")

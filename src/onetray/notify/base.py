@@ -76,7 +76,8 @@ class FileListener:
                 before, known = known, self._counter(known)
                 new = [work for work in (parse_new_work(text, self._sender) for text in datagrams) if work is not None]
                 has_changed = known != before
-                if not new and (unexplained or (has_changed and receiver is None)):
+                # Commits before the first look were missed.
+                if before is None or (not new and (unexplained or (has_changed and receiver is None))):
                     new = [everywhere()]
                 # The writer may be about to send. A change without a datagram by the next look may be anything.
                 unexplained = has_changed and not new

@@ -125,10 +125,10 @@ step() {
     "$@"
 }
 
-# Two for each core: many tests wait for a process, a lease or a disk.
+# Three for two cores: many tests wait for a process, a lease or a disk.
 processes() {
     cores=$(getconf _NPROCESSORS_ONLN 2>/dev/null) || cores=2
-    echo $((2 * cores))
+    echo $((cores + (cores + 1) / 2))
 }
 
 look_over() {

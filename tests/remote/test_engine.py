@@ -316,6 +316,7 @@ class Worker:
 def test_a_task_wakes_one_remote_worker_of_its_queue(near: tuple[Engine, Served]) -> None:
     own, server = near
     one, two, other = Worker(server.url, "a"), Worker(server.url, "a"), Worker(server.url, "b")
+    own.wake.wait(own.wake.generation, 20)
     try:
         first, second, _ = (w.until_in_line(own, n) for n, w in enumerate((one, two, other)))
         own.submit("k", queue="a")

@@ -110,7 +110,9 @@ def die(how: str) -> None:
 def start_helper(how: str) -> list[int]:
     """Start a process that outlives the one that starts it; answers the ids of all there are."""
     if how.startswith("fork"):
-        return [os.fork() or _sleep(own_session="session" in how)]
+        helper = os.fork() or _sleep(own_session="session" in how)
+        wait_until(lambda: "session" not in how or os.getsid(helper) == helper, LONG_S)
+        return [helper]
     if how == "shell":
         # system(3) hands on every descriptor that is inheritable.
         with tempfile.NamedTemporaryFile("r") as file:

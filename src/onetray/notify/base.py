@@ -69,7 +69,8 @@ class FileListener:
     def run(self, on_commit: OnCommit, has_waiters: threading.Event) -> None:
         receiver, datagrams = self._receiver(), list[str]()
         # Kept while nobody waits: a commit between a look at the data and the wait is noticed, too.
-        known, unexplained = None, False
+        known: int | None = None
+        unexplained = False
         try:
             while not self._stopping.is_set():
                 has_waiters.wait()

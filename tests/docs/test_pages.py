@@ -1,6 +1,8 @@
 """The documentation is true: its programs run, its links lead somewhere, nothing is left out."""
 
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -9,7 +11,6 @@ import pytest
 from onetray.cli import COMMANDS
 from tests.cli.run import every_command
 from tests.support.cases import each_case
-from tests.support.prepared import PreparedProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -31,14 +32,15 @@ def read(name: str) -> str:
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_program_in_the_documentation_runs(program: str, tmp_path: Path) -> None:
-    file, folder, errors = tmp_path / "program", tmp_path / "folder", tmp_path / "stderr"
-    file.write_text(program)
-    folder.mkdir()
-    process = PreparedProcess("tests.docs.program", str(file), cwd=folder, stdout=tmp_path / "stdout", stderr=errors)
-    try:
-        assert (process.wait(60), errors.read_text()) == (0, "")
-    finally:
-        process.kill()
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @each_case("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -68,13 +68,19 @@ def run_claimers(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _guarded(plan: ClaimerPlan, number: int, answers: dict[str, Any]) -> None:
-    try:
-        with Engine.open(plan.url, config=EngineConfig(committers=1)) as engine:
-            # Known beforehand, so that a claim needs one connection and not a second one to ask for names.
-            engine.store.names.refresh()
-            Claimer(engine, plan, number, answers).run()
-    except Exception as e:
-        answers["errors"].append(f"{type(e).__name__}: {e}")
+    while True:
+        try:
+            with Engine.open(plan.url, config=EngineConfig(committers=1)) as engine:
+                # Known beforehand, so that a claim needs one connection and not a second one to ask for names.
+                engine.store.names.refresh()
+                Claimer(engine, plan, number, answers).run()
+            return
+        except Exception as e:
+            # 64 engines share one SQLite file: on a busy disk one of them may wait for the lock longer than it may.
+            # Nothing was written then, and it tries again, as a worker does.
+            if "database is locked" not in str(e) or time.time() > plan.until:
+                answers["errors"].append(f"{type(e).__name__}: {e}")
+                return
 
 
 class Claimer:

@@ -10,13 +10,10 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-import orjson
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
 from onetray import __version__
-from onetray.domain.checks import read_json
-from onetray.domain.errors import InvalidInput, short_repr
 from onetray.domain.policy import Policy
 from onetray.domain.token import OPERATE, SCOPES, WORK
 from onetray.domain.worker import WorkerBeat
@@ -45,16 +42,6 @@ class CommandReader(Response):
 
     def render(self, content: Any) -> bytes:
         return dumps(content)
-
-
-async def json_body(request: Request) -> dict[str, Any]:
-    try:
-        body = read_json(await request.body())
-    except (orjson.JSONDecodeError, TypeError) as e:
-        raise InvalidInput(f"the body is no JSON: {e}", field="body") from None
-    if not isinstance(body, dict):
-        raise InvalidInput(f"the body must be an object, not {short_repr(body)}", field="body")
-    return body
 
 
 @router.get("/whoami", summary="Who the token is, and the server's limits", **gives(answers.WHO))

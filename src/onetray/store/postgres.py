@@ -46,6 +46,7 @@ _UNANSWERED = (
     "the connection to PostgreSQL broke during COMMIT, and nobody could be asked since: look whether it is there "
     "before you call again; a submit is best repeated under the same idempotency key"
 )
+_WHOLE_TABLES = "SET LOCAL work_mem = '64MB'; SET LOCAL jit = off; SET LOCAL enable_nestloop = off"
 MIGRATION_LOCK = 7_136_211_505
 WAIT_S = 0.02
 """How long a reader of the feed waits for writers that are about to commit."""
@@ -250,8 +251,9 @@ class PostgresStore(Store):
             with self.connection() as connection:
                 connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
                 try:
-                    # Few queries over whole tables: sort in memory what fits, and compile nothing.
-                    connection.execute("SET LOCAL work_mem = '64MB'; SET LOCAL jit = off", prepare=False)
+                    # Few queries over whole tables: sort in memory what fits, and compile nothing. Statistics that were
+                    # taken before the first commit call a table empty: a nested loop would read it once for each row.
+                    connection.execute(_WHOLE_TABLES, prepare=False)
                     yield PostgresSnapshot(connection)
                 finally:
                     _roll_back(connection)

@@ -104,14 +104,19 @@ FROM onetray.flow AS f LEFT JOIN counted AS c ON c.job = f.key LEFT JOIN onetray
 -- where: flows
 -- where: stages
 -- check: 6 in_order: a stage opens only after the stage before it has ended in a way that its policy accepts
+WITH opened AS (
+    SELECT o.entity, min(o.id) AS id FROM onetray.event AS o
+    WHERE o.version > 0 AND o.type IN ({event:stage.open}, {event:stage.approve}) GROUP BY o.entity
+)
 SELECT s.key AS stage, s.ord, s.name, s.state, p.name AS before, p.state AS before_state, p.on_failure,
     true AS in_order
 FROM onetray.stage AS s JOIN onetray.stage AS p ON p.job = s.job AND p.ord = s.ord - 1
+    LEFT JOIN opened AS o ON o.entity = s.key
+    LEFT JOIN onetray.event AS e ON e.entity = p.key AND e.version = p.version
 WHERE s.opened_at IS NOT NULL AND (p.state NOT IN ({stage.terminal})
     OR p.state IN ({stage.state:failed}, {stage.state:cancelled}) AND p.on_failure = 'stop'
     -- By the log: the clock may have been set back between the two.
-    OR EXISTS (SELECT 1 FROM onetray.event AS o JOIN onetray.event AS e ON e.entity = p.key AND e.version = p.version
-        WHERE o.entity = s.key AND o.version > 0 AND o.type IN ({event:stage.open}, {event:stage.approve}) AND o.id < e.id))
+    OR o.id < e.id)
 
 -- pass: claims_in_turn
 -- where: flows
@@ -130,21 +135,25 @@ WHERE c.type = {event:claim} AND t.control = 0 AND NOT EXISTS (
 -- check: 9 claimed_while_waiting: no task is claimed while its stage waits for approval
 -- check: 9 claimed_after_flow_cancel: no task is claimed after the cancel of its flow was requested
 WITH stops AS (
-    SELECT p.entity, p.id, p.type, (
-        SELECT min(r.id) FROM onetray.event AS r WHERE r.entity = p.entity AND r.version > p.version
-            AND r.type IN ({event:flow.resume}, {event:stage.approve})) AS until
-    FROM onetray.event AS p WHERE p.type IN ({event:flow.pause}, {event:stage.wait}) AND p.version IS NOT NULL
+    SELECT p.entity, p.id, p.type, min(r.id) AS until
+    FROM onetray.event AS p LEFT JOIN onetray.event AS r ON r.entity = p.entity AND r.version > p.version
+        AND r.type IN ({event:flow.resume}, {event:stage.approve})
+    WHERE p.type IN ({event:flow.pause}, {event:stage.wait}) AND p.version IS NOT NULL
+    GROUP BY p.entity, p.id, p.type
     UNION ALL SELECT n.entity, n.id, n.type, CAST(NULL AS bigint) FROM onetray.event AS n
     WHERE n.type = 'flow.cancel_requested' AND n.version IS NULL
+),
+stopped AS (
+    SELECT s.key AS stage, stops.id, stops.type, stops.until FROM stops JOIN onetray.stage AS s ON s.job = stops.entity
+    UNION ALL SELECT s.key, stops.id, stops.type, stops.until FROM stops JOIN onetray.stage AS s ON s.key = stops.entity
 )
-SELECT c.entity AS task, c.id AS event, t.job, t.stage, stops.id AS stopped, stops.until,
-    stops.type = {event:flow.pause} AS claimed_while_paused,
-    stops.type = {event:stage.wait} AND t.control = 0 AS claimed_while_waiting,
-    stops.type = 'flow.cancel_requested' AS claimed_after_flow_cancel
-FROM stops JOIN onetray.stage AS s ON s.job = stops.entity OR s.key = stops.entity
-    JOIN onetray.task AS t ON t.stage = s.key
+SELECT c.entity AS task, c.id AS event, t.job, t.stage, st.id AS stopped, st.until,
+    st.type = {event:flow.pause} AS claimed_while_paused,
+    st.type = {event:stage.wait} AND t.control = 0 AS claimed_while_waiting,
+    st.type = 'flow.cancel_requested' AS claimed_after_flow_cancel
+FROM stopped AS st JOIN onetray.task AS t ON t.stage = st.stage
     JOIN onetray.event AS c ON c.entity = t.key AND c.version > 0 AND c.type = {event:claim}
-WHERE c.id > stops.id AND c.id < coalesce(stops.until, c.id + 1)
+WHERE c.id > st.id AND c.id < coalesce(st.until, c.id + 1)
 
 -- pass: flow_timers
 -- where: flows
@@ -161,9 +170,10 @@ FROM (
     UNION ALL SELECT s.key, {due:approval}, s.due_at FROM onetray.stage AS s
     WHERE s.due_at IS NOT NULL AND s.state = {stage.state:waiting} AND s.ending IS NULL
     UNION ALL SELECT DISTINCT s.job, {due:cascade}, CAST(NULL AS bigint) FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job
-    WHERE s.ending IS NOT NULL AND s.state NOT IN ({stage.terminal}) AND (coalesce(f.ending_how, '') <> 'soft'
-        OR EXISTS (SELECT 1 FROM onetray.task AS t WHERE t.stage = s.key AND t.state IN ({task.unended}) AND t.cancel_at IS NULL)
-        OR s.open = 0)
+        LEFT JOIN (SELECT DISTINCT t.stage FROM onetray.task AS t
+            WHERE t.stage IS NOT NULL AND t.state IN ({task.unended}) AND t.cancel_at IS NULL) AS u ON u.stage = s.key
+    WHERE s.ending IS NOT NULL AND s.state NOT IN ({stage.terminal})
+        AND (coalesce(f.ending_how, '') <> 'soft' OR u.stage IS NOT NULL OR s.open = 0)
     UNION ALL SELECT s.key, {due:open_stage}, CAST(NULL AS bigint) FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job
     WHERE s.state IN ({stage.state:pending}, {stage.state:running}) AND s.opened_to < {last_member} AND s.ending IS NULL
         AND f.state NOT IN ({flow.terminal}, {flow.state:paused}) AND f.ending IS NULL

@@ -83,8 +83,13 @@ def _index_of(answer: AnswerShape) -> int:
 def takes(*models: type[BaseModel], required: bool = True) -> dict[str, Any]:
     """Declares a route's request body, for its decorator."""
     BODIES.update({model.__name__: model for model in models})
-    refs = [{"$ref": f"#/components/schemas/{model.__name__}"} for model in models]
-    examples = {m.__name__: {"value": value} for m in models for value in _examples(m)[:1]}
+    return takes_named({model.__name__: _examples(model) for model in models}, required=required)
+
+
+def takes_named(examples_by_name: dict[str, list[Any]], *, required: bool = True) -> dict[str, Any]:
+    """The same for bodies that are built when the description is: by their names, with examples of each."""
+    refs = [{"$ref": f"#/components/schemas/{name}"} for name in examples_by_name]
+    examples = {name: {"value": value} for name, values in examples_by_name.items() for value in values[:1]}
     content = {"schema": refs[0] if len(refs) == 1 else {"oneOf": refs}, "examples": examples}
     return {"openapi_extra": {"requestBody": {"required": required, "content": {"application/json": content}}}}
 

@@ -23,7 +23,7 @@ from onetray.http.auth.scopes import EXEMPT
 from onetray.http.native_route import ANSWER, ANSWERS, BODIES
 from onetray.http.openapi.answers import SCHEMAS, STRING, AnswerShape
 from onetray.http.openapi.shapes import SCHEMA_PREFIX, record, ref
-from onetray.http.schemas.bodies import commands_body
+from onetray.http.schemas.bodies import COMMANDS_BODY, commands_body
 from onetray.http.schemas.sizes import LIMIT
 
 ABOUT = """A durable job engine: at-least-once execution, at most one accepted outcome, one event per transition.
@@ -146,7 +146,7 @@ def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
 def _bodies() -> dict[str, Any]:
     """The schemas of all request bodies and their parts."""
     # The body of commands is derived again: more may have been declared since.
-    models = BODIES | {"CommandsBody": commands_body()}
+    models = BODIES | {COMMANDS_BODY: commands_body()}
     adapters = [(name, "validation", TypeAdapter(model)) for name, model in models.items()]
     _, generated = TypeAdapter.json_schemas(adapters, ref_template=SCHEMA_PREFIX + "{model}")  # type: ignore[arg-type]
     return dict(generated["$defs"])

@@ -25,12 +25,12 @@ from onetray.http.auth.scopes import Principal, allow
 from onetray.http.claim_handover import REFUSED, give_back
 from onetray.http.idempotency import free_key_if_unavailable
 from onetray.http.json_answers import Json, read_object
-from onetray.http.native_route import NativeRoute, gives, takes
+from onetray.http.native_route import NativeRoute, gives, takes, takes_named
 from onetray.http.observe.tracing import carry
 from onetray.http.openapi import answers
 from onetray.http.params import Id, headers_of_request
 from onetray.http.schemas.base import read_model
-from onetray.http.schemas.bodies import commands_body
+from onetray.http.schemas.bodies import COMMANDS_BODY, COMMANDS_EXAMPLE
 from onetray.http.schemas.derive import id_field, route_body
 from onetray.http.services import services_of
 from onetray.remote.command_codec import command_from, decode_command
@@ -41,7 +41,7 @@ Sender = Depends(allow(SUBMIT, WORK, OPERATE))
 
 
 @router.post("/commands", tags=["commands"], summary="Carry out commands", **gives(answers.CARRIED_OUT),
-             **takes(commands_body()))  # fmt: skip
+             **takes_named({COMMANDS_BODY: [COMMANDS_EXAMPLE]}))  # fmt: skip
 async def run_commands(request: Request, who: Principal = Sender) -> Json:
     """Each is answered in its place: one that is refused, or cannot be read, harms no other.
 

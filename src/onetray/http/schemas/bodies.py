@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeAlias, Union
 
-from pydantic import ConfigDict, Discriminator, Field, Tag, TypeAdapter, create_model
+from pydantic import ConfigDict, Discriminator, Field, Tag, TypeAdapter
 
 from onetray.domain.commands import Claim, Redrive, Report, Resume, SetPriority, Submit
 from onetray.domain.flow_commands import AddTasks, OpenFlow, SubmitFlow
@@ -18,10 +18,12 @@ from onetray.http.schemas.base import FIRST, SOME_ID, FewerCount, Id, Name, Reas
 from onetray.http.schemas.derive import (
     OUTSIDE,
     TICKET,
+    Made,
     StageBody,
     body_of,
     command_body,
     command_example,
+    made_model,
     route_body,
 )
 
@@ -64,11 +66,8 @@ JOB: TypeAdapter[Any] = TypeAdapter(JobBody)
 def _batch(name: str, field: str, one: Any, about: str, example: dict[str, Any], least: int | None = 1) -> Any:
     """A body with many of something."""
     many: Any = Annotated[tuple[one, ...], FIRST, most("batch")]
-    fields: dict[str, Any] = {field: (many, Field(min_length=least))}
-    model = create_model(name, __base__=Strict, __doc__=f"{about} at once. Each is answered in its place.", **fields)
-    model.model_config = {**model.model_config, **_example(**{field: [example]})}
-    model.model_rebuild(force=True)
-    return model
+    doc = f"{about} at once. Each is answered in its place."
+    return made_model(name, Made, doc, {field: (many, Field(min_length=least))}, {field: [example]})
 
 
 def _by_verb(kinds: list[Any]) -> Any:
@@ -79,9 +78,12 @@ def _by_verb(kinds: list[Any]) -> Any:
 
 def commands_body() -> Any:
     """Any commands that may be sent: all that are declared by now."""
-    example = {"verb": Submit.verb, **command_example(Submit)}
     kinds = _by_verb(list(sendable_verbs().values()))
-    return _batch("CommandsBody", "commands", kinds, "Many commands", example, least=None)
+    return _batch(COMMANDS_BODY, "commands", kinds, "Many commands", COMMANDS_EXAMPLE["commands"][0], least=None)
+
+
+COMMANDS_BODY = "CommandsBody"
+COMMANDS_EXAMPLE = {"commands": [{"verb": Submit.verb, **command_example(Submit)}]}
 
 
 def _example(**body: Any) -> ConfigDict:

@@ -40,7 +40,18 @@ from onetray.remote.command_codec import decode_fields
 MOST_CLAIMED = 10_000
 
 
-class DerivedBody(Strict):
+class Made(Strict):
+    """A body that `made_model` makes. It has no source in which pydantic could look for descriptions."""
+
+    model_config = ConfigDict(use_attribute_docstrings=False)
+
+
+def made_model(name: str, base: type, doc: str | None, fields: Any, example: Mapping[str, Any] | None = None) -> Any:
+    config = {} if example is None else {"json_schema_extra": {"examples": [dict(example)]}}
+    return create_model(name, __base__=base, __doc__=doc, __cls_kwargs__=config, **fields)
+
+
+class DerivedBody(Made):
     """A body that describes a value: a command, or a part of one. Pydantic checks it, and the codec reads it."""
 
     describes: ClassVar[type]
@@ -79,9 +90,7 @@ _POLICY: dict[str, Any] = {
     name: (hint, Field(getattr(Policy, name), json_schema_extra=_BOUNDS.get(name)))
     for name, hint in inspect.get_annotations(Policy, eval_str=True).items()
 }
-PolicyBody: Any = create_model(
-    "PolicyBody", __base__=Strict, __doc__="How the task is run, instead of its kind's own policy.", **_POLICY
-)
+PolicyBody: Any = made_model("PolicyBody", Made, "How the task is run, instead of its kind's own policy.", _POLICY)
 
 _TYPES: dict[type[Rule], Callable[[Any], Any]] = {
     rules.Text: lambda r: Annotated[str, Field(min_length=r.least or None), most(r.limit)],
@@ -147,12 +156,9 @@ def body_of(
             found |= {n: _field(own, inner.get(own.name)) for n, own in public_fields(f.rule.kind).items()}
         elif public not in without:
             found[public] = _field(f, described.get(f.name))
-    model = create_model(name, __base__=DerivedBody, __doc__=about or inspect.getdoc(kind), **{**found, **more})
+    model = made_model(name, DerivedBody, about or inspect.getdoc(kind), {**found, **more}, example)
     model.describes, model.left_out = kind, set(without) - more.keys()
     model.own = more.keys() - public_fields(kind).keys()
-    if example is not None:
-        model.model_config = {**model.model_config, **ConfigDict(json_schema_extra={"examples": [dict(example)]})}
-        model.model_rebuild(force=True)
     return model
 
 

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from typing import Annotated, Any, get_type_hints
 
-from pydantic import ConfigDict, Field, create_model
+from pydantic import ConfigDict, Field
 
 from onetray.domain.worker import WORKER_STATES, WorkerBeat
 from onetray.engine.reads import ApiMethod
 from onetray.http.schemas.base import FIRST, SOME_ID, Name, Seconds, Strict, most
-from onetray.http.schemas.derive import PolicyBody
+from onetray.http.schemas.derive import Made, PolicyBody, made_model
 
 MOST_KINDS = 10_000
 Text = Annotated[str, most("reason_chars")]
@@ -39,17 +39,11 @@ def _example(**body: Any) -> ConfigDict:
 
 def parameters_body(method: ApiMethod[Any, Any]) -> type[Strict]:
     """The body of a read or an act. A parameter of a type that is not known here does not load."""
-    needed = [name for name, p in method.parameters.items() if p.default is p.empty]
-    model: type[Strict] = create_model(
-        f"{method.name.title().replace('_', '')}Parameters",
-        __base__=Strict,
-        __doc__=f"What `{method.name}` takes.",
-        __cls_kwargs__=_example(**{name: EXAMPLES[name] for name in needed}),
-        **{
-            name: (_type(p.annotation), ... if p.default is p.empty else p.default)
-            for name, p in method.parameters.items()
-        },
-    )  # type: ignore[call-overload]
+    given = method.parameters
+    typed = {name: (_type(p.annotation), ... if p.default is p.empty else p.default) for name, p in given.items()}
+    example = {name: EXAMPLES[name] for name, p in given.items() if p.default is p.empty}
+    name = f"{method.name.title().replace('_', '')}Parameters"
+    model: type[Strict] = made_model(name, Made, f"What `{method.name}` takes.", typed, example)
     return model
 
 
@@ -81,10 +75,8 @@ _HINTS: dict[str, Any] = {
     **dict.fromkeys(("pid", "concurrency", "running", "claimed"), Annotated[int, Field(ge=0, le=2**31 - 1)]),
     "state": Annotated[str, Field(json_schema_extra={"enum": list(WORKER_STATES)})],
 }  # fmt: skip
-WorkerBeatBody: Any = create_model(
-    "WorkerBeatBody",
-    __base__=Strict,
-    __doc__="A worker as it describes itself.",
-    __cls_kwargs__=_example(name="worker-1", host="host-a", pid=4711, version="0.1.0", queues=["default"]),
-    **{f.name: (_HINTS[f.name], ... if f.default is MISSING else f.default) for f in fields(WorkerBeat)},
-)  # type: ignore[call-overload]
+WorkerBeatBody: Any = made_model(
+    "WorkerBeatBody", Made, "A worker as it describes itself.",
+    {f.name: (_HINTS[f.name], ... if f.default is MISSING else f.default) for f in fields(WorkerBeat)},
+    {"name": "worker-1", "host": "host-a", "pid": 4711, "version": "0.1.0", "queues": ["default"]},
+)  # fmt: skip

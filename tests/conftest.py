@@ -13,6 +13,7 @@ from onetray.engine import Engine
 from onetray.store import open_store
 from onetray.store import postgres as postgres_store
 from onetray.store import sqlite as sqlite_store
+from tests.support import memory_files
 from tests.support.binaries import has_system_postgres
 from tests.support.cluster import Cluster, Server, server
 from tests.support.cpu_report import CpuReport, Meter
@@ -111,9 +112,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     is_worker = hasattr(config, "workerinput")
-    if is_worker:
-        # pydantic looks for the source of its models in every module that is loaded: be early.
-        import onetray.http.app  # noqa: F401
+    if not is_worker and (folder := memory_files.make_folder()):
+        memory_files.use_folder(folder)
+        config.add_cleanup(lambda: memory_files.remove_folder(folder))
     if config.getoption("--cpu-report") or config.getoption("--save-durations"):
         config.pluginmanager.register(Meter([]) if is_worker else CpuReport(config))
 

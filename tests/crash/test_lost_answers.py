@@ -366,5 +366,5 @@ def callers(method: str, sources: list[Path]) -> set[str]:
 def test_nothing_is_written_in_another_way() -> None:
     """A COMMIT is resolved in one place: by `store.write`, or by the committer, whose batches are in batch.py."""
     sources = list(Path(onetray.__file__).parent.rglob("*.py"))
-    assert callers("transaction", sources) == {"_unseen", "_carry_out"}
+    assert callers("transaction", sources) == {"_run_plain_successes", "_run_commands"}
     assert callers("write", sources) == {function for functions in CASES.values() for function in functions}

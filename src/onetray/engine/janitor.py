@@ -128,7 +128,7 @@ def _lock(batch: BatchContext, keys: set[int], flows: set[int] | None = None) ->
 
 
 def _expire(batch: BatchContext, before: int, held: list[TaskRow]) -> list[int]:
-    batch.expect(len(held))
+    batch.reset_verdicts(len(held))
     work = [(i, Expire(task=row.key, lease=row.lease, as_of=before), row) for i, row in enumerate(held)]
     HANDLERS["expire"](batch, work)
     settle(batch)
@@ -252,7 +252,7 @@ def _apply(batch: BatchContext, commands: list[SystemCommand]) -> list[int]:
         # A row that an older attempt has left must not stand in the way of the current one's.
         if (command.fence or 0) > (first.fence or 0):
             unique[command.task] = i, command
-    batch.expect(len(commands))
+    batch.reset_verdicts(len(commands))
     rows = {row.key: row for row in batch.tx.lock(sorted(unique))}
     work = [(i, command, rows[key]) for key, (i, command) in unique.items() if key in rows]
     if work:

@@ -122,7 +122,7 @@ def _start(batch: BatchContext, writes: PendingWrites, command: Report, row: Tas
     timeout_s = batch.policy(row).timeout_s
     if timeout_s is not None:
         writes.due(batch.tx.now + int(timeout_s * SECOND), row.key, TIMEOUT, row.fence)
-    return accept_report(batch.now_is(writes.add(TASK.start, row, reporter_of(command, row), trace=command.trace)))
+    return accept_report(batch.update_row(writes.add(TASK.start, row, reporter_of(command, row), trace=command.trace)))
 
 
 def succeed(batch: BatchContext, work: list[tuple[int, Succeed, TaskRow]]) -> None:
@@ -132,14 +132,14 @@ def succeed(batch: BatchContext, work: list[tuple[int, Succeed, TaskRow]]) -> No
     for i, command, row in work:
         if holds(command, row, now):
             if command.more is not None:
-                no = success_extras.refuse_extras(batch, i, command, row)
+                no = success_extras.check_extras(batch, i, command, row)
                 if no is not None:
                     verdicts[i] = no
                     continue
             held[row.state].append((command, row))
             hops = 2 if row.state == ASSIGNED else 1
             verdicts[i] = _succeeded(row.fence, row.version + hops)
-            batch.ended(row, SUCCEEDED, hops)
+            batch.update_ended_row(row, SUCCEEDED, hops)
         else:
             verdicts[i] = not_held(batch, command, row)
     for state, those in held.items():
@@ -212,19 +212,19 @@ def _fail(batch: BatchContext, writes: PendingWrites, command: Fail, row: TaskRo
             error=command.error_json,
             detail=event_detail(error=orjson.Fragment(command.error_json)),
         )  # fmt: skip
-        return accept_report(batch.now_is(moved))
+        return accept_report(batch.update_row(moved))
     return accept_report(attempt_failed(batch, writes, row, command, "exhausted_retries"))
 
 
 def attempt_failed(batch: BatchContext, writes: PendingWrites, row: TaskRow, failure: Fail, reason: str) -> TaskRow:
     """Open the next attempt, or end the task when none is left."""
     policy, tries_left = batch.policy(row), row.attempts < row.max_attempts
-    if tries_left and batch.doomed(row):
+    if tries_left and batch.can_only_finish(row):
         return cancelled_instead(batch, writes, failure, row)
     batch.outcomes.failed(row, failure.error_class)
     if tries_left:
         wait = (
-            backoff_us(policy, row.attempts, batch.chance)
+            backoff_us(policy, row.attempts, batch.rng)
             if failure.retry_after_s is None
             else int(failure.retry_after_s * SECOND)
         )
@@ -236,14 +236,14 @@ def attempt_failed(batch: BatchContext, writes: PendingWrites, row: TaskRow, fai
                 run_at=batch.tx.now + wait, error=orjson.Fragment(failure.error_json),
             ),
         )  # fmt: skip
-        return batch.now_is(moved)
+        return batch.update_row(moved)
     if policy.on_exhaustion == "dead_letter":
         return dead_letter_tasks(batch, writes, row, reason, failure.stage, failure.error_json, after=failure)
     moved = writes.add(
         TASK.fail, row, ENGINE, cause=reason, trace=failure.trace, error=failure.error_json,
         detail=event_detail(report=failure.verb, reason=reason, error=orjson.Fragment(failure.error_json)),
     )  # fmt: skip
-    return batch.now_is(moved)
+    return batch.update_row(moved)
 
 
 def cancelled_instead(batch: BatchContext, writes: PendingWrites, command: Report, row: TaskRow) -> TaskRow:
@@ -253,7 +253,7 @@ def cancelled_instead(batch: BatchContext, writes: PendingWrites, command: Repor
         TASK.cancel, row, ENGINE, cause=cause, trace=command.trace,
         detail=event_detail(report=command.verb, owner=row.owner, lease_expires_at=row.lease_expires_at),
     )  # fmt: skip
-    return batch.now_is(moved)
+    return batch.update_row(moved)
 
 
 def release_tasks(batch: BatchContext, work: list[tuple[int, Release, TaskRow]]) -> None:
@@ -261,14 +261,14 @@ def release_tasks(batch: BatchContext, work: list[tuple[int, Release, TaskRow]])
 
 
 def _release(batch: BatchContext, writes: PendingWrites, command: Release, row: TaskRow) -> Verdict:
-    if batch.doomed(row):
+    if batch.can_only_finish(row):
         return accept_report(cancelled_instead(batch, writes, command, row))
     moved = writes.add(
         TASK.release, row, reporter_of(command, row), cause=command.reason, trace=command.trace,
         run_at=batch.tx.now + int(command.delay_s * SECOND),
         detail=event_detail(owner=row.owner, lease_expires_at=row.lease_expires_at),
     )  # fmt: skip
-    return accept_report(batch.now_is(moved._replace(attempts=row.attempts - 1, spared=0)))
+    return accept_report(batch.update_row(moved._replace(attempts=row.attempts - 1, spared=0)))
 
 
 def pause(batch: BatchContext, work: list[tuple[int, Pause, TaskRow]]) -> None:
@@ -276,7 +276,7 @@ def pause(batch: BatchContext, work: list[tuple[int, Pause, TaskRow]]) -> None:
 
 
 def _pause(batch: BatchContext, writes: PendingWrites, command: Pause, row: TaskRow) -> Verdict:
-    if batch.doomed(row):
+    if batch.can_only_finish(row):
         return accept_report(cancelled_instead(batch, writes, command, row))
     transition = TASK.block if command.state == BLOCKED else TASK.wait_for_input
     moved = writes.add(
@@ -284,7 +284,7 @@ def _pause(batch: BatchContext, writes: PendingWrites, command: Pause, row: Task
         held_why=command.reason, detail=event_detail(held_by=command.owner, owner=row.owner,
         lease_expires_at=row.lease_expires_at),
     )  # fmt: skip
-    return accept_report(batch.now_is(moved._replace(attempts=row.attempts - 1)))
+    return accept_report(batch.update_row(moved._replace(attempts=row.attempts - 1)))
 
 
 def beat(batch: BatchContext, work: list[tuple[int, Beat, TaskRow]]) -> None:
@@ -407,7 +407,7 @@ def dead_letter_tasks(
             error=orjson.Fragment(error_json),
         ),
     )
-    return batch.now_is(moved)
+    return batch.update_row(moved)
 
 
 HANDLERS: dict[str, Callable[[BatchContext, list[tuple[int, Any, TaskRow]]], None]] = {

@@ -173,7 +173,7 @@ def write_tasks(batch: BatchContext, specs: list[Spec]) -> list[Receipt]:
     member = {name: [getattr(s, name) for s in specs] for name in _OF_MEMBERS} if members else {}
     claimable = [s for s in specs if s.run_at is not None and s.run_at <= now and not s.held]
     ready = {"key": [s.key for s in claimable], **_alike(claimable, "queue", "kind", "rank")}
-    batch.entered.update(ready["key"])
+    batch.unclaimed_new.update(ready["key"])
     _insert(tx, {**rows, **where, **whence, **member}, ready)
     writes.flush()
     return [Receipt(s.id, QUEUED, 1, 1) for s in specs]
@@ -208,7 +208,7 @@ def _submit_many(batch: BatchContext, command: SubmitMany, numbers: Numbers) -> 
         "actor": actor(like.actor, like.actor_name), "cause": like.cause,
     }  # fmt: skip
     claimable = keys if run_at <= now else []
-    batch.entered.update(claimable)
+    batch.unclaimed_new.update(claimable)
     place = {"queue": numbers.queue, "kind": numbers.kind, "rank": -like.priority}
     _insert(tx, tasks, {"key": claimable, **place})
     writes.flush()
@@ -245,7 +245,7 @@ def _dues(policy: Policy, run_at: int, now: int, held: bool = False) -> Iterator
         yield now + int(policy.deadline_s * SECOND), DEADLINE, 0
 
 
-def submit_alone(store: Store, commands: Sequence[Command], names_ttl_s: float) -> list[Verdict] | None:
+def submit_one(store: Store, commands: Sequence[Command], names_ttl_s: float) -> list[Verdict] | None:
     """Carry out a single plain submit in one statement, where the store can; None when it is not such a one."""
     if len(commands) != 1 or not store.takes_one or failpoints.hook is not None:
         return None

@@ -45,7 +45,7 @@ def _expire(batch: BatchContext, writes: PendingWrites, command: Expire, row: Ta
     wrong_lease = command.lease is not None and command.lease != row.lease
     if passed_by(command, row) or wrong_lease or (command.as_of or batch.tx.now) <= (row.lease_expires_at or 0):
         return not_due(row)
-    if batch.doomed(row):
+    if batch.can_only_finish(row):
         return accept_control(command, _end(batch, writes, command, row, _why(row)))
     error = event_detail(**{"class": "LeaseExpired", "message": f"worker {row.owner} stopped renewing its lease"})
     if row.state == ASSIGNED and row.spared >= MAX_SPARED:
@@ -60,7 +60,7 @@ def _expire(batch: BatchContext, writes: PendingWrites, command: Expire, row: Ta
         batch.outcomes.failed(row, "LeaseExpired")
         if row.attempts >= row.max_attempts:
             return accept_control(command, _exhausted(batch, writes, command, row, error, "exhausted_retries"))
-    wait = 0 if never_started else backoff_us(batch.policy(row), row.attempts, batch.chance)
+    wait = 0 if never_started else backoff_us(batch.policy(row), row.attempts, batch.rng)
     return accept_control(command, _reopen(batch, writes, command, row, never_started, wait))
 
 
@@ -75,7 +75,7 @@ def _reopen(
         run_at=batch.tx.now + wait,
         detail=event_detail(owner=row.owner, lease_expires_at=row.lease_expires_at, given_back=bool(given_back)),
     )  # fmt: skip
-    return batch.now_is(moved._replace(attempts=row.attempts - given_back, spared=spared))
+    return batch.update_row(moved._replace(attempts=row.attempts - given_back, spared=spared))
 
 
 def _exhausted(
@@ -83,7 +83,7 @@ def _exhausted(
 ) -> TaskRow:
     if batch.policy(row).on_exhaustion == "dead_letter":
         return dead_letter_tasks(batch, writes, row, reason, "exec", error, after=command, by=actor_of(command))
-    return batch.now_is(_failed(writes, command, row, error, reason))
+    return batch.update_row(_failed(writes, command, row, error, reason))
 
 
 def _failed(writes: PendingWrites, command: SystemCommand, row: TaskRow, error: str, reason: str) -> TaskRow:
@@ -97,7 +97,7 @@ def _why(row: TaskRow) -> str:
 
 def _end(batch: BatchContext, writes: PendingWrites, command: SystemCommand, row: TaskRow, cause: str) -> TaskRow:
     detail = event_detail(report=command.verb, owner=row.owner, lease_expires_at=row.lease_expires_at)
-    return batch.now_is(writes.add(TASK.cancel, row, actor_of(command), cause=cause, detail=detail))
+    return batch.update_row(writes.add(TASK.cancel, row, actor_of(command), cause=cause, detail=detail))
 
 
 def time_out(batch: BatchContext, work: list[tuple[int, TimeOut, TaskRow]]) -> None:
@@ -120,10 +120,10 @@ def _time_out(
         return _end_waiting(batch, second, command, row) if _waited_long(batch, row) else not_due(row)
     if command.limit == "timeout":
         return _end_attempt(batch, second, command, row) if row.state == RUNNING else not_due(row)
-    if batch.doomed(row):
+    if batch.can_only_finish(row):
         return accept_control(command, _end(batch, second, command, row, _why(row)))
     if row.state == RUNNING:
-        return accept_control(command, batch.now_is(_failed(second, command, row, _timed_out(command), "timeout")))
+        return accept_control(command, batch.update_row(_failed(second, command, row, _timed_out(command), "timeout")))
     if row.state == ASSIGNED:
         row = _reopen(batch, first, command, row, never_started=True, wait=0)
     return _end_waiting(batch, second, command, row)
@@ -150,23 +150,23 @@ def _end_waiting(batch: BatchContext, writes: PendingWrites, command: TimeOut, r
         TASK.time_out, row, actor_of(command), cause=command.limit, error=_timed_out(command),
         detail=event_detail(reason="timeout", limit=command.limit),
     )  # fmt: skip
-    return accept_control(command, batch.now_is(moved))
+    return accept_control(command, batch.update_row(moved))
 
 
 def _end_attempt(batch: BatchContext, writes: PendingWrites, command: TimeOut, row: TaskRow) -> Verdict:
     """A handler ran too long: its attempt has failed, and the policy decides what follows."""
-    if batch.doomed(row):
+    if batch.can_only_finish(row):
         return accept_control(command, _end(batch, writes, command, row, _why(row)))
     error = _timed_out(command)
     batch.outcomes.failed(row, "Timeout")
     if row.attempts >= row.max_attempts:
         return accept_control(command, _exhausted(batch, writes, command, row, error, "timeout"))
-    wait = backoff_us(batch.policy(row), row.attempts, batch.chance)
+    wait = backoff_us(batch.policy(row), row.attempts, batch.rng)
     moved = writes.add(
         TASK.retry, row, actor_of(command), cause=command.limit, error=error, run_at=batch.tx.now + wait,
         detail=event_detail(report=command.verb, owner=row.owner, lease_expires_at=row.lease_expires_at),
     )  # fmt: skip
-    return accept_control(command, batch.now_is(moved))
+    return accept_control(command, batch.update_row(moved))
 
 
 def promote(batch: BatchContext, work: list[tuple[int, Promote, TaskRow]]) -> None:

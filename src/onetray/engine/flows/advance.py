@@ -38,11 +38,11 @@ from onetray.domain.rollup import (
     stage_is_done,
     stage_outcome,
 )
-from onetray.engine.flows.bulk import STEP, cancel_some, close, release_tasks_of_stage
+from onetray.engine.flows.bulk import STEP, cancel_tasks_of_stage, release_tasks_of_stage, withdraw_tasks_of_stage
 from onetray.engine.flows.compensation import compensate, note_outcome
 from onetray.engine.flows.create import DEPENDENCY_FAILED, control_task
 from onetray.engine.flows.locked import LockedFlows
-from onetray.engine.flows.outcome import decision, facts_of_end, last_words
+from onetray.engine.flows.outcome import columns_of_end, decision, stage_end
 from onetray.engine.pending_writes import APPROVAL, CASCADE, ENGINE, RUN, PendingWrites, event_detail
 from onetray.store.rows import FlowRow, StageRow
 
@@ -127,7 +127,7 @@ def _take_answers(locked: LockedFlows) -> None:
         if state != SUCCEEDED:
             wind_down(locked, stage, FAILED, f"its condition could not be decided: the control task is {state}")
         elif not answer:
-            locked.last_words[stage.key] = STAGE.skip, ENGINE, "its condition is not met", None
+            locked.stage_ends[stage.key] = STAGE.skip, ENGINE, "its condition is not met", None
             wind_down(locked, stage, SKIPPED, "its condition is not met")
         else:
             turn(locked, stage, answer=answer)
@@ -167,9 +167,9 @@ def wind_down(locked: LockedFlows, stage: StageRow, target: str, why: str) -> No
 def _end_early(locked: LockedFlows, stage: StageRow, budget: list[int]) -> None:
     """Cancel what is left of a stage, a step's worth at a time, then end it."""
     flow = locked.flows[stage.job]
-    if not cancel_some(locked, flow, stage, budget):
+    if not cancel_tasks_of_stage(locked, flow, stage, budget):
         # More is left than this step may do. Nothing of it can be claimed meanwhile.
-        close(locked, stage)
+        withdraw_tasks_of_stage(locked, stage)
         PendingWrites(locked.batch).due_now(flow.key, CASCADE)
         return
     stage = locked.stages[stage.key]
@@ -187,12 +187,12 @@ def _end_early(locked: LockedFlows, stage: StageRow, budget: list[int]) -> None:
 def _end(locked: LockedFlows, stage: StageRow, outcome: str) -> None:
     """End a stage, count it, and give the next one its turn."""
     flow = locked.flows[stage.job]
-    transition, by, cause, trace = last_words(locked, stage, outcome)
+    transition, by, cause, trace = stage_end(locked, stage, outcome)
     if stage.state not in transition.sources:
         for hop in STAGE.path(transition, stage.state)[:-1]:
             assert hop is STAGE.start
             stage = _start(locked, stage)
-    columns = facts_of_end(locked, stage, transition)
+    columns = columns_of_end(locked, stage, transition)
     why = cause or stage.ending_why
     detail = decision(flow, stage, outcome, why)
     locked.move_stage(transition, stage, by, cause=why, trace=trace, detail=detail, **columns)
@@ -245,7 +245,7 @@ def turn(locked: LockedFlows, stage: StageRow, answer: Any = None) -> None:
         stage = ask(locked, stage)
         _set_deadline(locked, stage)
     elif stage.sealed == SEALED and not stage.total:
-        locked.last_words[stage.key] = STAGE.skip, ENGINE, "it has no tasks", None
+        locked.stage_ends[stage.key] = STAGE.skip, ENGINE, "it has no tasks", None
         wind_down(locked, stage, SKIPPED, "it has no tasks")
     else:
         detail = event_detail(condition=answer) if answer is not None else None
@@ -291,7 +291,7 @@ def wait_here(
     flow = locked.flows[stage.job]
     stage = ask(locked, stage, by, approval, cause, trace)
     if flow.current == stage.key:
-        close(locked, stage, control=False)
+        withdraw_tasks_of_stage(locked, stage, control=False)
         if stage.deciding is None:
             _set_deadline(locked, stage)
     locked.touch(stage)

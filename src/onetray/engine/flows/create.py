@@ -272,9 +272,9 @@ def add_stages(
         if d.carried_as is not None:
             how = STAGE.carry_over if d.carried_as == SUCCEEDED else STAGE.skip
             locked.move_stage(how, row, cause="carried over", detail=event_detail(carried_from=d.carried_from))
-            now_is = locked.flows[flow.key]
-            count = getattr(now_is, how.target) + 1
-            locked.change_flow(now_is, stages_open=now_is.stages_open - 1, **{how.target: count})
+            current = locked.flows[flow.key]
+            count = getattr(current, how.target) + 1
+            locked.change_flow(current, stages_open=current.stages_open - 1, **{how.target: count})
         elif d.gate and d.control is None:
             detail = event_detail(approval=orjson.Fragment(d.approval)) if d.approval else None
             locked.move_stage(STAGE.wait, row, approval=d.approval, detail=detail)
@@ -302,9 +302,9 @@ def add_members(batch: BatchContext, flow: FlowRow, members: list[tuple[StageRow
     for stage, _ in members:
         counts[stage.key] = counts.get(stage.key, 0) + 1
     for key, n in counts.items():
-        now_is = locked.stages[key]
-        locked.change(now_is, total=now_is.total + n, open=now_is.open + n)
-        locked.touch(now_is)
+        current = locked.stages[key]
+        locked.change(current, total=current.total + n, open=current.open + n)
+        locked.touch(current)
     locked.write_moves()
     write_tasks(batch, specs)
     pairs = [(other, task) for task, others in needs.items() for other in others]

@@ -61,7 +61,7 @@ class FlowMember(Protocol):
     def control(self) -> int: ...
 
 
-LastWords = tuple[Transition, str, str | None, str | None]
+StageEnd = tuple[Transition, str, str | None, str | None]
 """How the end of a stage is told: the transition, by whom, why, in which trace."""
 
 
@@ -83,7 +83,7 @@ class LockedFlows:
         """Tasks whose success is written, and whose dependents have not been told of it yet."""
         self.answers: list[tuple[TaskRow, str, str | None]] = []
         """Control tasks that have ended, how, and their results."""
-        self.last_words: dict[int, LastWords] = {}
+        self.stage_ends: dict[int, StageEnd] = {}
         """How a stage that is being ended is to end: the transition, by whom, and why."""
         self.budget: list[int] = []
         """How many tasks this transaction may still cancel because of what became of their flows."""
@@ -170,7 +170,7 @@ class LockedFlows:
             return stage.deciding != row.key or stage.state not in (CREATED, WAITING)
         return row.unmet > 0 or stage.state not in (PENDING, RUNNING) or row.key > (stage.opened_to or 0)
 
-    def doomed(self, row: TaskRow) -> bool:
+    def can_only_finish(self, row: TaskRow) -> bool:
         """Whether a task may only finish, and never be queued again: its stage has ended, or is about to."""
         if row.stage is None:
             return False

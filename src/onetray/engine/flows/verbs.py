@@ -48,7 +48,7 @@ from onetray.domain.rollup import SEALED, goes_on
 from onetray.domain.task import Verdict
 from onetray.engine.batch_context import BatchContext
 from onetray.engine.flows import advance
-from onetray.engine.flows.bulk import close
+from onetray.engine.flows.bulk import withdraw_tasks_of_stage
 from onetray.engine.flows.create import (
     Drafts,
     Member,
@@ -123,7 +123,7 @@ def submit_flows(batch: BatchContext, work: list[tuple[int, SubmitFlow]], drafts
             batch.answer(i, Verdict(said._replace(state=now.state, version=now.version)))
 
 
-def carry_out_flow_command(
+def run_flow_command(
     batch: BatchContext, i: int, command: FlowCommand, flow: FlowRow, stage: StageRow | None, drafts: Drafts
 ) -> None:
     """One command about a flow or a stage, and all that follows from it."""
@@ -213,7 +213,7 @@ def _pause(batch: BatchContext, c: PauseFlow, flow: FlowRow, _: object, *__: Any
     batch.locked.move_flow(FLOW.pause, flow, flow_actor(c), cause=c.cause, trace=c.trace)
     stage = batch.locked.current(flow)
     if stage is not None:
-        close(batch.locked, stage)
+        withdraw_tasks_of_stage(batch.locked, stage)
     return placed_verdict(batch, flow, c)
 
 
@@ -235,7 +235,7 @@ def _cancel(batch: BatchContext, c: CancelFlow, flow: FlowRow, _: object, *__: A
     stage = batch.locked.current(flow)
     if stage is not None:
         # Before the note: a claim that is being made comes before the cancel in the log too.
-        close(batch.locked, stage)
+        withdraw_tasks_of_stage(batch.locked, stage)
     batch.locked.note_flow(flow.key, "flow.cancel_requested", flow_actor(c), cause=c.cause, trace=c.trace, hard=c.hard)
     advance.end_flow_early(batch.locked, flow, CANCELLED, how, why, flow_actor(c))
     return placed_verdict(batch, flow, c)
@@ -322,7 +322,7 @@ def _end_waiting(
         _has_its_turn(flow, stage)
     _answer(batch, stage, c, verdict)
     why = f"{verdict} by {flow_actor(c)}" + (f": {c.note}" if c.note else "")
-    batch.locked.last_words[stage.key] = transition, flow_actor(c), c.cause or c.note or why, c.trace
+    batch.locked.stage_ends[stage.key] = transition, flow_actor(c), c.cause or c.note or why, c.trace
     advance.wind_down(batch.locked, batch.locked.change(stage, due_at=None), target, why)
     return placed_verdict(batch, stage, c)
 

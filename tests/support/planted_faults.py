@@ -70,8 +70,8 @@ ENGINE = (
         name="key-with-another-body",
         harm="A submit with a used idempotency key and another body is acknowledged, and its body is dropped.",
         file="engine/submit_keys.py",
-        old="if hashed == body_hash(command):",
-        new="if hashed:",
+        old="if stored_hash == body_hash(command):",
+        new="if stored_hash:",
         look_in=("contract/test_idempotency.py",),
     ),
     Fault(

@@ -126,8 +126,8 @@ def _run_commands_about(
     """Lock the tasks and flows of the commands, then run them in order: a flow command runs between the others."""
     tasks = [(i, c) for i, c in about if isinstance(c, TaskCommand)]
     keys, flow_keys = _find_tasks(batch.tx, tasks, trust_reports)
-    found_flows = _find_flows_and_stages(batch.tx, [c for _, c in about if isinstance(c, FlowCommand)])
-    flow_keys |= {flow for _, flow in found_flows.values()}
+    flows_by_id = _find_flows_and_stages(batch.tx, [c for _, c in about if isinstance(c, FlowCommand)])
+    flow_keys |= {flow for _, flow in flows_by_id.values()}
     if flow_keys:
         batch.locked.lock(sorted(flow_keys))
     if keys:
@@ -146,7 +146,7 @@ def _run_commands_about(
         else:
             _run_task_commands(batch, waiting, keys)
             waiting = []
-            _run_flow_command(batch, i, command, found_flows, drafts)
+            _run_flow_command(batch, i, command, flows_by_id, drafts)
     _run_task_commands(batch, waiting, keys)
 
 
@@ -157,14 +157,8 @@ def _require_locked(batch: BatchContext, rows: list[TaskRow]) -> None:
     batch.locked.load(rows)
 
 
-def _run_flow_command(
-    batch: BatchContext,
-    i: int,
-    command: FlowCommand,
-    found_flows: FlowKeys,
-    drafts: Drafts,
-) -> None:
-    key, flow_key = found_flows.get((command.of_stage, command.flow), (0, 0))
+def _run_flow_command(batch: BatchContext, i: int, command: FlowCommand, flows_by_id: FlowKeys, drafts: Drafts) -> None:
+    key, flow_key = flows_by_id.get((command.of_stage, command.flow), (0, 0))
     flow = batch.locked.flows.get(flow_key)
     if flow is None or flow.ns != batch.tx.names.namespace(command.namespace):
         entity = "stage" if command.of_stage else "flow"
@@ -175,12 +169,12 @@ def _run_flow_command(
 
 
 def _find_flows_and_stages(tx: Tx, commands: list[FlowCommand]) -> FlowKeys:
-    found_flows: FlowKeys = {}
+    flows_by_id: FlowKeys = {}
     for of_stage, statement in ((False, "flows_of_ids"), (True, "flows_of_stages")):
         ids = sorted({c.flow for c in commands if c.of_stage == of_stage})
         if ids:
-            found_flows |= {(of_stage, id_): (key, flow) for id_, key, flow in tx.query(statement, ids=ids)}
-    return found_flows
+            flows_by_id |= {(of_stage, id_): (key, flow) for id_, key, flow in tx.query(statement, ids=ids)}
+    return flows_by_id
 
 
 def _run_task_commands(batch: BatchContext, about: TaskCommands, keys: dict[int | str, int]) -> None:

@@ -29,7 +29,7 @@ class BatchContext:
         """New flows, stages and tasks of flows that the batch's commands submit."""
         self.rows: dict[int, TaskRow] = {}
         self.keep_all_rows = False
-        """Whether to keep the rows of update_ended_row tasks: flow commands between the task commands may need them."""
+        """Whether to keep the rows of ended tasks: flow commands between the task commands may need them."""
         self.unclaimed_new: set[int] = set()
         """Tasks that this batch submitted as claimable and has not claimed."""
         self.with_more_commands: set[int] = set()
@@ -46,7 +46,7 @@ class BatchContext:
         return self.tx.names.policy(row.policy)
 
     def can_only_finish(self, row: TaskRow) -> bool:
-        """Whether the task must not be queued with_more_commands: its cancel was requested, or its stage is ending."""
+        """Whether the task must not be queued again: its cancel was requested, or its stage is ending."""
         return row.cancel_at is not None or (row.stage is not None and self.locked.can_only_finish(row))
 
     def update_row(self, row: TaskRow) -> TaskRow:
@@ -55,7 +55,7 @@ class BatchContext:
         return row
 
     def update_ended_row(self, row: TaskRow, state: str, hops: int) -> None:
-        """The same for a task that has update_ended_row. Its row is kept only if a later command needs it."""
+        """The same for a task that has ended. Its row is kept only if a later command needs it."""
         if self.keep_all_rows or row.key in self.with_more_commands:
             self.rows[row.key] = row._replace(
                 state=state, version=row.version + hops, owner=None, lease=None, lease_expires_at=None

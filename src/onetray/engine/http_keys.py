@@ -29,7 +29,7 @@ class HeldKey(NamedTuple):
     caller: str
     key: str
     held_at: tuple[int, ...]
-    """When the request was held or last renewed. Several times if it is unknown which of them were written."""
+    """When the request was begun or last renewed. Several times if it is unknown which of them were written."""
     status: int | None = None
     answer: str = ""
 

@@ -18,7 +18,7 @@ from onetray.domain.errors import Unavailable
 from onetray.domain.system_commands import EndCancel, Expire, Promote, SystemCommand, TimeOut
 from onetray.engine.batch import HANDLERS
 from onetray.engine.batch_context import BatchContext
-from onetray.engine.flows.advance import go_on_opening, settle, step
+from onetray.engine.flows.advance import continue_opening, continue_step, settle
 from onetray.engine.flows.verbs import approval_is_due, time_out_flow
 from onetray.engine.pending_writes import (
     APPROVAL,
@@ -215,11 +215,11 @@ def _go_on(batch: BatchContext, at: int, key: int, what: str) -> None:
     if what == FLOW_DEADLINE:
         time_out_flow(batch, flow)
     elif what == CASCADE:
-        step(locked, flow)
+        continue_step(locked, flow)
     elif what == APPROVAL:
         approval_is_due(batch, flow, locked.stages[key], at)
     else:
-        go_on_opening(locked, locked.stages[key])
+        continue_opening(locked, locked.stages[key])
     settle(batch)
 
 

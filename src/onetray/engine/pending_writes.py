@@ -77,7 +77,7 @@ class PendingWrites:
             batch[name].append(value)
         moved = row._replace(state=transition.target, version=row.version + 1)
         if row.stage is not None:
-            self._locked.moved(row, transition.target, started=transition is TASK.start)
+            self._locked.count_move(row, transition.target, started=transition is TASK.start)
         if transition.reopens:
             moved = moved._replace(fence=row.fence + 1, run_at=columns["run_at"])
             if row.stage is None or not self._locked.holds_back(moved):

@@ -22,7 +22,7 @@ from onetray.domain.task import Receipt, Verdict
 from onetray.domain.verbs import SubmitMany
 from onetray.engine.batch_context import BatchContext
 from onetray.engine.pending_writes import DEADLINE, QUEUE_TTL, RUN, PendingWrites, actor
-from onetray.engine.submit_keys import number, take_keys
+from onetray.engine.submit_keys import allocate_keys, take_keys
 from onetray.store.base import Store, Tx
 from onetray.store.interned import InternedNames
 from onetray.store.rows import TaskToCopy
@@ -157,7 +157,7 @@ def write_tasks(batch: BatchContext, specs: list[Spec]) -> list[Receipt]:
     if not specs:
         return []
     tx = batch.tx
-    number(tx, specs)
+    allocate_keys(tx, specs)
     now, writes = tx.now, PendingWrites(batch)
     members = specs[0].stage is not None
     for spec in specs if members else ():

@@ -21,7 +21,7 @@ from onetray.domain.lifecycle import CREATED, FLOW, RUNNING, STAGE, SUCCEEDED, T
 from onetray.domain.rollup import OPEN_ENDED, SEALED, WHEN_DONE
 from onetray.engine.pending_writes import ENGINE, FLOW_DEADLINE, PendingWrites, actor, event_detail
 from onetray.engine.submit import Numbers, Spec, numbers_of, write_labels, write_tasks
-from onetray.engine.submit_keys import number
+from onetray.engine.submit_keys import allocate_keys
 from onetray.redaction.job_secrets import MARK
 from onetray.store.rows import FlowRow, StageRow
 
@@ -181,7 +181,7 @@ def redacting_policy(tx: Tx, flow: int) -> int:
 def write_flow(batch: BatchContext, draft: FlowDraft) -> tuple[FlowRow, list[StageRow], list[Spec]]:
     """Write a new flow with its stages and tasks. Nothing of it can be claimed until it is opened."""
     tx, now = batch.tx, batch.tx.now
-    number(tx, [draft])
+    allocate_keys(tx, [draft])
     like = draft.retry_of or draft.compensates
     if like is not None:
         # Under this it is known as one that redacts, also when the other is pruned.
@@ -241,7 +241,7 @@ def add_stages(
     if not drafts:
         return []
     locked, tx, now = batch.locked, batch.tx, batch.tx.now
-    number(tx, drafts)
+    allocate_keys(tx, drafts)
     first = flow.stages + 1
     rows = [
         StageRow(
@@ -292,7 +292,7 @@ def add_members(batch: BatchContext, flow: FlowRow, members: list[tuple[StageRow
     specs = [spec for _, (spec, _) in members]
     flow = locked.flows[flow.key]
     known = known_members(batch, flow, [m for _, m in members])
-    number(tx, specs)
+    allocate_keys(tx, specs)
     needs, hopeless = resolve([(stage.ord, member) for stage, member in members], known)
     for stage, (spec, _) in members:
         spec.job, spec.stage, spec.context = flow.key, stage.key, flow.context
@@ -332,7 +332,7 @@ def known_members(batch: BatchContext, flow: FlowRow, members: list[Member]) -> 
         if row.name in own:
             raise NameTaken(f"the flow has a task called {row.name!r} already", name=row.name)
         # The dependents of one whose success is being written are counted later, a new one with them: not twice.
-        state = RUNNING if row.key in batch.locked.succeeding else row.state
+        state = RUNNING if row.key in batch.locked.new_successes else row.state
         known[row.id] = row.key, state, row.ord
         if row.name is not None:
             known[row.name] = known[row.id]
@@ -397,7 +397,7 @@ def control_task(locked: LockedFlows, flow: FlowRow, stage: StageRow) -> None:
         control["priority"], None, body, ENGINE, flow.correlation_id, flow.trace, "condition", job=flow.key,
         stage=stage.key, control=1, context=flow.context,
     )  # fmt: skip
-    number(tx, [spec])
+    allocate_keys(tx, [spec])
     locked.change(stage, deciding=spec.key)
     write_tasks(batch, [spec])
 

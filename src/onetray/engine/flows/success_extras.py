@@ -57,7 +57,7 @@ def _spawned_members(batch: BatchContext, i: int, row: TaskRow) -> list[tuple[St
 
 
 def _open_stage(batch: BatchContext, row: TaskRow, name: str) -> StageRow:
-    stages = batch.locked.remember(batch.tx.query("stage_by_name", job=row.job, name=name))
+    stages = batch.locked.with_changes(batch.tx.query("stage_by_name", job=row.job, name=name))
     if not stages:
         raise NotFound(f"the flow has no stage {name!r}", stage=name)
     (stage,) = stages
@@ -75,7 +75,7 @@ def _open_stage(batch: BatchContext, row: TaskRow, name: str) -> StageRow:
 def count_successes(batch: BatchContext, work: list[tuple[int, Succeed, TaskRow]]) -> None:
     """Count accepted successes in their stages, and apply their extras."""
     plain = []
-    batch.locked.succeeding |= {row.key for _, _, row in work if row.stage is not None}
+    batch.locked.new_successes |= {row.key for _, _, row in work if row.stage is not None}
     for i, command, row in work:
         if row.stage is None:
             continue

@@ -222,7 +222,7 @@ def _resume(batch: BatchContext, c: ResumeFlow, flow: FlowRow, _: object, *__: A
     must_be_open(FLOW, flow, "resume", c.actor)
     flow = batch.locked.move_flow(FLOW.resume, flow, flow_actor(c), cause=c.cause, trace=c.trace)
     batch.locked.flows_touched.add(flow.key)
-    advance.resume_here(batch.locked, flow)
+    advance.resume_current_stage(batch.locked, flow)
     return placed_verdict(batch, flow, c)
 
 
@@ -247,7 +247,7 @@ def _seal_flow(batch: BatchContext, c: SealFlow, flow: FlowRow, _: object, *__: 
     locked = batch.locked
     batch.locked.change_flow(flow, sealed=SEALED)
     batch.locked.note_flow(flow.key, "flow.sealed", flow_actor(c), cause=c.cause, trace=c.trace)
-    for stage in locked.remember(batch.tx.query("unended_stages", job=flow.key)):
+    for stage in locked.with_changes(batch.tx.query("unended_stages", job=flow.key)):
         if stage.state not in STAGE.terminal:
             locked.touch(locked.change(stage, sealed=SEALED))
     locked.flows_touched.add(flow.key)
@@ -269,7 +269,7 @@ def _wait(batch: BatchContext, c: WaitStage, flow: FlowRow, stage: StageRow, *__
     approval = None
     if c.approval is not None:
         approval = orjson.dumps(c.approval).decode()
-    advance.wait_here(batch.locked, stage, flow_actor(c), approval, c.cause, c.trace)
+    advance.wait_for_approval(batch.locked, stage, flow_actor(c), approval, c.cause, c.trace)
     return placed_verdict(batch, stage, c)
 
 
@@ -308,7 +308,7 @@ def _approve(batch: BatchContext, c: ApproveStage, flow: FlowRow, stage: StageRo
     stage = locked.change(stage, due_at=None)
     if stage.started_at is not None:
         locked.move_stage(STAGE.start, stage)
-    advance.let_go(locked, stage)
+    advance.open_tasks(locked, stage)
     return placed_verdict(batch, stage, c)
 
 
@@ -323,7 +323,7 @@ def _end_waiting(
     _answer(batch, stage, c, verdict)
     why = f"{verdict} by {flow_actor(c)}" + (f": {c.note}" if c.note else "")
     batch.locked.stage_ends[stage.key] = transition, flow_actor(c), c.cause or c.note or why, c.trace
-    advance.wind_down(batch.locked, batch.locked.change(stage, due_at=None), target, why)
+    advance.end_stage_early(batch.locked, batch.locked.change(stage, due_at=None), target, why)
     return placed_verdict(batch, stage, c)
 
 

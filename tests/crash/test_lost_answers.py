@@ -289,8 +289,8 @@ CASES: dict[Case, tuple[str, ...]] = {
     prune: ("prune",),
     prune_notes: ("prune_notes",),
     # One by one is how either of them goes on after a batch that broke: the same work, in smaller parts.
-    expire_leases: ("expire_leases", "_take_back_one_by_one"),
-    do_due: ("do_due", "_deal_with_one_by_one"),
+    expire_leases: ("expire_leases", "_expire_one_by_one"),
+    do_due: ("do_due", "_handle_due_one_by_one"),
     retention_step: ("_remove",),
 }
 """Each way to write that is no command, and the functions of the source that it comes through."""

@@ -118,11 +118,11 @@ ENGINE = (
         name="lease-locked-before-its-task",
         harm="On PostgreSQL a heartbeat and the janitor deadlock when they meet at the end of a lease.",
         file="engine/janitor.py",
-        old="""rows = _lock(batch, _still_in(tx, leases))
-    dead = {key for (key,) in tx.query("still_expired", keys=sorted(k for k, _ in leases), before=before)}
+        old="""rows = _lock_with_flows(batch, _held_in(tx, leases))
+    expired = {key for (key,) in tx.query("still_expired", keys=sorted(k for k, _ in leases), before=before)}
 """,
-        new="""dead = {key for (key,) in tx.query("still_expired", keys=sorted(k for k, _ in leases), before=before)}
-    rows = _lock(batch, _still_in(tx, leases))
+        new="""expired = {key for (key,) in tx.query("still_expired", keys=sorted(k for k, _ in leases), before=before)}
+    rows = _lock_with_flows(batch, _held_in(tx, leases))
 """,
         look_in=("crash/test_deadlocks.py",),
     ),

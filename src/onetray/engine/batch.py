@@ -73,7 +73,10 @@ def _run_plain_successes(
     except GuardFailed:
         return None
     claimed = batch.verdicts
-    return [success_verdict(c) if type(c) is Succeed else claimed[i] for i, c in enumerate(commands)]
+    return [
+        success_verdict(c.fence or 0, c.version + 2) if type(c) is Succeed else claimed[i]
+        for i, c in enumerate(commands)
+    ]
 
 
 def _claims(commands: Sequence[Command]) -> list[tuple[int, Claim]]:

@@ -71,11 +71,7 @@ def _columns(group: list[Succeed], ns: dict[str, int | None], now: int, started:
     }  # fmt: skip
 
 
-def success_verdict(command: Succeed) -> Verdict:
-    return _success_verdict(command.fence or 0, command.version + 2)
-
-
 @lru_cache(maxsize=1024)
-def _success_verdict(fence: int, version: int) -> Verdict:
+def success_verdict(fence: int, version: int) -> Verdict:
     # Most tasks succeed at their first attempt, so they share one verdict.
     return Verdict(Receipt(None, SUCCEEDED, fence, version, WORKER))

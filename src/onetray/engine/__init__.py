@@ -186,7 +186,9 @@ class Engine(EngineApi):
         for name in listed(types, "types", 1, 1_000):
             text(name, "types", self.config.limits.name_chars)
         if RESCHEDULED in types:
-            raise InvalidInput(f"{RESCHEDULED} says when a task might run: it stays with its job", field="types")
+            raise InvalidInput(
+                f"{RESCHEDULED} cannot be pruned: it records when a task was allowed to run", field="types"
+            )
         self.store.write(
             lambda tx: tx.query("prune_notes", types=list(types), before=tx.now - int(older_than_s * SECOND))
         )

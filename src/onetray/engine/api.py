@@ -102,7 +102,7 @@ class EngineApi(ABC):
         return verdicts
 
     def _commit_with(self, piggyback: PiggybackClaim, commands: Sequence[c.Command]) -> list[Verdict]:
-        answer = Verdict(error=Unavailable("the claim was not carried out"))
+        answer = Verdict(error=Unavailable("the claim was not run"))
         try:
             *verdicts, answer = self._committer.execute([*commands, piggyback.claim])
             return verdicts

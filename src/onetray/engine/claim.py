@@ -87,7 +87,7 @@ def _assign(batch: BatchContext, command: Claim, ns: int, queue: int, picked: li
     failpoints.hit("claimed")
     batch.unclaimed_new.difference_update(keys)
     kinds = {key: names.kind_name(key) for key in {row.kind for row in picked}}
-    # For these no version: their success must update a flow or a breaker, so it cannot take the fast path.
+    # Other successes must update a flow or a breaker: without a version they do not take the fast path.
     without_breaker = {key for key, policy in policies.items() if policy.breaker_failures is None}
     return [
         Assignment(

@@ -168,13 +168,13 @@ def write_tasks(batch: BatchContext, specs: list[Spec]) -> list[Receipt]:
         "key": keys, "id": [s.id for s in specs], "job": [s.job for s in specs] if members else keys,
         "payload": [s.payload for s in specs],
     }  # fmt: skip
-    policy_columns = _columns_of(specs, "ns", "queue", "kind", "policy", "priority", "max_attempts", "run_at")
+    place = _columns_of(specs, "ns", "queue", "kind", "policy", "priority", "max_attempts", "run_at")
     origin = _columns_of(specs, "correlation_id", "trace", "retry_of", "actor", "cause")
     member = {name: [getattr(s, name) for s in specs] for name in _MEMBER_COLUMNS} if members else {}
     claimable = [s for s in specs if s.run_at is not None and s.run_at <= now and not s.held]
     ready = {"key": [s.key for s in claimable], **_columns_of(claimable, "queue", "kind", "rank")}
     batch.unclaimed_new.update(ready["key"])
-    _insert(tx, {**rows, **policy_columns, **origin, **member}, ready)
+    _insert(tx, {**rows, **place, **origin, **member}, ready)
     writes.flush()
     return [Receipt(s.id, QUEUED, 1, 1) for s in specs]
 

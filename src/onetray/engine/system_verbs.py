@@ -60,19 +60,19 @@ def _expire(batch: BatchContext, writes: PendingWrites, command: Expire, row: Ta
         batch.outcomes.failed(row, "LeaseExpired")
         if row.attempts >= row.max_attempts:
             return accept_control(command, _exhausted(batch, writes, command, row, error, "exhausted_retries"))
-    wait = 0 if never_started else backoff_us(batch.policy(row), row.attempts, batch.rng)
-    return accept_control(command, _reopen(batch, writes, command, row, never_started, wait))
+    wait_us = 0 if never_started else backoff_us(batch.policy(row), row.attempts, batch.rng)
+    return accept_control(command, _reopen(batch, writes, command, row, never_started, wait_us))
 
 
 def _reopen(
-    batch: BatchContext, writes: PendingWrites, command: SystemCommand, row: TaskRow, never_started: bool, wait: int
+    batch: BatchContext, writes: PendingWrites, command: SystemCommand, row: TaskRow, never_started: bool, wait_us: int
 ) -> TaskRow:
     """Return a task to its queue. If it was never started, that costs no attempt."""
     given_back, spared = (1, min(row.spared + 1, MAX_SPARED)) if never_started else (0, 0)
     moved = writes.add(
         TASK.expire, row, actor_of(command), cause=command.cause or "the lease ran out", given_back=given_back,
         spared=spared,
-        run_at=batch.tx.now + wait,
+        run_at=batch.tx.now + wait_us,
         detail=event_detail(owner=row.owner, lease_expires_at=row.lease_expires_at, given_back=bool(given_back)),
     )  # fmt: skip
     return batch.update_row(moved._replace(attempts=row.attempts - given_back, spared=spared))
@@ -101,34 +101,32 @@ def _cancel(batch: BatchContext, writes: PendingWrites, command: SystemCommand, 
 
 
 def time_out(batch: BatchContext, work: list[tuple[int, TimeOut, TaskRow]]) -> None:
-    first, second = PendingWrites(batch), PendingWrites(batch)
+    reopened, ended = PendingWrites(batch), PendingWrites(batch)
     for i, command, row in work:
-        batch.answer(i, _time_out(batch, first, second, command, row))
+        batch.answer(i, _time_out(batch, reopened, ended, command, row))
     # A task with an expired lease returns to the queue before it times out there.
-    first.flush()
-    second.flush()
+    reopened.flush()
+    ended.flush()
 
 
 def _time_out(
-    batch: BatchContext, first: PendingWrites, second: PendingWrites, command: TimeOut, row: TaskRow
+    batch: BatchContext, reopened: PendingWrites, ended: PendingWrites, command: TimeOut, row: TaskRow
 ) -> Verdict:
     if row.state not in OPEN:
         return Verdict(error=illegal(row, "time_out", command.actor))
     if is_outdated(command, row):
         return not_due(row)
     if command.limit == "queue_ttl":
-        return _end_waiting(batch, second, command, row) if _queue_ttl_is_over(batch, row) else not_due(row)
+        return _end_waiting(batch, ended, command, row) if _queue_ttl_is_over(batch, row) else not_due(row)
     if command.limit == "timeout":
-        return _end_attempt(batch, second, command, row) if row.state == RUNNING else not_due(row)
+        return _end_attempt(batch, ended, command, row) if row.state == RUNNING else not_due(row)
     if batch.can_only_finish(row):
-        return accept_control(command, _cancel(batch, second, command, row, _cancel_cause(row)))
+        return accept_control(command, _cancel(batch, ended, command, row, _cancel_cause(row)))
     if row.state == RUNNING:
-        return accept_control(
-            command, batch.update_row(_fail(second, command, row, _timeout_error(command), "timeout"))
-        )
+        return accept_control(command, batch.update_row(_fail(ended, command, row, _timeout_error(command), "timeout")))
     if row.state == ASSIGNED:
-        row = _reopen(batch, first, command, row, never_started=True, wait=0)
-    return _end_waiting(batch, second, command, row)
+        row = _reopen(batch, reopened, command, row, never_started=True, wait_us=0)
+    return _end_waiting(batch, ended, command, row)
 
 
 def _queue_ttl_is_over(batch: BatchContext, row: TaskRow) -> bool:
@@ -163,9 +161,9 @@ def _end_attempt(batch: BatchContext, writes: PendingWrites, command: TimeOut, r
     batch.outcomes.failed(row, "Timeout")
     if row.attempts >= row.max_attempts:
         return accept_control(command, _exhausted(batch, writes, command, row, error, "timeout"))
-    wait = backoff_us(batch.policy(row), row.attempts, batch.rng)
+    wait_us = backoff_us(batch.policy(row), row.attempts, batch.rng)
     moved = writes.add(
-        TASK.retry, row, actor_of(command), cause=command.limit, error=error, run_at=batch.tx.now + wait,
+        TASK.retry, row, actor_of(command), cause=command.limit, error=error, run_at=batch.tx.now + wait_us,
         detail=event_detail(report=command.verb, owner=row.owner, lease_expires_at=row.lease_expires_at),
     )  # fmt: skip
     return accept_control(command, batch.update_row(moved))

@@ -53,18 +53,18 @@ def _spawned_members(batch: BatchContext, i: int, row: TaskRow) -> list[tuple[St
     if batch.locked.can_only_finish(row):
         # The success counts, but spawns nothing: its stage has ended, or is ending.
         return []
-    return [(_open_stage(batch, row, name), member) for name, members in spawned.items() for member in members]
+    return [(_stage_to_spawn_in(batch, row, name), member) for name, members in spawned.items() for member in members]
 
 
-def _open_stage(batch: BatchContext, row: TaskRow, name: str) -> StageRow:
+def _stage_to_spawn_in(batch: BatchContext, row: TaskRow, name: str) -> StageRow:
     stages = batch.locked.with_changes(batch.tx.query("stage_by_name", job=row.job, name=name))
     if not stages:
         raise NotFound(f"the flow has no stage {name!r}", stage=name)
     (stage,) = stages
     spawning_stage = batch.locked.stage(row.stage or 0)
     flow = batch.locked.flows[row.job]
-    closed = stage.state in STAGE.terminal or stage.ending is not None or flow.ending is not None
-    if closed or (stage.started_at is not None and not stage.takes_more) or stage.ord < spawning_stage.ord:
+    is_closed = stage.state in STAGE.terminal or stage.ending is not None or flow.ending is not None
+    if is_closed or (stage.started_at is not None and not stage.takes_more) or stage.ord < spawning_stage.ord:
         raise IllegalTransition(
             f"the stage {name!r} is {stage.state} and takes no tasks from this one",
             **{"from": stage.state, "attempted": "take tasks", "allowed": []},

@@ -234,17 +234,17 @@ def _handle_due_one_by_one(store: Store, new_batch: NewBatch, limit: int) -> int
         except Exception as e:
             if _is_temporary(e):
                 raise
-            logger.error("due row %r of task %d cannot be handled, run `onetray verify`: %s", row.what, row.task, e)
+            logger.error("due row %r of %d cannot be handled, run `onetray verify`: %s", row.what, row.task, e)
             failure = e
     if failure is not None:
         raise failure
     return done
 
 
-def _run_commands(batch: BatchContext, commands: list[SystemCommand]) -> list[int]:
+def _run_commands(batch: BatchContext, commands: list[SystemCommand]) -> None:
     """Run system commands of one verb in the janitor's transaction."""
     if not commands:
-        return []
+        return
     unique: dict[int, tuple[int, SystemCommand]] = {}
     for i, command in enumerate(commands):
         assert isinstance(command.task, int)
@@ -258,7 +258,6 @@ def _run_commands(batch: BatchContext, commands: list[SystemCommand]) -> list[in
     if work:
         HANDLERS[commands[0].verb](batch, work)
         settle(batch)
-    return [row.key for i, _, row in work if batch.verdicts[i].ok]
 
 
 class Janitor:
@@ -289,21 +288,21 @@ class Janitor:
             self._thread.join()
 
     def _run(self) -> None:
-        is_unavailable = False
+        was_unavailable = False
         while not self._stopping:
-            wait = self._every_s
+            wait_s = self._every_s
             try:
                 while self._sweep() and not self._stopping:
                     pass
-                wait = min(self._every_s, max(0.001, self._next_in_s()))
-                is_unavailable = False
+                wait_s = min(self._every_s, max(0.001, self._next_in_s()))
+                was_unavailable = False
             except Unavailable as e:
-                if not is_unavailable:
+                if not was_unavailable:
                     logger.warning("the janitor waits for the database: %s", e)
-                is_unavailable = True
+                was_unavailable = True
             except Exception:
                 logger.exception("the janitor's sweep failed")
-            self._wake.wait(wait)
+            self._wake.wait(wait_s)
             self._wake.clear()
 
 

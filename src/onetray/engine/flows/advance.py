@@ -220,7 +220,7 @@ def _skip_later_stages(locked: LockedFlows, flow: FlowRow, stage: StageRow, outc
 def advance(locked: LockedFlows, flow: FlowRow, ord_: int) -> None:
     """Begin the first stage after this place that has not ended."""
     stages = locked.with_changes(locked.batch.tx.query("next_stage", job=flow.key, ord=ord_))
-    # The database does not know yet which stages have ended in this transaction.
+    # Ends of stages in this transaction are not in the database yet.
     while stages and stages[0].state in STAGE.terminal:
         stages = locked.with_changes(locked.batch.tx.query("next_stage", job=flow.key, ord=stages[0].ord))
     if stages:

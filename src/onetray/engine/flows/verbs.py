@@ -84,7 +84,7 @@ def require_allowed(machine: Machine, transition: Transition, row: FlowRow | Sta
 def require_open(machine: Machine, row: FlowRow | StageRow, verb: str, actor_kind: str) -> None:
     ending = row.ending is not None
     if row.state in machine.terminal or ending:
-        state = f"{row.state}, and is being ended" if ending and row.state not in machine.terminal else row.state
+        state = f"{row.state} and ending" if ending and row.state not in machine.terminal else row.state
         raise IllegalTransition(
             f"a {machine.entity} that is {state} cannot {verb}",
             **{"from": row.state, "attempted": verb, "allowed": list(machine.actions(row.state, actor_kind))},
@@ -242,11 +242,11 @@ def _cancel(batch: BatchContext, c: CancelFlow, flow: FlowRow, _: object, *__: A
 
 
 def _seal_flow(batch: BatchContext, c: SealFlow, flow: FlowRow, _: object, *__: Any) -> Verdict:
-    """Neither the flow nor its stages will get more."""
+    """Take no more stages, nor tasks for the stages."""
     require_open(FLOW, flow, "be sealed", c.actor)
     locked = batch.locked
-    batch.locked.change_flow(flow, sealed=SEALED)
-    batch.locked.note_flow(flow.key, "flow.sealed", flow_actor(c), cause=c.cause, trace=c.trace)
+    locked.change_flow(flow, sealed=SEALED)
+    locked.note_flow(flow.key, "flow.sealed", flow_actor(c), cause=c.cause, trace=c.trace)
     for stage in locked.with_changes(batch.tx.query("unended_stages", job=flow.key)):
         if stage.state not in STAGE.terminal:
             locked.touch(locked.change(stage, sealed=SEALED))
@@ -355,7 +355,7 @@ def _append_context(batch: BatchContext, c: AppendContext, flow: FlowRow, _: obj
 
 def time_out_flow(batch: BatchContext, flow: FlowRow) -> None:
     """Fail a flow whose deadline has passed, and cancel its open tasks."""
-    if flow.state in FLOW.terminal or (flow.ending == FAILED):
+    if flow.state in FLOW.terminal or flow.ending == FAILED:
         return
     advance.end_flow_early(batch.locked, flow, FAILED, "hard", "timed out or was orphaned (deadline)", "system:janitor")
 

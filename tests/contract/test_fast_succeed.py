@@ -18,13 +18,13 @@ from onetray.engine import Engine, batch
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[list[Verdict] | None]:
     """What became of each attempt to write without a look: None when a look was needed."""
     answers: list[list[Verdict] | None] = []
-    unseen = batch._unseen
+    unseen = batch._run_plain_successes
 
     def noted(*given: Any) -> list[Verdict] | None:
         answers.append(unseen(*given))
         return answers[-1]
 
-    monkeypatch.setattr(batch, "_unseen", noted)
+    monkeypatch.setattr(batch, "_run_plain_successes", noted)
     return answers
 
 

@@ -45,7 +45,7 @@ def one(engine: Engine) -> Assignment:
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(advance, "STEP", 2)
-    monkeypatch.setattr(bulk, "OPENED_AT_ONCE", 2)
+    monkeypatch.setattr(bulk, "OPEN_STEP", 2)
 
 
 def test_a_stage_that_is_held_while_its_condition_is_decided_can_still_be_decided(engine: Engine) -> None:

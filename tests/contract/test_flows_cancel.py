@@ -193,7 +193,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three tasks are cancelled, and two let go, in one transaction."""
     monkeypatch.setattr(bulk, "STEP", 3)
     monkeypatch.setattr(advance, "STEP", 3)
-    monkeypatch.setattr(bulk, "OPENED_AT_ONCE", 2)
+    monkeypatch.setattr(bulk, "OPEN_STEP", 2)
 
 
 def steps(engine: Engine, flow: Placed) -> list[int]:

@@ -1,4 +1,4 @@
-"""A worker's claim rides in the transaction of a submit or of a report."""
+"""A worker's claim runs in the transaction of a submit or of a report."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from tests.support.tasks import written
 
 
 class OneClaim:
-    """A rider with one claim, that keeps what it is told."""
+    """A claimer with one claim, which keeps its verdict."""
 
     def __init__(self, engine: Engine, **fields: Any) -> None:
         self.claim: c.Claim | None = c.Claim(**{"worker": "w", "limit": 2, "request_key": "r", **fields})
-        self.rode, self.verdict = self.claim, Verdict(error=Unavailable("not yet"))
+        self.first_claim, self.verdict = self.claim, Verdict(error=Unavailable("not yet"))
         self.told = 0
-        engine.rides.join(self)
+        engine.piggyback.join(self)
 
-    def board(self, beside: c.Command) -> PiggybackClaim | None:
+    def next_claim(self, command: c.Command) -> PiggybackClaim | None:
         claim, self.claim = self.claim, None
         return None if claim is None else PiggybackClaim(self, claim, time.monotonic())
 
-    def arrive(self, ride: PiggybackClaim, verdict: Verdict) -> None:
-        assert ride.claim is self.rode
+    def deliver(self, piggyback: PiggybackClaim, verdict: Verdict) -> None:
+        assert piggyback.claim is self.first_claim
         self.verdict, self.told = verdict, self.told + 1
 
     @property
@@ -45,11 +45,11 @@ def commits(engine: Engine) -> list[bool]:
 
 
 def test_a_submit_is_claimed_by_its_own_transaction(engine: Engine) -> None:
-    rider, seen = OneClaim(engine), commits(engine)
+    claimer, seen = OneClaim(engine), commits(engine)
     id_ = engine.submit("mail").id
     assert len(seen) == 1
-    assert rider.got == [id_]
-    assert rider.told == 1
+    assert claimer.got == [id_]
+    assert claimer.told == 1
     assert engine.task(id_).state == "assigned"
 
 
@@ -61,50 +61,50 @@ def test_nobody_is_woken_for_what_was_claimed_at_once(engine: Engine) -> None:
 
 
 def test_what_a_claim_left_over_is_told_of(engine: Engine) -> None:
-    rider, seen = OneClaim(engine, limit=1), commits(engine)
+    claimer, seen = OneClaim(engine, limit=1), commits(engine)
     engine.run([c.Submit(kind="mail"), c.Submit(kind="mail")])
-    assert len(rider.got) == 1
+    assert len(claimer.got) == 1
     assert seen == [True]
 
 
 def test_an_older_task_is_claimed_first_and_the_new_one_is_told_of(engine: Engine) -> None:
     old = engine.submit("mail").id
-    rider, seen = OneClaim(engine, limit=1), commits(engine)
+    claimer, seen = OneClaim(engine, limit=1), commits(engine)
     engine.submit("mail")
-    assert rider.got == [old]
+    assert claimer.got == [old]
     assert seen == [True]
 
 
 def test_a_success_takes_the_next_claim_along(engine: Engine) -> None:
     first, second = (engine.submit("mail").id for _ in range(2))
     (task,) = engine.claim(worker="w", limit=1)
-    rider, seen = OneClaim(engine), commits(engine)
+    claimer, seen = OneClaim(engine), commits(engine)
     engine.succeed(task)
     assert len(seen) == 1
-    assert rider.got == [second]
+    assert claimer.got == [second]
     assert engine.task(first).state == "succeeded"
 
 
 def test_a_success_that_is_refused_takes_it_along_too(engine: Engine) -> None:
     engine.submit("mail")
-    rider = OneClaim(engine)
+    claimer = OneClaim(engine)
     verdict = engine.run([c.Succeed(task=999, fence=1, worker="w", lease=1, version=2)])[0]
     assert verdict.error is not None
-    assert len(rider.got) == 1
+    assert len(claimer.got) == 1
 
 
 @each_case("fields", [{"delay_s": 60}, {"run_at": 2**50}], ids=str)
 def test_a_submit_for_later_asks_no_rider(engine: Engine, fields: dict[str, Any]) -> None:
-    rider = OneClaim(engine)
+    claimer = OneClaim(engine)
     engine.submit("mail", **fields)
-    assert rider.claim is not None
+    assert claimer.claim is not None
 
 
 def test_one_that_has_left_is_not_asked(engine: Engine) -> None:
-    rider = OneClaim(engine)
-    assert engine.rides
-    engine.rides.leave(rider)
-    assert not engine.rides
+    claimer = OneClaim(engine)
+    assert engine.piggyback
+    engine.piggyback.leave(claimer)
+    assert not engine.piggyback
     assert engine.task(engine.submit("mail").id).state == "queued"
 
 
@@ -117,22 +117,22 @@ def test_the_next_is_asked_when_the_first_has_nothing(engine: Engine) -> None:
 
 
 def test_one_whose_transaction_failed_is_told_so_and_can_be_made_again(engine: Engine) -> None:
-    rider = OneClaim(engine)
+    claimer = OneClaim(engine)
     engine._committer._closed = True
     try:
         assert isinstance(engine.run([c.Submit(kind="mail")])[0].error, Unavailable)
     finally:
         engine._committer._closed = False
-    assert isinstance(rider.verdict.error, Unavailable)
+    assert isinstance(claimer.verdict.error, Unavailable)
     engine.submit("mail")
-    assert rider.rode is not None
-    assert len(engine.call(rider.rode)) == 1
+    assert claimer.first_claim is not None
+    assert len(engine.call(claimer.first_claim)) == 1
 
 
 def test_a_claim_that_rode_along_is_found_again_by_its_key(engine: Engine) -> None:
-    rider = OneClaim(engine)
+    claimer = OneClaim(engine)
     engine.submit("mail")
     before = written(engine)
-    assert rider.rode is not None
-    assert [a.id for a in engine.call(rider.rode)] == rider.got
+    assert claimer.first_claim is not None
+    assert [a.id for a in engine.call(claimer.first_claim)] == claimer.got
     assert written(engine) == before

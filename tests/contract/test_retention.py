@@ -28,8 +28,8 @@ FIRST = 10
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps begin small, so that few jobs make several."""
-    monkeypatch.setattr(retention, "FIRST", FIRST)
-    monkeypatch.setattr(retention, "LEAST", FIRST)
+    monkeypatch.setattr(retention, "FIRST_LIMIT", FIRST)
+    monkeypatch.setattr(retention, "MIN_LIMIT", FIRST)
 
 
 def newer(engine: Engine) -> str:

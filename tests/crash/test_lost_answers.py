@@ -289,8 +289,8 @@ CASES: dict[Case, tuple[str, ...]] = {
     prune: ("prune",),
     prune_notes: ("prune_notes",),
     # One by one is how either of them goes on after a batch that broke: the same work, in smaller parts.
-    expire_leases: ("expire_leases", "_take_back_one_by_one"),
-    do_due: ("do_due", "_deal_with_one_by_one"),
+    expire_leases: ("expire_leases", "_expire_one_by_one"),
+    do_due: ("do_due", "_handle_due_one_by_one"),
     retention_step: ("_remove",),
 }
 """Each way to write that is no command, and the functions of the source that it comes through."""
@@ -366,5 +366,5 @@ def callers(method: str, sources: list[Path]) -> set[str]:
 def test_nothing_is_written_in_another_way() -> None:
     """A COMMIT is resolved in one place: by `store.write`, or by the committer, whose batches are in batch.py."""
     sources = list(Path(onetray.__file__).parent.rglob("*.py"))
-    assert callers("transaction", sources) == {"_unseen", "_carry_out"}
+    assert callers("transaction", sources) == {"_run_plain_successes", "_run_commands"}
     assert callers("write", sources) == {function for functions in CASES.values() for function in functions}

@@ -145,7 +145,7 @@ def redrive_of(shop: TestClient, queue: str) -> Batch:
 def failing(engine: Engine, error: OnetrayError, *, after: bool = False) -> Iterator[None]:
     """Have each transaction of commands fail: before it is begun, or after it was committed."""
     committer = engine._committer
-    work = committer._work
+    work = committer._run_batch
 
     def fail(commands: Any) -> Any:
         if after:
@@ -153,7 +153,7 @@ def failing(engine: Engine, error: OnetrayError, *, after: bool = False) -> Iter
         raise error
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(committer, "_work", fail)
+        patched.setattr(committer, "_run_batch", fail)
         patched.setattr(committer, "_patience_s", 0.0)
         yield
 

@@ -270,7 +270,7 @@ def small_steps(most: int | None) -> Iterator[None]:
         yield
         return
     engine = "onetray.engine"
-    with patch(f"{engine}.flows.advance.STEP", most), patch(f"{engine}.flows.bulk.OPENED_AT_ONCE", most), \
+    with patch(f"{engine}.flows.advance.STEP", most), patch(f"{engine}.flows.bulk.OPEN_STEP", most), \
             patch(f"{engine}.flows.bulk.PAGE", most), patch(f"{engine}.flows.retry.PAGE", most):  # fmt: skip
         yield
 

@@ -271,7 +271,7 @@ class Pair:
             tx._connection.execute("UPDATE counter SET value = 0")  # type: ignore[attr-defined]
             tx._connection.execute("UPDATE queue SET paused_at = NULL, paused_by = NULL")  # type: ignore[attr-defined]
         for engine in self.engines.values():
-            engine._chance.seed(SEED)
+            engine._rng.seed(SEED)
         return Twins([Store(name, engine) for name, engine in self.engines.items()], self.clock)
 
     def verify(self) -> None:

@@ -43,7 +43,7 @@ def nudge(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         for i, asked_for, row in work:
             raised = row._replace(priority=row.priority + asked_for.by)
             writes.put("set_priority", key=row.key, priority=raised.priority)
-            ctx.answer(i, accept_control(asked_for, ctx.now_is(raised)))
+            ctx.answer(i, accept_control(asked_for, ctx.update_row(raised)))
         writes.flush()
 
     monkeypatch.setitem(batch.HANDLERS, "nudge", carry_out)

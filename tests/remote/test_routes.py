@@ -139,8 +139,8 @@ def test_a_forged_ticket_touches_nothing_that_its_report_does_not_name_rightly(c
 def test_a_report_with_a_ticket_is_written_without_a_look_and_one_without_it_just_as_well(
     caller: Caller, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks, look = list[object](), batch._carry_out
-    monkeypatch.setattr(batch, "_carry_out", lambda *given, **more: looks.append(given) or look(*given, **more))
+    looks, look = list[object](), batch._run_commands
+    monkeypatch.setattr(batch, "_run_commands", lambda *given, **more: looks.append(given) or look(*given, **more))
     worker = caller("work")
     for with_ticket in (True, False):
         submit(engine, queue="tickets")

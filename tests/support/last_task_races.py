@@ -287,7 +287,7 @@ ACTS: dict[str, Callable[[Claimer, Assignment], None]] = {
 def count_what_is_run_again(engine: Engine, told: Told) -> None:
     """The committer runs a batch that lost a deadlock again and tells nobody: count them."""
     committer = engine._committer
-    work = committer._work
+    work = committer._run_batch
 
     def counting(commands: Sequence[Command]) -> list[Verdict]:
         try:
@@ -296,4 +296,4 @@ def count_what_is_run_again(engine: Engine, told: Told) -> None:
             told.run_again += getattr(e, "sqlstate", None) in ("40P01", "40001")
             raise
 
-    committer._work = counting
+    committer._run_batch = counting

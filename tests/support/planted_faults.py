@@ -70,8 +70,8 @@ ENGINE = (
         name="key-with-another-body",
         harm="A submit with a used idempotency key and another body is acknowledged, and its body is dropped.",
         file="engine/submit_keys.py",
-        old="if hashed == body_hash(command):",
-        new="if hashed:",
+        old="if stored_hash == body_hash(command):",
+        new="if stored_hash:",
         look_in=("contract/test_idempotency.py",),
     ),
     Fault(
@@ -118,11 +118,11 @@ ENGINE = (
         name="lease-locked-before-its-task",
         harm="On PostgreSQL a heartbeat and the janitor deadlock when they meet at the end of a lease.",
         file="engine/janitor.py",
-        old="""rows = _lock(batch, _still_in(tx, leases))
-    dead = {key for (key,) in tx.query("still_expired", keys=sorted(k for k, _ in leases), before=before)}
+        old="""rows = _lock_with_flows(batch, _held_in(tx, leases))
+    expired = {key for (key,) in tx.query("still_expired", keys=sorted(k for k, _ in leases), before=before)}
 """,
-        new="""dead = {key for (key,) in tx.query("still_expired", keys=sorted(k for k, _ in leases), before=before)}
-    rows = _lock(batch, _still_in(tx, leases))
+        new="""expired = {key for (key,) in tx.query("still_expired", keys=sorted(k for k, _ in leases), before=before)}
+    rows = _lock_with_flows(batch, _held_in(tx, leases))
 """,
         look_in=("crash/test_deadlocks.py",),
     ),
@@ -130,7 +130,7 @@ ENGINE = (
         name="letter-redriven-twice",
         harm="A dead letter that is redriven twice becomes two jobs.",
         file="engine/control_verbs.py",
-        old="        if there:\n            return Verdict(receipt_of(there[0])._replace(actor=command.actor))\n",
+        old="        if redriven:\n            return Verdict(receipt_of(redriven[0])._replace(actor=command.actor))\n",
         new="",
         look_in=("contract/test_dead_letters.py",),
     ),
@@ -154,7 +154,7 @@ ENGINE = (
         name="one-refusal-for-all",
         harm="A call that the database refuses takes the calls of others, which share its transaction, with it.",
         file="engine/committer.py",
-        old="return [self._single(command) for command in commands]",
+        old="return [self._run_one(command) for command in commands]",
         new="return [Verdict(error=OnetrayError(str(cause)))] * len(commands)",
         look_in=("crash/test_committer.py",),
     ),

@@ -12,7 +12,7 @@ from onetray.domain.commands import Command, Submit
 from onetray.domain.errors import Unavailable
 from onetray.domain.task import Verdict
 from onetray.engine import Engine
-from onetray.engine.batch import within
+from onetray.engine.batch import run_in_batch
 from onetray.engine.batch_context import BatchContext
 from onetray.engine.flows.create import intern_flows
 from onetray.engine.submit import intern
@@ -36,7 +36,7 @@ class Writer:
         names = self._engine.store.names
         specs = intern(names, commands, 60.0)
         scope = BatchContext(self._tx, len(commands), random.Random(1), Limits())
-        within(scope, commands, specs, intern_flows(names, commands, 60.0))
+        run_in_batch(scope, commands, specs, intern_flows(names, commands, 60.0))
         # Now, and not only with the COMMIT.
         self._tx._send()
         return scope.verdicts

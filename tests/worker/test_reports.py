@@ -48,7 +48,7 @@ def _break_success(monkeypatch: pytest.MonkeyPatch) -> set[int]:
             raise RuntimeError("a trigger rejects this row")
 
     monkeypatch.setitem(batch.HANDLERS, "succeed", breaking)
-    monkeypatch.setattr(batch, "_unseen", lambda *_: None)
+    monkeypatch.setattr(batch, "_run_plain_successes", lambda *_: None)
     return refused
 
 

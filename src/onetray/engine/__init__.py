@@ -1,7 +1,7 @@
-"""The engine: verbs that take batches of commands and answer each one.
+"""The engine on a database: committer, janitor, feed, and the parts that read.
 
-Owns what only the database has: committer, janitor, feed, and the parts that read it. What every engine can do is in
-api.py. Every change of state goes through `Engine.run`, and from there through one function, `tx.move`.
+api.py has what every engine offers. Every transition goes through `Engine.run` or the janitor, and from there through
+one function, `tx.move`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from onetray.domain.task import Assignment, Event, Verdict
 from onetray.domain.verbs import command_of
 from onetray.engine import janitor
 from onetray.engine.api import EngineApi
-from onetray.engine.batch import carry_out
+from onetray.engine.batch import run_batch
 from onetray.engine.batch_context import BatchContext
 from onetray.engine.caller_tx import submit_within
 from onetray.engine.committer import Committer, Watcher
@@ -50,7 +50,7 @@ R = TypeVar("R")
 
 
 class Engine(EngineApi):
-    """An engine that has its database. Safe to use from any thread."""
+    """An engine on a database. Safe to use from any thread."""
 
     def __init__(
         self, store: Store, *, config: EngineConfig | None = None, seed: int | None = None, check: bool = True
@@ -59,9 +59,9 @@ class Engine(EngineApi):
             store.check_version()
         self.store = store
         self.config = config or EngineConfig()
-        self._chance = random.Random(seed)
+        self._rng = random.Random(seed)
         committer = Committer(
-            lambda commands: carry_out(store, commands, self._chance, self.config.names_ttl_s, self.config.limits),
+            lambda commands: run_batch(store, commands, self._rng, self.config.names_ttl_s, self.config.limits),
             threads=self.config.committers or store.writers,
             chunk=self.config.chunk,
             patience_s=self.config.call_timeout_s,
@@ -85,7 +85,7 @@ class Engine(EngineApi):
     def open(
         cls, url: str, *, clock: Clock | None = None, seed: int | None = None, config: EngineConfig | None = None
     ) -> Engine:
-        """Open the database that a URL names: `sqlite:///jobs.db`, `sqlite://:memory:`, `postgresql://…`."""
+        """Open an engine on a database: `sqlite:///jobs.db`, `sqlite://:memory:`, `postgresql://…`."""
         config = config or EngineConfig()
         options: dict[str, Any] = {"clock_skew_s": config.clock_skew_s}
         if str(url).startswith("postgres"):
@@ -98,8 +98,8 @@ class Engine(EngineApi):
             raise
 
     def close(self) -> None:
-        for started in self._janitors:
-            started.stop()
+        for running in self._janitors:
+            running.stop()
         self._committer.close()
         self._listeners.close()
         self.wake.close()
@@ -116,11 +116,10 @@ class Engine(EngineApi):
         self._committer.must_not_have_forked()
         if self.wake.closed:
             raise Unavailable("the engine is closed")
-        return submit_within(self.store, connection, commands, self._chance, self.config)
+        return submit_within(self.store, connection, commands, self._rng, self.config)
 
     def undo_claim(self, claimed: Sequence[Assignment], reason: str) -> None:
-        """Give back what was claimed for somebody who has not heard of it. It costs no attempt, and the claim's key is
-        free again."""
+        """Release claimed tasks that did not reach their worker. This costs no attempt and frees the request key."""
         leases = sorted({a.lease for a in claimed})
         self.store.write(lambda tx: tx.query("forget_requests", keys=leases))
         for verdict in self.run([c.Release(**c.ticket(a), reason=reason) for a in claimed]):
@@ -128,51 +127,50 @@ class Engine(EngineApi):
                 raise verdict.error
 
     def on_batch(self, watcher: Watcher) -> None:
-        """Have a function called with each batch of commands that was carried out, and how long that took.
+        """Call a function after each batch, with its commands, verdicts and duration in seconds.
 
-        In the thread that wrote it: it must be quick.
+        It runs in the writing thread, so it must be quick.
         """
         self._watchers.append(watcher)
 
     def declare_keeping_redaction(
         self, policies: Mapping[str, Policy], *, namespace: str = "default"
     ) -> dict[str, list[str]]:
-        """Give many kinds their policies, each with the paths that its kind redacts already. Answers those of them, by
-        kind, that the new policy does not name."""
+        """See KindApi.declare_keeping_redaction."""
         return self._kinds.declare_keeping_redaction(policies, namespace=namespace)
 
-    # What the janitor does, one bounded step each.
+    # Steps of the janitor, each bounded.
 
     def expire_leases(self, now: int | None = None, limit: int = janitor.BATCH) -> list[int]:
-        """Return abandoned work to the queue. Answers the keys of the tasks that were taken back."""
+        """Return tasks with expired leases to their queues. Returns their keys."""
         whole(limit, "limit", 1, MOST_ROWS)
         if now is not None:
             whole(now, "now", 0, 2**62)
         return janitor.expire_leases(self.store, self._context, now, limit)
 
     def do_due(self, limit: int = janitor.BATCH) -> int:
-        """Promote what may run now, time out what is late, end cancels whose grace is over."""
+        """Make due tasks claimable, time out late ones, end cancels whose grace period is over. Returns how many."""
         whole(limit, "limit", 1, MOST_ROWS)
         return janitor.do_due(self.store, self._context, limit)
 
     def sweep(self) -> int:
-        """One step of everything that is due. Zero when there was nothing to do."""
+        """One step of `expire_leases` and `do_due`. Returns 0 if nothing was due."""
         try:
-            taken = len(self.expire_leases())
+            expired = len(self.expire_leases())
         except Unavailable:
             raise
         except Exception:
-            # What is due must not wait for a lease that cannot be ended.
+            # Due rows must not wait for a lease that cannot be expired.
             self.do_due()
             raise
-        return taken + self.do_due()
+        return expired + self.do_due()
 
     def prunable(self, older_than_s: float, *, namespace: str | None = None) -> Prunable:
         """How many jobs `prune` would remove now."""
         return self._lists.prunable(older_than_s, namespace=namespace)
 
     def prune(self, older_than_s: float, *, namespace: str | None = None, limit: int = janitor.BATCH) -> list[int]:
-        """Remove whole terminal jobs by age, a bounded number at a time."""
+        """Delete up to `limit` whole jobs that ended at least `older_than_s` ago. Returns their keys."""
         seconds(older_than_s, "older_than_s")
         whole(limit, "limit", 1, MOST_ROWS)
         ns = None
@@ -183,12 +181,14 @@ class Engine(EngineApi):
         return prune(self.store, older_than_s, ns, limit)
 
     def prune_notes(self, types: Sequence[str], older_than_s: float) -> None:
-        """Remove old notes of these types. Transitions are never removed before their whole job is."""
+        """Delete old notes of these types. Events of transitions are deleted only with their job."""
         seconds(older_than_s, "older_than_s")
         for name in listed(types, "types", 1, 1_000):
             text(name, "types", self.config.limits.name_chars)
         if RESCHEDULED in types:
-            raise InvalidInput(f"{RESCHEDULED} says when a task might run: it stays with its job", field="types")
+            raise InvalidInput(
+                f"{RESCHEDULED} cannot be pruned: it records when a task was allowed to run", field="types"
+            )
         self.store.write(
             lambda tx: tx.query("prune_notes", types=list(types), before=tx.now - int(older_than_s * SECOND))
         )
@@ -196,9 +196,9 @@ class Engine(EngineApi):
     def janitor(
         self, every_s: float = 1.0, *, retention_s: float | None = None, namespace: str | None = None
     ) -> janitor.Janitor:
-        """A thread that sweeps whenever something is due. Start it yourself; it ends with the engine at the latest.
+        """A thread that sweeps whenever something is due. Call its `start`; closing the engine stops it.
 
-        With `retention_s` it also removes jobs, of one namespace or of all, so long after their end.
+        With `retention_s` it also deletes jobs, of one namespace or of all, that long after their end.
         """
         retention = None if retention_s is None else self.retention(retention_s, namespace=namespace)
         new = janitor.Janitor(self.sweep, lambda: janitor.seconds_until_next(self.store), every_s, retention)
@@ -206,7 +206,7 @@ class Engine(EngineApi):
         return new
 
     def retention(self, keep_s: float, *, namespace: str | None = None) -> Retention:
-        """The removal of old jobs step by step, for a loop of your own. The janitor has one."""
+        """Deletes old jobs step by step, for a loop of your own. The janitor has one."""
         seconds(keep_s, "retention_s", LEAST_RETENTION_S)
         if namespace is None:
             return Retention(self.store, keep_s)
@@ -214,7 +214,7 @@ class Engine(EngineApi):
         return Retention(self.store, keep_s, lambda: self.store.names.namespace(namespace))
 
     def _context(self, tx: Tx, size: int) -> BatchContext:
-        return BatchContext(tx, size, self._chance, self.config.limits)
+        return BatchContext(tx, size, self._rng, self.config.limits)
 
     def on_event(
         self, listener: Callable[[Event], object], *, after: int | None = None, namespace: str | None = None

@@ -1,7 +1,7 @@
-"""What every engine can do, wherever its database is: verbs, reads, and the few acts that are no commands.
+"""The methods of every engine: verbs, reads, and the few acts that are not commands.
 
-`Engine` has the database, `RemoteEngine` asks a server, `RedactedEngine` hides what kinds redact. Owns the verbs: each
-is a command that `run` carries out. The reads are declared where the database answers them; here is the list.
+`Engine` uses a database, `RemoteEngine` a server; `RedactedEngine` hides the fields that kinds redact. Owns the verbs:
+each is a command for `run`. The reads are declared at their implementations and listed here.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from onetray.domain.lifecycle import SUCCEEDED
 from onetray.domain.system_commands import DeadLetterIt
 from onetray.domain.task import Assignment, Receipt, Verdict
 from onetray.domain.verbs import check_command, command_of
-from onetray.engine.caller_tx import must_be_submits
-from onetray.engine.committer import Carrier
+from onetray.engine.caller_tx import require_submits
+from onetray.engine.committer import CommandExecutor
 from onetray.engine.flow_api import FlowApi
 from onetray.engine.job_details import JobApi
 from onetray.engine.kind_api import KindApi
@@ -40,22 +40,22 @@ _MORE = tuple(field.name for field in dataclass_fields(More))
 
 
 class EngineApi(ABC):
-    """One set of verbs and reads. Safe to use from any thread."""
+    """The verbs and reads of an engine. Safe to use from any thread."""
 
     config: EngineConfig
 
-    def __init__(self, committer: Carrier, wake: Wake) -> None:
+    def __init__(self, committer: CommandExecutor, wake: Wake) -> None:
         self._committer, self.wake = committer, wake
-        self.rides = Piggyback()
+        self.piggyback = Piggyback()
 
     @abstractmethod
     def bind(self, method: ApiMethod[P, R]) -> Callable[P, R]:
-        """A read or an act as this engine answers it: `engine.task` is `engine.bind(TaskApi.task)`."""
+        """This engine's implementation of a read or an act: `engine.task` is `engine.bind(TaskApi.task)`."""
 
     @property
     @abstractmethod
     def redacted(self) -> EngineApi:
-        """The same engine as others may see it: what kinds redact is hidden in its answers."""
+        """The same engine with redacted answers."""
 
     @abstractmethod
     def close(self) -> None: ...
@@ -67,9 +67,9 @@ class EngineApi(ABC):
         self.close()
 
     def run(self, commands: Sequence[c.Command], *, connection: Any = None) -> list[Verdict]:
-        """Carry out commands, in as few transactions as fit, and answer each in its place.
+        """Run commands in as few transactions as possible. Returns their verdicts, in the same order.
 
-        With a psycopg connection of yours: inside its transaction. Then they may only be submits.
+        With a psycopg connection of yours, submits (and no other commands) run inside its transaction.
         """
         limits = self.config.limits
         if not isinstance(commands, Sequence):
@@ -79,15 +79,15 @@ class EngineApi(ABC):
                 f"a batch has at most {limits.batch} commands, not {len(commands)}", field="batch", limit=limits.batch
             )
         if connection is not None:
-            must_be_submits(commands)
+            require_submits(commands)
         refused: dict[int, Verdict] = {}
         for i, command in enumerate(commands):
             try:
                 check_command(command, limits)
             except OnetrayError as e:
                 refused[i] = Verdict(error=e)
-        good = [c for i, c in enumerate(commands) if i not in refused] if refused else commands
-        verdicts = self._commit(good) if connection is None else self._submit_within(connection, good)
+        accepted = [c for i, c in enumerate(commands) if i not in refused] if refused else commands
+        verdicts = self._commit(accepted) if connection is None else self._submit_within(connection, accepted)
         for i, verdict in refused.items():
             verdicts.insert(i, verdict)
         return verdicts
@@ -96,36 +96,35 @@ class EngineApi(ABC):
         chunk = self.config.chunk
         verdicts: list[Verdict] = []
         for start in range(0, len(commands), chunk):
-            some = commands[start : start + chunk]
-            waiting = self.rides.take(some) if self.rides else None
-            verdicts += self._committer.carry_out(some) if waiting is None else self._commit_with(waiting, some)
+            part = commands[start : start + chunk]
+            claim = self.piggyback.take(part) if self.piggyback else None
+            verdicts += self._committer.execute(part) if claim is None else self._commit_with(claim, part)
         return verdicts
 
-    def _commit_with(self, waiting: PiggybackClaim, commands: Sequence[c.Command]) -> list[Verdict]:
-        """Carry out commands, and with them the claim that a worker has left for the next batch."""
-        answer = Verdict(error=Unavailable("the claim was not carried out"))
+    def _commit_with(self, piggyback: PiggybackClaim, commands: Sequence[c.Command]) -> list[Verdict]:
+        answer = Verdict(error=Unavailable("the claim was not run"))
         try:
-            *verdicts, answer = self._committer.carry_out([*commands, waiting.claim])
+            *verdicts, answer = self._committer.execute([*commands, piggyback.claim])
             return verdicts
         finally:
-            waiting.rider.arrive(waiting, answer)
+            piggyback.claimer.deliver(piggyback, answer)
 
     @abstractmethod
     def _submit_within(self, connection: object, commands: Sequence[c.Command]) -> list[Verdict]:
-        """Carry out submits inside a transaction of the caller's."""
+        """Run submits inside the caller's transaction."""
 
     def call(self, command: c.Command, *, connection: Any = None) -> Any:
-        """Carry out one command: its value, or its error raised."""
+        """Run one command. Returns its value or raises its error."""
         return self.run([command], connection=connection)[0].unwrap()
 
     def do(self, verb: str, **fields: Any) -> Any:
-        """Carry out a command by the name of its verb."""
+        """Run a command by the name of its verb."""
         return self.call(command_of(verb, fields))
 
-    # The verbs, one call each. Many at once: `run`.
+    # The verbs, for one command each. For many at once: `run`.
 
     def submit(self, kind: str, payload: Any = None, *, connection: Any = None, **fields: Any) -> Receipt:
-        """Submit a task. With a psycopg connection of yours: it exists exactly when your transaction commits."""
+        """Submit a task. With a psycopg connection of yours, it exists exactly if your transaction commits."""
         return _receipt(self.call(c.Submit(kind=kind, payload=payload, **fields), connection=connection))
 
     def claim(self, queue: str = "default", *, worker: str, limit: int = 1, **fields: Any) -> list[Assignment]:
@@ -182,18 +181,18 @@ class EngineApi(ABC):
         message: str | None = None,
         **fields: Any,
     ) -> Receipt:
-        """Report how far a task is that the caller holds."""
+        """Report the progress of a task that the caller holds."""
         progress = c.Progress(done=done, total=total, message=message, **_ticket_of(task, fields))
         return _receipt(self.call(progress), task)
 
     def checkpoint(self, task: Assignment | int | str, body: Any, **fields: Any) -> Receipt:
-        """Keep something for the next attempt of a task that the caller holds."""
+        """Store a value for the next attempt of a task that the caller holds."""
         return _receipt(self.call(c.Checkpoint(body=body, **_ticket_of(task, fields))), task)
 
     def submit_flow(
         self, name: str, stages: Sequence[StageSpec] = (), *, connection: Any = None, **fields: Any
     ) -> Placed:
-        """Submit a flow, whole or to be grown. With a psycopg connection of yours: inside its transaction."""
+        """Submit a flow. Stages can be added later. With a psycopg connection of yours, inside its transaction."""
         return _placed(self.call(f.SubmitFlow(name=name, stages=list(stages), **fields), connection=connection))
 
     def add_stage(self, flow: str, stage: StageSpec, **fields: Any) -> Placed:
@@ -236,17 +235,17 @@ class EngineApi(ABC):
         return _placed(self.call(f.SkipStage(stage, **fields)))
 
     def append_context(self, flow: str, payload: Any, **fields: Any) -> str:
-        """Append a context to a flow; answers its id."""
+        """Append a context to a flow. Returns its id."""
         return str(self.call(f.AppendContext(flow, payload=payload, **fields)))
 
-    # What is declared, not commanded.
+    # Settings and registrations.
 
     configure = KindApi.configure
     declare = KindApi.declare
     worker_beat = WorkerApi.worker_beat
     worker_leave = WorkerApi.worker_leave
 
-    # Reads, and the acts of operators: see engine/reads.py.
+    # Reads and acts: see engine/reads.py.
 
     breakers = WorkerApi.breakers
     close_breaker = WorkerApi.close_breaker
@@ -291,20 +290,20 @@ class EngineApi(ABC):
     workers = WorkerApi.workers
 
     def all_results(self, stage: str, *, namespace: str = "default") -> list[Any]:
-        """The results of all tasks of a stage that succeeded, in their order, however many there are."""
-        found: list[Any] = []
+        """The results of all succeeded tasks of a stage, in order."""
+        results: list[Any] = []
         after = 0
         while page := self.stage_results(stage, namespace=namespace, after=after):
-            found += [row.result for row in page if row.state == SUCCEEDED]
+            results += [row.result for row in page if row.state == SUCCEEDED]
             after = page[-1].key
-        return found
+        return results
 
 
 METHODS = {name: method for name, method in vars(EngineApi).items() if isinstance(method, ApiMethod) and method.scopes}
 READS = {name: method for name, method in METHODS.items() if not method.writes}
-"""What a server answers at /api/v1/reads/{name}. A read that the API does not list cannot be asked."""
+"""Reads that a server offers at /api/v1/reads/{name}."""
 ACTS = {name: method for name, method in METHODS.items() if method.writes}
-"""What a server does at /api/v1/acts/{name}."""
+"""Acts that a server offers at /api/v1/acts/{name}."""
 
 
 def _ticket_of(task: Assignment | int | str, fields: dict[str, Any]) -> dict[str, Any]:
@@ -312,7 +311,7 @@ def _ticket_of(task: Assignment | int | str, fields: dict[str, Any]) -> dict[str
 
 
 def _receipt(value: Any, task: Assignment | int | str | None = None) -> Receipt:
-    """The receipt of one call. It names the task, where the caller did so by its id or by what it claimed."""
+    """The receipt of one call, with the task's id if the caller passed an id or an assignment."""
     assert isinstance(value, Receipt)
     if value.id is not None or task is None or isinstance(task, int):
         return value

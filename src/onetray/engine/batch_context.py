@@ -1,7 +1,4 @@
-"""What the verbs of one batch share: the transaction, the rows as they stand, the answers.
-
-Owns nothing beyond the batch.
-"""
+"""The state that the verbs of one batch share: the transaction, current rows, and verdicts."""
 
 from __future__ import annotations
 
@@ -22,27 +19,25 @@ if TYPE_CHECKING:
 
 
 class BatchContext:
-    def __init__(self, tx: Tx, size: int, chance: random.Random, limits: Limits) -> None:
+    def __init__(self, tx: Tx, size: int, rng: random.Random, limits: Limits) -> None:
         self.tx = tx
-        self.chance = chance
+        self.rng = rng
         self.limits = limits
         self.locked = LockedFlows(self)
         self.outcomes = Outcomes(tx)
         self.drafts: Drafts | None = None
-        """What the commands of the batch want to add to flows."""
+        """New flows, stages and tasks of flows that the batch's commands submit."""
         self.rows: dict[int, TaskRow] = {}
-        self.keeps_all = False
-        """Whether every row may be asked about again: commands about flows come between those about tasks."""
-        self.entered: set[int] = set()
-        """The tasks that this batch has made claimable by a submit, and that none of its claims has taken."""
-        self.again: set[int] = set()
-        """The tasks about which more commands of this batch follow."""
-        self.verdicts: list[Verdict] = []
-        self.expect(size)
+        self.keep_all_rows = False
+        """Whether to keep the rows of ended tasks: flow commands between the task commands may need them."""
+        self.unclaimed_new: set[int] = set()
+        """Tasks that this batch submitted as claimable and has not claimed."""
+        self.with_more_commands: set[int] = set()
+        """Tasks for which this batch has further commands."""
+        self.reset_verdicts(size)
 
-    def expect(self, size: int) -> None:
-        """Make room for the answers to as many commands."""
-        self.verdicts = [Verdict(error=NotFound())] * size
+    def reset_verdicts(self, size: int) -> None:
+        self.verdicts: list[Verdict] = [Verdict(error=NotFound())] * size
 
     def answer(self, i: int, verdict: Verdict) -> None:
         self.verdicts[i] = verdict
@@ -50,18 +45,18 @@ class BatchContext:
     def policy(self, row: TaskRow) -> Policy:
         return self.tx.names.policy(row.policy)
 
-    def doomed(self, row: TaskRow) -> bool:
-        """Whether a task may only finish: its cancel was requested, or its stage is over."""
-        return row.cancel_at is not None or (row.stage is not None and self.locked.doomed(row))
+    def can_only_finish(self, row: TaskRow) -> bool:
+        """Whether the task must not be queued again: its cancel was requested, or its stage is ending."""
+        return row.cancel_at is not None or (row.stage is not None and self.locked.can_only_finish(row))
 
-    def now_is(self, row: TaskRow) -> TaskRow:
-        """Remember how a task stands after a move, for the next command about it in this batch."""
+    def update_row(self, row: TaskRow) -> TaskRow:
+        """Keep the row after a move, for the next command about the task in this batch."""
         self.rows[row.key] = row
         return row
 
-    def ended(self, row: TaskRow, state: str, hops: int) -> None:
-        """The same for a task that has ended: nobody asks about most of them again."""
-        if self.keeps_all or row.key in self.again:
+    def update_ended_row(self, row: TaskRow, state: str, hops: int) -> None:
+        """The same for a task that has ended. Its row is kept only if a later command needs it."""
+        if self.keep_all_rows or row.key in self.with_more_commands:
             self.rows[row.key] = row._replace(
                 state=state, version=row.version + hops, owner=None, lease=None, lease_expires_at=None
             )

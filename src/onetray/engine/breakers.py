@@ -1,7 +1,7 @@
-"""Breakers: a kind whose attempts keep failing is left alone for a while, then tried with one task.
+"""Breakers: claims skip a kind whose attempts keep failing for a while, then try one task (a probe).
 
-Owns what opens and closes a breaker, and how a claim goes past the open ones. A breaker rewrites no task: what is
-ready stays ready, and claims look elsewhere.
+Owns when a breaker opens and closes, and which tasks a claim may take while one is open. A breaker changes no task:
+ready rows stay, and claims skip them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from onetray.store.rows import ClaimedRow, TaskRow
 
 
 class _Breaker(NamedTuple):
-    """A row of the table. Closed: all but the kind and the recent failures is empty."""
+    """A row of the table. A closed breaker has only a kind and recent failures."""
 
     kind: int
     recent: list[int]
@@ -32,7 +32,7 @@ class _Breaker(NamedTuple):
 
 
 class Outcomes:
-    """How the attempts of one batch went, by kind: gathered here, and written once, after all its tasks."""
+    """Outcomes of the attempts of one batch, by kind. They are written once, after all tasks."""
 
     def __init__(self, tx: Tx) -> None:
         self._tx = tx
@@ -40,7 +40,7 @@ class Outcomes:
         self._succeeded: set[int] = set()
 
     def failed(self, row: TaskRow, error_class: str) -> None:
-        """An attempt failed that is tried again, or was the last one."""
+        """Count a failed attempt, whether or not a retry follows."""
         policy = self._tx.names.policy(row.policy)
         if policy.breaker_failures is not None:
             self._failed.setdefault(row.kind, []).append((policy, error_class))
@@ -52,22 +52,22 @@ class Outcomes:
             self._succeeded |= {row.kind for row in rows if row.policy in counted}
 
     def write(self) -> None:
-        """Count what failed, and close what was tried with success. A kind that did both has failed."""
+        """Count failures, and close breakers whose probe succeeded. A kind with both has failed."""
         if not self._failed and not self._succeeded:
             return
         tx, failed = self._tx, sorted(self._failed)
         if failed:
             tx.batch("add_breaker", {"kind": failed})
-        # All at once and sorted, so that two batches cannot wait for each other. Of those that only succeeded none but
-        # the ones being tried: a sound kind's reports do not queue up behind one row.
+        # All at once and sorted, so that two batches cannot deadlock. Of kinds that only succeeded, only those with a
+        # probe are locked: reports of a healthy kind must not queue for one row.
         rows = tx.query("lock_breakers", kinds=sorted({*failed, *self._succeeded}), failed=failed)
-        found = [_Breaker(**row._asdict() | {"recent": orjson.loads(row.recent)}) for row in rows]
-        changed = [self._after(breaker) for breaker in found]
+        breakers = [_Breaker(**row._asdict() | {"recent": orjson.loads(row.recent)}) for row in rows]
+        changed = [self._after(breaker) for breaker in breakers]
         if changed:
-            # Only what was held back becomes claimable: a failure that is counted, or opens one, is no work.
+            # Only a breaker that closes makes tasks claimable.
             tx.work.anywhere |= any(
                 before.open_until is not None and after.open_until is None
-                for before, after in zip(found, changed, strict=True)
+                for before, after in zip(breakers, changed, strict=True)
             )
             tx.batch("set_breaker", {
                 **{name: [getattr(b, name) for b in changed] for name in _Breaker._fields},
@@ -80,63 +80,63 @@ class Outcomes:
         if failures is None:
             return _Breaker(breaker.kind, [])
         for policy, error_class in failures:
-            breaker = _counted(breaker, policy, error_class, self._tx.now)
+            breaker = _count_failure(breaker, policy, error_class, self._tx.now)
         return breaker
 
 
-def _counted(breaker: _Breaker, policy: Policy, error_class: str, now: int) -> _Breaker:
-    """The breaker after one more failure. While it is open, stragglers are noted and change nothing."""
-    most, window_us = policy.breaker_failures or 1, int(policy.breaker_window_s * SECOND)
-    # Sorted: two processes may write in another order than they read the clock.
-    breaker = breaker._replace(recent=sorted([*breaker.recent, now])[-most:])
+def _count_failure(breaker: _Breaker, policy: Policy, error_class: str, now: int) -> _Breaker:
+    """The breaker after one more failure. While it is open, further failures are counted without effect."""
+    max_failures, window_us = policy.breaker_failures or 1, int(policy.breaker_window_s * SECOND)
+    # Sorted: two processes may write in a different order than they read the clock.
+    breaker = breaker._replace(recent=sorted([*breaker.recent, now])[-max_failures:])
     if breaker.probing:
-        return _opened(breaker, policy, now, f"it was tried again, and failed with {error_class}")
-    if breaker.open_until is None and len(breaker.recent) == most and now - breaker.recent[0] <= window_us:
-        why = f"{most} attempts failed within {policy.breaker_window_s:g} s, the last with {error_class}"
-        return _opened(breaker, policy, now, why)
+        return _open(breaker, policy, now, f"it was tried again, and failed with {error_class}")
+    if breaker.open_until is None and len(breaker.recent) == max_failures and now - breaker.recent[0] <= window_us:
+        why = f"{max_failures} attempts failed within {policy.breaker_window_s:g} s, the last with {error_class}"
+        return _open(breaker, policy, now, why)
     return breaker
 
 
-def _opened(breaker: _Breaker, policy: Policy, now: int, why: str) -> _Breaker:
+def _open(breaker: _Breaker, policy: Policy, now: int, why: str) -> _Breaker:
     until = now + int(policy.breaker_open_s * SECOND)
     return breaker._replace(opened_at=now, open_until=until, probing=0, why=why, opened_by=ENGINE)
 
 
 def pick_past_breakers(tx: Tx, ns: int, queue: int, kinds: list[int] | None, limit: int) -> list[ClaimedRow]:
-    """What a claim may have while breakers are open: of closed kinds anything, of those to be tried one task each."""
-    there: dict[int, int | None] = dict(tx.query("kinds_past_breakers", ns=ns, queue=queue))
-    wanted = there if kinds is None else {kind: there[kind] for kind in kinds if kind in there}
-    most = {kind: limit for kind, until in wanted.items() if until is None}
+    """Pick tasks while breakers are open: any of kinds with a closed breaker, one probe of each kind that is due."""
+    open_until: dict[int, int | None] = dict(tx.query("kinds_past_breakers", ns=ns, queue=queue))
+    wanted = open_until if kinds is None else {kind: open_until[kind] for kind in kinds if kind in open_until}
+    limits = {kind: limit for kind, until in wanted.items() if until is None}
     due = [kind for kind, until in wanted.items() if until is not None and until <= tx.now]
-    # What another claim is about to try is skipped, and asked again under the lock: nobody waits, and one is sent.
+    # Skips breakers that another claim has locked, and checks again under the lock: no claim waits, one probe runs.
     to_try = [kind for (kind,) in tx.query("lock_breakers_to_try", kinds=due, now=tx.now)] if due else []
-    picked = _merged(tx, queue, most | dict.fromkeys(to_try, 1), limit)
-    _send_out(tx, [row for row in picked if row.kind in to_try])
+    picked = _pick_by_kind(tx, queue, limits | dict.fromkeys(to_try, 1), limit)
+    _mark_probes(tx, [row for row in picked if row.kind in to_try])
     return picked
 
 
-def _merged(tx: Tx, queue: int, most: dict[int, int], limit: int) -> list[ClaimedRow]:
-    """The first tasks of all these kinds, of each as many as it may give."""
-    # Seen first and then locked: what is not taken stays free for others.
+def _pick_by_kind(tx: Tx, queue: int, limits: dict[int, int], limit: int) -> list[ClaimedRow]:
+    """The first tasks of these kinds, up to the limit of each kind and of all."""
+    # Read first, then lock only the tasks to be claimed: others stay free for other claims.
     heads = sorted(
         (rank, task, kind)
-        for kind, some in most.items()
-        for rank, task in tx.query("heads_of_kind", queue=queue, kind=kind, limit=some)
+        for kind, kind_limit in limits.items()
+        for rank, task in tx.query("heads_of_kind", queue=queue, kind=kind, limit=kind_limit)
     )
     of_kind = Counter(kind for _, _, kind in heads[:limit])
     return sorted(row for kind, n in of_kind.items() for row in tx.pick(queue, [kind], n, past_breakers=True))
 
 
-def _send_out(tx: Tx, probes: list[ClaimedRow]) -> None:
-    """Let nothing more through until the probe has said something, or its time is over too.
+def _mark_probes(tx: Tx, probes: list[ClaimedRow]) -> None:
+    """Keep these breakers open until their probes end, or their time is over.
 
-    Under a policy that counts no failures nobody would wait for what it says: then the breaker is closed by it.
+    A probe whose policy has no breaker closes it at once: its outcome would not be counted.
     """
     policies = {probe.kind: tx.names.policy(probe.policy) for probe in probes}
-    judged = {kind: policy for kind, policy in policies.items() if policy.breaker_failures is not None}
-    if judged:
-        until = [tx.now + int(policy.breaker_open_s * SECOND) for policy in judged.values()]
-        tx.batch("try_breaker", {"kind": list(judged), "open_until": until})
-    over = [kind for kind in policies if kind not in judged]
-    if over:
-        tx.query("close_breakers", kinds=over)
+    with_breaker = {kind: policy for kind, policy in policies.items() if policy.breaker_failures is not None}
+    if with_breaker:
+        until = [tx.now + int(policy.breaker_open_s * SECOND) for policy in with_breaker.values()]
+        tx.batch("try_breaker", {"kind": list(with_breaker), "open_until": until})
+    to_close = [kind for kind in policies if kind not in with_breaker]
+    if to_close:
+        tx.query("close_breakers", kinds=to_close)

@@ -1,6 +1,6 @@
-"""Submit inside a transaction that is somebody else's: the job exists exactly when that one commits.
+"""Submit inside the caller's own transaction: the job exists exactly if that transaction commits.
 
-Owns what may be done there. The connection, and what it must be, is in store/caller_connection.py.
+Owns which commands are allowed there. store/caller_connection.py checks the connection.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from onetray.domain.commands import Command, Submit
 from onetray.domain.errors import Conflict, InvalidInput, NotFound
 from onetray.domain.flow_commands import SubmitFlow
 from onetray.domain.task import Verdict
-from onetray.engine.batch import within
+from onetray.engine.batch import run_in_batch
 from onetray.engine.batch_context import BatchContext
 from onetray.engine.flows.create import intern_flows
 from onetray.engine.submit import intern
@@ -22,8 +22,8 @@ from onetray.store.base import ForeignTransaction, Store
 _REFUSALS = (Conflict, NotFound, InvalidInput)
 
 
-def must_be_submits(commands: Sequence[object]) -> None:
-    """All else takes locks that a stranger's transaction might keep for long."""
+def require_submits(commands: Sequence[object]) -> None:
+    """Other commands take locks that the caller's transaction might keep for long."""
     for command in commands:
         if isinstance(command, Command) and not isinstance(command, Submit | SubmitFlow):
             raise InvalidInput(
@@ -32,37 +32,37 @@ def must_be_submits(commands: Sequence[object]) -> None:
 
 
 def submit_within(
-    store: Store, connection: object, commands: Sequence[Command], chance: random.Random, config: EngineConfig
+    store: Store, connection: object, commands: Sequence[Command], rng: random.Random, config: EngineConfig
 ) -> list[Verdict]:
-    """Write all of them or, when this raises, nothing. The transaction stays usable for its owner in any case."""
-    guest = store.borrow(connection)
+    """Run all the commands or, if this raises, none. The caller can go on using the transaction in either case."""
+    caller_tx = store.borrow(connection)
     if len(commands) == 1:
-        return [_alone(store, guest, commands[0], chance, config)]
-    with guest.savepoint():
+        return [_write_one(store, caller_tx, commands[0], rng, config)]
+    with caller_tx.savepoint():
         try:
-            return _write(store, guest, commands, chance, config)
+            return _write(store, caller_tx, commands, rng, config)
         except _REFUSALS:
-            return [_alone(store, guest, command, chance, config) for command in commands]
+            return [_write_one(store, caller_tx, command, rng, config) for command in commands]
 
 
-def _alone(
-    store: Store, guest: ForeignTransaction, command: Command, chance: random.Random, config: EngineConfig
+def _write_one(
+    store: Store, caller_tx: ForeignTransaction, command: Command, rng: random.Random, config: EngineConfig
 ) -> Verdict:
-    """One of them could not be written: each for itself says which, and lets the others pass."""
+    """Run one command in its own savepoint, so that its error does not affect the others."""
     try:
-        return _write(store, guest, [command], chance, config)[0]
+        return _write(store, caller_tx, [command], rng, config)[0]
     except _REFUSALS as e:
         return Verdict(error=e)
 
 
 def _write(
-    store: Store, guest: ForeignTransaction, commands: Sequence[Command], chance: random.Random, config: EngineConfig
+    store: Store, caller_tx: ForeignTransaction, commands: Sequence[Command], rng: random.Random, config: EngineConfig
 ) -> list[Verdict]:
-    # On the engine's own connection: a number must not be remembered from a transaction that is rolled back.
+    # On the engine's own connection: a number that the caller's transaction rolls back must not be cached.
     specs = intern(store.names, commands, config.names_ttl_s)
     drafts = intern_flows(store.names, commands, config.names_ttl_s)
-    with guest.savepoint() as tx:
-        batch = BatchContext(tx, len(commands), chance, config.limits)
+    with caller_tx.savepoint() as tx:
+        batch = BatchContext(tx, len(commands), rng, config.limits)
         batch.drafts = drafts
-        within(batch, commands, specs, drafts)
+        run_in_batch(batch, commands, specs, drafts)
     return batch.verdicts

@@ -1,6 +1,6 @@
-"""Hand out work: each task to one worker, under a lease.
+"""Claim tasks: assign each to one worker, under a lease.
 
-Owns the claim. What is claimable was decided before: exactly the tasks that have a ready row.
+The claimable tasks are exactly those with a ready row, which the other verbs write.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ def _claim(batch: BatchContext, command: Claim) -> list[Assignment]:
     kinds = None
     if command.kinds is not None:
         kinds = [k for k in (names.kind(ns, name) for name in command.kinds) if k is not None]
-    before: list[LeaseRow] = []
+    leases: list[LeaseRow] = []
     if command.request_key is not None:
         tx.lock_request(ns, command.worker, command.request_key)
-        # With the next question, if there is one.
-        ask = tx.query if kinds == [] else tx.ask
-        before = ask("leases_of_request", ns=ns, worker=command.worker, request_key=command.request_key)
+        # `ask` sends the query together with the next one, if there is one.
+        query = tx.query if kinds == [] else tx.ask
+        leases = query("leases_of_request", ns=ns, worker=command.worker, request_key=command.request_key)
     picked = [] if kinds == [] else _pick(tx, queue, kinds, command.limit)
-    again = _claimed_before(batch, command, before) if before else None
-    if again is not None:
-        # What was picked is only locked, and free again in a moment.
-        return again
+    repeated = _repeat_claim(batch, command, leases) if leases else None
+    if repeated is not None:
+        # The picked tasks were only locked; the commit unlocks them.
+        return repeated
     if not picked and kinds != []:
         picked = pick_past_breakers(tx, ns, queue, kinds, command.limit)
     return _assign(batch, command, ns, queue, picked) if picked else []
 
 
 def _pick(tx: Tx, queue: int, kinds: list[int] | None, limit: int) -> list[ClaimedRow]:
-    """Lock what may be claimed. Most workers know every kind in their queues, and need not look for each by itself."""
+    """Lock claimable tasks. Without a filter by kind at first: most workers handle every kind in their queues."""
     if kinds is None or queue not in tx.mixed:
-        found = tx.pick(queue, None, limit)
-        if kinds is None or all(row.kind in kinds for row in found):
-            return found
-        # Those of other kinds are only locked, and free again in a moment.
+        rows = tx.pick(queue, None, limit)
+        if kinds is None or all(row.kind in kinds for row in rows):
+            return rows
+        # Tasks of other kinds were only locked; the commit unlocks them.
         tx.mixed.add(queue)
     return tx.pick(queue, kinds, limit)
 
@@ -73,7 +73,7 @@ def _assign(batch: BatchContext, command: Claim, ns: int, queue: int, picked: li
         "key": list(leases.values()), "ns": [ns] * len(leases), "worker": [command.worker] * len(leases),
         "expires_at": [now + length for length in leases], "length": list(leases),
         "request_key": [command.request_key] * len(leases), "part": list(range(len(leases))),
-        "tasks": [_listed(lease, keys, lease_of) for lease in leases.values()],
+        "tasks": [_tasks_json(lease, keys, lease_of) for lease in leases.values()],
     })  # fmt: skip
     tx.batch("delete_ready", {
         "queue": queue, "rank": once([row.rank for row in picked]), "key": keys,
@@ -85,40 +85,40 @@ def _assign(batch: BatchContext, command: Claim, ns: int, queue: int, picked: li
         "cause": None, "trace": None, "detail": None,
     })  # fmt: skip
     failpoints.hit("claimed")
-    batch.entered.difference_update(keys)
+    batch.unclaimed_new.difference_update(keys)
     kinds = {key: names.kind_name(key) for key in {row.kind for row in picked}}
-    # A success of the others has to be told to their flow, or to the breaker of their kind.
-    plain = {key for key, policy in policies.items() if policy.breaker_failures is None}
+    # Other successes must update a flow or a breaker: without a version they do not take the fast path.
+    without_breaker = {key for key, policy in policies.items() if policy.breaker_failures is None}
     return [
         Assignment(
             row.key, row.id, kinds[row.kind], command.queue, command.namespace, command.worker, row.fence,
             row.attempts + 1, lease, now + length_of[row.policy], row.payload, row.input, row.correlation_id or row.id,
             row.trace, policies[row.policy], length_of[row.policy] / SECOND, ASSIGNED,
             0 if row.job == row.key else row.job,
-            row.version + 1 if row.job == row.key and row.policy in plain else 0,
+            row.version + 1 if row.job == row.key and row.policy in without_breaker else 0,
         )
         for row, lease in zip(picked, lease_of, strict=True)
     ]  # fmt: skip
 
 
-def _listed(lease: int, keys: list[int], lease_of: list[int]) -> str:
-    """The tasks of a lease, as JSON."""
-    return orjson.dumps([key for key, own in zip(keys, lease_of, strict=True) if own == lease]).decode()
+def _tasks_json(lease: int, keys: list[int], lease_of: list[int]) -> str:
+    """The keys of a lease's tasks, as JSON."""
+    return orjson.dumps([key for key, its_lease in zip(keys, lease_of, strict=True) if its_lease == lease]).decode()
 
 
 def _lease_us(command: Claim, policy: Policy) -> int:
     return policy.lease_us if command.lease_s is None else int(command.lease_s * SECOND)
 
 
-def _claimed_before(batch: BatchContext, command: Claim, found: list[LeaseRow]) -> list[Assignment] | None:
-    """What is left of the same claim, for a worker that asks again with its request key; None for a new key."""
+def _repeat_claim(batch: BatchContext, command: Claim, leases: list[LeaseRow]) -> list[Assignment] | None:
+    """The tasks that a worker still holds of an earlier claim with the same request key. None if its leases expired."""
     tx, names = batch.tx, batch.tx.names
-    alive = {lease.key: lease for lease in found if lease.expires_at >= tx.now}
-    if not alive:
-        # The janitor has yet to take these back; their key is free for a new claim.
-        tx.query("forget_requests", keys=[lease.key for lease in found])
+    valid = {lease.key: lease for lease in leases if lease.expires_at >= tx.now}
+    if not valid:
+        # The janitor has not expired these leases yet. The request key is free for a new claim.
+        tx.query("forget_requests", keys=[lease.key for lease in leases])
         return None
-    rows = tx.query("claimed_again", keys=[key for lease in alive.values() for key in orjson.loads(lease.tasks)])
+    rows = tx.query("claimed_again", keys=[key for lease in valid.values() for key in orjson.loads(lease.tasks)])
     return [
         Assignment(
             row.key, row.id, names.kind_name(row.kind), names.queue_name(row.queue), command.namespace, command.worker,
@@ -126,5 +126,5 @@ def _claimed_before(batch: BatchContext, command: Claim, found: list[LeaseRow]) 
             row.trace, names.policy(row.policy), lease.length / SECOND, row.state, 0 if row.job == row.key else row.job,
         )
         for row in rows
-        if row.state in HELD and row.lease is not None and (lease := alive.get(row.lease)) is not None
+        if row.state in HELD and row.lease is not None and (lease := valid.get(row.lease)) is not None
     ]  # fmt: skip

@@ -1,8 +1,8 @@
-"""Turn calls that arrive at the same time into one transaction (group commit).
+"""Run commands that arrive at the same time in one transaction (group commit).
 
-Owns the threads that write. A caller that is alone writes for itself; those that come meanwhile are gathered, and
-each gets its own verdicts. A unit that breaks a batch is carried out alone, so that it harms nobody. When a batch is
-run again is said in store/retry_transaction.py.
+Owns the writer threads. If a writer is free, the caller's thread runs its commands itself; else they wait and share a
+transaction with other callers. If a batch fails, each of its commands runs alone, so that one cannot fail the others.
+store/retry_transaction.py decides which failures are retried.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from onetray.store.retry_transaction import retry_transaction
 
 logger = logging.getLogger("onetray.engine")
 
-Work = Callable[[Sequence[Command]], list[Verdict]]
+RunBatch = Callable[[Sequence[Command]], list[Verdict]]
 Watcher = Callable[[Sequence[Command], list[Verdict], float], object]
-"""Is told of each batch: the commands, their verdicts, and how many seconds it took."""
+"""Called after each batch with the commands, their verdicts, and the duration in seconds."""
 
 
-class Carrier(Protocol):
-    """Whatever carries out an engine's commands: the committer, or one who sends them to a server."""
+class CommandExecutor(Protocol):
+    """Executes an engine's commands: the committer, or the sender of a remote engine."""
 
-    def carry_out(self, commands: Sequence[Command]) -> list[Verdict]: ...
+    def execute(self, commands: Sequence[Command]) -> list[Verdict]: ...
 
     def must_not_have_forked(self) -> None: ...
 
@@ -38,7 +38,7 @@ class Carrier(Protocol):
 
 
 class Unit:
-    """One caller's commands, and a latch that opens when they are answered."""
+    """The commands of one caller, and a lock that is released when their verdicts are set."""
 
     __slots__ = ("commands", "done", "size", "verdicts")
 
@@ -55,63 +55,62 @@ class Unit:
 
 
 class Committer:
-    def __init__(self, work: Work, threads: int, chunk: int, patience_s: float, name: str) -> None:
-        self._work, self._chunk, self._patience_s = work, chunk, patience_s
-        self._most = threads
+    def __init__(self, run_batch: RunBatch, threads: int, chunk: int, patience_s: float, name: str) -> None:
+        self._run_batch, self._chunk, self._patience_s = run_batch, chunk, patience_s
+        self._max_running = threads
         self._waiting: deque[Unit] = deque()
-        self._ready = threading.Condition()
+        self._changed = threading.Condition()
         self._closed = False
-        self._working = 0
+        self._running = 0
         self._process = os.getpid()
         self.watchers: list[Watcher] = []
         self._threads = [threading.Thread(target=self._run, name=f"{name}-{i}", daemon=True) for i in range(threads)]
         for thread in self._threads:
             thread.start()
 
-    def carry_out(self, commands: Sequence[Command]) -> list[Verdict]:
-        """Hand over commands and wait for their verdicts."""
+    def execute(self, commands: Sequence[Command]) -> list[Verdict]:
         self.must_not_have_forked()
         unit = Unit(commands)
-        with self._ready:
+        with self._changed:
             if self._closed:
-                # As any verdict: those of earlier parts of the same call must not be lost.
+                # A verdict, not an exception: the verdicts of earlier parts of the same call must not be lost.
                 return [Verdict(error=Unavailable("the engine is closed")) for _ in commands]
-            alone = not self._waiting and self._working < self._most
-            if alone:
-                self._working += 1
+            run_here = not self._waiting and self._running < self._max_running
+            if run_here:
+                self._running += 1
             else:
                 self._waiting.append(unit)
-                self._ready.notify()
-        if alone:
-            # Nobody to share a transaction with: to hand it to another thread would only take time.
+                self._changed.notify()
+        if run_here:
+            # Nothing to share a transaction with: another thread would only cost time.
             try:
-                self._together([unit])
+                self._run_units([unit])
             finally:
-                self._worked()
+                self._finished()
         unit.done.acquire()
         return unit.verdicts
 
-    def _worked(self) -> None:
-        with self._ready:
-            self._working -= 1
+    def _finished(self) -> None:
+        with self._changed:
+            self._running -= 1
             if self._waiting or self._closed:
-                self._ready.notify_all()
+                self._changed.notify_all()
 
     def must_not_have_forked(self) -> None:
-        """A forked child has the connections and not the threads: it would wait for ever, and harm its parent's."""
+        """Raises StoreError in a forked child: it has no writer threads, and shares connections with its parent."""
         if os.getpid() != self._process:
             raise StoreError("this engine was opened before a fork: open one in each process, or spawn instead")
 
     def close(self) -> None:
-        """Finish what was handed over, then stop."""
-        with self._ready:
+        """Run all waiting commands, then stop."""
+        with self._changed:
             self._closed = True
-            self._ready.notify_all()
+            self._changed.notify_all()
         for thread in self._threads:
             thread.join()
-        with self._ready:
-            # What callers carry out themselves.
-            self._ready.wait_for(lambda: not self._working)
+        with self._changed:
+            # Batches that run in threads of callers.
+            self._changed.wait_for(lambda: not self._running)
 
     def _run(self) -> None:
         while True:
@@ -119,24 +118,24 @@ class Committer:
             if not units:
                 return
             try:
-                self._together(units)
+                self._run_units(units)
             except BaseException as e:
-                # Whatever ends this thread must not leave its callers waiting.
+                # The callers must not wait for a thread that has ended.
                 for unit in units:
                     if not unit.verdicts:
                         unit.answer([Verdict(error=OutcomeUnknown(f"the committer ended: {e!r}"))] * len(unit.commands))
                 raise
             finally:
-                self._worked()
+                self._finished()
 
     def _next(self) -> list[Unit]:
-        """Wait for work, then take what has gathered, up to a chunk."""
-        with self._ready:
-            while (not self._waiting and not self._closed) or self._working >= self._most:
-                self._ready.wait()
+        """Wait for commands, then take those that are waiting, up to a chunk. Empty when the committer is closed."""
+        with self._changed:
+            while (not self._waiting and not self._closed) or self._running >= self._max_running:
+                self._changed.wait()
             if not self._waiting:
                 return []
-            self._working += 1
+            self._running += 1
             units: list[Unit] = []
             size = 0
             while self._waiting and (not units or size + self._waiting[0].size <= self._chunk):
@@ -144,13 +143,13 @@ class Committer:
                 size += units[-1].size
             return units
 
-    def _together(self, units: list[Unit]) -> None:
+    def _run_units(self, units: list[Unit]) -> None:
         commands = units[0].commands if len(units) == 1 else [c for u in units for c in u.commands]
         try:
-            verdicts = self._patiently(commands)
+            verdicts = self._run_with_retries(commands)
         except Exception as e:
             for unit in units:
-                unit.answer(self._alone(unit.commands, e))
+                unit.answer(self._run_each(unit.commands, e))
             return
         start = 0
         for unit in units:
@@ -158,28 +157,28 @@ class Committer:
             unit.answer(verdicts[start:end])
             start = end
 
-    def _alone(self, commands: Sequence[Command], cause: Exception) -> list[Verdict]:
-        """The batch was rolled back: find out which command breaks, and let the others pass."""
+    def _run_each(self, commands: Sequence[Command], cause: Exception) -> list[Verdict]:
+        """Run each command of a failed batch in its own transaction."""
         if isinstance(cause, Unavailable):
             return [Verdict(error=cause)] * len(commands)
-        return [self._single(command) for command in commands]
+        return [self._run_one(command) for command in commands]
 
-    def _single(self, command: Command) -> Verdict:
+    def _run_one(self, command: Command) -> Verdict:
         try:
-            return self._patiently([command])[0]
+            return self._run_with_retries([command])[0]
         except OnetrayError as e:
             return Verdict(error=e)
         except Exception as e:
             logger.exception("%s broke its transaction", command.verb)
             return Verdict(error=OnetrayError(f"{command.verb} could not be written: {type(e).__name__}: {e}"))
 
-    def _patiently(self, commands: Sequence[Command]) -> list[Verdict]:
-        work = self._watched if self.watchers else self._work
-        return retry_transaction(lambda: work(commands), self._patience_s, lambda: self._closed)
+    def _run_with_retries(self, commands: Sequence[Command]) -> list[Verdict]:
+        run = self._run_watched if self.watchers else self._run_batch
+        return retry_transaction(lambda: run(commands), self._patience_s, lambda: self._closed)
 
-    def _watched(self, commands: Sequence[Command]) -> list[Verdict]:
+    def _run_watched(self, commands: Sequence[Command]) -> list[Verdict]:
         began = time.perf_counter()
-        verdicts = self._work(commands)
+        verdicts = self._run_batch(commands)
         for watcher in self.watchers:
             try:
                 watcher(commands, verdicts, time.perf_counter() - began)

@@ -1,6 +1,6 @@
-"""What somebody may do who does not hold the task: resume, cancel, redrive, set its priority, reschedule.
+"""Commands about a task from users and the system: resume, cancel, redrive, set the priority, reschedule.
 
-Owns what each leads to from each state.
+Owns the effect of each in each state.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _resume(batch: BatchContext, writes: PendingWrites, command: Resume, row: Ta
         TASK.resume, row, actor_of(command), cause=command.cause, trace=command.trace, input=command.input_json,
         run_at=batch.tx.now,
     )  # fmt: skip
-    return accept_control(command, batch.now_is(moved))
+    return accept_control(command, batch.update_row(moved))
 
 
 def cancel(batch: BatchContext, work: list[tuple[int, Cancel, TaskRow]]) -> None:
@@ -63,7 +63,7 @@ def _cancel(batch: BatchContext, writes: PendingWrites, command: Cancel, row: Ta
     if command.hard or row.state not in HELD:
         detail = event_detail(owner=row.owner, lease_expires_at=row.lease_expires_at) if row.owner else None
         moved = writes.add(TASK.cancel, row, actor_of(command), cause=command.cause, trace=command.trace, detail=detail)
-        return accept_control(command, batch.now_is(moved))
+        return accept_control(command, batch.update_row(moved))
     if row.cancel_at is not None:
         return accept_control(command, row, repeated=True)
     grace_s = batch.policy(row).cancel_grace_s if command.grace_s is None else command.grace_s
@@ -73,11 +73,11 @@ def _cancel(batch: BatchContext, writes: PendingWrites, command: Cancel, row: Ta
         row, "task.cancel_requested", actor_of(command), cause=command.cause, trace=command.trace,
         payload=event_detail(grace_s=grace_s),
     )  # fmt: skip
-    return accept_control(command, batch.now_is(row._replace(cancel_at=batch.tx.now)))
+    return accept_control(command, batch.update_row(row._replace(cancel_at=batch.tx.now)))
 
 
 def set_priority(batch: BatchContext, work: list[tuple[int, SetPriority, TaskRow]]) -> None:
-    """Change the order among the queued. A ready row is moved under the task's lock."""
+    """Change priorities. The ready row of a queued task is rewritten under the task's lock."""
     writes = PendingWrites(batch)
     changed = []
     for i, command, row in work:
@@ -87,8 +87,8 @@ def set_priority(batch: BatchContext, work: list[tuple[int, SetPriority, TaskRow
             batch.answer(i, accept_control(command, row, repeated=True))
         else:
             changed.append((command, row))
-            batch.answer(i, accept_control(command, batch.now_is(row._replace(priority=command.priority))))
-    ready = _take_ready(batch, [row for _, row in changed])
+            batch.answer(i, accept_control(command, batch.update_row(row._replace(priority=command.priority))))
+    ready = _delete_ready(batch, [row for _, row in changed])
     for command, row in changed:
         writes.put("set_priority", key=row.key, priority=command.priority)
         if row.key in ready:
@@ -107,25 +107,25 @@ def reschedule(batch: BatchContext, work: list[tuple[int, Reschedule, TaskRow]])
         if row.state != QUEUED:
             batch.answer(i, Verdict(error=illegal(row, "reschedule", command.actor)))
             continue
-        # A time that has passed means now: what is measured from it begins now.
+        # A time in the past means now: the queue TTL is measured from it.
         run_at = max(batch.tx.now, run_at_us(batch.tx.now, command.run_at, command.delay_s))
-        later = row._replace(run_at=run_at)
-        changed.append((command, later, row))
-        batch.answer(i, accept_control(command, batch.now_is(later)))
-    _take_ready(batch, [row for _, _, row in changed])
-    for command, later, row in changed:
-        writes.put("set_run_at", key=row.key, run_at=later.run_at)
-        if row.stage is None or not batch.locked.holds_back(later):
-            writes.enter_queue(later)
+        rescheduled = row._replace(run_at=run_at)
+        changed.append((command, rescheduled, row))
+        batch.answer(i, accept_control(command, batch.update_row(rescheduled)))
+    _delete_ready(batch, [row for _, _, row in changed])
+    for command, rescheduled, row in changed:
+        writes.put("set_run_at", key=row.key, run_at=rescheduled.run_at)
+        if row.stage is None or not batch.locked.holds_back(rescheduled):
+            writes.enter_queue(rescheduled)
         writes.note(
             row, RESCHEDULED, actor_of(command), cause=command.cause, trace=command.trace,
-            payload=event_detail(was=row.run_at, run_at=later.run_at),
+            payload=event_detail(was=row.run_at, run_at=rescheduled.run_at),
         )  # fmt: skip
     writes.flush()
 
 
-def _take_ready(batch: BatchContext, rows: list[TaskRow]) -> set[int]:
-    """Take the ready rows of those of these tasks that have one."""
+def _delete_ready(batch: BatchContext, rows: list[TaskRow]) -> set[int]:
+    """Delete the ready rows of these tasks. Returns the keys of those that had one."""
     queued = [row for row in rows if row.state == QUEUED]
     if not queued:
         return set()
@@ -144,7 +144,7 @@ def redrive(batch: BatchContext, work: list[tuple[int, Redrive, TaskRow]]) -> No
 
 
 def _redrive(batch: BatchContext, command: Redrive, row: TaskRow) -> Verdict:
-    """Submit the same work again as a new job. A dead letter has one successor: asked again, it names it."""
+    """Submit the same work as a new job. A dead letter has one successor: a repeated redrive returns it."""
     tx = batch.tx
     if row.state in OPEN:
         return Verdict(error=illegal(row, "redrive", command.actor))
@@ -152,9 +152,9 @@ def _redrive(batch: BatchContext, command: Redrive, row: TaskRow) -> Verdict:
         return redrive_member(batch, command, row)
     if row.state == DEAD_LETTERED:
         ((successor,),) = tx.query("lock_letter", key=row.key)
-        there = tx.query("task_by_key", key=successor) if successor is not None else []
-        if there:
-            return Verdict(receipt_of(there[0])._replace(actor=command.actor))
+        redriven = tx.query("task_by_key", key=successor) if successor is not None else []
+        if redriven:
+            return Verdict(receipt_of(redriven[0])._replace(actor=command.actor))
     (old,) = tx.query("spec_of", key=row.key)
     spec = spec_like(old, row.ns, actor_of(command), command.cause or "redrive", command.trace)
     spec.run_at, spec.correlation_id = tx.now + int(command.delay_s * SECOND), old.correlation_id or old.id

@@ -1,6 +1,6 @@
-"""Dead letters: what is written down about a task that was set aside.
+"""Dead letters: the records of tasks that were set aside.
 
-Owns the letter's fields. report_verbs.py moves the task, control_verbs.py redrives it.
+Owns their fields. report_verbs.py moves the task, control_verbs.py redrives it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ class NewDeadLetter:
     error_json: str
 
 
-def write_letters(tx: Tx, letters: list[NewDeadLetter]) -> None:
-    """Write the letters of a batch, with everything that is needed to understand them later."""
+def write_dead_letters(tx: Tx, letters: list[NewDeadLetter]) -> None:
     keys = [letter.row.key for letter in letters]
     facts = {row.key: row for row in tx.query("facts_for_dead_letter", keys=keys)}
     holders = _last_holders(tx, [letter.row for letter in letters])
@@ -51,12 +50,12 @@ def _trace_id(trace: str | None) -> str | None:
 
 
 def _last_holders(tx: Tx, rows: list[TaskRow]) -> dict[int, tuple[str | None, int | None]]:
-    """Who held each task last and until when: from the row, or from the newest event that says so."""
-    found = {row.key: (row.owner, row.lease_expires_at) for row in rows}
-    free = [row.key for row in rows if row.owner is None]
-    if free:
-        for key, payload in tx.query("last_holders", keys=free, held=list(HELD)):
+    """The last owner of each task and its lease's expiry: from the row, or from the newest event with an owner."""
+    holders = {row.key: (row.owner, row.lease_expires_at) for row in rows}
+    without_owner = [row.key for row in rows if row.owner is None]
+    if without_owner:
+        for key, payload in tx.query("last_holders", keys=without_owner, held=list(HELD)):
             facts = orjson.loads(payload)
             if "owner" in facts:
-                found[key] = facts["owner"], facts.get("lease_expires_at")
-    return found
+                holders[key] = facts["owner"], facts.get("lease_expires_at")
+    return holders

@@ -1,8 +1,8 @@
-"""Write successes without a look at their tasks first.
+"""The fast path for successes: they are written without reading their tasks first.
 
-Owns the hot path: most reports are successes of single tasks by the worker that holds them. The guard of the UPDATE
-asks what a look would: the version from the claim, the fence, the owner, the lease. If it does not hold for every one,
-nothing is written, and the batch is carried out the careful way.
+Most reports are successes of single tasks by the worker that holds them. The guard of the UPDATE checks what a read
+would: the version from the claim, the fence, the owner, the lease. If it fails for one task, nothing is written, and
+the batch takes the normal path.
 """
 
 from __future__ import annotations
@@ -20,63 +20,58 @@ from onetray.domain.task import Receipt, Verdict
 from onetray.engine.pending_writes import actor, once
 from onetray.store.base import Tx
 
-_FROM = {started: TASK.path(TASK.succeed, RUNNING if started else ASSIGNED) for started in (False, True)}
+_PATH = {started: TASK.path(TASK.succeed, RUNNING if started else ASSIGNED) for started in (False, True)}
 
 
 def plain_successes(commands: Sequence[Command]) -> list[Succeed] | None:
-    """The successes of a batch that has nothing else but claims, if each of them says all that is needed; else None.
+    """The successes of a batch that contains nothing else but claims, sorted by key, as all locks are taken.
 
-    In the order of their keys, as locks are taken everywhere.
+    None if another command is among them, or if one lacks a field that the guard checks.
     """
-    found: dict[int, Succeed] = {}
+    by_key: dict[int, Succeed] = {}
     for c in commands:
         if type(c) is Succeed:
             if not c.version or not c.lease or c.more is not None or c.fence is None or c.worker is None:
                 return None
-            if type(c.task) is not int or c.task in found:
+            if type(c.task) is not int or c.task in by_key:
                 return None
-            found[c.task] = c
+            by_key[c.task] = c
         elif type(c) is not Claim:
             return None
-    return [found[key] for key in sorted(found)] if found else None
+    return [by_key[key] for key in sorted(by_key)] if by_key else None
 
 
 def succeed_without_reading(tx: Tx, successes: list[Succeed], ns: dict[str, int | None]) -> None:
-    """Write them, or raise GuardFailed because one of them has to be looked at."""
+    """Write the successes. Raises GuardFailed if one of them needs the normal path."""
     leases = {c.lease for c in successes}
-    until: dict[int, int] = dict(tx.query("expiries", keys=sorted(leases)))
-    if None in ns.values() or any(until.get(lease, 0) < tx.now for lease in leases):
-        raise GuardFailed("not all of them are held")
+    expires_at: dict[int, int] = dict(tx.query("expiries", keys=sorted(leases)))
+    if None in ns.values() or any(expires_at.get(lease, 0) < tx.now for lease in leases):
+        raise GuardFailed("not all tasks are held")
     for started in (False, True):
-        some = [c for c in successes if c.started is started]
-        if some:
-            tx.move(_FROM[started], _columns(some, ns, tx.now, started), held=True)
+        group = [c for c in successes if c.started is started]
+        if group:
+            tx.move(_PATH[started], _columns(group, ns, tx.now, started), held=True)
 
 
-def _columns(some: list[Succeed], ns: dict[str, int | None], now: int, started: bool) -> dict[str, Any]:
-    """Whole columns, and what is the same for all tasks only once."""
-    worker = once([c.worker for c in some])
+def _columns(group: list[Succeed], ns: dict[str, int | None], now: int, started: bool) -> dict[str, Any]:
+    """The columns of the move. A value that is the same for all tasks is passed once."""
+    worker = once([c.worker for c in group])
     return {
-        "key": [c.task for c in some],
-        "version": once([c.version + started for c in some]),
-        "fence": once([c.fence for c in some]),
-        "ns": once([ns[c.namespace] for c in some]),
+        "key": [c.task for c in group],
+        "version": once([c.version + started for c in group]),
+        "fence": once([c.fence for c in group]),
+        "ns": once([ns[c.namespace] for c in group]),
         "worker": worker,
-        "lease": once([c.lease for c in some]),
-        "result": once([c.result_json for c in some]),
-        "began": once([now - int(c.ran_s * SECOND) for c in some]),
+        "lease": once([c.lease for c in group]),
+        "result": once([c.result_json for c in group]),
+        "began": once([now - int(c.ran_s * SECOND) for c in group]),
         "actor": [actor(WORKER, w) for w in worker] if isinstance(worker, list) else actor(WORKER, worker),
-        "trace": once([c.trace for c in some]),
+        "trace": once([c.trace for c in group]),
         "at": now, "cause": None, "detail": None,
     }  # fmt: skip
 
 
-def succeeded(command: Succeed) -> Verdict:
-    """The answer to a success that was written."""
-    return _succeeded(command.fence or 0, command.version + 2)
-
-
 @lru_cache(maxsize=1024)
-def _succeeded(fence: int, version: int) -> Verdict:
-    # Most tasks succeed at their first attempt: they share one answer.
+def success_verdict(fence: int, version: int) -> Verdict:
+    # Most tasks succeed at their first attempt, so they share one verdict.
     return Verdict(Receipt(None, SUCCEEDED, fence, version, WORKER))

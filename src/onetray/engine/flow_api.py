@@ -21,11 +21,11 @@ from onetray.store.shown_rows import FlowDetails, StageDetails, TaskDetails
 
 
 class FlowApi(DatabaseReads):
-    """Flows and stages, as the database has them."""
+    """The engine's reads about flows and stages, on a database."""
 
     @read(by_owner, READ, WORK)
     def flow(self, flow: str, *, namespace: str = "default", actor: str = USER, raw: bool = False) -> Flow:
-        """A flow. `raw`: its JSON as RawJson, for whoever only passes it on."""
+        """A flow. `raw`: its JSON fields as RawJson, for callers that do not need them parsed."""
         choice(actor, "actor", ACTORS)
         rows = self._read("flow_by_id", id=task_id(flow, "flow"), namespace=namespace)
         if not rows:
@@ -34,7 +34,7 @@ class FlowApi(DatabaseReads):
 
     @read(by_owner)
     def flows(self, *, namespace: str = "default", limit: int = 100, before: int = 2**62) -> list[Flow]:
-        """The newest flows first; `before` a key pages on."""
+        """Flows, newest first. Pass the last key as `before` to get the next page."""
         return [_flow(r, USER) for r in self._read("flows_newest", namespace=namespace, limit=limit, before=before)]
 
     @read(by_owner, READ, WORK)
@@ -47,7 +47,7 @@ class FlowApi(DatabaseReads):
 
     @read(by_owner, READ, WORK)
     def stages(self, flow: str, *, namespace: str = "default", raw: bool = False) -> list[Stage]:
-        """A flow's stages, in their order."""
+        """The stages of a flow, in order."""
         rows = self._read("stages_of", id=task_id(flow, "flow"), namespace=namespace)
         if not rows:
             self.flow(flow, namespace=namespace)
@@ -62,17 +62,17 @@ class FlowApi(DatabaseReads):
 
     @read(by_owner)
     def progress(self, flow: str, *, namespace: str = "default") -> Progress:
-        """How far a flow is: from its counters, however many tasks it has."""
+        """The progress of a flow, from its counters: the cost does not depend on the number of tasks."""
         root = self.flow(flow, namespace=namespace)
         stages = tuple(self.stages(flow, namespace=namespace))
-        share = sum(s.percentage for s in stages)
-        percentage = 100 if root.state in FLOW.terminal else share // len(stages) if stages else 0
+        total = sum(s.percentage for s in stages)
+        percentage = 100 if root.state in FLOW.terminal else total // len(stages) if stages else 0
         counts = Counts(**{c.name: sum(getattr(s.counts, c.name) for s in stages) for c in dataclass_fields(Counts)})
         return Progress(root.state, percentage, root.current_stage, counts, stages)
 
     @read(by_owner)
     def stage_tasks(self, stage: str, *, namespace: str = "default", after: int = 0, limit: int = 100) -> list[Task]:
-        """A stage's tasks, in their order; `after` a key pages on."""
+        """The tasks of a stage, in order. Pass the last key as `after` to get the next page."""
         key = self.stage(stage, namespace=namespace).key
         return [task_of_row(r, USER) for r in self._read("tasks_of_stage", stage=key, after=after, limit=limit)]
 
@@ -80,30 +80,29 @@ class FlowApi(DatabaseReads):
     def stage_results(
         self, stage: str, *, namespace: str = "default", after: int = 0, limit: int = 1000, raw: bool = False
     ) -> list[StageResult]:
-        """The results of a stage's tasks, in pages: `after` the key of one pages on."""
+        """The results of a stage's tasks. Pass the last key as `after` to get the next page."""
         key = self.stage(stage, namespace=namespace, raw=True).key
-        found = self._read("results_of_stage", stage=key, after=after, limit=limit)
-        return [StageResult(row.key, row.id, row.name, row.state, json_of(row.result, raw)) for row in found]
+        rows = self._read("results_of_stage", stage=key, after=after, limit=limit)
+        return [StageResult(row.key, row.id, row.name, row.state, json_of(row.result, raw)) for row in rows]
 
     @read(json_of_task, READ, WORK)
     def inputs(self, task: str, *, namespace: str = "default") -> dict[str, Any]:
-        """What a task of a flow may build on: what the stages before it gave, and the tasks that it depends on."""
+        """The inputs of a task of a flow: results of earlier stages, and of the tasks that it depends on."""
         rows = self._read("place_of_task", id=task_id(task), namespace=namespace)
         if not rows:
             raise NotFound(f"there is no task {task} in a flow", task=task)
-        before = self.store.read("results_before", job=rows[0].job, ord=rows[0].ord)
-        needed = self.store.read("results_needed", task=rows[0].key)
+        of_stages = self.store.read("results_before", job=rows[0].job, ord=rows[0].ord)
+        of_tasks = self.store.read("results_needed", task=rows[0].key)
         return {
-            "stages": {name: json_of(result) for name, result in before},
-            "tasks": {row.name or row.id: json_of(row.result) for row in needed},
+            "stages": {name: json_of(result) for name, result in of_stages},
+            "tasks": {row.name or row.id: json_of(row.result) for row in of_tasks},
         }
 
     @read(by_owner)
     def flow_events(
         self, flow: str, *, namespace: str = "default", after: int = 0, limit: int = 1000, raw: bool = False
     ) -> list[Event]:
-        """Everything that happened to a flow, its stages and its tasks, in order."""
-
+        """The events of a flow, its stages and its tasks, in order."""
         key = self.flow(flow, namespace=namespace, raw=True).key
         return [event_of(r, raw) for r in self._read("events_of_job", key=key, after=after, limit=limit)]
 
@@ -116,7 +115,7 @@ class FlowApi(DatabaseReads):
 
     @read(by_owner, READ, WORK)
     def context(self, flow: str, *, namespace: str = "default") -> Context | None:
-        """The current context of a flow, if it has any."""
+        """The current context of a flow, if it has one."""
         rows = self._read("current_context", id=task_id(flow, "flow"), namespace=namespace)
         if not rows:
             self.flow(flow, namespace=namespace)
@@ -124,7 +123,7 @@ class FlowApi(DatabaseReads):
 
 
 def _parsed(fields: dict[str, Any], raw: bool, *names: str) -> dict[str, Any]:
-    """The fields of a row, those with JSON parsed."""
+    """The fields of a row, with the named ones parsed as JSON."""
     return fields | {name: json_of(fields[name], raw) for name in names}
 
 
@@ -134,17 +133,17 @@ def _flow(row: FlowDetails, actor: str, raw: bool = False) -> Flow:
 
 
 def _stage(row: StageDetails, held: int, actor: str, raw: bool) -> Stage:
-    # Counted a moment later than the rest: never more than there are.
+    # Held tasks were counted a moment later than the rest: never more than are open.
     held = min(held, row.open - row.blocked - row.waiting_input)
     queued = row.open - row.blocked - row.waiting_input - held
     fields = _parsed(row._asdict(), raw, "data", "metadata", "result", "metrics", "error", "approval", "answer")
     fields |= {"order": row.ord, "takes_more": bool(row.takes_more), "queued": queued, "held": held, "actor": actor}
-    counts = Counts(**{name: fields[name] for name in _COUNTS})
-    return Stage(counts=counts, **{name: fields[name] for name in _OF_STAGE})
+    counts = Counts(**{name: fields[name] for name in _COUNT_FIELDS})
+    return Stage(counts=counts, **{name: fields[name] for name in _STAGE_FIELDS})
 
 
-_COUNTS = tuple(field.name for field in dataclass_fields(Counts))
-_OF_STAGE = tuple(field.name for field in dataclass_fields(Stage) if field.name != "counts")
+_COUNT_FIELDS = tuple(field.name for field in dataclass_fields(Counts))
+_STAGE_FIELDS = tuple(field.name for field in dataclass_fields(Stage) if field.name != "counts")
 
 
 def _context(row: Context) -> Context:

@@ -1,6 +1,6 @@
-"""Reads about jobs of either sort, tasks and flows: where one stands, its own events, many with what belongs to them.
+"""Reads about jobs, whether tasks or flows: their status, their events, and details of many jobs.
 
-Each statement is about many jobs at once, however many there are.
+The number of statements does not depend on the number of jobs.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from onetray.feed import event_of
 from onetray.redaction.answers import by_owner, of_details, plain
 from onetray.store.base import Rows, Store
 
-MOST_DETAILS, MOST_LINES = 100, 1_000
-"""Jobs, and lines of each, that one answer holds with all that belongs to them."""
+MAX_DETAILS, MAX_LINES = 100, 1_000
+"""How many jobs, and log lines of each, one answer contains."""
 
 
 class JobApi(DatabaseReads):
-    """Jobs, as the database has them."""
+    """The engine's reads about jobs, on a database."""
 
     def __init__(self, tasks: TaskApi, flows: FlowApi) -> None:
         super().__init__(tasks.store, tasks.config, tasks.must_not_have_forked)
@@ -36,7 +36,7 @@ class JobApi(DatabaseReads):
 
     @read(plain)
     def job_status(self, job: str, *, namespace: str = "default") -> JobStatus:
-        """Whether an id is a task's or a flow's, where that stands, and what a user may do to it."""
+        """Whether an id belongs to a task or a flow, its state, and the actions that a user may take."""
         try:
             task = self._tasks.task(job, namespace=namespace, raw=True)
             return JobStatus(TASK.entity, task.id, task.key, task.state, task.queue, task.started_at, task.actions)
@@ -50,20 +50,20 @@ class JobApi(DatabaseReads):
 
     @read(by_owner)
     def own_events(self, job: str, *, namespace: str = "default", after: int = 0, limit: int = 1000) -> list[Event]:
-        """What happened to a task; or to a flow and its stages, without their tasks. In order."""
-        found = self.job_status(job, namespace=namespace)
-        if found.entity == TASK.entity:
-            rows = self._read("events_of_task", key=found.key, after=after, limit=limit)
+        """The events of a task, or of a flow and its stages without their tasks. In order."""
+        status = self.job_status(job, namespace=namespace)
+        if status.entity == TASK.entity:
+            rows = self._read("events_of_task", key=status.key, after=after, limit=limit)
         else:
-            rows = self._events_of_course(found.key, after, limit)
+            rows = self._events_of_flow_and_stages(status.key, after, limit)
         return [event_of(r) for r in rows]
 
-    def _events_of_course(self, flow: int, after: int, limit: int) -> Rows:
+    def _events_of_flow_and_stages(self, flow: int, after: int, limit: int) -> Rows:
         keys = self._with_stages(flow)
         while True:
             rows = self._read("events_of_course", keys=keys, after=after, limit=limit)
             before, keys = keys, self._with_stages(flow)
-            # A stage that was added meanwhile may have an event before these.
+            # A stage that was added meanwhile may have earlier events than these.
             if keys == before:
                 return rows
 
@@ -72,19 +72,19 @@ class JobApi(DatabaseReads):
 
     @read(of_details)
     def job_details(self, keys: Sequence[int], *, lines: int = 100, namespace: str = "default") -> list[JobDetails]:
-        """Jobs by their keys, newest first, each with the first lines of its log; a flow that succeeded with its
-        stages. It takes the same few statements for many."""
-        whole(lines, "lines", 0, MOST_LINES)
-        for key in listed(keys, "keys", 0, MOST_DETAILS):
+        """Jobs by key, newest first, each with the first lines of its log; succeeded and partial flows with their
+        stages."""
+        whole(lines, "lines", 0, MAX_LINES)
+        for key in listed(keys, "keys", 0, MAX_DETAILS):
             whole(key, "keys", 1, 2**63 - 1)
-        found: list[Task | Flow] = [*tasks_by_keys(self.store, keys), *flows_by_keys(self.store, keys)]
-        # Keys are of all namespaces.
-        jobs = sorted((job for job in found if job.namespace == namespace), key=lambda job: job.key, reverse=True)
+        all_jobs: list[Task | Flow] = [*tasks_by_keys(self.store, keys), *flows_by_keys(self.store, keys)]
+        # A key may belong to a job of another namespace.
+        jobs = sorted((job for job in all_jobs if job.namespace == namespace), key=lambda job: job.key, reverse=True)
         tasks = [job for job in jobs if isinstance(job, Task)]
         flows = [job.key for job in jobs if isinstance(job, Flow) and job.state in (SUCCEEDED, PARTIAL)]
         logs = first_lines(self.store, [task.key for task in tasks], lines)
         stages = stages_of_flows(self.store, flows)
-        # Only what was given back once can have been started twice.
+        # Only a task that has returned to its queue can have been started twice.
         starts = first_starts(self.store, [t.key for t in tasks if t.started_at is not None and t.fence > 1])
         return [
             JobDetails.of(
@@ -104,21 +104,20 @@ def flows_by_keys(store: Store, keys: Sequence[int]) -> list[Flow]:
 
 
 def stages_of_flows(store: Store, keys: Sequence[int]) -> list[Stage]:
-    """The stages of flows that have ended, in their order: none of them holds a task any more."""
+    """The stages of ended flows, in order. Ended flows have no held tasks."""
     return [_stage(r, 0, USER, raw=False) for r in store.read("stages_of_flows", keys=list(keys))] if keys else []
 
 
 def first_lines(store: Store, keys: Sequence[int], most: int) -> dict[int, list[LogLine]]:
-    """The first lines of the logs of these tasks."""
-    found: dict[int, list[LogLine]] = {}
+    lines: dict[int, list[LogLine]] = {}
     for row in store.read("first_lines", keys=list(keys), most=most) if keys and most else ():
         data = None if row.data is None else orjson.loads(row.data)
         line = LogLine(row.cursor, row.ts, row.attempt, row.level, row.line, data)
-        found.setdefault(row.task, []).append(line)
-    return found
+        lines.setdefault(row.task, []).append(line)
+    return lines
 
 
 def first_starts(store: Store, keys: Sequence[int]) -> dict[int, int]:
-    """When these tasks were started first. A task itself knows when it was started last."""
+    """The first start of these tasks. A task's own `started_at` is its last start."""
     rows = store.read("first_starts", keys=list(keys), started=TASK.start.event) if keys else ()
     return {key: int(at) for key, at in rows}

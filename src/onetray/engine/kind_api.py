@@ -1,4 +1,4 @@
-"""Kinds with their policies, and queues: what is declared once and holds for the tasks that come after."""
+"""Policies of kinds, and pauses of queues: settings that apply to later tasks and claims."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from onetray.redaction.answers import plain
 
 
 class KindApi(DatabaseReads):
-    """Kinds and queues, as the database has them."""
+    """`engine.configure`, `engine.pause_queue` and others, on a database."""
 
     @own_route
     def configure(self, kind: str, policy: Policy, *, namespace: str = "default") -> None:
-        """Give a kind its policy. Tasks that were submitted before keep theirs."""
+        """Set the policy of a kind. Tasks that were submitted before keep theirs."""
         ns = self._intern_checked(kind, policy, namespace)
         self.store.names.configure(ns, kind, policy)
 
@@ -31,7 +31,7 @@ class KindApi(DatabaseReads):
 
     @own_route
     def declare(self, policies: Mapping[str, Policy], *, namespace: str = "default") -> None:
-        """Give many kinds their policies. Only what differs is written."""
+        """Set the policies of many kinds. Writes only those that differ."""
         self.store.names.refresh()
         for kind, policy in policies.items():
             if self.policy_of(kind, namespace=namespace) != policy:
@@ -40,8 +40,9 @@ class KindApi(DatabaseReads):
     def declare_keeping_redaction(
         self, policies: Mapping[str, Policy], *, namespace: str = "default"
     ) -> dict[str, list[str]]:
-        """Give many kinds their policies, each with the paths that its kind redacts already. Answers those of them, by
-        kind, that the new policy does not name."""
+        """Set the policies of many kinds. Paths that a kind already redacts stay redacted.
+
+        Returns, by kind, the kept paths that the new policy does not name."""
         self.store.names.refresh()
         return {kind: self._configure_keeping_redaction(kind, p, namespace) for kind, p in policies.items()}
 
@@ -49,15 +50,15 @@ class KindApi(DatabaseReads):
         names = self.store.names
         key = names.intern_kind(self._intern_checked(kind, policy, namespace), kind)
         while True:
-            was = names.policy_of_kind(key, self.config.names_ttl_s)
-            kept = [path for path in names.policy(was).redact if path not in policy.redact]
-            # Somebody else may have given it other paths meanwhile: these stay, too.
-            if names.replace_policy(key, was, policy.with_(redact=(*policy.redact, *kept)) if kept else policy):
+            old = names.policy_of_kind(key, self.config.names_ttl_s)
+            kept = [path for path in names.policy(old).redact if path not in policy.redact]
+            # If another process has changed the policy meanwhile, its paths are kept, too.
+            if names.replace_policy(key, old, policy.with_(redact=(*policy.redact, *kept)) if kept else policy):
                 return kept
 
     @read(plain, READ, WORK)
     def policy_of(self, kind: str, *, namespace: str = "default") -> Policy | None:
-        """The policy that the next tasks of a kind get; None for a kind that is not known."""
+        """The policy of the next tasks of a kind; None if the kind is unknown."""
         names = self.store.names
         ns = names.namespace(text(namespace, "namespace", self.config.limits.name_chars))
         key = None if ns is None else names.kind(ns, text(kind, "kind", self.config.limits.name_chars))
@@ -65,7 +66,7 @@ class KindApi(DatabaseReads):
 
     @act
     def pause_queue(self, queue: str, *, by: str = "anonymous", namespace: str = "default") -> None:
-        """Let nothing more be claimed from a queue. What runs goes on."""
+        """Stop claims from a queue. Tasks that are already claimed go on."""
         text(by, "by", self.config.limits.name_chars)
         self._set_paused(queue, namespace, self.store.now(), by)
 

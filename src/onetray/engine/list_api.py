@@ -1,6 +1,6 @@
-"""The engine's lists: jobs, members of flows, queues, dead letters, and what a part of an id stands for.
+"""The engine's lists: jobs, members of flows, queues, dead letters; and the search by a part of an id.
 
-Owns how a long walk is cut into short reads. Changes nothing.
+Owns how a long scan is split into short reads.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ from onetray.engine.reads import DatabaseReads, read
 from onetray.redaction.answers import by_owner, plain
 
 SCAN = 20_000
-"""Keys that one read walks through at most. When nearly nothing matches it stays short, and so it does on a PostgreSQL
-without statistics, which reads the whole span and sorts it."""
-LATE_US = 3600 * SECOND
-"""A job's key may be older than its time, by no more than this."""
-MESSAGE_CHARS = 80
-"""How much of a message dead letters are grouped by."""
+"""How many keys one read scans at most. It stays short even if almost nothing matches, or if a PostgreSQL without
+statistics reads and sorts the whole span."""
+MAX_KEY_AGE_US = 3600 * SECOND
+"""A key may have been allocated this long before `created_at` of its job, at most."""
+GROUP_MESSAGE_CHARS = 80
+"""Dead letters are grouped by this many first characters of their message."""
 NEWEST = 1_000
-"""Among how many of each entity a part of an id is looked for."""
-PART_CHARS = 6
-MOST_LABELS = 20
-BETWEEN = "\x1f"
-"""Stands in no label: a name and a value with it in between are one text that means one pair."""
+"""`locate` searches the newest ids of each entity for a part of an id."""
+MIN_PART_CHARS = 6
+MAX_LABELS = 20
+LABEL_SEPARATOR = "\x1f"
+"""Joins a label's name and value to one text. No label contains it."""
 ENTITIES = tuple(MACHINES)
 JOB_STATES = tuple(dict.fromkeys((*TASK.states, *FLOW.states)))
-_WHOLE_ID = re.compile(r"[\da-f]{8}-[\da-f]{4}-[\da-f]{4}-[\da-f]{4}-[\da-f]{12}")
+_FULL_ID = re.compile(r"[\da-f]{8}-[\da-f]{4}-[\da-f]{4}-[\da-f]{4}-[\da-f]{12}")
 
 
 class ListApi(DatabaseReads):
-    """Lists, as the database has them."""
+    """The engine's lists, on a database."""
 
     def __init__(self, flows: FlowApi) -> None:
         super().__init__(flows.store, flows.config, flows.must_not_have_forked)
@@ -69,39 +69,39 @@ class ListApi(DatabaseReads):
         before: int | None = None,
         limit: int = 100,
     ) -> JobPage:
-        """Single tasks and flows in one list, newest first. Less than a full page is not the end: `before` says."""
+        """Single tasks and flows, newest first. A page may be short: the list ends when its `before` is None."""
         whole(limit, "limit", 1, MOST_ROWS)
         whole(since, "since", 0, FAR_US)
         upto = (FAR_US if before is None else whole(before, "before", 0, FAR_US)) - 1
-        wanted = {
-            **self._states(states, JOB_STATES), "namespace": namespace, "since": since, "limit": limit,
+        filters = {
+            **self._state_filters(states, JOB_STATES), "namespace": namespace, "since": since, "limit": limit,
             "kind": optional_text(kind, "kind", self.config.limits.name_chars),
-            "queue": optional_text(queue, "queue", self.config.limits.name_chars), **self._labels(labels or {}),
+            "queue": optional_text(queue, "queue", self.config.limits.name_chars), **self._label_filters(labels or {}),
         }  # fmt: skip
         if correlation_id is not None:
-            return self._correlated(correlation_id, upto, wanted)
+            return self._jobs_of_correlation(correlation_id, upto, filters)
         if labels:
             label, labelled = next(iter(labels.items()))
-            return _page(self._read("list_jobs_labelled", label=label, labelled=labelled, upto=upto, **wanted), limit)
+            return _page(self._read("list_jobs_labelled", label=label, labelled=labelled, upto=upto, **filters), limit)
         top = self._read("newest_before", upto=upto)
         upto, created_at = top[0] if top else (0, 0)
-        if not top or created_at < since - LATE_US:
+        if not top or created_at < since - MAX_KEY_AGE_US:
             return JobPage([], None)
         after = max(upto - SCAN, 0)
-        found = self._read("list_jobs", after=after, upto=upto, **wanted)
-        if len(found) == limit:
-            return JobPage(found, found[-1].key)
-        return JobPage(found, after + 1 if after else None)
+        rows = self._read("list_jobs", after=after, upto=upto, **filters)
+        if len(rows) == limit:
+            return JobPage(rows, rows[-1].key)
+        return JobPage(rows, after + 1 if after else None)
 
-    def _correlated(self, correlation_id: str, upto: int, wanted: dict[str, Any]) -> JobPage:
+    def _jobs_of_correlation(self, correlation_id: str, upto: int, filters: dict[str, Any]) -> JobPage:
         text(correlation_id, "correlation_id", self.config.limits.key_chars)
-        id_ = correlation_id.lower() if _WHOLE_ID.fullmatch(correlation_id.lower()) else None
-        rows = self._read("list_jobs_of_correlation", correlation_id=correlation_id, id=id_, upto=upto, **wanted)
-        return _page(rows, wanted["limit"])
+        id_ = correlation_id.lower() if _FULL_ID.fullmatch(correlation_id.lower()) else None
+        rows = self._read("list_jobs_of_correlation", correlation_id=correlation_id, id=id_, upto=upto, **filters)
+        return _page(rows, filters["limit"])
 
     @read(plain)
     def job_key(self, job: str, *, namespace: str = "default") -> int:
-        """The key of a job: what `jobs(before=…)` takes to go on after it."""
+        """The key of a job, for `jobs(before=…)` to continue after it."""
         rows = self._read("key_of_job", id=task_id(job, "job"), namespace=namespace)
         for (key,) in rows:
             return int(key)
@@ -109,35 +109,35 @@ class ListApi(DatabaseReads):
 
     @read(plain)
     def locate(self, part: str, *, among: Sequence[str] = ENTITIES, namespace: str = "default") -> Located:
-        """What an id stands for. The beginning or the end of one will do, if only one of the newest has it."""
+        """Find the entity of an id. A beginning or end of an id suffices if only one of the newest ids has it."""
         for entity in among:
             choice(entity, "among", ENTITIES)
-        word = text(part, "id", self.config.limits.name_chars).strip().lower()
-        if _WHOLE_ID.fullmatch(word):
-            for entity, _ in self._read("entity_of_id", id=word, namespace=namespace):
+        id_ = text(part, "id", self.config.limits.name_chars).strip().lower()
+        if _FULL_ID.fullmatch(id_):
+            for entity, _ in self._read("entity_of_id", id=id_, namespace=namespace):
                 if entity in among:
-                    return Located(entity, word)
-            raise NotFound(f"there is no {' or '.join(among)} {word} in the namespace {namespace}", id=word)
-        if not re.fullmatch(rf"[\da-f-]{{{PART_CHARS},36}}", word):
+                    return Located(entity, id_)
+            raise NotFound(f"there is no {' or '.join(among)} {id_} in the namespace {namespace}", id=id_)
+        if not re.fullmatch(rf"[\da-f-]{{{MIN_PART_CHARS},36}}", id_):
             raise InvalidInput(
-                f"{part!r} is no id: give one whole, or {PART_CHARS} characters at least of its beginning or its end",
+                f"{part!r} is no id: give a whole id, or at least {MIN_PART_CHARS} characters of its beginning or end",
                 field="id",
             )
-        return self._by_part(word, among, namespace)
+        return self._by_part(id_, among, namespace)
 
-    def _by_part(self, word: str, among: Sequence[str], namespace: str) -> Located:
+    def _by_part(self, id_: str, among: Sequence[str], namespace: str) -> Located:
         newest = self._read("ids_newest", namespace=namespace, limit=NEWEST)
-        found = [row for row in newest if row.entity in among and (row.id.startswith(word) or row.id.endswith(word))]
-        if not found:
+        rows = [row for row in newest if row.entity in among and (row.id.startswith(id_) or row.id.endswith(id_))]
+        if not rows:
             raise NotFound(
-                f"none of the newest {NEWEST:,} {', '.join(among)} ids begins or ends with {word}: give the whole id",
-                id=word,
+                f"none of the newest {NEWEST:,} {', '.join(among)} ids begins or ends with {id_}: give the whole id",
+                id=id_,
             )
-        if len(found) > 1:
-            first = "; ".join(f"{row.entity} {row.id} ({row.name}, {row.state})" for row in found[:10])
-            more = f"; and {len(found) - 10} more" if len(found) > 10 else ""
-            raise InvalidInput(f"{word} could be any of {len(found)}: give more of it. {first}{more}", field="id")
-        return Located(found[0].entity, found[0].id)
+        if len(rows) > 1:
+            first = "; ".join(f"{row.entity} {row.id} ({row.name}, {row.state})" for row in rows[:10])
+            more = f"; and {len(rows) - 10} more" if len(rows) > 10 else ""
+            raise InvalidInput(f"{id_} could be any of {len(rows)} ids: give more of it. {first}{more}", field="id")
+        return Located(rows[0].entity, rows[0].id)
 
     @read(by_owner)
     def members(
@@ -150,7 +150,7 @@ class ListApi(DatabaseReads):
         limit: int = 100,
         namespace: str = "default",
     ) -> list[MemberSummary]:
-        """The tasks of a flow, or of one of its stages, in their order; `after` the id of one pages on."""
+        """The tasks of a flow or of one of its stages, in order. Pass the last id as `after` to get the next page."""
         job = self._flows.flow(flow, namespace=namespace).key
         ord_, key = 0, 0
         if after is not None:
@@ -158,21 +158,21 @@ class ListApi(DatabaseReads):
             if not place:
                 raise NotFound(f"there is no task {after} in the flow {flow}", task=after)
             ord_, key = place[0]
-        wanted = {**self._states(states, TASK.states), "after": key, "limit": limit}
+        filters = {**self._state_filters(states, TASK.states), "after": key, "limit": limit}
         if stage is None:
-            rows = self._read("list_members", job=job, ord=ord_, **wanted)
+            rows = self._read("list_members", job=job, ord=ord_, **filters)
         else:
-            rows = self._read("list_members_of_stage", stage=self._stage_key(stage, job, namespace), **wanted)
+            rows = self._read("list_members_of_stage", stage=self._stage_key(stage, job, namespace), **filters)
         return [replace(row, error=json_of(row.error)) for row in rows]
 
     @read(by_owner)
     def stage_members(
         self, stage: str, *, after: int = 0, limit: int = 100, namespace: str = "default"
     ) -> list[MemberSummary]:
-        """The tasks of a stage as lines of a list, in their order; `after` the key of one pages on."""
+        """Summaries of a stage's tasks, in order. Pass the last key as `after` to get the next page."""
         key = self._flows.stage(stage, namespace=namespace).key
-        wanted = {**self._states((), TASK.states), "after": after, "limit": limit}
-        rows = self._read("list_members_of_stage", stage=key, **wanted)
+        filters = {**self._state_filters((), TASK.states), "after": after, "limit": limit}
+        rows = self._read("list_members_of_stage", stage=key, **filters)
         return [replace(row, error=json_of(row.error)) for row in rows]
 
     def _stage_key(self, stage: str, job: int, namespace: str) -> int:
@@ -183,7 +183,7 @@ class ListApi(DatabaseReads):
 
     @read(plain)
     def queues(self, *, namespace: str = "default", limit: int = 1_000) -> list[QueueDepth]:
-        """Every queue of a namespace, with how many tasks are where."""
+        """The queues of a namespace, with their numbers of tasks."""
         return self._read("list_queues", namespace=namespace, run=RUN, limit=limit)
 
     @read(by_owner)
@@ -198,8 +198,8 @@ class ListApi(DatabaseReads):
         namespace: str = "default",
     ) -> list[DeadGroup]:
         """Dead letters by kind, reason and error, the largest group first."""
-        wanted = self._letters_wanted(kind, reason, error, redriven)
-        return self._read("dead_groups", namespace=namespace, limit=limit, chars=MESSAGE_CHARS, **wanted)
+        filters = self._dead_letter_filters(kind, reason, error, redriven)
+        return self._read("dead_groups", namespace=namespace, limit=limit, chars=GROUP_MESSAGE_CHARS, **filters)
 
     @read(by_owner)
     def dead_lines(
@@ -213,9 +213,10 @@ class ListApi(DatabaseReads):
         limit: int = 100,
         namespace: str = "default",
     ) -> list[DeadLetterSummary]:
-        """Dead letters one by one, oldest first; `after` a key pages on. `error` is a part of "Class: message"."""
-        wanted = self._letters_wanted(kind, reason, error, redriven)
-        return self._read("list_letters", namespace=namespace, after=after, limit=limit, **wanted)
+        """Dead letters, oldest first. Pass the last key as `after` to get the next page. `error` is a part of
+        "Class: message"."""
+        filters = self._dead_letter_filters(kind, reason, error, redriven)
+        return self._read("list_letters", namespace=namespace, after=after, limit=limit, **filters)
 
     def prunable(self, older_than_s: float, *, namespace: str | None = None) -> Prunable:
         """How many jobs `prune` would remove now."""
@@ -228,7 +229,7 @@ class ListApi(DatabaseReads):
         now = self.store.now()
         return self._read("count_prunable", before=max(now - int(older_than_s * SECOND), 0), now=now, ns=ns)[0]
 
-    def _letters_wanted(
+    def _dead_letter_filters(
         self, kind: str | None, reason: str | None, error: str | None, redriven: bool
     ) -> dict[str, Any]:
         if reason is not None:
@@ -240,21 +241,21 @@ class ListApi(DatabaseReads):
             "redriven": int(redriven),
         }
 
-    def _labels(self, labels: Mapping[str, str]) -> dict[str, Any]:
+    def _label_filters(self, labels: Mapping[str, str]) -> dict[str, Any]:
         if not isinstance(labels, Mapping):
-            raise InvalidInput("labels must be names and values", field="labels")
-        listed(list(labels), "labels", 0, MOST_LABELS)
-        for part in (*labels, *labels.values()):
-            text(part, "labels", self.config.limits.name_chars)
-        pairs = [f"{name}{BETWEEN}{value}" for name, value in labels.items()]
-        return {"labels": pairs, "labels_wanted": len(pairs), "between": BETWEEN}
+            raise InvalidInput(f"labels must be a mapping, not {type(labels).__name__}", field="labels")
+        listed(list(labels), "labels", 0, MAX_LABELS)
+        for label in (*labels, *labels.values()):
+            text(label, "labels", self.config.limits.name_chars)
+        pairs = [f"{name}{LABEL_SEPARATOR}{value}" for name, value in labels.items()]
+        return {"labels": pairs, "labels_wanted": len(pairs), "between": LABEL_SEPARATOR}
 
-    def _states(self, states: Sequence[str], known: Sequence[str]) -> dict[str, Any]:
+    def _state_filters(self, states: Sequence[str], known: Sequence[str]) -> dict[str, Any]:
         for state in listed(states, "states", 0, len(known)):
             choice(state, "states", tuple(known))
         return {"states": list(states), "any_state": int(not states)}
 
 
-def _page(found: list[JobSummary], limit: int) -> JobPage:
-    """What an index has found: less than a full page is the end."""
-    return JobPage(found, found[-1].key if len(found) == limit else None)
+def _page(rows: list[JobSummary], limit: int) -> JobPage:
+    """A page of a complete search: a short one is the last."""
+    return JobPage(rows, rows[-1].key if len(rows) == limit else None)

@@ -1,7 +1,6 @@
-"""Gather decided moves, so that each transition of a batch is one statement.
+"""Collect the moves of a batch, so that each transition is one statement.
 
-Owns the bookkeeping around `tx.move`: the columns that every move needs, the ready and due rows that follow from it.
-Decides nothing: the verbs do.
+Owns the columns that `tx.move` needs, and the ready and due rows that follow from a move. The verbs decide the moves.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import orjson
 from onetray.domain.clock import SECOND
 from onetray.domain.lifecycle import HELD, QUEUED, TASK
 from onetray.domain.machine import Transition
-from onetray.engine.dead_letters import NewDeadLetter, write_letters
+from onetray.engine.dead_letters import NewDeadLetter, write_dead_letters
 from onetray.store.rows import TaskRow
 
 if TYPE_CHECKING:
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
 
 RUN, QUEUE_TTL, DEADLINE, TIMEOUT, CANCEL = "run", "queue_ttl", "deadline", "timeout", "cancel"
 FLOW_DEADLINE, APPROVAL, CASCADE, OPEN_STAGE = "flow_deadline", "approval", "cascade", "open_stage"
-"""What a due row is about. The second line's are about flows and stages."""
-
+"""What the janitor does for a due row. Those of the second line are for flows and stages."""
 
 RESCHEDULED = "task.rescheduled"
 
@@ -36,21 +34,21 @@ ENGINE = actor("system", "engine")
 
 
 def event_detail(**facts: Any) -> str:
-    """An event's payload: the facts that are known, as JSON."""
+    """The payload of an event, as JSON, without the facts that are None."""
     return orjson.dumps({k: v for k, v in facts.items() if v is not None}).decode()
 
 
 def once(values: list[Any]) -> Any:
-    """A column that has the same value in every row, as that one value."""
+    """A column as one value if all rows have the same, else unchanged."""
     return values[0] if values.count(values[0]) == len(values) else values
 
 
 class PendingWrites:
-    """The moves and side rows of one sub-batch, in columns."""
+    """The moves, and the rows that go with them, of commands of one verb, in columns."""
 
     def __init__(self, batch: BatchContext) -> None:
         self._tx = batch.tx
-        self._family = batch.locked
+        self._locked = batch.locked
         self._moves: dict[tuple[Transition, ...], dict[str, list[Any]]] = {}
         self._rows: dict[str, dict[str, list[Any]]] = {}
         self.letters: list[NewDeadLetter] = []
@@ -67,7 +65,7 @@ class PendingWrites:
         detail: str | None = None,
         **columns: Any,
     ) -> TaskRow:
-        """Note one move of one task; returns the row as it will stand."""
+        """Add the move of a task. Returns its row after the move."""
         batch = self._moves.setdefault((transition,), defaultdict(list))
         at = self._tx.now if at is None else at
         for name, value in (
@@ -79,10 +77,10 @@ class PendingWrites:
             batch[name].append(value)
         moved = row._replace(state=transition.target, version=row.version + 1)
         if row.stage is not None:
-            self._family.moved(row, transition.target, started=transition is TASK.start)
+            self._locked.count_move(row, transition.target, started=transition is TASK.start)
         if transition.reopens:
             moved = moved._replace(fence=row.fence + 1, run_at=columns["run_at"])
-            if row.stage is None or not self._family.holds_back(moved):
+            if row.stage is None or not self._locked.holds_back(moved):
                 self.enter_queue(moved)
         if transition.target not in HELD:
             moved = moved._replace(owner=None, lease=None, lease_expires_at=None)
@@ -91,7 +89,7 @@ class PendingWrites:
         return moved
 
     def enter_queue(self, row: TaskRow) -> None:
-        """Make a queued task claimable, or note when it will be."""
+        """Make a queued task claimable now, or add a due row for later."""
         if row.run_at <= self._tx.now:
             self.put("insert_ready", queue=row.queue, rank=-row.priority, key=row.key, kind=row.kind)
         else:
@@ -101,7 +99,7 @@ class PendingWrites:
             self.due(max(row.run_at, self._tx.now) + int(ttl_s * SECOND), row.key, QUEUE_TTL, row.fence)
 
     def due_now(self, key: int, what: str) -> None:
-        """Leave something to the janitor: the rest of a step."""
+        """Write a due row now: the janitor does the rest of a bounded step."""
         self._tx.batch("insert_due", {"at": [self._tx.now], "key": [key], "what": [what], "fence": [0]})
 
     def due(self, at: int, key: int, what: str, fence: int) -> None:
@@ -120,11 +118,11 @@ class PendingWrites:
             batch[name].append(value)
 
     def flush(self) -> None:
-        """Write it all: a task is moved before its side rows are."""
+        """Write everything: moves first, then the rows that depend on them."""
         for hops, columns in self._moves.items():
             self._tx.move(hops, columns)
         for statement, columns in self._rows.items():
             self._tx.batch(statement, columns)
         if self.letters:
-            write_letters(self._tx, self.letters)
+            write_dead_letters(self._tx, self.letters)
         self._moves, self._rows, self.letters = {}, {}, []

@@ -1,8 +1,6 @@
-"""Claims that ride along in somebody's transaction.
+"""Piggyback claims: a worker's next claim runs in the transaction of a submit or a report of the same process.
 
-Owns who wants to ride: the workers of this process. Whoever submits to a worker's queue, or reports a success, carries
-out the worker's next claim in the transaction of his own, and hands it what it gave. That spares a transaction, and
-the thread that claims need not be woken.
+That saves a transaction, and the claiming thread need not be woken. Owns the list of the claimers of this process.
 """
 
 from __future__ import annotations
@@ -17,42 +15,44 @@ from onetray.domain.task import Verdict
 from onetray.domain.verbs import SubmitMany
 
 
-class ClaimPassenger(Protocol):
-    def board(self, beside: Command) -> PiggybackClaim | None:
-        """The claim to take along in the transaction of this command. What it gave is told for certain."""
+class PiggybackClaimer(Protocol):
+    def next_claim(self, command: Command) -> PiggybackClaim | None:
+        """The claim to run in the transaction of `command`, if there is one. `deliver` always follows."""
 
-    def arrive(self, ride: PiggybackClaim, verdict: Verdict) -> None:
-        """What the claim gave, told in the thread of whoever took it along."""
+    def deliver(self, piggyback: PiggybackClaim, verdict: Verdict) -> None:
+        """Receives the claim's verdict, in the thread that ran the transaction."""
 
 
 @dataclass(slots=True, eq=False)
 class PiggybackClaim:
-    rider: ClaimPassenger
+    claimer: PiggybackClaimer
     claim: Claim
-    asked_at: float
+    requested_at: float
     """By the monotonic clock."""
     seen: int = 0
-    """How much work in its queue had been told of by then: see Wake."""
+    """The wake-up count of the claim's queue at that time: see Wake."""
 
 
 class Piggyback:
+    """The claimers of this process that accept piggyback claims."""
+
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._riders: tuple[ClaimPassenger, ...] = ()
+        self._claimers: tuple[PiggybackClaimer, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self._riders)
+        return bool(self._claimers)
 
-    def join(self, rider: ClaimPassenger) -> None:
+    def join(self, claimer: PiggybackClaimer) -> None:
         with self._lock:
-            self._riders += (rider,)
+            self._claimers += (claimer,)
 
-    def leave(self, rider: ClaimPassenger) -> None:
+    def leave(self, claimer: PiggybackClaimer) -> None:
         with self._lock:
-            self._riders = tuple(r for r in self._riders if r is not rider)
+            self._claimers = tuple(c for c in self._claimers if c is not claimer)
 
     def take(self, commands: Sequence[Command]) -> PiggybackClaim | None:
-        """A claim to carry out with these commands, if a worker has one."""
+        """The claim of a worker to run with these commands, if there is one."""
         first = commands[0] if commands else None
         if isinstance(first, SubmitMany):
             first = first.like
@@ -61,8 +61,8 @@ class Piggyback:
                 return None
         elif not isinstance(first, Succeed):
             return None
-        for rider in self._riders:
-            ride = rider.board(first)
-            if ride is not None:
-                return ride
+        for claimer in self._claimers:
+            piggyback = claimer.next_claim(first)
+            if piggyback is not None:
+                return piggyback
         return None

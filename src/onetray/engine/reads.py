@@ -1,10 +1,10 @@
-"""What an engine can be asked by name: each read, and each act that is no command, is declared once, at its method.
+"""Declarations of reads and acts: the methods of an engine that a server also offers by name.
 
     @read(of_task, READ, WORK)
     def logs(self, task: str, *, namespace: str = "default", after: int = 0) -> list[LogLine]: ...
 
-From the declaration follow the server's route with its scope, its checks and its description (http/routes/rpc.py), the
-method of the remote engine, and what is redacted in the answer. Owns these declarations; api.py lists them.
+The server's route with its scope, checks and description (http/routes/rpc.py), the method of the remote engine, and the
+redaction of the answer follow from the declaration. api.py lists all of them.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
-CALLERS_OWN = frozenset({"self", "namespace", "actor", "by", "raw"})
-"""Parameters that nobody sends: a server takes them from the token."""
+FROM_TOKEN = frozenset({"self", "namespace", "actor", "by", "raw"})
+"""Parameters that clients cannot send: a server takes them from the token."""
 
 
-class Answers(Protocol):
-    """Whoever has such methods: an engine, or a part of one."""
+class HasApiMethods(Protocol):
+    """Has API methods: an engine, or a part of one."""
 
     def bind(self, method: ApiMethod[P, R]) -> Callable[P, R]: ...
 
 
 class ApiMethod(Generic[P, R_co]):
-    """A method that an engine has, and that a server answers by its name.
+    """A method of every engine that a server also offers by name.
 
-    `engine.task` is `engine.bind(TaskApi.task)`: one engine asks its database, one asks a server, one redacts.
+    `engine.task` is `engine.bind(TaskApi.task)`: one engine queries its database, one calls a server, one redacts.
     """
 
     def __init__(
@@ -47,46 +47,46 @@ class ApiMethod(Generic[P, R_co]):
         self.name, self.__doc__ = function.__name__, function.__doc__
         self.signature = inspect.signature(function, eval_str=True)
         self.answer_type: Any = self.signature.return_annotation
-        self.parameters = {name: p for name, p in self.signature.parameters.items() if name not in CALLERS_OWN}
+        self.parameters = {name: p for name, p in self.signature.parameters.items() if name not in FROM_TOKEN}
         self.part: type | None = None
 
     def __set_name__(self, owner: type, name: str) -> None:
-        # The first owner is the part that has its body; the API only lists it.
+        # The first owner is the part that implements it; the API only lists it.
         self.part = self.part or owner
 
     @overload
     def __get__(self, engine: None, owner: type) -> ApiMethod[P, R_co]: ...
     @overload
-    def __get__(self, engine: Answers, owner: type) -> Callable[P, R_co]: ...
-    def __get__(self, engine: Answers | None, owner: type) -> ApiMethod[P, R_co] | Callable[P, R_co]:
+    def __get__(self, engine: HasApiMethods, owner: type) -> Callable[P, R_co]: ...
+    def __get__(self, engine: HasApiMethods | None, owner: type) -> ApiMethod[P, R_co] | Callable[P, R_co]:
         return self if engine is None else engine.bind(self)
 
     def of_caller(self, **known: Any) -> dict[str, Any]:
-        """Those of these arguments that the method takes."""
+        """The arguments among these that the method has."""
         return {name: value for name, value in known.items() if name in self.signature.parameters}
 
     def arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """What a call was given, by name."""
+        """The arguments of a call, by name."""
         return self.signature.bind(None, *args, **kwargs).arguments
 
 
 def read(redact: Redact, *scopes: str) -> Callable[[Callable[Concatenate[Any, P], R]], ApiMethod[P, R]]:
-    """Declare a read: what of its answer is redacted, and the scopes of which a token needs one (`read` if none)."""
+    """Declare a read: how its answer is redacted, and the scopes of which a token needs one (default: `read`)."""
     return lambda function: ApiMethod(function, redact, scopes or (READ,), writes=False)
 
 
 def own_route(function: Callable[Concatenate[Any, P], R]) -> ApiMethod[P, R]:
-    """Declare a method that every engine has, and that no server answers by its name: it has a route of its own."""
+    """Declare a method of every engine that has its own route at a server, and is not offered by name."""
     return ApiMethod(function, plain, (), writes=True)
 
 
 def act(function: Callable[Concatenate[Any, P], R]) -> ApiMethod[P, R]:
-    """Declare what operators do that is no transition of a task."""
+    """Declare an action of operators that is not a transition."""
     return ApiMethod(function, plain, (OPERATE,), writes=True)
 
 
 class DatabaseReads:
-    """A part of the engine that asks its database by named queries."""
+    """A part of the engine that reads its database with named queries."""
 
     def __init__(self, store: Store, config: EngineConfig, must_not_have_forked: Callable[[], None]) -> None:
         self.store, self.config, self.must_not_have_forked = store, config, must_not_have_forked
@@ -95,7 +95,7 @@ class DatabaseReads:
         return MethodType(method.function, self)
 
     def _read(self, name: str, **params: Any) -> Rows:
-        """Run a named query once its parameters are checked: what a database would refuse is refused by its name."""
+        """Run a named query after checking its parameters, so that an error names the parameter."""
         if "namespace" in params:
             text(params["namespace"], "namespace", self.config.limits.name_chars)
         if "limit" in params:

@@ -1,8 +1,7 @@
-"""RedactedEngine: an engine as others than its handlers and its own program may see it.
+"""RedactedEngine: an engine whose reads and feed hide the fields that kinds redact.
 
-Owns that nothing which a kind redacts leaves through a read or the feed: every answer is redacted by what the read
-declares (engine/reads.py). Routes, streams, dialects and the command line have this one. Commands pass through it, and
-so do claims: a worker gets real payloads.
+Each read declares how its answer is redacted (engine/reads.py). HTTP routes, streams, dialects and the command line use
+this engine. Commands pass through unchanged, and so do claims: a worker gets real payloads.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ R = TypeVar("R")
 
 
 class RedactedEngine(EngineApi):
-    """The same verbs and reads, with redacted answers. The engine behind it stays its owner's to close."""
+    """The same verbs and reads, with redacted answers. Closing it does not close the engine behind it."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine._committer, engine.wake)
-        self._engine, self.config, self.rides = engine, engine.config, engine.rides
+        self._engine, self.config, self.piggyback = engine, engine.config, engine.piggyback
         self.feed = RedactedFeed(engine.feed, engine.redaction)
 
     @property
@@ -38,16 +37,16 @@ class RedactedEngine(EngineApi):
         return self
 
     def bind(self, method: ApiMethod[P, R]) -> Callable[P, R]:
-        # By name: whoever puts another method in its place has that one redacted.
-        ask: Callable[P, R] = getattr(self._engine, method.name)
+        # By name: a method that a test or a program has replaced on the engine is redacted, too.
+        read: Callable[P, R] = getattr(self._engine, method.name)
         if method.redact is plain:
-            return ask
+            return read
 
-        def ask_and_redact(*args: P.args, **kwargs: P.kwargs) -> R:
+        def read_and_redact(*args: P.args, **kwargs: P.kwargs) -> R:
             arguments = method.arguments(args, kwargs)
-            return method.redact(self._engine.redaction, ask(*args, **kwargs), arguments)  # type: ignore[no-any-return]
+            return method.redact(self._engine.redaction, read(*args, **kwargs), arguments)  # type: ignore[no-any-return]
 
-        return ask_and_redact
+        return read_and_redact
 
     def run(self, commands: Sequence[Command], *, connection: Any = None) -> list[Verdict]:
         return self._engine.run(commands, connection=connection)
@@ -56,7 +55,7 @@ class RedactedEngine(EngineApi):
         return self._engine._submit_within(connection, commands)
 
     def close(self) -> None:
-        """Nothing: it holds nothing of its own."""
+        """Does nothing: the engine behind it owns all resources."""
 
 
 class RedactedFeed:
@@ -77,5 +76,5 @@ class RedactedFeed:
 
     @property
     def held_up(self) -> bool:
-        """Whether a transaction that has not ended keeps the feed from going on."""
+        """Whether an open transaction keeps the feed from advancing."""
         return self._feed.store.held_up

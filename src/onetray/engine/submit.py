@@ -1,7 +1,7 @@
-"""Put tasks into their queues, many at once.
+"""Submit tasks, many at once.
 
-Owns how a task begins: its row, its ready or due row, its first event, its labels. Whether it begins at all, under the
-key that it was given, is decided in submit_keys.py.
+Owns the rows of a new task: the task, its ready or due row, its first event, its labels. submit_keys.py decides whether
+a key already has a job.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from onetray.domain.task import Receipt, Verdict
 from onetray.domain.verbs import SubmitMany
 from onetray.engine.batch_context import BatchContext
 from onetray.engine.pending_writes import DEADLINE, QUEUE_TTL, RUN, PendingWrites, actor
-from onetray.engine.submit_keys import number, take_keys
+from onetray.engine.submit_keys import allocate_keys, take_keys
 from onetray.store.base import Store, Tx
 from onetray.store.interned import InternedNames
 from onetray.store.rows import TaskToCopy
@@ -30,7 +30,7 @@ from onetray.store.rows import TaskToCopy
 
 @dataclass(slots=True)
 class Spec:
-    """A task that is about to exist."""
+    """A new task that is not written yet."""
 
     ns: int
     queue: int
@@ -56,53 +56,53 @@ class Spec:
     context: int | None = None
     spawned_by: int | None = None
     held: bool = False
-    """Whether its flow keeps it from being claimed."""
+    """Whether its flow or stage keeps it from being claimable."""
 
     @property
     def rank(self) -> int:
-        """Its place among the claimable: lowest first."""
+        """The order of claims: lowest first."""
         return -self.priority
 
 
 def spec_like(task: TaskToCopy, ns: int, by: str, cause: str, trace: str | None) -> Spec:
-    """A task that does the work of another once more."""
+    """A new task with the work of another one."""
     return Spec(
         ns, task.queue, task.kind, task.policy, task.max_attempts, task.priority, None, task.payload, by,
         trace=trace or task.trace, cause=cause, retry_of=task.key, name=task.name, spawned_by=task.spawned_by,
     )  # fmt: skip
 
 
-class Many(NamedTuple):
-    """Tasks that are about to exist and differ in their payloads alone."""
+class SpecMany(NamedTuple):
+    """New tasks that differ only in their payloads."""
 
     command: SubmitMany
-    numbers: Numbers
+    numbers: TaskNumbers
 
 
-Specs = dict[int, Spec | Many]
-"""What is about to exist, by the place of its command in the batch."""
+Specs = dict[int, Spec | SpecMany]
+"""New tasks, by the place of their command in the batch."""
 
 
 def intern(names: InternedNames, commands: Sequence[Command], policy_ttl_s: float) -> Specs:
-    """Turn the names in submits into numbers. Done before the transaction: it may have to add some."""
-    known: dict[tuple[object, ...], Numbers] = {}
+    """Replace the names in submits by their numbers. Runs before the transaction, because it may have to add names."""
+    known: dict[tuple[object, ...], TaskNumbers] = {}
     specs: Specs = {}
     for i, c in enumerate(commands):
         if isinstance(c, Submit):
-            asked = c.namespace, c.queue, c.kind, c.max_attempts, id(c.policy)
-            numbers = known.get(asked)
+            names_of_task = c.namespace, c.queue, c.kind, c.max_attempts, id(c.policy)
+            numbers = known.get(names_of_task)
             if numbers is None:
-                numbers = known[asked] = numbers_of(names, c, c.namespace, policy_ttl_s)
+                numbers = known[names_of_task] = intern_task(names, c, c.namespace, policy_ttl_s)
             specs[i] = Spec(
                 *numbers, c.priority, c.run_at, c.payload_json, actor(c.actor, c.actor_name), c.correlation_id,
                 c.trace, c.cause, None, c.delay_s,
             )  # fmt: skip
         elif isinstance(c, SubmitMany):
-            specs[i] = Many(c, numbers_of(names, c.like, c.like.namespace, policy_ttl_s))
+            specs[i] = SpecMany(c, intern_task(names, c.like, c.like.namespace, policy_ttl_s))
     return specs
 
 
-class Numbers(NamedTuple):
+class TaskNumbers(NamedTuple):
     ns: int
     queue: int
     kind: int
@@ -110,7 +110,7 @@ class Numbers(NamedTuple):
     max_attempts: int
 
 
-def numbers_of(names: InternedNames, command: Submit | TaskSpec, namespace: str, policy_ttl_s: float) -> Numbers:
+def intern_task(names: InternedNames, command: Submit | TaskSpec, namespace: str, policy_ttl_s: float) -> TaskNumbers:
     ns = names.intern_namespace(namespace)
     kind = names.intern_kind(ns, command.kind)
     if command.policy is None:
@@ -121,13 +121,13 @@ def numbers_of(names: InternedNames, command: Submit | TaskSpec, namespace: str,
     if command.max_attempts is not None and command.max_attempts != policy.max_attempts:
         policy_key = names.intern_policy(policy.with_(max_attempts=command.max_attempts))
         policy = names.policy(policy_key)
-    return Numbers(ns, names.intern_queue(ns, command.queue), kind, policy_key, policy.max_attempts)
+    return TaskNumbers(ns, names.intern_queue(ns, command.queue), kind, policy_key, policy.max_attempts)
 
 
 def submit(batch: BatchContext, commands: Sequence[Command], specs: Specs) -> None:
     work: list[tuple[int, Submit, Spec]] = []
     for i, spec in specs.items():
-        if isinstance(spec, Many):
+        if isinstance(spec, SpecMany):
             batch.answer(i, Verdict(_submit_many(batch, *spec)))
         elif isinstance(c := commands[i], Submit):
             work.append((i, c, spec))
@@ -137,69 +137,69 @@ def submit(batch: BatchContext, commands: Sequence[Command], specs: Specs) -> No
     write_labels(batch.tx, [(spec, c.labels) for _, c, spec in fresh if c.labels])
 
 
-def write_labels(tx: Tx, labelled: Sequence[tuple[Labelled, dict[str, str]]]) -> None:
-    """Write the labels of new jobs. Most have none, and cost nothing."""
+def write_labels(tx: Tx, labelled: Sequence[tuple[LabelledJob, dict[str, str]]]) -> None:
+    """Write the labels of new jobs."""
     rows = [(job.key, name, value, job.ns) for job, labels in labelled for name, value in labels.items()]
     if rows:
         columns = zip(("job", "name", "value", "ns"), map(list, zip(*rows, strict=True)), strict=True)
         tx.batch("insert_label", dict(columns))
 
 
-class Labelled(Protocol):
-    """A job that is about to exist: a single task, or a flow."""
+class LabelledJob(Protocol):
+    """A new job: a single task or a flow."""
 
     key: int
     ns: int
 
 
 def write_tasks(batch: BatchContext, specs: list[Spec]) -> list[Receipt]:
-    """Write new tasks with all that belongs to them: single ones, or members of stages whose flows are locked."""
+    """Write new tasks and their other rows: all single tasks, or all members of stages whose flows are locked."""
     if not specs:
         return []
     tx = batch.tx
-    number(tx, specs)
+    allocate_keys(tx, specs)
     now, writes = tx.now, PendingWrites(batch)
     members = specs[0].stage is not None
     for spec in specs if members else ():
         spec.held = batch.locked.holds_back(spec)
-    _note_due(tx, writes, specs, now)
+    _add_due_rows(tx, writes, specs, now)
     keys = [s.key for s in specs]
     rows = {
         "key": keys, "id": [s.id for s in specs], "job": [s.job for s in specs] if members else keys,
         "payload": [s.payload for s in specs],
     }  # fmt: skip
-    where = _alike(specs, "ns", "queue", "kind", "policy", "priority", "max_attempts", "run_at")
-    whence = _alike(specs, "correlation_id", "trace", "retry_of", "actor", "cause")
-    member = {name: [getattr(s, name) for s in specs] for name in _OF_MEMBERS} if members else {}
+    place = _columns_of(specs, "ns", "queue", "kind", "policy", "priority", "max_attempts", "run_at")
+    origin = _columns_of(specs, "correlation_id", "trace", "retry_of", "actor", "cause")
+    member = {name: [getattr(s, name) for s in specs] for name in _MEMBER_COLUMNS} if members else {}
     claimable = [s for s in specs if s.run_at is not None and s.run_at <= now and not s.held]
-    ready = {"key": [s.key for s in claimable], **_alike(claimable, "queue", "kind", "rank")}
-    batch.entered.update(ready["key"])
-    _insert(tx, {**rows, **where, **whence, **member}, ready)
+    ready = {"key": [s.key for s in claimable], **_columns_of(claimable, "queue", "kind", "rank")}
+    batch.unclaimed_new.update(ready["key"])
+    _insert(tx, {**rows, **place, **origin, **member}, ready)
     writes.flush()
     return [Receipt(s.id, QUEUED, 1, 1) for s in specs]
 
 
-_OF_EVENTS = ("job", "ns", "correlation_id", "trace", "actor", "cause")
-_FIRST = {"version": 1, "fence": 1, "attempts": 0, "state": QUEUED}
-_NEW_TASK = {**_FIRST, "spared": 0}
-_NEW_EVENT = {**_FIRST, "type": TASK.submit.event, "was": None, "payload": None}
-_OF_MEMBERS = ("stage", "name", "unmet", "control", "context", "spawned_by")
+_EVENT_COLUMNS = ("job", "ns", "correlation_id", "trace", "actor", "cause")
+_NEW = {"version": 1, "fence": 1, "attempts": 0, "state": QUEUED}
+_NEW_TASK = {**_NEW, "spared": 0}
+_NEW_EVENT = {**_NEW, "type": TASK.submit.event, "was": None, "payload": None}
+_MEMBER_COLUMNS = ("stage", "name", "unmet", "control", "context", "spawned_by")
 
 
 def _insert(tx: Tx, tasks: dict[str, Any], ready: dict[str, Any]) -> None:
-    """Write new tasks, those of them that are claimable, and the event of each."""
-    events = {"entity": tasks["key"], **{name: tasks[name] for name in _OF_EVENTS}, **_NEW_EVENT, "ts": tx.now}
+    """Write new tasks, the ready rows of the claimable ones, and the first events."""
+    events = {"entity": tasks["key"], **{name: tasks[name] for name in _EVENT_COLUMNS}, **_NEW_EVENT, "ts": tx.now}
     rows = {name: values for name, values in tasks.items() if name not in ("actor", "cause")}
     tx.insert_tasks({**rows, **_NEW_TASK, "created_at": tx.now, "updated_at": tx.now}, ready, events)
 
 
-def _submit_many(batch: BatchContext, command: SubmitMany, numbers: Numbers) -> list[str]:
-    """Write tasks that differ in their payloads alone; answers their ids, in order."""
+def _submit_many(batch: BatchContext, command: SubmitMany, numbers: TaskNumbers) -> list[str]:
+    """Write tasks that differ only in their payloads. Returns their ids, in order."""
     like, tx, count = command.like, batch.tx, len(command.bodies)
     keys, ids = tx.new_keys(count), [str(uuid7()) for _ in range(count)]
     now, writes = tx.now, PendingWrites(batch)
     run_at = run_at_us(now, like.run_at, like.delay_s)
-    for at, what, fence in _dues(tx.names.policy(numbers.policy), run_at, now):
+    for at, what, fence in _due_rows(tx.names.policy(numbers.policy), run_at, now):
         for key in keys:
             writes.due(at, key, what, fence)
     tasks = {
@@ -208,15 +208,15 @@ def _submit_many(batch: BatchContext, command: SubmitMany, numbers: Numbers) -> 
         "actor": actor(like.actor, like.actor_name), "cause": like.cause,
     }  # fmt: skip
     claimable = keys if run_at <= now else []
-    batch.entered.update(claimable)
-    place = {"queue": numbers.queue, "kind": numbers.kind, "rank": -like.priority}
-    _insert(tx, tasks, {"key": claimable, **place})
+    batch.unclaimed_new.update(claimable)
+    ready_columns = {"queue": numbers.queue, "kind": numbers.kind, "rank": -like.priority}
+    _insert(tx, tasks, {"key": claimable, **ready_columns})
     writes.flush()
     return ids
 
 
-def _alike(specs: list[Spec], *fields: str) -> dict[str, Any]:
-    """Columns, given once when all of them are the same for all tasks: every mixture is a statement of its own."""
+def _columns_of(specs: list[Spec], *fields: str) -> dict[str, Any]:
+    """Columns; as single values only if all of them are the same for all tasks: every mixture is another statement."""
     if len(specs) == 1:
         return {field: getattr(specs[0], field) for field in fields}
     columns = {field: [getattr(s, field) for s in specs] for field in fields}
@@ -225,18 +225,18 @@ def _alike(specs: list[Spec], *fields: str) -> dict[str, Any]:
     return columns
 
 
-def _note_due(tx: Tx, writes: PendingWrites, specs: list[Spec], now: int) -> None:
-    """Say when each task may run, and note what the janitor has to do about it."""
+def _add_due_rows(tx: Tx, writes: PendingWrites, specs: list[Spec], now: int) -> None:
+    """Set `run_at` of each task, and add its due rows."""
     policies = {key: tx.names.policy(key) for key in {s.policy for s in specs}}
     for spec in specs:
         if spec.run_at is None:
             spec.run_at = run_at_us(now, None, spec.delay_s)
-        for at, what, fence in _dues(policies[spec.policy], spec.run_at, now, spec.held):
+        for at, what, fence in _due_rows(policies[spec.policy], spec.run_at, now, spec.held):
             writes.due(at, spec.key, what, fence)
 
 
-def _dues(policy: Policy, run_at: int, now: int, held: bool = False) -> Iterator[tuple[int, str, int]]:
-    """What the janitor has to do about a new task: when, what, and at which fence."""
+def _due_rows(policy: Policy, run_at: int, now: int, held: bool = False) -> Iterator[tuple[int, str, int]]:
+    """The due rows of a new task: when, what, and for which fence."""
     if run_at > now and not held:
         yield run_at, RUN, 1
     if policy.queue_ttl_s is not None and not held:
@@ -245,8 +245,8 @@ def _dues(policy: Policy, run_at: int, now: int, held: bool = False) -> Iterator
         yield now + int(policy.deadline_s * SECOND), DEADLINE, 0
 
 
-def submit_alone(store: Store, commands: Sequence[Command], names_ttl_s: float) -> list[Verdict] | None:
-    """Carry out a single plain submit in one statement, where the store can; None when it is not such a one."""
+def submit_one(store: Store, commands: Sequence[Command], names_ttl_s: float) -> list[Verdict] | None:
+    """Run a batch of one plain submit in one statement. Returns None for any other batch, or if the store cannot."""
     if len(commands) != 1 or not store.takes_one or failpoints.hook is not None:
         return None
     c = commands[0]
@@ -254,7 +254,7 @@ def submit_alone(store: Store, commands: Sequence[Command], names_ttl_s: float) 
         return None
     if c.idempotency_key is not None or c.unique_key is not None or c.labels:
         return None
-    numbers = numbers_of(store.names, c, c.namespace, names_ttl_s)
+    numbers = intern_task(store.names, c, c.namespace, names_ttl_s)
     policy = store.names.policy(numbers.policy)
     if policy.queue_ttl_s is not None or policy.deadline_s is not None:
         return None

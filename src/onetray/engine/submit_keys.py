@@ -1,8 +1,7 @@
-"""One job for each key: what a submit is answered when its key is taken.
+"""Keys of submits, and the verdict of a submit whose key is taken.
 
-Owns idempotency keys (the same submit again is the same job, for as long as the key lives) and unique keys (one job
-that has not ended). Idempotency keys are looked at first. Both are taken in sorted order, so that two batches cannot
-wait for each other.
+Owns idempotency keys (until the key expires, a repeated submit returns the same job) and unique keys (at most one open
+job). Idempotency keys are checked first. Both are taken in sorted order, so that two batches cannot deadlock.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from onetray.store.rows import KeyHolderRow
 
 
 class KeyedSubmit(Protocol):
-    """Something that is about to exist: a task, or a flow."""
+    """A new task or flow that is not written yet."""
 
     kind: int
     policy: int
@@ -39,7 +38,7 @@ C = TypeVar("C", Submit, SubmitFlow)
 
 
 class KeyedJob(NamedTuple):
-    """The job that a key leads to, as it stands."""
+    """The job that a key points to."""
 
     key: int
     id: str
@@ -49,8 +48,8 @@ class KeyedJob(NamedTuple):
     version: int
 
 
-def number(tx: Tx, specs: Sequence[KeyedSubmit]) -> None:
-    """Give a key to those that have none yet, in the order they came in: it is also the order in the queue."""
+def allocate_keys(tx: Tx, specs: Sequence[KeyedSubmit]) -> None:
+    """Allocate the missing keys, in the order of the submits: it is also the order in the queue."""
     new = [s for s in specs if not s.key]
     if new:
         for spec, key in zip(new, tx.new_keys(len(new)), strict=True):
@@ -58,26 +57,26 @@ def number(tx: Tx, specs: Sequence[KeyedSubmit]) -> None:
 
 
 def body_hash(command: Submit | SubmitFlow) -> str:
-    """The same for the same body, whatever the order of its keys."""
+    """Does not depend on the order of the body's keys."""
     return hashlib.sha256(orjson.dumps(command.body, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def take_keys(batch: BatchContext, work: list[tuple[int, C, K]]) -> list[tuple[int, C, K]]:
-    """Answer those whose keys are taken; return the rest, which now own their keys."""
+    """Set the verdicts of submits whose keys are taken. Returns the others, which now own their keys."""
     if all(c.idempotency_key is None and c.unique_key is None for _, c, _ in work):
         return work
-    number(batch.tx, [spec for _, _, spec in work])
-    fresh, echoes = _take_idempotency(batch, work)
+    allocate_keys(batch.tx, [spec for _, _, spec in work])
+    fresh, repeats = _take_idempotency(batch, work)
     fresh = _take_unique(batch, fresh)
-    for i, command, first in echoes:
-        batch.answer(i, _echo(batch, command, first))
+    for i, command, first in repeats:
+        batch.answer(i, _repeat_of(batch, command, first))
     return fresh
 
 
 def _take_idempotency(
     batch: BatchContext, work: list[tuple[int, C, K]]
 ) -> tuple[list[tuple[int, C, K]], list[tuple[int, C, tuple[int, C, K]]]]:
-    """Those whose key is theirs now or who have none; and those that repeat an earlier one of the same batch."""
+    """Returns the submits that own their key now or have none, and those that repeat an earlier one of the batch."""
     firsts: dict[tuple[int, str], tuple[int, C, K]] = {}
     for w in work:
         if w[1].idempotency_key is not None:
@@ -85,11 +84,11 @@ def _take_idempotency(
     if not firsts:
         return work, []
     _insert_keys(batch, firsts)
-    mine = {w[2].key for w in firsts.values()}
+    new_keys = {w[2].key for w in firsts.values()}
     taken = {
-        (row.kind, row.key): row for row in batch.tx.batch("keys_taken", _places([*firsts])) if row.job not in mine
+        (row.kind, row.key): row for row in batch.tx.batch("keys_taken", _columns([*firsts])) if row.job not in new_keys
     }
-    fresh, echoes = [], []
+    fresh, repeats = [], []
     for w in work:
         i, command, spec = w
         key = (spec.kind, command.idempotency_key or "")
@@ -97,22 +96,24 @@ def _take_idempotency(
             fresh.append(w)
         elif key in taken:
             job = _keyed_job(taken[key])
-            batch.answer(i, _reused(command, taken[key].body_hash, job.id) or _again(command, job))
+            batch.answer(i, _refuse_other_body(command, taken[key].body_hash, job.id) or _repeated(command, job))
         elif firsts[key] is w:
             fresh.append(w)
         else:
-            echoes.append((i, command, firsts[key]))
-    return fresh, echoes
+            repeats.append((i, command, firsts[key]))
+    return fresh, repeats
 
 
-def _echo(batch: BatchContext, command: C, first: tuple[int, C, K]) -> Verdict:
-    """The answer to one that repeats an earlier one of its batch, wherever that one's unique key has led it."""
+def _repeat_of(batch: BatchContext, command: C, first: tuple[int, C, K]) -> Verdict:
+    """The verdict of a submit that repeats an earlier one of its batch, which may have got the job of a unique key."""
     i, other, spec = first
-    said = batch.verdicts[i].value
-    refused = _reused(command, body_hash(other), spec.id if said is None else said.id)
-    if refused is not None:
-        return refused
-    return _again(command, _new(other, spec)) if said is None else Verdict(said._replace(actor=command.actor))
+    receipt = batch.verdicts[i].value
+    refusal = _refuse_other_body(command, body_hash(other), spec.id if receipt is None else receipt.id)
+    if refusal is not None:
+        return refusal
+    if receipt is None:
+        return _repeated(command, _new_job(other, spec))
+    return Verdict(receipt._replace(actor=command.actor))
 
 
 def _insert_keys(batch: BatchContext, firsts: dict[tuple[int, str], tuple[int, C, K]]) -> None:
@@ -121,7 +122,7 @@ def _insert_keys(batch: BatchContext, firsts: dict[tuple[int, str], tuple[int, C
     tx.batch(
         "take_key",
         {
-            **_places(ordered),
+            **_columns(ordered),
             "job": [firsts[at][2].key for at in ordered],
             "body_hash": [body_hash(firsts[at][1]) for at in ordered],
             "expires_at": [
@@ -132,50 +133,50 @@ def _insert_keys(batch: BatchContext, firsts: dict[tuple[int, str], tuple[int, C
     )
 
 
-def _places(keys: list[tuple[int, str]]) -> dict[str, Any]:
+def _columns(keys: list[tuple[int, str]]) -> dict[str, Any]:
     return {"kind": [kind for kind, _ in keys], "key": [key for _, key in keys]}
 
 
 def _take_unique(batch: BatchContext, work: list[tuple[int, C, K]]) -> list[tuple[int, C, K]]:
-    """Answer those whose unique key is held by a job that has not ended; return the rest."""
+    """Set the verdicts of submits whose unique key belongs to an open job. Returns the others."""
     firsts: dict[tuple[int, str], tuple[int, C, K]] = {}
     for w in work:
         if w[1].unique_key is not None:
             firsts.setdefault((w[2].kind, w[1].unique_key), w)
     if not firsts:
         return work
-    held = _held(batch.tx, {at: w[2].key for at, w in firsts.items()})
-    fresh, led = [], []
+    held = _lock_unique(batch.tx, {at: w[2].key for at, w in firsts.items()})
+    fresh, repointed = [], []
     for w in work:
         i, command, spec = w
         at = (spec.kind, command.unique_key or "")
         if command.unique_key is None or (firsts[at] is w and at not in held):
             fresh.append(w)
             continue
-        job = held[at] if at in held else _new(*firsts[at][1:])
-        batch.answer(i, _again(command, job))
+        job = held[at] if at in held else _new_job(*firsts[at][1:])
+        batch.answer(i, _repeated(command, job))
         if command.idempotency_key is not None:
-            led.append((spec.kind, command.idempotency_key, job.key))
-    if led:
-        batch.tx.batch("point_key", {**_places([at[:2] for at in led]), "job": [job for _, _, job in led]})
+            repointed.append((spec.kind, command.idempotency_key, job.key))
+    if repointed:
+        batch.tx.batch("point_key", {**_columns([at[:2] for at in repointed]), "job": [job for _, _, job in repointed]})
     return fresh
 
 
-def _held(tx: Tx, wanted: dict[tuple[int, str], int]) -> dict[tuple[int, str], KeyedJob]:
-    """Lock these keys for the jobs that want them: who keeps them from it. All others are theirs now."""
+def _lock_unique(tx: Tx, wanted: dict[tuple[int, str], int]) -> dict[tuple[int, str], KeyedJob]:
+    """Lock these unique keys. Returns the open jobs that own some of them; the new jobs own the others now."""
     ordered = sorted(wanted)
-    tx.batch("lock_unique", {**_places(ordered), "job": [wanted[at] for at in ordered]})
+    tx.batch("lock_unique", {**_columns(ordered), "job": [wanted[at] for at in ordered]})
     held: dict[tuple[int, str], KeyedJob] = {}
-    left = []
-    for row in tx.batch("unique_held", _places(ordered)):
+    free = []
+    for row in tx.batch("unique_held", _columns(ordered)):
         if row.job == wanted[row.kind, row.key]:
             continue
         if row.id is None or row.finished_at is not None:
-            left.append((row.kind, row.key))
+            free.append((row.kind, row.key))
         else:
             held[row.kind, row.key] = _keyed_job(row)
-    if left:
-        tx.batch("take_unique", {**_places(left), "job": [wanted[at] for at in left]})
+    if free:
+        tx.batch("take_unique", {**_columns(free), "job": [wanted[at] for at in free]})
     return held
 
 
@@ -185,22 +186,21 @@ def _keyed_job(row: KeyHolderRow) -> KeyedJob:
     )
 
 
-def _new(command: Submit | SubmitFlow, spec: KeyedSubmit) -> KeyedJob:
-    """A job of this batch that is about to be written. A flow says later how far it got."""
+def _new_job(command: Submit | SubmitFlow, spec: KeyedSubmit) -> KeyedJob:
+    """A new job of this batch. The state of a flow is filled in after it is written."""
     if isinstance(command, Submit):
         return KeyedJob(spec.key, spec.id, TASK.entity, QUEUED, 1, 1)
     return KeyedJob(spec.key, spec.id, FLOW.entity, PENDING, 0, 1)
 
 
-def _again(command: Submit | SubmitFlow, job: KeyedJob) -> Verdict:
+def _repeated(command: Submit | SubmitFlow, job: KeyedJob) -> Verdict:
     if isinstance(command, SubmitFlow):
         return Verdict(Placed(job.id, job.entity, job.state, job.version, command.actor, repeated=True))
     return Verdict(Receipt(job.id, job.state, job.fence, job.version, command.actor, repeated=True))
 
 
-def _reused(command: Submit | SubmitFlow, hashed: str, id_: str) -> Verdict | None:
-    """The refusal of a key that came with another body."""
-    if hashed == body_hash(command):
+def _refuse_other_body(command: Submit | SubmitFlow, stored_hash: str, id_: str) -> Verdict | None:
+    if stored_hash == body_hash(command):
         return None
     return Verdict(
         error=KeyReused(

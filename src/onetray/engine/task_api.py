@@ -17,11 +17,11 @@ from onetray.redaction.answers import by_owner, of_task, plain
 
 
 class TaskApi(DatabaseReads):
-    """Tasks, as the database has them."""
+    """The engine's reads about tasks, on a database."""
 
     @read(by_owner, READ, WORK)
     def task(self, task: str, *, namespace: str = "default", actor: str = USER, raw: bool = False) -> Task:
-        """A task. `raw`: its JSON as RawJson, for whoever only passes it on."""
+        """A task. `raw`: its JSON fields as RawJson, for callers that do not need them parsed."""
         choice(actor, "actor", ACTORS)
         rows = self._read("task_by_id", id=task_id(task), namespace=namespace)
         if not rows:
@@ -30,22 +30,19 @@ class TaskApi(DatabaseReads):
 
     @read(by_owner)
     def tasks(self, *, namespace: str = "default", limit: int = 100, before: int = 2**62) -> list[Task]:
-        """The newest tasks first; `before` a key pages on."""
+        """Tasks, newest first. Pass the last key as `before` to get the next page."""
         rows = self._read("tasks_newest", namespace=namespace, limit=limit, before=before)
         return [task_of_row(r, USER) for r in rows]
 
     @read(of_task)
     def explain(self, task: str, *, namespace: str = "default") -> list[Blocker]:
-        """Why a task is not running, each reason with who holds it and when it ends. Empty: it can be claimed now."""
+        """Why a task is not running: each reason with its owner and its end. Empty if the task can be claimed now."""
         text(namespace, "namespace", self.config.limits.name_chars)
         return explain(self.store, task, namespace)
 
     @read(plain)
     def position(self, task: str, *, namespace: str = "default", most: int = 1000) -> int | None:
-        """How many tasks would be claimed before this one; None if it has no ready row.
-
-        No more than `most` are counted: so many means so many or more.
-        """
+        """How many tasks would be claimed before this one, counted up to `most`. None if it has no ready row."""
         text(namespace, "namespace", self.config.limits.name_chars)
         return position(self.store, task, namespace, whole(most, "most", 1, MOST_ROWS))
 
@@ -53,7 +50,7 @@ class TaskApi(DatabaseReads):
     def events(
         self, task: str, *, namespace: str = "default", after: int = 0, limit: int = 1000, raw: bool = False
     ) -> list[Event]:
-        """One task's history, in order."""
+        """The events of a task, in order."""
         key = self.task(task, namespace=namespace, raw=True).key
         return [event_of(r, raw) for r in self._read("events_of_task", key=key, after=after, limit=limit)]
 
@@ -72,7 +69,7 @@ class TaskApi(DatabaseReads):
     def logs(
         self, task: str, *, namespace: str = "default", after: int = 0, limit: int = 1000, raw: bool = False
     ) -> list[LogLine]:
-        """Log lines from a cursor on."""
+        """The log lines of a task after a cursor."""
         rows = self._read("logs_of", id=task_id(task), namespace=namespace, after=after, limit=limit)
         if not rows:
             self.task(task, namespace=namespace)

@@ -1,7 +1,7 @@
-"""Tokens: `engine.tokens` creates, lists and revokes them, and answers what a server asks about them.
+"""Tokens: `engine.tokens` creates, lists, reads and revokes them.
 
-Owns what a token may be. What it allows at a server is in http/. A token is never removed: a database that has had
-one is not open to everybody again when the last is revoked.
+http/ enforces their scopes. Tokens are never deleted: a database that has had one must not accept requests without a
+token again after the last one is revoked.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from onetray.engine.reads import DatabaseReads
 from onetray.store.base import Tx
 from onetray.store.shown_rows import TokenRow
 
-USED_EVERY_S = 60
-"""How often the use of a token is written down at most."""
-SHORTEST_S = 1.0
+RECORD_USE_EVERY_S = 60
+"""The use of a token is recorded at most this often."""
+MIN_EXPIRES_S = 1.0
 
 
 class Tokens(DatabaseReads):
@@ -27,21 +27,21 @@ class Tokens(DatabaseReads):
     def create(
         self, name: str, scopes: Sequence[str], *, namespace: str = "default", expires_s: float | None = None
     ) -> NewToken:
-        """Make a token. Its text is in the answer and nowhere else."""
+        """Create a token. Only the return value contains its text; the database stores a hash."""
         limits = self.config.limits
         if not text(name, "name", limits.name_chars).isprintable():
             raise InvalidInput(f"name must be printable, without line breaks: {short_repr(name)} is not", field="name")
         text(namespace, "namespace", limits.name_chars)
-        wanted = {choice(scope, "scopes", SCOPES) for scope in listed(scopes, "scopes", 1, len(SCOPES))}
+        scope_set = {choice(scope, "scopes", SCOPES) for scope in listed(scopes, "scopes", 1, len(SCOPES))}
         if expires_s is not None:
-            seconds(expires_s, "expires_s", SHORTEST_S)
-        words = new_text()
-        parts = parts_of(words)
+            seconds(expires_s, "expires_s", MIN_EXPIRES_S)
+        token_text = new_text()
+        parts = parts_of(token_text)
         assert parts is not None
 
         def add(tx: Tx) -> Token:
             token = Token(
-                parts.id, name, namespace, tuple(s for s in SCOPES if s in wanted), tx.now,
+                parts.id, name, namespace, tuple(s for s in SCOPES if s in scope_set), tx.now,
                 None if expires_s is None else tx.now + int(expires_s * SECOND), None, None, hash_of(parts.secret),
             )  # fmt: skip
             tx.query(
@@ -50,40 +50,40 @@ class Tokens(DatabaseReads):
             )  # fmt: skip
             return token
 
-        return NewToken(self.store.write(add), words)
+        return NewToken(self.store.write(add), token_text)
 
     def list(self, *, namespace: str | None = None, limit: int = 1000) -> list[Token]:
-        """The tokens of one namespace, or of all, the newest first; revoked and expired ones, too."""
+        """The tokens of one namespace or of all, newest first, including revoked and expired ones."""
         if namespace is not None:
             text(namespace, "namespace", self.config.limits.name_chars)
         return [_token(r) for r in self._read("tokens", of_namespace=namespace, limit=limit)]
 
     def get(self, id: str) -> tuple[Token, int] | None:
-        """A token and the time at which it was read; None when there is none of this id."""
+        """A token and the time at which it was read; None if the id is unknown."""
         return self.get_many([text(id, "id", self.config.limits.name_chars)]).get(id)
 
     def get_many(self, ids: Sequence[str]) -> dict[str, tuple[Token, int]]:
-        """Those of these tokens that there are, each with the time at which it was read."""
+        """The existing tokens among `ids`, each with the time at which it was read."""
         return {row.id: (_token(row), row.seen_at) for row in self._read("tokens_by_id", ids=list(ids))}
 
     def revoke(self, id: str) -> Token:
-        """Let a token be good for nothing from now on. Servers that know it notice within seconds."""
+        """Revoke a token. Servers that have it cached reject it within seconds."""
         text(id, "id", self.config.limits.name_chars)
         self.store.write(lambda tx: tx.query("revoke_token", id=id, at=tx.now))
-        found = self.get(id)
-        if found is None:
+        token_and_time = self.get(id)
+        if token_and_time is None:
             raise NotFound(f"there is no token {id}: see `onetray token list`", token=id)
-        return found[0]
+        return token_and_time[0]
 
     def exist(self) -> bool:
-        """Whether any token was ever created here: then nobody is let in without one."""
+        """Whether any token was ever created: then a server requires one."""
         return bool(self._read("any_token"))
 
     def mark_used(self, id: str) -> None:
-        """Write down that a token was used, if that was not done in the last minute."""
-        # Not again: a request waits for it.
+        """Record the use of a token, unless it was recorded within the last minute."""
+        # Without a retry: a request waits for it.
         self.store.write(
-            lambda tx: tx.query("use_token", id=id, at=tx.now, before=tx.now - USED_EVERY_S * SECOND), again=False
+            lambda tx: tx.query("use_token", id=id, at=tx.now, before=tx.now - RECORD_USE_EVERY_S * SECOND), again=False
         )
 
 

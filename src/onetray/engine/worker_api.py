@@ -1,6 +1,6 @@
-"""What stands beside the lifecycle: progress, checkpoints, the registry of workers, breakers.
+"""Reads and acts about workers and breakers, and reads of progress and checkpoints.
 
-Owns the checks of what comes in past the committer.
+These writes do not go through the committer; their arguments are checked here.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from onetray.redaction.answers import json_of_task, of_task, plain
 from onetray.store.base import Tx
 from onetray.store.shown_rows import BreakerDetails, WorkerRow
 
-FORGOTTEN_S = 86_400
-"""A worker that has been silent for so long, past its time, is not listed any more."""
+KEEP_REGISTRATION_S = 86_400
+"""How long after its expiry the registration of a worker is kept."""
 
 
 class WorkerApi(DatabaseReads):
-    """Workers, breakers, and what tasks report beside their lifecycle, as the database has it."""
+    """The engine's methods about workers, breakers, progress and checkpoints, on a database."""
 
     def __init__(self, tasks: TaskApi) -> None:
         super().__init__(tasks.store, tasks.config, tasks.must_not_have_forked)
@@ -36,7 +36,7 @@ class WorkerApi(DatabaseReads):
 
     @read(of_task)
     def progress_of(self, task: str, *, namespace: str = "default") -> TaskProgress | None:
-        """How far the task has last said that it is; None when it has said nothing."""
+        """The last reported progress of a task; None if it has reported none."""
         rows = self._read("progress_of", id=task_id(task), namespace=namespace)
         if not rows:
             self._tasks.task(task, namespace=namespace)
@@ -44,7 +44,7 @@ class WorkerApi(DatabaseReads):
 
     @read(json_of_task, READ, WORK)
     def last_checkpoint(self, task: str, *, namespace: str = "default") -> Any | None:
-        """What an attempt of the task has kept last, this one or an earlier one; None when there is nothing."""
+        """The last checkpoint of a task, of this attempt or an earlier one; None if there is none."""
         rows = self._read("checkpoint_of", id=task_id(task), namespace=namespace)
         if not rows:
             self._tasks.task(task, namespace=namespace)
@@ -52,12 +52,12 @@ class WorkerApi(DatabaseReads):
 
     @read(plain, READ, WORK)
     def now(self) -> int:
-        """What time it is by the clock that decides, in microseconds since the epoch."""
+        """The database's time, by which leases expire, in microseconds since the epoch."""
         return self.store.now()
 
     @read(plain, READ, WORK)
     def held(self, keys: Sequence[int], *, namespace: str = "default") -> list[Holding]:
-        """How tasks stand that a worker holds, by their keys: those that are gone are left out."""
+        """The state of tasks that a worker holds, by their keys, without those that no longer exist."""
         for key in listed(keys, "keys", 0, MOST_ROWS):
             whole(key, "keys", 1, 2**63 - 1)
         ns = self.store.names.namespace(text(namespace, "namespace", self.config.limits.name_chars))
@@ -67,7 +67,7 @@ class WorkerApi(DatabaseReads):
 
     @own_route
     def worker_beat(self, beat: WorkerBeat, *, namespace: str = "default") -> None:
-        """Write down what a worker says about itself, and forget those that have long been silent."""
+        """Register a worker or renew its registration, and delete long expired ones."""
         check_beat(beat, self.config.limits)
         ns = self.store.names.intern_namespace(text(namespace, "namespace", self.config.limits.name_chars))
 
@@ -75,15 +75,15 @@ class WorkerApi(DatabaseReads):
             tx.query(
                 "worker_beat", ns=ns, name=beat.name, host=beat.host, pid=beat.pid, version=beat.version, at=tx.now,
                 expires_at=tx.now + int(beat.ttl_s * SECOND), concurrency=beat.concurrency, at_work=beat.running,
-                claimed=beat.claimed, queues=_listed(beat.queues), kinds=_listed(beat.kinds), state=beat.state,
+                claimed=beat.claimed, queues=_names_json(beat.queues), kinds=_names_json(beat.kinds), state=beat.state,
             )  # fmt: skip
-            tx.query("forget_workers", before=tx.now - FORGOTTEN_S * SECOND)
+            tx.query("forget_workers", before=tx.now - KEEP_REGISTRATION_S * SECOND)
 
         self.store.write(register)
 
     @own_route
     def worker_leave(self, name: str, *, namespace: str = "default") -> None:
-        """Take a worker off the list: it has stopped."""
+        """Delete the registration of a worker that has stopped."""
         text(name, "name", self.config.limits.name_chars)
         ns = self.store.names.namespace(text(namespace, "namespace", self.config.limits.name_chars))
         if ns is not None:
@@ -91,20 +91,20 @@ class WorkerApi(DatabaseReads):
 
     @read(plain)
     def workers(self, *, namespace: str = "default", limit: int = 1000) -> list[WorkerInfo]:
-        """The workers that have said something lately, the newest first."""
+        """The registered workers, newest first."""
         rows = self._read("workers", namespace=namespace, limit=limit)
         return [_worker(row) for row in rows]
 
     @read(plain)
     def breakers(self, *, namespace: str = "default", limit: int = 1000) -> list[Breaker]:
-        """The breakers of all kinds that have failed, or were opened by hand, since they were first counted."""
+        """The breakers of all kinds that have failed or whose breaker was opened by hand."""
         return [_breaker(row) for row in self._read("breakers", namespace=namespace, limit=limit)]
 
     @act
     def open_breaker(
         self, kind: str, *, for_s: float, by: str = "anonymous", why: str = "opened by hand", namespace: str = "default"
     ) -> None:
-        """Let no task of a kind be claimed for a while. Then one is tried. What runs goes on."""
+        """Stop claims of a kind for a while, then try one task. Claimed tasks go on."""
         limits, names = self.config.limits, self.store.names
         ns = names.intern_namespace(text(namespace, "namespace", limits.name_chars))
         text(by, "by", limits.name_chars)
@@ -117,7 +117,7 @@ class WorkerApi(DatabaseReads):
 
     @act
     def close_breaker(self, kind: str, *, namespace: str = "default") -> None:
-        """Let tasks of a kind be claimed again, and forget the failures that were counted."""
+        """Allow claims of a kind again, and reset its counted failures."""
         limits, names = self.config.limits, self.store.names
         text(kind, "kind", limits.name_chars)
         ns = names.namespace(text(namespace, "namespace", limits.name_chars))
@@ -141,5 +141,5 @@ def _breaker(row: BreakerDetails) -> Breaker:
     return Breaker(row.kind, state, failures, row.opened_at, row.open_until, row.why, row.opened_by)
 
 
-def _listed(names: tuple[str, ...]) -> str:
+def _names_json(names: tuple[str, ...]) -> str:
     return orjson.dumps(list(names)).decode()

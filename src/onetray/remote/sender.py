@@ -48,7 +48,7 @@ class CommandSender:
     def close(self) -> None:
         self._transport.close()
 
-    def carry_out(self, commands: Sequence[Command]) -> list[Verdict]:
+    def execute(self, commands: Sequence[Command]) -> list[Verdict]:
         self.must_not_have_forked()
         answers: list[list[Verdict]] = [[] for _ in commands]
         encoded: list[EncodedCommand] = []

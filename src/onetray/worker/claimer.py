@@ -85,12 +85,12 @@ class Claimer:
         self._thread = threading.Thread(target=self._run, name="onetray-claimer", daemon=True)
 
     def start(self) -> None:
-        self._engine.rides.join(self)
+        self._engine.piggyback.join(self)
         self._thread.start()
 
     def stop(self) -> None:
         self._stopping = True
-        self._engine.rides.leave(self)
+        self._engine.piggyback.leave(self)
         self._waiter.let_go()
         with self._executor.changed:
             self._executor.changed.notify_all()
@@ -150,7 +150,7 @@ class Claimer:
 
     # Piggyback claims.
 
-    def board(self, command: Command) -> PiggybackClaim | None:
+    def next_claim(self, command: Command) -> PiggybackClaim | None:
         """The next claim, to be run in the transaction of `command`. None without capacity or expected tasks."""
         with self._lock:
             if self._stopping or (capacity := self._capacity_left()) <= 0:
@@ -167,13 +167,13 @@ class Claimer:
                     return PiggybackClaim(self, claim, time.monotonic(), self._wakeup_count(source.queue))
         return None
 
-    def arrive(self, piggyback: PiggybackClaim, verdict: Verdict) -> None:
+    def deliver(self, piggyback: PiggybackClaim, verdict: Verdict) -> None:
         if verdict.error is not None:
             # The claim may have been committed. Finding out may take long, so the claiming thread does it.
             self._unanswered.append(piggyback)
             return
         try:
-            claimed_count = self._accept_all(verdict.value, piggyback.asked_at)
+            claimed_count = self._accept_all(verdict.value, piggyback.requested_at)
             self._note_result(piggyback.claim.queue, piggyback.claim.limit, claimed_count, piggyback.seen)
         except Exception:
             logger.exception("claimed tasks could not be queued: they return when their lease expires")

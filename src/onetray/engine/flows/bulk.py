@@ -1,6 +1,6 @@
-"""What a flow does to many tasks at once: cancel them, let them go, hold them back.
+"""Changes to many tasks of a flow at once: cancel them, make them claimable, withdraw them from claims.
 
-Owns the steps: none does more than its share in one transaction. Decides nothing: see advance.py.
+Owns the bounded steps: one transaction changes a limited number of tasks. advance.py decides what to do.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ if TYPE_CHECKING:
     from onetray.engine.flows.locked import LockedFlows
 
 STEP = 2_000
-"""How many tasks one transaction cancels because of what became of their flow."""
-OPENED_AT_ONCE = 10_000
+"""How many tasks one transaction cancels because their flow or stage is ending."""
+OPEN_STEP = 10_000
 PAGE = 10_000
-_LEFT = {"hard": "unended_tasks", "soft": "unasked_tasks", None: "unheld_tasks"}
+_TASKS_TO_CANCEL = {"hard": "unended_tasks", "soft": "unasked_tasks", None: "unheld_tasks"}
 
 
-def cancel_some(locked: LockedFlows, flow: FlowRow, stage: StageRow, budget: list[int]) -> bool:
-    """Cancel tasks of a stage that is to end. Whether none is left that should be."""
+def cancel_tasks_of_stage(locked: LockedFlows, flow: FlowRow, stage: StageRow, budget: list[int]) -> bool:
+    """Cancel tasks of a stage that is ending, within the budget. Returns whether none is left to cancel."""
     tx = locked.batch.tx
     if not stage.open and stage.deciding is None:
         return True
-    # One more than there is room for: it tells whether that is all.
-    keys = [key for (key,) in tx.query(_LEFT[flow.ending_how], stage=stage.key, limit=budget[0] + 1)]
-    some = keys[: budget[0]]
-    budget[0] -= len(some)
+    # One more than the budget allows, to learn whether tasks are left.
+    keys = [key for (key,) in tx.query(_TASKS_TO_CANCEL[flow.ending_how], stage=stage.key, limit=budget[0] + 1)]
+    to_cancel = keys[: budget[0]]
+    budget[0] -= len(to_cancel)
     writes = PendingWrites(locked.batch)
-    rows = tx.lock(some) if some else []
+    rows = tx.lock(to_cancel) if to_cancel else []
     for row in rows:
         if row.state in TASK.terminal or (flow.ending_how is None and row.state in HELD):
-            continue  # A claim came first.
+            continue  # It was claimed, or has ended, before the lock.
         if flow.ending_how == "soft" and row.state in HELD:
-            ask_to_stop(locked, writes, row, flow, stage)
+            request_cancel(locked, writes, row, flow, stage)
             continue
         detail = event_detail(owner=row.owner, lease_expires_at=row.lease_expires_at) if row.owner else None
         why = stage.ending_why
         locked.batch.rows[row.key] = writes.add(TASK.cancel, row, flow.ending_by or ENGINE, cause=why, detail=detail)
     writes.flush()
-    return len(keys) == len(some)
+    return len(keys) == len(to_cancel)
 
 
-def ask_to_stop(locked: LockedFlows, writes: PendingWrites, row: TaskRow, flow: FlowRow, stage: StageRow) -> None:
-    """Tell a task's worker to stop; after the grace the task is taken from it."""
+def request_cancel(locked: LockedFlows, writes: PendingWrites, row: TaskRow, flow: FlowRow, stage: StageRow) -> None:
+    """Request a cancel from the task's worker. After the grace period the janitor cancels the task."""
     now, grace_s = locked.batch.tx.now, locked.batch.policy(row).cancel_grace_s
     writes.put("set_cancel_at", key=row.key, at=now)
     writes.due(now + int(grace_s * SECOND), row.key, CANCEL, row.fence)
@@ -59,27 +59,27 @@ def ask_to_stop(locked: LockedFlows, writes: PendingWrites, row: TaskRow, flow: 
     locked.batch.rows[row.key] = row._replace(cancel_at=now)
 
 
-def close(locked: LockedFlows, stage: StageRow, *, control: bool = True) -> None:
-    """Let nothing more of a stage be claimed, its control task included or not.
+def withdraw_tasks_of_stage(locked: LockedFlows, stage: StageRow, *, control: bool = True) -> None:
+    """Make the queued tasks of a stage unclaimable, with or without its control task.
 
-    Waits for claims that are being made, and finds their rows gone.
+    Waits for claims in progress, whose ready rows are then gone.
     """
     tx, after = locked.batch.tx, 0
     while True:
-        found = tx.query("queued_of_stage", stage=stage.key, after=after, most=int(control), limit=PAGE)
-        if found:
-            columns = zip(ReadyRow._fields, map(list, zip(*found, strict=True)), strict=True)
+        rows = tx.query("queued_of_stage", stage=stage.key, after=after, most=int(control), limit=PAGE)
+        if rows:
+            columns = zip(ReadyRow._fields, map(list, zip(*rows, strict=True)), strict=True)
             tx.batch("delete_ready", dict(columns))
-            after = found[-1].key
-        if len(found) < PAGE:
+            after = rows[-1].key
+        if len(rows) < PAGE:
             return
 
 
 def release_tasks_of_stage(locked: LockedFlows, stage: StageRow) -> None:
-    """Make the next tasks of an open stage claimable; the rest follows in further steps."""
+    """Make the next tasks of an open stage claimable. If more are left, a due row makes the janitor continue."""
     tx, after = locked.batch.tx, stage.opened_to or 0
-    ((count, last),) = tx.query("next_to_open", stage=stage.key, after=after, limit=OPENED_AT_ONCE)
-    more = count == OPENED_AT_ONCE
+    ((count, last),) = tx.query("next_to_open", stage=stage.key, after=after, limit=OPEN_STEP)
+    more = count == OPEN_STEP
     if count:
         span = {"stage": stage.key, "after": after, "upto": last}
         tx.query("open_ready", at=tx.now, **span)

@@ -1,6 +1,6 @@
-"""Compensation: a new flow that undoes, in reverse order, what a failed or cancelled one has done.
+"""Compensation: a new flow that undoes the stages of a failed or cancelled flow, in reverse order.
 
-Owns what it is made from. It is written in the transaction that ends the other, and linked with it.
+The transaction that ends the old flow writes the new one and links the two.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 
 def compensate(locked: LockedFlows, flow: FlowRow) -> FlowRow | None:
-    """Write the flow that undoes this one. None when there is nothing to undo."""
-    ctx, tx = locked.batch, locked.batch.tx
+    """Write the flow that undoes `flow`. Returns None if there is nothing to undo."""
+    tx = locked.batch.tx
     locked.save()
-    undone = tx.query("to_compensate", job=flow.key)
-    if not undone:
+    to_undo = tx.query("to_compensate", job=flow.key)
+    if not to_undo:
         return None
     draft = FlowDraft(
         flow.ns, flow.kind, 0, DRAIN, SEALED, orjson.dumps({"compensates": flow.id}).decode(), None, ENGINE,
         flow.correlation_id, flow.trace, f"compensates {flow.id}", compensates=flow.key,
     )  # fmt: skip
-    for stage in undone:
+    for stage in to_undo:
         control = orjson.loads(stage.compensate)
         payload = (
             f'{{"flow":"{flow.id}","stage":{orjson.dumps(stage.name).decode()},"stage_id":"{stage.id}",'
@@ -41,18 +41,18 @@ def compensate(locked: LockedFlows, flow: FlowRow) -> FlowRow | None:
             control["ns"], control["queue"], control["kind"], control["policy"], control["max_attempts"],
             control["priority"], None, payload, ENGINE, cause="compensation",
         )  # fmt: skip
-        # What one stage could not undo is no reason to leave the others as they are.
+        # CONTINUE: if one stage cannot be undone, the others still are.
         draft.stages.append(
             StageDraft(stage.name, CONTINUE, SEALED, 1, 0, "one", None, None, None, "null", None, tasks=[(spec, ())])
         )
-    new, _, _ = write_flow(ctx, draft)
+    new, _, _ = write_flow(locked.batch, draft)
     tx.batch("set_compensation", {"key": [flow.key], "compensation": [new.key]})
     locked.note_flow(flow.key, "flow.compensation_submitted", ENGINE, compensation=new.id)
     return new
 
 
 def note_outcome(locked: LockedFlows, flow: FlowRow) -> None:
-    """Write on both flows how the compensation ended."""
+    """Record the outcome of the compensation as a note on both flows."""
     assert flow.compensates is not None
     type_ = "flow.compensated" if flow.state == SUCCEEDED else "flow.compensation_failed"
     for key in (flow.compensates, flow.key):

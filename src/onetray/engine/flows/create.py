@@ -1,6 +1,6 @@
-"""How flows, stages and their tasks begin: their rows, their dependencies, their first events.
+"""Create flows, stages and their tasks: their rows, dependencies and first events.
 
-Owns what is written when something is added to a flow. When it may run is decided in advance.py.
+advance.py decides when they may run.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from onetray.domain.flow_commands import AddStage, AddTasks, SubmitFlow
 from onetray.domain.lifecycle import CREATED, FLOW, RUNNING, STAGE, SUCCEEDED, TASK
 from onetray.domain.rollup import OPEN_ENDED, SEALED, WHEN_DONE
 from onetray.engine.pending_writes import ENGINE, FLOW_DEADLINE, PendingWrites, actor, event_detail
-from onetray.engine.submit import Numbers, Spec, numbers_of, write_labels, write_tasks
-from onetray.engine.submit_keys import number
+from onetray.engine.submit import Spec, TaskNumbers, intern_task, write_labels, write_tasks
+from onetray.engine.submit_keys import allocate_keys
 from onetray.redaction.job_secrets import MARK
 from onetray.store.rows import FlowRow, StageRow
 
@@ -36,7 +36,7 @@ DEPENDENCY_FAILED = "dependency_failed"
 
 @dataclass(slots=True)
 class StageDraft:
-    """A stage that is about to exist."""
+    """A new stage that is not written yet."""
 
     name: str
     on_failure: str
@@ -50,7 +50,7 @@ class StageDraft:
     data: str
     metadata: str | None
     tasks: list[tuple[Spec, tuple[str, ...]]] = field(default_factory=list)
-    """Each with the names or ids of what it depends on."""
+    """Each with the names or ids of the tasks that it depends on."""
     carried_from: int | None = None
     carried_as: str | None = None
     result: str | None = None
@@ -63,7 +63,7 @@ class StageDraft:
 
 @dataclass(slots=True)
 class FlowDraft:
-    """A flow that is about to exist."""
+    """A new flow that is not written yet."""
 
     ns: int
     kind: int
@@ -87,7 +87,7 @@ class FlowDraft:
 
 
 def intern_flows(names: InternedNames, commands: Sequence[Command], policy_ttl_s: float) -> Drafts:
-    """Turn the names in whatever is to be added to flows into numbers. Done before the transaction."""
+    """Replace the names in flow commands by their numbers. Runs before the transaction."""
     drafts = Drafts(names, policy_ttl_s)
     for i, c in enumerate(commands):
         if isinstance(c, SubmitFlow):
@@ -105,21 +105,21 @@ def intern_flows(names: InternedNames, commands: Sequence[Command], policy_ttl_s
 
 
 class Drafts:
-    """What the commands of a batch want to add, by their places in it."""
+    """New flows, stages and members of a batch, by the places of their commands."""
 
     def __init__(self, names: InternedNames, policy_ttl_s: float) -> None:
         self._names, self._ttl_s = names, policy_ttl_s
-        self._known: dict[tuple[object, ...], Numbers] = {}
+        self._interned: dict[tuple[object, ...], TaskNumbers] = {}
         self.flows: dict[int, FlowDraft] = {}
         self.stages: dict[int, StageDraft] = {}
         self.tasks: dict[int, list[tuple[Spec, tuple[str, ...]]]] = {}
         self.spawned: dict[int, dict[str, list[tuple[Spec, tuple[str, ...]]]]] = {}
 
-    def _numbers(self, spec: TaskSpec, namespace: str) -> Numbers:
-        asked = namespace, spec.queue, spec.kind, spec.max_attempts, id(spec.policy)
-        if asked not in self._known:
-            self._known[asked] = numbers_of(self._names, spec, namespace, self._ttl_s)
-        return self._known[asked]
+    def _numbers(self, spec: TaskSpec, namespace: str) -> TaskNumbers:
+        names_of_task = namespace, spec.queue, spec.kind, spec.max_attempts, id(spec.policy)
+        if names_of_task not in self._interned:
+            self._interned[names_of_task] = intern_task(self._names, spec, namespace, self._ttl_s)
+        return self._interned[names_of_task]
 
     def members(
         self, tasks: Iterable[TaskSpec], namespace: str, by: str, cause: str | None
@@ -141,8 +141,8 @@ class Drafts:
         payload = orjson.Fragment(as_json(spec.payload))
         return as_json({**self._numbers(spec, namespace)._asdict(), "priority": spec.priority, "payload": payload})
 
-    def stage(self, spec: StageSpec, namespace: str, by: str, by_default: int) -> StageDraft:
-        sealed = by_default if spec.sealed is None else SEALED if spec.sealed else OPEN_ENDED
+    def stage(self, spec: StageSpec, namespace: str, by: str, default_sealed: int) -> StageDraft:
+        sealed = default_sealed if spec.sealed is None else SEALED if spec.sealed else OPEN_ENDED
         approval = None
         if spec.approval is not None:
             approval = as_json(spec.approval)
@@ -172,20 +172,20 @@ class Drafts:
 
 
 def redacting_policy(tx: Tx, flow: int) -> int:
-    """A policy that says that something of a flow, or of one of its tasks, is redacted; 0 when nothing is."""
+    """A policy with redaction of a flow or one of its tasks; 0 if there is none."""
     policies = [key for key, _ in tx.query("redacting_policies", mark=MARK)]
     found = tx.query("redacting_policy_of_flow", job=flow, policies=policies) if policies else ()
     return next((int(key) for (key,) in found), 0)
 
 
 def write_flow(batch: BatchContext, draft: FlowDraft) -> tuple[FlowRow, list[StageRow], list[Spec]]:
-    """Write a new flow with its stages and tasks. Nothing of it can be claimed until it is opened."""
+    """Write a new flow with its stages and tasks. None of them is claimable until the flow is opened."""
     tx, now = batch.tx, batch.tx.now
-    number(tx, [draft])
-    like = draft.retry_of or draft.compensates
-    if like is not None:
-        # Under this it is known as one that redacts, also when the other is pruned.
-        draft.policy = redacting_policy(tx, like)
+    allocate_keys(tx, [draft])
+    origin = draft.retry_of or draft.compensates
+    if origin is not None:
+        # So that it is redacted even after the original flow is pruned.
+        draft.policy = redacting_policy(tx, origin)
     correlation = draft.correlation_id or draft.id
     context = tx.new_keys(1)[0] if draft.context is not None else None
     deadline_at = None if draft.deadline_us is None else now + draft.deadline_us
@@ -206,8 +206,8 @@ def write_flow(batch: BatchContext, draft: FlowDraft) -> tuple[FlowRow, list[Sta
     batch.locked.flows[flow.key] = flow
     if draft.labels:
         write_labels(tx, [(draft, draft.labels)])
-    if like is not None:
-        tx.query("copy_labels", to=flow.key, of=like)
+    if origin is not None:
+        tx.query("copy_labels", to=flow.key, of=origin)
     _write_events(batch, [(flow.key, flow.key)], flow, FLOW.submit.event, draft.actor, draft.cause)
     if context is not None:
         write_context(batch, flow, context, str(draft.context), "run", None, None, None)
@@ -237,11 +237,11 @@ def _write_events(
 def add_stages(
     batch: BatchContext, flow: FlowRow, drafts: list[StageDraft], by: str, cause: str | None, trace: str | None = None
 ) -> list[StageRow]:
-    """Write new stages after those that a flow has. One with a gate and no condition waits from the beginning."""
+    """Append stages to a flow. A stage that needs an approval and has no condition waits from the beginning."""
     if not drafts:
         return []
     locked, tx, now = batch.locked, batch.tx, batch.tx.now
-    number(tx, drafts)
+    allocate_keys(tx, drafts)
     first = flow.stages + 1
     rows = [
         StageRow(
@@ -270,11 +270,11 @@ def add_stages(
     for row, d in zip(rows, drafts, strict=True):
         locked.stages[row.key] = row
         if d.carried_as is not None:
-            how = STAGE.carry_over if d.carried_as == SUCCEEDED else STAGE.skip
-            locked.move_stage(how, row, cause="carried over", detail=event_detail(carried_from=d.carried_from))
-            now_is = locked.flows[flow.key]
-            count = getattr(now_is, how.target) + 1
-            locked.change_flow(now_is, stages_open=now_is.stages_open - 1, **{how.target: count})
+            transition = STAGE.carry_over if d.carried_as == SUCCEEDED else STAGE.skip
+            locked.move_stage(transition, row, cause="carried over", detail=event_detail(carried_from=d.carried_from))
+            current = locked.flows[flow.key]
+            count = getattr(current, transition.target) + 1
+            locked.change_flow(current, stages_open=current.stages_open - 1, **{transition.target: count})
         elif d.gate and d.control is None:
             detail = event_detail(approval=orjson.Fragment(d.approval)) if d.approval else None
             locked.move_stage(STAGE.wait, row, approval=d.approval, detail=detail)
@@ -285,15 +285,15 @@ Member = tuple[Spec, tuple[str, ...]]
 
 
 def add_members(batch: BatchContext, flow: FlowRow, members: list[tuple[StageRow, Member]]) -> list[Spec]:
-    """Write new tasks into stages of a flow, with what they depend on."""
+    """Add tasks to stages of a flow, with their dependencies."""
     if not members:
         return []
     locked, tx = batch.locked, batch.tx
     specs = [spec for _, (spec, _) in members]
     flow = locked.flows[flow.key]
     known = known_members(batch, flow, [m for _, m in members])
-    number(tx, specs)
-    needs, hopeless = resolve([(stage.ord, member) for stage, member in members], known)
+    allocate_keys(tx, specs)
+    needs, unrunnable = resolve([(stage.ord, member) for stage, member in members], known)
     for stage, (spec, _) in members:
         spec.job, spec.stage, spec.context = flow.key, stage.key, flow.context
         spec.correlation_id, spec.trace = flow.correlation_id, spec.trace or flow.trace
@@ -302,37 +302,37 @@ def add_members(batch: BatchContext, flow: FlowRow, members: list[tuple[StageRow
     for stage, _ in members:
         counts[stage.key] = counts.get(stage.key, 0) + 1
     for key, n in counts.items():
-        now_is = locked.stages[key]
-        locked.change(now_is, total=now_is.total + n, open=now_is.open + n)
-        locked.touch(now_is)
+        current = locked.stages[key]
+        locked.change(current, total=current.total + n, open=current.open + n)
+        locked.touch(current)
     locked.write_moves()
     write_tasks(batch, specs)
     pairs = [(other, task) for task, others in needs.items() for other in others]
     if pairs:
         tx.batch("insert_dependency", {"needs": [a for a, _ in pairs], "task": [b for _, b in pairs]})
         locked.change_flow(flow, chained=1)
-    _cancel_hopeless(batch, hopeless)
+    _cancel_unrunnable(batch, unrunnable)
     return specs
 
 
 Known = dict[str, tuple[int, str, int]]
-"""Tasks of a flow by name or id: key, state, and the place of their stage."""
+"""Tasks of a flow, by name and by id: key, state, and the place of their stage."""
 
 
 def known_members(batch: BatchContext, flow: FlowRow, members: list[Member]) -> Known:
-    """The tasks that are there already, of those that the new ones name; a name that is taken is refused."""
-    own = {spec.name for spec, _ in members if spec.name is not None}
-    coming = {spec.id for spec, _ in members}
-    wanted = {name for _, needs in members for name in needs} - coming
-    if not own and not wanted:
+    """The existing tasks that the new ones depend on. Raises NameTaken if a new name is taken."""
+    new_names = {spec.name for spec, _ in members if spec.name is not None}
+    new_ids = {spec.id for spec, _ in members}
+    wanted = {name for _, needs in members for name in needs} - new_ids
+    if not new_names and not wanted:
         return {}
     ids = sorted({i for i in map(id_or_none, wanted) if i is not None})
     known: Known = {}
-    for row in batch.tx.query("members_named", job=flow.key, names=sorted(own | wanted), ids=ids):
-        if row.name in own:
+    for row in batch.tx.query("members_named", job=flow.key, names=sorted(new_names | wanted), ids=ids):
+        if row.name in new_names:
             raise NameTaken(f"the flow has a task called {row.name!r} already", name=row.name)
-        # The dependents of one whose success is being written are counted later, a new one with them: not twice.
-        state = RUNNING if row.key in batch.locked.succeeding else row.state
+        # `settle` will count this success for all dependents, new ones included: do not count it here, too.
+        state = RUNNING if row.key in batch.locked.new_successes else row.state
         known[row.id] = row.key, state, row.ord
         if row.name is not None:
             known[row.name] = known[row.id]
@@ -340,12 +340,12 @@ def known_members(batch: BatchContext, flow: FlowRow, members: list[Member]) -> 
 
 
 def resolve(members: list[tuple[int, Member]], known: Known) -> tuple[dict[int, dict[int, bool]], dict[int, str]]:
-    """What each new task needs, and whether it is met; and those that can never run, with what they needed."""
+    """The dependencies of each new task, and whether each is met; and tasks with a failed dependency, with its name."""
     new = {spec.name: (spec, ord_) for ord_, (spec, _) in members if spec.name is not None}
     new |= {spec.id: (spec, ord_) for ord_, (spec, _) in members}
     needs: dict[int, dict[int, bool]] = {}
-    hopeless: dict[int, str] = {}
-    for own, (spec, wanted) in members:
+    unrunnable: dict[int, str] = {}
+    for stage_ord, (spec, wanted) in members:
         for name in wanted:
             if name in new:
                 other, ord_ = new[name]
@@ -354,30 +354,32 @@ def resolve(members: list[tuple[int, Member]], known: Known) -> tuple[dict[int, 
                 key, state, ord_ = known.get(name) or known[name.lower()]
             else:
                 raise InvalidInput(f"depends_on names {name!r}, and the flow has no such task", field="depends_on")
-            if ord_ > own:
+            if ord_ > stage_ord:
                 raise DependencyCycle(
-                    f"a task of stage {own} needs {name!r} of stage {ord_}, which opens only after it",
+                    f"a task of stage {stage_ord} needs {name!r} of stage {ord_}, which opens only after it",
                     cycle=[spec.name or "the task", name, spec.name or "the task"],
                 )
-            # By key: one task may be named twice, by its name and by its id.
+            # By key: a task may be listed twice, by name and by id.
             needs.setdefault(spec.key, {})[key] = state == SUCCEEDED
             if state in TASK.terminal and state != SUCCEEDED:
-                hopeless[spec.key] = name
-    return needs, hopeless
+                unrunnable[spec.key] = name
+    return needs, unrunnable
 
 
-def _cancel_hopeless(batch: BatchContext, hopeless: dict[int, str]) -> None:
-    """What depends on a task that has failed is cancelled as soon as it is there."""
-    if not hopeless:
+def _cancel_unrunnable(batch: BatchContext, unrunnable: dict[int, str]) -> None:
+    """Cancel new tasks that depend on a failed one."""
+    if not unrunnable:
         return
     writes = PendingWrites(batch)
-    for row in batch.tx.lock(sorted(hopeless)):
-        writes.add(TASK.cancel, row, ENGINE, cause=DEPENDENCY_FAILED, detail=event_detail(dependency=hopeless[row.key]))
+    for row in batch.tx.lock(sorted(unrunnable)):
+        writes.add(
+            TASK.cancel, row, ENGINE, cause=DEPENDENCY_FAILED, detail=event_detail(dependency=unrunnable[row.key])
+        )
     writes.flush()
 
 
 def control_task(locked: LockedFlows, flow: FlowRow, stage: StageRow) -> None:
-    """Write the task that decides whether a stage is run. It gets the flow's data and what earlier stages gave."""
+    """Write the task that decides whether a stage runs. Its payload has the flow's data and earlier results."""
     batch, tx = locked.batch, locked.batch.tx
     locked.write_moves()
     (specs,) = tx.query("specs_of_stage", key=stage.key)
@@ -385,11 +387,11 @@ def control_task(locked: LockedFlows, flow: FlowRow, stage: StageRow) -> None:
     control = orjson.loads(specs.condition)
     ((config,),) = tx.query("data_of_flow", key=flow.key)
     ((size,),) = tx.query("size_before", job=flow.key, ord=stage.ord)
-    # What is too large to be handed on is read by whoever decides.
+    # Its handler has to read results that are too large for a payload.
     results = "null"
     if size <= batch.limits.payload_bytes:
-        found = tx.query("results_before", job=flow.key, ord=stage.ord)
-        results = "{" + ",".join(f"{as_json(name)}:{result or 'null'}" for name, result in found) + "}"
+        rows = tx.query("results_before", job=flow.key, ord=stage.ord)
+        results = "{" + ",".join(f"{as_json(name)}:{result or 'null'}" for name, result in rows) + "}"
     payload = as_json(control["payload"])
     body = f'{{"stage":{as_json(stage.name)},"config":{config},"results":{results},"payload":{payload}}}'
     spec = Spec(
@@ -397,7 +399,7 @@ def control_task(locked: LockedFlows, flow: FlowRow, stage: StageRow) -> None:
         control["priority"], None, body, ENGINE, flow.correlation_id, flow.trace, "condition", job=flow.key,
         stage=stage.key, control=1, context=flow.context,
     )  # fmt: skip
-    number(tx, [spec])
+    allocate_keys(tx, [spec])
     locked.change(stage, deciding=spec.key)
     write_tasks(batch, [spec])
 
@@ -407,7 +409,7 @@ def write_context(
     flow: FlowRow,
     key: int,
     payload: str,
-    within: str,
+    scope: str,
     task: int | None,
     parent: int | None,
     label: str | None,
@@ -420,9 +422,9 @@ def write_context(
     id_ = id_ or str(uuid7())
     batch.tx.batch("insert_context", {
         "key": [key], "job": [flow.key], "ns": [flow.ns], "task": [task], "parent": [parent], "at": [batch.tx.now],
-        "scope": [within], "label": [label], "id": [id_], "payload": [payload],
+        "scope": [scope], "label": [label], "id": [id_], "payload": [payload],
     })  # fmt: skip
     batch.locked.note_flow(
-        flow.key, "flow.context_appended", by, cause=cause, trace=trace, context=id_, scope=within, label=label
+        flow.key, "flow.context_appended", by, cause=cause, trace=trace, context=id_, scope=scope, label=label
     )
     return id_

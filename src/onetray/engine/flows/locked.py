@@ -1,15 +1,13 @@
-"""The flows of a batch: locked, with the stages that its commands touch, and what has happened to their tasks.
+"""The locked flows of a batch, with the stages that its commands change.
 
-Owns the bookkeeping: counters, the moves of stages and flows in their order, what has to be written at the end. What
-follows from it is decided in advance.py.
+Owns the counters, the moves of stages and flows in their order, and the changed rows to write at the end. advance.py
+decides what follows from them.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Protocol
-
-import orjson
 
 from onetray import failpoints
 from onetray.domain.lifecycle import (
@@ -28,14 +26,14 @@ from onetray.domain.lifecycle import (
     WAITING_INPUT,
 )
 from onetray.domain.machine import Transition
-from onetray.engine.pending_writes import ENGINE
+from onetray.engine.pending_writes import ENGINE, event_detail
 from onetray.store.rows import FlowRow, StageRow, TaskRow
 
 if TYPE_CHECKING:
     from onetray.engine.batch_context import BatchContext
 
-_COUNTED = {BLOCKED, WAITING_INPUT, SUCCEEDED, FAILED, DEAD_LETTERED, CANCELLED}
-"""The states of a task that its stage has a counter of, by the same name."""
+_COUNTED_STATES = {BLOCKED, WAITING_INPUT, SUCCEEDED, FAILED, DEAD_LETTERED, CANCELLED}
+"""Task states for which a stage has a counter of the same name."""
 _SAVED_STAGE = (
     "key", "sealed", "opened_to", "opened_at", "due_at", "ending", "ending_why", "deciding", "total", "open", "blocked",
     "waiting_input", "succeeded", "partly", "failed", "dead_lettered", "cancelled", "redriven", "metrics",
@@ -47,7 +45,7 @@ _SAVED_FLOW = (
 
 
 class FlowMember(Protocol):
-    """A task as far as its stage is concerned: one that is there, or one that is about to be."""
+    """The columns that decide whether a task of a flow is claimable: of a TaskRow, or of a new task."""
 
     @property
     def key(self) -> int: ...
@@ -61,54 +59,52 @@ class FlowMember(Protocol):
     def control(self) -> int: ...
 
 
-LastWords = tuple[Transition, str, str | None, str | None]
-"""How the end of a stage is told: the transition, by whom, why, in which trace."""
+StageEnd = tuple[Transition, str, str | None, str | None]
+"""How a stage ends: the transition, its actor, cause and trace."""
 
 
 class LockedFlows:
-    """The flows that a transaction has locked."""
-
     def __init__(self, batch: BatchContext) -> None:
         self.batch = batch
         self.flows: dict[int, FlowRow] = {}
         self.stages: dict[int, StageRow] = {}
         self.started: set[int] = set()
-        """Stages of which a task was started."""
+        """Stages of which a task has started."""
         self.touched: set[int] = set()
-        """Stages about which something may have to be decided."""
+        """Stages that changed, so that `settle` has to decide about them."""
         self.flows_touched: set[int] = set()
         self.ended: list[tuple[TaskRow, str]] = []
-        """Tasks that have ended, and how: others may depend on them."""
-        self.succeeding: set[int] = set()
-        """Tasks whose success is written, and whose dependents have not been told of it yet."""
-        self.answers: list[tuple[TaskRow, str, str | None]] = []
-        """Control tasks that have ended, how, and their results."""
-        self.last_words: dict[int, LastWords] = {}
-        """How a stage that is being ended is to end: the transition, by whom, and why."""
+        """Ended tasks and their states, for the tasks that depend on them."""
+        self.new_successes: set[int] = set()
+        """Succeeded tasks whose dependents are not updated yet."""
+        self.ended_controls: list[tuple[TaskRow, str, str | None]] = []
+        """Ended control tasks, their states and their results."""
+        self.stage_ends: dict[int, StageEnd] = {}
+        """How the stages that are ending will end."""
         self.budget: list[int] = []
-        """How many tasks this transaction may still cancel because of what became of their flows."""
+        """How many tasks this transaction may still cancel because their flow or stage is ending."""
         self._dirty_stages: set[int] = set()
         self._dirty_flows: set[int] = set()
-        self._waves: list[dict[Transition, dict[str, list[Any]]]] = []
-        self._wave_of: dict[int, int] = defaultdict(int)
+        self._rounds: list[dict[Transition, dict[str, list[Any]]]] = []
+        self._round_of: dict[int, int] = defaultdict(int)
 
     def lock(self, keys: list[int]) -> None:
-        """Lock flows. Once for a transaction, before any task: sorted, so that two cannot wait for each other."""
+        """Lock flows, once in a transaction and before any task. Sorted, so that two transactions cannot deadlock."""
         for flow in self.batch.tx.lock_flows(sorted(keys)):
             self.flows[flow.key] = flow
 
     def load(self, rows: list[TaskRow]) -> None:
-        """Read the stages of these tasks, whose flows are locked."""
+        """Read the stages of these tasks. Their flows must be locked."""
         self.load_stages({row.stage for row in rows if row.stage is not None})
 
     def load_stages(self, keys: set[int]) -> None:
         new = sorted(keys - self.stages.keys())
         if new:
-            self.remember(self.batch.tx.query("stages_by_key", keys=new))
+            self.with_changes(self.batch.tx.query("stages_by_key", keys=new))
 
-    def remember(self, found: list[StageRow]) -> list[StageRow]:
-        """Stages as they stand: what was changed in this transaction, and not saved yet, counts."""
-        return [self.stages.setdefault(row.key, row) for row in found]
+    def with_changes(self, rows: list[StageRow]) -> list[StageRow]:
+        """The same stages, with changes of this transaction that are not saved yet."""
+        return [self.stages.setdefault(row.key, row) for row in rows]
 
     def stage(self, key: int) -> StageRow:
         if key not in self.stages:
@@ -118,22 +114,22 @@ class LockedFlows:
     def current(self, flow: FlowRow) -> StageRow | None:
         return None if flow.current is None else self.stage(flow.current)
 
-    # What happens to the tasks.
+    # Moves of tasks.
 
-    def moved(
+    def count_move(
         self, row: TaskRow, target: str, result: str | None = None, *, partly: bool = False, started: bool = False
     ) -> None:
-        """Count a task's move. It is the row as it stood before."""
+        """Count a task's move in its stage. `row` is the row before the move."""
         assert row.stage is not None
         if row.control:
             if target in TASK.terminal:
-                self.answers.append((row, target, result))
+                self.ended_controls.append((row, target, result))
             return
         stage = self.stage(row.stage)
         changes: dict[str, int] = {}
-        if row.state in _COUNTED:
+        if row.state in _COUNTED_STATES:
             changes[row.state] = getattr(stage, row.state) - 1
-        if target in _COUNTED:
+        if target in _COUNTED_STATES:
             changes[target] = changes.get(target, getattr(stage, target)) + 1
         if target in TASK.terminal:
             changes["open"] = stage.open - 1
@@ -146,8 +142,8 @@ class LockedFlows:
             self.change(stage, **changes)
         self.touched.add(row.stage)
 
-    def succeeded(self, rows: list[TaskRow]) -> None:
-        """Many successes at once, none of which says more than its result."""
+    def count_plain_successes(self, rows: list[TaskRow]) -> None:
+        """Count many successes without extras."""
         by_stage: dict[int, int] = defaultdict(int)
         for row in rows:
             assert row.stage is not None
@@ -160,7 +156,7 @@ class LockedFlows:
             self.touched.add(key)
 
     def holds_back(self, row: FlowMember) -> bool:
-        """Whether a queued task may not be claimed, whatever its own time says."""
+        """Whether its flow or stage keeps a queued task from being claimable, even if its `run_at` has come."""
         if row.stage is None:
             return False
         flow, stage = self.flows[row.job], self.stage(row.stage)
@@ -170,14 +166,14 @@ class LockedFlows:
             return stage.deciding != row.key or stage.state not in (CREATED, WAITING)
         return row.unmet > 0 or stage.state not in (PENDING, RUNNING) or row.key > (stage.opened_to or 0)
 
-    def doomed(self, row: TaskRow) -> bool:
-        """Whether a task may only finish, and never be queued again: its stage has ended, or is about to."""
+    def can_only_finish(self, row: TaskRow) -> bool:
+        """Whether a task must not be queued again: its stage has ended or is ending."""
         if row.stage is None:
             return False
         stage = self.stage(row.stage)
         return stage.state in STAGE.terminal or stage.ending is not None or self.flows[row.job].ending is not None
 
-    # What happens to the stages and flows.
+    # Changes of stages and flows.
 
     def change(self, stage: StageRow, **columns: Any) -> StageRow:
         changed = self.stages[stage.key] = self.stages[stage.key]._replace(**columns)
@@ -205,7 +201,7 @@ class LockedFlows:
         **columns: Any,
     ) -> StageRow:
         stage = self.stages[stage.key]
-        self._note(transition, stage.job, stage, by, cause, trace, detail, columns)
+        self._add_move(transition, stage.job, stage, by, cause, trace, detail, columns)
         changed = stage._replace(state=transition.target, version=stage.version + 1)
         if transition is STAGE.start and stage.started_at is None:
             changed = changed._replace(started_at=self.batch.tx.now)
@@ -224,14 +220,14 @@ class LockedFlows:
         **columns: Any,
     ) -> FlowRow:
         flow = self.flows[flow.key]
-        self._note(transition, flow.key, flow, by, cause, trace, detail, columns)
+        self._add_move(transition, flow.key, flow, by, cause, trace, detail, columns)
         changed = flow._replace(state=transition.target, version=flow.version + 1)
         if transition.target == RUNNING and flow.started_at is None:
             changed = changed._replace(started_at=self.batch.tx.now)
         self.flows[flow.key] = changed
         return changed
 
-    def _note(
+    def _add_move(
         self,
         transition: Transition,
         job: int,
@@ -242,40 +238,39 @@ class LockedFlows:
         detail: str | None,
         columns: dict[str, Any],
     ) -> None:
-        """The nth move of a flow and its stages goes into the nth wave: each flow's moves are written in their order,
-        and those of many flows together."""
-        n = self._wave_of[job]
-        self._wave_of[job] = n + 1
-        if n == len(self._waves):
-            self._waves.append({})
-        batch = self._waves[n].setdefault(transition, defaultdict(list))
+        """Add the nth move of a flow and its stages to the nth round: each flow keeps the order of its moves, and many
+        flows share a statement."""
+        n = self._round_of[job]
+        self._round_of[job] = n + 1
+        if n == len(self._rounds):
+            self._rounds.append({})
+        move_columns = self._rounds[n].setdefault(transition, defaultdict(list))
         for name, value in (
             ("key", row.key), ("version", row.version), ("was", row.state), ("at", self.batch.tx.now), ("actor", by),
             ("cause", cause), ("trace", trace), ("detail", detail), *columns.items(),
         ):  # fmt: skip
-            batch[name].append(value)
+            move_columns[name].append(value)
 
     def note_flow(
         self, flow: int, type_: str, by: str, *, cause: str | None = None, trace: str | None = None, **facts: Any
     ) -> None:
         self.write_moves()
-        payload = orjson.dumps({k: v for k, v in facts.items() if v is not None}).decode() if facts else None
         self.batch.tx.batch("insert_flow_note", {
             "key": [flow], "type": [type_], "at": [self.batch.tx.now], "actor": [by], "cause": [cause],
-            "trace": [trace], "payload": [payload],
+            "trace": [trace], "payload": [event_detail(**facts) if facts else None],
         })  # fmt: skip
 
     def write_moves(self) -> None:
-        """Write what stages and flows have done so far, so that what follows comes after it in the log."""
-        for wave in self._waves:
-            for transition, columns in wave.items():
+        """Write the moves so far, so that later events follow them in the log."""
+        for moves in self._rounds:
+            for transition, columns in moves.items():
                 self.batch.tx.move((transition,), columns)
                 failpoints.hit("cascading")
-        self._waves = []
-        self._wave_of.clear()
+        self._rounds = []
+        self._round_of.clear()
 
     def save(self) -> None:
-        """Write the moves, then what else has changed."""
+        """Write the moves, then the changed rows."""
         self.write_moves()
         for statement, fields, rows in (
             ("save_stage", _SAVED_STAGE, [self.stages[k] for k in sorted(self._dirty_stages)]),

@@ -1,6 +1,6 @@
-"""Run what has ended again: a flow from one of its stages, or a task of a flow.
+"""Retry a flow from one of its stages, or redrive a task of a flow.
 
-Owns what is copied and what is carried over. Nothing that has ended changes: what runs again is new, and linked.
+Owns which stages and tasks are copied and which are carried over. Ended jobs do not change: the new ones link to them.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ def retry_flow(batch: BatchContext, c: RetryFlow, flow: FlowRow, *_: Any) -> Ver
             **{"from": flow.state, "attempted": "retry", "allowed": list(FLOW.actions(flow.state, c.actor))},
         )
     by = actor(c.actor, c.actor_name)
-    draft = _again(batch, flow, c.from_stage, by, c.cause or "retry", c.trace)[0]
-    new, stages, specs = _submit(batch, draft, by, c.cause, c.trace)
-    now = batch.locked.flows[new.key]
+    draft = _copy_flow(batch, flow, c.from_stage, by, c.cause or "retry", c.trace)[0]
+    new, stages, specs = _write_and_open(batch, draft, by, c.cause, c.trace)
+    flow = batch.locked.flows[new.key]
     return Verdict(Placed(
-        now.id, FLOW.entity, now.state, now.version, c.actor, False, tuple(s.id for s in stages),
+        flow.id, FLOW.entity, flow.state, flow.version, c.actor, False, tuple(s.id for s in stages),
         tuple(s.id for s in specs),
     ))  # fmt: skip
 
 
-def _again(
+def _copy_flow(
     batch: BatchContext, flow: FlowRow, from_stage: str | None, by: str, cause: str, trace: str | None
 ) -> tuple[FlowDraft, dict[int, Spec]]:
-    """What the new flow is made from, and which new task stands for which old one. Nothing is written yet."""
+    """The draft of the new flow, and the new task for each copied one, by its key. Writes nothing."""
     (old,) = batch.tx.query("flow_to_copy", key=flow.key)
     stages = batch.tx.query("stages_to_copy", job=flow.key)
-    start = _start_at(stages, from_stage, undone=old.compensation is not None)
+    start = _first_stage_to_run(stages, from_stage, is_compensated=old.compensation is not None)
     draft = FlowDraft(
         old.ns, old.kind, 0, old.roll_up, old.sealed, old.data, old.metadata, by, old.correlation_id,
         trace or old.trace, cause, old.deadline_us, old.context, flow.key, old.compensates,
@@ -63,7 +63,7 @@ def _again(
         if stage.carried_from is not None:
             stage = _with_origin(batch, stage, stage.carried_from)
         new = _draft_like(stage)
-        new.tasks = _copied(batch, flow, stage.key, start, copies, by, cause, trace)
+        new.tasks = _copy_members(batch, flow, stage.key, start, copies, by, cause, trace)
         draft.stages.append(new)
     return draft, copies
 
@@ -75,7 +75,7 @@ def _draft_like(stage: StageToCopy) -> StageDraft:
     )  # fmt: skip
 
 
-def _submit(
+def _write_and_open(
     batch: BatchContext, draft: FlowDraft, by: str, cause: str | None, trace: str | None
 ) -> tuple[FlowRow, list[StageRow], list[Spec]]:
     new, stages, specs = write_flow(batch, draft)
@@ -85,55 +85,55 @@ def _submit(
 
 
 def _with_origin(batch: BatchContext, stage: StageToCopy, carried_from: int) -> StageToCopy:
-    """A stage that was carried over, as the one in which its tasks have run."""
-    before: int | None = carried_from
-    while before is not None:
-        found = batch.tx.query("stage_carried_from", key=before)
-        if not found:
+    """A carried-over stage, with the columns of the original stage, in which its tasks ran."""
+    key: int | None = carried_from
+    while key is not None:
+        rows = batch.tx.query("stage_carried_from", key=key)
+        if not rows:
             raise Conflict(
                 f"stage {stage.name!r} was carried over, and the flow in which it ran was pruned: submit it anew"
             )
-        stage = stage._replace(**found[0]._asdict())
-        before = stage.carried_from
+        stage = stage._replace(**rows[0]._asdict())
+        key = stage.carried_from
     return stage
 
 
-def _start_at(stages: list[StageToCopy], from_stage: str | None, undone: bool) -> int:
-    """The place of the stage that is run again first: the one named, or the first that spoiled the flow.
+def _first_stage_to_run(stages: list[StageToCopy], from_stage: str | None, is_compensated: bool) -> int:
+    """The place of the first stage to run again: the named one, or the first that did not succeed.
 
-    What has been compensated has to be done again: there is nothing of it to carry over.
+    Compensated stages run again, too: they have no effect left to carry over.
     """
     if from_stage is not None:
         for stage in stages:
             if stage.name == from_stage:
                 return stage.ord
         raise NotFound(f"the flow has no stage {from_stage!r}", stage=from_stage)
-    for stage in stages if undone else ():
+    for stage in stages if is_compensated else ():
         if stage.compensate is not None and stage.state in (SUCCEEDED, PARTIAL):
             return stage.ord
-    for spoiled in ((FAILED, CANCELLED), (PARTIAL,), (SKIPPED,)):
+    for states in ((FAILED, CANCELLED), (PARTIAL,), (SKIPPED,)):
         for stage in stages:
-            if stage.state in spoiled and stage.on_failure != IGNORE:
+            if stage.state in states and stage.on_failure != IGNORE:
                 return stage.ord
     return 1
 
 
 def _carried_over(stage: StageToCopy) -> StageDraft:
-    """A stage that is not run again: it counts as it did, and what it gave is passed on."""
-    draft, well = _draft_like(stage), stage.state in (SUCCEEDED, PARTIAL)
-    draft.carried_from, draft.carried_as = stage.key, SUCCEEDED if well else SKIPPED
+    """The draft of a stage that does not run again: it keeps its outcome and its result."""
+    draft, has_succeeded = _draft_like(stage), stage.state in (SUCCEEDED, PARTIAL)
+    draft.carried_from, draft.carried_as = stage.key, SUCCEEDED if has_succeeded else SKIPPED
     draft.result, draft.metrics, draft.gate, draft.control = stage.result, stage.metrics, 0, None
-    if not well and not stage.succeeded:
-        draft.compensate = None  # It has done nothing that could be undone.
+    if not has_succeeded and not stage.succeeded:
+        draft.compensate = None  # Nothing of it succeeded, so there is nothing to undo.
     return draft
 
 
-def _copied(
+def _copy_members(
     batch: BatchContext, flow: FlowRow, stage: int, start: int, copies: dict[int, Spec], by: str, cause: str,
     trace: str | None,
 ) -> list[tuple[Spec, tuple[str, ...]]]:  # fmt: skip
-    """The tasks of a stage, once more, with what they depend on among those that run again too."""
-    first, names = _successions(batch, stage)
+    """Copies of the tasks of a stage, with their dependencies on other copied tasks."""
+    first_of, names = _successions(batch, stage)
     after, keys = 0, []
     while True:
         page = batch.tx.query("members_to_copy", stage=stage, ord=start, after=after, limit=PAGE)
@@ -143,7 +143,7 @@ def _copied(
         if len(page) < PAGE:
             break
         after = page[-1].key
-    copies |= {key: copies[origin] for key, origin in first.items() if origin in copies}
+    copies |= {key: copies[origin] for key, origin in first_of.items() if origin in copies}
     needs: dict[int, list[str]] = {}
     for task, needed in batch.tx.query("needs_of", keys=keys) if keys else ():
         if needed in copies:
@@ -152,83 +152,85 @@ def _copied(
 
 
 def _successions(batch: BatchContext, stage: int) -> tuple[dict[int, int], dict[int, str]]:
-    """Which task each successor in a stage goes back to; and the names that those have passed on."""
-    first: dict[int, int] = {}
+    """The first task of each chain of successors in a stage, by successor; and the names by first task."""
+    first_of: dict[int, int] = {}
     names: dict[int, str] = {}
     for row in batch.tx.query("successors_in_stage", stage=stage):
-        origin = first.setdefault(row.key, first.get(row.retry_of) or row.retry_of)
+        origin = first_of.setdefault(row.key, first_of.get(row.retry_of) or row.retry_of)
         if row.name is not None:
             names[origin] = row.name
-    return first, names
+    return first_of, names
 
 
 def redrive_member(batch: BatchContext, c: Redrive, row: TaskRow) -> Verdict:
-    """Run a task of a flow again: in its stage while that is open, else by a retry of the flow from there."""
+    """Run a task of a flow again: in its stage if that is open, else by a retry of the flow from that stage."""
     locked, tx = batch.locked, batch.tx
     assert row.stage is not None
     flow, stage = locked.flows[row.job], locked.stage(row.stage)
     by = actor(c.actor, c.actor_name)
-    before = _successor(batch, row)
-    if before is not None:
-        return Verdict(before._replace(actor=c.actor))
+    earlier = _successor(batch, row)
+    if earlier is not None:
+        return Verdict(earlier._replace(actor=c.actor))
     if row.control:
-        return _no(row, f"it decides about stage {stage.name!r}: retry the flow from that stage once it has ended")
+        return _refuse(row, f"it decides about stage {stage.name!r}: retry the flow from that stage once it has ended")
     if flow.state in FLOW.terminal:
-        draft, copies = _again(batch, flow, stage.name, by, c.cause or "redrive", c.trace)
-        found = copies.get(row.key)
-        if found is None:
-            return _no(row, "the task that spawned it would spawn it again: redrive that one")
-        new = found
+        draft, copies = _copy_flow(batch, flow, stage.name, by, c.cause or "redrive", c.trace)
+        copy = copies.get(row.key)
+        if copy is None:
+            return _refuse(row, "the task that spawned it would spawn it again: redrive that one")
+        new = copy
         new.delay_s = c.delay_s
-        _submit(batch, draft, by, c.cause or "redrive", c.trace)
+        _write_and_open(batch, draft, by, c.cause or "redrive", c.trace)
     elif row.state == SUCCEEDED:
-        return _no(row, "it has succeeded, and its flow goes on: there is nothing to run again")
+        return _refuse(row, "it has succeeded, and its flow goes on: there is nothing to run again")
     elif stage.state in STAGE.terminal or stage.ending is not None or flow.ending is not None:
-        return _no(row, f"its stage {stage.name!r} is over and its flow is not: retry the flow once it has ended")
+        return _refuse(row, f"its stage {stage.name!r} is over and its flow is not: retry the flow once it has ended")
     else:
         needs = _needs(batch, row)
         for needed in needs:
             if needed.state in TASK.terminal and needed.state != SUCCEEDED:
-                return _no(row, f"it needs {needed.name or needed.id!r}, which is {needed.state}: redrive that first")
-        new = _succeed_in_stage(batch, c, row, stage, flow, by, tuple(needed.id for needed in needs))
+                return _refuse(
+                    row, f"it needs {needed.name or needed.id!r}, which is {needed.state}: redrive that first"
+                )
+        new = _add_successor(batch, c, row, stage, flow, by, tuple(needed.id for needed in needs))
     if row.state == DEAD_LETTERED:
         tx.batch("set_successor", {"key": [row.key], "successor": [new.key]})
     return Verdict(Receipt(new.id, "queued", 1, 1, c.actor))
 
 
-def _no(row: TaskRow, why: str) -> Verdict:
+def _refuse(row: TaskRow, why: str) -> Verdict:
     return Verdict(error=IllegalTransition(why, **{"from": row.state, "attempted": "redrive", "allowed": []}))
 
 
 def _needs(batch: BatchContext, row: TaskRow) -> list[MemberRow]:
-    """What a task depends on, as it is now: of what was redriven, the last successor."""
-    found = []
+    """The tasks that a task depends on. A redriven one is replaced by its last successor."""
+    needs = []
     for needed in batch.tx.query("needed_by", task=row.key):
         while later := batch.tx.query("successor_in_stage", stage=needed.stage, key=needed.key):
             needed = later[0]
-        found.append(needed)
-    return found
+        needs.append(needed)
+    return needs
 
 
 def _successor(batch: BatchContext, row: TaskRow) -> Receipt | None:
-    """The task that was made in this one's place before."""
+    """The task that an earlier redrive of this one created."""
     keys = []
     if row.state == DEAD_LETTERED:
         keys = [key for (key,) in batch.tx.query("lock_letter", key=row.key) if key is not None]
     keys = keys or [later.key for later in batch.tx.query("successor_in_stage", stage=row.stage, key=row.key)]
-    found = batch.tx.query("task_by_key", key=keys[0]) if keys else []
-    return receipt_of(found[0]) if found else None
+    tasks = batch.tx.query("task_by_key", key=keys[0]) if keys else []
+    return receipt_of(tasks[0]) if tasks else None
 
 
 def receipt_of(task: TaskDetails) -> Receipt:
-    """The answer to whoever runs again what was run again before: where its successor stands."""
+    """The receipt of a repeated redrive: the state of the successor."""
     return Receipt(task.id, task.state, task.fence, task.version, repeated=True)
 
 
-def _succeed_in_stage(
+def _add_successor(
     batch: BatchContext, c: Redrive, row: TaskRow, stage: StageRow, flow: FlowRow, by: str, needs: tuple[str, ...]
 ) -> Spec:
-    """A successor in the same stage, with the name of the old one. That is not counted as what it ended as any more."""
+    """Add a successor to the same stage, with the old task's name. The stage counts the old one as redriven only."""
     tx = batch.tx
     (old,) = tx.query("spec_of", key=row.key)
     spec = spec_like(old, row.ns, by, c.cause or "redrive", c.trace)

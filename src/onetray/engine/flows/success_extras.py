@@ -1,6 +1,6 @@
-"""What a member of a flow says besides its result: partial, metrics, tasks for later stages, the next context.
+"""Extras of a success in a flow: partial, metrics, spawned tasks, the next context.
 
-Owns what these lead to. They are written in the same transaction as the success: once, as the success is.
+They are written in the transaction of the success, so exactly once.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 
 def detail(more: More) -> str | None:
-    """What the event of the success tells."""
+    """The payload of the success's event."""
     if not (more.partial or more.errors is not None or more.metrics is not None):
         return None
     errors = None if more.errors is None else orjson.Fragment(as_json(more.errors))
     return event_detail(partial=more.partial or None, errors=errors, metrics=more.metrics)
 
 
-def refuse_extras(batch: BatchContext, i: int, command: Succeed, row: TaskRow) -> Verdict | None:
-    """Why the success cannot be accepted with what it says, or None."""
+def check_extras(batch: BatchContext, i: int, command: Succeed, row: TaskRow) -> Verdict | None:
+    """The error of a success whose extras cannot be accepted, or None."""
     assert command.more is not None
     if row.stage is None:
-        error = InvalidInput("more is for tasks of a flow, and this one is not of any", field="more")
+        error = InvalidInput("more is only for tasks of a flow: this task belongs to none", field="more")
         return Verdict(error=error)
     try:
-        members = _members(batch, i, row)
+        members = _spawned_members(batch, i, row)
         known = known_members(batch, batch.locked.flows[row.job], [member for _, member in members])
         resolve([(stage.ord, member) for stage, member in members], known)
     except (Conflict, NotFound, InvalidInput) as e:
@@ -47,24 +47,24 @@ def refuse_extras(batch: BatchContext, i: int, command: Succeed, row: TaskRow) -
     return None
 
 
-def _members(batch: BatchContext, i: int, row: TaskRow) -> list[tuple[StageRow, Any]]:
-    """The tasks that it spawns, each with its stage, which has to be open to them."""
-    wanted = batch.drafts.spawned.get(i, {}) if batch.drafts is not None else {}
-    if batch.locked.doomed(row):
-        # The success counts, and nothing follows from it: its stage is over, or its flow about to be.
+def _spawned_members(batch: BatchContext, i: int, row: TaskRow) -> list[tuple[StageRow, Any]]:
+    """The spawned tasks, each with its stage. Raises an error if a stage takes no more tasks."""
+    spawned = batch.drafts.spawned.get(i, {}) if batch.drafts is not None else {}
+    if batch.locked.can_only_finish(row):
+        # The success counts, but spawns nothing: its stage has ended, or is ending.
         return []
-    return [(_stage(batch, row, name), member) for name, members in wanted.items() for member in members]
+    return [(_stage_to_spawn_in(batch, row, name), member) for name, members in spawned.items() for member in members]
 
 
-def _stage(batch: BatchContext, row: TaskRow, name: str) -> StageRow:
-    found = batch.locked.remember(batch.tx.query("stage_by_name", job=row.job, name=name))
-    if not found:
+def _stage_to_spawn_in(batch: BatchContext, row: TaskRow, name: str) -> StageRow:
+    stages = batch.locked.with_changes(batch.tx.query("stage_by_name", job=row.job, name=name))
+    if not stages:
         raise NotFound(f"the flow has no stage {name!r}", stage=name)
-    (stage,) = found
-    own = batch.locked.stage(row.stage or 0)
+    (stage,) = stages
+    spawning_stage = batch.locked.stage(row.stage or 0)
     flow = batch.locked.flows[row.job]
-    closed = stage.state in STAGE.terminal or stage.ending is not None or flow.ending is not None
-    if closed or (stage.started_at is not None and not stage.takes_more) or stage.ord < own.ord:
+    is_closed = stage.state in STAGE.terminal or stage.ending is not None or flow.ending is not None
+    if is_closed or (stage.started_at is not None and not stage.takes_more) or stage.ord < spawning_stage.ord:
         raise IllegalTransition(
             f"the stage {name!r} is {stage.state} and takes no tasks from this one",
             **{"from": stage.state, "attempted": "take tasks", "allowed": []},
@@ -73,28 +73,28 @@ def _stage(batch: BatchContext, row: TaskRow, name: str) -> StageRow:
 
 
 def count_successes(batch: BatchContext, work: list[tuple[int, Succeed, TaskRow]]) -> None:
-    """Count accepted successes, and do what they say besides."""
+    """Count accepted successes in their stages, and apply their extras."""
     plain = []
-    batch.locked.succeeding |= {row.key for _, _, row in work if row.stage is not None}
+    batch.locked.new_successes |= {row.key for _, _, row in work if row.stage is not None}
     for i, command, row in work:
         if row.stage is None:
             continue
         if command.more is not None:
-            _more(batch, i, command, row)
+            _apply_extras(batch, i, command, row)
         elif row.control:
-            batch.locked.moved(row, SUCCEEDED, command.result_json)
+            batch.locked.count_move(row, SUCCEEDED, command.result_json)
         else:
             plain.append(row)
     if plain:
-        batch.locked.succeeded(plain)
+        batch.locked.count_plain_successes(plain)
 
 
-def _more(batch: BatchContext, i: int, command: Succeed, row: TaskRow) -> None:
+def _apply_extras(batch: BatchContext, i: int, command: Succeed, row: TaskRow) -> None:
     locked, more = batch.locked, command.more
     assert more is not None
     assert row.stage is not None
     flow = locked.flows[row.job]
-    members = _members(batch, i, row)
+    members = _spawned_members(batch, i, row)
     for _, (spec, _) in members:
         spec.spawned_by = row.key
     add_members(batch, flow, members)
@@ -103,25 +103,25 @@ def _more(batch: BatchContext, i: int, command: Succeed, row: TaskRow) -> None:
         payload = as_json(more.context)
         write_context(batch, flow, key, payload, "run", row.key, flow.context, more.context_label)
         locked.change_flow(locked.flows[row.job], context=key)
-    locked.moved(row, SUCCEEDED, command.result_json, partly=more.partial, started=True)
+    locked.count_move(row, SUCCEEDED, command.result_json, partly=more.partial, started=True)
     if more.metrics:
         stage = locked.stage(row.stage)
-        metrics = _added(stage.metrics, more.metrics)
+        metrics = _merge_metrics(stage.metrics, more.metrics)
         if len(metrics) <= batch.limits.result_bytes:
             locked.change(stage, metrics=metrics)
 
 
-def _added(metrics: str | None, new: dict[str, Any]) -> str:
-    """Numbers add up; of other values the last one counts."""
+def _merge_metrics(metrics: str | None, new: dict[str, Any]) -> str:
+    """Numbers are added; other values replace the old ones."""
     merged = orjson.loads(metrics) if metrics else {}
     for name, value in new.items():
-        both = _is_number(value) and _is_number(merged.get(name))
-        merged[name] = _sum(merged[name], value) if both else value
+        can_add = _is_number(value) and _is_number(merged.get(name))
+        merged[name] = _sum(merged[name], value) if can_add else value
     return orjson.dumps(merged).decode()
 
 
 def _sum(a: float, b: float) -> float:
-    """As JSON can keep it: what outgrows a whole number goes on as a fraction, up to the largest there is."""
+    """Within the range of JSON: a sum over 64 bits becomes a float, up to the largest one."""
     total = a + b
     if isinstance(total, int) and -(2**63) <= total < 2**64:
         return total

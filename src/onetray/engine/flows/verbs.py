@@ -1,6 +1,6 @@
-"""What may be done to a flow or a stage: grow it, open, pause, resume, cancel, seal, approve, reject, skip, wait.
+"""Commands about flows and stages: add, open, pause, resume, cancel, seal, approve, reject, skip, wait.
 
-Owns what each leads to from each state. All of it happens under the flow's lock.
+Owns the effect of each in each state. All run under the flow's lock.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from onetray.domain.rollup import SEALED, goes_on
 from onetray.domain.task import Verdict
 from onetray.engine.batch_context import BatchContext
 from onetray.engine.flows import advance
-from onetray.engine.flows.bulk import close
+from onetray.engine.flows.bulk import withdraw_tasks_of_stage
 from onetray.engine.flows.create import (
     Drafts,
     Member,
@@ -69,32 +69,32 @@ def flow_actor(command: FlowCommand | SubmitFlow) -> str:
     return actor(command.actor, command.actor_name)
 
 
-def must(machine: Machine, transition: Transition, row: FlowRow | StageRow, command: FlowCommand) -> None:
-    """Refuse what the table does not allow this actor from this state."""
+def require_allowed(machine: Machine, transition: Transition, row: FlowRow | StageRow, command: FlowCommand) -> None:
+    """Raise IllegalTransition if the lifecycle does not allow this actor the transition from this state."""
     if row.state in transition.sources and command.actor in transition.by:
         return
     allowed = machine.actions(row.state, command.actor)
     raise IllegalTransition(
-        f"a {machine.entity} that is {row.state} cannot {transition.name}, when a {command.actor} asks; "
-        f"allowed now: {', '.join(allowed) or 'nothing'}",
+        f"a {machine.entity} that is {row.state} cannot {transition.name}; "
+        f"allowed to a {command.actor} now: {', '.join(allowed) or 'nothing'}",
         **{"from": row.state, "attempted": transition.name, "allowed": list(allowed)},
     )
 
 
-def must_be_open(machine: Machine, row: FlowRow | StageRow, verb: str, who: str) -> None:
+def require_open(machine: Machine, row: FlowRow | StageRow, verb: str, actor_kind: str) -> None:
     ending = row.ending is not None
     if row.state in machine.terminal or ending:
-        state = f"{row.state}, and is being ended" if ending and row.state not in machine.terminal else row.state
+        state = f"{row.state} and ending" if ending and row.state not in machine.terminal else row.state
         raise IllegalTransition(
             f"a {machine.entity} that is {state} cannot {verb}",
-            **{"from": row.state, "attempted": verb, "allowed": list(machine.actions(row.state, who))},
+            **{"from": row.state, "attempted": verb, "allowed": list(machine.actions(row.state, actor_kind))},
         )
 
 
 def placed_verdict(
     batch: BatchContext, row: FlowRow | StageRow, command: FlowCommand, repeated: bool = False, **added: Any
 ) -> Verdict:
-    """Where it stands once everything is settled."""
+    """Settle the batch. Returns the state of the flow or stage after that."""
     advance.settle(batch)
     if isinstance(row, FlowRow):
         now = batch.locked.flows[row.key]
@@ -116,56 +116,56 @@ def submit_flows(batch: BatchContext, work: list[tuple[int, SubmitFlow]], drafts
             tuple(s.id for s in specs),
         )))  # fmt: skip
     for i, _ in work:
-        said = batch.verdicts[i].value
-        # A second submit under the same key was answered before the first had got anywhere.
-        if isinstance(said, Placed) and said.repeated and said.id in new:
-            now = new[said.id]
-            batch.answer(i, Verdict(said._replace(state=now.state, version=now.version)))
+        receipt = batch.verdicts[i].value
+        # A repeated submit in the same batch was answered before the flow was written.
+        if isinstance(receipt, Placed) and receipt.repeated and receipt.id in new:
+            now = new[receipt.id]
+            batch.answer(i, Verdict(receipt._replace(state=now.state, version=now.version)))
 
 
-def carry_out_flow_command(
+def run_flow_command(
     batch: BatchContext, i: int, command: FlowCommand, flow: FlowRow, stage: StageRow | None, drafts: Drafts
 ) -> None:
-    """One command about a flow or a stage, and all that follows from it."""
+    """Run one command about a flow or a stage."""
     try:
         verdict = HANDLERS[command.verb](batch, command, flow, stage, drafts, i)
     except (Conflict, NotFound, InvalidInput) as e:
-        # Refused before anything was written. Whatever else goes wrong ends the transaction.
+        # These are raised before anything is written. Any other error rolls the transaction back.
         verdict = Verdict(error=e)
     batch.answer(i, verdict)
 
 
 def _add_stage(batch: BatchContext, c: AddStage, flow: FlowRow, _: object, drafts: Drafts, i: int) -> Verdict:
-    must_be_open(FLOW, flow, "take a stage", c.actor)
-    _must_go_on(batch, flow, c.actor)
+    require_open(FLOW, flow, "take a stage", c.actor)
+    _require_not_stopped(batch, flow, c.actor)
     draft = drafts.stages[i]
     if batch.tx.query("stage_by_name", job=flow.key, name=draft.name):
         raise NameTaken(f"the flow has a stage called {draft.name!r} already", name=draft.name)
-    alone = not flow.stages_open
+    is_next = not flow.stages_open
     check_members(batch, flow, flow.stages + 1, draft.tasks)
     for spec, _ in draft.tasks:
         spec.trace = c.trace
     (stage,) = add_stages(batch, flow, [draft], flow_actor(c), c.cause, c.trace)
     specs = add_members(batch, flow, [(stage, member) for member in draft.tasks])
-    if alone and flow.state != CREATED:
+    if is_next and flow.state != CREATED:
         advance.advance(batch.locked, batch.locked.flows[flow.key], 0)
     return placed_verdict(batch, stage, c, tasks=tuple(s.id for s in specs), stages=(stage.id,))
 
 
-def _must_go_on(batch: BatchContext, flow: FlowRow, who: str) -> None:
-    """Refuse more for a flow that a stage has stopped, while what came after that is still being skipped."""
+def _require_not_stopped(batch: BatchContext, flow: FlowRow, actor_kind: str) -> None:
+    """Raise IllegalTransition if a stage has stopped the flow and later stages are still being skipped."""
     stage = batch.locked.current(flow)
     if stage is not None and stage.state in STAGE.terminal and not goes_on(stage.state, stage.on_failure):
         raise IllegalTransition(
             f"the stage {stage.name!r} is {stage.state}, and the flow ends with it: it cannot take a stage",
-            **{"from": flow.state, "attempted": "take a stage", "allowed": list(FLOW.actions(flow.state, who))},
+            **{"from": flow.state, "attempted": "take a stage", "allowed": list(FLOW.actions(flow.state, actor_kind))},
         )
 
 
 def _add_tasks(batch: BatchContext, c: AddTasks, flow: FlowRow, stage: StageRow, drafts: Drafts, i: int) -> Verdict:
-    must_be_open(FLOW, flow, "take tasks", c.actor)
-    must_take(stage, c.actor)
-    spawned_by = _member(batch, flow, c.spawned_by) if c.spawned_by is not None else None
+    require_open(FLOW, flow, "take tasks", c.actor)
+    require_takes_tasks(stage, c.actor)
+    spawned_by = _key_of_member(batch, flow, c.spawned_by) if c.spawned_by is not None else None
     members = drafts.tasks[i]
     for spec, _ in members:
         spec.spawned_by, spec.trace = spawned_by, c.trace
@@ -174,22 +174,22 @@ def _add_tasks(batch: BatchContext, c: AddTasks, flow: FlowRow, stage: StageRow,
     return placed_verdict(batch, stage, c, tasks=tuple(s.id for s in specs))
 
 
-def must_take(stage: StageRow, who: str) -> None:
-    must_be_open(STAGE, stage, "take tasks", who)
-    begun = stage.state == RUNNING or stage.started_at is not None
-    if begun and not stage.takes_more:
+def require_takes_tasks(stage: StageRow, actor_kind: str) -> None:
+    require_open(STAGE, stage, "take tasks", actor_kind)
+    has_begun = stage.state == RUNNING or stage.started_at is not None
+    if has_begun and not stage.takes_more:
         raise IllegalTransition(
             f"the stage {stage.name!r} is running and takes no more tasks",
-            **{"from": stage.state, "attempted": "take tasks", "allowed": list(STAGE.actions(stage.state, who))},
+            **{"from": stage.state, "attempted": "take tasks", "allowed": list(STAGE.actions(stage.state, actor_kind))},
         )
 
 
 def check_members(batch: BatchContext, flow: FlowRow, ord_: int, members: list[Member]) -> None:
-    """Refuse bad names and dependencies before anything is written."""
+    """Raise errors about names and dependencies before anything is written."""
     resolve([(ord_, member) for member in members], known_members(batch, flow, members))
 
 
-def _member(batch: BatchContext, flow: FlowRow, id_: str) -> int:
+def _key_of_member(batch: BatchContext, flow: FlowRow, id_: str) -> int:
     for _, key, job in batch.tx.query("keys_of", ids=[id_]):
         if job == flow.key:
             return int(key)
@@ -197,10 +197,10 @@ def _member(batch: BatchContext, flow: FlowRow, id_: str) -> int:
 
 
 def _open(batch: BatchContext, c: OpenFlow, flow: FlowRow, _: object, *__: Any) -> Verdict:
-    must_be_open(FLOW, flow, "open", c.actor)
+    require_open(FLOW, flow, "open", c.actor)
     if flow.state != CREATED:
         return placed_verdict(batch, flow, c, repeated=True)
-    must(FLOW, FLOW.open, flow, c)
+    require_allowed(FLOW, FLOW.open, flow, c)
     advance.open_flow(batch.locked, flow, flow_actor(c), c.cause, c.trace)
     return placed_verdict(batch, flow, c)
 
@@ -208,46 +208,46 @@ def _open(batch: BatchContext, c: OpenFlow, flow: FlowRow, _: object, *__: Any) 
 def _pause(batch: BatchContext, c: PauseFlow, flow: FlowRow, _: object, *__: Any) -> Verdict:
     if flow.state == FLOW_PAUSED:
         return placed_verdict(batch, flow, c, repeated=True)
-    must_be_open(FLOW, flow, "pause", c.actor)
-    must(FLOW, FLOW.pause, flow, c)
+    require_open(FLOW, flow, "pause", c.actor)
+    require_allowed(FLOW, FLOW.pause, flow, c)
     batch.locked.move_flow(FLOW.pause, flow, flow_actor(c), cause=c.cause, trace=c.trace)
     stage = batch.locked.current(flow)
     if stage is not None:
-        close(batch.locked, stage)
+        withdraw_tasks_of_stage(batch.locked, stage)
     return placed_verdict(batch, flow, c)
 
 
 def _resume(batch: BatchContext, c: ResumeFlow, flow: FlowRow, _: object, *__: Any) -> Verdict:
-    must(FLOW, FLOW.resume, flow, c)
-    must_be_open(FLOW, flow, "resume", c.actor)
+    require_allowed(FLOW, FLOW.resume, flow, c)
+    require_open(FLOW, flow, "resume", c.actor)
     flow = batch.locked.move_flow(FLOW.resume, flow, flow_actor(c), cause=c.cause, trace=c.trace)
     batch.locked.flows_touched.add(flow.key)
-    advance.resume_here(batch.locked, flow)
+    advance.resume_current_stage(batch.locked, flow)
     return placed_verdict(batch, flow, c)
 
 
 def _cancel(batch: BatchContext, c: CancelFlow, flow: FlowRow, _: object, *__: Any) -> Verdict:
-    must(FLOW, FLOW.cancel, flow, c)
+    require_allowed(FLOW, FLOW.cancel, flow, c)
     how = "hard" if c.hard else "soft"
     if flow.ending is not None and (flow.ending_how == "hard" or how == "soft"):
         return placed_verdict(batch, flow, c, repeated=True)
     why = c.cause or f"the flow was cancelled by {flow_actor(c)}"
     stage = batch.locked.current(flow)
     if stage is not None:
-        # Before the note: a claim that is being made comes before the cancel in the log too.
-        close(batch.locked, stage)
+        # Before the note: a claim in progress comes before the cancel in the log.
+        withdraw_tasks_of_stage(batch.locked, stage)
     batch.locked.note_flow(flow.key, "flow.cancel_requested", flow_actor(c), cause=c.cause, trace=c.trace, hard=c.hard)
     advance.end_flow_early(batch.locked, flow, CANCELLED, how, why, flow_actor(c))
     return placed_verdict(batch, flow, c)
 
 
 def _seal_flow(batch: BatchContext, c: SealFlow, flow: FlowRow, _: object, *__: Any) -> Verdict:
-    """No more stages come, and none of its stages waits for more tasks."""
-    must_be_open(FLOW, flow, "be sealed", c.actor)
+    """Take no more stages, nor tasks for the stages."""
+    require_open(FLOW, flow, "be sealed", c.actor)
     locked = batch.locked
-    batch.locked.change_flow(flow, sealed=SEALED)
-    batch.locked.note_flow(flow.key, "flow.sealed", flow_actor(c), cause=c.cause, trace=c.trace)
-    for stage in locked.remember(batch.tx.query("unended_stages", job=flow.key)):
+    locked.change_flow(flow, sealed=SEALED)
+    locked.note_flow(flow.key, "flow.sealed", flow_actor(c), cause=c.cause, trace=c.trace)
+    for stage in locked.with_changes(batch.tx.query("unended_stages", job=flow.key)):
         if stage.state not in STAGE.terminal:
             locked.touch(locked.change(stage, sealed=SEALED))
     locked.flows_touched.add(flow.key)
@@ -255,34 +255,32 @@ def _seal_flow(batch: BatchContext, c: SealFlow, flow: FlowRow, _: object, *__: 
 
 
 def _seal_stage(batch: BatchContext, c: SealStage, flow: FlowRow, stage: StageRow, *__: Any) -> Verdict:
-    must_be_open(STAGE, stage, "be sealed", c.actor)
+    require_open(STAGE, stage, "be sealed", c.actor)
     batch.locked.touch(batch.locked.change(stage, sealed=SEALED))
     batch.locked.note_flow(flow.key, "stage.sealed", flow_actor(c), cause=c.cause, trace=c.trace, stage=stage.id)
     return placed_verdict(batch, stage, c)
 
 
 def _wait(batch: BatchContext, c: WaitStage, flow: FlowRow, stage: StageRow, *__: Any) -> Verdict:
-    must_be_open(STAGE, stage, "wait", c.actor)
+    require_open(STAGE, stage, "wait", c.actor)
     if stage.state == WAITING:
         return placed_verdict(batch, stage, c, repeated=True)
-    must(STAGE, STAGE.wait, stage, c)
-    approval = None
-    if c.approval is not None:
-        approval = orjson.dumps(c.approval).decode()
-    advance.wait_here(batch.locked, stage, flow_actor(c), approval, c.cause, c.trace)
+    require_allowed(STAGE, STAGE.wait, stage, c)
+    approval = None if c.approval is None else orjson.dumps(c.approval).decode()
+    advance.wait_for_approval(batch.locked, stage, flow_actor(c), approval, c.cause, c.trace)
     return placed_verdict(batch, stage, c)
 
 
-def _has_its_turn(flow: FlowRow, stage: StageRow) -> None:
+def _require_current(flow: FlowRow, stage: StageRow) -> None:
     if flow.current != stage.key or flow.state == CREATED:
         raise Conflict(f"it is not the turn of stage {stage.name!r}: the stage before it has not ended", stage=stage.id)
 
 
-def _answer(batch: BatchContext, stage: StageRow, c: Answer, verdict: str, given: Any = None) -> str:
-    """Keep who answered, when, what with."""
-    body = {"by": flow_actor(c), "at": batch.tx.now, "verdict": verdict, "note": c.note, "input": given}
-    # For those who end the stage in a later step.
-    body |= {name: said for name, said in (("cause", c.cause), ("trace", c.trace)) if said is not None}
+def _store_answer(batch: BatchContext, stage: StageRow, c: Answer, verdict: str, input_: Any = None) -> str:
+    """Store who answered, when and how."""
+    body = {"by": flow_actor(c), "at": batch.tx.now, "verdict": verdict, "note": c.note, "input": input_}
+    # For the event, if the stage ends in a later step.
+    body |= {name: value for name, value in (("cause", c.cause), ("trace", c.trace)) if value is not None}
     text = orjson.dumps(body).decode()
     batch.tx.batch("set_answer", {"key": [stage.key], "answer": [text]})
     return text
@@ -292,63 +290,63 @@ def _approve(batch: BatchContext, c: ApproveStage, flow: FlowRow, stage: StageRo
     locked = batch.locked
     if stage.state in (PENDING, RUNNING) and stage.ending is None:
         return placed_verdict(batch, stage, c, repeated=True)
-    must_be_open(STAGE, stage, "approve", c.actor)
-    must(STAGE, STAGE.approve, stage, c)
-    _has_its_turn(flow, stage)
+    require_open(STAGE, stage, "approve", c.actor)
+    require_allowed(STAGE, STAGE.approve, stage, c)
+    _require_current(flow, stage)
     if stage.deciding is not None:
-        raise Conflict(f"the condition of stage {stage.name!r} is being decided: ask again", stage=stage.id)
+        raise Conflict(f"the condition of stage {stage.name!r} is being decided: try again later", stage=stage.id)
     (specs,) = batch.tx.query("specs_of_stage", key=stage.key)
     form = orjson.loads(specs.approval).get("form") if specs.approval else None
     if form is not None and c.actor != SYSTEM:
         fill_in(form, c.input)
-    answer = _answer(batch, stage, c, "approved", c.input)
+    answer = _store_answer(batch, stage, c, "approved", c.input)
     stage = locked.move_stage(
         STAGE.approve, stage, flow_actor(c), cause=c.cause or c.note, trace=c.trace, detail=answer, answer=answer
     )
     stage = locked.change(stage, due_at=None)
     if stage.started_at is not None:
         locked.move_stage(STAGE.start, stage)
-    advance.let_go(locked, stage)
+    advance.open_tasks(locked, stage)
     return placed_verdict(batch, stage, c)
 
 
-def _end_waiting(
+def _end_by_answer(
     batch: BatchContext, c: Answer, flow: FlowRow, stage: StageRow, transition: Transition, target: str, verdict: str
 ) -> Verdict:
-    """Reject a stage, or skip it: its tasks are cancelled."""
-    must_be_open(STAGE, stage, transition.name, c.actor)
-    must(STAGE, transition, stage, c)
+    """Reject or skip a stage: its tasks are cancelled."""
+    require_open(STAGE, stage, transition.name, c.actor)
+    require_allowed(STAGE, transition, stage, c)
     if transition is STAGE.reject:
-        _has_its_turn(flow, stage)
-    _answer(batch, stage, c, verdict)
+        _require_current(flow, stage)
+    _store_answer(batch, stage, c, verdict)
     why = f"{verdict} by {flow_actor(c)}" + (f": {c.note}" if c.note else "")
-    batch.locked.last_words[stage.key] = transition, flow_actor(c), c.cause or c.note or why, c.trace
-    advance.wind_down(batch.locked, batch.locked.change(stage, due_at=None), target, why)
+    batch.locked.stage_ends[stage.key] = transition, flow_actor(c), c.cause or c.note or why, c.trace
+    advance.end_stage_early(batch.locked, batch.locked.change(stage, due_at=None), target, why)
     return placed_verdict(batch, stage, c)
 
 
 def _reject(batch: BatchContext, c: RejectStage, flow: FlowRow, stage: StageRow, *__: Any) -> Verdict:
-    return _end_waiting(batch, c, flow, stage, STAGE.reject, FAILED, "rejected")
+    return _end_by_answer(batch, c, flow, stage, STAGE.reject, FAILED, "rejected")
 
 
 def _skip(batch: BatchContext, c: SkipStage, flow: FlowRow, stage: StageRow, *__: Any) -> Verdict:
-    return _end_waiting(batch, c, flow, stage, STAGE.skip, SKIPPED, "skipped")
+    return _end_by_answer(batch, c, flow, stage, STAGE.skip, SKIPPED, "skipped")
 
 
 def _append_context(batch: BatchContext, c: AppendContext, flow: FlowRow, _: object, *__: Any) -> Verdict:
-    must_be_open(FLOW, flow, "take a context", c.actor)
-    task = _member(batch, flow, c.task) if c.task is not None else None
+    require_open(FLOW, flow, "take a context", c.actor)
+    task = _key_of_member(batch, flow, c.task) if c.task is not None else None
     parent = flow.context
     if c.parent is not None:
-        found = batch.tx.query("context_in_flow", id=c.parent, job=flow.key)
-        if not found:
+        rows = batch.tx.query("context_in_flow", id=c.parent, job=flow.key)
+        if not rows:
             raise NotFound(f"the flow has no context {c.parent}", context=c.parent)
-        ((parent,),) = found
+        ((parent,),) = rows
     key = batch.tx.new_keys(1)[0]
     id_ = write_context(
         batch, flow, key, c.payload_json, c.scope, task, parent, c.label, by=flow_actor(c), cause=c.cause, trace=c.trace
     )
-    # In the scope of the run it becomes the current one.
+    # A context in the scope of the run becomes the current one.
     if c.scope == "run":
         batch.locked.change_flow(flow, context=key)
     advance.settle(batch)
@@ -356,14 +354,14 @@ def _append_context(batch: BatchContext, c: AppendContext, flow: FlowRow, _: obj
 
 
 def time_out_flow(batch: BatchContext, flow: FlowRow) -> None:
-    """The flow's own deadline has passed: what is open is cancelled, and it fails."""
-    if flow.state in FLOW.terminal or (flow.ending == FAILED):
+    """Fail a flow whose deadline has passed, and cancel its open tasks."""
+    if flow.state in FLOW.terminal or flow.ending == FAILED:
         return
     advance.end_flow_early(batch.locked, flow, FAILED, "hard", "timed out or was orphaned (deadline)", "system:janitor")
 
 
 def approval_is_due(batch: BatchContext, flow: FlowRow, stage: StageRow, at: int) -> None:
-    """Nobody has answered in time: the approval's own outcome follows."""
+    """Apply `on_deadline` of an approval that nobody has answered in time."""
     if stage.state != WAITING or stage.due_at != at or stage.ending is not None or flow.ending is not None:
         return
     (specs,) = batch.tx.query("specs_of_stage", key=stage.key)
@@ -371,16 +369,16 @@ def approval_is_due(batch: BatchContext, flow: FlowRow, stage: StageRow, at: int
     approval = orjson.loads(specs.approval)
     outcome = approval.get("on_deadline") or "reject"
     note = f"nobody answered in {approval['deadline_s']:g} s"
-    who = {"flow": stage.id, "actor": SYSTEM, "actor_name": "janitor", "note": note}
+    fields = {"flow": stage.id, "actor": SYSTEM, "actor_name": "janitor", "note": note}
     match outcome:
         case "approve":
-            _approve(batch, ApproveStage(**who), flow, stage)
+            _approve(batch, ApproveStage(**fields), flow, stage)
         case "skip":
-            _skip(batch, SkipStage(**who), flow, stage)
+            _skip(batch, SkipStage(**fields), flow, stage)
         case "cancel":
             advance.end_flow_early(batch.locked, flow, CANCELLED, "soft", note, "system:janitor")
         case _:
-            _reject(batch, RejectStage(**who), flow, stage)
+            _reject(batch, RejectStage(**fields), flow, stage)
 
 
 HANDLERS: dict[str, Callable[..., Verdict]] = {

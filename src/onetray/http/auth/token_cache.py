@@ -18,7 +18,7 @@ from typing import TypeVar
 from onetray.domain.clock import SECOND
 from onetray.domain.errors import OnetrayError, TooManyRequests, Unauthorized, Unavailable
 from onetray.domain.token import SCOPES, Token, is_secret_of, parts_of
-from onetray.engine.token_api import USED_EVERY_S
+from onetray.engine.token_api import RECORD_USE_EVERY_S
 from onetray.http.auth.scopes import Principal
 from onetray.http.services import Services
 
@@ -174,14 +174,14 @@ class TokenCache:
         if entry.token.expires_at is not None:
             entry.expires_at = began + (entry.token.expires_at - at) / SECOND
         if entry.token.used_at is not None:
-            entry.record_use_at = began + USED_EVERY_S - (at - entry.token.used_at) / SECOND
+            entry.record_use_at = began + RECORD_USE_EVERY_S - (at - entry.token.used_at) / SECOND
         _put(self._known, id_, entry, MAX_KNOWN)
         return entry
 
     async def _record_use(self, entry: _Entry) -> None:
         if self._now() < entry.record_use_at or entry.token is None:
             return
-        entry.record_use_at = self._now() + USED_EVERY_S
+        entry.record_use_at = self._now() + RECORD_USE_EVERY_S
         try:
             await self._services.read(self._services.unredacted.tokens.mark_used, entry.token.id)
         except OnetrayError as e:

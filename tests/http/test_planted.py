@@ -311,7 +311,7 @@ def test_a_route_that_is_added_and_knows_nothing_of_redaction_shows_none(scene: 
     router = APIRouter(route_class=NativeRoute)
 
     @router.get("/api/v1/new/{name}/{id}")
-    async def new(request: Request, name: str, id: str, who: Principal = Reader) -> Json:
+    async def new(request: Request, name: str, id: str, principal: Principal = Reader) -> Json:
         engine = services_of(request).engine
         read = engine.feed.read if name == "feed" else getattr(engine, name)
         needs = () if name == "feed" else READS[name].parameters.values()

@@ -28,7 +28,7 @@ from onetray.domain.task import Assignment
 from onetray.engine import Engine
 from onetray.http.auth.scopes import Principal
 from onetray.remote.engine import NeedsDatabase, RemoteEngine
-from onetray.remote.sender import MOST_BYTES
+from onetray.remote.sender import MAX_BYTES
 from tests.remote.conftest import at_work
 from tests.support.cases import each_case
 from tests.support.engines import migrated_sqlite
@@ -139,7 +139,7 @@ def test_many_large_tasks_are_sent_in_parts(near: tuple[Engine, Served]) -> None
         @app.task(kind="big")
         def big(text: str) -> None: ...
 
-        jobs = big.submit_many([{"text": "x" * (MOST_BYTES // 3)}] * 7)
+        jobs = big.submit_many([{"text": "x" * (MAX_BYTES // 3)}] * 7)
         assert len({job.id for job in jobs}) == len(own.jobs(kind="big").jobs) == 7
         assert len(big.submit_many([{"text": ""}] * 1201)) == 1201
 

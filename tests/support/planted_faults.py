@@ -422,8 +422,8 @@ HTTP = (
         name="redrive-for-readers",
         harm="A token that may only read runs dead letters again.",
         file="http/routes/dead_letters.py",
-        old="id: Id, who: Principal = Operator",
-        new="id: Id, who: Principal = Reader",
+        old="id: Id, principal: Principal = Operator",
+        new="id: Id, principal: Principal = Reader",
         look_in=("http/test_walk.py",),
     ),
     Fault(

@@ -15,7 +15,7 @@ from onetray.http.auth.scopes import Principal
 from onetray.http.schemas.base import ID, SOME_ID
 from onetray.http.schemas.sizes import LIMIT
 
-MOST_CHARS = 100
+MAX_CHARS = 100
 MAX_LIMIT = 1_000
 """The maximum page size."""
 
@@ -28,7 +28,7 @@ Name = Annotated[
     Path(min_length=1, description="A name. It may contain slashes.", examples=["default"],
          json_schema_extra={LIMIT: "name_chars"}),
 ]  # fmt: skip
-Cursor = Annotated[str | None, Query(max_length=MOST_CHARS, description="`next` of the previous page.")]
+Cursor = Annotated[str | None, Query(max_length=MAX_CHARS, description="`next` of the previous page.")]
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="The maximum number of items.")]
 Kind = Annotated[
     str | None,
@@ -68,7 +68,7 @@ def place(of: str, text: str | None, first: int = 0) -> int:
 
 
 def _decode(text: str) -> str:
-    if not text.isascii() or len(text) > MOST_CHARS:
+    if not text.isascii() or len(text) > MAX_CHARS:
         return ""
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True).decode("ascii")

@@ -26,7 +26,7 @@ from onetray.domain.task import Verdict
 from onetray.engine import Engine
 from onetray.http.claim_waiters import ClaimWaiters, WaitSlots
 from onetray.http.json_answers import Json
-from onetray.http.limits.connections import MOST_UNASKED
+from onetray.http.limits.connections import MAX_UNASKED
 from onetray.http.limits.requests import StreamSlots
 from onetray.http.observe.metrics import Metrics
 from onetray.http.observe.tracing import carry
@@ -56,7 +56,7 @@ class Services:
         self.waiting = ClaimWaiters(engine.wake)
         self.hub = Hub(engine)
         self.streams = StreamSlots(config.streams, config.streams_each)
-        self.waits = WaitSlots(config.connections or MOST_UNASKED, lambda: self.streams.open)
+        self.waits = WaitSlots(config.connections or MAX_UNASKED, lambda: self.streams.open)
         self.catching_up = asyncio.Semaphore(max(1, config.threads // 4))
         """Streams that read pages of the feed at the same time: the other threads are for other requests."""
         self.metrics = Metrics(engine)
@@ -111,7 +111,7 @@ class Services:
 
 
 def services_of(request: Request) -> Services:
-    services: Services = request.app.state.desk
+    services: Services = request.app.state.services
     return services
 
 

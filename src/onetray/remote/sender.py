@@ -21,9 +21,9 @@ from onetray.remote.command_codec import decode_answer, encode_command
 from onetray.remote.transport import Transport
 from onetray.remote.value_codec import error_of
 
-MOST_BYTES = 1_000_000
+MAX_BYTES = 1_000_000
 """From so many bytes on the rest of a batch is another request."""
-MOST_COMMANDS = 500
+MAX_COMMANDS = 500
 
 
 @dataclass(slots=True)
@@ -118,7 +118,7 @@ def _requests(encoded: list[EncodedCommand]) -> Iterator[list[EncodedCommand]]:
     some: list[EncodedCommand] = []
     size = 0
     for one in encoded:
-        if some and (size + len(one.body) > MOST_BYTES or len(some) >= MOST_COMMANDS):
+        if some and (size + len(one.body) > MAX_BYTES or len(some) >= MAX_COMMANDS):
             yield some
             some, size = [], 0
         some.append(one)

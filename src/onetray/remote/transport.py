@@ -42,7 +42,7 @@ ANSWER_S = 30.0
 """How long an answer is waited for. A request that takes longer is asked again, and finds what the first has done."""
 KEEP_ALIVE_S = 4.0
 """Less than uvicorn's five seconds: a connection that the server is about to close is not used any more."""
-MOST_CONNECTIONS = 100
+MAX_CONNECTIONS = 100
 WAITS_S = (0.05, 1.0)
 AWAY = frozenset({502, 503, 504})
 BUSY = 429
@@ -64,7 +64,7 @@ class Transport:
             headers=headers,
             verify=_certificates() if self.url.startswith("https") else False,
             timeout=httpx2.Timeout(ANSWER_S, connect=CONNECT_S),
-            limits=httpx2.Limits(max_connections=MOST_CONNECTIONS, keepalive_expiry=KEEP_ALIVE_S),
+            limits=httpx2.Limits(max_connections=MAX_CONNECTIONS, keepalive_expiry=KEEP_ALIVE_S),
         )
         self._closing, self._process = threading.Event(), os.getpid()
 

@@ -42,7 +42,7 @@ Sender = Depends(allow(SUBMIT, WORK, OPERATE))
 
 @router.post("/commands", tags=["commands"], summary="Carry out commands", **gives(answers.CARRIED_OUT),
              **takes_named({COMMANDS_BODY: [COMMANDS_EXAMPLE]}))  # fmt: skip
-async def run_commands(request: Request, who: Principal = Sender) -> Json:
+async def run_commands(request: Request, principal: Principal = Sender) -> Json:
     """Each is answered in its place: one that is refused, or cannot be read, harms no other.
 
     Each verb needs its scope: to submit jobs and to grow them `submit`, to claim and to report `work`, for all else
@@ -54,23 +54,23 @@ async def run_commands(request: Request, who: Principal = Sender) -> Json:
     most = services.engine.config.limits.batch
     if len(sent) > most:
         raise TooLarge(f"a batch has at most {most} commands, not {len(sent)}", field="commands", limit=most)
-    _must_be_allowed(sent, who)
-    commands = await services.read(_decode_all, sent, headers_of_request(request, who))
+    _must_be_allowed(sent, principal)
+    commands = await services.read(_decode_all, sent, headers_of_request(request, principal))
     verdicts = await services.read(_carry_out, services.engine, commands)
     _note_claims(request, commands, verdicts)
     free_key_if_unavailable(request, verdicts)
     return await services.read(_answer, sent, commands, verdicts)
 
 
-def _must_be_allowed(sent: Sequence[object], who: Principal) -> None:
+def _must_be_allowed(sent: Sequence[object], principal: Principal) -> None:
     """All of them, or none is carried out."""
     known = sendable_verbs()
     for one in sent:
         verb = one.get("verb") if isinstance(one, dict) else None
         kind = known.get(verb) if isinstance(verb, str) else None
         scope = None if kind is None else kind.declared.scope
-        if scope is not None and not who.has(scope):
-            raise Forbidden(f"{verb} needs the scope {scope}, which the token {who.name!r} has not", needs=[scope])
+        if scope is not None and not principal.has(scope):
+            raise Forbidden(f"{verb} needs the scope {scope}, which the token {principal.name!r} has not", needs=[scope])
 
 
 def _decode_all(sent: Sequence[object], owned: dict[str, Any]) -> list[Command | OnetrayError]:
@@ -118,8 +118,8 @@ def _add_route(kind: Any) -> None:
     body, name, known = route_body(kind), public_fields(kind)[id_field(kind)].name, fields_of(kind)
     allowed = Depends(allow(kind.declared.scope))
 
-    async def carry_out(request: Request, id: Id, who: Principal = allowed) -> Json:
-        owned = {n: value for n, value in headers_of_request(request, who).items() if n in known}
+    async def carry_out(request: Request, id: Id, principal: Principal = allowed) -> Json:
+        owned = {n: value for n, value in headers_of_request(request, principal).items() if n in known}
         command = command_from(kind, {**(await read_model(request, body)).field_values(), **owned, name: id})
         return Json(views.answer_view(kind, await services_of(request).call(command), id))
 

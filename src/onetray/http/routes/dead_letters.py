@@ -46,13 +46,13 @@ async def list_dead_letters(
     redriven: Redriven = False,
     cursor: Cursor = None,
     limit: Limit = 100,
-    who: Principal = Reader,
+    principal: Principal = Reader,
 ) -> Json:
     """One by one."""
     services, after = services_of(request), place("dead_letters", cursor)
     return await services.answer(
         _page, services.engine, kind=kind, reason=reason_code, error=error, redriven=redriven, after=after, limit=limit,
-        namespace=who.namespace,
+        namespace=principal.namespace,
     )  # fmt: skip
 
 
@@ -70,13 +70,13 @@ async def group_dead_letters(
     error: Part = None,
     redriven: Redriven = False,
     limit: Limit = 100,
-    who: Principal = Reader,
+    principal: Principal = Reader,
 ) -> Json:
     """By kind, reason and error, the largest group first."""
     services = services_of(request)
     return await services.answer(
         _groups, services.engine, kind=kind, reason=reason_code, error=error, redriven=redriven, limit=limit,
-        namespace=who.namespace,
+        namespace=principal.namespace,
     )  # fmt: skip
 
 
@@ -85,10 +85,10 @@ def _groups(engine: EngineApi, **wanted: Any) -> dict[str, Any]:
 
 
 @router.get("/{id}", summary="One dead letter", **gives(answers.LETTER))
-async def get_dead_letter(request: Request, id: Id, who: Principal = Reader) -> Json:
+async def get_dead_letter(request: Request, id: Id, principal: Principal = Reader) -> Json:
     """All that is known of why the task of this id was set aside."""
     services = services_of(request)
-    return await services.answer(_letter, services.engine, id, who.namespace)
+    return await services.answer(_letter, services.engine, id, principal.namespace)
 
 
 def _letter(engine: EngineApi, id: str, namespace: str) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def _letter(engine: EngineApi, id: str, namespace: str) -> dict[str, Any]:
 
 
 @router.post("/redrive", summary="Run many dead letters again", **gives(answers.REDRIVEN), **takes(RedriveManyBody))
-async def redrive_dead_letters(request: Request, who: Principal = Operator) -> Json:
+async def redrive_dead_letters(request: Request, principal: Principal = Operator) -> Json:
     """Those of `ids`, a page of those that `kind`, `reason_code` and `error` leave, or of `all`, oldest first.
 
     Go on with `next` as `cursor`. A body that says none of these is refused: it might be a mistake. The filter `error`
@@ -110,11 +110,11 @@ async def redrive_dead_letters(request: Request, who: Principal = Operator) -> J
     """
     services, body = services_of(request), await read_model(request, RedriveManyBody)
     _must_say_which(body)
-    if body.error is not None and not who.has(READ):
+    if body.error is not None and not principal.has(READ):
         # Which letters it leaves tells what stands in them.
-        raise Forbidden(f"to choose by error, the token {who.name!r} needs the scope {READ} too", needs=[READ])
+        raise Forbidden(f"to choose by error, the token {principal.name!r} needs the scope {READ} too", needs=[READ])
     return Json(
-        await services.read(_redrive, request, body, {**headers_of_request(request, who), "cause": body.reason})
+        await services.read(_redrive, request, body, {**headers_of_request(request, principal), "cause": body.reason})
     )
 
 
@@ -161,8 +161,8 @@ def _meant(
 
 @router.post("/{id}/redrive", summary="Run a dead letter again", **gives(answers.PLACED, 201),
              **takes(RedriveBody, required=False))  # fmt: skip
-async def redrive_dead_letter(request: Request, id: Id, who: Principal = Operator) -> Json:
+async def redrive_dead_letter(request: Request, id: Id, principal: Principal = Operator) -> Json:
     """A new task that names the old one; of a flow that has ended, the flow from that stage."""
     body = await read_model(request, RedriveBody)
-    command = c.Redrive(task=id, delay_s=body.delay_s, cause=body.reason, **headers_of_request(request, who))
+    command = c.Redrive(task=id, delay_s=body.delay_s, cause=body.reason, **headers_of_request(request, principal))
     return Json(views.placed_view(await services_of(request).call(command)), status_code=201)

@@ -31,20 +31,20 @@ GUARDED = {
 
 
 @router.get("/api/v1/lifecycle", summary="The lifecycles", **gives(LIFECYCLES))
-async def list_lifecycles(who: Principal = Reader) -> Json:
+async def list_lifecycles(principal: Principal = Reader) -> Json:
     """Every state and every transition of tasks, stages and flows, and who may make it."""
     return Json({"lifecycles": [as_dict(machine) for machine in MACHINES.values()]})
 
 
 @router.get("/api/v1/lifecycle/{entity}", summary="One lifecycle", **gives(LIFECYCLE))
-async def get_lifecycle(entity: Entity, who: Principal = Reader) -> Json:
+async def get_lifecycle(entity: Entity, principal: Principal = Reader) -> Json:
     """The table that the engine itself goes by."""
     return Json(as_dict(_machine(entity)))
 
 
 @router.get("/api/v1/lifecycle/{entity}/mermaid", summary="One lifecycle as a Mermaid diagram", **gives(DRAWING),
             response_class=PlainTextResponse)  # fmt: skip
-async def draw_lifecycle(entity: Entity, who: Principal = Reader) -> PlainTextResponse:
+async def draw_lifecycle(entity: Entity, principal: Principal = Reader) -> PlainTextResponse:
     """As text: Mermaid draws it."""
     return PlainTextResponse("\n".join(diagram(_machine(entity))) + "\n")
 
@@ -56,11 +56,11 @@ def _machine(entity: str) -> Machine:
 
 
 @router.get("/api/v1/openapi.json", summary="This description", **gives(DESCRIPTION))
-async def get_openapi(request: Request, who: Principal = Reader) -> Json:
+async def get_openapi(request: Request, principal: Principal = Reader) -> Json:
     """OpenAPI 3.1."""
     return Json(description_of(request.app))
 
 
 @router.get("/docs", include_in_schema=False)
-async def docs(request: Request, who: Principal = Reader) -> HTMLResponse:
+async def docs(request: Request, principal: Principal = Reader) -> HTMLResponse:
     return HTMLResponse(rendered(description_of(request.app)), headers=GUARDED)

@@ -32,16 +32,16 @@ router = APIRouter(prefix="/api/v1/jobs/{id}", tags=["jobs"], route_class=Native
 
 
 async def _answer(
-    request: Request, who: Principal, id: str, why: Any, of: Callable[[JobStatus, dict[str, Any]], Command]
+    request: Request, principal: Principal, id: str, why: Any, of: Callable[[JobStatus, dict[str, Any]], Command]
 ) -> Any:
     """Carry out the command that fits the job."""
     services = services_of(request)
-    job = await services.read(services.engine.job_status, id, namespace=who.namespace)
-    return await services.call(of(job, {**headers_of_request(request, who), "cause": why.reason}))
+    job = await services.read(services.engine.job_status, id, namespace=principal.namespace)
+    return await services.call(of(job, {**headers_of_request(request, principal), "cause": why.reason}))
 
 
 @router.post("/cancel", summary="Cancel a job", **gives(answers.PLACED), **takes(CancelBody, required=False))
-async def cancel_job(request: Request, id: Id, who: Principal = Operator) -> Json:
+async def cancel_job(request: Request, id: Id, principal: Principal = Operator) -> Json:
     """Softly: running workers are asked to stop, and have their grace. Hard: their leases are revoked at once."""
     body = await read_model(request, CancelBody)
     hard = body.mode == "hard"
@@ -51,11 +51,11 @@ async def cancel_job(request: Request, id: Id, who: Principal = Operator) -> Jso
             return f.CancelFlow(job.id, hard=hard, **by)
         return c.Cancel(task=job.id, hard=hard, **by)
 
-    return Json(views.placed_view(await _answer(request, who, id, body, of), id))
+    return Json(views.placed_view(await _answer(request, principal, id, body, of), id))
 
 
 @router.post("/pause", summary="Pause a flow", **gives(answers.FLOW_PLACED), **takes(Why, required=False))
-async def pause_job(request: Request, id: Id, who: Principal = Operator) -> Json:
+async def pause_job(request: Request, id: Id, principal: Principal = Operator) -> Json:
     """Nothing more of it is claimed. What runs goes on, and its reports count."""
 
     def of(job: JobStatus, by: dict[str, Any]) -> Command:
@@ -66,12 +66,12 @@ async def pause_job(request: Request, id: Id, who: Principal = Operator) -> Json
             allowed=list(job.actions),
         )
 
-    return Json(views.placed_view(await _answer(request, who, id, await read_model(request, Why), of), id))
+    return Json(views.placed_view(await _answer(request, principal, id, await read_model(request, Why), of), id))
 
 
 @router.post("/resume", summary="Resume a flow, or a task that waits", **gives(answers.PLACED),
              **takes(ResumeBody, required=False))  # fmt: skip
-async def resume_job(request: Request, id: Id, who: Principal = Operator) -> Json:
+async def resume_job(request: Request, id: Id, principal: Principal = Operator) -> Json:
     """A flow that is paused; or a task that is blocked or waits for input, which it is given."""
     body = await read_model(request, ResumeBody)
 
@@ -82,12 +82,12 @@ async def resume_job(request: Request, id: Id, who: Principal = Operator) -> Jso
             raise InvalidInput("a flow takes no input: give it to the task that waits", field="input")
         return f.ResumeFlow(job.id, **by)
 
-    return Json(views.placed_view(await _answer(request, who, id, body, of), id))
+    return Json(views.placed_view(await _answer(request, principal, id, body, of), id))
 
 
 @router.post("/retry", summary="Run a job again that has ended", **gives(answers.PLACED, 201),
              **takes(RetryBody, required=False))  # fmt: skip
-async def retry_job(request: Request, id: Id, who: Principal = Operator) -> Json:
+async def retry_job(request: Request, id: Id, principal: Principal = Operator) -> Json:
     """A new job, which names the old one. A flow goes on from the stage that failed, or from another."""
     body = await read_model(request, RetryBody)
 
@@ -98,11 +98,11 @@ async def retry_job(request: Request, id: Id, who: Principal = Operator) -> Json
             raise InvalidInput("a task has no stages: leave from_stage out", field="from_stage")
         return c.Redrive(task=job.id, **by)
 
-    return Json(views.placed_view(await _answer(request, who, id, body, of)), status_code=201)
+    return Json(views.placed_view(await _answer(request, principal, id, body, of)), status_code=201)
 
 
 @router.post("/priority", summary="Set a task's priority", **gives(answers.RECEIPT), **takes(PriorityBody))
-async def set_job_priority(request: Request, id: Id, who: Principal = Operator) -> Json:
+async def set_job_priority(request: Request, id: Id, principal: Principal = Operator) -> Json:
     """Higher ones are claimed first."""
     body = await read_model(request, PriorityBody)
 
@@ -111,12 +111,12 @@ async def set_job_priority(request: Request, id: Id, who: Principal = Operator) 
             raise InvalidInput("a flow has no priority: set it for its tasks", field="id")
         return c.SetPriority(task=job.id, priority=body.priority, **by)
 
-    return Json(views.placed_view(await _answer(request, who, id, body, of), id))
+    return Json(views.placed_view(await _answer(request, principal, id, body, of), id))
 
 
 @router.post("/stages", summary="Add a stage to a flow", **gives(answers.FLOW_PLACED, 201), **takes(StageBody))
-async def add_stage(request: Request, id: Id, who: Principal = Submitter) -> Json:
+async def add_stage(request: Request, id: Id, principal: Principal = Submitter) -> Json:
     """At its end, while it has not ended."""
     body = await read_model(request, StageBody)
-    command = f.AddStage(flow=id, stage=body.value(), **headers_of_request(request, who))
+    command = f.AddStage(flow=id, stage=body.value(), **headers_of_request(request, principal))
     return Json(views.placed_view(await services_of(request).call(command)), status_code=201)

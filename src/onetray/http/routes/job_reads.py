@@ -25,7 +25,7 @@ from onetray.http.services import services_of
 
 router = APIRouter(prefix="/api/v1/jobs/{id}", tags=["jobs"], route_class=NativeRoute)
 
-MOST_STAGES = 100
+MAX_STAGES = 100
 """Stages on one page of a tree: each costs a read."""
 
 
@@ -35,12 +35,12 @@ async def get_job_tree(
     id: Id,
     tasks: Annotated[int, Query(ge=0, le=100, description="How many tasks of each stage.")] = 20,
     cursor: Cursor = None,
-    limit: Annotated[int, Query(ge=1, le=MOST_STAGES, description="How many stages.")] = 20,
-    who: Principal = Reader,
+    limit: Annotated[int, Query(ge=1, le=MAX_STAGES, description="How many stages.")] = 20,
+    principal: Principal = Reader,
 ) -> Json:
     """The `next` of a stage goes on at `/api/v1/stages/{id}/tasks`. A single task has no stages."""
     services = services_of(request)
-    return await services.answer(_tree, services.engine, id, who.namespace, tasks, place("stages", cursor), limit)
+    return await services.answer(_tree, services.engine, id, principal.namespace, tasks, place("stages", cursor), limit)
 
 
 def _tree(engine: EngineApi, id: str, namespace: str, tasks: int, after: int, limit: int) -> dict[str, Any]:
@@ -60,11 +60,11 @@ def _branch(engine: EngineApi, stage: Stage, most: int) -> dict[str, Any]:
 
 @router.get("/events", summary="What happened to a job", **gives(answers.EVENTS))
 async def list_job_events(
-    request: Request, id: Id, cursor: Cursor = None, limit: Limit = 100, who: Principal = Reader
+    request: Request, id: Id, cursor: Cursor = None, limit: Limit = 100, principal: Principal = Reader
 ) -> Json:
     """In order; of a flow also what happened to its stages and tasks. `next` goes on, also with what comes later."""
     services, after = services_of(request), place("events", cursor)
-    return await services.answer(_events, services.engine, id, who.namespace, after, limit)
+    return await services.answer(_events, services.engine, id, principal.namespace, after, limit)
 
 
 def _events(engine: EngineApi, id: str, namespace: str, after: int, limit: int) -> dict[str, Any]:
@@ -76,11 +76,11 @@ def _events(engine: EngineApi, id: str, namespace: str, after: int, limit: int) 
 
 @router.get("/logs", summary="A task's log", **gives(answers.LOGS))
 async def list_job_logs(
-    request: Request, id: Id, cursor: Cursor = None, limit: Limit = 100, who: Principal = Reader
+    request: Request, id: Id, cursor: Cursor = None, limit: Limit = 100, principal: Principal = Reader
 ) -> Json:
     """Lines in order. A flow has no log: ask its tasks."""
     services, after = services_of(request), place("logs", cursor)
-    return await services.answer(_logs, services.engine, id, who.namespace, after, limit)
+    return await services.answer(_logs, services.engine, id, principal.namespace, after, limit)
 
 
 def _logs(engine: EngineApi, id: str, namespace: str, after: int, limit: int) -> dict[str, Any]:
@@ -89,10 +89,10 @@ def _logs(engine: EngineApi, id: str, namespace: str, after: int, limit: int) ->
 
 
 @router.get("/result", summary="What a job gave", **gives(answers.RESULT))
-async def get_job_result(request: Request, id: Id, who: Principal = Reader) -> Json:
+async def get_job_result(request: Request, id: Id, principal: Principal = Reader) -> Json:
     """409 `not_yet` while it has not ended, `job_failed` when it ended without a result. Large stages have pages."""
     services = services_of(request)
-    return await services.answer(_result, services.engine, id, who.namespace)
+    return await services.answer(_result, services.engine, id, principal.namespace)
 
 
 def _result(engine: EngineApi, id: str, namespace: str) -> dict[str, Any]:
@@ -109,13 +109,13 @@ def _result(engine: EngineApi, id: str, namespace: str) -> dict[str, Any]:
 
 
 @router.get("/explain", summary="Why a job is not further", **gives(answers.EXPLAINED))
-async def explain_job(request: Request, id: Id, who: Principal = Reader) -> Json:
+async def explain_job(request: Request, id: Id, principal: Principal = Reader) -> Json:
     """Each reason, who holds it, and when that ends. None: the next worker that asks may have it.
 
     `before_it` tasks are claimed before it, or more than these if `more_before_it` says so.
     """
     services = services_of(request)
-    return await services.answer(_explain, services.engine, id, who.namespace)
+    return await services.answer(_explain, services.engine, id, principal.namespace)
 
 
 def _explain(engine: EngineApi, id: str, namespace: str) -> dict[str, Any]:
@@ -129,18 +129,18 @@ def _explain(engine: EngineApi, id: str, namespace: str) -> dict[str, Any]:
 
 
 @router.get("/actions", summary="What may be done to a job", **gives(answers.ALLOWED))
-async def list_job_actions(request: Request, id: Id, who: Principal = Reader) -> Json:
+async def list_job_actions(request: Request, id: Id, principal: Principal = Reader) -> Json:
     """The moves that the lifecycle allows a user now."""
     services = services_of(request)
-    job = await services.read(services.engine.job_status, id, namespace=who.namespace)
+    job = await services.read(services.engine.job_status, id, namespace=principal.namespace)
     return Json({"id": job.id, "entity": job.entity, "state": job.state, "actions": list(job.actions)})
 
 
 @router.get("/progress", summary="How far a job is", **gives(answers.PROGRESS))
-async def get_job_progress(request: Request, id: Id, who: Principal = Reader) -> Json:
+async def get_job_progress(request: Request, id: Id, principal: Principal = Reader) -> Json:
     """Of a task what it has last `said`; of a flow the numbers of its tasks."""
     services = services_of(request)
-    return await services.answer(_progress, services.engine, id, who.namespace)
+    return await services.answer(_progress, services.engine, id, principal.namespace)
 
 
 def _progress(engine: EngineApi, id: str, namespace: str) -> dict[str, Any]:

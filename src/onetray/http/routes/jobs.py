@@ -31,12 +31,12 @@ router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"], route_class=NativeRoute
 WALKS = 10
 """How many short reads one page is looked for with. When nearly nothing matches, it is short, or empty."""
 BETWEEN = "="
-MOST_FILTERS = 20
+MAX_FILTERS = 20
 
 States = Annotated[
     list[str],
     Query(
-        max_length=MOST_FILTERS,
+        max_length=MAX_FILTERS,
         description="Only jobs in one of these states.",
         json_schema_extra={"items": {"type": "string", "enum": list(JOB_STATES)}},
     ),
@@ -53,7 +53,7 @@ Correlation = Annotated[
 ]
 LabelPairs = Annotated[
     list[str],
-    Query(max_length=MOST_FILTERS, description="Only with this label: `name=value`.",
+    Query(max_length=MAX_FILTERS, description="Only with this label: `name=value`.",
           json_schema_extra={"items": {"type": "string", "pattern": "^[^=]+=.+$"}}),
 ]  # fmt: skip
 
@@ -61,7 +61,7 @@ LabelPairs = Annotated[
 @router.post("", summary="Submit a job", **gives(answers.PLACED, 201, also={200: answers.PLACED}),
              **takes(TaskBody, FlowBody))  # fmt: skip
 @own_key
-async def submit_job(request: Request, who: Principal = Submitter) -> Json:
+async def submit_job(request: Request, principal: Principal = Submitter) -> Json:
     """A single task; or a flow, when it has `stages`.
 
     With an `Idempotency-Key` the same job again is the same job: 200 and `repeated`. Another payload or queue under
@@ -69,7 +69,7 @@ async def submit_job(request: Request, who: Principal = Submitter) -> Json:
     and each kind has keys of its own.
     """
     body = await read_model(request, JOB)
-    command = body.value(**_key(body, key_of(request)), **headers_of_request(request, who))
+    command = body.value(**_key(body, key_of(request)), **headers_of_request(request, principal))
     found = await services_of(request).call(command)
     at = {"Location": f"/api/v1/jobs/{found.id}"}
     return Json(views.placed_view(found), status_code=200 if found.repeated else 201, headers=at)
@@ -84,27 +84,27 @@ def _key(body: Any, key: str | None) -> dict[str, Any]:
 
 
 @router.post("/batch", summary="Submit many jobs", **gives(answers.SUBMITTED), **takes(BatchBody))
-async def submit_jobs(request: Request, who: Principal = Submitter) -> Json:
+async def submit_jobs(request: Request, principal: Principal = Submitter) -> Json:
     """Each is answered in its place: one that is refused harms no other.
 
     Under an `Idempotency-Key` each job that has no `idempotency_key` of its own gets one made from it.
     """
-    services, from_ = services_of(request), headers_of_request(request, who)
+    services, from_ = services_of(request), headers_of_request(request, principal)
     body = await read_model(request, BatchBody)
-    commands = [job.value(**_made_key(job, key_of(request), n, who), **from_) for n, job in enumerate(body.jobs)]
+    commands = [job.value(**_made_key(job, key_of(request), n, principal), **from_) for n, job in enumerate(body.jobs)]
     verdicts = await services.run(commands)
     free_key_if_unavailable(request, verdicts)
     return Json({"verdicts": [views.verdict(v, views.placed_view) for v in verdicts]})
 
 
-def _made_key(body: Any, key: str | None, n: int, who: Principal) -> dict[str, Any]:
+def _made_key(body: Any, key: str | None, n: int, principal: Principal) -> dict[str, Any]:
     """A key for a job of a batch: if its server dies after the commit, the batch is sent again and makes no second.
 
     The key of a batch is its caller's: with another token the same key makes other jobs.
     """
     if key is None or body.idempotency_key is not None:
         return {}
-    whose = key if who.token is None else f"{who.token} {key}"
+    whose = key if principal.token is None else f"{principal.token} {key}"
     return {"idempotency_key": f"{sha256(whose.encode()).hexdigest()}#{n}"}
 
 
@@ -119,12 +119,12 @@ async def list_jobs(
     since: Annotated[Moment | None, Query(description="Only what was submitted since.")] = None,
     cursor: Cursor = None,
     limit: Limit = 100,
-    who: Principal = Reader,
+    principal: Principal = Reader,
 ) -> Json:
     """A page may be short, even empty, before the last one: go on until `next` is null."""
     services = services_of(request)
     wanted = {
-        "namespace": who.namespace, "states": state, "kind": kind, "queue": queue, "correlation_id": correlation_id,
+        "namespace": principal.namespace, "states": state, "kind": kind, "queue": queue, "correlation_id": correlation_id,
         "labels": dict(_label(pair) for pair in label), "since": since or 0,
     }  # fmt: skip
     before = None if cursor is None else place("jobs", cursor)
@@ -150,10 +150,10 @@ def _page(engine: EngineApi, wanted: dict[str, Any], before: int | None, limit: 
 
 
 @router.get("/{id}", summary="One job", **gives(answers.JOB))
-async def get_job(request: Request, id: Id, who: Principal = Reader) -> Json:
+async def get_job(request: Request, id: Id, principal: Principal = Reader) -> Json:
     """A task or a flow; `entity` says which. `actions` are the moves that it allows a user now."""
     services = services_of(request)
-    return await services.answer(_job, services.engine, id, who.namespace)
+    return await services.answer(_job, services.engine, id, principal.namespace)
 
 
 def _job(engine: EngineApi, id: str, namespace: str) -> dict[str, Any]:

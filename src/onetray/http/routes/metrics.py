@@ -35,12 +35,12 @@ class _Page:
 
 
 @router.get("/metrics", summary="Metrics in Prometheus's text format", **gives(answers.METRICS))
-async def metrics(request: Request, who: Principal = Reader) -> Response:
+async def metrics(request: Request, principal: Principal = Reader) -> Response:
     """Those of the token's namespace. An admin of the namespace `default` sees those of the whole process, too."""
     services = services_of(request)
     # Whoever runs the server: `local` is one of them. Tenants have namespaces of their own.
-    of_process = who.namespace == DEFAULT and who.has(ADMIN)
-    view = who.namespace, of_process
+    of_process = principal.namespace == DEFAULT and principal.has(ADMIN)
+    view = principal.namespace, of_process
     scrape = services.scrapes.get(view)
     if scrape is None:
         scrape = services.scrapes[view] = Probe(partial(_text, services.metrics, *view), limit_s=LIMIT_S)

@@ -45,11 +45,11 @@ class CommandReader(Response):
 
 
 @router.get("/whoami", summary="Who the token is, and the server's limits", **gives(answers.WHO))
-async def whoami(request: Request, who: Principal = Anybody) -> CommandReader:
+async def whoami(request: Request, principal: Principal = Anybody) -> CommandReader:
     """Its name, its namespace, its scopes."""
     config = services_of(request).engine.config
     return CommandReader({
-        "name": who.name, "namespace": who.namespace, "scopes": sorted(who.scopes), "version": __version__,
+        "name": principal.name, "namespace": principal.namespace, "scopes": sorted(principal.scopes), "version": __version__,
         "limits": asdict(config.limits),
     })  # fmt: skip
 
@@ -58,13 +58,13 @@ def _add(method: ApiMethod[Any, Any]) -> None:
     """The route of one read or act."""
     body, allowed = parameters_body(method), Depends(allow(*method.scopes))
 
-    async def ask(request: Request, who: Principal = allowed) -> Response:
+    async def ask(request: Request, principal: Principal = allowed) -> Response:
         services, parameters = services_of(request), await read_model(request, body)
         # A worker gets the real values, as it does with its claims.
-        real = who.has(WORK) and REDACTED not in request.headers
+        real = principal.has(WORK) and REDACTED not in request.headers
         engine: EngineApi = services.unredacted if real else services.engine
         call: Callable[..., Any] = getattr(engine, method.name)
-        arguments = parameters.sent_fields | method.of_caller(namespace=who.namespace, by=who.name)
+        arguments = parameters.sent_fields | method.of_caller(namespace=principal.namespace, by=principal.name)
         return await services.read(lambda: CommandReader({"value": call(**arguments)}))
 
     group = "act" if method.writes else "read"
@@ -83,40 +83,40 @@ for _method in METHODS.values():
 
 
 @router.post("/kinds", summary="Declare kinds of tasks with their policies", **gives(answers.KEPT), **takes(KindsBody))
-async def declare_kinds(request: Request, who: Principal = AtWork) -> CommandReader:
+async def declare_kinds(request: Request, principal: Principal = AtWork) -> CommandReader:
     """Without the scope `operate`, paths that a kind redacts already stay redacted: `kept` names them."""
     services, body = services_of(request), await read_model(request, KindsBody)
     declared = {kind: Policy(**policy.sent_fields) for kind, policy in body.policies.items()}
-    return CommandReader({"kept": await services.read(_declare, services.unredacted, declared, who)})
+    return CommandReader({"kept": await services.read(_declare, services.unredacted, declared, principal)})
 
 
-def _declare(engine: Engine, declared: dict[str, Policy], who: Principal) -> dict[str, list[str]]:
+def _declare(engine: Engine, declared: dict[str, Policy], principal: Principal) -> dict[str, list[str]]:
     """Declare kinds; the paths that stay redacted, by kind, although the declaration does not name them.
 
     A worker only adds paths: an old version of an app that starts again must not show what a new one hides. To take
     some away needs somebody who operates the server.
     """
-    if who.has(OPERATE):
-        engine.declare(declared, namespace=who.namespace)
+    if principal.has(OPERATE):
+        engine.declare(declared, namespace=principal.namespace)
         return {}
-    kept = engine.declare_keeping_redaction(declared, namespace=who.namespace)
+    kept = engine.declare_keeping_redaction(declared, namespace=principal.namespace)
     return {kind: paths for kind, paths in kept.items() if paths}
 
 
 @router.post(
     "/workers/beat", summary="Register a worker, again and again", **gives(answers.DONE), **takes(WorkerBeatBody)
 )
-async def beat_worker(request: Request, who: Principal = AtWork) -> CommandReader:
+async def beat_worker(request: Request, principal: Principal = AtWork) -> CommandReader:
     """A worker that has not done so for `ttl_s` counts as gone. It renews no lease: `beat` does, at its tasks."""
     services, body = services_of(request), await read_model(request, WorkerBeatBody)
     beat = WorkerBeat(**body.sent_fields)
-    await services.read(services.engine.worker_beat, beat, namespace=who.namespace)
+    await services.read(services.engine.worker_beat, beat, namespace=principal.namespace)
     return CommandReader({})
 
 
 @router.post("/workers/leave", summary="Take a worker off the list", **gives(answers.DONE), **takes(LeaveBody))
-async def leave_worker(request: Request, who: Principal = AtWork) -> CommandReader:
+async def leave_worker(request: Request, principal: Principal = AtWork) -> CommandReader:
     """It has stopped."""
     services, body = services_of(request), await read_model(request, LeaveBody)
-    await services.read(services.engine.worker_leave, body.name, namespace=who.namespace)
+    await services.read(services.engine.worker_leave, body.name, namespace=principal.namespace)
     return CommandReader({})

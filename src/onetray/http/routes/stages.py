@@ -23,10 +23,10 @@ router = APIRouter(prefix="/api/v1/stages/{id}", tags=["stages"], route_class=Na
 
 
 @router.get("", summary="One stage", **gives(answers.STAGE))
-async def get_stage(request: Request, id: Id, who: Principal = Reader) -> Json:
+async def get_stage(request: Request, id: Id, principal: Principal = Reader) -> Json:
     """With the numbers of its tasks, and who has to approve it."""
     services = services_of(request)
-    return await services.answer(_stage, services.engine, id, who.namespace)
+    return await services.answer(_stage, services.engine, id, principal.namespace)
 
 
 def _stage(engine: EngineApi, id: str, namespace: str) -> dict[str, Any]:
@@ -36,11 +36,11 @@ def _stage(engine: EngineApi, id: str, namespace: str) -> dict[str, Any]:
 
 @router.get("/tasks", summary="A stage's tasks", **gives(answers.MEMBERS))
 async def list_stage_tasks(
-    request: Request, id: Id, cursor: Cursor = None, limit: Limit = 100, who: Principal = Reader
+    request: Request, id: Id, cursor: Cursor = None, limit: Limit = 100, principal: Principal = Reader
 ) -> Json:
     """In their order."""
     services, after = services_of(request), place("tasks", cursor)
-    return await services.answer(_tasks, services.engine, id, who.namespace, after, limit)
+    return await services.answer(_tasks, services.engine, id, principal.namespace, after, limit)
 
 
 def _tasks(engine: EngineApi, id: str, namespace: str, after: int, limit: int) -> dict[str, Any]:
@@ -50,11 +50,11 @@ def _tasks(engine: EngineApi, id: str, namespace: str, after: int, limit: int) -
 
 @router.get("/results", summary="The results of a stage's tasks", **gives(answers.RESULTS))
 async def list_stage_results(
-    request: Request, id: Id, cursor: Cursor = None, limit: Limit = 100, who: Principal = Reader
+    request: Request, id: Id, cursor: Cursor = None, limit: Limit = 100, principal: Principal = Reader
 ) -> Json:
     """In the order of the tasks, also of a stage that is too large for its results to be collected."""
     services, after = services_of(request), place("results", cursor)
-    return await services.answer(_results, services.engine, id, who.namespace, after, limit)
+    return await services.answer(_results, services.engine, id, principal.namespace, after, limit)
 
 
 def _results(engine: EngineApi, id: str, namespace: str, after: int, limit: int) -> dict[str, Any]:
@@ -64,8 +64,8 @@ def _results(engine: EngineApi, id: str, namespace: str, after: int, limit: int)
 
 
 @router.post("/tasks", summary="Add tasks to a stage", **gives(answers.FLOW_PLACED, 201), **takes(MembersBody))
-async def add_stage_tasks(request: Request, id: Id, who: Principal = Submitter) -> Json:
+async def add_stage_tasks(request: Request, id: Id, principal: Principal = Submitter) -> Json:
     """While it has not ended and takes more."""
     body = await read_model(request, MembersBody)
-    command = AddTasks(flow=id, **body.field_values(), **headers_of_request(request, who))
+    command = AddTasks(flow=id, **body.field_values(), **headers_of_request(request, principal))
     return Json(views.placed_view(await services_of(request).call(command)), status_code=201)

@@ -26,7 +26,7 @@ from onetray.http.streams.sse import EventStream, Frames
 router = APIRouter(prefix="/api/v1", tags=["streams"])
 
 ENDED: dict[int | str, dict[str, Any]] = {204: {"description": "The client knows the end of the job already"}}
-MOST_TYPES = 100
+MAX_TYPES = 100
 NAME_CHARS = 200
 
 CURSOR_CHARS = 80
@@ -36,24 +36,24 @@ LastEventId = Annotated[
     Header(alias="Last-Event-ID", max_length=CURSOR_CHARS, description="As `cursor`, and before it."),
 ]
 Types = Annotated[
-    list[Annotated[str, Field(max_length=MOST_TYPES * (NAME_CHARS + 1))]] | None,
-    Query(max_length=MOST_TYPES, description="Only events of these types, by their names."),
+    list[Annotated[str, Field(max_length=MAX_TYPES * (NAME_CHARS + 1))]] | None,
+    Query(max_length=MAX_TYPES, description="Only events of these types, by their names."),
 ]
 Name = Annotated[str | None, Query(min_length=1, max_length=NAME_CHARS)]
 
 
-async def streaming(services: Services, who: Principal, frames: Frames, **options: Any) -> EventStream:
+async def streaming(services: Services, principal: Principal, frames: Frames, **options: Any) -> EventStream:
     """An answer that goes on for as long as its token does, with a place of its own among the open streams."""
     if services.hub.closing:
         raise Unavailable("the server is stopping: connect again in a moment")
     if services.waits.full:
         raise TooManyStreams("too many streams are open here, and requests wait: come back later", retry_after_s=5.0)
     held = AsyncExitStack()
-    await held.enter_async_context(services.streams.place(who))
+    await held.enter_async_context(services.streams.place(principal))
     return EventStream(
         frames,
         leave=held.aclose,
-        ended=held.enter_context(services.tokens.watching(who)),
+        ended=held.enter_context(services.tokens.watching(principal)),
         heartbeat_s=services.config.heartbeat_s,
         **options,
     )
@@ -66,7 +66,7 @@ async def streaming(services: Services, who: Principal, frames: Frames, **option
     **{**gives(answers.STREAM), "responses": {**gives(answers.STREAM)["responses"], **ENDED}},
 )
 async def job_stream(
-    request: Request, id: Id, cursor: Cursor = None, last: LastEventId = None, who: Principal = Reader
+    request: Request, id: Id, cursor: Cursor = None, last: LastEventId = None, principal: Principal = Reader
 ) -> Response:
     """`status`, `log`, `progress`, `stage` and `note`, each with the cursor of what was told so far as its id.
 
@@ -75,12 +75,12 @@ async def job_stream(
     """
     services = services_of(request)
     place = StreamPosition.of(last or cursor or str(StreamPosition()))
-    view = await services.read(view_of, services.engine, id, who.namespace)
+    view = await services.read(view_of, services.engine, id, principal.namespace)
     if place != StreamPosition():
         found = await services.read(read_changes, view, place)
         if found.ended and not found.parts:
             return Response(status_code=204)
-    return await streaming(services, who, job_frames(services, view, place))
+    return await streaming(services, principal, job_frames(services, view, place))
 
 
 @router.get("/feed", summary="Events, in order, from a cursor on", **gives(answers.FEED))
@@ -92,12 +92,12 @@ async def feed(
     job: Name = None,
     limit: Annotated[int, Query(ge=1, le=1_000)] = 100,
     wait_s: Annotated[float, Query(ge=0, le=30, description="Wait so long for the next event.")] = 0,
-    who: Principal = Reader,
+    principal: Principal = Reader,
 ) -> Json:
     """A page may be short, or empty, and still move the cursor on: what was looked at did not fit."""
     services = services_of(request)
-    wanted = _wanted(who, types, kind, job)
-    page = await page_of(request, who, wanted, feed_cursor(cursor) or 0, limit, wait_s)
+    wanted = _wanted(principal, types, kind, job)
+    page = await page_of(request, principal, wanted, feed_cursor(cursor) or 0, limit, wait_s)
     return await services.answer(_page, page)
 
 
@@ -118,13 +118,13 @@ async def feed_stream(
     types: Types = None,
     kind: Name = None,
     job: Name = None,
-    who: Principal = Reader,
+    principal: Principal = Reader,
 ) -> Response:
     """Each event under its type's name, with the feed's cursor as its id; without a cursor from now on."""
     services = services_of(request)
-    wanted, place = _wanted(who, types, kind, job), feed_cursor(last or cursor)
+    wanted, place = _wanted(principal, types, kind, job), feed_cursor(last or cursor)
     read_to = ReadTo(place)
-    return await streaming(services, who, feed_frames(services, wanted, read_to), heartbeat=read_to.heartbeat)
+    return await streaming(services, principal, feed_frames(services, wanted, read_to), heartbeat=read_to.heartbeat)
 
 
 def feed_cursor(text: str | None) -> int | None:
@@ -135,11 +135,9 @@ def feed_cursor(text: str | None) -> int | None:
     return int(text)
 
 
-def _wanted(who: Principal, types: Sequence[str] | None, kind: str | None, job: str | None) -> FeedFilter:
+def _wanted(principal: Principal, types: Sequence[str] | None, kind: str | None, job: str | None) -> FeedFilter:
     names = [name for part in types or () for name in part.split(",") if name]
-    if len(names) > MOST_TYPES or any(len(name) > NAME_CHARS for name in names):
-        raise InvalidInput(
-            f"types must be at most {MOST_TYPES} names of at most {NAME_CHARS} characters", field="types"
-        )
+    if len(names) > MAX_TYPES or any(len(name) > NAME_CHARS for name in names):
+        raise InvalidInput(f"types must be at most {MAX_TYPES} names of at most {NAME_CHARS} characters", field="types")
     job = None if job is None else task_id(job, "job")
-    return FeedFilter(who.namespace, tuple(names) or None, kind, job)
+    return FeedFilter(principal.namespace, tuple(names) or None, kind, job)

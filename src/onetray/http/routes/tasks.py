@@ -35,15 +35,15 @@ router = APIRouter(prefix="/api/v1/tasks", tags=["tasks"], route_class=NativeRou
 
 @router.post("/claim", summary="Claim tasks", **gives(answers.CLAIMED), **takes(ClaimBody))
 @own_key
-async def claim_tasks(request: Request, who: Principal = AtWork) -> Json:
+async def claim_tasks(request: Request, principal: Principal = AtWork) -> Json:
     """Up to `limit` tasks of a queue, highest priority first, then oldest. None is no error.
 
     With `wait_s` it waits for the first one. The `Idempotency-Key` is the claim's `request_key`: the same claim again
     gives the same tasks, while the worker holds them.
     """
     body = await read_model(request, ClaimBody)
-    command = body.value(**_request_key(body, key_of(request)), namespace=who.namespace)
-    return Json(views.answer_view(c.Claim, await _claimed(request, who, command, body.wait_s)))
+    command = body.value(**_request_key(body, key_of(request)), namespace=principal.namespace)
+    return Json(views.answer_view(c.Claim, await _claimed(request, principal, command, body.wait_s)))
 
 
 def _request_key(body: Any, key: str | None) -> dict[str, Any]:
@@ -54,25 +54,27 @@ def _request_key(body: Any, key: str | None) -> dict[str, Any]:
     return {"request_key": key}
 
 
-async def _claimed(request: Request, who: Principal, command: c.Claim, wait_s: float) -> list[Assignment]:
+async def _claimed(request: Request, principal: Principal, command: c.Claim, wait_s: float) -> list[Assignment]:
     """What was found, now or within the time, and can be handed over."""
     services, until = services_of(request), time.monotonic() + wait_s
     with under_way(command):
         seen = services.engine.wake.work_in([(command.namespace, command.queue)])
         found: list[Assignment] = await services.call(command)
         if not found and wait_s:
-            found = await _waited(request, who, command, until, seen)
-        return await handed_over(request, who, command, found) if found else []
+            found = await _waited(request, principal, command, until, seen)
+        return await handed_over(request, principal, command, found) if found else []
 
 
-async def _waited(request: Request, who: Principal, command: c.Claim, until: float, seen: int) -> list[Assignment]:
+async def _waited(
+    request: Request, principal: Principal, command: c.Claim, until: float, seen: int
+) -> list[Assignment]:
     """Look whenever there may be more, until the time is over, nobody waits for the answer, or nobody may have it."""
     services, queue = services_of(request), (command.namespace, command.queue)
     with (
-        services.waits.place(who) as may_wait,
+        services.waits.place(principal) as may_wait,
         services.waiting.place([queue], group_of(command.kinds)) as place,
         gone(request) as left_us,
-        services.tokens.watching(who) as ended,
+        services.tokens.watching(principal) as ended,
     ):
         while may_wait and (left_s := until - time.monotonic()) > 0 and not services.waiting.closed:
             may_be_more = await place.wait(seen, left_s, left_us, ended)
@@ -83,7 +85,7 @@ async def _waited(request: Request, who: Principal, command: c.Claim, until: flo
                 raise ended.result()
             if not may_be_more:
                 continue
-            await services.tokens.must_hold(who)
+            await services.tokens.must_hold(principal)
             seen = place.seen()
             found: list[Assignment] = await services.call(command)
             place.looked(found_all=len(found) == command.limit)
@@ -93,9 +95,9 @@ async def _waited(request: Request, who: Principal, command: c.Claim, until: flo
 
 
 @router.post("/reports", summary="Report about many tasks", **gives(answers.REPORTED), **takes(ReportsBody))
-async def report_tasks(request: Request, who: Principal = AtWork) -> Json:
+async def report_tasks(request: Request, principal: Principal = AtWork) -> Json:
     """Each report names its verb and its task, and is answered in its place. One that is refused harms no other."""
-    owned = {"namespace": who.namespace, "trace": trace_of(request)}
+    owned = {"namespace": principal.namespace, "trace": trace_of(request)}
     body = await read_model(request, ReportsBody)
     commands = [command_from(report.describes, {**owned, **report.field_values()}) for report in body.reports]
     verdicts = await services_of(request).run(commands)
@@ -108,10 +110,10 @@ async def report_tasks(request: Request, who: Principal = AtWork) -> Json:
 
 
 @router.get("/{id}", summary="One task", **gives(answers.TASK))
-async def get_task(request: Request, id: Id, who: Principal = Reader) -> Json:
+async def get_task(request: Request, id: Id, principal: Principal = Reader) -> Json:
     """A single task, or a member of a flow."""
     services = services_of(request)
-    return await services.answer(_task, services.engine, id, who.namespace)
+    return await services.answer(_task, services.engine, id, principal.namespace)
 
 
 def _task(engine: EngineApi, id: str, namespace: str) -> dict[str, Any]:

@@ -31,7 +31,7 @@ T = TypeVar("T")
 ID = r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"
 SOME_ID = "019a8c3e-5b1f-7c20-9a51-3f4e8d2b6a70"
 TRACEPARENT = r"^[\da-f]{2}-[\da-f]{32}-[\da-f]{16}-[\da-f]{2}$"
-MOST_S = 4_000_000_000
+MAX_S = 4_000_000_000
 
 
 class Strict(BaseModel):
@@ -75,7 +75,7 @@ MomentText = Annotated[str, AfterValidator(_moment_text), _TIME]
 """The same, left as text: whoever reads the body turns it into a number."""
 FIRST = FailFast()
 """Of a list, only the first that is wrong is told: looking at all of them stops the server for seconds."""
-MOST_ERRORS = 1_000
+MAX_ERRORS = 1_000
 """Past so many, they are counted and not told: pydantic can only give all of them, while nothing else runs."""
 
 
@@ -89,7 +89,7 @@ def most(limit: str) -> Any:
 
 Name = Annotated[str, Field(min_length=1), most("name_chars")]
 Reason = Annotated[str, Field(min_length=1), most("reason_chars")]
-Seconds = Annotated[float, Field(ge=0, le=MOST_S)]
+Seconds = Annotated[float, Field(ge=0, le=MAX_S)]
 Line = Annotated[str, most("line_chars")]
 Trace = Annotated[str, Field(pattern=TRACEPARENT)]
 # The limits first: behind the validator they would not be in the schema.
@@ -101,7 +101,7 @@ async def read_model(request: Request, model: type[T] | TypeAdapter[T]) -> T:
     raw = await request.body() or b"{}"
     adapter = model if isinstance(model, TypeAdapter) else _adapter(model)
     if len(raw) > LARGE:
-        await asyncio.to_thread(_sizes(adapter).check, raw, request.app.state.desk.engine.config.limits)
+        await asyncio.to_thread(_sizes(adapter).check, raw, request.app.state.services.engine.config.limits)
     try:
         return adapter.validate_json(raw)
     except ValidationError as e:
@@ -109,7 +109,7 @@ async def read_model(request: Request, model: type[T] | TypeAdapter[T]) -> T:
 
 
 def _errors(error: ValidationError, alone: bool) -> list[Any]:
-    if (number := error.error_count()) > MOST_ERRORS:
+    if (number := error.error_count()) > MAX_ERRORS:
         message = f"{number:,} things are wrong with it: send less of it to be told which"
         return [{"type": "too_many_errors", "loc": ("body",), "msg": message}]
     wrong = error.errors(include_url=False, include_context=False, include_input=False)

@@ -13,7 +13,7 @@ from onetray.domain.commands import Claim, Redrive, Report, Resume, SetPriority,
 from onetray.domain.flow_commands import AddTasks, OpenFlow, SubmitFlow
 from onetray.domain.task import REASON_CODES
 from onetray.domain.verbs import VERBS, sendable_verbs
-from onetray.http.params import MOST_CHARS
+from onetray.http.params import MAX_CHARS
 from onetray.http.schemas.base import FIRST, SOME_ID, FewerCount, Id, Name, Reason, Seconds, Strict, most
 from onetray.http.schemas.derive import (
     OUTSIDE,
@@ -27,8 +27,8 @@ from onetray.http.schemas.derive import (
     route_body,
 )
 
-MOST_LETTERS = 1_000
-MOST_WAIT_S = 30
+MAX_LETTERS = 1_000
+MAX_WAIT_S = 30
 
 TaskBody: Any = body_of(Submit, "TaskBody", without=OUTSIDE, example=command_example(Submit), about="A single task.")
 FlowBody: Any = body_of(
@@ -43,7 +43,7 @@ MembersBody: Any = body_of(
 )  # fmt: skip
 ClaimBody: Any = body_of(
     Claim, "ClaimBody", example={**command_example(Claim), "wait_s": 20},
-    wait_s=(float, Field(0, ge=0, le=MOST_WAIT_S, description="How long to wait when there is nothing to claim.")),
+    wait_s=(float, Field(0, ge=0, le=MAX_WAIT_S, description="How long to wait when there is nothing to claim.")),
 )  # fmt: skip
 Why: Any = route_body(OpenFlow)
 ResumeBody: Any = route_body(Resume)
@@ -129,10 +129,10 @@ class RedriveManyBody(Reasoned):
     delay_s: Seconds = 0.0
     all: bool = False
     """Every letter of the namespace: without ids and filters nothing less is taken for it."""
-    ids: tuple[Id, ...] | None = Field(None, min_length=1, max_length=MOST_LETTERS)
+    ids: tuple[Id, ...] | None = Field(None, min_length=1, max_length=MAX_LETTERS)
     kind: Name | None = None
     reason_code: Literal[REASON_CODES] | None = None  # type: ignore[valid-type]
     error: Reason | None = None
     """A part of "Class: message"."""
     limit: FewerCount = 100
-    cursor: str | None = Field(None, max_length=MOST_CHARS)
+    cursor: str | None = Field(None, max_length=MAX_CHARS)

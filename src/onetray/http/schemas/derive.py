@@ -24,7 +24,7 @@ from onetray.domain.policy import CLASS_CHARS, ON_EXHAUSTION, POLICY_BOUNDS, Pol
 from onetray.domain.redactor import MOST_PATHS, PATH_CHARS
 from onetray.http.schemas.base import (
     FIRST,
-    MOST_S,
+    MAX_S,
     SOME_ID,
     Id,
     Line,
@@ -37,7 +37,7 @@ from onetray.http.schemas.base import (
 )
 from onetray.remote.command_codec import decode_fields
 
-MOST_CLAIMED = 10_000
+MAX_CLAIMED = 10_000
 
 
 class Made(Strict):
@@ -96,9 +96,9 @@ _TYPES: dict[type[Rule], Callable[[Any], Any]] = {
     rules.Text: lambda r: Annotated[str, Field(min_length=r.least or None), most(r.limit)],
     # The limits first: behind the validator they would not be in the schema.
     rules.Whole: lambda r: Annotated[
-        int, Field(ge=r.least, le=r.most if isinstance(r.most, int) else MOST_CLAIMED), whole_number
+        int, Field(ge=r.least, le=r.most if isinstance(r.most, int) else MAX_CLAIMED), whole_number
     ],
-    rules.Duration: lambda r: Annotated[float, Field(ge=r.least, le=MOST_S)],
+    rules.Duration: lambda r: Annotated[float, Field(ge=r.least, le=MAX_S)],
     rules.Choice: lambda r: Literal[r.among],
     rules.Json: lambda r: Any,
     rules.Id: lambda r: Id,

@@ -17,7 +17,7 @@ from onetray.engine.reads import ApiMethod
 from onetray.http.schemas.base import FIRST, SOME_ID, Name, Seconds, Strict, most
 from onetray.http.schemas.derive import Made, PolicyBody, made_model
 
-MOST_KINDS = 10_000
+MAX_KINDS = 10_000
 Text = Annotated[str, most("reason_chars")]
 Whole = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 Names = Annotated[list[Text], Field(max_length=1_000), FIRST]
@@ -58,7 +58,7 @@ class KindsBody(Strict):
     """Kinds of tasks with their policies, by name."""
 
     model_config = _example(policies={"send_mail": {"max_attempts": 5}})
-    policies: Annotated[dict[str, PolicyBody], Field(max_length=MOST_KINDS)]
+    policies: Annotated[dict[str, PolicyBody], Field(max_length=MAX_KINDS)]
 
 
 class LeaveBody(Strict):

@@ -19,7 +19,7 @@ LIMIT = "x-onetray-limit"
 """Stands in a schema for a limit of the engine's, by its name: the description of a server fills its own in."""
 LARGE = 65_536
 """Bytes of a body that is looked at first. A smaller one is read in no time, whatever stands in it."""
-MOST_UNKNOWN = 100
+MAX_UNKNOWN = 100
 """Fields of one object that its schema does not have."""
 BATCHES = 10
 """So many times the limit of a batch are the objects of one body: flows of a batch bring tasks of their own."""
@@ -98,7 +98,7 @@ def _objects(value: Any, part: _Part | None, at: str, limits: Limits) -> Iterato
             yield from _objects(one, part.items, at, limits)
     elif part.fields:
         unknown = len(value) - len(value.keys() & part.fields.keys())
-        if unknown > MOST_UNKNOWN:
+        if unknown > MAX_UNKNOWN:
             raise InvalidInput(f"{at}: {unknown:,} of its fields are not known: leave them out", field=at)
         for name in part.fields.keys() & value.keys():
             yield from _objects(value[name], part.fields[name], f"{at}.{name}", limits)

@@ -254,7 +254,7 @@ def test_something_else_than_a_server_of_ours_is_named(tmp_path: Path) -> None:
         pytest.raises(InvalidInput) as no,
     ):
         remote.submit("k")
-    assert "is no server of onetray's" in str(no.value)
+    assert "is not an onetray server" in str(no.value)
     other.shutdown()
     other.server_close()
 

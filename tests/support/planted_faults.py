@@ -534,7 +534,7 @@ HTTP = (
     Fault(
         name="claimed-for-nobody",
         harm="A task that was claimed for a client that has left hangs until its lease runs out.",
-        file="http/claim_handover.py",
+        file="http/claim_delivery.py",
         old="        await give_back(services, claimed, GONE, command)\n",
         new="",
         look_in=("http/test_work.py",),
@@ -579,8 +579,8 @@ REMOTE = (
         name="sent-again-with-harm",
         harm="A command that may not be repeated is sent a second time when its answer is lost.",
         file="remote/transport.py",
-        old="may_go_on = repeatable or not unsure",
-        new="may_go_on = True",
+        old="may_retry = repeatable or not unsure",
+        new="may_retry = True",
         look_in=("remote/test_engine.py",),
     ),
 )

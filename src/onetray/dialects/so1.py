@@ -25,7 +25,6 @@ from onetray.dialects.so1_job import (
     as_so1,
     as_submitted,
     find_so1_job,
-
     jobs_as_so1,
     so1_state,
 )

@@ -119,7 +119,6 @@ def as_so1(
     }
 
 
-
 def _metadata(job: Task | Flow) -> dict[str, Any]:
     labels: Any = job.labels
     return {

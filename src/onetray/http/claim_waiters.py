@@ -138,7 +138,7 @@ class WaitSlots:
 
 
 @contextmanager
-def gone(request: Request) -> Iterator[asyncio.Future[None]]:
+def watch_disconnect(request: Request) -> Iterator[asyncio.Future[None]]:
     """A future that resolves when the client disconnects. The request's body must have been read."""
     watch = asyncio.create_task(_until_disconnected(request.receive))
     try:

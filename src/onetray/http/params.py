@@ -17,7 +17,7 @@ from onetray.http.schemas.sizes import LIMIT
 
 MAX_CHARS = 100
 MAX_LIMIT = 1_000
-"""The maximum page size."""
+"""Maximum page size."""
 
 Id = Annotated[
     str,
@@ -53,17 +53,18 @@ def trace_of(request: Request) -> str | None:
 _CURSOR = re.compile(r"([a-z_]+):(\d{1,19})")
 
 
-def cursor(of: str, place: int) -> str:
-    return base64.urlsafe_b64encode(f"{of}:{place}".encode()).decode().rstrip("=")
+def cursor_at(name: str, position: int) -> str:
+    """A cursor of the list with this name."""
+    return base64.urlsafe_b64encode(f"{name}:{position}".encode()).decode().rstrip("=")
 
 
-def place(of: str, text: str | None, first: int = 0) -> int:
+def cursor_position(name: str, text: str | None, first: int = 0) -> int:
     """The position of a cursor of this list; `first` without a cursor."""
     if text is None:
         return first
     match = _CURSOR.fullmatch(_decode(text))
-    if match is None or match[1] != of or int(match[2]) >= FAR_US or cursor(of, int(match[2])) != text:
-        raise InvalidInput(f"{text[:20]!r} is not a cursor of {of}: use `next` of the previous page", field="cursor")
+    if match is None or match[1] != name or int(match[2]) >= FAR_US or cursor_at(name, int(match[2])) != text:
+        raise InvalidInput(f"{text[:20]!r} is not a cursor of {name}: use `next` of the previous page", field="cursor")
     return int(match[2])
 
 

@@ -19,7 +19,7 @@ from onetray.http import views
 from onetray.http.openapi import examples as ex
 from onetray.http.openapi.examples import example_of
 from onetray.http.openapi.shapes import TIME, either, of_type, parts, record, ref, schema_of
-from onetray.http.params import cursor
+from onetray.http.params import cursor_at
 from onetray.http.schemas.base import SOME_ID
 from onetray.http.views import LARGE
 
@@ -90,7 +90,7 @@ def _page(field: str, kind: type, next_: dict[str, Any] = NEXT_CURSOR) -> Answer
     return AnswerShape(
         f"A page of {field.replace('_', ' ')}",
         record({field: {"type": "array", "items": ref(kind)}, "next": next_}),
-        {field: [example_of(kind)], "next": cursor(field, 12)},
+        {field: [example_of(kind)], "next": cursor_at(field, 12)},
     )
 
 

@@ -1,4 +1,4 @@
-"""Metrics, for Prometheus to scrape."""
+"""Metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ LIMIT_S = 5.0
 """How long a scrape waits for the database: less than Prometheus waits for a scrape."""
 
 
-class _Page:
-    """What the exposition takes for a registry: ours keeps no numbers of other programs."""
+class _Registry:
+    """A registry of one response: the global one would include metrics of the embedding program."""
 
     def __init__(self, families: list[Any]) -> None:
         self._families = families
@@ -34,11 +34,11 @@ class _Page:
         return iter(self._families)
 
 
-@router.get("/metrics", summary="Metrics in Prometheus's text format", **gives(answers.METRICS))
+@router.get("/metrics", summary="Get metrics in Prometheus text format", **gives(answers.METRICS))
 async def metrics(request: Request, principal: Principal = Reader) -> Response:
-    """Those of the token's namespace. An admin of the namespace `default` sees those of the whole process, too."""
+    """Returns metrics of the token's namespace; for an admin of the namespace `default`, also those of the process."""
     services = services_of(request)
-    # Whoever runs the server: `local` is one of them. Tenants have namespaces of their own.
+    # Admins of `default` run the server. Tenants have other namespaces.
     of_process = principal.namespace == DEFAULT and principal.has(ADMIN)
     view = principal.namespace, of_process
     scrape = services.scrapes.get(view)
@@ -47,10 +47,10 @@ async def metrics(request: Request, principal: Principal = Reader) -> Response:
     try:
         text = await scrape.answer()
     except Unavailable:
-        # Said by onetray_up; what this process has counted is told all the same.
+        # onetray_up is 0 then, and the counters of the process are still reported.
         text = _text(services.metrics, *view, DatabaseNumbers())
     return Response(text, media_type=CONTENT_TYPE_LATEST)
 
 
-def _text(counted: Metrics, namespace: str, of_process: bool, look: DatabaseNumbers | None = None) -> bytes:
-    return generate_latest(_Page(list(counted.families(namespace, of_process, look))))
+def _text(metrics: Metrics, namespace: str, of_process: bool, numbers: DatabaseNumbers | None = None) -> bytes:
+    return generate_latest(_Registry(list(metrics.families(namespace, of_process, numbers))))

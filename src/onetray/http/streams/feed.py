@@ -18,7 +18,7 @@ from fastapi import Request
 from onetray.domain.task import Event
 from onetray.feed import PAGE, Page
 from onetray.http.auth.scopes import Principal
-from onetray.http.claim_waiters import gone
+from onetray.http.claim_waiters import watch_disconnect
 from onetray.http.services import Services, services_of
 from onetray.http.streams.hub import Follower
 from onetray.http.streams.reader import Batch, written
@@ -93,7 +93,11 @@ async def page_of(
     if events or not wait_s or services.hub.closing:
         return Page(events, position.place)
     tokens, waits = services.tokens, services.waits
-    with waits.place(principal) as may_wait, gone(request) as disconnected, tokens.watching(principal) as ended:
+    with (
+        waits.place(principal) as may_wait,
+        watch_disconnect(request) as disconnected,
+        tokens.watching(principal) as ended,
+    ):
         if not may_wait:
             return Page(events, position.place)
         next_events = asyncio.create_task(_next_events(services, wanted, position, limit))

@@ -29,7 +29,7 @@ _OPEN_CLAIMS: Counter[tuple[str, str, str]] = Counter()
 
 
 @contextmanager
-def under_way(command: c.Claim) -> Iterator[None]:
+def track_request(command: c.Claim) -> Iterator[None]:
     """Marks a claim's request as open: the same claim, sent again, gets the same tasks."""
     key = (command.namespace, command.worker, command.request_key or "")
     _OPEN_CLAIMS[key] += 1
@@ -46,7 +46,7 @@ def _is_repeated(command: c.Claim) -> bool:
     return command.request_key is not None and _OPEN_CLAIMS[key] > 1
 
 
-async def handed_over(
+async def deliver(
     request: Request, principal: Principal, command: c.Claim, claimed: list[Assignment]
 ) -> list[Assignment]:
     """The claimed tasks, if the client can take them. Otherwise releases them and returns none, or raises."""

@@ -25,7 +25,7 @@ from onetray.domain.lifecycle import TASK
 from onetray.domain.listing import JobStatus
 from onetray.engine.api import EngineApi
 from onetray.http.services import Services
-from onetray.http.streams.feed import rung
+from onetray.http.streams.feed import wait_for_signal
 from onetray.http.streams.sse import Frames, frame
 
 PAGE = 100
@@ -102,4 +102,4 @@ async def frames(services: Services, job: JobStatus, namespace: str, seen: Seen 
             if changes.ended or services.hub.closing:
                 return
             if not changes.more:
-                await rung(watcher.signal, services.config.heartbeat_s)
+                await wait_for_signal(watcher.signal, services.config.heartbeat_s)

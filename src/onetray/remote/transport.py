@@ -141,7 +141,7 @@ class Transport:
                 # From a proxy, which may have passed the request to the server.
                 return OutcomeUnknown(f"the server at {self.url} is unavailable: a proxy answered {status}")
             return InvalidInput(
-                f"{self.url} is not an onetray server: it answered {status}. Check the URL", field="url"
+                f"{self.url} is not an onetray server (it answered {status}): check the URL", field="url"
             )
         if status == TOO_MANY_REQUESTS:
             return Unavailable(f"the server at {self.url} is busy: {answer.get('detail', '')}")

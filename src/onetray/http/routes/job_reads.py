@@ -38,10 +38,8 @@ async def get_job_tree(
     principal: Principal = Reader,
 ) -> Json:
     """`next` of a stage is a cursor for `/api/v1/stages/{id}/tasks`. A single task has no stages."""
-    services = services_of(request)
-    return await services.answer(
-        _tree, services.engine, id, principal.namespace, tasks, cursor_position("stages", cursor), limit
-    )
+    services, after = services_of(request), cursor_position("stages", cursor)
+    return await services.answer(_tree, services.engine, id, principal.namespace, tasks, after, limit)
 
 
 def _tree(engine: EngineApi, id: str, namespace: str, tasks: int, after: int, limit: int) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field
 
 from onetray.domain.worker import WORKER_STATES, WorkerBeat
 from onetray.engine.reads import ApiMethod
-from onetray.http.schemas.base import FAIL_FAST, SOME_ID, Name, Seconds, Strict
+from onetray.http.schemas.base import FAIL_FAST, SOME_ID, Name, Seconds, Strict, limited_by
 from onetray.http.schemas.derive import GeneratedBody, PolicyBody, create
 
 MAX_KINDS = 10_000

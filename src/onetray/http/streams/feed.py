@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -21,7 +22,7 @@ from onetray.http.auth.scopes import Principal
 from onetray.http.claim_waiters import watch_disconnect
 from onetray.http.services import Services, services_of
 from onetray.http.streams.hub import Follower
-from onetray.http.streams.reader import Batch, written
+from onetray.http.streams.reader import Batch, encode
 from onetray.http.streams.sse import HEARTBEAT, Frames, frame, mark
 
 T = TypeVar("T")
@@ -92,11 +93,10 @@ async def page_of(
     position = ReadTo(page.next_cursor)
     if events or not wait_s or services.hub.closing:
         return Page(events, position.place)
-    tokens, waits = services.tokens, services.waits
     with (
-        waits.place(principal) as may_wait,
+        services.waits.place(principal) as may_wait,
         watch_disconnect(request) as disconnected,
-        tokens.watching(principal) as ended,
+        services.tokens.watching(principal) as ended,
     ):
         if not may_wait:
             return Page(events, position.place)
@@ -218,15 +218,11 @@ async def _frames_of(services: Services, wanted: FeedFilter, batch: Batch, after
     """The matching events as frames. Usually the hub has already encoded them, once for all streams."""
     events = await _matching(services, wanted, batch, after)
     if missing := [e for e in events if e.id not in batch.frames]:
-        batch.frames.update(await services.read(written, missing))
+        batch.frames.update(await services.read(encode, missing))
     return b"".join([batch.frames[e.id] for e in events])
 
 
-async def rung(signal: asyncio.Event, timeout_s: float) -> bool:
-    """Whether the event was set in time."""
-    try:
+async def wait_for_signal(signal: asyncio.Event, timeout_s: float) -> None:
+    with suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):
             await signal.wait()
-    except TimeoutError:
-        return False
-    return True

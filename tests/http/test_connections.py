@@ -252,9 +252,9 @@ def test_streams_and_requests_that_wait_share_three_quarters_of_the_connections(
     waits = WaitSlots(16, lambda: open_streams)
     ann, bob = (Principal(name, "default", frozenset(), name) for name in ("ann", "bob"))
     with ExitStack() as held:
-        assert [held.enter_context(waits.place(ann)) for _ in range(9)] == [True] * 8 + [False]
+        assert [held.enter_context(waits.slot(ann)) for _ in range(9)] == [True] * 8 + [False]
         assert not waits.full
-        assert [held.enter_context(waits.place(bob)) for _ in range(2)] == [True, False]
+        assert [held.enter_context(waits.slot(bob)) for _ in range(2)] == [True, False]
         assert waits.full
     assert waits.open == 0
 

@@ -511,8 +511,8 @@ HTTP = (
         name="long-poll-skips-events",
         harm="A client that waits for events, and asks for few of them, never gets the others that came at once.",
         file="http/streams/feed.py",
-        old="position.place = events[limit - 1].id if len(events) > limit else place",
-        new="position.place = place",
+        old="position.cursor = events[limit - 1].id if len(events) > limit else cursor",
+        new="position.cursor = cursor",
         look_in=("http/test_streams.py",),
     ),
     Fault(

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from starlette.routing import BaseRoute
 
 from onetray.domain.errors import InvalidInput
-from onetray.http.idempotency import under_its_key
+from onetray.http.idempotency import run_with_key
 from onetray.http.openapi.answers import AnswerShape
 
 ANSWER = "x-answer"
@@ -44,7 +44,7 @@ class NativeRoute(APIRoute):
             if request.scope["query_string"]:
                 _reject_unknown(request, known)
             if takes_key and "idempotency-key" in request.headers:
-                return await under_its_key(request, self.path, handler)
+                return await run_with_key(request, self.path, handler)
             return await handler(request)
 
         return handle

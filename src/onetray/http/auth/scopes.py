@@ -71,7 +71,6 @@ Reader = Depends(allow(READ))
 Submitter = Depends(allow(SUBMIT))
 AtWork = Depends(allow(WORK))
 Operator = Depends(allow(OPERATE))
-Admin = Depends(allow(ADMIN))
 
 
 async def check_scope_early(scope: Scope) -> None:

@@ -199,7 +199,7 @@ class StreamSlots:
         self._max_total = min(self._max_total, connections * 3 // 4)
 
     @asynccontextmanager
-    async def place(self, principal: Principal) -> AsyncIterator[None]:
+    async def slot(self, principal: Principal) -> AsyncIterator[None]:
         """Occupies a slot while the stream is open. Raises TooManyStreams: enter before the response starts."""
         caller = principal.token or principal.name
         if self.open >= self._max_total:

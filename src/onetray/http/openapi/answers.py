@@ -105,12 +105,12 @@ def _verdicts(value: dict[str, Any], example: Any) -> AnswerShape:
     return AnswerShape("One verdict per item, in request order", schema, {"verdicts": [{"value": example}]})
 
 
-JOB = AnswerShape("The job", ANY_JOB, ex.TASK_SHOWN)
-TASK = AnswerShape("The task", ref(Task), ex.TASK_SHOWN)
+JOB = AnswerShape("The job", ANY_JOB, ex.TASK_JSON)
+TASK = AnswerShape("The task", ref(Task), ex.TASK_JSON)
 STAGE = AnswerShape("The stage", ref(Stage), example_of(Stage))
-PLACED = AnswerShape("The current state", {"anyOf": [ref(Receipt), ref(Placed)]}, ex.RECEIPT_SHOWN)
-RECEIPT = AnswerShape("The task's current state", ref(Receipt), ex.RECEIPT_SHOWN)
-FLOW_PLACED = AnswerShape("The flow's current state", ref(Placed), ex.PLACED_SHOWN)
+PLACED = AnswerShape("The current state", {"anyOf": [ref(Receipt), ref(Placed)]}, ex.RECEIPT_JSON)
+RECEIPT = AnswerShape("The task's current state", ref(Receipt), ex.RECEIPT_JSON)
+FLOW_PLACED = AnswerShape("The flow's current state", ref(Placed), ex.PLACED_JSON)
 JOBS = _page("jobs", JobSummary)
 EVENTS = _page("events", Event, RESUME_CURSOR)
 FEED = AnswerShape(
@@ -129,12 +129,12 @@ GROUPS = _list("groups", DeadGroup)
 QUEUES = _list("queues", QueueDepth)
 WORKERS = _list("workers", WorkerInfo)
 BREAKERS = _list("breakers", Breaker)
-LETTER = AnswerShape("The dead letter", ref(DeadLetter), ex.LETTER_SHOWN)
-SUBMITTED = _verdicts(PLACED.schema, ex.RECEIPT_SHOWN)
+LETTER = AnswerShape("The dead letter", ref(DeadLetter), ex.LETTER_JSON)
+SUBMITTED = _verdicts(PLACED.schema, ex.RECEIPT_JSON)
 BEATEN = AnswerShape("The lease's expiry, and which of its tasks are cancelled or lost", ref(Beaten),
                 example_of(Beaten))  # fmt: skip
 LOGGED = AnswerShape("The cursor of the last log line", record({"cursor": INTEGER}), {"cursor": 3})
-REPORTED = _verdicts({"anyOf": [ref(Receipt), ref(Beaten), LOGGED.schema]}, ex.RECEIPT_SHOWN)
+REPORTED = _verdicts({"anyOf": [ref(Receipt), ref(Beaten), LOGGED.schema]}, ex.RECEIPT_JSON)
 OF_COMMANDS: dict[Any, AnswerShape] = {Receipt: RECEIPT, Placed: FLOW_PLACED, Beaten: BEATEN, int: LOGGED}
 """The answer of a command that has a route of its own, by its type."""
 
@@ -145,17 +145,17 @@ def _shape(declared: Declaration) -> dict[str, Any]:
 
 
 _SHAPES = {str(kind.declared.answer): _shape(kind.declared) for kind in sendable_verbs().values()}
-CARRIED_OUT = _verdicts({"anyOf": list(_SHAPES.values())}, ex.RECEIPT_SHOWN)
+CARRIED_OUT = _verdicts({"anyOf": list(_SHAPES.values())}, ex.RECEIPT_JSON)
 CLAIMED = AnswerShape(
     "The claimed tasks; empty if none can be claimed",
-    record({"tasks": {"type": "array", "items": ref("Assignment")}}), {"tasks": [ex.ASSIGNMENT_SHOWN]},
+    record({"tasks": {"type": "array", "items": ref("Assignment")}}), {"tasks": [ex.ASSIGNMENT_JSON]},
 )  # fmt: skip
 TREE = AnswerShape(
     "The job, its stages and the first tasks of each",
     record({"job": ANY_JOB, "stages": {"type": "array", "items": record({
         "stage": ref("StageLine"), "tasks": {"type": "array", "items": ref(MemberSummary)}, "next": NEXT_CURSOR,
     })}, "next": NEXT_CURSOR}),
-    {"job": ex.FLOW_SHOWN, "next": None,
+    {"job": ex.FLOW_JSON, "next": None,
      "stages": [{"stage": views.stage_line(ex.STAGE), "tasks": [example_of(MemberSummary)], "next": None}]},
 )  # fmt: skip
 RESULT = AnswerShape(
@@ -193,7 +193,7 @@ REDRIVEN = AnswerShape(
     record({"redriven": {"type": "array", "items": record({"task": STRING, "value": PLACED.schema})},
             "refused": {"type": "array", "items": record({"task": STRING, "error": ref("Problem")})},
             "left": {"type": "array", "items": record({"task": STRING, "flow": STRING})}, "next": NEXT_CURSOR}),
-    {"redriven": [{"task": SOME_ID, "value": ex.RECEIPT_SHOWN}], "refused": [], "left": [], "next": None},
+    {"redriven": [{"task": SOME_ID, "value": ex.RECEIPT_JSON}], "refused": [], "left": [], "next": None},
 )  # fmt: skip
 QUEUE_SET = AnswerShape("Whether the queue is paused", record({"queue": STRING, "paused": BOOLEAN}),
                    {"queue": "default", "paused": True})  # fmt: skip

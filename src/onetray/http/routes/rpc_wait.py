@@ -56,7 +56,7 @@ async def news(
     """
     services = services_of(request)
     wake = services.engine.wake
-    with services.waits.place(principal) as may_wait:
+    with services.waits.slot(principal) as may_wait:
         deadline = time.monotonic() + (wait_s if may_wait else 0.0)
         server = {"boot": wake.boot, "heard": wake.poll_s >= CHECK_INTERVAL_S, "full": not may_wait}
         if queue is None:
@@ -100,7 +100,7 @@ async def _wait_for_work(
     if left_s <= 0 or services.waiting.closed:
         return None
     with (
-        services.waiting.place(queues, group, polls=True) as waiter,
+        services.waiting.waiter(queues, group, polls=True) as waiter,
         watch_disconnect(request) as disconnected,
         services.tokens.watching(principal) as ended,
     ):

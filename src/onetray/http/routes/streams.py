@@ -19,7 +19,7 @@ from onetray.http.native_route import gives
 from onetray.http.openapi import answers
 from onetray.http.params import Id
 from onetray.http.services import Services, services_of
-from onetray.http.streams.feed import FeedFilter, ReadTo, feed_frames, page_of
+from onetray.http.streams.feed import FeedFilter, FeedPosition, feed_frames, page_of
 from onetray.http.streams.job import StreamPosition, job_frames, read_changes, view_of
 from onetray.http.streams.sse import EventStream, Frames
 
@@ -51,7 +51,7 @@ async def streaming(services: Services, principal: Principal, frames: Frames, **
     if services.waits.full:
         raise TooManyStreams("too many streams and waiting requests are open: try again later", retry_after_s=5.0)
     contexts = AsyncExitStack()
-    await contexts.enter_async_context(services.streams.place(principal))
+    await contexts.enter_async_context(services.streams.slot(principal))
     return EventStream(
         frames,
         leave=contexts.aclose,
@@ -124,7 +124,7 @@ async def feed_stream(
 ) -> Response:
     """Sends each event under the name of its type. Its id is a cursor of the feed. Without a cursor, starts now."""
     services = services_of(request)
-    wanted, position = _filter(principal, types, kind, job), ReadTo(feed_cursor(last or cursor))
+    wanted, position = _filter(principal, types, kind, job), FeedPosition(feed_cursor(last or cursor))
     return await streaming(services, principal, feed_frames(services, wanted, position), heartbeat=position.heartbeat)
 
 

@@ -71,8 +71,8 @@ async def _wait_and_claim(
     """Claim at each wake-up, until the deadline, or until the client disconnects or its token ends."""
     services, queue = services_of(request), (command.namespace, command.queue)
     with (
-        services.waits.place(principal) as may_wait,
-        services.waiting.place([queue], group_of(command.kinds)) as waiter,
+        services.waits.slot(principal) as may_wait,
+        services.waiting.waiter([queue], group_of(command.kinds)) as waiter,
         watch_disconnect(request) as disconnected,
         services.tokens.watching(principal) as ended,
     ):

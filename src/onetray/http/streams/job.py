@@ -7,6 +7,7 @@ its stages, are written under one lock, in order.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import merge
 from operator import attrgetter
@@ -115,7 +116,8 @@ def read_changes(view: JobView, position: StreamPosition) -> JobChanges:
     more = PAGE in (len(events), len(lines))
     end = next((i for i, e in enumerate(events) if e.entity_id == view.id and e.state in view.terminal), None)
     parts = []
-    for item in merge(events[:end], lines, key=attrgetter("ts")):
+    items: Iterator[Event | LogLine] = merge(events[:end], lines, key=attrgetter("ts"))
+    for item in items:
         position, part = _part(view, position, item)
         parts.append(part)
     if progress and number != position.progress:

@@ -18,7 +18,7 @@ from fastapi.testclient import TestClient
 
 from onetray.domain import commands as c
 from onetray.engine import Engine
-from onetray.http.claim_delivery import give_back, track_request
+from onetray.http.claim_delivery import release_undelivered, track_request
 from onetray.http.claim_waiters import ClaimWaiters
 from onetray.http.limits.protocol import Protocol
 from onetray.http.services import HttpConfig
@@ -409,10 +409,10 @@ def test_tasks_stay_with_the_same_claim_that_was_sent_again(
     found = shared_engine.call(command)
     services = shop.app.state.services  # type: ignore[attr-defined]
     with track_request(command), track_request(command):
-        asyncio.run(give_back(services, found, "gone", command))
+        asyncio.run(release_undelivered(services, found, "gone", command))
         assert shared_engine.task(id_).state == "assigned"
     with track_request(command):
-        asyncio.run(give_back(services, found, "gone", command))
+        asyncio.run(release_undelivered(services, found, "gone", command))
         assert shared_engine.task(id_).state == "queued"
 
 

@@ -535,7 +535,7 @@ HTTP = (
         name="claimed-for-nobody",
         harm="A task that was claimed for a client that has left hangs until its lease runs out.",
         file="http/claim_delivery.py",
-        old="        await give_back(services, claimed, GONE, command)\n",
+        old="        await release_undelivered(services, claimed, GONE, command)\n",
         new="",
         look_in=("http/test_work.py",),
     ),

@@ -54,16 +54,18 @@ async def deliver(
     try:
         await services.tokens.must_hold(principal)
     except Unauthorized:
-        await give_back(services, claimed, REFUSED, command)
+        await release_undelivered(services, claimed, REFUSED, command)
         raise
     if await request.is_disconnected():
-        await give_back(services, claimed, GONE, command)
+        await release_undelivered(services, claimed, GONE, command)
         return []
-    request.scope[UNDO] = partial(give_back, services, claimed, REFUSED, command)
+    request.scope[UNDO] = partial(release_undelivered, services, claimed, REFUSED, command)
     return claimed
 
 
-async def give_back(services: Services, claimed: list[Assignment], reason: str, command: c.Claim | None = None) -> None:
+async def release_undelivered(
+    services: Services, claimed: list[Assignment], reason: str, command: c.Claim | None = None
+) -> None:
     if command is not None and _is_repeated(command):
         # The other request has the same tasks and delivers them.
         return

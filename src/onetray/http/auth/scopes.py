@@ -69,7 +69,7 @@ def allow(*scopes: str) -> Callable[[Request], Coroutine[Any, Any, Principal]]:
 
 Reader = Depends(allow(READ))
 Submitter = Depends(allow(SUBMIT))
-AtWork = Depends(allow(WORK))
+Worker = Depends(allow(WORK))
 Operator = Depends(allow(OPERATE))
 
 

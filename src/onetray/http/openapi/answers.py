@@ -199,18 +199,18 @@ QUEUE_SET = AnswerShape("Whether the queue is paused", record({"queue": STRING, 
                    {"queue": "default", "paused": True})  # fmt: skip
 BREAKER_SET = AnswerShape("Whether the breaker is open", record({"kind": STRING, "open": BOOLEAN}),
                      {"kind": "send_mail", "open": True})  # fmt: skip
-WHO = AnswerShape(
+WHOAMI = AnswerShape(
     "Who the token is, and the server's limits",
     record({"name": STRING, "namespace": STRING, "scopes": ACTIONS, "version": STRING,
             "limits": {"type": "object", "additionalProperties": INTEGER}}),
     {"name": "ann", "namespace": "default", "scopes": ["read"], "version": "0.1.0", "limits": {"batch": 10_000}},
 )  # fmt: skip
-KEPT = AnswerShape(
+KEPT_PATHS = AnswerShape(
     "The paths that stay redacted, by kind",
     record({"kept": {"type": "object", "additionalProperties": ACTIONS}}),
     {"kept": {"send_mail": ["password"]}},
 )
-DONE = AnswerShape("Nothing", {"type": "object"}, {})
+EMPTY = AnswerShape("An empty object", {"type": "object"}, {})
 NEWS = AnswerShape(
     "Where the server is now",
     {**record({"boot": STRING, "heard": BOOLEAN, "full": BOOLEAN}), "additionalProperties": True},

@@ -22,10 +22,10 @@ from onetray.engine.api import EngineApi
 from onetray.http import views
 from onetray.http.auth.middleware import UNDO
 from onetray.http.auth.scopes import Principal, allow
-from onetray.http.claim_delivery import REFUSED, give_back
+from onetray.http.claim_delivery import REFUSED, release_undelivered
 from onetray.http.idempotency import free_key_if_unavailable
 from onetray.http.json_answers import Json, read_object
-from onetray.http.native_route import NativeRoute, gives, takes, takes_named
+from onetray.http.native_route import NativeRoute, accepts, accepts_named, returns
 from onetray.http.observe.tracing import carry
 from onetray.http.openapi import answers
 from onetray.http.params import Id, headers_of_request
@@ -40,8 +40,8 @@ router = APIRouter(prefix="/api/v1", route_class=NativeRoute)
 Sender = Depends(allow(SUBMIT, WORK, OPERATE))
 
 
-@router.post("/commands", tags=["commands"], summary="Carry out commands", **gives(answers.CARRIED_OUT),
-             **takes_named({COMMANDS_BODY: [COMMANDS_EXAMPLE]}))  # fmt: skip
+@router.post("/commands", tags=["commands"], summary="Carry out commands", **returns(answers.CARRIED_OUT),
+             **accepts_named({COMMANDS_BODY: [COMMANDS_EXAMPLE]}))  # fmt: skip
 async def run_commands(request: Request, principal: Principal = Sender) -> Json:
     """Returns one verdict per command, in request order. A rejected or invalid command does not affect the others.
 
@@ -73,7 +73,7 @@ def _check_scopes(items: Sequence[object], principal: Principal) -> None:
 
 
 def _decode_all(items: Sequence[object], owned: dict[str, Any]) -> list[Command | OnetrayError]:
-    """Decode each command; in place of an invalid one stands its error."""
+    """Decode the commands. An invalid one is replaced by its error."""
     decoded: list[Command | OnetrayError] = []
     for item in items:
         try:
@@ -100,7 +100,7 @@ def _release_if_refused(request: Request, commands: Sequence[object], verdicts: 
         for assignment in verdict.value
     ]
     if claimed:
-        request.scope[UNDO] = partial(give_back, services_of(request), claimed, REFUSED)
+        request.scope[UNDO] = partial(release_undelivered, services_of(request), claimed, REFUSED)
 
 
 def _answer(items: Sequence[Any], commands: Sequence[Any], verdicts: Sequence[Verdict]) -> Json:
@@ -128,8 +128,8 @@ def _add_route(kind: Any) -> None:
     carry_out.__name__ = f"{kind.verb}_task" if issubclass(kind, TaskCommand) else kind.verb.replace("_flow", "_job")
     router.post(
         kind.declared.path, tags=[kind.declared.path.split("/")[1]], summary=kind.declared.summary,
-        **gives(answers.OF_COMMANDS[kind.declared.answer]),
-        **takes(body, required=any(field.is_required() for field in body.model_fields.values())),
+        **returns(answers.OF_COMMANDS[kind.declared.answer]),
+        **accepts(body, required=any(field.is_required() for field in body.model_fields.values())),
     )(carry_out)  # fmt: skip
 
 

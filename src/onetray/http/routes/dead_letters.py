@@ -16,7 +16,7 @@ from onetray.http import problems, views
 from onetray.http.auth.scopes import Operator, Principal, Reader
 from onetray.http.idempotency import free_key_if_nothing_was_done
 from onetray.http.json_answers import Json, to_json
-from onetray.http.native_route import NativeRoute, gives, takes
+from onetray.http.native_route import NativeRoute, accepts, returns
 from onetray.http.openapi import answers
 from onetray.http.params import Cursor, Id, Kind, Limit, cursor_at, cursor_position, headers_of_request
 from onetray.http.schemas.base import read_model
@@ -36,7 +36,7 @@ ErrorText = Annotated[
 Redriven = Annotated[bool, Query(description="Include dead letters that were redriven.")]
 
 
-@router.get("", summary="List dead letters, oldest first", **gives(answers.LETTERS))
+@router.get("", summary="List dead letters, oldest first", **returns(answers.LETTERS))
 async def list_dead_letters(
     request: Request,
     kind: Kind = None,
@@ -61,7 +61,7 @@ def _page(engine: EngineApi, *, limit: int, **filters: Any) -> dict[str, Any]:
     return {"dead_letters": to_json(letters), "next": next_}
 
 
-@router.get("/groups", summary="Group dead letters by error", **gives(answers.GROUPS))
+@router.get("/groups", summary="Group dead letters by error", **returns(answers.GROUPS))
 async def group_dead_letters(
     request: Request,
     kind: Kind = None,
@@ -83,7 +83,7 @@ def _groups(engine: EngineApi, **filters: Any) -> dict[str, Any]:
     return {"groups": to_json(engine.dead_groups(**filters))}
 
 
-@router.get("/{id}", summary="Get a dead letter", **gives(answers.LETTER))
+@router.get("/{id}", summary="Get a dead letter", **returns(answers.LETTER))
 async def get_dead_letter(request: Request, id: Id, principal: Principal = Reader) -> Json:
     """Returns why the task with this id was set aside, with its last error and its payload."""
     services = services_of(request)
@@ -98,7 +98,7 @@ def _letter(engine: EngineApi, id: str, namespace: str) -> dict[str, Any]:
     return views.dead_letter_view(letters[0], task)
 
 
-@router.post("/redrive", summary="Redrive many dead letters", **gives(answers.REDRIVEN), **takes(RedriveManyBody))
+@router.post("/redrive", summary="Redrive many dead letters", **returns(answers.REDRIVEN), **accepts(RedriveManyBody))
 async def redrive_dead_letters(request: Request, principal: Principal = Operator) -> Json:
     """Redrives either the dead letters in `ids`; or one page of those that match `kind`, `reason_code` and `error`; or
     one page of `all`, oldest first. Exactly one of the three must be sent.
@@ -158,8 +158,8 @@ def _selection(
     return [letter.id for letter in page if letter.flow_finished_at is None], left, next_
 
 
-@router.post("/{id}/redrive", summary="Redrive a dead letter", **gives(answers.PLACED, 201),
-             **takes(RedriveBody, required=False))  # fmt: skip
+@router.post("/{id}/redrive", summary="Redrive a dead letter", **returns(answers.PLACED, 201),
+             **accepts(RedriveBody, required=False))  # fmt: skip
 async def redrive_dead_letter(request: Request, id: Id, principal: Principal = Operator) -> Json:
     """Submits a new task that is linked to the old one; if its flow has ended, retries the flow from that stage."""
     body = await read_model(request, RedriveBody)

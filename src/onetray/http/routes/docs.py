@@ -13,7 +13,7 @@ from onetray.domain.lifecycle import MACHINES
 from onetray.domain.machine import Machine
 from onetray.http.auth.scopes import Principal, Reader
 from onetray.http.json_answers import Json
-from onetray.http.native_route import NativeRoute, gives
+from onetray.http.native_route import NativeRoute, returns
 from onetray.http.openapi.document import DESCRIPTION, DRAWING, LIFECYCLE, LIFECYCLES, description_of
 from onetray.http.openapi.page import rendered
 
@@ -30,19 +30,19 @@ PAGE_HEADERS = {
 """The page needs no scripts and loads nothing."""
 
 
-@router.get("/api/v1/lifecycle", summary="List the lifecycles", **gives(LIFECYCLES))
+@router.get("/api/v1/lifecycle", summary="List the lifecycles", **returns(LIFECYCLES))
 async def list_lifecycles(principal: Principal = Reader) -> Json:
     """All states and transitions of tasks, stages and flows, with the actors that may make each transition."""
     return Json({"lifecycles": [as_dict(machine) for machine in MACHINES.values()]})
 
 
-@router.get("/api/v1/lifecycle/{entity}", summary="Get a lifecycle", **gives(LIFECYCLE))
+@router.get("/api/v1/lifecycle/{entity}", summary="Get a lifecycle", **returns(LIFECYCLE))
 async def get_lifecycle(entity: Entity, principal: Principal = Reader) -> Json:
     """Returns the table of states and transitions that the engine enforces."""
     return Json(as_dict(_machine(entity)))
 
 
-@router.get("/api/v1/lifecycle/{entity}/mermaid", summary="Get a lifecycle as a Mermaid diagram", **gives(DRAWING),
+@router.get("/api/v1/lifecycle/{entity}/mermaid", summary="Get a lifecycle as a Mermaid diagram", **returns(DRAWING),
             response_class=PlainTextResponse)  # fmt: skip
 async def draw_lifecycle(entity: Entity, principal: Principal = Reader) -> PlainTextResponse:
     """Returns the source of a Mermaid state diagram."""
@@ -55,7 +55,7 @@ def _machine(entity: str) -> Machine:
     return MACHINES[entity]
 
 
-@router.get("/api/v1/openapi.json", summary="Get this OpenAPI description", **gives(DESCRIPTION))
+@router.get("/api/v1/openapi.json", summary="Get this OpenAPI description", **returns(DESCRIPTION))
 async def get_openapi(request: Request, principal: Principal = Reader) -> Json:
     """Returns it as OpenAPI 3.1, with the limits of this server."""
     return Json(description_of(request.app))

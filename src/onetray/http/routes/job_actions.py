@@ -19,7 +19,7 @@ from onetray.domain.listing import JobStatus
 from onetray.http import views
 from onetray.http.auth.scopes import Operator, Principal, Submitter
 from onetray.http.json_answers import Json
-from onetray.http.native_route import NativeRoute, gives, takes
+from onetray.http.native_route import NativeRoute, accepts, returns
 from onetray.http.openapi import answers
 from onetray.http.params import Id, headers_of_request
 from onetray.http.schemas.base import read_model
@@ -39,7 +39,7 @@ async def _carry_out(
     return await services.call(command(job, {**headers_of_request(request, principal), "cause": body.reason}))
 
 
-@router.post("/cancel", summary="Cancel a job", **gives(answers.PLACED), **takes(CancelBody, required=False))
+@router.post("/cancel", summary="Cancel a job", **returns(answers.PLACED), **accepts(CancelBody, required=False))
 async def cancel_job(request: Request, id: Id, principal: Principal = Operator) -> Json:
     """A soft cancel asks running workers to stop within their grace. A hard one revokes their leases at once."""
     body = await read_model(request, CancelBody)
@@ -53,7 +53,7 @@ async def cancel_job(request: Request, id: Id, principal: Principal = Operator) 
     return Json(views.placed_view(await _carry_out(request, principal, id, body, command), id))
 
 
-@router.post("/pause", summary="Pause a flow", **gives(answers.FLOW_PLACED), **takes(ReasonBody, required=False))
+@router.post("/pause", summary="Pause a flow", **returns(answers.FLOW_PLACED), **accepts(ReasonBody, required=False))
 async def pause_job(request: Request, id: Id, principal: Principal = Operator) -> Json:
     """No more of its tasks are claimed. Running ones continue, and their reports are accepted."""
 
@@ -69,8 +69,8 @@ async def pause_job(request: Request, id: Id, principal: Principal = Operator) -
     return Json(views.placed_view(await _carry_out(request, principal, id, body, command), id))
 
 
-@router.post("/resume", summary="Resume a paused flow or a waiting task", **gives(answers.PLACED),
-             **takes(ResumeBody, required=False))  # fmt: skip
+@router.post("/resume", summary="Resume a paused flow or a waiting task", **returns(answers.PLACED),
+             **accepts(ResumeBody, required=False))  # fmt: skip
 async def resume_job(request: Request, id: Id, principal: Principal = Operator) -> Json:
     """A blocked task continues; one that waits for input receives `input`."""
     body = await read_model(request, ResumeBody)
@@ -85,8 +85,8 @@ async def resume_job(request: Request, id: Id, principal: Principal = Operator) 
     return Json(views.placed_view(await _carry_out(request, principal, id, body, command), id))
 
 
-@router.post("/retry", summary="Retry a job that has ended", **gives(answers.PLACED, 201),
-             **takes(RetryBody, required=False))  # fmt: skip
+@router.post("/retry", summary="Retry a job that has ended", **returns(answers.PLACED, 201),
+             **accepts(RetryBody, required=False))  # fmt: skip
 async def retry_job(request: Request, id: Id, principal: Principal = Operator) -> Json:
     """Submits a new job that is linked to the old one. A flow restarts at `from_stage`, or at the stage that failed."""
     body = await read_model(request, RetryBody)
@@ -101,7 +101,7 @@ async def retry_job(request: Request, id: Id, principal: Principal = Operator) -
     return Json(views.placed_view(await _carry_out(request, principal, id, body, command)), status_code=201)
 
 
-@router.post("/priority", summary="Set a task's priority", **gives(answers.RECEIPT), **takes(PriorityBody))
+@router.post("/priority", summary="Set a task's priority", **returns(answers.RECEIPT), **accepts(PriorityBody))
 async def set_job_priority(request: Request, id: Id, principal: Principal = Operator) -> Json:
     """Tasks with a higher priority are claimed first."""
     body = await read_model(request, PriorityBody)
@@ -114,7 +114,7 @@ async def set_job_priority(request: Request, id: Id, principal: Principal = Oper
     return Json(views.placed_view(await _carry_out(request, principal, id, body, command), id))
 
 
-@router.post("/stages", summary="Add a stage to a flow", **gives(answers.FLOW_PLACED, 201), **takes(StageBody))
+@router.post("/stages", summary="Add a stage to a flow", **returns(answers.FLOW_PLACED, 201), **accepts(StageBody))
 async def add_stage(request: Request, id: Id, principal: Principal = Submitter) -> Json:
     """Appends a stage. The flow must not have ended."""
     body = await read_model(request, StageBody)

@@ -16,7 +16,7 @@ from onetray.explain.tasks import COUNTED
 from onetray.http import views
 from onetray.http.auth.scopes import Principal, Reader
 from onetray.http.json_answers import Json, to_json
-from onetray.http.native_route import NativeRoute, gives
+from onetray.http.native_route import NativeRoute, returns
 from onetray.http.openapi import answers
 from onetray.http.params import Cursor, Id, Limit, cursor_at, cursor_position
 from onetray.http.routes.jobs import job_of
@@ -28,7 +28,7 @@ MAX_STAGES = 100
 """Stages on one page of a tree: each costs a read."""
 
 
-@router.get("/tree", summary="Get a flow with its stages and tasks", **gives(answers.TREE))
+@router.get("/tree", summary="Get a flow with its stages and tasks", **returns(answers.TREE))
 async def get_job_tree(
     request: Request,
     id: Id,
@@ -57,7 +57,7 @@ def _branch(engine: EngineApi, stage: Stage, limit: int) -> dict[str, Any]:
     return {"stage": views.stage_line(stage), "tasks": to_json(tasks), "next": next_}
 
 
-@router.get("/events", summary="List a job's events", **gives(answers.EVENTS))
+@router.get("/events", summary="List a job's events", **returns(answers.EVENTS))
 async def list_job_events(
     request: Request, id: Id, cursor: Cursor = None, limit: Limit = 100, principal: Principal = Reader
 ) -> Json:
@@ -73,7 +73,7 @@ def _events(engine: EngineApi, id: str, namespace: str, after: int, limit: int) 
     return {"events": to_json(events), "next": cursor_at("events", events[-1].id if events else after)}
 
 
-@router.get("/logs", summary="List a task's log lines", **gives(answers.LOGS))
+@router.get("/logs", summary="List a task's log lines", **returns(answers.LOGS))
 async def list_job_logs(
     request: Request, id: Id, cursor: Cursor = None, limit: Limit = 100, principal: Principal = Reader
 ) -> Json:
@@ -87,7 +87,7 @@ def _logs(engine: EngineApi, id: str, namespace: str, after: int, limit: int) ->
     return {"logs": to_json(lines), "next": cursor_at("logs", lines[-1].cursor if lines else after)}
 
 
-@router.get("/result", summary="Get a job's result", **gives(answers.RESULT))
+@router.get("/result", summary="Get a job's result", **returns(answers.RESULT))
 async def get_job_result(request: Request, id: Id, principal: Principal = Reader) -> Json:
     """Returns 409 `not_yet` while the job is open, 409 `job_failed` if it ended without a result. Page through the
     results of a large stage at `/api/v1/stages/{id}/results`."""
@@ -108,7 +108,7 @@ def _result(engine: EngineApi, id: str, namespace: str) -> dict[str, Any]:
     return {**facts, "result": {stage.name: stage.result for stage in stages}}
 
 
-@router.get("/explain", summary="Explain why a job does not run", **gives(answers.EXPLAINED))
+@router.get("/explain", summary="Explain why a job does not run", **returns(answers.EXPLAINED))
 async def explain_job(request: Request, id: Id, principal: Principal = Reader) -> Json:
     """Each reason has the time when it ends, and who can end it earlier. Without reasons, a worker can claim the task.
 
@@ -128,7 +128,7 @@ def _explain(engine: EngineApi, id: str, namespace: str) -> dict[str, Any]:
             "more_before_it": more}  # fmt: skip
 
 
-@router.get("/actions", summary="List the allowed actions", **gives(answers.ALLOWED))
+@router.get("/actions", summary="List the allowed actions", **returns(answers.ALLOWED))
 async def list_job_actions(request: Request, id: Id, principal: Principal = Reader) -> Json:
     """The actions that the lifecycle allows a user in the job's current state."""
     services = services_of(request)
@@ -136,7 +136,7 @@ async def list_job_actions(request: Request, id: Id, principal: Principal = Read
     return Json({"id": job.id, "entity": job.entity, "state": job.state, "actions": list(job.actions)})
 
 
-@router.get("/progress", summary="Get a job's progress", **gives(answers.PROGRESS))
+@router.get("/progress", summary="Get a job's progress", **returns(answers.PROGRESS))
 async def get_job_progress(request: Request, id: Id, principal: Principal = Reader) -> Json:
     """For a task, `said` is the last progress that its handler reported. A flow has a percentage and task counts."""
     services = services_of(request)

@@ -17,7 +17,7 @@ from onetray.http import views
 from onetray.http.auth.scopes import Principal, Reader, Submitter
 from onetray.http.idempotency import free_key_if_unavailable, key_of
 from onetray.http.json_answers import Json, to_json
-from onetray.http.native_route import NativeRoute, gives, own_key, takes
+from onetray.http.native_route import NativeRoute, accepts, own_key, returns
 from onetray.http.openapi import answers
 from onetray.http.params import Cursor, Id, Kind, Limit, cursor_at, cursor_position, headers_of_request
 from onetray.http.schemas.base import Moment, read_model
@@ -56,8 +56,8 @@ LabelPairs = Annotated[
 ]  # fmt: skip
 
 
-@router.post("", summary="Submit a job", **gives(answers.PLACED, 201, also={200: answers.PLACED}),
-             **takes(TaskBody, FlowBody))  # fmt: skip
+@router.post("", summary="Submit a job", **returns(answers.PLACED, 201, also={200: answers.PLACED}),
+             **accepts(TaskBody, FlowBody))  # fmt: skip
 @own_key
 async def submit_job(request: Request, principal: Principal = Submitter) -> Json:
     """Submits a flow if the body has `stages`, otherwise a single task.
@@ -81,7 +81,7 @@ def _submit_key(body: Any, key: str | None) -> dict[str, Any]:
     return {"idempotency_key": key}
 
 
-@router.post("/batch", summary="Submit many jobs", **gives(answers.SUBMITTED), **takes(BatchBody))
+@router.post("/batch", summary="Submit many jobs", **returns(answers.SUBMITTED), **accepts(BatchBody))
 async def submit_jobs(request: Request, principal: Principal = Submitter) -> Json:
     """Returns one verdict per job, in request order. A rejected job does not affect the others.
 
@@ -107,7 +107,7 @@ def _derived_key(body: Any, key: str | None, n: int, principal: Principal) -> di
     return {"idempotency_key": f"{sha256(caller_key.encode()).hexdigest()}#{n}"}
 
 
-@router.get("", summary="List jobs, newest first", **gives(answers.JOBS))
+@router.get("", summary="List jobs, newest first", **returns(answers.JOBS))
 async def list_jobs(
     request: Request,
     state: States = [],  # noqa: B006
@@ -148,7 +148,7 @@ def _page(engine: EngineApi, filters: dict[str, Any], before: int | None, limit:
     return {"jobs": to_json(jobs), "next": None if before is None else cursor_at("jobs", before)}
 
 
-@router.get("/{id}", summary="Get a job", **gives(answers.JOB))
+@router.get("/{id}", summary="Get a job", **returns(answers.JOB))
 async def get_job(request: Request, id: Id, principal: Principal = Reader) -> Json:
     """Returns a task or a flow: see `entity`. `actions` lists what a user may do with it now."""
     services = services_of(request)

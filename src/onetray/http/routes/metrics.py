@@ -13,7 +13,7 @@ from starlette.responses import Response
 from onetray.domain.errors import Unavailable
 from onetray.domain.token import ADMIN
 from onetray.http.auth.scopes import Principal, Reader
-from onetray.http.native_route import gives
+from onetray.http.native_route import returns
 from onetray.http.observe.metrics import DEFAULT, DatabaseNumbers, Metrics
 from onetray.http.openapi import answers
 from onetray.http.services import Probe, services_of
@@ -34,7 +34,7 @@ class _Registry:
         return iter(self._families)
 
 
-@router.get("/metrics", summary="Get metrics in Prometheus text format", **gives(answers.METRICS))
+@router.get("/metrics", summary="Get metrics in Prometheus text format", **returns(answers.METRICS))
 async def metrics(request: Request, principal: Principal = Reader) -> Response:
     """Returns metrics of the token's namespace; for an admin of the namespace `default`, also those of the process."""
     services = services_of(request)

@@ -20,8 +20,8 @@ from onetray.domain.worker import WorkerBeat
 from onetray.engine import Engine
 from onetray.engine.api import METHODS, EngineApi
 from onetray.engine.reads import ApiMethod
-from onetray.http.auth.scopes import AtWork, Principal, allow
-from onetray.http.native_route import NativeRoute, gives, own_key, takes
+from onetray.http.auth.scopes import Principal, Worker, allow
+from onetray.http.native_route import NativeRoute, accepts, own_key, returns
 from onetray.http.openapi import answers
 from onetray.http.openapi.values import answer_of
 from onetray.http.schemas.base import read_model
@@ -44,7 +44,7 @@ class ValueResponse(Response):
         return dumps(content)
 
 
-@router.get("/whoami", summary="Get the token's identity and the server's limits", **gives(answers.WHO))
+@router.get("/whoami", summary="Get the token's identity and the server's limits", **returns(answers.WHOAMI))
 async def whoami(request: Request, principal: Principal = AnyScope) -> ValueResponse:
     """Returns the token's name, namespace and scopes."""
     limits = services_of(request).engine.config.limits
@@ -72,8 +72,8 @@ def _add_route(method: ApiMethod[Any, Any]) -> None:
     router.post(
         f"/{group}s/{method.name}",
         summary=f"Call the {group} `{method.name}`",
-        **gives(answer_of(method.answer_type)),
-        **takes(body, required=required),
+        **returns(answer_of(method.answer_type)),
+        **accepts(body, required=required),
     )(call_method if method.writes else own_key(call_method))
 
 
@@ -81,8 +81,8 @@ for _method in METHODS.values():
     _add_route(_method)
 
 
-@router.post("/kinds", summary="Declare kinds and their policies", **gives(answers.KEPT), **takes(KindsBody))
-async def declare_kinds(request: Request, principal: Principal = AtWork) -> ValueResponse:
+@router.post("/kinds", summary="Declare kinds and their policies", **returns(answers.KEPT_PATHS), **accepts(KindsBody))
+async def declare_kinds(request: Request, principal: Principal = Worker) -> ValueResponse:
     """Without the scope `operate`, the paths that a kind already redacts stay redacted: `kept` lists them."""
     services, body = services_of(request), await read_model(request, KindsBody)
     declared = {kind: Policy(**policy.sent_fields) for kind, policy in body.policies.items()}
@@ -102,8 +102,8 @@ def _declare(engine: Engine, declared: dict[str, Policy], principal: Principal) 
     return {kind: paths for kind, paths in kept.items() if paths}
 
 
-@router.post("/workers/beat", summary="Register a worker", **gives(answers.DONE), **takes(WorkerBeatBody))
-async def beat_worker(request: Request, principal: Principal = AtWork) -> ValueResponse:
+@router.post("/workers/beat", summary="Register a worker", **returns(answers.EMPTY), **accepts(WorkerBeatBody))
+async def beat_worker(request: Request, principal: Principal = Worker) -> ValueResponse:
     """Repeat it within `ttl_s`, or the worker counts as lost. It renews no lease: the report `beat` does."""
     services, body = services_of(request), await read_model(request, WorkerBeatBody)
     beat = WorkerBeat(**body.sent_fields)
@@ -111,8 +111,8 @@ async def beat_worker(request: Request, principal: Principal = AtWork) -> ValueR
     return ValueResponse({})
 
 
-@router.post("/workers/leave", summary="Unregister a worker", **gives(answers.DONE), **takes(LeaveBody))
-async def leave_worker(request: Request, principal: Principal = AtWork) -> ValueResponse:
+@router.post("/workers/leave", summary="Unregister a worker", **returns(answers.EMPTY), **accepts(LeaveBody))
+async def leave_worker(request: Request, principal: Principal = Worker) -> ValueResponse:
     """Removes a worker that has stopped from the list of workers."""
     services, body = services_of(request), await read_model(request, LeaveBody)
     await services.read(services.engine.worker_leave, body.name, namespace=principal.namespace)

@@ -19,7 +19,7 @@ from onetray.domain.token import ADMIN, SCOPES, WORK
 from onetray.http.auth.scopes import Principal, allow
 from onetray.http.claim_waiters import watch_disconnect
 from onetray.http.json_answers import Json
-from onetray.http.native_route import NativeRoute, gives
+from onetray.http.native_route import NativeRoute, returns
 from onetray.http.openapi import answers
 from onetray.http.services import services_of
 
@@ -37,7 +37,7 @@ Number = Annotated[int, Query(ge=-1, le=2**53)]
 Word = Annotated[str, Query(max_length=100)]
 
 
-@router.get("/news", summary="Wait for a commit", **gives(answers.NEWS))
+@router.get("/news", summary="Wait for a commit", **returns(answers.NEWS))
 async def news(
     request: Request,
     boot: Word = "",

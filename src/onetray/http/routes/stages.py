@@ -11,7 +11,7 @@ from onetray.engine.api import EngineApi
 from onetray.http import views
 from onetray.http.auth.scopes import Principal, Reader, Submitter
 from onetray.http.json_answers import Json, to_json
-from onetray.http.native_route import NativeRoute, gives, takes
+from onetray.http.native_route import NativeRoute, accepts, returns
 from onetray.http.openapi import answers
 from onetray.http.params import Cursor, Id, Limit, cursor_at, cursor_position, headers_of_request
 from onetray.http.schemas.base import read_model
@@ -21,7 +21,7 @@ from onetray.http.services import services_of
 router = APIRouter(prefix="/api/v1/stages/{id}", tags=["stages"], route_class=NativeRoute)
 
 
-@router.get("", summary="Get a stage", **gives(answers.STAGE))
+@router.get("", summary="Get a stage", **returns(answers.STAGE))
 async def get_stage(request: Request, id: Id, principal: Principal = Reader) -> Json:
     """Returns a stage with the counts of its tasks and, if it needs one, its approval."""
     services = services_of(request)
@@ -33,7 +33,7 @@ def _stage(engine: EngineApi, id: str, namespace: str) -> dict[str, Any]:
     return stage
 
 
-@router.get("/tasks", summary="List a stage's tasks", **gives(answers.MEMBERS))
+@router.get("/tasks", summary="List a stage's tasks", **returns(answers.MEMBERS))
 async def list_stage_tasks(
     request: Request, id: Id, cursor: Cursor = None, limit: Limit = 100, principal: Principal = Reader
 ) -> Json:
@@ -47,7 +47,7 @@ def _tasks(engine: EngineApi, id: str, namespace: str, after: int, limit: int) -
     return {"tasks": to_json(tasks), "next": cursor_at("tasks", tasks[-1].key) if len(tasks) == limit else None}
 
 
-@router.get("/results", summary="List the results of a stage's tasks", **gives(answers.RESULTS))
+@router.get("/results", summary="List the results of a stage's tasks", **returns(answers.RESULTS))
 async def list_stage_results(
     request: Request, id: Id, cursor: Cursor = None, limit: Limit = 100, principal: Principal = Reader
 ) -> Json:
@@ -62,7 +62,7 @@ def _results(engine: EngineApi, id: str, namespace: str, after: int, limit: int)
     return {"results": results, "next": cursor_at("results", rows[-1].key) if len(rows) == limit else None}
 
 
-@router.post("/tasks", summary="Add tasks to a stage", **gives(answers.FLOW_PLACED, 201), **takes(MembersBody))
+@router.post("/tasks", summary="Add tasks to a stage", **returns(answers.FLOW_PLACED, 201), **accepts(MembersBody))
 async def add_stage_tasks(request: Request, id: Id, principal: Principal = Submitter) -> Json:
     """The stage must not have ended, and must take more tasks: see `takes_more`."""
     body = await read_model(request, MembersBody)

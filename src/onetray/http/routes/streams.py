@@ -15,7 +15,7 @@ from onetray.domain.errors import InvalidInput, TooManyStreams, Unavailable
 from onetray.feed import Page
 from onetray.http.auth.scopes import Principal, Reader
 from onetray.http.json_answers import Json, to_json
-from onetray.http.native_route import gives
+from onetray.http.native_route import returns
 from onetray.http.openapi import answers
 from onetray.http.params import Id
 from onetray.http.services import Services, services_of
@@ -65,7 +65,7 @@ async def streaming(services: Services, principal: Principal, frames: Frames, **
     "/jobs/{id}/stream",
     summary="Follow a job by server-sent events",
     response_class=EventStream,
-    **{**gives(answers.STREAM), "responses": {**gives(answers.STREAM)["responses"], **ENDED}},
+    **{**returns(answers.STREAM), "responses": {**returns(answers.STREAM)["responses"], **ENDED}},
 )
 async def job_stream(
     request: Request, id: Id, cursor: Cursor = None, last: LastEventId = None, principal: Principal = Reader
@@ -85,7 +85,7 @@ async def job_stream(
     return await streaming(services, principal, job_frames(services, view, position))
 
 
-@router.get("/feed", summary="Read the feed of all events from a cursor", **gives(answers.FEED))
+@router.get("/feed", summary="Read the feed of all events from a cursor", **returns(answers.FEED))
 async def feed(
     request: Request,
     cursor: Cursor = None,
@@ -111,7 +111,7 @@ def _page(page: Page) -> dict[str, Any]:
     "/feed/stream",
     summary="Follow the feed by server-sent events",
     response_class=EventStream,
-    **gives(answers.STREAM),
+    **returns(answers.STREAM),
 )
 async def feed_stream(
     request: Request,

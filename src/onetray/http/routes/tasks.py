@@ -16,12 +16,12 @@ from onetray.domain.errors import InvalidInput
 from onetray.domain.task import Assignment
 from onetray.engine.api import EngineApi
 from onetray.http import views
-from onetray.http.auth.scopes import AtWork, Principal, Reader
+from onetray.http.auth.scopes import Principal, Reader, Worker
 from onetray.http.claim_delivery import deliver, track_request
 from onetray.http.claim_waiters import watch_disconnect
 from onetray.http.idempotency import free_key_if_unavailable, key_of
 from onetray.http.json_answers import Json
-from onetray.http.native_route import NativeRoute, gives, own_key, takes
+from onetray.http.native_route import NativeRoute, accepts, own_key, returns
 from onetray.http.openapi import answers
 from onetray.http.params import Id, trace_of
 from onetray.http.schemas.base import read_model
@@ -33,9 +33,9 @@ from onetray.remote.command_codec import command_from
 router = APIRouter(prefix="/api/v1/tasks", tags=["tasks"], route_class=NativeRoute)
 
 
-@router.post("/claim", summary="Claim tasks", **gives(answers.CLAIMED), **takes(ClaimBody))
+@router.post("/claim", summary="Claim tasks", **returns(answers.CLAIMED), **accepts(ClaimBody))
 @own_key
-async def claim_tasks(request: Request, principal: Principal = AtWork) -> Json:
+async def claim_tasks(request: Request, principal: Principal = Worker) -> Json:
     """Claims up to `limit` tasks of a queue, highest priority first, then oldest. An empty list is not an error.
 
     With `wait_s`, waits for a task. The `Idempotency-Key` is the claim's `request_key`: a repeated claim returns the
@@ -94,8 +94,8 @@ async def _wait_and_claim(
     return []
 
 
-@router.post("/reports", summary="Send many reports", **gives(answers.REPORTED), **takes(ReportsBody))
-async def report_tasks(request: Request, principal: Principal = AtWork) -> Json:
+@router.post("/reports", summary="Send many reports", **returns(answers.REPORTED), **accepts(ReportsBody))
+async def report_tasks(request: Request, principal: Principal = Worker) -> Json:
     """Returns one verdict per report, in request order. A rejected report does not affect the others."""
     owned = {"namespace": principal.namespace, "trace": trace_of(request)}
     body = await read_model(request, ReportsBody)
@@ -110,7 +110,7 @@ async def report_tasks(request: Request, principal: Principal = AtWork) -> Json:
     })  # fmt: skip
 
 
-@router.get("/{id}", summary="Get a task", **gives(answers.TASK))
+@router.get("/{id}", summary="Get a task", **returns(answers.TASK))
 async def get_task(request: Request, id: Id, principal: Principal = Reader) -> Json:
     """Returns a single task, or a task of a flow."""
     services = services_of(request)

@@ -31,7 +31,7 @@ def test_outside_of_a_task_ctx_says_so() -> None:
 
 
 class NoFlow:
-    """A desk that cannot be asked about the flow of its task."""
+    """Services that cannot read the flow of the task."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -48,11 +48,11 @@ def test_what_cannot_be_hidden_for_want_of_an_answer_is_asked_for_once_and_not_f
 ) -> None:
     caplog.set_level(logging.INFO, "onetray.task")
     engine.submit_flow("f", [StageSpec("a", [TaskSpec("mail", {"pin": "hidden-1"}, policy=Policy(redact=("pin",)))])])
-    desk = NoFlow()
-    context = TaskContext(engine.claim(worker="w")[0], desk)  # type: ignore[arg-type]
+    services = NoFlow()
+    context = TaskContext(engine.claim(worker="w")[0], services)  # type: ignore[arg-type]
     for _ in range(3):
         context.log("the pin is hidden-1")
-    assert desk.asked == 1
+    assert services.asked == 1
     assert "hidden-1" not in caplog.text
     assert caplog.text.count("***") == 3
 

@@ -458,7 +458,7 @@ def test_a_stream_has_no_third_event_when_the_server_stops(engine: Engine) -> No
     async def watch(live: Any) -> list[Frame]:
         async with stream(live.port, f"/api/jobs/{id_}/events") as one:
             found = await one.events(1)
-            live.desk.hub.close()
+            live.services.hub.close()
             return found + await one.events()
 
     with serving(engine) as live:

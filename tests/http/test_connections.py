@@ -171,7 +171,7 @@ def test_when_all_have_a_request_under_way_another_is_told_so(
         writing = held.enter_context(ExitStack())
         writing.enter_context(shared_engine.store.transaction())
         submits = [held.enter_context(connected(live, submit)) for _ in range(2)]
-        wait_until(lambda: live.desk.metrics.open == 2)
+        wait_until(lambda: live.services.metrics.open == 2)
         for _ in range(3):
             with connected(live) as plug:
                 assert until_closed(plug) == FULL
@@ -194,9 +194,9 @@ def test_requests_whose_bodies_have_not_come_give_way_the_oldest_first(shared_en
         first = held.enter_context(connected(live, LINE + b"\r\n" + part))
         # This one was sent ahead of the answer to another.
         read_answer(first)
-        wait_until(lambda: live.desk.metrics.open == 1)
+        wait_until(lambda: live.services.metrics.open == 1)
         second = held.enter_context(connected(live, part))
-        wait_until(lambda: live.desk.metrics.open == 2)
+        wait_until(lambda: live.services.metrics.open == 2)
         for oldest in (first, second):
             third = held.enter_context(connected(live, part))
             assert until_closed(oldest) == b""
@@ -211,7 +211,7 @@ def test_streams_leave_connections_to_other_requests(shared_engine: Engine) -> N
     with serving(shared_engine, HttpConfig(connections=4)) as live, ExitStack() as held:
         for _ in range(3):
             held.enter_context(connected(live, stream))
-        wait_until(lambda: live.desk.streams.open == 3)
+        wait_until(lambda: live.services.streams.open == 3)
         assert answered(live, "/api/v1/feed/stream") == 429
         assert answered(live) == 200
 
@@ -239,7 +239,7 @@ def test_requests_that_wait_leave_connections_to_others(shared_engine: Engine) -
     with serving(engine, HttpConfig(connections=8)) as live, ExitStack() as held:
         for request in (feed, news, claim, claim):
             held.enter_context(connected(live, request))
-        wait_until(lambda: live.desk.waits.open == 4)
+        wait_until(lambda: live.services.waits.open == 4)
         for request, part in ((feed, b'"events":[]'), (news, b'"full":true'), (claim, b'"tasks":[]')):
             with connected(live, request) as plug:
                 plug.settimeout(20)
@@ -252,9 +252,9 @@ def test_streams_and_requests_that_wait_share_three_quarters_of_the_connections(
     waits = WaitSlots(16, lambda: open_streams)
     ann, bob = (Principal(name, "default", frozenset(), name) for name in ("ann", "bob"))
     with ExitStack() as held:
-        assert [held.enter_context(waits.place(ann)) for _ in range(9)] == [True] * 8 + [False]
+        assert [held.enter_context(waits.slot(ann)) for _ in range(9)] == [True] * 8 + [False]
         assert not waits.full
-        assert [held.enter_context(waits.place(bob)) for _ in range(2)] == [True, False]
+        assert [held.enter_context(waits.slot(bob)) for _ in range(2)] == [True, False]
         assert waits.full
     assert waits.open == 0
 
@@ -399,5 +399,5 @@ def test_streams_that_are_not_read_leave_their_places_and_their_connections(shar
     with narrow(shared_engine, stall_s=0.2) as live, ExitStack() as held:
         for _ in range(3):
             held.enter_context(connected(live, stream, 4096))
-        wait_until(lambda: live.desk.streams.open == 3)
-        wait_until(lambda: live.desk.streams.open == 0 and len(live.connections) == 0)
+        wait_until(lambda: live.services.streams.open == 3)
+        wait_until(lambda: live.services.streams.open == 0 and len(live.connections) == 0)

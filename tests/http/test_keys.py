@@ -287,7 +287,7 @@ class Slow:
         async def receive() -> dict[str, Any]:
             return {"type": "http.request", "body": b"{}", "more_body": False}
 
-        return await idempotency.under_its_key(Request(scope, receive), "/x", self.run)
+        return await idempotency.run_with_key(Request(scope, receive), "/x", self.run)
 
     async def run(self, _: Request) -> Any:
         self.runs += 1

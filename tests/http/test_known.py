@@ -210,11 +210,11 @@ def test_an_end_that_is_known_needs_no_database(
         raise Unavailable("the database is away")
 
     async def expires() -> None:
-        who = await doorman.tokens.principal(new.text)
+        principal = await doorman.tokens.principal(new.text)
         monkeypatch.setattr(engine.tokens, "get_many", away)
         doorman.at = 21.0
         with pytest.raises(Unauthorized, match="expired"):
-            await TokenWatch(doorman.tokens, 0.1).must_hold(who)
+            await TokenWatch(doorman.tokens, 0.1).must_hold(principal)
 
     asyncio.run(expires())
 

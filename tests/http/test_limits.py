@@ -209,15 +209,15 @@ def test_streams_have_so_many_places_here_and_for_each_token() -> None:
     ann, bob = (Principal(n, "default", frozenset(), n) for n in ("ann", "bob"))
 
     async def many() -> None:
-        async with streams.place(ann), streams.place(ann):
+        async with streams.slot(ann), streams.slot(ann):
             with pytest.raises(TooManyStreams, match="with this token"):
-                await streams.place(ann).__aenter__()
-            async with streams.place(bob):
+                await streams.slot(ann).__aenter__()
+            async with streams.slot(bob):
                 with pytest.raises(TooManyStreams, match="are open here"):
-                    await streams.place(bob).__aenter__()
+                    await streams.slot(bob).__aenter__()
             assert streams.open == 2
         with pytest.raises(KeyError):
-            async with streams.place(ann):
+            async with streams.slot(ann):
                 raise KeyError
         assert streams.open == 0
 

@@ -75,7 +75,7 @@ def test_head_of_a_stream_opens_none(shared_engine: Engine, path: str) -> None:
             answer = await client.head(path.format(id=id_))
             assert (answer.status_code, answer.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
             assert answer.content == b""
-            assert live.desk.streams.open == 0
+            assert live.services.streams.open == 0
             assert (await client.get("/healthz")).status_code == 200
 
     with serving(shared_engine) as live:

@@ -311,7 +311,7 @@ def test_a_route_that_is_added_and_knows_nothing_of_redaction_shows_none(scene: 
     router = APIRouter(route_class=NativeRoute)
 
     @router.get("/api/v1/new/{name}/{id}")
-    async def new(request: Request, name: str, id: str, who: Principal = Reader) -> Json:
+    async def new(request: Request, name: str, id: str, principal: Principal = Reader) -> Json:
         engine = services_of(request).engine
         read = engine.feed.read if name == "feed" else getattr(engine, name)
         needs = () if name == "feed" else READS[name].parameters.values()
@@ -334,7 +334,7 @@ def test_what_is_not_redacted_is_asked_for_by_its_name_and_in_few_places() -> No
     """A new place is one more to be thought about: nothing that it reads may be shown to others."""
     places = {p.relative_to(SRC).as_posix() for p in SRC.rglob("*.py") if ".unredacted" in p.read_text("utf-8")}
     assert places == {
-        "dialects/so1.py", "http/auth/token_cache.py", "http/claim_handover.py", "http/idempotency.py",
+        "dialects/so1.py", "http/auth/token_cache.py", "http/claim_delivery.py", "http/idempotency.py",
         "http/routes/rpc.py", "http/services.py",
     }  # fmt: skip
     below = [p for part in ("dialects", "http/routes") for p in (SRC / part).rglob("*.py")]

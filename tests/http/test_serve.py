@@ -117,15 +117,15 @@ def test_without_tokens_only_the_loopback_interface_is_listened_on() -> None:
         may_bind("0.0.0.0", has_tokens=False)
 
 
-async def _told(desk: Services, heard: list[str]) -> None:
+async def _told(services: Services, heard: list[str]) -> None:
     async def late() -> None:
         heard.append("late")
 
     def broken() -> None:
         raise RuntimeError("deaf")
 
-    desk.closing += [lambda: heard.append("first"), broken, late]
-    await desk.close()
+    services.closing += [lambda: heard.append("first"), broken, late]
+    await services.close()
 
 
 def test_all_are_told_of_a_stop_also_when_one_of_them_breaks() -> None:
@@ -133,7 +133,7 @@ def test_all_are_told_of_a_stop_also_when_one_of_them_breaks() -> None:
 
     heard: list[str] = []
     with engine_on("sqlite://:memory:") as engine:
-        desk = build(engine, HttpConfig()).state.desk
-        asyncio.run(_told(desk, heard))
+        services = build(engine, HttpConfig()).state.services
+        asyncio.run(_told(services, heard))
     assert heard == ["first", "late"]
-    assert desk.stopping
+    assert services.stopping

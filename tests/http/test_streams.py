@@ -253,7 +253,7 @@ def test_a_long_poll_for_few_of_the_events_that_come_at_once_leaves_the_rest_to_
     before = read(0)["cursor"]
     with ThreadPoolExecutor(1) as calls:
         poll = calls.submit(read, before, limit=2, wait_s=20)
-        wait_until(lambda: live.desk.hub._stream_count == 1)
+        wait_until(lambda: live.services.hub._stream_count == 1)
         ids = [verdict.unwrap().id for verdict in engine.run([Submit(kind="mail") for _ in range(5)])]
         first = poll.result(WAIT_S)
     assert [event["entity_id"] for event in first["events"]] == ids[:2]
@@ -278,11 +278,11 @@ def test_a_long_poll_ends_when_its_client_has_left(engine_here: Engine, path: st
     with serving(engine) as live, ExitStack() as held:
         path = path.format(boot=engine.wake.boot, generation=engine.wake.generation)
         plugs = long_polls(live, held, 3, new.text, path)
-        wait_until(lambda: live.desk.metrics.open == 3)
+        wait_until(lambda: live.services.metrics.open == 3)
         for plug in plugs:
             plug.close()
         # Long before their time is over.
-        wait_until(lambda: live.desk.metrics.open == 0, timeout_s=20)
+        wait_until(lambda: live.services.metrics.open == 0, timeout_s=20)
 
 
 def test_what_others_commit_costs_a_long_poll_no_query(engine_here: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,10 +293,10 @@ def test_what_others_commit_costs_a_long_poll_no_query(engine_here: Engine, monk
     )
     with serving(engine) as live, ExitStack() as held:
         plugs = long_polls(live, held, 5, new.text)
-        wait_until(lambda: live.desk.hub._stream_count == 5)
+        wait_until(lambda: live.services.hub._stream_count == 5)
         for _ in range(50):
             submit(engine)
-            wait_until(lambda: (live.desk.hub._reading or pytest.fail("it waits")).at == engine.feed.tail())
+            wait_until(lambda: (live.services.hub._reading or pytest.fail("it waits")).at == engine.feed.tail())
         id_ = engine.submit("mail", namespace="own").id
         answers = [b"".join(iter(lambda plug=plug: plug.recv(65_536), b"")) for plug in plugs]  # type: ignore[misc]
     assert all(str(id_).encode() in answer for answer in answers)
@@ -388,11 +388,11 @@ def test_a_kind_that_is_forgotten_while_others_are_asked_for_hides_no_event(
     monkeypatch.setattr(feed, "MAX_KINDS", 1)
     for _ in range(3):
         submit(engine)
-    events, desk, kinds = engine.feed.read(0).events, Services(engine, HttpConfig()), feed.Kinds()
+    events, services, kinds = engine.feed.read(0).events, Services(engine, HttpConfig()), feed.Kinds()
 
     async def at_once() -> list[list[Event]]:
-        await kinds.of_kind(desk, "mail", events[:1])
-        return await asyncio.gather(*(kinds.of_kind(desk, "mail", events) for _ in range(2)))
+        await kinds.of_kind(services, "mail", events[:1])
+        return await asyncio.gather(*(kinds.of_kind(services, "mail", events) for _ in range(2)))
 
     assert asyncio.run(at_once()) == [events, events]
 
@@ -435,8 +435,8 @@ def test_a_client_that_leaves_gives_its_place_back(live: Live, engine: Engine) -
     async def come_and_go() -> None:
         async with stream(live.port, "/api/v1/feed/stream") as one:
             await anext(one.frames())
-            assert live.desk.streams.open == 1
-        await until(lambda: not live.desk.streams.open)
+            assert live.services.streams.open == 1
+        await until(lambda: not live.services.streams.open)
 
     asyncio.run(come_and_go())
 
@@ -460,7 +460,7 @@ def test_a_client_that_is_too_slow_is_told_where_to_go_on(engine: Engine) -> Non
         async with stream(live.port, "/api/v1/feed/stream", narrow=True) as one:
             reader = one.frames()
             await anext(reader)
-            await asyncio.to_thread(flood, engine, live.desk.hub)
+            await asyncio.to_thread(flood, engine, live.services.hub)
             found = [f async for f in reader if f.event]
         assert found[-1].event == "resync"
         cursor = found[-1].data["cursor"]
@@ -484,12 +484,12 @@ def test_a_client_that_takes_no_bytes_is_cut_off(engine: Engine) -> None:
     async def sit(live: Live) -> None:
         async with stream(live.port, "/api/v1/feed/stream", narrow=True) as one:
             await anext(one.frames())
-            while live.desk.streams.open:
+            while live.services.streams.open:
                 await asyncio.to_thread(engine.run, [Submit(kind="mail", cause="€" * 2_000) for _ in range(100)])
 
     with serving(engine, HttpConfig(stall_s=0.2, stream_queue=100_000)) as live:
         asyncio.run(asyncio.wait_for(sit(live), WAIT_S))
-        assert live.desk.streams.open == 0
+        assert live.services.streams.open == 0
 
 
 def test_one_thread_reads_for_all_streams_and_ends_with_the_last(live: Live, engine: Engine) -> None:
@@ -519,7 +519,7 @@ def test_a_server_that_stops_says_goodbye_with_the_cursor(engine: Engine) -> Non
         ):
             await anext(one.frames())
             found = await two.events(1)
-            live.desk.hub.close()
+            live.services.hub.close()
             return [await one.events(), found + await two.events()]
 
     with serving(engine) as live:
@@ -591,7 +591,7 @@ def test_a_quiet_stream_ends_once_its_token_is_revoked(engine_here: Engine, path
     config = HttpConfig(token_cache_s=0.2, heartbeat_s=3600.0)
     with serving(engine, config) as live:
         asyncio.run(until_the_end(live.port, path.format(id=id_), new.text, lambda: engine.tokens.revoke(new.token.id)))
-        wait_until(lambda: live.desk.streams.open == 0)
+        wait_until(lambda: live.services.streams.open == 0)
 
 
 @pytest.mark.parametrize("path", QUIET)

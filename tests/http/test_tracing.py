@@ -28,11 +28,11 @@ router = APIRouter()
 
 
 @router.post("/submit/{kind}")
-async def submit(request: Request, kind: str, many: int = 0, who: Principal = Submitter) -> Json:
-    desk = services_of(request)
+async def submit(request: Request, kind: str, many: int = 0, principal: Principal = Submitter) -> Json:
+    services = services_of(request)
     if many:
-        return Json([to_json(v.unwrap()) for v in await desk.run([Submit(kind=kind) for _ in range(many)])])
-    return Json(to_json(await desk.call(Submit(kind=kind, payload={}))))
+        return Json([to_json(v.unwrap()) for v in await services.run([Submit(kind=kind) for _ in range(many)])])
+    return Json(to_json(await services.call(Submit(kind=kind, payload={}))))
 
 
 @pytest.fixture

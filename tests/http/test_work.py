@@ -18,7 +18,7 @@ from fastapi.testclient import TestClient
 
 from onetray.domain import commands as c
 from onetray.engine import Engine
-from onetray.http.claim_handover import give_back, under_way
+from onetray.http.claim_delivery import release_undelivered, track_request
 from onetray.http.claim_waiters import ClaimWaiters
 from onetray.http.limits.protocol import Protocol
 from onetray.http.services import HttpConfig
@@ -38,7 +38,7 @@ STATES = {"start": "running", "succeed": "succeeded", "fail": "queued", "release
 
 
 def waiting_at(client: TestClient) -> ClaimWaiters:
-    waiting: ClaimWaiters = client.app.state.desk.waiting  # type: ignore[attr-defined]
+    waiting: ClaimWaiters = client.app.state.services.waiting  # type: ignore[attr-defined]
     return waiting
 
 
@@ -366,7 +366,7 @@ def test_tasks_go_back_at_once_when_the_token_ends_while_they_are_claimed(engine
     engine = engine_here
     new, id_ = engine.tokens.create("ann", ["work"]), str(engine.submit("mail", queue="a").id)
     with serving(engine, LATE) as live:
-        after_a_claim(live, lambda: (engine.tokens.revoke(new.token.id), live.desk.tokens._tokens._known.clear()))
+        after_a_claim(live, lambda: (engine.tokens.revoke(new.token.id), live.services.tokens._tokens._known.clear()))
         assert Waits(live, "a", token=new.text, request_key="r").answer()[0] == 401
         assert untouched(engine, id_)
         assert [e.type for e in engine.events(id_)] == ["task.submitted", "task.claimed", "task.released"]
@@ -376,7 +376,7 @@ def test_tasks_go_back_at_once_when_the_token_ends_while_they_are_claimed(engine
 
 def after_a_claim(live: Live, then: Callable[[], object]) -> None:
     """Have something happen between a claim and its answer."""
-    call = live.desk.call
+    call = live.services.call
 
     async def called(command: c.Command) -> Any:
         found = await call(command)
@@ -384,7 +384,7 @@ def after_a_claim(live: Live, then: Callable[[], object]) -> None:
             await asyncio.to_thread(then)
         return found
 
-    live.desk.call = called  # type: ignore[method-assign]
+    live.services.call = called  # type: ignore[method-assign]
 
 
 def test_tasks_go_back_at_once_when_the_client_leaves_while_they_are_claimed(
@@ -407,12 +407,12 @@ def test_tasks_stay_with_the_same_claim_that_was_sent_again(
     command = c.Claim(worker="w", queue=queue, request_key=queue)
     id_ = str(shared_engine.submit("mail", queue=queue).id)
     found = shared_engine.call(command)
-    desk = shop.app.state.desk  # type: ignore[attr-defined]
-    with under_way(command), under_way(command):
-        asyncio.run(give_back(desk, found, "gone", command))
+    services = shop.app.state.services  # type: ignore[attr-defined]
+    with track_request(command), track_request(command):
+        asyncio.run(release_undelivered(services, found, "gone", command))
         assert shared_engine.task(id_).state == "assigned"
-    with under_way(command):
-        asyncio.run(give_back(desk, found, "gone", command))
+    with track_request(command):
+        asyncio.run(release_undelivered(services, found, "gone", command))
         assert shared_engine.task(id_).state == "queued"
 
 
@@ -425,7 +425,7 @@ def test_one_look_at_a_token_is_shared_by_all_that_wait_with_it(
     with serving(engine, HttpConfig(token_cache_s=0.1)) as live, claims_wait(engine, live, *["a"] * 10, token=new.text):
         looks.clear()
         wait_until(lambda: len(looks) >= 3)
-        assert len(live.desk.tokens._tasks) == 1
+        assert len(live.services.tokens._tasks) == 1
 
 
 def test_what_a_remote_worker_claims_goes_back_when_its_token_ends_before_the_answer(engine_here: Engine) -> None:

@@ -28,7 +28,7 @@ from onetray.domain.task import Assignment
 from onetray.engine import Engine
 from onetray.http.auth.scopes import Principal
 from onetray.remote.engine import NeedsDatabase, RemoteEngine
-from onetray.remote.sender import MOST_BYTES
+from onetray.remote.sender import MAX_BYTES
 from tests.remote.conftest import at_work
 from tests.support.cases import each_case
 from tests.support.engines import migrated_sqlite
@@ -128,7 +128,7 @@ def test_what_is_no_url_of_a_server_is_refused(url: str) -> None:
 
 
 def test_a_token_that_was_not_copied_whole_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="copied whole"):
+    with pytest.raises(InvalidInput, match="invalid characters"):
         RemoteEngine("http://host", token="ot_x\nX-Evil: 1")
 
 
@@ -139,7 +139,7 @@ def test_many_large_tasks_are_sent_in_parts(near: tuple[Engine, Served]) -> None
         @app.task(kind="big")
         def big(text: str) -> None: ...
 
-        jobs = big.submit_many([{"text": "x" * (MOST_BYTES // 3)}] * 7)
+        jobs = big.submit_many([{"text": "x" * (MAX_BYTES // 3)}] * 7)
         assert len({job.id for job in jobs}) == len(own.jobs(kind="big").jobs) == 7
         assert len(big.submit_many([{"text": ""}] * 1201)) == 1201
 
@@ -254,7 +254,7 @@ def test_something_else_than_a_server_of_ours_is_named(tmp_path: Path) -> None:
         pytest.raises(InvalidInput) as no,
     ):
         remote.submit("k")
-    assert "is no server of onetray's" in str(no.value)
+    assert "is not an onetray server" in str(no.value)
     other.shutdown()
     other.server_close()
 

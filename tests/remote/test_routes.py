@@ -35,11 +35,11 @@ Caller = Callable[..., TestClient]
 class As:
     """In the gate's place: everybody is this one."""
 
-    def __init__(self, app: ASGIApp, who: Principal) -> None:
-        self._app, self._who = app, who
+    def __init__(self, app: ASGIApp, principal: Principal) -> None:
+        self._app, self._principal = app, principal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope["onetray.principal"] = self._who
+        scope["onetray.principal"] = self._principal
         await self._app(scope, receive, send)
 
 
@@ -54,12 +54,12 @@ def caller(engine: Engine) -> Caller:
 
     def of(*scopes: str, name: str = "ann", namespace: str = "default") -> TestClient:
         app = FastAPI()
-        app.state.desk = Services(engine, HttpConfig())
+        app.state.services = Services(engine, HttpConfig())
         app.include_router(commands.router)
         app.include_router(rpc.router)
         app.include_router(rpc_wait.router)
         problems.install(app)
-        app.add_middleware(As, who=Principal(name, namespace, frozenset(scopes or SCOPES)))
+        app.add_middleware(As, principal=Principal(name, namespace, frozenset(scopes or SCOPES)))
         return TestClient(app, raise_server_exceptions=False)
 
     return of

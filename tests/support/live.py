@@ -27,7 +27,7 @@ class Live(NamedTuple):
     """A server that runs."""
 
     port: int
-    desk: Services
+    services: Services
     server: Server
     loop: asyncio.AbstractEventLoop
 
@@ -45,7 +45,7 @@ class Live(NamedTuple):
 
     def in_thread(self, function: Callable[[], T]) -> T:
         """What a function answers in one of the threads that requests use."""
-        return asyncio.run_coroutine_threadsafe(self.desk.read(function), self.loop).result(WAIT_S)
+        return asyncio.run_coroutine_threadsafe(self.services.read(function), self.loop).result(WAIT_S)
 
     @property
     def url(self) -> str:
@@ -68,7 +68,7 @@ def serving(engine: Engine, config: HttpConfig | None = None, listening: socket.
     thread.start()
     try:
         assert ready.wait(WAIT_S), "the server did not start"
-        yield Live(listening.getsockname()[1], app.state.desk, server, loops[0])
+        yield Live(listening.getsockname()[1], app.state.services, server, loops[0])
     finally:
         server.should_exit = True
         thread.join(WAIT_S)

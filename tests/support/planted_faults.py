@@ -422,8 +422,8 @@ HTTP = (
         name="redrive-for-readers",
         harm="A token that may only read runs dead letters again.",
         file="http/routes/dead_letters.py",
-        old="id: Id, who: Principal = Operator",
-        new="id: Id, who: Principal = Reader",
+        old="id: Id, principal: Principal = Operator",
+        new="id: Id, principal: Principal = Reader",
         look_in=("http/test_walk.py",),
     ),
     Fault(
@@ -511,8 +511,8 @@ HTTP = (
         name="long-poll-skips-events",
         harm="A client that waits for events, and asks for few of them, never gets the others that came at once.",
         file="http/streams/feed.py",
-        old="position.place = events[limit - 1].id if len(events) > limit else place",
-        new="position.place = place",
+        old="position.cursor = events[limit - 1].id if len(events) > limit else cursor",
+        new="position.cursor = cursor",
         look_in=("http/test_streams.py",),
     ),
     Fault(
@@ -534,8 +534,8 @@ HTTP = (
     Fault(
         name="claimed-for-nobody",
         harm="A task that was claimed for a client that has left hangs until its lease runs out.",
-        file="http/claim_handover.py",
-        old="        await give_back(services, claimed, GONE, command)\n",
+        file="http/claim_delivery.py",
+        old="        await release_undelivered(services, claimed, GONE, command)\n",
         new="",
         look_in=("http/test_work.py",),
     ),
@@ -579,8 +579,8 @@ REMOTE = (
         name="sent-again-with-harm",
         harm="A command that may not be repeated is sent a second time when its answer is lost.",
         file="remote/transport.py",
-        old="may_go_on = repeatable or not unsure",
-        new="may_go_on = True",
+        old="may_retry = repeatable or not unsure",
+        new="may_retry = True",
         look_in=("remote/test_engine.py",),
     ),
 )

@@ -35,8 +35,8 @@ class Served(uvicorn.Server):
         wait_for_port(self.port)
 
     def end(self) -> None:
-        self._app.state.desk.stopping = self.should_exit = True
-        self._app.state.desk.waiting.close()
+        self._app.state.services.stopping = self.should_exit = True
+        self._app.state.services.waiting.close()
         self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive(), "the server has not stopped"
 

@@ -10,16 +10,21 @@ from typing import TYPE_CHECKING
 import click
 
 from onetray.cli import CHECK_FAILED, DatabaseUnusable
-from onetray.cli.options import database_option, json_option, opened_store, without_password
-from onetray.cli.output import console, print_json
+from onetray.cli.format import age, counted
+from onetray.cli.options import (
+    common,
+    confirm,
+    database_option,
+    json_option,
+    opened_database,
+    opened_store,
+    without_password,
+    yes_option,
+)
+from onetray.cli.output import console, print_json, progress_bar
 
 if TYPE_CHECKING:
     from onetray.verify import Findings
-
-
-from onetray.cli.format import age, counted
-from onetray.cli.options import common, confirm, opened_database, yes_option
-from onetray.cli.output import progress_bar
 
 
 @click.command()

@@ -60,17 +60,15 @@ def list_(
 ) -> None:
     """List dead letters, grouped by kind, reason and error, the largest group first."""
     with opened(database) as engine:
-        wanted: dict[str, Any] = {"kind": kind, "reason": reason, "error": error, "redriven": redriven}
-        now = engine.now()
-        found: list[Any] = (engine.dead_lines if each else engine.dead_groups)(
-            **wanted, limit=limit, namespace=namespace
-        )
+        filters: dict[str, Any] = {"kind": kind, "reason": reason, "error": error, "redriven": redriven}
+        read, now = engine.dead_lines if each else engine.dead_groups, engine.now()
+        rows: list[Any] = read(**filters, limit=limit, namespace=namespace)
     if as_json:
-        print_json(found)
+        print_json(rows)
     elif each:
-        _print_lines(found, now)
+        _print_letters(rows, now)
     else:
-        _print_groups(found, now)
+        _print_groups(rows, now)
 
 
 def _print_groups(groups: list[Any], now: int) -> None:
@@ -83,10 +81,10 @@ def _print_groups(groups: list[Any], now: int) -> None:
     )
 
 
-def _print_lines(lines: list[Any], now: int) -> None:
+def _print_letters(letters: list[Any], now: int) -> None:
     print_table(
         ("id", "kind", "reason", "error", "set aside", "redriven as"),
-        [(x.id, x.kind, x.reason_code, _error(x), moment(x.created_at, now), x.successor_id) for x in lines],
+        [(x.id, x.kind, x.reason_code, _error(x), moment(x.created_at, now), x.successor_id) for x in letters],
     )
 
 
@@ -100,12 +98,12 @@ def _error(letter: DeadGroup | DeadLetterSummary) -> str:
 def show(id: str, database: str, namespace: str, as_json: bool) -> None:
     """Show a dead letter: why the task was set aside, its last error and its payload."""
     with opened(database) as engine:
-        found, now = engine.locate(id, among=("task",), namespace=namespace), engine.now()
-        letters = engine.dead_letters(found.id, namespace=namespace)
+        located, now = engine.locate(id, among=("task",), namespace=namespace), engine.now()
+        letters = engine.dead_letters(located.id, namespace=namespace)
         if not letters:
-            state = engine.task(found.id, namespace=namespace).state
-            raise Absent(f"the task {found.id} is {state} and has no dead letter")
-        letter, task = letters[0], engine.task(found.id, namespace=namespace)
+            state = engine.task(located.id, namespace=namespace).state
+            raise Absent(f"the task {located.id} is {state} and has no dead letter")
+        letter, task = letters[0], engine.task(located.id, namespace=namespace)
     if as_json:
         print_json({**jsonable(letter), "kind": task.kind, "payload": task.payload})
         return
@@ -144,22 +142,22 @@ def redrive(
     Each becomes a new task that is linked to the old one. With --all it first lists the letters in groups, and asks.
     Letters of flows that have ended are skipped: retry those flows instead.
     """
-    wanted: dict[str, Any] = {"kind": kind, "reason": reason, "error": error}
-    if (id is None) != all_ or (id is not None and any(wanted.values())):
+    filters: dict[str, Any] = {"kind": kind, "reason": reason, "error": error}
+    if (id is None) != all_ or (id is not None and any(filters.values())):
         raise click.UsageError("pass one ID, or --all with any of --kind, --reason and --error")
     with opened(database) as engine:
         if id is not None:
-            found = engine.locate(id, among=("task",), namespace=namespace)
-            print_result(engine.redrive(found.id, namespace=namespace, **acting_user()), as_json, new=True)
+            located = engine.locate(id, among=("task",), namespace=namespace)
+            print_result(engine.redrive(located.id, namespace=namespace, **acting_user()), as_json, new=True)
             return
-        groups = engine.dead_groups(**wanted, limit=1_000, namespace=namespace)
+        groups = engine.dead_groups(**filters, limit=1_000, namespace=namespace)
         if groups and not yes and not as_json:
             _print_groups(groups, engine.now())
         total = sum(g.count for g in groups)
         if total:
             confirm(f"Redrive {counted(total, 'dead letter')}?", yes)
         with progress_bar("redriving", total) as step:
-            outcome = _redrive_all(engine, wanted, namespace, step)
+            outcome = _redrive_all(engine, filters, namespace, step)
     _print_outcome(outcome, as_json)
     if outcome.refused:
         ctx.exit(CHECK_FAILED)
@@ -173,11 +171,11 @@ class Outcome:
     flows: set[str] = field(default_factory=set)
 
 
-def _redrive_all(engine: EngineApi, wanted: dict[str, Any], namespace: str, step: Callable[[int], None]) -> Outcome:
+def _redrive_all(engine: EngineApi, filters: dict[str, Any], namespace: str, step: Callable[[int], None]) -> Outcome:
     from onetray.domain.commands import Redrive
 
     outcome, actor_name = Outcome(), acting_user()["actor_name"]
-    for page in _pages(engine, wanted, namespace):
+    for page in _pages(engine, filters, namespace):
         # A redrive in an ended flow retries the whole flow: redriving each letter would retry it many times.
         of_ended_flows = [letter for letter in page if letter.flow_finished_at is not None]
         outcome.left += len(of_ended_flows)
@@ -193,10 +191,10 @@ def _redrive_all(engine: EngineApi, wanted: dict[str, Any], namespace: str, step
     return outcome
 
 
-def _pages(engine: EngineApi, wanted: dict[str, Any], namespace: str) -> Iterator[list[DeadLetterSummary]]:
+def _pages(engine: EngineApi, filters: dict[str, Any], namespace: str) -> Iterator[list[DeadLetterSummary]]:
     """All letters, ordered by key, so that a task that is dead-lettered again meanwhile is not redriven twice."""
     after = 0
-    while page := engine.dead_lines(**wanted, after=after, limit=PAGE, namespace=namespace):
+    while page := engine.dead_lines(**filters, after=after, limit=PAGE, namespace=namespace):
         after = page[-1].key
         yield page
 

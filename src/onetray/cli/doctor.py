@@ -5,25 +5,18 @@ Owns the checks and their order: a check comes after those that it depends on.
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from onetray.cli import CHECK_FAILED, DatabaseUnusable
+from onetray.cli.format import counted, duration
 from onetray.cli.options import common, opened_store, without_password
 from onetray.cli.output import console, print_json
 from onetray.cli.tables import STATE_COLOURS, one_line
-
-if TYPE_CHECKING:
-    from onetray.store.base import Store
-
-
-import sys
-import time
-from typing import TYPE_CHECKING, NamedTuple
-
-from onetray.cli.format import counted, duration
 from onetray.domain.clock import SECOND
 
 if TYPE_CHECKING:

@@ -103,9 +103,7 @@ def opened_store(url: str, *, create: bool) -> Iterator[Store]:
     from onetray.store import open_store
 
     if url.startswith(SERVER):
-        raise DatabaseUnusable(
-            f"this command needs the database itself, and {url} is a server: pass the server's --database"
-        )
+        raise DatabaseUnusable(f"this command needs the database itself, but {url} is a server: pass its database URL")
     options: dict[str, Any] = {}
     if url.startswith("postgres"):
         check_connection(url)
@@ -136,7 +134,7 @@ def opened(url: str, *, create: bool = False) -> Iterator[EngineApi]:
 
 @contextmanager
 def opened_database(url: str, *, create: bool = False) -> Iterator[Engine]:
-    """The engine that has the database: it redacts nothing. With `create`, a SQLite file is made and migrated."""
+    """Open an unredacted engine on a database. With `create`, a SQLite file is created and migrated."""
     from onetray.engine import Engine
 
     with opened_store(url, create=create) as store:
@@ -150,12 +148,12 @@ def opened_database(url: str, *, create: bool = False) -> Iterator[Engine]:
 
 
 def database_of(app: Onetray) -> Engine:
-    """The engine of an app that has its database itself."""
+    """The engine of an app. Raises DatabaseUnusable if the app uses a server."""
     from onetray.engine import Engine
 
     engine = app.engine
     if not isinstance(engine, Engine):
-        raise DatabaseUnusable(f"this needs the database itself, and {app.database} is a server: give its --database")
+        raise DatabaseUnusable(f"this needs the database itself, but {app.database} is a server: pass its database URL")
     return engine
 
 

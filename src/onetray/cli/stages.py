@@ -34,8 +34,8 @@ def stages() -> None:
 def list_(flow: str, database: str, namespace: str, as_json: bool) -> None:
     """List the stages of FLOW in order."""
     with opened(database) as engine:
-        found, now = engine.locate(flow, among=("flow",), namespace=namespace), engine.now()
-        stages = engine.stages(found.id, namespace=namespace)
+        located, now = engine.locate(flow, among=("flow",), namespace=namespace), engine.now()
+        stages = engine.stages(located.id, namespace=namespace)
     print_json(stages) if as_json else print_stages(stages, now)
 
 

@@ -37,9 +37,9 @@ def list_(
         if "/" in parent:
             stage = stage_id(engine, parent, namespace)
         else:
-            found = engine.locate(parent, among=("flow", "stage"), namespace=namespace)
-            stage = found.id if found.entity == "stage" else None
-        flow = found.id if stage is None else engine.stage(stage, namespace=namespace).flow_id
+            located = engine.locate(parent, among=("flow", "stage"), namespace=namespace)
+            stage = located.id if located.entity == "stage" else None
+        flow = located.id if stage is None else engine.stage(stage, namespace=namespace).flow_id
         start = None if after is None else engine.locate(after, among=("task",), namespace=namespace).id
         members = engine.members(flow, stage=stage, states=states, after=start, limit=limit, namespace=namespace)
         now = engine.now()
@@ -58,6 +58,6 @@ def list_(
 def show(id: str, database: str, namespace: str, as_json: bool) -> None:
     """Show one task with all its fields."""
     with opened(database) as engine:
-        found, now = engine.locate(id, among=("task",), namespace=namespace), engine.now()
-        task = engine.task(found.id, namespace=namespace)
+        located, now = engine.locate(id, among=("task",), namespace=namespace), engine.now()
+        task = engine.task(located.id, namespace=namespace)
     print_json(task) if as_json else print_facts(task_facts(task, now))

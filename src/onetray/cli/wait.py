@@ -23,7 +23,7 @@ SHORT = 100
 
 def follow(engine: EngineApi, id_: str, entity: str, namespace: str, timeout_s: float | None, as_json: bool) -> bool:
     """Print log and progress until the job has ended. Returns whether it succeeded."""
-    until = None if timeout_s is None else time.monotonic() + timeout_s
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
     view, after = (_Flow if entity == "flow" else _Task)(engine, id_, namespace), 0
     if not as_json:
         click.echo(f"{entity} {id_}")
@@ -37,7 +37,7 @@ def follow(engine: EngineApi, id_: str, entity: str, namespace: str, timeout_s: 
             draw(*view.progress())
             if state in view.terminal:
                 break
-            left = engine.wake.poll_s if until is None else min(engine.wake.poll_s, until - time.monotonic())
+            left = engine.wake.poll_s if deadline is None else min(engine.wake.poll_s, deadline - time.monotonic())
             if left <= 0:
                 raise click.ClickException(
                     f"the job is still {state} after {timeout_s:g} s: see `onetray jobs explain {id_}`"
@@ -57,27 +57,27 @@ class _Task:
 
     def __init__(self, engine: EngineApi, id_: str, namespace: str) -> None:
         self._engine, self._id = engine, id_
-        self._of: dict[str, Any] = {"namespace": namespace}
+        self._namespace: dict[str, Any] = {"namespace": namespace}
 
     def state(self) -> str:
-        return self._engine.job_status(self._id, **self._of).state
+        return self._engine.job_status(self._id, **self._namespace).state
 
     def lines(self, after: int) -> tuple[int, list[str]]:
         """The next cursor, and the log lines after this one."""
-        found: list[LogLine] = []
-        while page := self._engine.logs(self._id, after=after, limit=PAGE, **self._of):
-            found, after = found + page, page[-1].cursor
-        return after, [f"  {line.level:<8}{line.line}{_data_suffix(line.data)}" for line in found]
+        lines: list[LogLine] = []
+        while page := self._engine.logs(self._id, after=after, limit=PAGE, **self._namespace):
+            lines, after = lines + page, page[-1].cursor
+        return after, [f"  {line.level:<8}{line.line}{_data_suffix(line.data)}" for line in lines]
 
     def progress(self) -> tuple[float, float | None, str]:
-        said = self._engine.progress_of(self._id, **self._of)
-        return (0, None, "") if said is None else (said.done, said.total, said.message or "")
+        last = self._engine.progress_of(self._id, **self._namespace)
+        return (0, None, "") if last is None else (last.done, last.total, last.message or "")
 
     def format_result(self, value: Any) -> str:
         return _json(value)
 
     def outcome(self) -> tuple[Any, Any]:
-        task = self._engine.task(self._id, **self._of)
+        task = self._engine.task(self._id, **self._namespace)
         return task.result, task.error
 
 
@@ -86,13 +86,13 @@ class _Flow(_Task):
 
     def lines(self, after: int) -> tuple[int, list[str]]:
         events: list[Event] = []
-        while page := self._engine.flow_events(self._id, after=after, limit=PAGE, **self._of):
+        while page := self._engine.flow_events(self._id, after=after, limit=PAGE, **self._namespace):
             events, after = events + page, page[-1].id
-        names = {stage.id: stage.name for stage in self._engine.stages(self._id, **self._of)} if events else {}
+        names = {stage.id: stage.name for stage in self._engine.stages(self._id, **self._namespace)} if events else {}
         return after, [f"  stage {names[e.entity_id]}: {e.state}" for e in events if e.entity_id in names and e.was]
 
     def progress(self) -> tuple[float, float | None, str]:
-        progress = self._engine.progress(self._id, **self._of)
+        progress = self._engine.progress(self._id, **self._namespace)
         return progress.percentage, 100, progress.current_stage or ""
 
     def format_result(self, value: Any) -> str:
@@ -102,8 +102,8 @@ class _Flow(_Task):
         return "\n".join(["results of its stages", *lines])
 
     def outcome(self) -> tuple[Any, Any]:
-        stages = self._engine.stages(self._id, **self._of)
-        flow = self._engine.flow(self._id, **self._of)
+        stages = self._engine.stages(self._id, **self._namespace)
+        flow = self._engine.flow(self._id, **self._namespace)
         return {stage.name: stage.result for stage in stages}, flow.error
 
 

@@ -25,7 +25,6 @@ from onetray.dialects.so1_job import (
     as_so1,
     as_submitted,
     find_so1_job,
-    id_and_state,
     jobs_as_so1,
     so1_state,
 )
@@ -41,7 +40,7 @@ from onetray.http.auth.scopes import Principal, Reader, Submitter, allow
 from onetray.http.json_answers import Json
 from onetray.http.problems import request_id_of
 from onetray.http.routes.streams import ENDED, streaming
-from onetray.http.schemas.sizes import MOST_UNKNOWN
+from onetray.http.schemas.sizes import MAX_UNKNOWN
 from onetray.http.services import Services, services_of
 from onetray.http.streams.sse import EventStream
 
@@ -80,10 +79,10 @@ class NewJob(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _few(cls, body: Any) -> Any:
-        """To tell of thousands of unknown fields, each by itself, stops the server for seconds."""
-        if isinstance(body, dict) and len(body) > MOST_UNKNOWN:
-            raise ValueError(f"{len(body):,} fields, and only action and inputs are known: leave the others out")
+    def _limit_fields(cls, body: Any) -> Any:
+        """Rejects thousands of unknown fields at once: one error for each would block the server for seconds."""
+        if isinstance(body, dict) and len(body) > MAX_UNKNOWN:
+            raise ValueError(f"the body has {len(body):,} fields: send only action and inputs")
         return body
 
 
@@ -111,77 +110,78 @@ async def submit(
     request: Request,
     new: NewJob,
     key: Annotated[str | None, Header(alias="Idempotency-Key", max_length=36)] = None,
-    who: Principal = Submitter,
+    principal: Principal = Submitter,
 ) -> Json:
     services = services_of(request)
     command = c.Submit(
-        kind=new.action, payload=new.inputs, namespace=who.namespace, max_attempts=1, actor_name=who.name,
-        correlation_id=request_id_of(request.scope), labels=_labels(who),
+        kind=new.action, payload=new.inputs, namespace=principal.namespace, max_attempts=1, actor_name=principal.name,
+        correlation_id=request_id_of(request.scope), labels=_labels(principal),
     )  # fmt: skip
     if key is not None:
-        await _under_key(services, command, key)
+        await _reserve_key(services, command, key)
     receipt = await services.call(command)
-    # A new job shows what its submitter has just sent. One that was there may be another's, and has gone on.
-    job = await services.read(_job_for if receipt.repeated else _new, services.engine, receipt.id, who)
+    # A new job only repeats the caller's input. An existing one may be another caller's, and may have progressed.
+    read = _job_for if receipt.repeated else _new_job
+    job = await services.read(read, services.engine, receipt.id, principal)
     return _answer(request.scope, {"job": job}, 202)
 
 
-def _labels(who: Principal) -> dict[str, str]:
-    return {USER_LABEL: who.name, **({} if who.token is None else {TOKEN_LABEL: who.token})}
+def _labels(principal: Principal) -> dict[str, str]:
+    return {USER_LABEL: principal.name, **({} if principal.token is None else {TOKEN_LABEL: principal.token})}
 
 
-async def _under_key(services: Services, command: c.Submit, key: str) -> None:
-    """Let the key lead to one job for a day. The engine's own keys know one action each: this one is for all."""
+async def _reserve_key(services: Services, command: c.Submit, key: str) -> None:
+    """Bind the key to one job for a day. The engine's keys are per kind; so1's cover all actions."""
     if not _UUID4.fullmatch(key.lower()):
         raise InvalidInput("Idempotency-Key must be a UUID of version 4", field="Idempotency-Key")
     command.idempotency_key = key.lower()
-    # Before the key is taken: a body that is refused must not keep it.
+    # Before the reservation: an invalid body must not use up the key.
     command.check(services.engine.config.limits)
     policy = await services.read(services.engine.policy_of, command.kind, namespace=command.namespace) or Policy()
     if policy.idempotency_ttl_s != DAY_S:
         command.policy = policy.with_(idempotency_ttl_s=DAY_S)
     body = orjson.dumps([command.kind, command.payload], option=orjson.OPT_SORT_KEYS)
-    held = await services.read(
+    reserved = await services.read(
         services.unredacted.http_keys.reserve, f"so1 {command.namespace}", command.idempotency_key,
         route=f"POST {PREFIX}", body_hash=hashlib.sha256(body).hexdigest(), ttl_s=DAY_S,
     )  # fmt: skip
-    if not held:
+    if not reserved:
         raise KeyReused(f"the Idempotency-Key {key} was used with another body: use a new one")
 
 
-@router.get("/{id}", summary="One job")
-async def get(request: Request, id: str, who: Principal = Reader) -> Json:
+@router.get("/{id}", summary="Get a job")
+async def get(request: Request, id: str, principal: Principal = Reader) -> Json:
     services = services_of(request)
-    return _answer(request.scope, {"job": await services.read(_job_for, services.engine, id, who)})
+    return _answer(request.scope, {"job": await services.read(_job_for, services.engine, id, principal)})
 
 
-def _job_for(engine: EngineApi, id_: str, who: Principal) -> dict[str, Any]:
-    """A job as this caller may see it."""
-    job = find_so1_job(engine, id_, who.namespace)
-    if not who.has(READ):
-        return id_and_state(job)
-    for found in jobs_as_so1(engine, [job.key], who.namespace):
-        return found
+def _job_for(engine: EngineApi, id_: str, principal: Principal) -> dict[str, Any]:
+    """The job, or only its id and state if the token lacks the scope `read`."""
+    job = find_so1_job(engine, id_, principal.namespace)
+    if not principal.has(READ):
+        return {"id": job.id, "state": so1_state(job)}
+    for details in jobs_as_so1(engine, [job.key], principal.namespace):
+        return details
     raise NotFound(f"there is no job {id_}")
 
 
-def _new(engine: EngineApi, id_: str, who: Principal) -> dict[str, Any]:
-    return as_so1(as_submitted(engine.task(id_, namespace=who.namespace)), None)
+def _new_job(engine: EngineApi, id_: str, principal: Principal) -> dict[str, Any]:
+    return as_so1(as_submitted(engine.task(id_, namespace=principal.namespace)), None)
 
 
-@router.get("", summary="Jobs, newest first")
+@router.get("", summary="List jobs, newest first")
 async def jobs(
     request: Request,
     cursor: Cursor = None,
     limit: Annotated[int, Query(ge=1, le=50)] = 20,
-    who: Principal = Reader,
+    principal: Principal = Reader,
 ) -> Json:
     services = services_of(request)
-    found, before = await services.read(_page, services.engine, who.namespace, _before(cursor), limit)
-    return _answer(request.scope, {"jobs": found, "nextCursor": None if before is None else f"j{before:x}"})
+    page, before = await services.read(_page, services.engine, principal.namespace, _parse_cursor(cursor), limit)
+    return _answer(request.scope, {"jobs": page, "nextCursor": None if before is None else f"j{before:x}"})
 
 
-def _before(cursor: str | None) -> int | None:
+def _parse_cursor(cursor: str | None) -> int | None:
     if cursor is None:
         return None
     if not re.fullmatch(r"j[\da-f]{1,15}", cursor):
@@ -190,45 +190,46 @@ def _before(cursor: str | None) -> int | None:
 
 
 def _page(engine: EngineApi, namespace: str, before: int | None, limit: int) -> tuple[list[dict[str, Any]], int | None]:
-    found: list[JobSummary] = []
+    jobs: list[JobSummary] = []
     for _ in range(READS):
-        page = engine.jobs(namespace=namespace, before=before, limit=limit - len(found))
+        page = engine.jobs(namespace=namespace, before=before, limit=limit - len(jobs))
         before = page.before
-        found += page.jobs
-        if len(found) == limit or before is None:
+        jobs += page.jobs
+        if len(jobs) == limit or before is None:
             break
-    return jobs_as_so1(engine, [job.key for job in found], namespace, LIST_LINES), before
+    return jobs_as_so1(engine, [job.key for job in jobs], namespace, LIST_LINES), before
 
 
 @router.post("/{id}/cancel", summary="Cancel a job: at once if it is pending, otherwise through its worker")
-async def cancel(request: Request, id: str, who: Principal = Canceller) -> Json:
+async def cancel(request: Request, id: str, principal: Principal = Canceller) -> Json:
     services = services_of(request)
-    job = await services.read(find_so1_job, services.engine, id, who.namespace)
-    if not who.has(OPERATE) and not await services.read(_is_own, services.unredacted, job, who):
+    job = await services.read(find_so1_job, services.engine, id, principal.namespace)
+    if not principal.has(OPERATE) and not await services.read(_is_own, services.unredacted, job, principal):
         raise Forbidden(
-            f"the token {who.name!r} did not submit this job: it needs the scope {OPERATE} to cancel it",
+            f"the token {principal.name!r} did not submit this job: it needs the scope {OPERATE} to cancel it",
             needs=[OPERATE],
         )
     try:
-        await services.call(_cancelling(job, who))
+        await services.call(_cancel_command(job, principal))
     except IllegalTransition:
-        state = so1_state(await services.read(find_so1_job, services.engine, id, who.namespace))
-        raise IllegalTransition(f"the job is {state}: it cannot be cancelled any more", state=state) from None
-    return _answer(request.scope, {"job": await services.read(_job_for, services.engine, id, who)})
+        state = so1_state(await services.read(find_so1_job, services.engine, id, principal.namespace))
+        raise IllegalTransition(f"the job is {state}: it can no longer be cancelled", state=state) from None
+    return _answer(request.scope, {"job": await services.read(_job_for, services.engine, id, principal)})
 
 
-def _is_own(engine: EngineApi, job: JobStatus, who: Principal) -> bool:
-    """Whether this very token submitted the job. Labels are set at the submit and never change."""
+def _is_own(engine: EngineApi, job: JobStatus, principal: Principal) -> bool:
+    """Whether this token submitted the job. Labels never change after the submit."""
     read = engine.flow if job.entity == FLOW.entity else engine.task
-    return who.token is not None and read(job.id, namespace=who.namespace).labels.get(TOKEN_LABEL) == who.token
+    labels = read(job.id, namespace=principal.namespace).labels
+    return principal.token is not None and labels.get(TOKEN_LABEL) == principal.token
 
 
-def _cancelling(job: JobStatus, who: Principal) -> c.Command:
-    # One that lies with a worker and has not begun is pending: there is nobody to ask.
+def _cancel_command(job: JobStatus, principal: Principal) -> c.Command:
+    # No handler of a pending job runs yet, even if a worker has claimed it: none has to stop first.
     hard = so1_state(job) == SO1_PENDING
     if job.entity == FLOW.entity:
-        return CancelFlow(job.id, namespace=who.namespace, hard=hard, actor_name=who.name)
-    return c.Cancel(task=job.id, namespace=who.namespace, hard=hard, actor_name=who.name)
+        return CancelFlow(job.id, namespace=principal.namespace, hard=hard, actor_name=principal.name)
+    return c.Cancel(task=job.id, namespace=principal.namespace, hard=hard, actor_name=principal.name)
 
 
 @router.get(
@@ -239,14 +240,15 @@ def _cancelling(job: JobStatus, who: Principal) -> c.Command:
     responses=ENDED,
 )
 async def events(
-    request: Request, id: str, cursor: Cursor = None, last: LastEventId = None, who: Principal = Reader
+    request: Request, id: str, cursor: Cursor = None, last: LastEventId = None, principal: Principal = Reader
 ) -> Response:
     services = services_of(request)
     text = last or cursor
     seen = None if text is None else so1_stream.Seen.of(text)
-    job = await services.read(find_so1_job, services.engine, id, who.namespace)
+    job = await services.read(find_so1_job, services.engine, id, principal.namespace)
     headers = {"X-Request-Id": request_id_of(request.scope)}
     if seen is not None and seen.state in TERMINAL:
         # The client has seen the end: 204 keeps browsers from reconnecting.
         return Response(status_code=204, headers=headers)
-    return await streaming(services, who, so1_stream.frames(services, job, who.namespace, seen), headers=headers)
+    frames = so1_stream.frames(services, job, principal.namespace, seen)
+    return await streaming(services, principal, frames, headers=headers)

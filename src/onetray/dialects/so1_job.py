@@ -79,8 +79,8 @@ _PATH = re.compile(
 
 
 def find_so1_job(engine: EngineApi, id_: str, namespace: str) -> JobStatus:
-    """Where a job stands: what somebody has written in it is not read."""
-    # An id that can be none is one that nobody has.
+    """Read a job's state, without its payload and result."""
+    # An invalid id is answered like an unknown one.
     with suppress(NotFound, InvalidInput):
         return engine.job_status(id_, namespace=namespace)
     raise NotFound(f"there is no job {id_[:50]}")
@@ -91,7 +91,7 @@ def so1_state(job: JobStatus | Task | Flow) -> str:
 
 
 def as_submitted(job: Task | Flow) -> Task | Flow:
-    """As it stood when it was submitted: a quick worker may have had it since."""
+    """Undo what a fast worker may already have changed: the job as it was submitted."""
     if isinstance(job, Flow):
         return job
     return replace(job, state=QUEUED, started_at=None, finished_at=None, result=None, error=None)
@@ -99,8 +99,8 @@ def as_submitted(job: Task | Flow) -> Task | Flow:
 
 def jobs_as_so1(engine: EngineApi, keys: Sequence[int], namespace: str, lines: int = LINES) -> list[dict[str, Any]]:
     """Jobs, newest first, with the first lines of their logs and, if they have ended, their outcome."""
-    found = engine.job_details(keys, lines=lines, namespace=namespace)
-    return [as_so1(each.job, each.first_started_at, each.stages, each.lines) for each in found]
+    details = engine.job_details(keys, lines=lines, namespace=namespace)
+    return [as_so1(each.job, each.first_started_at, each.stages, each.lines) for each in details]
 
 
 def as_so1(
@@ -114,14 +114,9 @@ def as_so1(
         **({} if started_at is None else {"startedAt": iso_time(started_at)}),
         **({} if job.finished_at is None else {"completedAt": iso_time(job.finished_at)}),
         **_outcome(job, stages),
-        "logs": [line(one) for one in lines],
+        "logs": [line_as_so1(line) for line in lines],
         "metadata": _metadata(job),
     }
-
-
-def id_and_state(job: JobStatus) -> dict[str, Any]:
-    """What is shown of a job to whoever may not read it."""
-    return {"id": job.id, "state": so1_state(job)}
 
 
 def _metadata(job: Task | Flow) -> dict[str, Any]:
@@ -137,18 +132,18 @@ def _metadata(job: Task | Flow) -> dict[str, Any]:
 
 
 def lines_of(engine: EngineApi, job: JobStatus, namespace: str, after: int, limit: int) -> Sequence[LogLine]:
-    """A flow has no log: its tasks have."""
+    # Only tasks have logs.
     if job.entity == FLOW.entity:
         return ()
     return engine.logs(job.id, namespace=namespace, after=after, limit=limit)
 
 
-def line(one: LogLine) -> dict[str, Any]:
-    return {"line": one.line, "cursor": one.cursor}
+def line_as_so1(line: LogLine) -> dict[str, Any]:
+    return {"line": line.line, "cursor": line.cursor}
 
 
 def outcome(engine: EngineApi, job: JobStatus, namespace: str) -> dict[str, Any]:
-    """`output` of a success, `error` of what ended otherwise; nothing of a job that goes on."""
+    """`output` of a successful job, `error` of a failed or cancelled one, nothing while it is open."""
     if so1_state(job) not in TERMINAL:
         return {}
     return _outcome(*(
@@ -173,4 +168,4 @@ def _error(error: Any) -> dict[str, str]:
 
 def without_paths(message: str) -> str:
     """Replaces file paths in a message. URLs stay."""
-    return _PATH.sub(lambda found: found["url"] or "<path>", message)
+    return _PATH.sub(lambda match: match["url"] or "<path>", message)

@@ -15,7 +15,7 @@ from onetray.dialects.so1_job import (
     SO1_RUNNING,
     TERMINAL,
     find_so1_job,
-    line,
+    line_as_so1,
     lines_of,
     outcome,
     so1_state,
@@ -25,7 +25,7 @@ from onetray.domain.lifecycle import TASK
 from onetray.domain.listing import JobStatus
 from onetray.engine.api import EngineApi
 from onetray.http.services import Services
-from onetray.http.streams.feed import rung
+from onetray.http.streams.feed import wait_for_signal
 from onetray.http.streams.sse import Frames, frame
 
 PAGE = 100
@@ -41,11 +41,11 @@ class Seen(NamedTuple):
     @classmethod
     def of(cls, text: str) -> Seen:
         """Parses a line number, or a status id, which also has the state. A line implies `running`."""
-        found = _CURSOR.fullmatch(text)
-        if not found:
+        match = _CURSOR.fullmatch(text)
+        if not match:
             raise InvalidInput("cursor must be the cursor of a log line, or an id of this stream", field="cursor")
-        number = int(found[1])
-        return cls(number, found[2] or (SO1_RUNNING if number else None))
+        number = int(match[1])
+        return cls(number, match[2] or (SO1_RUNNING if number else None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,9 @@ class So1Changes:
 
 
 def read_so1_changes(engine: EngineApi, id_: str, namespace: str, seen: Seen, late: bool = False) -> So1Changes:
-    """What there is to tell. The job is read before its lines: what it said up to its end is read.
+    """Read what the client has not seen. The job is read before its lines: an ended job has no later ones.
 
-    A client that is `late`, one that comes after the end and without a cursor, gets only the end.
+    A `late` client, which connects without a cursor after the job's end, receives only the final status.
     """
     job = find_so1_job(engine, id_, namespace)
     state = so1_state(job)
@@ -70,9 +70,9 @@ def read_so1_changes(engine: EngineApi, id_: str, namespace: str, seen: Seen, la
         parts.append(frame("status", {"state": first}, f"{seen.line}.{first}"))
     # Lines of an attempt that was lost before it started wait for the next one.
     lines = [] if state == SO1_PENDING or (late and ended) else lines_of(engine, job, namespace, seen.line, PAGE)
-    for one in lines:
-        seen = seen._replace(line=one.cursor)
-        parts.append(frame("log", line(one), one.cursor))
+    for line in lines:
+        seen = seen._replace(line=line.cursor)
+        parts.append(frame("log", line_as_so1(line), line.cursor))
     more = len(lines) == PAGE
     if ended and not more and seen.state != state:
         seen = seen._replace(state=state)
@@ -81,26 +81,25 @@ def read_so1_changes(engine: EngineApi, id_: str, namespace: str, seen: Seen, la
 
 
 def _before_lines(job: JobStatus, state: str, seen: str | None) -> str | None:
-    """The state that is sent before any lines: the current one to a client that has seen none, `running` to one that
-    has seen the job pending."""
+    """The state to send before any lines: the current one to a new client, `running` to one that has seen pending."""
     if seen is None:
         return None if state in TERMINAL else state
     return SO1_RUNNING if seen == SO1_PENDING and job.started_at is not None else None
 
 
 async def frames(services: Services, job: JobStatus, namespace: str, seen: Seen | None) -> Frames:
-    """The stream of a job, from what the client has seen, until its terminal status."""
+    """The stream of a job, from the client's cursor until the terminal status."""
     late, at = seen is None, seen or Seen()
     key = job.key if job.entity == TASK.entity else None
     with services.hub.watching(job.id, key=key) as watcher:
         while True:
             watcher.signal.clear()
-            found = await services.read(read_so1_changes, services.engine, job.id, namespace, at, late)
-            at, late = found.seen, False
-            if found.parts:
-                yield found.parts
-            # A server that stops has no word for it here: the client connects again, with its cursor.
-            if found.ended or services.hub.closing:
+            changes = await services.read(read_so1_changes, services.engine, job.id, namespace, at, late)
+            at, late = changes.seen, False
+            if changes.parts:
+                yield changes.parts
+            # so1 has no event for a server that stops: the client reconnects with its cursor.
+            if changes.ended or services.hub.closing:
                 return
-            if not found.more:
-                await rung(watcher.signal, services.config.heartbeat_s)
+            if not changes.more:
+                await wait_for_signal(watcher.signal, services.config.heartbeat_s)

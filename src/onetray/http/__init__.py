@@ -1,1 +1,1 @@
-"""The server: the native API, live streams, and what guards them. See docs/http.md."""
+"""The HTTP server: the native API, live streams, authentication and limits. See docs/http.md."""

@@ -68,7 +68,7 @@ class App(FastAPI):
     """The app, with the request log outside of everything else, error handling included."""
 
     def build_middleware_stack(self) -> ASGIApp:
-        return RequestLog(super().build_middleware_stack(), self.state.desk.metrics)
+        return RequestLog(super().build_middleware_stack(), self.state.services.metrics)
 
 
 def build(engine: Engine, config: HttpConfig | None = None) -> FastAPI:
@@ -79,7 +79,7 @@ def build(engine: Engine, config: HttpConfig | None = None) -> FastAPI:
         telemetry=OWN_SPANS,
     )  # fmt: skip
     config = config or HttpConfig()
-    app.state.desk, app.state.shapes, app.state.guarded = (services := Services(engine, config)), {}, []
+    app.state.services, app.state.shapes, app.state.guarded = (services := Services(engine, config)), {}, []
     for router in ROUTERS:
         also_head(router.routes)
         must_be_guarded(router.routes)

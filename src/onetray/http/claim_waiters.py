@@ -69,7 +69,7 @@ class ClaimWaiters:
         return self._closed or self._wake.closed
 
     @contextmanager
-    def place(self, queues: Iterable[Queue], group: Group, *, polls: bool = False) -> Iterator[ClaimWait]:
+    def waiter(self, queues: Iterable[Queue], group: Group, *, polls: bool = False) -> Iterator[ClaimWait]:
         """A waiter for one request. Those of one group can claim the same tasks. One that `polls` needs no timer."""
         loop = asyncio.get_running_loop()
         wait = ClaimWait(self._wake, queues, group, polls)
@@ -122,7 +122,7 @@ class WaitSlots:
         return self.open + self._streams() >= self._max_total
 
     @contextmanager
-    def place(self, principal: Principal) -> Iterator[bool]:
+    def slot(self, principal: Principal) -> Iterator[bool]:
         """Occupies a slot for the block. Yields False if there is none: respond at once."""
         caller = principal.token or principal.name
         if self.full or self._open_by_caller[caller] >= self._max_each:
@@ -138,7 +138,7 @@ class WaitSlots:
 
 
 @contextmanager
-def gone(request: Request) -> Iterator[asyncio.Future[None]]:
+def watch_disconnect(request: Request) -> Iterator[asyncio.Future[None]]:
     """A future that resolves when the client disconnects. The request's body must have been read."""
     watch = asyncio.create_task(_until_disconnected(request.receive))
     try:

@@ -69,7 +69,7 @@ def free_key_if_nothing_was_done(request: Request, verdicts: Sequence[Verdict]) 
         free_key_if_unavailable(request, verdicts)
 
 
-async def under_its_key(request: Request, route: str, handler: Handler) -> Response:
+async def run_with_key(request: Request, route: str, handler: Handler) -> Response:
     """Run a request, or replay the stored response."""
     key, services = key_of(request), services_of(request)
     assert key is not None

@@ -1,6 +1,6 @@
-"""JSON in and out: values of the engine's as the API shows them, and what was stored as JSON as it is.
+"""JSON of requests and responses.
 
-The shape of one value is in remote/value_codec.py, which the remote client shares.
+Engine values are encoded as remote/value_codec.py defines, which the client shares. Stored JSON is sent unparsed.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ def to_json(value: Any) -> Any:
 
 
 async def read_object(request: Request) -> dict[str, Any]:
-    """The body as a plain object. A whole number past 64 bits is refused, never rounded."""
+    """The body as a JSON object. Raises InvalidInput for an integer of more than 64 bits: it is never rounded."""
     try:
-        found = read_json(await request.body())
+        body = read_json(await request.body())
     except (orjson.JSONDecodeError, TypeError) as e:
-        raise InvalidInput(f"the body is no JSON: {e}", field="body") from None
-    if not isinstance(found, dict):
-        raise InvalidInput(f"the body must be an object, not {short_repr(found)}", field="body")
-    return found
+        raise InvalidInput(f"the body is not valid JSON: {e}", field="body") from None
+    if not isinstance(body, dict):
+        raise InvalidInput(f"the body must be an object, not {short_repr(body)}", field="body")
+    return body
 
 
 class Json(Response):
-    """A JSON response."""
+    """A JSON response. Stored JSON is written unparsed."""
 
     media_type = "application/json"
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from starlette.routing import BaseRoute
 
 from onetray.domain.errors import InvalidInput
-from onetray.http.idempotency import under_its_key
+from onetray.http.idempotency import run_with_key
 from onetray.http.openapi.answers import AnswerShape
 
 ANSWER = "x-answer"
@@ -44,7 +44,7 @@ class NativeRoute(APIRoute):
             if request.scope["query_string"]:
                 _reject_unknown(request, known)
             if takes_key and "idempotency-key" in request.headers:
-                return await under_its_key(request, self.path, handler)
+                return await run_with_key(request, self.path, handler)
             return await handler(request)
 
         return handle
@@ -64,7 +64,7 @@ def own_key(endpoint: Callable[..., Any]) -> Callable[..., Any]:
     return endpoint
 
 
-def gives(answer: AnswerShape, status: int = 200, *, also: dict[int, AnswerShape] | None = None) -> dict[str, Any]:
+def returns(answer: AnswerShape, status: int = 200, *, also: dict[int, AnswerShape] | None = None) -> dict[str, Any]:
     """Declares a route's responses, for its decorator."""
     shapes = {status: answer, **(also or {})}
     return {
@@ -80,13 +80,13 @@ def _index_of(answer: AnswerShape) -> int:
     return ANSWERS.index(answer)
 
 
-def takes(*models: type[BaseModel], required: bool = True) -> dict[str, Any]:
+def accepts(*models: type[BaseModel], required: bool = True) -> dict[str, Any]:
     """Declares a route's request body, for its decorator."""
     BODIES.update({model.__name__: model for model in models})
-    return takes_named({model.__name__: _examples(model) for model in models}, required=required)
+    return accepts_named({model.__name__: _examples(model) for model in models}, required=required)
 
 
-def takes_named(examples_by_name: dict[str, list[Any]], *, required: bool = True) -> dict[str, Any]:
+def accepts_named(examples_by_name: dict[str, list[Any]], *, required: bool = True) -> dict[str, Any]:
     """The same for bodies that are built when the description is: by their names, with examples of each."""
     refs = [{"$ref": f"#/components/schemas/{name}"} for name in examples_by_name]
     examples = {name: {"value": value} for name, values in examples_by_name.items() for value in values[:1]}

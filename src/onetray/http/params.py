@@ -15,9 +15,9 @@ from onetray.http.auth.scopes import Principal
 from onetray.http.schemas.base import ID, SOME_ID
 from onetray.http.schemas.sizes import LIMIT
 
-MOST_CHARS = 100
+MAX_CHARS = 100
 MAX_LIMIT = 1_000
-"""The maximum page size."""
+"""Maximum page size."""
 
 Id = Annotated[
     str,
@@ -28,7 +28,7 @@ Name = Annotated[
     Path(min_length=1, description="A name. It may contain slashes.", examples=["default"],
          json_schema_extra={LIMIT: "name_chars"}),
 ]  # fmt: skip
-Cursor = Annotated[str | None, Query(max_length=MOST_CHARS, description="`next` of the previous page.")]
+Cursor = Annotated[str | None, Query(max_length=MAX_CHARS, description="`next` of the previous page.")]
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="The maximum number of items.")]
 Kind = Annotated[
     str | None,
@@ -53,22 +53,23 @@ def trace_of(request: Request) -> str | None:
 _CURSOR = re.compile(r"([a-z_]+):(\d{1,19})")
 
 
-def cursor(of: str, place: int) -> str:
-    return base64.urlsafe_b64encode(f"{of}:{place}".encode()).decode().rstrip("=")
+def cursor_at(name: str, position: int) -> str:
+    """A cursor of the list with this name."""
+    return base64.urlsafe_b64encode(f"{name}:{position}".encode()).decode().rstrip("=")
 
 
-def place(of: str, text: str | None, first: int = 0) -> int:
+def cursor_position(name: str, text: str | None, first: int = 0) -> int:
     """The position of a cursor of this list; `first` without a cursor."""
     if text is None:
         return first
     match = _CURSOR.fullmatch(_decode(text))
-    if match is None or match[1] != of or int(match[2]) >= FAR_US or cursor(of, int(match[2])) != text:
-        raise InvalidInput(f"{text[:20]!r} is not a cursor of {of}: use `next` of the previous page", field="cursor")
+    if match is None or match[1] != name or int(match[2]) >= FAR_US or cursor_at(name, int(match[2])) != text:
+        raise InvalidInput(f"{text[:20]!r} is not a cursor of {name}: use `next` of the previous page", field="cursor")
     return int(match[2])
 
 
 def _decode(text: str) -> str:
-    if not text.isascii() or len(text) > MOST_CHARS:
+    if not text.isascii() or len(text) > MAX_CHARS:
         return ""
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True).decode("ascii")

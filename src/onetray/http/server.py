@@ -85,7 +85,7 @@ class Server(uvicorn.Server):
                 http=Protocol, lifespan="on", timeout_graceful_shutdown=round(config.grace_s),
             )
         )  # fmt: skip
-        self._services: Services = app.state.desk
+        self._services: Services = app.state.services
         self._http = config
         self._connections = Connections(
             max_connections(config, 0 if worker is None else worker.config.concurrency), config.unsent_bytes

@@ -1,6 +1,6 @@
-"""What is shown of the engine's values: the one place between them and the answers.
+"""The engine's values as the API returns them.
 
-Owns which fields an answer has besides the value's own. Whoever claims a task sees its payload as it is.
+Owns the fields that a response adds to a value or leaves out. Claimed tasks have their payload unredacted.
 """
 
 from __future__ import annotations
@@ -17,16 +17,15 @@ from onetray.http import problems
 from onetray.http.json_answers import iso_time, to_json
 
 LARGE = ("data", "metadata", "result", "metrics", "error", "approval", "answer")
-"""What a stage may have much of."""
+"""Fields of a stage that may be large."""
 
 
 def job(value: Task | Flow) -> dict[str, Any]:
-    """A task or a flow, and which of the two it is."""
     return {"entity": "task" if isinstance(value, Task) else "flow", **to_json(value)}
 
 
 def placed_view(value: Receipt | Placed, id: str | None = None) -> dict[str, Any]:
-    """Where something stands after a command, and what may be done next."""
+    """The state after a command, and the allowed actions."""
     body: dict[str, Any] = {"entity": "task", **to_json(value)}
     if body["id"] is None:
         body["id"] = None if id is None else id.lower()
@@ -34,12 +33,12 @@ def placed_view(value: Receipt | Placed, id: str | None = None) -> dict[str, Any
 
 
 def stage_line(stage: Stage) -> dict[str, Any]:
-    """A stage as a line of a list: without what may be large."""
+    """A stage in a list: without its large fields."""
     return {name: value for name, value in to_json(stage).items() if name not in LARGE}
 
 
 def assignment(a: Assignment) -> dict[str, Any]:
-    """A claimed task. Payload and policy are the texts that were stored: nothing is read and written again."""
+    """A claimed task. Payload and policy are the stored JSON, unparsed."""
     return {
         "id": a.id, "kind": a.kind, "queue": a.queue, "namespace": a.namespace, "worker": a.worker, "fence": a.fence,
         "attempt": a.attempt, "lease_s": a.lease_s, "lease_expires_at": iso_time(a.lease_expires_at), "state": a.state,
@@ -51,12 +50,11 @@ def assignment(a: Assignment) -> dict[str, Any]:
 
 
 def dead_letter_view(letter: DeadLetter, task: Task) -> dict[str, Any]:
-    """All that is known of why a task was set aside."""
     return {**to_json(letter), "kind": task.kind, "payload": task.payload}
 
 
 def answer_view(kind: type[Command], value: Any, id: str | None = None) -> dict[str, Any]:
-    """What a command is answered with. `id` is what it was about."""
+    """The answer to a command about the task, stage or flow `id`."""
     if isinstance(value, Receipt | Placed):
         return placed_view(value, id)
     if kind is Claim:
@@ -64,6 +62,6 @@ def answer_view(kind: type[Command], value: Any, id: str | None = None) -> dict[
     return {kind.declared.answer_name: value} if kind.declared.answer_name else dict(to_json(value))
 
 
-def verdict(found: Verdict, show: Callable[[Any], Any]) -> dict[str, Any]:
-    """One of many answers: a value, or the problem that refused it."""
-    return {"value": show(found.value)} if found.error is None else {"error": problems.of_error(found.error)}
+def verdict(v: Verdict, view: Callable[[Any], Any]) -> dict[str, Any]:
+    """A verdict of a batch: the value or the problem."""
+    return {"value": view(v.value)} if v.error is None else {"error": problems.of_error(v.error)}

@@ -1,1 +1,1 @@
-"""An engine that is elsewhere: the same verbs and reads, asked of a server by HTTP. See docs/remote.md."""
+"""The engine's verbs and reads over HTTP. See docs/remote.md."""

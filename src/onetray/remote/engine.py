@@ -1,9 +1,9 @@
-"""RemoteEngine: an engine whose database is a server's.
+"""RemoteEngine: the engine's API over HTTP.
 
     app = Onetray("http://host:8321", token="…")
 
-Owns what is different from one that has the database itself: commands are sent, reads are asked by their names, and
-the server says when something was written. What cannot be done from here is refused with the reason.
+Sends commands, calls reads and acts by name, and waits for wake-ups of the server. Methods that need a database raise
+StoreError.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ logger = logging.getLogger("onetray.remote")
 
 TOKEN = "ONETRAY_TOKEN"
 ANY = "default"
-"""The namespace of whoever names none: then it is the token's."""
+"""The default namespace: the server replaces it by the token's."""
 SCHEMES = ("http://", "https://")
 
 
 class NeedsDatabase:
-    """What only an engine with a database has: to ask a remote one for it is refused."""
+    """An attribute that only an engine with a database has: access raises StoreError."""
 
     @overload
     def __get__(self, engine: None, owner: type) -> NeedsDatabase: ...
@@ -52,21 +52,21 @@ class NeedsDatabase:
     def __get__(self, engine: RemoteEngine | None, owner: type) -> NeedsDatabase:
         if engine is None:
             return self
-        raise StoreError(f"this needs the database itself, and {engine.url} is a server: do it there")
+        raise StoreError(f"this needs the database itself, but {engine.url} is a server: do it there")
 
 
 class RemoteEngine(EngineApi):
-    """The engine of a server. Safe to use from any thread."""
+    """The client of a server. Thread-safe."""
 
     def __init__(
         self, url: str, *, token: str | None = None, config: EngineConfig | None = None, redacted: bool = False
     ) -> None:
-        """With `redacted`, what kinds redact is hidden, also from a token that may see it."""
-        self._own_config = config or EngineConfig()
+        """With `redacted`, the server also redacts answers to a token that may read secrets."""
+        self._local_config = config or EngineConfig()
         self._token = token or os.environ.get(TOKEN) or None
-        self._transport = Transport(url, self._token, self._own_config.call_timeout_s, redacted=redacted)
+        self._transport = Transport(url, self._token, self._local_config.call_timeout_s, redacted=redacted)
         self.url = self._transport.url
-        super().__init__(CommandSender(self._transport, self.must_be_ours), Wake(RemoteSource(self._transport)))
+        super().__init__(CommandSender(self._transport, self.check_namespace), Wake(RemoteSource(self._transport)))
         self._namespace = ANY
 
     store = feed = tokens = http_keys = redaction = NeedsDatabase()
@@ -78,18 +78,18 @@ class RemoteEngine(EngineApi):
         return self.introduce()
 
     def introduce(self, patience_s: float | None = None) -> EngineConfig:
-        """Ask the server who this is, and what its limits are. Once: all else follows from it."""
-        answer = self._transport.ask("GET", "/api/v1/whoami", None, writes=False, patience_s=patience_s)
+        """Read the token's namespace and the server's limits."""
+        answer = self._transport.request("GET", "/api/v1/whoami", None, writes=False, patience_s=patience_s)
         if not isinstance(answer, dict) or not isinstance(answer.get("limits"), dict):
-            raise StoreError(f"{self._transport.url} does not say what its limits are: is it a server of onetray's?")
+            raise StoreError(f"{self._transport.url} returned no limits: check that it is an onetray server")
         known = {f.name for f in fields(Limits)}
-        limits = Limits(**{name: most for name, most in answer["limits"].items() if name in known})
+        limits = Limits(**{name: limit for name, limit in answer["limits"].items() if name in known})
         self._namespace = str(answer.get("namespace"))
-        self.config = replace(self._own_config, limits=limits)
+        self.config = replace(self._local_config, limits=limits)
         return self.config
 
-    def must_be_ours(self, namespace: str) -> None:
-        """A token is for one namespace: to ask for another by its name is a mistake."""
+    def check_namespace(self, namespace: str) -> None:
+        """Raises InvalidInput unless the token is for this namespace."""
         if namespace != ANY and namespace != self._namespace:
             self.introduce()
             if namespace != self._namespace:
@@ -106,45 +106,43 @@ class RemoteEngine(EngineApi):
 
     @cached_property
     def redacted(self) -> RemoteEngine:
-        return RemoteEngine(self.url, token=self._token, config=self._own_config, redacted=True)
+        return RemoteEngine(self.url, token=self._token, config=self._local_config, redacted=True)
 
     def bind(self, method: ApiMethod[P, R]) -> Callable[P, R]:
         path = f"/api/v1/{'acts' if method.writes else 'reads'}/{method.name}"
 
-        def ask(*args: P.args, **kwargs: P.kwargs) -> R:
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
             arguments = method.arguments(args, kwargs)
-            self.must_be_ours(arguments.get("namespace", ANY))
+            self.check_namespace(arguments.get("namespace", ANY))
             actor = choice(arguments.get("actor", USER), "actor", ACTORS)
             body = dumps({name: arguments[name] for name in method.parameters if name in arguments})
             answer = self._transport.post(path, body, writes=method.writes)
             value = decode(method.answer_type, answer["value"])
             return value if actor == USER else replace(value, actor=actor)  # type: ignore[no-any-return]
 
-        return ask
-
-    # What is declared, not commanded.
+        return call
 
     def declare(self, policies: Mapping[str, Policy], *, namespace: str = ANY) -> None:
-        self.must_be_ours(namespace)
+        self.check_namespace(namespace)
         answer = self._transport.post("/api/v1/kinds", dumps({"policies": dict(policies)}))
         for kind, paths in answer.get("kept", {}).items():
-            logger.warning("the server goes on redacting %s of %s: a token with operate can end it", paths, kind)
+            logger.warning("the server keeps redacting %s of %s: only a token with operate can stop that", paths, kind)
 
     def configure(self, kind: str, policy: Policy, *, namespace: str = ANY) -> None:
         self.declare({kind: policy}, namespace=namespace)
 
     def worker_beat(self, beat: WorkerBeat, *, namespace: str = ANY) -> None:
-        self.must_be_ours(namespace)
+        self.check_namespace(namespace)
         check_beat(beat, self.config.limits)
         self._transport.post("/api/v1/workers/beat", dumps(beat))
 
     def worker_leave(self, name: str, *, namespace: str = ANY) -> None:
-        self.must_be_ours(namespace)
+        self.check_namespace(namespace)
         self._transport.post("/api/v1/workers/leave", dumps({"name": name}))
 
     def _submit_within(self, connection: object, commands: Sequence[Command]) -> list[Verdict]:
         raise InvalidInput(
-            "a job cannot be submitted to a server inside your own transaction: leave out connection, or open the "
-            "database itself",
+            "a job cannot be submitted to a server inside your own transaction: leave out connection, or connect to "
+            "the database",
             field="connection",
         )

@@ -1,7 +1,7 @@
 """Listeners for a server: requests that the server answers when something was committed.
 
 Owns two listeners: one for any commit, and one for work in the queues from which this process claims. They run while
-somebody waits. They carry no data and may miss a commit: waiters poll, too.
+this process has waiters. They carry no data and may miss a commit: waiters poll, too.
 """
 
 from __future__ import annotations
@@ -42,25 +42,25 @@ class RemoteSource:
         self.on_commit: list[Callable[[NewWork[int], bool], None]] = []
 
     def notify_others(self, work: NewWork[int]) -> None:
-        """The server does."""
+        """Does nothing: the server notifies its other clients."""
 
     def named(self, work: NewWork[int]) -> NewWork[Queue]:
         """A client does not know the keys of queues."""
         return everywhere()
 
     def with_work(self, queues: Collection[Queue]) -> Collection[Queue]:
-        """Only the server knows: any of them may."""
+        """All of them: only the server knows which have work."""
         return queues
 
     def listener(self) -> Listener:
-        return RemoteListener(self._transport.another())
+        return RemoteListener(self._transport.copy())
 
     def work_listener(self, wanted: Callable[[], WantedWork]) -> WorkListener:
-        return RemoteWorkListener(self._transport.another(), wanted)
+        return RemoteWorkListener(self._transport.copy(), wanted)
 
 
 class RemoteListener:
-    """Notices any commit."""
+    """Notices any commit, of any process."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -69,7 +69,7 @@ class RemoteListener:
         self.is_connected = False
 
     def run(self, on_commit: OnCommit, has_waiters: threading.Event) -> None:
-        # Kept while nobody waits: a commit between a look and the wait is noticed, too.
+        # Kept while nothing waits here: a commit between a waiter's read and its wait is noticed, too.
         known: dict[str, Any] = {}
         wait = BACKOFF_S[0]
         while not self._stopping.is_set():
@@ -91,25 +91,25 @@ class RemoteListener:
         self._transport.close()
 
     def _wait_for_commit(self, known: dict[str, Any], on_commit: OnCommit) -> dict[str, Any]:
-        news = self._ask((name, known[name]) for name in ("boot", "generation") if name in known)
-        if any(news.get(name) != known.get(name) for name in ("boot", "generation")):
+        position = self._request((name, known[name]) for name in ("boot", "generation") if name in known)
+        if any(position.get(name) != known.get(name) for name in ("boot", "generation")):
             on_commit(NewWork())
-        return news
+        return position
 
     def _was_interrupted(self) -> bool:
-        """Whether this process has cut the request, to send another one."""
+        """Whether this process closed the connection in order to send another request."""
         return False
 
-    def _ask(self, seen: Iterable[tuple[str, Any]], wait_s: float = WAIT_S) -> dict[str, Any]:
-        path = "/api/v1/news?" + urlencode([*seen, ("wait_s", wait_s)])
-        answer = self._transport.ask(
+    def _request(self, query: Iterable[tuple[str, Any]], wait_s: float = WAIT_S) -> dict[str, Any]:
+        path = "/api/v1/news?" + urlencode([*query, ("wait_s", wait_s)])
+        answer = self._transport.request(
             "GET", path, None, writes=False, patience_s=0.0, timeout=WAIT_S + MARGIN_S,
-            extensions={"trace": self._note},
+            extensions={"trace": self._on_trace},
         )  # fmt: skip
         return answer if isinstance(answer, dict) else {}
 
-    def _note(self, event: str, info: dict[str, Any]) -> None:
-        """Remember the connection of the waiting request, so that it can be cut."""
+    def _on_trace(self, event: str, info: dict[str, Any]) -> None:
+        """Keep the socket of the waiting request, so that stop and refresh can close it."""
         if event == "connection.connect_tcp.complete":
             self._socket = info["return_value"].get_extra_info("socket")
             if self._stopping.is_set():
@@ -139,16 +139,16 @@ class RemoteWorkListener(RemoteListener):
         query = [("queue", name) for name in sorted({name for _, name in queues})]
         query.append(("group", "" if group is None else hashlib.sha256("\0".join(group).encode()).hexdigest()[:16]))
         same = [("boot", known["boot"]), ("work", known["work"])] if known.get("queues") == queues else []
-        news = self._ask([*query, *same])
-        woken = news.get("woken")
+        position = self._request([*query, *same])
+        woken = position.get("woken")
         if isinstance(woken, str):
             unused = on_commit(NewWork({queue: 1 for queue in queues if queue[1] == woken}))
             if len(unused) == sum(name == woken for _, name in queues):
-                # Nobody here waits for it any more: the server wakes another client.
-                self._ask([*query, ("unused", woken)], wait_s=0.0)
-        elif not same or any(news.get(name) != known.get(name) for name in ("boot", "work")):
+                # No claimer here waits for it any more: the server wakes another client.
+                self._request([*query, ("unused", woken)], wait_s=0.0)
+        elif not same or any(position.get(name) != known.get(name) for name in ("boot", "work")):
             on_commit(NewWork(uncounted=queues))
-        return {**news, "queues": queues}
+        return {**position, "queues": queues}
 
     def refresh(self) -> None:
         self._interrupted.set()

@@ -1,6 +1,6 @@
-"""Take commands to a server, in few requests, and bring back a verdict for each.
+"""Send commands to a server in few requests; each command gets a verdict.
 
-Owns how a batch is cut into requests, and the keys by which the server knows a request that comes again.
+Owns how a batch is split into requests, and the keys by which the server recognizes a repeated command.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from onetray.remote.command_codec import decode_answer, encode_command
 from onetray.remote.transport import Transport
 from onetray.remote.value_codec import error_of
 
-MOST_BYTES = 1_000_000
-"""From so many bytes on the rest of a batch is another request."""
-MOST_COMMANDS = 500
+MAX_BYTES = 1_000_000
+"""Size of a request: the rest of a batch follows in another one."""
+MAX_COMMANDS = 500
 
 
 @dataclass(slots=True)
 class EncodedCommand:
-    """One command as it is sent."""
+    """One command as JSON."""
 
-    place: int
-    """Which of the commands of the batch it belongs to."""
+    index: int
+    """The index of its command in the batch."""
     command: Command
     body: bytes
-    own_key: bool = False
-    """Whether the key was made here: then nobody can have submitted it before."""
+    has_new_key: bool = False
+    """Whether the sender generated the key: then a repeated submit is only its own retry."""
 
 
 class CommandSender:
-    def __init__(self, transport: Transport, must_be_ours: Callable[[str], None]) -> None:
-        self._transport, self._must_be_ours = transport, must_be_ours
+    def __init__(self, transport: Transport, check_namespace: Callable[[str], None]) -> None:
+        self._transport, self._check_namespace = transport, check_namespace
 
     def must_not_have_forked(self) -> None:
         self._transport.must_not_have_forked()
@@ -52,98 +52,98 @@ class CommandSender:
         self.must_not_have_forked()
         answers: list[list[Verdict]] = [[] for _ in commands]
         encoded: list[EncodedCommand] = []
-        for place, command in enumerate(commands):
+        for index, command in enumerate(commands):
             try:
-                self._must_be_ours(_namespace_of(command))
-                encoded += _encode(place, command)
+                self._check_namespace(_namespace_of(command))
+                encoded += _encode(index, command)
             except OnetrayError as e:
-                answers[place] = [Verdict(error=e)]
-        away: Unavailable | None = None
-        for some in _requests(encoded):
-            verdicts = self._send(some) if away is None else [Verdict(error=away)] * len(some)
-            for one, verdict in zip(some, verdicts, strict=True):
-                answers[one.place].append(verdict)
-                if isinstance(verdict.error, Unavailable) and away is None:
-                    # The rest was not sent, and would have to wait as long.
-                    away = Unavailable(f"not sent: {verdict.error}")
+                answers[index] = [Verdict(error=e)]
+        unsent: Unavailable | None = None
+        for request in _requests(encoded):
+            verdicts = self._send(request) if unsent is None else [Verdict(error=unsent)] * len(request)
+            for item, verdict in zip(request, verdicts, strict=True):
+                answers[item.index].append(verdict)
+                if isinstance(verdict.error, Unavailable) and unsent is None:
+                    # The server is unavailable: each further request would wait for the whole timeout, too.
+                    unsent = Unavailable(f"not sent: {verdict.error}")
         return [_joined(command, parts) for command, parts in zip(commands, answers, strict=True)]
 
-    def _send(self, some: list[EncodedCommand]) -> list[Verdict]:
-        body = b'{"commands":[' + b",".join(one.body for one in some) + b"]}"
-        repeatable = all(one.command.declared.repeatable for one in some)
+    def _send(self, request: list[EncodedCommand]) -> list[Verdict]:
+        body = b'{"commands":[' + b",".join(item.body for item in request) + b"]}"
+        repeatable = all(item.command.declared.repeatable for item in request)
         try:
             answer = self._transport.post("/api/v1/commands", body, repeatable=repeatable)
             verdicts = answer.get("verdicts") if isinstance(answer, dict) else None
-            if not isinstance(verdicts, list) or len(verdicts) != len(some):
-                raise OnetrayError(f"{self._transport.url} answered something else than a verdict for each command")
-            return [_verdict(one, sent) for one, sent in zip(some, verdicts, strict=True)]
+            if not isinstance(verdicts, list) or len(verdicts) != len(request):
+                raise OnetrayError(f"{self._transport.url} did not return one verdict per command")
+            return [_verdict(item, verdict) for item, verdict in zip(request, verdicts, strict=True)]
         except OnetrayError as e:
-            return [Verdict(error=e)] * len(some)
+            return [Verdict(error=e)] * len(request)
 
 
 def _namespace_of(command: Command) -> str:
     return str(getattr(command.like if isinstance(command, SubmitMany) else command, "namespace", "default"))
 
 
-def _encode(place: int, command: Command) -> Iterator[EncodedCommand]:
-    """A command, with a key by which it is known when it comes again."""
+def _encode(index: int, command: Command) -> Iterator[EncodedCommand]:
+    """Encode a command; a submit or a claim without a key gets a new one."""
     if isinstance(command, SubmitMany):
-        yield from _encode_many(place, command)
+        yield from _encode_many(index, command)
         return
-    sent, own_key = encode_command(command), False
+    body, has_new_key = encode_command(command), False
     if isinstance(command, Submit | SubmitFlow) and command.idempotency_key is None:
-        sent["idempotency_key"], own_key = f"remote-{uuid4()}", command.unique_key is None
+        body["idempotency_key"], has_new_key = f"remote-{uuid4()}", command.unique_key is None
     elif isinstance(command, Claim) and command.request_key is None:
-        sent["request_key"] = str(uuid4())
-    yield EncodedCommand(place, command, _bytes_of(sent), own_key)
+        body["request_key"] = str(uuid4())
+    yield EncodedCommand(index, command, _bytes_of(body), has_new_key)
 
 
-def _encode_many(place: int, command: SubmitMany) -> Iterator[EncodedCommand]:
-    """A submit for each task, under a key of its own."""
-    sent, key = encode_command(command.like), f"remote-{uuid4()}"
-    for number, body in enumerate(command.bodies):
-        sent |= {"payload": orjson.Fragment(body), "idempotency_key": f"{key}.{number}"}
-        yield EncodedCommand(place, command.like, _bytes_of(sent))
+def _encode_many(index: int, command: SubmitMany) -> Iterator[EncodedCommand]:
+    """Encode one submit per task, each with its own key."""
+    body, key = encode_command(command.like), f"remote-{uuid4()}"
+    for number, payload in enumerate(command.bodies):
+        body |= {"payload": orjson.Fragment(payload), "idempotency_key": f"{key}.{number}"}
+        yield EncodedCommand(index, command.like, _bytes_of(body))
 
 
-def _bytes_of(sent: dict[str, Any]) -> bytes:
+def _bytes_of(body: dict[str, Any]) -> bytes:
     try:
-        return orjson.dumps(sent)
+        return orjson.dumps(body)
     except TypeError as e:
-        raise InvalidInput(f"{sent['verb']}: {e}"[:300], field=sent["verb"]) from None
+        raise InvalidInput(f"{body['verb']}: {e}"[:300], field=body["verb"]) from None
 
 
 def _requests(encoded: list[EncodedCommand]) -> Iterator[list[EncodedCommand]]:
-    """The commands that go together, in their order."""
-    some: list[EncodedCommand] = []
+    """Split the commands into requests, in order."""
+    request: list[EncodedCommand] = []
     size = 0
-    for one in encoded:
-        if some and (size + len(one.body) > MOST_BYTES or len(some) >= MOST_COMMANDS):
-            yield some
-            some, size = [], 0
-        some.append(one)
-        size += len(one.body)
-    if some:
-        yield some
+    for item in encoded:
+        if request and (size + len(item.body) > MAX_BYTES or len(request) >= MAX_COMMANDS):
+            yield request
+            request, size = [], 0
+        request.append(item)
+        size += len(item.body)
+    if request:
+        yield request
 
 
-def _verdict(one: EncodedCommand, sent: Any) -> Verdict:
-    if not isinstance(sent, dict):
-        raise OnetrayError("the server gave no verdict")
-    if "error" in sent:
-        return Verdict(error=error_of(sent["error"]))
-    value = decode_answer(one.command, sent.get("value"))
-    return Verdict(value._replace(repeated=False) if one.own_key else value)
+def _verdict(item: EncodedCommand, answer: Any) -> Verdict:
+    if not isinstance(answer, dict):
+        raise OnetrayError("the server returned an invalid verdict")
+    if "error" in answer:
+        return Verdict(error=error_of(answer["error"]))
+    value = decode_answer(item.command, answer.get("value"))
+    return Verdict(value._replace(repeated=False) if item.has_new_key else value)
 
 
 def _joined(command: Command, parts: list[Verdict]) -> Verdict:
     """One verdict for a command that was sent as several."""
     if not isinstance(command, SubmitMany):
         return parts[0]
-    refused = [part.error for part in parts if part.error is not None]
-    if not refused:
+    errors = [part.error for part in parts if part.error is not None]
+    if not errors:
         return Verdict([part.value.id for part in parts])
-    if len(refused) == len(parts):
-        return Verdict(error=refused[0])
-    done = len(parts) - len(refused)
-    return Verdict(error=OutcomeUnknown(f"{done} of {len(command.payloads)} tasks were submitted: {refused[0]}"))
+    if len(errors) == len(parts):
+        return Verdict(error=errors[0])
+    done = len(parts) - len(errors)
+    return Verdict(error=OutcomeUnknown(f"{done} of {len(command.payloads)} tasks were submitted: {errors[0]}"))

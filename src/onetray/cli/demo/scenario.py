@@ -43,7 +43,7 @@ class Scenario:
         self.flow: Any = None
         self.stages: dict[str, Stage] = {}
         self.rejected = False
-        self._until = time.monotonic() + TIMEOUT_S
+        self._deadline = time.monotonic() + TIMEOUT_S
 
     def run(self) -> bool:
         """Run all steps and print a report. Returns whether everything succeeded."""
@@ -149,7 +149,7 @@ class Scenario:
             value = condition()
             if value:
                 return value
-            if time.monotonic() > self._until:
+            if time.monotonic() > self._deadline:
                 raise Stuck(f"the demo timed out: it waited for {what}")
             self.workers.check()
             time.sleep(POLL_INTERVAL_S)

@@ -31,15 +31,15 @@ def cancel(id: str, hard: bool, reason: str | None, yes: bool, database: str, na
     Cancelling a flow cancels all its open stages and tasks; it asks for confirmation first.
     """
     with opened(database) as engine:
-        found = engine.locate(id, among=JOB, namespace=namespace)
+        located = engine.locate(id, among=JOB, namespace=namespace)
         fields: dict[str, Any] = {**acting_user(), "namespace": namespace, "cause": reason, "hard": hard}
-        if found.entity == "task":
-            print_result(engine.cancel(found.id, **fields), as_json)
+        if located.entity == "task":
+            print_result(engine.cancel(located.id, **fields), as_json)
             return
-        counts = engine.progress(found.id, namespace=namespace).counts
+        counts = engine.progress(located.id, namespace=namespace).counts
         if counts.total > counts.done:
-            confirm(f"Cancel the flow {found.id} with {counted(counts.total - counts.done, 'open task')}?", yes)
-        print_result(engine.cancel_flow(found.id, **fields), as_json)
+            confirm(f"Cancel the flow {located.id} with {counted(counts.total - counts.done, 'open task')}?", yes)
+        print_result(engine.cancel_flow(located.id, **fields), as_json)
 
 
 @click.command(short_help="Pause a flow.")
@@ -49,14 +49,14 @@ def cancel(id: str, hard: bool, reason: str | None, yes: bool, database: str, na
 def pause(id: str, reason: str | None, database: str, namespace: str, as_json: bool) -> None:
     """Pause a flow: no more of its tasks are claimed. Running tasks continue, and their results count."""
     with opened(database) as engine:
-        found = engine.locate(id, among=JOB, namespace=namespace)
-        if found.entity == "task":
-            queue = engine.task(found.id, namespace=namespace).queue
+        located = engine.locate(id, among=JOB, namespace=namespace)
+        if located.entity == "task":
+            queue = engine.task(located.id, namespace=namespace).queue
             raise Refused(
                 f"only its own handler can pause a single task; pause its queue instead "
-                f"(`onetray queues pause {queue}`), or cancel the task (`onetray jobs cancel {found.id}`)"
+                f"(`onetray queues pause {queue}`), or cancel the task (`onetray jobs cancel {located.id}`)"
             )
-        print_result(engine.pause_flow(found.id, namespace=namespace, cause=reason, **acting_user()), as_json)
+        print_result(engine.pause_flow(located.id, namespace=namespace, cause=reason, **acting_user()), as_json)
 
 
 @click.command(short_help="Resume a paused flow or a waiting task.")
@@ -67,14 +67,14 @@ def pause(id: str, reason: str | None, database: str, namespace: str, as_json: b
 def resume(id: str, input_: Any, reason: str | None, database: str, namespace: str, as_json: bool) -> None:
     """Resume a paused flow, or a task that is blocked or waits for input."""
     with opened(database) as engine:
-        found = engine.locate(id, among=JOB, namespace=namespace)
+        located = engine.locate(id, among=JOB, namespace=namespace)
         fields: dict[str, Any] = {**acting_user(), "namespace": namespace, "cause": reason}
-        if found.entity == "task":
-            print_result(engine.resume(found.id, input=input_, **fields), as_json)
+        if located.entity == "task":
+            print_result(engine.resume(located.id, input=input_, **fields), as_json)
             return
         if input_ is not None:
             raise click.UsageError("--input is only for tasks: a flow takes none")
-        print_result(engine.resume_flow(found.id, **fields), as_json)
+        print_result(engine.resume_flow(located.id, **fields), as_json)
 
 
 @click.command(short_help="Run an ended job again.")
@@ -85,14 +85,14 @@ def resume(id: str, input_: Any, reason: str | None, database: str, namespace: s
 def retry(id: str, from_stage: str | None, reason: str | None, database: str, namespace: str, as_json: bool) -> None:
     """Run an ended job again, as a new job that is linked to the old one."""
     with opened(database) as engine:
-        found = engine.locate(id, among=JOB, namespace=namespace)
+        located = engine.locate(id, among=JOB, namespace=namespace)
         fields: dict[str, Any] = {**acting_user(), "namespace": namespace, "cause": reason}
-        if found.entity == "flow":
-            print_result(engine.retry_flow(found.id, from_stage=from_stage, **fields), as_json, new=True)
+        if located.entity == "flow":
+            print_result(engine.retry_flow(located.id, from_stage=from_stage, **fields), as_json, new=True)
             return
         if from_stage is not None:
             raise click.UsageError("--from-stage is only for flows: a task has no stages")
-        print_result(engine.redrive(found.id, **fields), as_json, new=True)
+        print_result(engine.redrive(located.id, **fields), as_json, new=True)
 
 
 def print_result(answer: Any, as_json: bool, *, new: bool = False) -> None:

@@ -32,14 +32,14 @@ follow_option = click.option("-f", "--follow", is_flag=True, help="Continue unti
 def events(id: str, follow: bool, database: str, namespace: str, as_json: bool) -> None:
     """Print the events of a job in order, one on each line; those of a flow include its stages and tasks."""
     with opened(database) as engine:
-        found = engine.locate(id, among=("task", "flow"), namespace=namespace)
-        read = engine.events if found.entity == "task" else engine.flow_events
+        located = engine.locate(id, among=("task", "flow"), namespace=namespace)
+        read = engine.events if located.entity == "task" else engine.flow_events
         _print_all(
             engine,
-            lambda after: read(found.id, namespace=namespace, after=after, limit=PAGE),
+            lambda after: read(located.id, namespace=namespace, after=after, limit=PAGE),
             lambda e: e.id,
             print_json_line if as_json else _event_line,
-            lambda: not follow or _ended(engine, found, namespace),
+            lambda: not follow or _ended(engine, located, namespace),
         )
 
 
@@ -50,15 +50,15 @@ def events(id: str, follow: bool, database: str, namespace: str, as_json: bool) 
 def logs(id: str, follow: bool, database: str, namespace: str, as_json: bool) -> None:
     """Print the log lines of a task's handler."""
     with opened(database) as engine:
-        found = engine.locate(id, among=("task", "flow"), namespace=namespace)
-        if found.entity == "flow":
+        located = engine.locate(id, among=("task", "flow"), namespace=namespace)
+        if located.entity == "flow":
             raise Refused("a flow has no log of its own: pass the id of one of its tasks, see `onetray tasks list`")
         _print_all(
             engine,
-            lambda after: engine.logs(found.id, namespace=namespace, after=after, limit=PAGE),
+            lambda after: engine.logs(located.id, namespace=namespace, after=after, limit=PAGE),
             lambda line: line.cursor,
             print_json_line if as_json else _log_line,
-            lambda: not follow or _ended(engine, found, namespace),
+            lambda: not follow or _ended(engine, located, namespace),
         )
 
 
@@ -83,10 +83,10 @@ def _print_all(
         engine.wake.wait(seen, engine.wake.poll_s)
 
 
-def _ended(engine: EngineApi, found: Located, namespace: str) -> bool:
+def _ended(engine: EngineApi, located: Located, namespace: str) -> bool:
     from onetray.domain.lifecycle import MACHINES
 
-    return engine.job_status(found.id, namespace=namespace).state in MACHINES[found.entity].terminal
+    return engine.job_status(located.id, namespace=namespace).state in MACHINES[located.entity].terminal
 
 
 def _event_line(e: Event) -> None:

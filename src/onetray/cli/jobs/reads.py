@@ -53,7 +53,7 @@ def list_(
     """List jobs, single tasks and flows together, newest first."""
     with opened(database) as engine:
         now = engine.now()
-        wanted = {
+        filters = {
             "namespace": namespace, "labels": dict(labels), "states": states, "kind": kind,
             "queue": queue, "correlation_id": correlation,
             "since": 0 if since is None else max(now - int(since * SECOND), 0),
@@ -61,7 +61,7 @@ def list_(
         start = None
         if before is not None:
             start = engine.job_key(engine.locate(before, among=JOB, namespace=namespace).id, namespace=namespace)
-        jobs, has_more = _pages(engine, wanted, start, limit)
+        jobs, has_more = _pages(engine, filters, start, limit)
     next_ = jobs[-1].id if has_more and jobs else None
     if as_json:
         print_json({"jobs": jobs, "before": next_})
@@ -74,10 +74,10 @@ def list_(
         click.echo(f"There may be more: --before {next_}", err=True)
 
 
-def _pages(engine: EngineApi, wanted: dict[str, Any], before: int | None, limit: int) -> tuple[list[JobSummary], bool]:
+def _pages(engine: EngineApi, filters: dict[str, Any], before: int | None, limit: int) -> tuple[list[JobSummary], bool]:
     jobs: list[JobSummary] = []
     while len(jobs) < limit:
-        page = engine.jobs(**wanted, before=before, limit=limit - len(jobs))
+        page = engine.jobs(**filters, before=before, limit=limit - len(jobs))
         jobs += page.jobs
         before = page.before
         if before is None:
@@ -97,13 +97,13 @@ def _progress(job: JobSummary) -> str:
 def show(id: str, database: str, namespace: str, as_json: bool) -> None:
     """Show one job with all its fields: a task, or a flow with its stages."""
     with opened(database) as engine:
-        found, now = engine.locate(id, among=JOB, namespace=namespace), engine.now()
-        if found.entity == "task":
-            task = engine.task(found.id, namespace=namespace)
+        located, now = engine.locate(id, among=JOB, namespace=namespace), engine.now()
+        if located.entity == "task":
+            task = engine.task(located.id, namespace=namespace)
             print_json(task) if as_json else print_facts(task_facts(task, now))
             return
-        flow = engine.flow(found.id, namespace=namespace)
-        progress = engine.progress(found.id, namespace=namespace)
+        flow = engine.flow(located.id, namespace=namespace)
+        progress = engine.progress(located.id, namespace=namespace)
     if as_json:
         print_json({"flow": flow, "progress": progress})
         return
@@ -126,14 +126,14 @@ def show(id: str, database: str, namespace: str, as_json: bool) -> None:
 def tree(id: str, most: int, database: str, namespace: str, as_json: bool) -> None:
     """Show a flow, its stages and their tasks as a tree. Of large stages it shows only the first tasks."""
     with opened(database) as engine:
-        found = engine.locate(id, among=JOB, namespace=namespace)
-        if found.entity == "task":
+        located = engine.locate(id, among=JOB, namespace=namespace)
+        if located.entity == "task":
             # A member of a flow stands for its flow.
-            found = engine.locate(engine.task(found.id, namespace=namespace).job_id, namespace=namespace)
-        if found.entity == "task":
-            raise click.UsageError(f"{found.id} is a single task and has no tree: see `onetray jobs show`")
-        flow = engine.flow(found.id, namespace=namespace)
-        stages = engine.stages(found.id, namespace=namespace)
+            located = engine.locate(engine.task(located.id, namespace=namespace).job_id, namespace=namespace)
+        if located.entity == "task":
+            raise click.UsageError(f"{located.id} is a single task and has no tree: see `onetray jobs show`")
+        flow = engine.flow(located.id, namespace=namespace)
+        stages = engine.stages(located.id, namespace=namespace)
         branches = [(s, _tasks(engine, s, most)) for s in stages]
     if as_json:
         print_json({"flow": flow, "stages": [{"stage": s, "tasks": tasks} for s, tasks in branches]})
@@ -169,15 +169,15 @@ def explain(id: str, database: str, namespace: str, as_json: bool) -> None:
     from onetray.explain.tasks import COUNTED
 
     with opened(database) as engine:
-        found, now = engine.locate(id, among=ANY, namespace=namespace), engine.now()
-        reasons = engine.explain(found.id, namespace=namespace)
+        located, now = engine.locate(id, among=ANY, namespace=namespace), engine.now()
+        reasons = engine.explain(located.id, namespace=namespace)
         place = None
-        if found.entity == "task" and not reasons:
-            place = engine.position(found.id, namespace=namespace, most=COUNTED + 1)
+        if located.entity == "task" and not reasons:
+            place = engine.position(located.id, namespace=namespace, most=COUNTED + 1)
     has_more = place is not None and place > COUNTED
     if as_json:
         position = {"before_it": COUNTED if has_more else place, "more_before_it": has_more}
-        print_json({"entity": found.entity, "id": found.id, "reasons": reasons, **position})
+        print_json({"entity": located.entity, "id": located.id, "reasons": reasons, **position})
         return
     for reason in reasons:
         until = f"; ends {moment(reason.ends_at, now)}" if reason.ends_at is not None else ""
@@ -194,12 +194,12 @@ def explain(id: str, database: str, namespace: str, as_json: bool) -> None:
 def actions(id: str, database: str, namespace: str, as_json: bool) -> None:
     """List the transitions that the lifecycle allows a user to make now."""
     with opened(database) as engine:
-        found = engine.locate(id, among=ANY, namespace=namespace)
-        entity: Any = getattr(engine, found.entity)(found.id, namespace=namespace)
+        located = engine.locate(id, among=ANY, namespace=namespace)
+        entity: Any = getattr(engine, located.entity)(located.id, namespace=namespace)
     if as_json:
-        print_json({"entity": found.entity, "id": found.id, "state": entity.state, "actions": list(entity.actions)})
+        print_json({"entity": located.entity, "id": located.id, "state": entity.state, "actions": list(entity.actions)})
         return
     for action in entity.actions:
         click.echo(action)
     if not entity.actions:
-        click.echo(f"none: the {found.entity} is {entity.state}", err=True)
+        click.echo(f"none: the {located.entity} is {entity.state}", err=True)

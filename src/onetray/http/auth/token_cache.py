@@ -154,7 +154,7 @@ class TokenCache:
     async def _look_up(self, ids: list[str]) -> None:
         began = self._now()
         try:
-            found = await self._services.read(self._services.unredacted.tokens.get_many, ids)
+            rows = await self._services.read(self._services.unredacted.tokens.get_many, ids)
         except Exception as error:
             for id_ in ids:
                 pending = self._pending.pop(id_)
@@ -163,7 +163,7 @@ class TokenCache:
                 pending.exception()
         else:
             for id_ in ids:
-                self._pending.pop(id_).set_result(self._store(id_, found.get(id_), began))
+                self._pending.pop(id_).set_result(self._store(id_, rows.get(id_), began))
 
     def _store(self, id_: str, row: tuple[Token, int] | None, began: float) -> _Entry:
         entry = _Entry(None, began + self._services.config.token_cache_s)

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("onetray.http")
 
-MOST_UNASKED = 4_096
-"""Default connection limit. Each connection may buffer the head of a request."""
+DEFAULT_CONNECTIONS = 4_096
+"""The connection limit if none is configured. Each connection may buffer the head of a request."""
 RESERVED_FILES, FILES_PER_THREAD, FILES_PER_TASK = 64, 4, 10
 """Open files reserved for the rest of the process (logs, the program), for each thread, for each task of a worker."""
 ACCEPTS_PER_WAKEUP = 16
@@ -47,7 +47,7 @@ def max_connections(config: HttpConfig, tasks: int = 0) -> int:
     """The connection limit that the open-file limit allows, next to a worker that runs `tasks` tasks."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if files == resource.RLIM_INFINITY:
-        return config.connections or MOST_UNASKED
+        return config.connections or DEFAULT_CONNECTIONS
     needed = RESERVED_FILES + FILES_PER_THREAD * config.threads + FILES_PER_TASK * tasks
     limit = max(files - needed, files // 4)
     if config.connections > limit:
@@ -56,7 +56,7 @@ def max_connections(config: HttpConfig, tasks: int = 0) -> int:
             f"{needed:,} of them for other things: set it to {limit:,} or less, or raise `ulimit -n`",
             field="http.connections",
         )
-    return config.connections or min(limit, MOST_UNASKED)
+    return config.connections or min(limit, DEFAULT_CONNECTIONS)
 
 
 class ThrottledWarning:

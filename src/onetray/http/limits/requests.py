@@ -7,7 +7,8 @@ checks the whole body, so no route can forget to.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+import time
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
@@ -30,10 +31,6 @@ from onetray.http.limits.body_budget import Body, BodyBudget
 
 if TYPE_CHECKING:
     from onetray.http.services import HttpConfig, Services
-
-
-import time
-from collections import OrderedDict
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -65,7 +62,7 @@ class LimitMiddleware:
                 # Public routes take no body: an unauthenticated one is not read.
                 body = None if principal is NOBODY else await read_body(scope, receive, self._config, upload)
             except OnetrayError as error:
-                # The unread parameters of the body is still in transit, so the connection cannot serve another request.
+                # The rest of the body is still in transit, so the connection cannot serve another request.
                 await problems.problem_answer(error, scope, {"connection": "close"})(scope, receive, send)
                 return
             await self._app(scope, receive if body is None else replay(body, receive), send)
@@ -202,7 +199,7 @@ class StreamSlots:
         self._max_total = min(self._max_total, connections * 3 // 4)
 
     @asynccontextmanager
-    async def place(self, principal: Principal) -> AsyncIterator[None]:
+    async def slot(self, principal: Principal) -> AsyncIterator[None]:
         """Occupies a slot while the stream is open. Raises TooManyStreams: enter before the response starts."""
         caller = principal.token or principal.name
         if self.open >= self._max_total:

@@ -85,7 +85,7 @@ class RequestEntry:
         await self._send(message)
 
     def _with_request_id(self, headers: Any) -> list[tuple[bytes, bytes]]:
-        """Replace any X-Request-Id by ours."""
+        """Replace any X-Request-Id by the server's."""
         others = [(name, value) for name, value in headers if name.lower() != b"x-request-id"]
         return [*others, (b"x-request-id", self.trace.request_id.encode())]
 

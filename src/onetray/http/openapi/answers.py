@@ -19,7 +19,7 @@ from onetray.http import views
 from onetray.http.openapi import examples as ex
 from onetray.http.openapi.examples import example_of
 from onetray.http.openapi.shapes import TIME, either, of_type, parts, record, ref, schema_of
-from onetray.http.params import cursor
+from onetray.http.params import cursor_at
 from onetray.http.schemas.base import SOME_ID
 from onetray.http.views import LARGE
 
@@ -90,7 +90,7 @@ def _page(field: str, kind: type, next_: dict[str, Any] = NEXT_CURSOR) -> Answer
     return AnswerShape(
         f"A page of {field.replace('_', ' ')}",
         record({field: {"type": "array", "items": ref(kind)}, "next": next_}),
-        {field: [example_of(kind)], "next": cursor(field, 12)},
+        {field: [example_of(kind)], "next": cursor_at(field, 12)},
     )
 
 
@@ -105,12 +105,12 @@ def _verdicts(value: dict[str, Any], example: Any) -> AnswerShape:
     return AnswerShape("One verdict per item, in request order", schema, {"verdicts": [{"value": example}]})
 
 
-JOB = AnswerShape("The job", ANY_JOB, ex.TASK_SHOWN)
-TASK = AnswerShape("The task", ref(Task), ex.TASK_SHOWN)
+JOB = AnswerShape("The job", ANY_JOB, ex.TASK_JSON)
+TASK = AnswerShape("The task", ref(Task), ex.TASK_JSON)
 STAGE = AnswerShape("The stage", ref(Stage), example_of(Stage))
-PLACED = AnswerShape("The current state", {"anyOf": [ref(Receipt), ref(Placed)]}, ex.RECEIPT_SHOWN)
-RECEIPT = AnswerShape("The task's current state", ref(Receipt), ex.RECEIPT_SHOWN)
-FLOW_PLACED = AnswerShape("The flow's current state", ref(Placed), ex.PLACED_SHOWN)
+PLACED = AnswerShape("The current state", {"anyOf": [ref(Receipt), ref(Placed)]}, ex.RECEIPT_JSON)
+RECEIPT = AnswerShape("The task's current state", ref(Receipt), ex.RECEIPT_JSON)
+FLOW_PLACED = AnswerShape("The flow's current state", ref(Placed), ex.PLACED_JSON)
 JOBS = _page("jobs", JobSummary)
 EVENTS = _page("events", Event, RESUME_CURSOR)
 FEED = AnswerShape(
@@ -129,12 +129,12 @@ GROUPS = _list("groups", DeadGroup)
 QUEUES = _list("queues", QueueDepth)
 WORKERS = _list("workers", WorkerInfo)
 BREAKERS = _list("breakers", Breaker)
-LETTER = AnswerShape("The dead letter", ref(DeadLetter), ex.LETTER_SHOWN)
-SUBMITTED = _verdicts(PLACED.schema, ex.RECEIPT_SHOWN)
+LETTER = AnswerShape("The dead letter", ref(DeadLetter), ex.LETTER_JSON)
+SUBMITTED = _verdicts(PLACED.schema, ex.RECEIPT_JSON)
 BEATEN = AnswerShape("The lease's expiry, and which of its tasks are cancelled or lost", ref(Beaten),
                 example_of(Beaten))  # fmt: skip
 LOGGED = AnswerShape("The cursor of the last log line", record({"cursor": INTEGER}), {"cursor": 3})
-REPORTED = _verdicts({"anyOf": [ref(Receipt), ref(Beaten), LOGGED.schema]}, ex.RECEIPT_SHOWN)
+REPORTED = _verdicts({"anyOf": [ref(Receipt), ref(Beaten), LOGGED.schema]}, ex.RECEIPT_JSON)
 OF_COMMANDS: dict[Any, AnswerShape] = {Receipt: RECEIPT, Placed: FLOW_PLACED, Beaten: BEATEN, int: LOGGED}
 """The answer of a command that has a route of its own, by its type."""
 
@@ -145,17 +145,17 @@ def _shape(declared: Declaration) -> dict[str, Any]:
 
 
 _SHAPES = {str(kind.declared.answer): _shape(kind.declared) for kind in sendable_verbs().values()}
-CARRIED_OUT = _verdicts({"anyOf": list(_SHAPES.values())}, ex.RECEIPT_SHOWN)
+CARRIED_OUT = _verdicts({"anyOf": list(_SHAPES.values())}, ex.RECEIPT_JSON)
 CLAIMED = AnswerShape(
     "The claimed tasks; empty if none can be claimed",
-    record({"tasks": {"type": "array", "items": ref("Assignment")}}), {"tasks": [ex.ASSIGNMENT_SHOWN]},
+    record({"tasks": {"type": "array", "items": ref("Assignment")}}), {"tasks": [ex.ASSIGNMENT_JSON]},
 )  # fmt: skip
 TREE = AnswerShape(
     "The job, its stages and the first tasks of each",
     record({"job": ANY_JOB, "stages": {"type": "array", "items": record({
         "stage": ref("StageLine"), "tasks": {"type": "array", "items": ref(MemberSummary)}, "next": NEXT_CURSOR,
     })}, "next": NEXT_CURSOR}),
-    {"job": ex.FLOW_SHOWN, "next": None,
+    {"job": ex.FLOW_JSON, "next": None,
      "stages": [{"stage": views.stage_line(ex.STAGE), "tasks": [example_of(MemberSummary)], "next": None}]},
 )  # fmt: skip
 RESULT = AnswerShape(
@@ -193,24 +193,24 @@ REDRIVEN = AnswerShape(
     record({"redriven": {"type": "array", "items": record({"task": STRING, "value": PLACED.schema})},
             "refused": {"type": "array", "items": record({"task": STRING, "error": ref("Problem")})},
             "left": {"type": "array", "items": record({"task": STRING, "flow": STRING})}, "next": NEXT_CURSOR}),
-    {"redriven": [{"task": SOME_ID, "value": ex.RECEIPT_SHOWN}], "refused": [], "left": [], "next": None},
+    {"redriven": [{"task": SOME_ID, "value": ex.RECEIPT_JSON}], "refused": [], "left": [], "next": None},
 )  # fmt: skip
 QUEUE_SET = AnswerShape("Whether the queue is paused", record({"queue": STRING, "paused": BOOLEAN}),
                    {"queue": "default", "paused": True})  # fmt: skip
 BREAKER_SET = AnswerShape("Whether the breaker is open", record({"kind": STRING, "open": BOOLEAN}),
                      {"kind": "send_mail", "open": True})  # fmt: skip
-WHO = AnswerShape(
+WHOAMI = AnswerShape(
     "Who the token is, and the server's limits",
     record({"name": STRING, "namespace": STRING, "scopes": ACTIONS, "version": STRING,
             "limits": {"type": "object", "additionalProperties": INTEGER}}),
     {"name": "ann", "namespace": "default", "scopes": ["read"], "version": "0.1.0", "limits": {"batch": 10_000}},
 )  # fmt: skip
-KEPT = AnswerShape(
+KEPT_PATHS = AnswerShape(
     "The paths that stay redacted, by kind",
     record({"kept": {"type": "object", "additionalProperties": ACTIONS}}),
     {"kept": {"send_mail": ["password"]}},
 )
-DONE = AnswerShape("Nothing", {"type": "object"}, {})
+EMPTY = AnswerShape("An empty object", {"type": "object"}, {})
 NEWS = AnswerShape(
     "Where the server is now",
     {**record({"boot": STRING, "heard": BOOLEAN, "full": BOOLEAN}), "additionalProperties": True},

@@ -88,7 +88,7 @@ def _describe(app: FastAPI) -> dict[str, Any]:
     document["security"] = [{"token": []}]
     for path, method, operation in _operations(document):
         _complete(path, method, operation)
-    limited: dict[str, Any] = _with_limits(document, app.state.desk.engine.config.limits)
+    limited: dict[str, Any] = _with_limits(document, app.state.services.engine.config.limits)
     return limited
 
 

@@ -96,7 +96,7 @@ def example_of(kind: type) -> Any:
     return _BY_KIND[kind]
 
 
-TASK_SHOWN, FLOW_SHOWN = views.job(TASK), views.job(FLOW)
-RECEIPT_SHOWN, PLACED_SHOWN = (views.placed_view(v) for v in VALUES if isinstance(v, Receipt | Placed))
-ASSIGNMENT_SHOWN = {**views.assignment(ASSIGNMENT), "payload": _MAIL, "policy": to_json(Policy())}
-LETTER_SHOWN = views.dead_letter_view(LETTER, TASK)
+TASK_JSON, FLOW_JSON = views.job(TASK), views.job(FLOW)
+RECEIPT_JSON, PLACED_JSON = (views.placed_view(v) for v in VALUES if isinstance(v, Receipt | Placed))
+ASSIGNMENT_JSON = {**views.assignment(ASSIGNMENT), "payload": _MAIL, "policy": to_json(Policy())}
+LETTER_JSON = views.dead_letter_view(LETTER, TASK)

@@ -1,6 +1,6 @@
-"""What the reads by name answer: the outline of each type, and an example.
+"""The responses of reads and acts by name, derived from their declared types.
 
-Owns the way from the type that a read declares to its description. An example is written as the answer is.
+Owns the outline and the example of each type. Examples are encoded like responses.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PLAIN: dict[Any, dict[str, Any]] = {Any: {}, int: {"type": "integer"}, type(Non
 
 
 def answer_of(kind: Any) -> AnswerShape:
-    """The answer of a read that declares this type."""
+    """The response of a read or an act with this answer type."""
     kind = type(None) if kind is None else kind
     example = orjson.loads(dumps({"value": _example(kind)}))
     return AnswerShape(_title(kind), record({"value": _outline(kind)}), example)

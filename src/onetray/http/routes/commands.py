@@ -1,6 +1,6 @@
-"""Commands: any of them in a batch, and those that have a route of their own.
+"""Commands: a batch of any, and the routes of single ones.
 
-Both are derived from what commands declare. The namespace and the name of the caller are the token's.
+Both are derived from the declarations of commands. The token sets the namespace and the actor's name.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from onetray.engine.api import EngineApi
 from onetray.http import views
 from onetray.http.auth.middleware import UNDO
 from onetray.http.auth.scopes import Principal, allow
-from onetray.http.claim_handover import REFUSED, give_back
+from onetray.http.claim_delivery import REFUSED, release_undelivered
 from onetray.http.idempotency import free_key_if_unavailable
 from onetray.http.json_answers import Json, read_object
-from onetray.http.native_route import NativeRoute, gives, takes, takes_named
+from onetray.http.native_route import NativeRoute, accepts, accepts_named, returns
 from onetray.http.observe.tracing import carry
 from onetray.http.openapi import answers
 from onetray.http.params import Id, headers_of_request
@@ -40,98 +40,96 @@ router = APIRouter(prefix="/api/v1", route_class=NativeRoute)
 Sender = Depends(allow(SUBMIT, WORK, OPERATE))
 
 
-@router.post("/commands", tags=["commands"], summary="Carry out commands", **gives(answers.CARRIED_OUT),
-             **takes_named({COMMANDS_BODY: [COMMANDS_EXAMPLE]}))  # fmt: skip
-async def run_commands(request: Request, who: Principal = Sender) -> Json:
-    """Each is answered in its place: one that is refused, or cannot be read, harms no other.
+@router.post("/commands", tags=["commands"], summary="Carry out commands", **returns(answers.CARRIED_OUT),
+             **accepts_named({COMMANDS_BODY: [COMMANDS_EXAMPLE]}))  # fmt: skip
+async def run_commands(request: Request, principal: Principal = Sender) -> Json:
+    """Returns one verdict per command, in request order. A rejected or invalid command does not affect the others.
 
-    Each verb needs its scope: to submit jobs and to grow them `submit`, to claim and to report `work`, for all else
-    `operate`. If the token lacks one of them, nothing of the batch is carried out.
+    Each verb needs a scope: `submit` to submit jobs and add to them, `work` to claim and report, `operate` for
+    everything else. If the token lacks one of them, no command of the batch is carried out.
     """
-    services, sent = services_of(request), (await read_object(request)).get("commands")
-    if not isinstance(sent, list):
-        raise InvalidInput("give a list of commands", field="commands")
-    most = services.engine.config.limits.batch
-    if len(sent) > most:
-        raise TooLarge(f"a batch has at most {most} commands, not {len(sent)}", field="commands", limit=most)
-    _must_be_allowed(sent, who)
-    commands = await services.read(_decode_all, sent, headers_of_request(request, who))
+    services, items = services_of(request), (await read_object(request)).get("commands")
+    if not isinstance(items, list):
+        raise InvalidInput("commands must be a list", field="commands")
+    limit = services.engine.config.limits.batch
+    if len(items) > limit:
+        raise TooLarge(f"a batch has at most {limit} commands, not {len(items)}", field="commands", limit=limit)
+    _check_scopes(items, principal)
+    commands = await services.read(_decode_all, items, headers_of_request(request, principal))
     verdicts = await services.read(_carry_out, services.engine, commands)
-    _note_claims(request, commands, verdicts)
+    _release_if_refused(request, commands, verdicts)
     free_key_if_unavailable(request, verdicts)
-    return await services.read(_answer, sent, commands, verdicts)
+    return await services.read(_answer, items, commands, verdicts)
 
 
-def _must_be_allowed(sent: Sequence[object], who: Principal) -> None:
-    """All of them, or none is carried out."""
+def _check_scopes(items: Sequence[object], principal: Principal) -> None:
     known = sendable_verbs()
-    for one in sent:
-        verb = one.get("verb") if isinstance(one, dict) else None
+    for item in items:
+        verb = item.get("verb") if isinstance(item, dict) else None
         kind = known.get(verb) if isinstance(verb, str) else None
         scope = None if kind is None else kind.declared.scope
-        if scope is not None and not who.has(scope):
-            raise Forbidden(f"{verb} needs the scope {scope}, which the token {who.name!r} has not", needs=[scope])
+        if scope is not None and not principal.has(scope):
+            raise Forbidden(f"{verb} needs the scope {scope}, which the token {principal.name!r} lacks", needs=[scope])
 
 
-def _decode_all(sent: Sequence[object], owned: dict[str, Any]) -> list[Command | OnetrayError]:
-    """Each command, or why it cannot be read."""
-    found: list[Command | OnetrayError] = []
-    for one in sent:
+def _decode_all(items: Sequence[object], owned: dict[str, Any]) -> list[Command | OnetrayError]:
+    """Decode the commands. An invalid one is replaced by its error."""
+    decoded: list[Command | OnetrayError] = []
+    for item in items:
         try:
-            found.append(decode_command(one, owned))
+            decoded.append(decode_command(item, owned))
         except OnetrayError as e:
-            found.append(e)
-    return found
+            decoded.append(e)
+    return decoded
 
 
 def _carry_out(engine: EngineApi, commands: Sequence[Command | OnetrayError]) -> list[Verdict]:
-    """One run for all that could be read, under the trace of the request where they have none of their own."""
-    read = [c for c in commands if isinstance(c, Command)]
-    carry(read)
-    answered = iter(engine.run(read))
-    return [next(answered) if isinstance(c, Command) else Verdict(error=c) for c in commands]
+    """Run the valid commands together. Those without a trace get the request's."""
+    valid = [c for c in commands if isinstance(c, Command)]
+    carry(valid)
+    verdicts = iter(engine.run(valid))
+    return [next(verdicts) if isinstance(c, Command) else Verdict(error=c) for c in commands]
 
 
-def _note_claims(request: Request, commands: Sequence[object], verdicts: Sequence[Verdict]) -> None:
-    """What was claimed goes back if the token has ended before the answer. A client that has left asks again."""
-    found = [
+def _release_if_refused(request: Request, commands: Sequence[object], verdicts: Sequence[Verdict]) -> None:
+    """Release claimed tasks if the token ends before the response. A disconnected client repeats its request."""
+    claimed = [
         assignment
         for command, verdict in zip(commands, verdicts, strict=True)
         if isinstance(command, Claim) and verdict.error is None
         for assignment in verdict.value
     ]
-    if found:
-        request.scope[UNDO] = partial(give_back, services_of(request), found, REFUSED)
+    if claimed:
+        request.scope[UNDO] = partial(release_undelivered, services_of(request), claimed, REFUSED)
 
 
-def _answer(sent: Sequence[Any], commands: Sequence[Any], verdicts: Sequence[Verdict]) -> Json:
+def _answer(items: Sequence[Any], commands: Sequence[Any], verdicts: Sequence[Verdict]) -> Json:
+    ids = [item.get("task") if isinstance(item, dict) else None for item in items]
     return Json({
         "verdicts": [
-            views.verdict(v, partial(views.answer_view, type(c), id=one.get("task") if isinstance(one, dict) else None))
-            for one, c, v in zip(sent, commands, verdicts, strict=True)
+            views.verdict(v, partial(views.answer_view, type(c), id=id_))
+            for id_, c, v in zip(ids, commands, verdicts, strict=True)
         ]
     })  # fmt: skip
 
 
 def _add_route(kind: Any) -> None:
-    """The route of one command: what it is about stands in the path."""
+    """Add the route of one command, with the id of its task, stage or flow in the path."""
     body, name, known = route_body(kind), public_fields(kind)[id_field(kind)].name, fields_of(kind)
     allowed = Depends(allow(kind.declared.scope))
 
-    async def carry_out(request: Request, id: Id, who: Principal = allowed) -> Json:
-        owned = {n: value for n, value in headers_of_request(request, who).items() if n in known}
+    async def carry_out(request: Request, id: Id, principal: Principal = allowed) -> Json:
+        owned = {n: value for n, value in headers_of_request(request, principal).items() if n in known}
         command = command_from(kind, {**(await read_model(request, body)).field_values(), **owned, name: id})
         return Json(views.answer_view(kind, await services_of(request).call(command), id))
 
-    again = (
-        " The same report again is answered the same." if issubclass(kind, Report) and kind.declared.repeatable else ""
-    )
-    carry_out.__doc__ = f"{inspect.getdoc(kind)}{again}"
+    is_repeatable = issubclass(kind, Report) and kind.declared.repeatable
+    carry_out.__doc__ = f"{inspect.getdoc(kind)}{' A repeated report gets the same answer.' if is_repeatable else ''}"
     carry_out.__name__ = f"{kind.verb}_task" if issubclass(kind, TaskCommand) else kind.verb.replace("_flow", "_job")
     router.post(
         kind.declared.path, tags=[kind.declared.path.split("/")[1]], summary=kind.declared.summary,
-        **gives(answers.OF_COMMANDS[kind.declared.answer]),
-        **takes(body, required=any(field.is_required() for field in body.model_fields.values())),
+        **returns(answers.OF_COMMANDS[kind.declared.answer]),
+        **accepts(body, required=any(field.is_required() for field in body.model_fields.values())),
     )(carry_out)  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Dead letters: tasks that were set aside. See why, and run them again."""
+"""List, read and redrive dead letters: tasks that were set aside."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from onetray.http import problems, views
 from onetray.http.auth.scopes import Operator, Principal, Reader
 from onetray.http.idempotency import free_key_if_nothing_was_done
 from onetray.http.json_answers import Json, to_json
-from onetray.http.native_route import NativeRoute, gives, takes
+from onetray.http.native_route import NativeRoute, accepts, returns
 from onetray.http.openapi import answers
-from onetray.http.params import Cursor, Id, Kind, Limit, headers_of_request, place
-from onetray.http.params import cursor as cursor_at
+from onetray.http.params import Cursor, Id, Kind, Limit, cursor_at, cursor_position, headers_of_request
 from onetray.http.schemas.base import read_model
 from onetray.http.schemas.bodies import RedriveBody, RedriveManyBody
 from onetray.http.schemas.sizes import LIMIT
@@ -28,67 +27,67 @@ from onetray.http.services import services_of
 router = APIRouter(prefix="/api/v1/dead-letters", tags=["dead letters"], route_class=NativeRoute)
 
 ReasonCode = Annotated[str, Field(min_length=1, json_schema_extra={"enum": list(REASON_CODES)})]
-Reason = Annotated[ReasonCode | None, Query(description="Only with this reason code.")]
-Part = Annotated[
+Reason = Annotated[ReasonCode | None, Query(description="Only dead letters with this reason code.")]
+ErrorText = Annotated[
     str | None,
-    Query(min_length=1, description='Only where "Class: message" contains this.',
+    Query(min_length=1, description='Only dead letters whose error, as "Class: message", contains this text.',
           json_schema_extra={LIMIT: "reason_chars"}),
 ]  # fmt: skip
-Redriven = Annotated[bool, Query(description="Also those that were redriven.")]
+Redriven = Annotated[bool, Query(description="Include dead letters that were redriven.")]
 
 
-@router.get("", summary="List dead letters, oldest first", **gives(answers.LETTERS))
+@router.get("", summary="List dead letters, oldest first", **returns(answers.LETTERS))
 async def list_dead_letters(
     request: Request,
     kind: Kind = None,
     reason_code: Reason = None,
-    error: Part = None,
+    error: ErrorText = None,
     redriven: Redriven = False,
     cursor: Cursor = None,
     limit: Limit = 100,
-    who: Principal = Reader,
+    principal: Principal = Reader,
 ) -> Json:
-    """One by one."""
-    services, after = services_of(request), place("dead_letters", cursor)
+    """Redriven ones are listed only with `redriven`."""
+    services, after = services_of(request), cursor_position("dead_letters", cursor)
     return await services.answer(
         _page, services.engine, kind=kind, reason=reason_code, error=error, redriven=redriven, after=after, limit=limit,
-        namespace=who.namespace,
+        namespace=principal.namespace,
     )  # fmt: skip
 
 
-def _page(engine: EngineApi, *, limit: int, **wanted: Any) -> dict[str, Any]:
-    found = engine.dead_lines(limit=limit, **wanted)
-    next_ = cursor_at("dead_letters", found[-1].key) if len(found) == limit else None
-    return {"dead_letters": to_json(found), "next": next_}
+def _page(engine: EngineApi, *, limit: int, **filters: Any) -> dict[str, Any]:
+    letters = engine.dead_lines(limit=limit, **filters)
+    next_ = cursor_at("dead_letters", letters[-1].key) if len(letters) == limit else None
+    return {"dead_letters": to_json(letters), "next": next_}
 
 
-@router.get("/groups", summary="Dead letters that say the same", **gives(answers.GROUPS))
+@router.get("/groups", summary="Group dead letters by error", **returns(answers.GROUPS))
 async def group_dead_letters(
     request: Request,
     kind: Kind = None,
     reason_code: Reason = None,
-    error: Part = None,
+    error: ErrorText = None,
     redriven: Redriven = False,
     limit: Limit = 100,
-    who: Principal = Reader,
+    principal: Principal = Reader,
 ) -> Json:
-    """By kind, reason and error, the largest group first."""
+    """Counts dead letters by kind, reason and error, largest group first."""
     services = services_of(request)
     return await services.answer(
         _groups, services.engine, kind=kind, reason=reason_code, error=error, redriven=redriven, limit=limit,
-        namespace=who.namespace,
+        namespace=principal.namespace,
     )  # fmt: skip
 
 
-def _groups(engine: EngineApi, **wanted: Any) -> dict[str, Any]:
-    return {"groups": to_json(engine.dead_groups(**wanted))}
+def _groups(engine: EngineApi, **filters: Any) -> dict[str, Any]:
+    return {"groups": to_json(engine.dead_groups(**filters))}
 
 
-@router.get("/{id}", summary="One dead letter", **gives(answers.LETTER))
-async def get_dead_letter(request: Request, id: Id, who: Principal = Reader) -> Json:
-    """All that is known of why the task of this id was set aside."""
+@router.get("/{id}", summary="Get a dead letter", **returns(answers.LETTER))
+async def get_dead_letter(request: Request, id: Id, principal: Principal = Reader) -> Json:
+    """Returns why the task with this id was set aside, with its last error and its payload."""
     services = services_of(request)
-    return await services.answer(_letter, services.engine, id, who.namespace)
+    return await services.answer(_letter, services.engine, id, principal.namespace)
 
 
 def _letter(engine: EngineApi, id: str, namespace: str) -> dict[str, Any]:
@@ -99,41 +98,41 @@ def _letter(engine: EngineApi, id: str, namespace: str) -> dict[str, Any]:
     return views.dead_letter_view(letters[0], task)
 
 
-@router.post("/redrive", summary="Run many dead letters again", **gives(answers.REDRIVEN), **takes(RedriveManyBody))
-async def redrive_dead_letters(request: Request, who: Principal = Operator) -> Json:
-    """Those of `ids`, a page of those that `kind`, `reason_code` and `error` leave, or of `all`, oldest first.
+@router.post("/redrive", summary="Redrive many dead letters", **returns(answers.REDRIVEN), **accepts(RedriveManyBody))
+async def redrive_dead_letters(request: Request, principal: Principal = Operator) -> Json:
+    """Redrives either the dead letters in `ids`; or one page of those that match `kind`, `reason_code` and `error`; or
+    one page of `all`, oldest first. Exactly one of the three must be sent.
 
-    Go on with `next` as `cursor`. A body that says none of these is refused: it might be a mistake. The filter `error`
-    needs the scope `read`, too.
+    Send `next` as `cursor` to redrive the next page. The filter `error` also needs the scope `read`.
 
-    By filters, letters of flows that have ended are left: each would retry its whole flow. Retry these flows.
+    Pages skip dead letters of flows that have ended, because each would retry its whole flow, and list them in `left`:
+    retry those flows instead.
     """
     services, body = services_of(request), await read_model(request, RedriveManyBody)
-    _must_say_which(body)
-    if body.error is not None and not who.has(READ):
-        # Which letters it leaves tells what stands in them.
-        raise Forbidden(f"to choose by error, the token {who.name!r} needs the scope {READ} too", needs=[READ])
-    return Json(
-        await services.read(_redrive, request, body, {**headers_of_request(request, who), "cause": body.reason})
-    )
+    _check_selection(body)
+    if body.error is not None and not principal.has(READ):
+        # The matches reveal parts of the errors.
+        raise Forbidden(f"to filter by error, the token {principal.name!r} also needs the scope {READ}", needs=[READ])
+    headers = {**headers_of_request(request, principal), "cause": body.reason}
+    return Json(await services.read(_redrive, request, body, headers))
 
 
-def _must_say_which(body: RedriveManyBody) -> None:
-    """Ids, or filters, or all: one of the three."""
-    filtered = any(name is not None for name in (body.kind, body.reason_code, body.error))
+def _check_selection(body: RedriveManyBody) -> None:
+    """Requires exactly one of ids, filters and all."""
+    filtered = any(value is not None for value in (body.kind, body.reason_code, body.error))
     if (body.ids is not None) + filtered + body.all != 1 or (body.ids is not None and body.cursor is not None):
         raise InvalidInput(
-            'give ids; or any of kind, reason_code and error; or {"all": true} for every dead letter. Only the latter '
-            "two take a cursor",
+            'send ids; or any of kind, reason_code and error; or {"all": true} for every dead letter. ids take no '
+            "cursor",
             field="all",
         )
 
 
-def _redrive(request: Request, body: RedriveManyBody, by: dict[str, Any]) -> dict[str, Any]:
+def _redrive(request: Request, body: RedriveManyBody, headers: dict[str, Any]) -> dict[str, Any]:
     engine = services_of(request).engine
-    ids, left, next_ = _meant(engine, body, by["namespace"])
-    verdicts = engine.run([c.Redrive(task=id, delay_s=body.delay_s, **by) for id in ids])
-    # Filters would choose other letters the second time.
+    ids, left, next_ = _selection(engine, body, headers["namespace"])
+    verdicts = engine.run([c.Redrive(task=id, delay_s=body.delay_s, **headers) for id in ids])
+    # A repeated request would select other dead letters.
     free_key_if_nothing_was_done(request, verdicts)
     results = list(zip(ids, verdicts, strict=True))
     return {
@@ -144,25 +143,25 @@ def _redrive(request: Request, body: RedriveManyBody, by: dict[str, Any]) -> dic
     }
 
 
-def _meant(
+def _selection(
     engine: EngineApi, body: RedriveManyBody, namespace: str
 ) -> tuple[list[str], list[dict[str, Any]], str | None]:
-    """The tasks to redrive, those that are left, and where the next page begins."""
+    """The tasks to redrive, the skipped ones, and the cursor of the next page."""
     if body.ids is not None:
         return list(dict.fromkeys(id.lower() for id in body.ids)), [], None
     page = engine.dead_lines(
-        kind=body.kind, reason=body.reason_code, error=body.error, after=place("dead_letters", body.cursor),
+        kind=body.kind, reason=body.reason_code, error=body.error, after=cursor_position("dead_letters", body.cursor),
         limit=body.limit, namespace=namespace,
     )  # fmt: skip
-    left = [{"task": line.id, "flow": line.flow_id} for line in page if line.flow_finished_at is not None]
+    left = [{"task": letter.id, "flow": letter.flow_id} for letter in page if letter.flow_finished_at is not None]
     next_ = cursor_at("dead_letters", page[-1].key) if len(page) == body.limit else None
-    return [line.id for line in page if line.flow_finished_at is None], left, next_
+    return [letter.id for letter in page if letter.flow_finished_at is None], left, next_
 
 
-@router.post("/{id}/redrive", summary="Run a dead letter again", **gives(answers.PLACED, 201),
-             **takes(RedriveBody, required=False))  # fmt: skip
-async def redrive_dead_letter(request: Request, id: Id, who: Principal = Operator) -> Json:
-    """A new task that names the old one; of a flow that has ended, the flow from that stage."""
+@router.post("/{id}/redrive", summary="Redrive a dead letter", **returns(answers.PLACED, 201),
+             **accepts(RedriveBody, required=False))  # fmt: skip
+async def redrive_dead_letter(request: Request, id: Id, principal: Principal = Operator) -> Json:
+    """Submits a new task that is linked to the old one; if its flow has ended, retries the flow from that stage."""
     body = await read_model(request, RedriveBody)
-    command = c.Redrive(task=id, delay_s=body.delay_s, cause=body.reason, **headers_of_request(request, who))
+    command = c.Redrive(task=id, delay_s=body.delay_s, cause=body.reason, **headers_of_request(request, principal))
     return Json(views.placed_view(await services_of(request).call(command)), status_code=201)

@@ -1,4 +1,4 @@
-"""What the API says about itself: the lifecycles, OpenAPI, and a page to read it on."""
+"""The API's documentation: lifecycles, the OpenAPI description, and an HTML page of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onetray.domain.lifecycle import MACHINES
 from onetray.domain.machine import Machine
 from onetray.http.auth.scopes import Principal, Reader
 from onetray.http.json_answers import Json
-from onetray.http.native_route import NativeRoute, gives
+from onetray.http.native_route import NativeRoute, returns
 from onetray.http.openapi.document import DESCRIPTION, DRAWING, LIFECYCLE, LIFECYCLES, description_of
 from onetray.http.openapi.page import rendered
 
@@ -23,29 +23,29 @@ Entity = Annotated[
     str, Path(description="`task`, `stage` or `flow`.", examples=["task"], json_schema_extra={"enum": list(MACHINES)})
 ]
 
-GUARDED = {
+PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
 }
-"""The page runs nothing and fetches nothing."""
+"""The page needs no scripts and loads nothing."""
 
 
-@router.get("/api/v1/lifecycle", summary="The lifecycles", **gives(LIFECYCLES))
-async def list_lifecycles(who: Principal = Reader) -> Json:
-    """Every state and every transition of tasks, stages and flows, and who may make it."""
+@router.get("/api/v1/lifecycle", summary="List the lifecycles", **returns(LIFECYCLES))
+async def list_lifecycles(principal: Principal = Reader) -> Json:
+    """All states and transitions of tasks, stages and flows, with the actors that may make each transition."""
     return Json({"lifecycles": [as_dict(machine) for machine in MACHINES.values()]})
 
 
-@router.get("/api/v1/lifecycle/{entity}", summary="One lifecycle", **gives(LIFECYCLE))
-async def get_lifecycle(entity: Entity, who: Principal = Reader) -> Json:
-    """The table that the engine itself goes by."""
+@router.get("/api/v1/lifecycle/{entity}", summary="Get a lifecycle", **returns(LIFECYCLE))
+async def get_lifecycle(entity: Entity, principal: Principal = Reader) -> Json:
+    """Returns the table of states and transitions that the engine enforces."""
     return Json(as_dict(_machine(entity)))
 
 
-@router.get("/api/v1/lifecycle/{entity}/mermaid", summary="One lifecycle as a Mermaid diagram", **gives(DRAWING),
+@router.get("/api/v1/lifecycle/{entity}/mermaid", summary="Get a lifecycle as a Mermaid diagram", **returns(DRAWING),
             response_class=PlainTextResponse)  # fmt: skip
-async def draw_lifecycle(entity: Entity, who: Principal = Reader) -> PlainTextResponse:
-    """As text: Mermaid draws it."""
+async def draw_lifecycle(entity: Entity, principal: Principal = Reader) -> PlainTextResponse:
+    """Returns the source of a Mermaid state diagram."""
     return PlainTextResponse("\n".join(diagram(_machine(entity))) + "\n")
 
 
@@ -55,12 +55,12 @@ def _machine(entity: str) -> Machine:
     return MACHINES[entity]
 
 
-@router.get("/api/v1/openapi.json", summary="This description", **gives(DESCRIPTION))
-async def get_openapi(request: Request, who: Principal = Reader) -> Json:
-    """OpenAPI 3.1."""
+@router.get("/api/v1/openapi.json", summary="Get this OpenAPI description", **returns(DESCRIPTION))
+async def get_openapi(request: Request, principal: Principal = Reader) -> Json:
+    """Returns it as OpenAPI 3.1, with the limits of this server."""
     return Json(description_of(request.app))
 
 
 @router.get("/docs", include_in_schema=False)
-async def docs(request: Request, who: Principal = Reader) -> HTMLResponse:
-    return HTMLResponse(rendered(description_of(request.app)), headers=GUARDED)
+async def docs(request: Request, principal: Principal = Reader) -> HTMLResponse:
+    return HTMLResponse(rendered(description_of(request.app)), headers=PAGE_HEADERS)

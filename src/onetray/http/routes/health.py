@@ -1,4 +1,4 @@
-"""What the server says about itself: the page at /, health, version."""
+"""The start page, health checks and the version: the routes that need no token."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ async def home() -> HTMLResponse:
     return HTMLResponse(_PAGE)
 
 
-@router.get("/healthz", summary="Whether the process answers")
+@router.get("/healthz", summary="Check that the process responds")
 async def healthz() -> Json:
     return Json({"status": "ok"})
 
 
-@router.get("/readyz", summary="Whether the database answers too")
+@router.get("/readyz", summary="Check that the database responds, too")
 async def readyz(request: Request) -> Json:
     await services_of(request).ready.answer()
     return Json({"status": "ok"})
 
 
-@router.get("/api/v1/version", summary="The server's version")
+@router.get("/api/v1/version", summary="Get the server's version")
 async def version() -> Json:
     return Json({"version": __version__})

@@ -1,7 +1,6 @@
-"""What a person does about a job: cancel, pause, resume, retry, and the growing of flows.
+"""Actions of users on a job: cancel, pause, resume, retry, set its priority, add a stage.
 
-Which verb of the engine a word stands for depends on whether the job is a task or a flow. Whether it is allowed, the
-engine says.
+A route chooses the command for a task or for a flow. The engine decides whether it is allowed.
 """
 
 from __future__ import annotations
@@ -20,103 +19,104 @@ from onetray.domain.listing import JobStatus
 from onetray.http import views
 from onetray.http.auth.scopes import Operator, Principal, Submitter
 from onetray.http.json_answers import Json
-from onetray.http.native_route import NativeRoute, gives, takes
+from onetray.http.native_route import NativeRoute, accepts, returns
 from onetray.http.openapi import answers
 from onetray.http.params import Id, headers_of_request
 from onetray.http.schemas.base import read_model
-from onetray.http.schemas.bodies import CancelBody, PriorityBody, ResumeBody, RetryBody, Why
+from onetray.http.schemas.bodies import CancelBody, PriorityBody, ReasonBody, ResumeBody, RetryBody
 from onetray.http.schemas.derive import StageBody
 from onetray.http.services import services_of
 
 router = APIRouter(prefix="/api/v1/jobs/{id}", tags=["jobs"], route_class=NativeRoute)
 
 
-async def _answer(
-    request: Request, who: Principal, id: str, why: Any, of: Callable[[JobStatus, dict[str, Any]], Command]
+async def _carry_out(
+    request: Request, principal: Principal, id: str, body: Any, command: Callable[[JobStatus, dict[str, Any]], Command]
 ) -> Any:
-    """Carry out the command that fits the job."""
+    """Carry out the command for this job, which `command` returns."""
     services = services_of(request)
-    job = await services.read(services.engine.job_status, id, namespace=who.namespace)
-    return await services.call(of(job, {**headers_of_request(request, who), "cause": why.reason}))
+    job = await services.read(services.engine.job_status, id, namespace=principal.namespace)
+    return await services.call(command(job, {**headers_of_request(request, principal), "cause": body.reason}))
 
 
-@router.post("/cancel", summary="Cancel a job", **gives(answers.PLACED), **takes(CancelBody, required=False))
-async def cancel_job(request: Request, id: Id, who: Principal = Operator) -> Json:
-    """Softly: running workers are asked to stop, and have their grace. Hard: their leases are revoked at once."""
+@router.post("/cancel", summary="Cancel a job", **returns(answers.PLACED), **accepts(CancelBody, required=False))
+async def cancel_job(request: Request, id: Id, principal: Principal = Operator) -> Json:
+    """A soft cancel asks running workers to stop within their grace. A hard one revokes their leases at once."""
     body = await read_model(request, CancelBody)
     hard = body.mode == "hard"
 
-    def of(job: JobStatus, by: dict[str, Any]) -> Command:
+    def command(job: JobStatus, headers: dict[str, Any]) -> Command:
         if job.entity == FLOW.entity:
-            return f.CancelFlow(job.id, hard=hard, **by)
-        return c.Cancel(task=job.id, hard=hard, **by)
+            return f.CancelFlow(job.id, hard=hard, **headers)
+        return c.Cancel(task=job.id, hard=hard, **headers)
 
-    return Json(views.placed_view(await _answer(request, who, id, body, of), id))
+    return Json(views.placed_view(await _carry_out(request, principal, id, body, command), id))
 
 
-@router.post("/pause", summary="Pause a flow", **gives(answers.FLOW_PLACED), **takes(Why, required=False))
-async def pause_job(request: Request, id: Id, who: Principal = Operator) -> Json:
-    """Nothing more of it is claimed. What runs goes on, and its reports count."""
+@router.post("/pause", summary="Pause a flow", **returns(answers.FLOW_PLACED), **accepts(ReasonBody, required=False))
+async def pause_job(request: Request, id: Id, principal: Principal = Operator) -> Json:
+    """No more of its tasks are claimed. Running ones continue, and their reports are accepted."""
 
-    def of(job: JobStatus, by: dict[str, Any]) -> Command:
+    def command(job: JobStatus, headers: dict[str, Any]) -> Command:
         if job.entity == FLOW.entity:
-            return f.PauseFlow(job.id, **by)
+            return f.PauseFlow(job.id, **headers)
         raise IllegalTransition(
-            f"a single task is paused by its own worker alone: pause its queue {job.queue!r} to hold it back",
+            f"only its worker can pause a single task: pause its queue {job.queue!r} instead",
             allowed=list(job.actions),
         )
 
-    return Json(views.placed_view(await _answer(request, who, id, await read_model(request, Why), of), id))
+    body = await read_model(request, ReasonBody)
+    return Json(views.placed_view(await _carry_out(request, principal, id, body, command), id))
 
 
-@router.post("/resume", summary="Resume a flow, or a task that waits", **gives(answers.PLACED),
-             **takes(ResumeBody, required=False))  # fmt: skip
-async def resume_job(request: Request, id: Id, who: Principal = Operator) -> Json:
-    """A flow that is paused; or a task that is blocked or waits for input, which it is given."""
+@router.post("/resume", summary="Resume a paused flow or a waiting task", **returns(answers.PLACED),
+             **accepts(ResumeBody, required=False))  # fmt: skip
+async def resume_job(request: Request, id: Id, principal: Principal = Operator) -> Json:
+    """A blocked task continues; one that waits for input receives `input`."""
     body = await read_model(request, ResumeBody)
 
-    def of(job: JobStatus, by: dict[str, Any]) -> Command:
+    def command(job: JobStatus, headers: dict[str, Any]) -> Command:
         if job.entity == TASK.entity:
-            return c.Resume(task=job.id, input=body.input, **by)
+            return c.Resume(task=job.id, input=body.input, **headers)
         if body.input is not None:
-            raise InvalidInput("a flow takes no input: give it to the task that waits", field="input")
-        return f.ResumeFlow(job.id, **by)
+            raise InvalidInput("a flow takes no input: resume the waiting task with it", field="input")
+        return f.ResumeFlow(job.id, **headers)
 
-    return Json(views.placed_view(await _answer(request, who, id, body, of), id))
+    return Json(views.placed_view(await _carry_out(request, principal, id, body, command), id))
 
 
-@router.post("/retry", summary="Run a job again that has ended", **gives(answers.PLACED, 201),
-             **takes(RetryBody, required=False))  # fmt: skip
-async def retry_job(request: Request, id: Id, who: Principal = Operator) -> Json:
-    """A new job, which names the old one. A flow goes on from the stage that failed, or from another."""
+@router.post("/retry", summary="Retry a job that has ended", **returns(answers.PLACED, 201),
+             **accepts(RetryBody, required=False))  # fmt: skip
+async def retry_job(request: Request, id: Id, principal: Principal = Operator) -> Json:
+    """Submits a new job that is linked to the old one. A flow restarts at `from_stage`, or at the stage that failed."""
     body = await read_model(request, RetryBody)
 
-    def of(job: JobStatus, by: dict[str, Any]) -> Command:
+    def command(job: JobStatus, headers: dict[str, Any]) -> Command:
         if job.entity == FLOW.entity:
-            return f.RetryFlow(job.id, from_stage=body.from_stage, **by)
+            return f.RetryFlow(job.id, from_stage=body.from_stage, **headers)
         if body.from_stage is not None:
             raise InvalidInput("a task has no stages: leave from_stage out", field="from_stage")
-        return c.Redrive(task=job.id, **by)
+        return c.Redrive(task=job.id, **headers)
 
-    return Json(views.placed_view(await _answer(request, who, id, body, of)), status_code=201)
+    return Json(views.placed_view(await _carry_out(request, principal, id, body, command)), status_code=201)
 
 
-@router.post("/priority", summary="Set a task's priority", **gives(answers.RECEIPT), **takes(PriorityBody))
-async def set_job_priority(request: Request, id: Id, who: Principal = Operator) -> Json:
-    """Higher ones are claimed first."""
+@router.post("/priority", summary="Set a task's priority", **returns(answers.RECEIPT), **accepts(PriorityBody))
+async def set_job_priority(request: Request, id: Id, principal: Principal = Operator) -> Json:
+    """Tasks with a higher priority are claimed first."""
     body = await read_model(request, PriorityBody)
 
-    def of(job: JobStatus, by: dict[str, Any]) -> Command:
+    def command(job: JobStatus, headers: dict[str, Any]) -> Command:
         if job.entity == FLOW.entity:
-            raise InvalidInput("a flow has no priority: set it for its tasks", field="id")
-        return c.SetPriority(task=job.id, priority=body.priority, **by)
+            raise InvalidInput("a flow has no priority: set that of its tasks", field="id")
+        return c.SetPriority(task=job.id, priority=body.priority, **headers)
 
-    return Json(views.placed_view(await _answer(request, who, id, body, of), id))
+    return Json(views.placed_view(await _carry_out(request, principal, id, body, command), id))
 
 
-@router.post("/stages", summary="Add a stage to a flow", **gives(answers.FLOW_PLACED, 201), **takes(StageBody))
-async def add_stage(request: Request, id: Id, who: Principal = Submitter) -> Json:
-    """At its end, while it has not ended."""
+@router.post("/stages", summary="Add a stage to a flow", **returns(answers.FLOW_PLACED, 201), **accepts(StageBody))
+async def add_stage(request: Request, id: Id, principal: Principal = Submitter) -> Json:
+    """Appends a stage. The flow must not have ended."""
     body = await read_model(request, StageBody)
-    command = f.AddStage(flow=id, stage=body.value(), **headers_of_request(request, who))
+    command = f.AddStage(flow=id, stage=body.value(), **headers_of_request(request, principal))
     return Json(views.placed_view(await services_of(request).call(command)), status_code=201)

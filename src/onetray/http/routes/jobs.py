@@ -1,4 +1,4 @@
-"""Jobs, single tasks and flows: submit them, find them."""
+"""Submit, list and read jobs: single tasks and flows."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from onetray.http import views
 from onetray.http.auth.scopes import Principal, Reader, Submitter
 from onetray.http.idempotency import free_key_if_unavailable, key_of
 from onetray.http.json_answers import Json, to_json
-from onetray.http.native_route import NativeRoute, gives, own_key, takes
+from onetray.http.native_route import NativeRoute, accepts, own_key, returns
 from onetray.http.openapi import answers
-from onetray.http.params import Cursor, Id, Kind, Limit, headers_of_request, place
-from onetray.http.params import cursor as cursor_at
+from onetray.http.params import Cursor, Id, Kind, Limit, cursor_at, cursor_position, headers_of_request
 from onetray.http.schemas.base import Moment, read_model
 from onetray.http.schemas.bodies import JOB, BatchBody, FlowBody, TaskBody
 from onetray.http.schemas.sizes import LIMIT
@@ -28,15 +27,14 @@ from onetray.http.services import services_of
 
 router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"], route_class=NativeRoute)
 
-WALKS = 10
-"""How many short reads one page is looked for with. When nearly nothing matches, it is short, or empty."""
-BETWEEN = "="
-MOST_FILTERS = 20
+READS = 10
+"""Reads per page: if few jobs match, a page is short or empty."""
+MAX_FILTERS = 20
 
 States = Annotated[
     list[str],
     Query(
-        max_length=MOST_FILTERS,
+        max_length=MAX_FILTERS,
         description="Only jobs in one of these states.",
         json_schema_extra={"items": {"type": "string", "enum": list(JOB_STATES)}},
     ),
@@ -49,66 +47,67 @@ Queue = Annotated[
 ]
 Correlation = Annotated[
     str | None,
-    Query(min_length=1, description="Only what belongs to this.", json_schema_extra={LIMIT: "key_chars"}),
+    Query(min_length=1, description="Only jobs with this correlation id.", json_schema_extra={LIMIT: "key_chars"}),
 ]
 LabelPairs = Annotated[
     list[str],
-    Query(max_length=MOST_FILTERS, description="Only with this label: `name=value`.",
+    Query(max_length=MAX_FILTERS, description="Only jobs with this label, as `name=value`.",
           json_schema_extra={"items": {"type": "string", "pattern": "^[^=]+=.+$"}}),
 ]  # fmt: skip
 
 
-@router.post("", summary="Submit a job", **gives(answers.PLACED, 201, also={200: answers.PLACED}),
-             **takes(TaskBody, FlowBody))  # fmt: skip
+@router.post("", summary="Submit a job", **returns(answers.PLACED, 201, also={200: answers.PLACED}),
+             **accepts(TaskBody, FlowBody))  # fmt: skip
 @own_key
-async def submit_job(request: Request, who: Principal = Submitter) -> Json:
-    """A single task; or a flow, when it has `stages`.
+async def submit_job(request: Request, principal: Principal = Submitter) -> Json:
+    """Submits a flow if the body has `stages`, otherwise a single task.
 
-    With an `Idempotency-Key` the same job again is the same job: 200 and `repeated`. Another payload or queue under
-    the same key is refused. The key is the job's `idempotency_key`: it lives as long as the policy of its kind says,
-    and each kind has keys of its own.
+    The `Idempotency-Key` is the job's `idempotency_key`: a repeated submit returns the existing job with status 200 and
+    `repeated`; one with another payload or queue is rejected. Keys are per kind, and the policy of the kind sets how
+    long they live.
     """
     body = await read_model(request, JOB)
-    command = body.value(**_key(body, key_of(request)), **headers_of_request(request, who))
-    found = await services_of(request).call(command)
-    at = {"Location": f"/api/v1/jobs/{found.id}"}
-    return Json(views.placed_view(found), status_code=200 if found.repeated else 201, headers=at)
+    command = body.value(**_submit_key(body, key_of(request)), **headers_of_request(request, principal))
+    job = await services_of(request).call(command)
+    location = {"Location": f"/api/v1/jobs/{job.id}"}
+    return Json(views.placed_view(job), status_code=200 if job.repeated else 201, headers=location)
 
 
-def _key(body: Any, key: str | None) -> dict[str, Any]:
+def _submit_key(body: Any, key: str | None) -> dict[str, Any]:
     if key is None or body.idempotency_key == key:
         return {}
     if body.idempotency_key is not None:
-        raise InvalidInput("Idempotency-Key and idempotency_key differ: give one", field="idempotency_key")
+        raise InvalidInput("Idempotency-Key and idempotency_key differ: send only one", field="idempotency_key")
     return {"idempotency_key": key}
 
 
-@router.post("/batch", summary="Submit many jobs", **gives(answers.SUBMITTED), **takes(BatchBody))
-async def submit_jobs(request: Request, who: Principal = Submitter) -> Json:
-    """Each is answered in its place: one that is refused harms no other.
+@router.post("/batch", summary="Submit many jobs", **returns(answers.SUBMITTED), **accepts(BatchBody))
+async def submit_jobs(request: Request, principal: Principal = Submitter) -> Json:
+    """Returns one verdict per job, in request order. A rejected job does not affect the others.
 
-    Under an `Idempotency-Key` each job that has no `idempotency_key` of its own gets one made from it.
+    With an `Idempotency-Key`, each job without an `idempotency_key` gets one that is derived from it.
     """
-    services, from_ = services_of(request), headers_of_request(request, who)
+    services, headers = services_of(request), headers_of_request(request, principal)
     body = await read_model(request, BatchBody)
-    commands = [job.value(**_made_key(job, key_of(request), n, who), **from_) for n, job in enumerate(body.jobs)]
+    keys = [_derived_key(job, key_of(request), n, principal) for n, job in enumerate(body.jobs)]
+    commands = [job.value(**key, **headers) for job, key in zip(body.jobs, keys, strict=True)]
     verdicts = await services.run(commands)
     free_key_if_unavailable(request, verdicts)
     return Json({"verdicts": [views.verdict(v, views.placed_view) for v in verdicts]})
 
 
-def _made_key(body: Any, key: str | None, n: int, who: Principal) -> dict[str, Any]:
-    """A key for a job of a batch: if its server dies after the commit, the batch is sent again and makes no second.
+def _derived_key(body: Any, key: str | None, n: int, principal: Principal) -> dict[str, Any]:
+    """A job's key, derived from the batch's key, the token and the job's index.
 
-    The key of a batch is its caller's: with another token the same key makes other jobs.
+    If the server dies after the commit, the repeated batch submits no job twice.
     """
     if key is None or body.idempotency_key is not None:
         return {}
-    whose = key if who.token is None else f"{who.token} {key}"
-    return {"idempotency_key": f"{sha256(whose.encode()).hexdigest()}#{n}"}
+    caller_key = key if principal.token is None else f"{principal.token} {key}"
+    return {"idempotency_key": f"{sha256(caller_key.encode()).hexdigest()}#{n}"}
 
 
-@router.get("", summary="List jobs, newest first", **gives(answers.JOBS))
+@router.get("", summary="List jobs, newest first", **returns(answers.JOBS))
 async def list_jobs(
     request: Request,
     state: States = [],  # noqa: B006
@@ -116,44 +115,44 @@ async def list_jobs(
     queue: Queue = None,
     correlation_id: Correlation = None,
     label: LabelPairs = [],  # noqa: B006
-    since: Annotated[Moment | None, Query(description="Only what was submitted since.")] = None,
+    since: Annotated[Moment | None, Query(description="Only jobs submitted at or after this time.")] = None,
     cursor: Cursor = None,
     limit: Limit = 100,
-    who: Principal = Reader,
+    principal: Principal = Reader,
 ) -> Json:
-    """A page may be short, even empty, before the last one: go on until `next` is null."""
+    """A page may be short or empty although more follow: continue until `next` is null."""
     services = services_of(request)
-    wanted = {
-        "namespace": who.namespace, "states": state, "kind": kind, "queue": queue, "correlation_id": correlation_id,
-        "labels": dict(_label(pair) for pair in label), "since": since or 0,
+    filters = {
+        "namespace": principal.namespace, "states": state, "kind": kind, "queue": queue, "since": since or 0,
+        "correlation_id": correlation_id, "labels": dict(_label(pair) for pair in label),
     }  # fmt: skip
-    before = None if cursor is None else place("jobs", cursor)
-    return await services.answer(_page, services.engine, wanted, before, limit)
+    before = None if cursor is None else cursor_position("jobs", cursor)
+    return await services.answer(_page, services.engine, filters, before, limit)
 
 
 def _label(pair: str) -> tuple[str, str]:
-    name, between, value = pair.partition(BETWEEN)
-    if not between or not name or not value:
+    name, _, value = pair.partition("=")
+    if not name or not value:
         raise InvalidInput(f"label must be name=value, not {pair[:50]!r}", field="query.label")
     return name, value
 
 
-def _page(engine: EngineApi, wanted: dict[str, Any], before: int | None, limit: int) -> dict[str, Any]:
-    found: list[JobSummary] = []
-    for _ in range(WALKS):
-        page = engine.jobs(**wanted, before=before, limit=limit - len(found))
-        found += page.jobs
+def _page(engine: EngineApi, filters: dict[str, Any], before: int | None, limit: int) -> dict[str, Any]:
+    jobs: list[JobSummary] = []
+    for _ in range(READS):
+        page = engine.jobs(**filters, before=before, limit=limit - len(jobs))
+        jobs += page.jobs
         before = page.before
-        if before is None or len(found) == limit:
+        if before is None or len(jobs) == limit:
             break
-    return {"jobs": to_json(found), "next": None if before is None else cursor_at("jobs", before)}
+    return {"jobs": to_json(jobs), "next": None if before is None else cursor_at("jobs", before)}
 
 
-@router.get("/{id}", summary="One job", **gives(answers.JOB))
-async def get_job(request: Request, id: Id, who: Principal = Reader) -> Json:
-    """A task or a flow; `entity` says which. `actions` are the moves that it allows a user now."""
+@router.get("/{id}", summary="Get a job", **returns(answers.JOB))
+async def get_job(request: Request, id: Id, principal: Principal = Reader) -> Json:
+    """Returns a task or a flow: see `entity`. `actions` lists what a user may do with it now."""
     services = services_of(request)
-    return await services.answer(_job, services.engine, id, who.namespace)
+    return await services.answer(_job, services.engine, id, principal.namespace)
 
 
 def _job(engine: EngineApi, id: str, namespace: str) -> dict[str, Any]:
@@ -161,7 +160,7 @@ def _job(engine: EngineApi, id: str, namespace: str) -> dict[str, Any]:
 
 
 def job_of(engine: EngineApi, id: str, namespace: str) -> Task | Flow:
-    """The task or the flow of this id, with its JSON as it was stored."""
+    """The task or flow with this id, with its JSON unparsed."""
     try:
         return engine.task(id, namespace=namespace, raw=True)
     except NotFound:

@@ -1,4 +1,4 @@
-"""Metrics, for Prometheus to scrape."""
+"""Metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from starlette.responses import Response
 from onetray.domain.errors import Unavailable
 from onetray.domain.token import ADMIN
 from onetray.http.auth.scopes import Principal, Reader
-from onetray.http.native_route import gives
+from onetray.http.native_route import returns
 from onetray.http.observe.metrics import DEFAULT, DatabaseNumbers, Metrics
 from onetray.http.openapi import answers
 from onetray.http.services import Probe, services_of
@@ -24,8 +24,8 @@ LIMIT_S = 5.0
 """How long a scrape waits for the database: less than Prometheus waits for a scrape."""
 
 
-class _Page:
-    """What the exposition takes for a registry: ours keeps no numbers of other programs."""
+class _Registry:
+    """A registry of one response: the global one would include metrics of the embedding program."""
 
     def __init__(self, families: list[Any]) -> None:
         self._families = families
@@ -34,23 +34,23 @@ class _Page:
         return iter(self._families)
 
 
-@router.get("/metrics", summary="Metrics in Prometheus's text format", **gives(answers.METRICS))
-async def metrics(request: Request, who: Principal = Reader) -> Response:
-    """Those of the token's namespace. An admin of the namespace `default` sees those of the whole process, too."""
+@router.get("/metrics", summary="Get metrics in Prometheus text format", **returns(answers.METRICS))
+async def metrics(request: Request, principal: Principal = Reader) -> Response:
+    """Returns metrics of the token's namespace; for an admin of the namespace `default`, also those of the process."""
     services = services_of(request)
-    # Whoever runs the server: `local` is one of them. Tenants have namespaces of their own.
-    of_process = who.namespace == DEFAULT and who.has(ADMIN)
-    view = who.namespace, of_process
+    # Admins of `default` run the server. Tenants have other namespaces.
+    of_process = principal.namespace == DEFAULT and principal.has(ADMIN)
+    view = principal.namespace, of_process
     scrape = services.scrapes.get(view)
     if scrape is None:
         scrape = services.scrapes[view] = Probe(partial(_text, services.metrics, *view), limit_s=LIMIT_S)
     try:
         text = await scrape.answer()
     except Unavailable:
-        # Said by onetray_up; what this process has counted is told all the same.
+        # onetray_up is 0 then, and the counters of the process are still reported.
         text = _text(services.metrics, *view, DatabaseNumbers())
     return Response(text, media_type=CONTENT_TYPE_LATEST)
 
 
-def _text(counted: Metrics, namespace: str, of_process: bool, look: DatabaseNumbers | None = None) -> bytes:
-    return generate_latest(_Page(list(counted.families(namespace, of_process, look))))
+def _text(metrics: Metrics, namespace: str, of_process: bool, numbers: DatabaseNumbers | None = None) -> bytes:
+    return generate_latest(_Registry(list(metrics.families(namespace, of_process, numbers))))

@@ -1,7 +1,7 @@
-"""Reads and acts by name, kinds, workers: what a remote client needs besides commands.
+"""Reads and acts by name, kinds, workers: the routes that only the remote client needs.
 
-Each read and each act of the engine's API has a route, made from its declaration (engine/reads.py). The namespace and
-the name of the caller are the token's, whatever a body says.
+Each read and each act of the engine's API has a route, derived from its declaration (engine/reads.py). The token sets
+the namespace and the actor's name.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from onetray.domain.worker import WorkerBeat
 from onetray.engine import Engine
 from onetray.engine.api import METHODS, EngineApi
 from onetray.engine.reads import ApiMethod
-from onetray.http.auth.scopes import AtWork, Principal, allow
-from onetray.http.native_route import NativeRoute, gives, own_key, takes
+from onetray.http.auth.scopes import Principal, Worker, allow
+from onetray.http.native_route import NativeRoute, accepts, own_key, returns
 from onetray.http.openapi import answers
 from onetray.http.openapi.values import answer_of
 from onetray.http.schemas.base import read_model
@@ -32,11 +32,11 @@ from onetray.remote.value_codec import dumps
 
 router = APIRouter(prefix="/api/v1", tags=["remote"], route_class=NativeRoute)
 
-Anybody = Depends(allow(*SCOPES))
+AnyScope = Depends(allow(*SCOPES))
 
 
-class CommandReader(Response):
-    """Values as the remote client reads them."""
+class ValueResponse(Response):
+    """Values in the format of remote/value_codec.py."""
 
     media_type = "application/json"
 
@@ -44,79 +44,76 @@ class CommandReader(Response):
         return dumps(content)
 
 
-@router.get("/whoami", summary="Who the token is, and the server's limits", **gives(answers.WHO))
-async def whoami(request: Request, who: Principal = Anybody) -> CommandReader:
-    """Its name, its namespace, its scopes."""
-    config = services_of(request).engine.config
-    return CommandReader({
-        "name": who.name, "namespace": who.namespace, "scopes": sorted(who.scopes), "version": __version__,
-        "limits": asdict(config.limits),
+@router.get("/whoami", summary="Get the token's identity and the server's limits", **returns(answers.WHOAMI))
+async def whoami(request: Request, principal: Principal = AnyScope) -> ValueResponse:
+    """Returns the token's name, namespace and scopes."""
+    limits = services_of(request).engine.config.limits
+    return ValueResponse({
+        "name": principal.name, "namespace": principal.namespace, "scopes": sorted(principal.scopes),
+        "version": __version__, "limits": asdict(limits),
     })  # fmt: skip
 
 
-def _add(method: ApiMethod[Any, Any]) -> None:
-    """The route of one read or act."""
+def _add_route(method: ApiMethod[Any, Any]) -> None:
     body, allowed = parameters_body(method), Depends(allow(*method.scopes))
 
-    async def ask(request: Request, who: Principal = allowed) -> Response:
+    async def call_method(request: Request, principal: Principal = allowed) -> Response:
         services, parameters = services_of(request), await read_model(request, body)
-        # A worker gets the real values, as it does with its claims.
-        real = who.has(WORK) and REDACTED not in request.headers
-        engine: EngineApi = services.unredacted if real else services.engine
+        # A worker gets unredacted values, as it does from its claims.
+        is_unredacted = principal.has(WORK) and REDACTED not in request.headers
+        engine: EngineApi = services.unredacted if is_unredacted else services.engine
         call: Callable[..., Any] = getattr(engine, method.name)
-        arguments = parameters.sent_fields | method.of_caller(namespace=who.namespace, by=who.name)
-        return await services.read(lambda: CommandReader({"value": call(**arguments)}))
+        arguments = parameters.sent_fields | method.of_caller(namespace=principal.namespace, by=principal.name)
+        return await services.read(lambda: ValueResponse({"value": call(**arguments)}))
 
     group = "act" if method.writes else "read"
-    ask.__name__, ask.__doc__ = f"{group}_{method.name}", method.__doc__
+    call_method.__name__, call_method.__doc__ = f"{group}_{method.name}", method.__doc__
     required = any(p.default is p.empty for p in method.parameters.values())
     router.post(
         f"/{group}s/{method.name}",
-        summary=f"{group.title()} `{method.name}`",
-        **gives(answer_of(method.answer_type)),
-        **takes(body, required=required),
-    )(ask if method.writes else own_key(ask))
+        summary=f"Call the {group} `{method.name}`",
+        **returns(answer_of(method.answer_type)),
+        **accepts(body, required=required),
+    )(call_method if method.writes else own_key(call_method))
 
 
 for _method in METHODS.values():
-    _add(_method)
+    _add_route(_method)
 
 
-@router.post("/kinds", summary="Declare kinds of tasks with their policies", **gives(answers.KEPT), **takes(KindsBody))
-async def declare_kinds(request: Request, who: Principal = AtWork) -> CommandReader:
-    """Without the scope `operate`, paths that a kind redacts already stay redacted: `kept` names them."""
+@router.post("/kinds", summary="Declare kinds and their policies", **returns(answers.KEPT_PATHS), **accepts(KindsBody))
+async def declare_kinds(request: Request, principal: Principal = Worker) -> ValueResponse:
+    """Without the scope `operate`, the paths that a kind already redacts stay redacted: `kept` lists them."""
     services, body = services_of(request), await read_model(request, KindsBody)
     declared = {kind: Policy(**policy.sent_fields) for kind, policy in body.policies.items()}
-    return CommandReader({"kept": await services.read(_declare, services.unredacted, declared, who)})
+    return ValueResponse({"kept": await services.read(_declare, services.unredacted, declared, principal)})
 
 
-def _declare(engine: Engine, declared: dict[str, Policy], who: Principal) -> dict[str, list[str]]:
-    """Declare kinds; the paths that stay redacted, by kind, although the declaration does not name them.
+def _declare(engine: Engine, declared: dict[str, Policy], principal: Principal) -> dict[str, list[str]]:
+    """Declare kinds. Returns, by kind, the paths that stay redacted although the declaration lacks them.
 
-    A worker only adds paths: an old version of an app that starts again must not show what a new one hides. To take
-    some away needs somebody who operates the server.
+    A worker only adds paths: when an old version of an app restarts, it must not reveal what a newer one redacts. Only
+    an operator removes paths.
     """
-    if who.has(OPERATE):
-        engine.declare(declared, namespace=who.namespace)
+    if principal.has(OPERATE):
+        engine.declare(declared, namespace=principal.namespace)
         return {}
-    kept = engine.declare_keeping_redaction(declared, namespace=who.namespace)
+    kept = engine.declare_keeping_redaction(declared, namespace=principal.namespace)
     return {kind: paths for kind, paths in kept.items() if paths}
 
 
-@router.post(
-    "/workers/beat", summary="Register a worker, again and again", **gives(answers.DONE), **takes(WorkerBeatBody)
-)
-async def beat_worker(request: Request, who: Principal = AtWork) -> CommandReader:
-    """A worker that has not done so for `ttl_s` counts as gone. It renews no lease: `beat` does, at its tasks."""
+@router.post("/workers/beat", summary="Register a worker", **returns(answers.EMPTY), **accepts(WorkerBeatBody))
+async def beat_worker(request: Request, principal: Principal = Worker) -> ValueResponse:
+    """Repeat it within `ttl_s`, or the worker counts as lost. It renews no lease: the report `beat` does."""
     services, body = services_of(request), await read_model(request, WorkerBeatBody)
     beat = WorkerBeat(**body.sent_fields)
-    await services.read(services.engine.worker_beat, beat, namespace=who.namespace)
-    return CommandReader({})
+    await services.read(services.engine.worker_beat, beat, namespace=principal.namespace)
+    return ValueResponse({})
 
 
-@router.post("/workers/leave", summary="Take a worker off the list", **gives(answers.DONE), **takes(LeaveBody))
-async def leave_worker(request: Request, who: Principal = AtWork) -> CommandReader:
-    """It has stopped."""
+@router.post("/workers/leave", summary="Unregister a worker", **returns(answers.EMPTY), **accepts(LeaveBody))
+async def leave_worker(request: Request, principal: Principal = Worker) -> ValueResponse:
+    """Removes a worker that has stopped from the list of workers."""
     services, body = services_of(request), await read_model(request, LeaveBody)
-    await services.read(services.engine.worker_leave, body.name, namespace=who.namespace)
-    return CommandReader({})
+    await services.read(services.engine.worker_leave, body.name, namespace=principal.namespace)
+    return ValueResponse({})

@@ -1,4 +1,4 @@
-"""Stages: look at them, add tasks. What is one command (approve, skip, …) is in commands.py."""
+"""Read stages and add tasks to them. Single commands (approve, skip, …) are in commands.py."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from onetray.engine.api import EngineApi
 from onetray.http import views
 from onetray.http.auth.scopes import Principal, Reader, Submitter
 from onetray.http.json_answers import Json, to_json
-from onetray.http.native_route import NativeRoute, gives, takes
+from onetray.http.native_route import NativeRoute, accepts, returns
 from onetray.http.openapi import answers
-from onetray.http.params import Cursor, Id, Limit, headers_of_request, place
-from onetray.http.params import cursor as cursor_at
+from onetray.http.params import Cursor, Id, Limit, cursor_at, cursor_position, headers_of_request
 from onetray.http.schemas.base import read_model
 from onetray.http.schemas.bodies import MembersBody
 from onetray.http.services import services_of
@@ -22,11 +21,11 @@ from onetray.http.services import services_of
 router = APIRouter(prefix="/api/v1/stages/{id}", tags=["stages"], route_class=NativeRoute)
 
 
-@router.get("", summary="One stage", **gives(answers.STAGE))
-async def get_stage(request: Request, id: Id, who: Principal = Reader) -> Json:
-    """With the numbers of its tasks, and who has to approve it."""
+@router.get("", summary="Get a stage", **returns(answers.STAGE))
+async def get_stage(request: Request, id: Id, principal: Principal = Reader) -> Json:
+    """Returns a stage with the counts of its tasks and, if it needs one, its approval."""
     services = services_of(request)
-    return await services.answer(_stage, services.engine, id, who.namespace)
+    return await services.answer(_stage, services.engine, id, principal.namespace)
 
 
 def _stage(engine: EngineApi, id: str, namespace: str) -> dict[str, Any]:
@@ -34,27 +33,27 @@ def _stage(engine: EngineApi, id: str, namespace: str) -> dict[str, Any]:
     return stage
 
 
-@router.get("/tasks", summary="A stage's tasks", **gives(answers.MEMBERS))
+@router.get("/tasks", summary="List a stage's tasks", **returns(answers.MEMBERS))
 async def list_stage_tasks(
-    request: Request, id: Id, cursor: Cursor = None, limit: Limit = 100, who: Principal = Reader
+    request: Request, id: Id, cursor: Cursor = None, limit: Limit = 100, principal: Principal = Reader
 ) -> Json:
-    """In their order."""
-    services, after = services_of(request), place("tasks", cursor)
-    return await services.answer(_tasks, services.engine, id, who.namespace, after, limit)
+    """In the order in which they were added."""
+    services, after = services_of(request), cursor_position("tasks", cursor)
+    return await services.answer(_tasks, services.engine, id, principal.namespace, after, limit)
 
 
 def _tasks(engine: EngineApi, id: str, namespace: str, after: int, limit: int) -> dict[str, Any]:
-    found = engine.stage_members(id, namespace=namespace, after=after, limit=limit)
-    return {"tasks": to_json(found), "next": cursor_at("tasks", found[-1].key) if len(found) == limit else None}
+    tasks = engine.stage_members(id, namespace=namespace, after=after, limit=limit)
+    return {"tasks": to_json(tasks), "next": cursor_at("tasks", tasks[-1].key) if len(tasks) == limit else None}
 
 
-@router.get("/results", summary="The results of a stage's tasks", **gives(answers.RESULTS))
+@router.get("/results", summary="List the results of a stage's tasks", **returns(answers.RESULTS))
 async def list_stage_results(
-    request: Request, id: Id, cursor: Cursor = None, limit: Limit = 100, who: Principal = Reader
+    request: Request, id: Id, cursor: Cursor = None, limit: Limit = 100, principal: Principal = Reader
 ) -> Json:
-    """In the order of the tasks, also of a stage that is too large for its results to be collected."""
-    services, after = services_of(request), place("results", cursor)
-    return await services.answer(_results, services.engine, id, who.namespace, after, limit)
+    """In the order of the tasks. Also works for a stage with too many tasks to collect their results in `result`."""
+    services, after = services_of(request), cursor_position("results", cursor)
+    return await services.answer(_results, services.engine, id, principal.namespace, after, limit)
 
 
 def _results(engine: EngineApi, id: str, namespace: str, after: int, limit: int) -> dict[str, Any]:
@@ -63,9 +62,9 @@ def _results(engine: EngineApi, id: str, namespace: str, after: int, limit: int)
     return {"results": results, "next": cursor_at("results", rows[-1].key) if len(rows) == limit else None}
 
 
-@router.post("/tasks", summary="Add tasks to a stage", **gives(answers.FLOW_PLACED, 201), **takes(MembersBody))
-async def add_stage_tasks(request: Request, id: Id, who: Principal = Submitter) -> Json:
-    """While it has not ended and takes more."""
+@router.post("/tasks", summary="Add tasks to a stage", **returns(answers.FLOW_PLACED, 201), **accepts(MembersBody))
+async def add_stage_tasks(request: Request, id: Id, principal: Principal = Submitter) -> Json:
+    """The stage must not have ended, and must take more tasks: see `takes_more`."""
     body = await read_model(request, MembersBody)
-    command = AddTasks(flow=id, **body.field_values(), **headers_of_request(request, who))
+    command = AddTasks(flow=id, **body.field_values(), **headers_of_request(request, principal))
     return Json(views.placed_view(await services_of(request).call(command)), status_code=201)

@@ -1,4 +1,4 @@
-"""What requests may say: strict models, one for each body. A field that is not known is refused by its name.
+"""Request bodies as strict pydantic models: an unknown field is an error that names it.
 
-Own the shape of what comes in. Limits and what fits together are the commands' own: see domain/commands.py.
+Commands check limits and combinations of fields themselves: see domain/commands.py.
 """

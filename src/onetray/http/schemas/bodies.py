@@ -1,6 +1,6 @@
-"""The bodies of requests. Most are derived from commands; those that stand for no single command are written out here.
+"""The request bodies of the native API: derived from commands, or written here where there is no single command.
 
-A report names the fence and the worker of its claim: without them it could touch what somebody else holds.
+A report must name the fence and the worker of its claim, so that it can only change a task that its worker holds.
 """
 
 from __future__ import annotations
@@ -13,73 +13,71 @@ from onetray.domain.commands import Claim, Redrive, Report, Resume, SetPriority,
 from onetray.domain.flow_commands import AddTasks, OpenFlow, SubmitFlow
 from onetray.domain.task import REASON_CODES
 from onetray.domain.verbs import VERBS, sendable_verbs
-from onetray.http.params import MOST_CHARS
-from onetray.http.schemas.base import FIRST, SOME_ID, FewerCount, Id, Name, Reason, Seconds, Strict, most
+from onetray.http.params import MAX_CHARS
+from onetray.http.schemas.base import FAIL_FAST, SOME_ID, Id, Name, PageSize, Reason, Seconds, Strict, limited_by
 from onetray.http.schemas.derive import (
     OUTSIDE,
     TICKET,
-    Made,
+    GeneratedBody,
     StageBody,
     body_of,
     command_body,
     command_example,
-    made_model,
+    create,
     route_body,
 )
 
-MOST_LETTERS = 1_000
-MOST_WAIT_S = 30
+MAX_REDRIVEN = 1_000
+MAX_WAIT_S = 30
 
 TaskBody: Any = body_of(Submit, "TaskBody", without=OUTSIDE, example=command_example(Submit), about="A single task.")
 FlowBody: Any = body_of(
     SubmitFlow, "FlowBody", without=(*OUTSIDE, "stages"), example=command_example(SubmitFlow),
-    about="A flow: it has stages.",
-    stages=(Annotated[tuple[StageBody, ...], FIRST, most("stages")], ...),
+    about="A flow of stages. An empty list of stages is allowed: add them later.",
+    stages=(Annotated[tuple[StageBody, ...], FAIL_FAST, limited_by("stages")], ...),
 )  # fmt: skip
-"""Unlike the command it always says its stages, be it none: by them it is known for a flow."""
+"""Unlike in the command, `stages` is required: it distinguishes a flow from a task."""
 MembersBody: Any = body_of(
     AddTasks, "MembersBody", without=(*OUTSIDE, "stage"), example=command_example(AddTasks),
-    about="Tasks that are to be added to a stage.",
+    about="The tasks to add to a stage.",
 )  # fmt: skip
 ClaimBody: Any = body_of(
     Claim, "ClaimBody", example={**command_example(Claim), "wait_s": 20},
-    wait_s=(float, Field(0, ge=0, le=MOST_WAIT_S, description="How long to wait when there is nothing to claim.")),
+    wait_s=(float, Field(0, ge=0, le=MAX_WAIT_S, description="How long to wait if no task can be claimed.")),
 )  # fmt: skip
-Why: Any = route_body(OpenFlow)
+ReasonBody: Any = route_body(OpenFlow)
 ResumeBody: Any = route_body(Resume)
 PriorityBody: Any = route_body(SetPriority)
 RedriveBody: Any = route_body(Redrive)
 
 
-def _which(value: Any) -> str:
-    has = "stages" in value if isinstance(value, dict) else hasattr(value, "stages")
-    return "flow" if has else "task"
+def _entity(value: Any) -> str:
+    is_flow = "stages" in value if isinstance(value, dict) else hasattr(value, "stages")
+    return "flow" if is_flow else "task"
 
 
 JobBody: TypeAlias = Annotated[
-    Annotated[TaskBody, Tag("task")] | Annotated[FlowBody, Tag("flow")], Discriminator(_which)
+    Annotated[TaskBody, Tag("task")] | Annotated[FlowBody, Tag("flow")], Discriminator(_entity)
 ]  # fmt: skip
-"""A task, or a flow when it has stages."""
 JOB: TypeAdapter[Any] = TypeAdapter(JobBody)
 
 
-def _batch(name: str, field: str, one: Any, about: str, example: dict[str, Any], least: int | None = 1) -> Any:
-    """A body with many of something."""
-    many: Any = Annotated[tuple[one, ...], FIRST, most("batch")]
-    doc = f"{about} at once. Each is answered in its place."
-    return made_model(name, Made, doc, {field: (many, Field(min_length=least))}, {field: [example]})
+def _batch(name: str, field: str, item: Any, example: dict[str, Any], least: int | None = 1) -> Any:
+    items: Any = Annotated[tuple[item, ...], FAIL_FAST, limited_by("batch")]
+    about = f"A batch of {field}. The response has one verdict for each, in the same order."
+    return create(name, GeneratedBody, about, {field: (items, Field(min_length=least))}, {field: [example]})
 
 
 def _by_verb(kinds: list[Any]) -> Any:
-    """Any of these commands, known by its verb."""
-    one: Any = Union[tuple(map(command_body, kinds))]  # noqa: UP007
-    return Annotated[one, Field(discriminator="verb")]
+    """Any of these commands, distinguished by the verb."""
+    union: Any = Union[tuple(map(command_body, kinds))]  # noqa: UP007
+    return Annotated[union, Field(discriminator="verb")]
 
 
 def commands_body() -> Any:
-    """Any commands that may be sent: all that are declared by now."""
-    kinds = _by_verb(list(sendable_verbs().values()))
-    return _batch(COMMANDS_BODY, "commands", kinds, "Many commands", COMMANDS_EXAMPLE["commands"][0], least=None)
+    """Any commands that clients may send. Built late, so that all of them are declared."""
+    item = _by_verb(list(sendable_verbs().values()))
+    return _batch(COMMANDS_BODY, "commands", item, COMMANDS_EXAMPLE["commands"][0], least=None)
 
 
 COMMANDS_BODY = "CommandsBody"
@@ -90,49 +88,56 @@ def _example(**body: Any) -> ConfigDict:
     return ConfigDict(json_schema_extra={"examples": [body]})
 
 
-BatchBody: Any = _batch(
-    "BatchBody", "jobs", JobBody, "Many jobs", {"kind": "send_mail", "payload": {"to": "ann@example.com"}}
-)
+BatchBody: Any = _batch("BatchBody", "jobs", JobBody, {"kind": "send_mail", "payload": {"to": "ann@example.com"}})
 ReportsBody: Any = _batch(
-    "ReportsBody", "reports", _by_verb([kind for kind in VERBS.values() if issubclass(kind, Report)]), "Many reports",
+    "ReportsBody", "reports", _by_verb([kind for kind in VERBS.values() if issubclass(kind, Report)]),
     {"verb": "succeed", "task": SOME_ID, **TICKET, "result": 1},
 )  # fmt: skip
 
 
 class Reasoned(Strict):
-    """What may say why; `reason` stands in the log."""
+    """A body with a reason."""
 
     reason: Reason | None = None
+    """Why; recorded in the event log."""
 
 
 class CancelBody(Reasoned):
+    """How to cancel a job."""
+
     model_config = _example(mode="soft", reason="the customer called")
     mode: Literal["soft", "hard"] = "soft"
-    """Soft asks running workers to stop and gives them their grace. Hard revokes their leases at once."""
+    """A soft cancel asks running workers to stop within their grace. A hard one revokes their leases at once."""
 
 
 class RetryBody(Reasoned):
+    """How to retry a job."""
+
     model_config = _example(from_stage="resize")
     from_stage: Name | None = None
-    """Of a flow: from this stage on. Otherwise from the one that failed."""
+    """The stage at which a flow restarts. Default: the one that failed."""
 
 
 class OpenBreakerBody(Reasoned):
+    """How long to stop claims of a kind."""
+
     model_config = _example(for_s=600, reason="the mail server is down")
     for_s: Seconds = Field(ge=0.001)
 
 
 class RedriveManyBody(Reasoned):
-    """Letters by their ids, those that the filters leave, or all; oldest first, a page at a time."""
+    """Which dead letters to redrive: those with these ids, or a page of those that match the filters, or of all."""
 
     model_config = _example(kind="send_mail", reason_code="exhausted_retries", limit=100)
     delay_s: Seconds = 0.0
+    """How long the new tasks wait before they can be claimed."""
     all: bool = False
-    """Every letter of the namespace: without ids and filters nothing less is taken for it."""
-    ids: tuple[Id, ...] | None = Field(None, min_length=1, max_length=MOST_LETTERS)
+    """Redrive all dead letters of the namespace, a page at a time."""
+    ids: tuple[Id, ...] | None = Field(None, min_length=1, max_length=MAX_REDRIVEN)
     kind: Name | None = None
     reason_code: Literal[REASON_CODES] | None = None  # type: ignore[valid-type]
     error: Reason | None = None
-    """A part of "Class: message"."""
-    limit: FewerCount = 100
-    cursor: str | None = Field(None, max_length=MOST_CHARS)
+    """A text that the error contains, as "Class: message"."""
+    limit: PageSize = 100
+    cursor: str | None = Field(None, max_length=MAX_CHARS)
+    """`next` of the previous page."""

@@ -1,6 +1,6 @@
-"""Bodies of requests, made from what commands declare. A field that is not known is refused by its name.
+"""Request bodies, derived from the declarations of commands.
 
-Owns the way from a rule of domain/fields.py to a type of pydantic's, and back from a body to the value it describes.
+Owns the mapping from the rules of domain/fields.py to pydantic types, and from a body back to the command.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from onetray.domain.flow_commands import A_STAGE, Paths
 from onetray.domain.policy import CLASS_CHARS, ON_EXHAUSTION, POLICY_BOUNDS, Policy
 from onetray.domain.redactor import MOST_PATHS, PATH_CHARS
 from onetray.http.schemas.base import (
-    FIRST,
-    MOST_S,
+    FAIL_FAST,
+    MAX_S,
     SOME_ID,
     Id,
     Line,
@@ -32,44 +32,45 @@ from onetray.http.schemas.base import (
     Name,
     Strict,
     Trace,
-    most,
+    limited_by,
     whole_number,
 )
 from onetray.remote.command_codec import decode_fields
 
-MOST_CLAIMED = 10_000
+MAX_CLAIMED = 10_000
 
 
-class Made(Strict):
-    """A body that `made_model` makes. It has no source in which pydantic could look for descriptions."""
+class GeneratedBody(Strict):
+    """A body created by `create`. It has no source from which pydantic could read descriptions."""
 
     model_config = ConfigDict(use_attribute_docstrings=False)
 
 
-def made_model(name: str, base: type, doc: str | None, fields: Any, example: Mapping[str, Any] | None = None) -> Any:
+def create(name: str, base: type, doc: str | None, fields: Any, example: Mapping[str, Any] | None = None) -> Any:
     config = {} if example is None else {"json_schema_extra": {"examples": [dict(example)]}}
     return create_model(name, __base__=base, __doc__=doc, __cls_kwargs__=config, **fields)
 
 
-class DerivedBody(Made):
-    """A body that describes a value: a command, or a part of one. Pydantic checks it, and the codec reads it."""
+class DerivedBody(GeneratedBody):
+    """The body of a command, or of a part of one. Pydantic checks it, the command codec decodes it."""
 
     describes: ClassVar[type]
-    own: ClassVar[set[str]]
-    """Fields of the body that the value does not have."""
+    extra_fields: ClassVar[set[str]]
+    """Fields of the body that the command does not have."""
     left_out: ClassVar[set[str]]
-    """Fields of the value that the body does not have: the path or a header says them."""
+    """Fields of the command that come from the path or a header instead."""
 
     def field_values(self) -> dict[str, Any]:
-        """The fields that were sent, under the names they have inside."""
-        return decode_fields(self.describes, self.model_dump(exclude_unset=True, exclude=self.own), self.left_out)
+        """The fields that the client sent, under their internal names."""
+        body = self.model_dump(exclude_unset=True, exclude=self.extra_fields)
+        return decode_fields(self.describes, body, self.left_out)
 
     def value(self, **more: Any) -> Any:
         return self.describes(**{**self.field_values(), **more})
 
 
 class LineBody(Strict):
-    """A line with its level and data."""
+    """A log line with its level and data."""
 
     level: str = Field("info", min_length=1, max_length=20)
     line: Line
@@ -78,43 +79,43 @@ class LineBody(Strict):
 
 _TEXTS: Any = {"type": "string", "minLength": 1}
 _BOUNDS: dict[str, Any] = {
-    **{name: {"minimum": least, "maximum": most_} for name, (least, most_) in POLICY_BOUNDS.items()},
+    **{name: {"minimum": least, "maximum": most} for name, (least, most) in POLICY_BOUNDS.items()},
     **{name: {"items": {**_TEXTS, "maxLength": CLASS_CHARS}} for name in ("retry_on", "no_retry_on")},
     "redact": {"maxItems": MOST_PATHS, "items": {**_TEXTS, "maxLength": PATH_CHARS}},
     "on_exhaustion": {"enum": list(ON_EXHAUSTION)},
 }
-"""What a policy itself checks, for the description."""
+"""The bounds that Policy checks, for the OpenAPI description."""
 
 
 _POLICY: dict[str, Any] = {
     name: (hint, Field(getattr(Policy, name), json_schema_extra=_BOUNDS.get(name)))
     for name, hint in inspect.get_annotations(Policy, eval_str=True).items()
 }
-PolicyBody: Any = made_model("PolicyBody", Made, "How the task is run, instead of its kind's own policy.", _POLICY)
+PolicyBody: Any = create("PolicyBody", GeneratedBody, "How a task runs, in place of the policy of its kind.", _POLICY)
 
 _TYPES: dict[type[Rule], Callable[[Any], Any]] = {
-    rules.Text: lambda r: Annotated[str, Field(min_length=r.least or None), most(r.limit)],
-    # The limits first: behind the validator they would not be in the schema.
+    rules.Text: lambda r: Annotated[str, Field(min_length=r.least or None), limited_by(r.limit)],
+    # The limits first: after the validator they would not be in the schema.
     rules.Whole: lambda r: Annotated[
-        int, Field(ge=r.least, le=r.most if isinstance(r.most, int) else MOST_CLAIMED), whole_number
+        int, Field(ge=r.least, le=r.most if isinstance(r.most, int) else MAX_CLAIMED), whole_number
     ],
-    rules.Duration: lambda r: Annotated[float, Field(ge=r.least, le=MOST_S)],
+    rules.Duration: lambda r: Annotated[float, Field(ge=r.least, le=MAX_S)],
     rules.Choice: lambda r: Literal[r.among],
     rules.Json: lambda r: Any,
     rules.Id: lambda r: Id,
     rules.TaskRef: lambda r: Id,
     rules.Simple: lambda r: _SIMPLE[r.name],
     rules.Names: lambda r: Annotated[
-        tuple[Name, ...], Field(max_length=r.most) if isinstance(r.most, int) else most(r.most)
+        tuple[Name, ...], Field(max_length=r.most) if isinstance(r.most, int) else limited_by(r.most)
     ],
-    Lines: lambda r: Annotated[tuple[Line | LineBody, ...], FIRST, most("batch"), Field(min_length=1)],
+    Lines: lambda r: Annotated[tuple[Line | LineBody, ...], FAIL_FAST, limited_by("batch"), Field(min_length=1)],
     Paths: lambda r: Annotated[tuple[str, ...], Field(json_schema_extra=_BOUNDS["redact"])],
     Spec: lambda r: _spec_type(r),
 }  # fmt: skip
-"""How each rule is said to pydantic. A rule that is not here makes no body."""
+"""The pydantic type of each rule."""
 _SIMPLE: dict[str, Any] = {
     "flag": bool, "amount": Annotated[float, Field(ge=0, le=MOST)], "moment": MomentText, "trace": Trace,
-    "labels": Annotated[dict[str, Name], most("labels")],
+    "labels": Annotated[dict[str, Name], limited_by("labels")],
 }  # fmt: skip
 
 
@@ -124,12 +125,12 @@ def _spec_type(rule: Spec) -> Any:
     body = PolicyBody if rule.kind is Policy else PARTS[rule.kind]
     if not rule.many:
         return body
-    several: Any = Annotated[tuple[body, ...], FIRST, most(rule.many), Field(min_length=rule.least or None)]  # type: ignore[valid-type]
-    return dict[str, several] if rule.by_name else several
+    items: Any = Annotated[tuple[body, ...], FAIL_FAST, limited_by(rule.many), Field(min_length=rule.least or None)]  # type: ignore[valid-type]
+    return dict[str, items] if rule.by_name else items
 
 
 def _field(f: FieldSpec, description: str | None) -> tuple[Any, Any]:
-    """The type and the default of one field of a body."""
+    """The pydantic type and field of a declared field."""
     kind = _TYPES[type(f.rule)](f.rule)
     if f.is_required:
         return kind, Field(description=description)
@@ -147,50 +148,50 @@ def body_of(
     about: str | None = None,
     **more: Any,
 ) -> Any:
-    """The body that describes a class, by what its fields declare; `more` are fields of the body's own."""
-    found: dict[str, Any] = {}
-    described = descriptions(kind)
+    """The body of a command or of a part of one, from its declared fields; `more` are additional fields."""
+    fields: dict[str, Any] = {}
+    texts = descriptions(kind)
     for public, f in public_fields(kind).items():
         if isinstance(f.rule, Spec) and f.rule.flat:
-            inner = descriptions(f.rule.kind)
-            found |= {n: _field(own, inner.get(own.name)) for n, own in public_fields(f.rule.kind).items()}
+            inner_texts = descriptions(f.rule.kind)
+            fields |= {n: _field(inner, inner_texts.get(inner.name)) for n, inner in public_fields(f.rule.kind).items()}
         elif public not in without:
-            found[public] = _field(f, described.get(f.name))
-    model = made_model(name, DerivedBody, about or inspect.getdoc(kind), {**found, **more}, example)
+            fields[public] = _field(f, texts.get(f.name))
+    model = create(name, DerivedBody, about or inspect.getdoc(kind), {**fields, **more}, example)
     model.describes, model.left_out = kind, set(without) - more.keys()
-    model.own = more.keys() - public_fields(kind).keys()
+    model.extra_fields = more.keys() - public_fields(kind).keys()
     return model
 
 
 @lru_cache(maxsize=256)
 def descriptions(kind: type) -> dict[str, str]:
-    """The texts that stand below the fields of a class, in its source."""
-    found: dict[str, str] = {}
+    """The docstrings below the fields of a class, read from its source."""
+    texts: dict[str, str] = {}
     for part in reversed(kind.__mro__[:-1]):
         try:
             (tree,) = ast.parse(textwrap.dedent(inspect.getsource(part))).body
-        except (OSError, TypeError):  # Made without a source: there is nothing to read.
+        except (OSError, TypeError):  # A generated class has no source.
             continue
         assert isinstance(tree, ast.ClassDef)
         for field, text in zip(tree.body, tree.body[1:], strict=False):
             if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
-                found[ast.unparse(field.target)] = inspect.cleandoc(str(text.value.value))
-    return found
+                texts[ast.unparse(field.target)] = inspect.cleandoc(str(text.value.value))
+    return texts
 
 
 PARTS: dict[type, Any] = {}
-"""The bodies of what commands are made from."""
+"""The bodies of parts of commands."""
 PARTS[TaskSpec] = MemberBody = body_of(TaskSpec, "MemberBody", example=A_STAGE["tasks"][0])
 PARTS[Approval] = ApprovalBody = body_of(Approval, "ApprovalBody")
 PARTS[StageSpec] = StageBody = body_of(StageSpec, "StageBody", example=A_STAGE)
 
 TICKET: dict[str, Any] = {"fence": 1, "worker": "worker-1"}
 OUTSIDE = ("trace",)
-"""What a request says in a header, not in its body."""
+"""Fields that come from a header, not from the body."""
 
 
 def id_field(kind: Any) -> str:
-    """The public name of the field that says what a command is about; none for what is about nothing yet."""
+    """The public name of the field with the id of the command's task, stage or flow; empty if it has none."""
     return next((n for n, f in public_fields(kind).items() if isinstance(f.rule, rules.Id) and f.is_required), "")
 
 
@@ -199,7 +200,7 @@ def command_example(kind: type[Command]) -> dict[str, Any]:
 
 
 def route_body(kind: type[Command]) -> Any:
-    """The body of a command's own route: what it is about stands in the path."""
+    """The body of a command's route, whose path has the id."""
     name = _NAMES.get(kind.verb) or f"{kind.verb.title().replace('_', '')}Body"
     if name not in ROUTE_BODIES:
         without = (id_field(kind), *OUTSIDE)
@@ -209,21 +210,21 @@ def route_body(kind: type[Command]) -> Any:
 
 
 _NAMES = {
-    **dict.fromkeys(("open_flow", "seal_flow", "seal_stage", "pause_flow"), "Why"),
+    **dict.fromkeys(("open_flow", "seal_flow", "seal_stage", "pause_flow"), "ReasonBody"),
     **dict.fromkeys(("reject_stage", "skip_stage"), "AnswerBody"),
     "approve_stage": "ApproveBody", "wait_stage": "WaitBody", "set_priority": "PriorityBody",
 }  # fmt: skip
-"""Bodies that were named before they were derived, and those that several commands share."""
+"""Names of bodies that several commands share, or that differ from the verb."""
 _ABOUT = {
-    "Why": "Nothing has to be said; `reason` stands in the log.",
-    "AnswerBody": "What somebody says to a stage that waits.",
+    "ReasonBody": "An optional `reason`, which is recorded in the event log.",
+    "AnswerBody": "The answer to a stage that waits for a decision.",
 }
 ROUTE_BODIES: dict[str, Any] = {}
 
 
 @lru_cache(maxsize=256)
 def command_body(kind: Any) -> Any:
-    """A command in a batch, where it has to say itself what it is."""
+    """A command in a batch, with its verb and the id of its task, stage or flow."""
     name = f"{kind.verb.title()}Report" if issubclass(kind, Report) else f"{kind.__name__}Command"
     about = {id_: SOME_ID} if (id_ := id_field(kind)) else {}
     example = {"verb": kind.verb, **about, **command_example(kind)}

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -18,10 +19,10 @@ from fastapi import Request
 from onetray.domain.task import Event
 from onetray.feed import PAGE, Page
 from onetray.http.auth.scopes import Principal
-from onetray.http.claim_waiters import gone
+from onetray.http.claim_waiters import watch_disconnect
 from onetray.http.services import Services, services_of
 from onetray.http.streams.hub import Follower
-from onetray.http.streams.reader import Batch, written
+from onetray.http.streams.reader import Batch, encode
 from onetray.http.streams.sse import HEARTBEAT, Frames, frame, mark
 
 T = TypeVar("T")
@@ -89,44 +90,47 @@ async def page_of(
     services, deadline = services_of(request), time.monotonic() + wait_s
     page = await _read(services, wanted, cursor, limit)
     events = await matching_events(services, wanted, page.events)
-    position = ReadTo(page.next_cursor)
+    position = FeedPosition(page.next_cursor)
     if events or not wait_s or services.hub.closing:
-        return Page(events, position.place)
-    tokens, waits = services.tokens, services.waits
-    with waits.place(principal) as may_wait, gone(request) as disconnected, tokens.watching(principal) as ended:
+        return Page(events, position.cursor)
+    with (
+        services.waits.slot(principal) as may_wait,
+        watch_disconnect(request) as disconnected,
+        services.tokens.watching(principal) as ended,
+    ):
         if not may_wait:
-            return Page(events, position.place)
+            return Page(events, position.cursor)
         next_events = asyncio.create_task(_next_events(services, wanted, position, limit))
         try:
             left_s = max(0.0, deadline - time.monotonic())
             await asyncio.wait((next_events, disconnected, ended), timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
             if ended.done():
                 raise ended.result()
-            return Page(next_events.result() if next_events.done() else [], position.place)
+            return Page(next_events.result() if next_events.done() else [], position.cursor)
         finally:
             next_events.cancel()
 
 
-async def _next_events(services: Services, wanted: FeedFilter, position: ReadTo, limit: int) -> list[Event]:
+async def _next_events(services: Services, wanted: FeedFilter, position: FeedPosition, limit: int) -> list[Event]:
     """The next matching events. Events of others cost no query: the hub reads them once for all."""
     with services.hub.following(services.config.stream_queue) as follower:
         while True:
-            async for place, events in _catch_up(services, follower, wanted, position.place, _matching):
+            async for cursor, events in _catch_up(services, follower, wanted, position.cursor, _matching):
                 if events:
-                    return _up_to(limit, events, place, position)
-                position.place = place
+                    return _up_to(limit, events, cursor, position)
+                position.cursor = cursor
             while not follower.lagging and not services.hub.closing:
                 for batch in follower.take():
-                    if events := await _matching(services, wanted, batch, position.place):
+                    if events := await _matching(services, wanted, batch, position.cursor):
                         return _up_to(limit, events, batch.cursor, position)
-                    position.place = max(position.place, batch.cursor)
+                    position.cursor = max(position.cursor, batch.cursor)
                 await follower.signal.wait()
             if services.hub.closing:
                 return []
 
 
-def _up_to(limit: int, events: list[Event], place: int, position: ReadTo) -> list[Event]:
-    position.place = events[limit - 1].id if len(events) > limit else place
+def _up_to(limit: int, events: list[Event], cursor: int, position: FeedPosition) -> list[Event]:
+    position.cursor = events[limit - 1].id if len(events) > limit else cursor
     return events[:limit]
 
 
@@ -134,42 +138,42 @@ async def _read(services: Services, wanted: FeedFilter, cursor: int, limit: int)
     return await services.read(services.engine.feed.read, cursor, limit, namespace=wanted.namespace, types=wanted.types)
 
 
-class ReadTo:
+class FeedPosition:
     """How far a feed stream has read, and the last cursor that it sent."""
 
     def __init__(self, cursor: int | None) -> None:
-        self.cursor = cursor
+        self.start = cursor
         """Where it starts; None for now."""
-        self.place = self.sent = cursor or 0
+        self.cursor = self.sent = cursor or 0
 
     def heartbeat(self) -> bytes:
         # A cursor past events that did not match: a client that reconnects need not read them again.
-        part = mark(self.place) if self.place > self.sent else b""
-        self.sent = self.place
+        part = mark(self.cursor) if self.cursor > self.sent else b""
+        self.sent = self.cursor
         return part + HEARTBEAT
 
 
-async def feed_frames(services: Services, wanted: FeedFilter, position: ReadTo) -> Frames:
+async def feed_frames(services: Services, wanted: FeedFilter, position: FeedPosition) -> Frames:
     """Every matching event, from a cursor or from now, until the client disconnects or is too slow."""
     hub, config = services.hub, services.config
     with hub.following(config.stream_queue) as follower:
-        if position.cursor is None:
-            position.place = position.sent = await hub.at()
-        yield mark(position.place)
-        if position.cursor is not None:
-            async for place, part in _catch_up(services, follower, wanted, position.cursor, _frames_of):
-                position.place = place
+        if position.start is None:
+            position.cursor = position.sent = await hub.at()
+        yield mark(position.cursor)
+        if position.start is not None:
+            async for cursor, part in _catch_up(services, follower, wanted, position.start, _frames_of):
+                position.cursor = cursor
                 if part:
-                    position.sent = place
+                    position.sent = cursor
                     yield part
         while True:
             for batch in follower.take():
-                if part := await _frames_of(services, wanted, batch, position.place):
+                if part := await _frames_of(services, wanted, batch, position.cursor):
                     position.sent = batch.cursor
                     yield part
-                position.place = max(position.place, batch.cursor)
+                position.cursor = max(position.cursor, batch.cursor)
             if hub.closing or follower.lagging:
-                yield frame("bye" if hub.closing else "resync", {"cursor": position.place}, position.place)
+                yield frame("bye" if hub.closing else "resync", {"cursor": position.cursor}, position.cursor)
                 return
             await follower.signal.wait()
 
@@ -178,7 +182,7 @@ async def _catch_up(
     services: Services,
     follower: Follower,
     wanted: FeedFilter,
-    place: int,
+    cursor: int,
     convert: Callable[[Services, FeedFilter, Batch, int], Awaitable[T]],
 ) -> AsyncIterator[tuple[int, T]]:
     """Read pages up to the hub's cursor. The follower queues later events; if its queue overflows, start again."""
@@ -186,22 +190,22 @@ async def _catch_up(
         target = await services.hub.at()
         # Everything up to the hub's cursor is read here.
         follower.reset()
-        while place < target and not services.hub.closing:
+        while cursor < target and not services.hub.closing:
             async with services.catching_up:
-                page = await _read(services, wanted, place, PAGE)
-                if page.next_cursor == place:
+                page = await _read(services, wanted, cursor, PAGE)
+                if page.next_cursor == cursor:
                     if services.engine.feed.held_up:
                         await asyncio.sleep(BARRIER_POLL_S)
                         continue
                     # Old jobs were pruned, and their events with them.
-                    place = target
+                    cursor = target
                 else:
-                    place = min(page.next_cursor, target)
+                    cursor = min(page.next_cursor, target)
                 events = [e for e in page.events if e.id <= target]
-                converted = await convert(services, wanted, Batch(events, place), 0)
+                converted = await convert(services, wanted, Batch(events, cursor), 0)
             # Not held in memory while the client reads.
             del page, events
-            yield place, converted
+            yield cursor, converted
         if not follower.lagging:
             return
 
@@ -214,15 +218,11 @@ async def _frames_of(services: Services, wanted: FeedFilter, batch: Batch, after
     """The matching events as frames. Usually the hub has already encoded them, once for all streams."""
     events = await _matching(services, wanted, batch, after)
     if missing := [e for e in events if e.id not in batch.frames]:
-        batch.frames.update(await services.read(written, missing))
+        batch.frames.update(await services.read(encode, missing))
     return b"".join([batch.frames[e.id] for e in events])
 
 
-async def rung(signal: asyncio.Event, timeout_s: float) -> bool:
-    """Whether the event was set in time."""
-    try:
+async def wait_for_signal(signal: asyncio.Event, timeout_s: float) -> None:
+    with suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):
             await signal.wait()
-    except TimeoutError:
-        return False
-    return True

@@ -1,7 +1,7 @@
-"""The stream of one job: its states, its log, how far it is, its stages.
+"""The stream of one job: its states, log, progress and stages.
 
-Owns the cursor of such a stream and what one look at the job tells. It reads by job, without the feed's barrier: what
-happens to a task, or to a flow and its stages, is written under one lock, in order.
+Owns the cursor of such a stream. It reads by job, without the feed's barrier: all events of a task, or of a flow and
+its stages, are written under one lock, in order.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import merge
-from operator import itemgetter
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from onetray.domain.errors import InvalidInput
@@ -20,16 +20,16 @@ from onetray.domain.task import Event, LogLine
 from onetray.engine.api import EngineApi
 from onetray.http.json_answers import to_json
 from onetray.http.services import Services
-from onetray.http.streams.feed import rung
+from onetray.http.streams.feed import wait_for_signal
 from onetray.http.streams.sse import Frames, frame
 
 PAGE = 100
-"""Events, and lines, of one look: lines may be long, and there may be many streams."""
+"""Events, and lines, per read: lines may be long, and there may be many streams."""
 _CURSOR = re.compile(r"e(\d{1,19})\.l(\d{1,19})\.p(\d{1,19})")
 
 
 class StreamPosition(NamedTuple):
-    """How far a client has got: the last event, the last line, the last word about progress."""
+    """What a client has received: the last event, the last line, the last progress."""
 
     event: int = 0
     line: int = 0
@@ -40,26 +40,26 @@ class StreamPosition(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> StreamPosition:
-        found = _CURSOR.fullmatch(text)
-        if not found or any(int(part) >= 2**62 for part in found.groups()):
-            raise InvalidInput("cursor must be an id that this stream has given, such as e12.l34.p0", field="cursor")
-        return cls(*map(int, found.groups()))
+        match = _CURSOR.fullmatch(text)
+        if not match or any(int(part) >= 2**62 for part in match.groups()):
+            raise InvalidInput("cursor must be an id of an event of this stream, such as e12.l34.p0", field="cursor")
+        return cls(*map(int, match.groups()))
 
 
 @dataclass(frozen=True, slots=True)
 class JobChanges:
-    """What a look at the job found to tell."""
+    """What one read found since a position."""
 
     parts: bytes
-    place: StreamPosition
+    position: StreamPosition
     ended: bool
-    """Whether the last of it is told: the terminal status, now or before."""
+    """Whether the client has the terminal status, in these parts or from before."""
     more: bool
-    """Whether there was more than a page."""
+    """Whether there is more than a page."""
 
 
 class JobView:
-    """A task, or a flow with its stages, as its stream tells it. The tasks of a flow have streams of their own."""
+    """What the stream of a task, or of a flow and its stages, reads. The tasks of a flow have their own streams."""
 
     def __init__(self, engine: EngineApi, job: JobStatus, namespace: str) -> None:
         self._engine, self._namespace = engine, namespace
@@ -70,7 +70,7 @@ class JobView:
         self._names: dict[str, str] = {}
 
     def events(self, after: int) -> list[Event]:
-        # First: what happened up to this state is read.
+        # Before the events: they include the one that led to this state.
         self.state = self._engine.job_status(self.id, namespace=self._namespace).state
         return self._engine.own_events(self.id, after=after, limit=PAGE, namespace=self._namespace)
 
@@ -80,18 +80,21 @@ class JobView:
         return self._engine.logs(self.id, after=after, limit=PAGE, namespace=self._namespace)
 
     def progress(self) -> tuple[int, dict[str, Any]]:
-        """A number that changes with it, and what is told."""
+        """The progress, and a number that changes with it."""
         if self._is_task:
-            last = self._engine.progress_of(self.id, namespace=self._namespace)
-            return (0, {}) if last is None else (last.at, to_json(last))
-        far = self._engine.progress(self.id, namespace=self._namespace)
-        self._names = {stage.id: stage.name for stage in far.stages}
-        numbers = {"percentage": far.percentage, "current_stage": far.current_stage, "counts": to_json(far.counts)}
-        # Counts of what has ended only rise, but for what is added.
-        return far.counts.done * 101 + far.percentage, numbers
+            reported = self._engine.progress_of(self.id, namespace=self._namespace)
+            return (0, {}) if reported is None else (reported.at, to_json(reported))
+        progress = self._engine.progress(self.id, namespace=self._namespace)
+        self._names = {stage.id: stage.name for stage in progress.stages}
+        body = {
+            "percentage": progress.percentage, "current_stage": progress.current_stage,
+            "counts": to_json(progress.counts),
+        }  # fmt: skip
+        # The percentage may fall when tasks are added; the number of ended tasks only rises.
+        return progress.counts.done * 101 + progress.percentage, body
 
     def event_body(self, event: Event) -> dict[str, Any]:
-        """An event; of a stage with its name; with the last one of the job itself, how it has ended."""
+        """An event; that of a stage has its name, and the job's terminal one has its result and error."""
         body: dict[str, Any] = to_json(event)
         if event.entity_id == self.id and event.state in self.terminal:
             read = self._engine.task if self._is_task else self._engine.flow
@@ -102,59 +105,54 @@ class JobView:
 
 
 def view_of(engine: EngineApi, id_: str, namespace: str) -> JobView:
-    """The job, or the task of a flow, that an id stands for."""
     return JobView(engine, engine.job_status(id_, namespace=namespace), namespace)
 
 
-def read_changes(view: JobView, place: StreamPosition) -> JobChanges:
-    """What there is to tell past a place. Events are read before lines: no line is later than the end."""
-    events = view.events(place.event)
-    lines = view.lines(place.line)
+def read_changes(view: JobView, position: StreamPosition) -> JobChanges:
+    """Read what happened since a position. Events are read before lines: an ended task logs no more."""
+    events = view.events(position.event)
+    lines = view.lines(position.line)
     number, progress = view.progress()
     more = PAGE in (len(events), len(lines))
     end = next((i for i, e in enumerate(events) if e.entity_id == view.id and e.state in view.terminal), None)
     parts = []
-    for _, one in merge(_by_time(events[:end]), _by_time(lines), key=itemgetter(0)):
-        place, part = _part(view, place, one)
+    items: Iterator[Event | LogLine] = merge(events[:end], lines, key=attrgetter("ts"))
+    for item in items:
+        position, part = _part(view, position, item)
         parts.append(part)
-    if progress and number != place.progress:
-        place = place._replace(progress=number)
-        parts.append(frame("progress", progress, str(place)))
+    if progress and number != position.progress:
+        position = position._replace(progress=number)
+        parts.append(frame("progress", progress, str(position)))
     if end is not None and not more:
-        place, part = _part(view, place, events[end])
+        position, part = _part(view, position, events[end])
         parts.append(part)
     ended = not more and (end is not None or view.state in view.terminal)
-    return JobChanges(b"".join(parts), place, ended, more)
+    return JobChanges(b"".join(parts), position, ended, more)
 
 
-def _by_time(ones: Any) -> Iterator[tuple[int, Any]]:
-    for one in ones:
-        yield one.ts, one
+def _part(view: JobView, position: StreamPosition, item: Event | LogLine) -> tuple[StreamPosition, bytes]:
+    if isinstance(item, LogLine):
+        position = position._replace(line=item.cursor)
+        return position, frame("log", to_json(item), str(position))
+    position = position._replace(event=item.id)
+    name = "note" if item.version is None else "status" if item.entity_id == view.id else "stage"
+    return position, frame(name, view.event_body(item), str(position))
 
 
-def _part(view: JobView, place: StreamPosition, one: Event | LogLine) -> tuple[StreamPosition, bytes]:
-    if isinstance(one, LogLine):
-        place = place._replace(line=one.cursor)
-        return place, frame("log", to_json(one), str(place))
-    place = place._replace(event=one.id)
-    name = "note" if one.version is None else "status" if one.entity_id == view.id else "stage"
-    return place, frame(name, view.event_body(one), str(place))
-
-
-async def job_frames(services: Services, view: JobView, place: StreamPosition) -> Frames:
-    """Everything that happens to a job past a place, until its end is told."""
+async def job_frames(services: Services, view: JobView, position: StreamPosition) -> Frames:
+    """The frames of a job since a position, until its terminal status."""
     hub = services.hub
     with hub.watching(view.id, key=view.watched) as watcher:
         while True:
             watcher.signal.clear()
-            found = await services.read(read_changes, view, place)
-            place = found.place
-            if found.parts:
-                yield found.parts
-            if found.ended:
+            changes = await services.read(read_changes, view, position)
+            position = changes.position
+            if changes.parts:
+                yield changes.parts
+            if changes.ended:
                 return
             if hub.closing:
-                yield frame("bye", {"cursor": str(place)}, str(place))
+                yield frame("bye", {"cursor": str(position)}, str(position))
                 return
-            if not found.more:
-                await rung(watcher.signal, services.config.heartbeat_s)
+            if not changes.more:
+                await wait_for_signal(watcher.signal, services.config.heartbeat_s)

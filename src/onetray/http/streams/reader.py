@@ -1,6 +1,6 @@
-"""The thread that reads the feed for all streams of a process, and looks what watched tasks have said beside it.
+"""The thread that reads the feed for all streams of a process, and checks watched tasks for log lines and progress.
 
-Owns its place in the feed and its pace. Who gets what it has read is the hub's to say.
+Owns its cursor and its pace. The hub distributes what it reads.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from onetray.http.streams.sse import frame
 
 logger = logging.getLogger("onetray.http")
 
-LOOK_EVERY_S = 0.05
-"""How often it is looked at most whether watched tasks have logged something: lines are no events."""
-STOP_EVERY_S = 0.1
+WATCH_INTERVAL_S = 0.05
+"""The shortest time between two checks of watched tasks: log lines and progress are not events."""
+STOP_CHECK_S = 0.1
 
 
 @dataclass(slots=True)
 class Batch:
-    """Events as they were read once for all, and the cursor after them."""
+    """A page of events, shared by all streams, and the cursor after it."""
 
     events: list[Event]
     cursor: int
     frames: dict[int, bytes] = field(default_factory=dict)
-    """Those that are written for the wire already, by the events' ids."""
+    """The encoded events, by event id."""
 
 
-def written(events: list[Event]) -> dict[int, bytes]:
-    """Events for the wire, by their ids."""
+def encode(events: list[Event]) -> dict[int, bytes]:
+    """The frames of events, by event id."""
     return {e.id: frame(e.type, to_json(e), e.id) for e in events}
 
 
 class Reading:
-    """The thread, and where it is. Another one begins when all streams had ended."""
+    """The thread and its cursor. It ends with the last stream; the next stream starts a new one."""
 
     def __init__(
         self,
@@ -53,20 +53,20 @@ class Reading:
         followers: Sized,
         watched: Mapping[int, int],
     ) -> None:
-        """`deliver` is called on the loop. The others are the hub's own: whether anybody follows, who is watched."""
+        """`deliver` is called on the loop. The hub keeps changing `followers` and `watched`, the keys of tasks."""
         self._engine, self._deliver, self._followers, self._watched = engine, deliver, followers, watched
         self._loop = asyncio.get_running_loop()
         self._stop = threading.Event()
-        self._room = threading.Semaphore(2)
-        self._said: dict[int, Any] = {}
-        self._looked_at = 0.0
+        self._free_slots = threading.Semaphore(2)
+        self._last_rows: dict[int, Any] = {}
+        self._checked_at = 0.0
         self.begun = asyncio.Event()
         self.at: int | None = None
         threading.Thread(target=self._run, name="onetray-hub", daemon=True).start()
 
     def end(self) -> None:
         self._stop.set()
-        # It may be waiting for news.
+        # The thread may be waiting for a commit.
         self._engine.wake.notify()
 
     def on_loop(self, call: Callable[..., None], *args: Any) -> None:
@@ -77,59 +77,59 @@ class Reading:
         pace = Pace(self._engine.feed, self._stop)
         cursor: int | None = None
         while not pace.over:
-            seen, owed_s = self._engine.wake.generation, self._look_owed_s()
+            seen, wait_s = self._engine.wake.generation, self._next_check_s()
             try:
                 if cursor is None:
                     cursor = self._engine.feed.tail()
                     self.on_loop(self._take, Batch([], cursor), [])
                 page = self._engine.redacted.feed.read(cursor, PAGE)
-                spoke = self._who_spoke() if owed_s <= 0 else []
-                frames = written(page.events) if self._followers else {}
+                updated = self._updated_tasks() if wait_s <= 0 else []
+                frames = encode(page.events) if self._followers else {}
             except Exception as e:
                 if not isinstance(e, Unavailable):
                     logger.exception("the feed could not be read for streams")
                 pace.back_off(e)
                 continue
-            if page.next_cursor != cursor or spoke:
-                self._hand_over(Batch(page.events, page.next_cursor, frames), spoke)
-            if owed_s > 0:
-                # Not for long: nobody rings again for what was said already.
-                self._stop.wait(GATHER_S if self._followers else owed_s)
+            if page.next_cursor != cursor or updated:
+                self._send(Batch(page.events, page.next_cursor, frames), updated)
+            if wait_s > 0:
+                # A short wait, because there may be no further wake-up for lines that are already there.
+                self._stop.wait(GATHER_S if self._followers else wait_s)
             else:
                 pace.keep(seen, moved=page.next_cursor != cursor, more=len(page.events) == PAGE)
             cursor = page.next_cursor
         self.on_loop(self.begun.set)
 
-    def _look_owed_s(self) -> float:
-        """How long to wait before the next look at watched tasks."""
-        return self._looked_at + LOOK_EVERY_S - time.monotonic() if self._watched else 0.0
+    def _next_check_s(self) -> float:
+        """Seconds until the next check of watched tasks."""
+        return self._checked_at + WATCH_INTERVAL_S - time.monotonic() if self._watched else 0.0
 
-    def _hand_over(self, batch: Batch, spoke: list[int]) -> None:
-        """Give the loop what was read. It has two batches at most that it has not taken: then the reader waits."""
+    def _send(self, batch: Batch, updated: list[int]) -> None:
+        """Pass a batch to the loop. Waits while the loop has two that it has not taken."""
         while not self._stop.is_set():
-            if self._room.acquire(timeout=STOP_EVERY_S):
-                self.on_loop(self._taken, batch, spoke)
+            if self._free_slots.acquire(timeout=STOP_CHECK_S):
+                self.on_loop(self._receive, batch, updated)
                 return
 
-    def _taken(self, batch: Batch, spoke: list[int]) -> None:
-        self._room.release()
-        self._take(batch, spoke)
+    def _receive(self, batch: Batch, updated: list[int]) -> None:
+        self._free_slots.release()
+        self._take(batch, updated)
 
-    def _take(self, batch: Batch, spoke: list[int]) -> None:
+    def _take(self, batch: Batch, updated: list[int]) -> None:
         if self._stop.is_set():
             return
         self.at = batch.cursor
-        self._deliver(batch, spoke)
+        self._deliver(batch, updated)
         self.begun.set()
 
-    def _who_spoke(self) -> list[int]:
-        """Those of the watched tasks that have logged something, or said how far they are: that is no event."""
+    def _updated_tasks(self) -> list[int]:
+        """The keys of watched tasks with new log lines or progress."""
         keys = list(self._watched)
         if not keys:
-            self._said.clear()
+            self._last_rows.clear()
             return []
-        self._looked_at = time.monotonic()
+        self._checked_at = time.monotonic()
         rows = {row.key: row for row in self._engine.store.read("said_beside", keys=keys)}
-        spoke = [key for key, row in rows.items() if self._said.get(key) != row]
-        self._said = rows
-        return spoke
+        updated = [key for key, row in rows.items() if self._last_rows.get(key) != row]
+        self._last_rows = rows
+        return updated

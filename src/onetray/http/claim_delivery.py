@@ -29,7 +29,7 @@ _OPEN_CLAIMS: Counter[tuple[str, str, str]] = Counter()
 
 
 @contextmanager
-def under_way(command: c.Claim) -> Iterator[None]:
+def track_request(command: c.Claim) -> Iterator[None]:
     """Marks a claim's request as open: the same claim, sent again, gets the same tasks."""
     key = (command.namespace, command.worker, command.request_key or "")
     _OPEN_CLAIMS[key] += 1
@@ -46,7 +46,7 @@ def _is_repeated(command: c.Claim) -> bool:
     return command.request_key is not None and _OPEN_CLAIMS[key] > 1
 
 
-async def handed_over(
+async def deliver(
     request: Request, principal: Principal, command: c.Claim, claimed: list[Assignment]
 ) -> list[Assignment]:
     """The claimed tasks, if the client can take them. Otherwise releases them and returns none, or raises."""
@@ -54,16 +54,18 @@ async def handed_over(
     try:
         await services.tokens.must_hold(principal)
     except Unauthorized:
-        await give_back(services, claimed, REFUSED, command)
+        await release_undelivered(services, claimed, REFUSED, command)
         raise
     if await request.is_disconnected():
-        await give_back(services, claimed, GONE, command)
+        await release_undelivered(services, claimed, GONE, command)
         return []
-    request.scope[UNDO] = partial(give_back, services, claimed, REFUSED, command)
+    request.scope[UNDO] = partial(release_undelivered, services, claimed, REFUSED, command)
     return claimed
 
 
-async def give_back(services: Services, claimed: list[Assignment], reason: str, command: c.Claim | None = None) -> None:
+async def release_undelivered(
+    services: Services, claimed: list[Assignment], reason: str, command: c.Claim | None = None
+) -> None:
     if command is not None and _is_repeated(command):
         # The other request has the same tasks and delivers them.
         return

@@ -38,9 +38,9 @@ def _claim(batch: BatchContext, command: Claim) -> list[Assignment]:
     before: list[LeaseRow] = []
     if command.request_key is not None:
         tx.lock_request(ns, command.worker, command.request_key)
-        # With the next question, if there is one.
-        ask = tx.query if kinds == [] else tx.ask
-        before = ask("leases_of_request", ns=ns, worker=command.worker, request_key=command.request_key)
+        # Sent together with the next query, if there is one.
+        query = tx.query if kinds == [] else tx.query_later
+        before = query("leases_of_request", ns=ns, worker=command.worker, request_key=command.request_key)
     picked = [] if kinds == [] else _pick(tx, queue, kinds, command.limit)
     again = _claimed_before(batch, command, before) if before else None
     if again is not None:

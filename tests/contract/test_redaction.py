@@ -349,5 +349,5 @@ def test_for_a_job_that_redacts_nothing_no_secret_is_read_though_others_redact(
 ) -> None:
     one_that_said_all(engine)
     id_, statements = str(engine.submit("k", {"password": SECRET}).id), Statements(engine, monkeypatch)
-    assert not {"redacted_tasks", "given_to_flows"} & {*statements.of(engine.redacted, "task", task=id_)}
+    assert not {"redacted_tasks", "flow_inputs"} & {*statements.of(engine.redacted, "task", task=id_)}
     assert engine.redacted.task(id_).payload == {"password": SECRET}

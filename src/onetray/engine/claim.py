@@ -116,7 +116,7 @@ def _claimed_before(batch: BatchContext, command: Claim, found: list[LeaseRow]) 
     alive = {lease.key: lease for lease in found if lease.expires_at >= tx.now}
     if not alive:
         # The janitor has yet to take these back; their key is free for a new claim.
-        tx.query("forget_requests", keys=[lease.key for lease in found])
+        tx.query("clear_request_keys", keys=[lease.key for lease in found])
         return None
     rows = tx.query("claimed_again", keys=[key for lease in alive.values() for key in orjson.loads(lease.tasks)])
     return [

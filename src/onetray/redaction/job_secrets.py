@@ -23,7 +23,7 @@ from onetray.domain.policy import Policy
 from onetray.domain.redactor import HIDDEN, Paths, Secrets, in_flow
 from onetray.domain.task import Blocker, DeadLetter, Event, LogLine, Task, TaskProgress, value_of
 from onetray.store.base import Store
-from onetray.store.shown_rows import FlowPartRow, RedactedTaskRow
+from onetray.store.shown_rows import FlowInputRow, RedactedTaskRow
 
 T = TypeVar("T")
 
@@ -202,7 +202,7 @@ def _of_jobs(store: Store, policies: dict[int, set[str]], jobs: set[int], budget
     if not families:
         return {}
     members = [job for job in set().union(*families.values()) if job is not None]
-    given = store.read("given_sizes", jobs=members, limit=MOST_PARTS + 1)
+    given = store.read("flow_input_sizes", jobs=members, limit=MOST_PARTS + 1)
     size = sum(size for _, size in sizes + given)
     most = min(MOST_BYTES, budget.left)
     if len(sizes) > MOST_TASKS or len(given) > MOST_PARTS or size > most:
@@ -216,13 +216,13 @@ def _of_jobs(store: Store, policies: dict[int, set[str]], jobs: set[int], budget
     budget.left -= size
     # Some may have been added since.
     tasks = _by_job(store.read("redacted_tasks", **which, limit=2 * MOST_TASKS))
-    parts = _by_job(store.read("given_to_flows", jobs=members, limit=2 * MOST_PARTS)) if given else {}
+    parts = _by_job(store.read("flow_inputs", jobs=members, limit=2 * MOST_PARTS)) if given else {}
     return {job: _of_family(policies, family, flows, parts, tasks) for job, family in families.items()}
 
 
 def _of_family(
     policies: dict[int, set[str]], family: set[int | None], flows: dict[int, set[str]],
-    parts: dict[int, list[FlowPartRow]], tasks: dict[int, list[RedactedTaskRow]],
+    parts: dict[int, list[FlowInputRow]], tasks: dict[int, list[RedactedTaskRow]],
 ) -> JobSecrets:  # fmt: skip
     """What is hidden of a job with the flows that it retries or undoes."""
     if None in family:
@@ -245,7 +245,7 @@ def _paths(policies: dict[int, set[str]], own: int | None, kinds: int) -> set[st
     return (policies.get(own, set()) if own is not None else set()) | policies.get(kinds, set())
 
 
-Row = TypeVar("Row", FlowPartRow, RedactedTaskRow)
+Row = TypeVar("Row", FlowInputRow, RedactedTaskRow)
 
 
 def _by_job(rows: list[Row]) -> dict[int, list[Row]]:
@@ -261,7 +261,7 @@ _REMEMBERED: OrderedDict[bytes, JobSecrets] = OrderedDict()
 """By what they were made from."""
 
 
-def _remembered(flow: set[str], parts: list[FlowPartRow], tasks: Members) -> JobSecrets:
+def _remembered(flow: set[str], parts: list[FlowInputRow], tasks: Members) -> JobSecrets:
     members = [(id_, sorted(paths), texts) for id_, paths, texts in tasks]
     sources = orjson.dumps([sorted(flow), list(map(tuple, parts)), members])
     name = blake2b(sources, digest_size=16).digest()
@@ -274,7 +274,7 @@ def _remembered(flow: set[str], parts: list[FlowPartRow], tasks: Members) -> Job
     return found
 
 
-def _new_secrets(flow: set[str], parts: list[FlowPartRow], tasks: Members) -> JobSecrets:
+def _new_secrets(flow: set[str], parts: list[FlowInputRow], tasks: Members) -> JobSecrets:
     # What was given to the flow is there for a flow alone.
     spread = in_flow if parts else frozenset
     paths = {own: Paths(spread(own | flow)) for own in {frozenset(own) for _, own, _ in tasks}}

@@ -226,7 +226,7 @@ class TokenRow(NamedTuple):
     seen_at: int
 
 
-class SaidBesideRow(NamedTuple):
+class LogAndProgressRow(NamedTuple):
     """What a task has said that is no event: its last line, and how far it is."""
 
     key: int
@@ -274,7 +274,7 @@ class RedactedTaskRow(NamedTuple):
     checkpoint: str | None
 
 
-class FlowPartRow(NamedTuple):
+class FlowInputRow(NamedTuple):
     """What a flow was given besides its tasks."""
 
     job: int
@@ -304,9 +304,9 @@ class TaskFacts(NamedTuple):
     policy_body: str
     ready: bool
     due: bool
-    came_by: str | None
+    last_event: str | None
     rescheduled: bool
-    asked: str | None
+    cancel_request: str | None
     key: int
     control: int
     unmet: int
@@ -370,7 +370,7 @@ class StageFacts(NamedTuple):
     finished_at: int | None
     current: str | None
     current_state: str | None
-    its_turn: int
+    is_current: int
 
 
 class UnmetRow(NamedTuple):

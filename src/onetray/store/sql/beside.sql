@@ -1,4 +1,4 @@
--- What is said beside the lifecycle: progress and checkpoints of tasks, workers, breakers of kinds.
+-- Progress and checkpoints of tasks, workers, breakers of kinds.
 
 -- name: set_progress
 INSERT INTO onetray.progress (task, at, attempt, done, total, message)
@@ -29,7 +29,7 @@ DELETE FROM onetray.progress WHERE task {in:keys:bigint}
 DELETE FROM onetray.checkpoint WHERE task {in:keys:bigint}
 
 -- name: worker_beat
--- A name that is used again by another process begins anew.
+-- If another process uses the same name, started_at begins again.
 INSERT INTO onetray.worker (ns, name, host, pid, version, started_at, beat_at, expires_at, concurrency, running, claimed,
     queues, kinds, state)
 VALUES (:ns, :name, :host, :pid, :version, :at, :at, :expires_at, :concurrency, :at_work, :claimed, :queues, :kinds,
@@ -41,8 +41,8 @@ ON CONFLICT (ns, name) DO UPDATE SET host = excluded.host, pid = excluded.pid, v
     concurrency = excluded.concurrency, running = excluded.running, claimed = excluded.claimed,
     queues = excluded.queues, kinds = excluded.kinds, state = excluded.state
 
--- name: forget_workers
--- Those that another beat has its hand on are left to it: nobody waits here.
+-- name: delete_expired_workers
+-- Skips rows that a heartbeat has locked.
 DELETE FROM onetray.worker WHERE (ns, name) IN (
     SELECT ns, name FROM onetray.worker WHERE expires_at < :before {skip_locked_due}
 )
@@ -61,7 +61,7 @@ WHERE n.name = :namespace ORDER BY w.started_at DESC, w.name LIMIT :limit
 (:past_breakers = 1 OR NOT EXISTS (SELECT 1 FROM onetray.breaker AS br WHERE br.open_until IS NOT NULL))
 
 -- name: kinds_past_breakers
--- The kinds that have something ready in the queue, and until when each is held back. Nothing while no breaker is open.
+-- The kinds with ready tasks in the queue, and until when their breakers are open. Empty if no breaker is open.
 SELECT k.key, br.open_until FROM onetray.kind AS k LEFT JOIN onetray.breaker AS br ON br.kind = k.key
 WHERE EXISTS (SELECT 1 FROM onetray.breaker AS o WHERE o.open_until IS NOT NULL) AND k.ns = :ns
     AND EXISTS (SELECT 1 FROM onetray.ready AS r WHERE r.queue = :queue AND r.kind = k.key)
@@ -102,9 +102,9 @@ FROM onetray.breaker AS br JOIN onetray.kind AS k ON k.key = br.kind JOIN onetra
     JOIN onetray.policy AS p ON p.key = k.policy
 WHERE n.name = :namespace ORDER BY k.name LIMIT :limit
 
--- name: said_beside
--- row: SaidBesideRow
--- What tasks have said that is no event: the number of their lines, and how far they are.
+-- name: log_and_progress
+-- row: LogAndProgressRow
+-- What tasks have reported without an event: the number of their log lines, and their progress.
 SELECT t.key, (SELECT max(l.cursor) FROM onetray.log AS l WHERE l.task = t.key) AS last_line,
     (SELECT p.at FROM onetray.progress AS p WHERE p.task = t.key) AS progress_at,
     (SELECT p.done FROM onetray.progress AS p WHERE p.task = t.key) AS done

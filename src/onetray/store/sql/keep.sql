@@ -1,7 +1,7 @@
--- What lies beside the tasks: idempotency keys, unique keys, labels, dead letters, logs, queues, kinds.
+-- Idempotency keys, unique keys, labels, dead letters, logs, queues, kinds.
 
 -- name: take_key
--- A key whose time is over is taken over by the new job; a living one stays as it is.
+-- Inserts new keys and replaces expired ones; others stay unchanged.
 INSERT INTO onetray.idempotency (kind, key, job, body_hash, expires_at)
 SELECT b.kind, b.key, b.job, b.body_hash, b.expires_at {from_batch} WHERE true
 ON CONFLICT (kind, key) DO UPDATE SET job = excluded.job, body_hash = excluded.body_hash,
@@ -19,13 +19,13 @@ coalesce(t.finished_at, f.finished_at) AS finished_at, coalesce(CAST(t.id AS tex
     coalesce(t.state, f.state) AS state, coalesce(t.fence, 0) AS fence, coalesce(t.version, f.version) AS version,
     CASE WHEN t.key IS NULL THEN 0 ELSE 1 END AS single
 
--- name: point_key
--- A submit that was answered by its unique key made no job of its own: its idempotency key leads to the one it was told.
+-- name: set_key_job
+-- A submit whose unique key is taken creates no job: its idempotency key then refers to the holder of the unique key.
 UPDATE onetray.idempotency SET job = b.job {from_batch} WHERE idempotency.kind = b.kind AND idempotency.key = b.key
 
 -- name: lock_unique
--- Takes the keys that are free, and locks those that are not, without changing them. Who holds them is asked by the next
--- statement: this one does not see the job of whoever it has waited for.
+-- Inserts free keys, and locks the others without changing them. The next statement reads their holders: this one does
+-- not see the job of a transaction that it waited for.
 INSERT INTO onetray.unique_key (kind, key, job) SELECT b.kind, b.key, b.job {from_batch} WHERE true
 ON CONFLICT (kind, key) DO UPDATE SET job = excluded.job WHERE false
 
@@ -36,7 +36,7 @@ FROM onetray.unique_key AS u LEFT JOIN onetray.task AS t ON t.key = u.job
     LEFT JOIN onetray.flow AS f ON f.key = u.job {join_batch} u.kind = b.kind AND u.key = b.key
 
 -- name: take_unique
--- Under the lock: from a job that has ended, or is gone.
+-- Under the lock, from a job that has ended or was pruned.
 UPDATE onetray.unique_key SET job = b.job {from_batch} WHERE unique_key.kind = b.kind AND unique_key.key = b.key
 
 -- name: insert_label
@@ -57,7 +57,7 @@ SELECT b.key, b.ns, b.at, b.reason_code, b.stage, b.last_error, b.attempts, b.la
 SELECT key, CAST(id AS text) AS id, correlation_id, trace, payload FROM onetray.task WHERE key {in:keys:bigint}
 
 -- name: last_holders
--- Who held each task last: the newest move out of a worker's hands says so in its payload.
+-- The payload of the last transition of a held task contains its last owner.
 SELECT e.entity, e.payload FROM onetray.event AS e
 WHERE e.entity {in:keys:bigint} AND e.version IS NOT NULL AND e.was {in:held:text} AND e.payload IS NOT NULL
 ORDER BY e.entity, e.version
@@ -101,7 +101,7 @@ WHERE t.id = :id AND n.name = :namespace AND l.cursor > :after ORDER BY l.cursor
 
 -- name: first_lines
 -- row: LogRow
--- Lines of a log are numbered from 1 on, without gaps.
+-- The lines of a task's log are numbered from 1, without gaps.
 SELECT l.task, l.cursor, l.ts, l.attempt, l.level, l.line, l.data FROM onetray.log AS l
 WHERE l.task {in:keys:bigint} AND l.cursor <= :most ORDER BY l.task, l.cursor
 
@@ -138,7 +138,7 @@ UPDATE onetray.kind SET policy = :policy WHERE key = :key
 UPDATE onetray.kind SET policy = :policy WHERE key = :key AND policy = :was RETURNING key
 
 -- name: queues_with_work
--- Those of some queues that hold a claimable task. Not EXISTS: PostgreSQL may read all of ready to join it.
+-- The queues among these with a claimable task. Not by EXISTS: PostgreSQL may scan all of ready for the join.
 SELECT q.key FROM onetray.queue AS q
 WHERE q.key {in:keys:bigint} AND q.paused_at IS NULL AND (
     SELECT r.task FROM onetray.ready AS r WHERE r.queue = q.key ORDER BY r.rank, r.task LIMIT 1

@@ -258,7 +258,7 @@ def test_a_task_that_came_before_its_kind_said_so_is_redacted_by_the_kind(engine
     assert hides(engine.redacted.task(late))
 
 
-@pytest.mark.parametrize(("limit", "most"), [("MOST_TASKS", 2), ("MOST_BYTES", 90)])
+@pytest.mark.parametrize(("limit", "most"), [("MAX_TASKS", 2), ("MAX_BYTES", 90)])
 def test_of_a_job_with_too_many_secrets_nothing_is_shown_that_could_hold_one(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
 ) -> None:

@@ -455,7 +455,7 @@ HTTP = (
         harm="A flow that retries another one shows what the tasks of that one redact.",
         file="redaction/job_secrets.py",
         old='    for job, origin in store.read("origins_of_flows", jobs=list(jobs)):\n'
-        "        families[job].add(origin)\n",
+        "        origins[job].add(origin)\n",
         new="",
         look_in=("contract/test_redaction.py",),
     ),

@@ -1,7 +1,7 @@
-"""Namespaces, queues, kinds and policies by number, cached in memory.
+"""The keys of namespaces, queues, kinds and policies, cached in memory.
 
-Owns the numbers. A number never changes its meaning, so the cache stays valid; only a kind's current policy may change,
-and is read again when it is older than a second.
+Owns that cache. A key never changes its meaning, so the cache stays valid. Only a kind's current policy may change:
+callers say how old it may be.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ class InternedNames:
         self._policies: dict[int, Policy] = {}
         self._policy_keys: dict[str, int] = {}
         self._queue_names: dict[int, str] = {}
-        self._places: dict[int, tuple[str, str]] = {}
+        self._queue_places: dict[int, tuple[str, str]] = {}
         self._kind_names: dict[int, str] = {}
         self._read_at = float("-inf")
         self._turns = itertools.count(1)
         self._turn = 0
 
     def refresh(self) -> None:
-        """Read everything again. A slow read must not replace a newer one: the last one to begin wins."""
+        """Read everything again. The refresh that began last wins: a slow one must not replace newer data."""
         turn = next(self._turns)
         read, began = self._store.read_within, time.monotonic()
-        # Not under a lock: in memory, a reader waits for the transaction of a thread that may come here itself.
-        # In this order: what one names is among those that are read after it, but for namespaces.
+        # Without a lock: in a memory database a read waits for a transaction, whose thread may call refresh, too.
+        # In this order, so that the policies that a kind refers to are read after it.
         namespaces = read("namespaces")
         queues: list[QueueRow] = read("queues")
         kinds: list[KindRow] = read("kinds")
@@ -59,8 +59,8 @@ class InternedNames:
             self._queue_names = {queue.key: queue.name for queue in queues}
             self._queues = {(queue.ns, queue.name): queue.key for queue in queues}
             spaces: dict[int, str] = dict(namespaces)
-            # A queue may be of a namespace that was added between the two reads: it is there the next time.
-            self._places = {queue.key: (spaces[queue.ns], queue.name) for queue in queues if queue.ns in spaces}
+            # Skip queues of a namespace that was added between the two reads: the next refresh finds them.
+            self._queue_places = {queue.key: (spaces[queue.ns], queue.name) for queue in queues if queue.ns in spaces}
             self._kind_policy = {kind.key: kind.policy for kind in kinds}
             self._kind_names = {kind.key: kind.name for kind in kinds}
             self._kinds = {(kind.ns, kind.name): kind.key for kind in kinds}
@@ -104,12 +104,12 @@ class InternedNames:
 
     def place(self, queue: int) -> tuple[str, str]:
         """The namespace and the name of a queue."""
-        if queue not in self._places:
+        if queue not in self._queue_places:
             self.refresh()
-        return self._places[queue]
+        return self._queue_places[queue]
 
     def queue_keys(self, places: Collection[tuple[str, str]]) -> dict[int, tuple[str, str]]:
-        """The existing ones of these queues, by number."""
+        """The existing queues among these, by key."""
         known = self._known_queues(places)
         if len(known) < len(places):
             self.refresh()
@@ -118,8 +118,8 @@ class InternedNames:
 
     def _known_queues(self, places: Collection[tuple[str, str]]) -> dict[int, tuple[str, str]]:
         spaces, queues = self._namespaces, self._queues
-        found = ((place, queues.get((spaces.get(place[0], -1), place[1]))) for place in places)
-        return {key: place for place, key in found if key is not None}
+        keys = ((place, queues.get((spaces.get(place[0], -1), place[1]))) for place in places)
+        return {key: place for place, key in keys if key is not None}
 
     def policy_of_kind(self, kind: int, no_older_than_s: float) -> int:
         if time.monotonic() - self._read_at > no_older_than_s:
@@ -169,6 +169,6 @@ class InternedNames:
         return bool(replaced)
 
     def _write(self, statement: str, **params: object) -> None:
-        # In its own transaction: a number from a transaction that is rolled back must not be cached.
+        # In its own transaction: a key from a transaction that is rolled back must not be cached.
         self._store.write(lambda tx: tx.query(statement, **params))
         self.refresh()

@@ -166,7 +166,7 @@ class SqliteStore(Store):
             # Workers that have written no event lately may have sent heartbeats.
             newest = max(newest, _number(connection, LAST_HEARTBEAT))
         self._last_event = last
-        self.time.saw(newest)
+        self.time.observe(newest)
 
     def _overwritten(self, why: str) -> DatabaseReplaced:
         return DatabaseReplaced(
@@ -232,7 +232,7 @@ class SqliteStore(Store):
         self.check_file()
         if self.path is not None:
             for _, newest in self._fetch(END_OF_LOG, {}):
-                self.time.saw(newest)
+                self.time.observe(newest)
         return self.time.now()
 
     def version(self) -> int:

@@ -122,7 +122,7 @@ class Engine(EngineApi):
         """Give back what was claimed for somebody who has not heard of it. It costs no attempt, and the claim's key is
         free again."""
         leases = sorted({a.lease for a in claimed})
-        self.store.write(lambda tx: tx.query("clear_request_keys", keys=leases))
+        self.store.write(lambda tx: tx.query("forget_requests", keys=leases))
         for verdict in self.run([c.Release(**c.ticket(a), reason=reason) for a in claimed]):
             if verdict.error is not None and not isinstance(verdict.error, Conflict):
                 raise verdict.error

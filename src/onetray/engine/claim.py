@@ -38,9 +38,9 @@ def _claim(batch: BatchContext, command: Claim) -> list[Assignment]:
     before: list[LeaseRow] = []
     if command.request_key is not None:
         tx.lock_request(ns, command.worker, command.request_key)
-        # Sent together with the next query, if there is one.
-        query = tx.query if kinds == [] else tx.query_later
-        before = query("leases_of_request", ns=ns, worker=command.worker, request_key=command.request_key)
+        # With the next question, if there is one.
+        ask = tx.query if kinds == [] else tx.ask
+        before = ask("leases_of_request", ns=ns, worker=command.worker, request_key=command.request_key)
     picked = [] if kinds == [] else _pick(tx, queue, kinds, command.limit)
     again = _claimed_before(batch, command, before) if before else None
     if again is not None:
@@ -116,7 +116,7 @@ def _claimed_before(batch: BatchContext, command: Claim, found: list[LeaseRow]) 
     alive = {lease.key: lease for lease in found if lease.expires_at >= tx.now}
     if not alive:
         # The janitor has yet to take these back; their key is free for a new claim.
-        tx.query("clear_request_keys", keys=[lease.key for lease in found])
+        tx.query("forget_requests", keys=[lease.key for lease in found])
         return None
     rows = tx.query("claimed_again", keys=[key for lease in alive.values() for key in orjson.loads(lease.tasks)])
     return [

@@ -33,7 +33,7 @@ from onetray.engine.pending_writes import (
 )
 from onetray.engine.retention import ROUND_S, Retention
 from onetray.store.base import Store, Tx
-from onetray.store.retry_transaction import ROLLED_BACK
+from onetray.store.retry_transaction import LOST_TO_OTHERS
 from onetray.store.rows import DueRow, TaskRow
 
 logger = logging.getLogger("onetray.janitor")
@@ -137,7 +137,7 @@ def _expire(batch: BatchContext, before: int, held: list[TaskRow]) -> list[int]:
 
 def _may_pass(e: Exception) -> bool:
     """Whether the same work may succeed the next time: the database was away, or others were in the way."""
-    return isinstance(e, Unavailable) or getattr(e, "sqlstate", None) in ROLLED_BACK
+    return isinstance(e, Unavailable) or getattr(e, "sqlstate", None) in LOST_TO_OTHERS
 
 
 def _take_back_one_by_one(store: Store, new_batch: NewBatch, now: int | None, limit: int) -> list[int]:

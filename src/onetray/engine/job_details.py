@@ -55,10 +55,10 @@ class JobApi(DatabaseReads):
         if found.entity == TASK.entity:
             rows = self._read("events_of_task", key=found.key, after=after, limit=limit)
         else:
-            rows = self._events_of_flow_and_stages(found.key, after, limit)
+            rows = self._events_of_course(found.key, after, limit)
         return [event_of(r) for r in rows]
 
-    def _events_of_flow_and_stages(self, flow: int, after: int, limit: int) -> Rows:
+    def _events_of_course(self, flow: int, after: int, limit: int) -> Rows:
         keys = self._with_stages(flow)
         while True:
             rows = self._read("events_of_flow_and_stages", keys=keys, after=after, limit=limit)

@@ -157,7 +157,7 @@ def _take_unique(batch: BatchContext, work: list[tuple[int, C, K]]) -> list[tupl
         if command.idempotency_key is not None:
             led.append((spec.kind, command.idempotency_key, job.key))
     if led:
-        batch.tx.batch("set_key_job", {**_places([at[:2] for at in led]), "job": [job for _, _, job in led]})
+        batch.tx.batch("point_key", {**_places([at[:2] for at in led]), "job": [job for _, _, job in led]})
     return fresh
 
 

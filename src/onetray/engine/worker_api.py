@@ -77,7 +77,7 @@ class WorkerApi(DatabaseReads):
                 expires_at=tx.now + int(beat.ttl_s * SECOND), concurrency=beat.concurrency, at_work=beat.running,
                 claimed=beat.claimed, queues=_listed(beat.queues), kinds=_listed(beat.kinds), state=beat.state,
             )  # fmt: skip
-            tx.query("delete_expired_workers", before=tx.now - FORGOTTEN_S * SECOND)
+            tx.query("forget_workers", before=tx.now - FORGOTTEN_S * SECOND)
 
         self.store.write(register)
 

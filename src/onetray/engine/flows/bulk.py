@@ -20,7 +20,7 @@ STEP = 2_000
 """How many tasks one transaction cancels because of what became of their flow."""
 OPENED_AT_ONCE = 10_000
 PAGE = 10_000
-_LEFT = {"hard": "unended_tasks", "soft": "tasks_without_cancel", None: "unheld_tasks"}
+_LEFT = {"hard": "unended_tasks", "soft": "unasked_tasks", None: "unheld_tasks"}
 
 
 def cancel_some(locked: LockedFlows, flow: FlowRow, stage: StageRow, budget: list[int]) -> bool:

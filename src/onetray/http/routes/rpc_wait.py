@@ -109,5 +109,5 @@ async def _wait_for_work(
             return None
         woken = place.queue[1]
         # From here on it is the caller's to look, or to pass on.
-        place.polled()
+        place.looked()
         return woken

@@ -86,7 +86,7 @@ async def _waited(request: Request, who: Principal, command: c.Claim, until: flo
             await services.tokens.must_hold(who)
             seen = place.seen()
             found: list[Assignment] = await services.call(command)
-            place.polled(reached_limit=len(found) == command.limit)
+            place.looked(found_all=len(found) == command.limit)
             if found:
                 return found
     return []

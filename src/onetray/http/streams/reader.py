@@ -129,7 +129,7 @@ class Reading:
             self._said.clear()
             return []
         self._looked_at = time.monotonic()
-        rows = {row.key: row for row in self._engine.store.read("log_and_progress", keys=keys)}
+        rows = {row.key: row for row in self._engine.store.read("said_beside", keys=keys)}
         spoke = [key for key, row in rows.items() if self._said.get(key) != row]
         self._said = rows
         return spoke

@@ -102,7 +102,7 @@ FROM onetray.breaker AS br JOIN onetray.kind AS k ON k.key = br.kind JOIN onetra
     JOIN onetray.policy AS p ON p.key = k.policy
 WHERE n.name = :namespace ORDER BY k.name LIMIT :limit
 
--- name: log_and_progress
+-- name: said_beside
 -- row: LogAndProgressRow
 -- What tasks have reported without an event: the number of their log lines, and their progress.
 SELECT t.key, (SELECT max(l.cursor) FROM onetray.log AS l WHERE l.task = t.key) AS last_line,

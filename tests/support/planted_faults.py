@@ -212,7 +212,7 @@ SQL = (
     Fault(
         name="log-of-another-namespace",
         harm="Whoever knows the id of a task reads its log, whatever namespace it is in.",
-        file="store/sql/keep.sql",
+        file="store/sql/log.sql",
         old="WHERE t.id = :id AND n.name = :namespace AND l.cursor > :after",
         new="WHERE t.id = :id AND l.cursor > :after",
         look_in=("http/test_walk.py", "contract/test_logs.py"),

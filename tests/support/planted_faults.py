@@ -272,7 +272,7 @@ STORE = (
         name="late-commit-passed-over",
         harm="On PostgreSQL a task that is committed while a later one is claimed waits for up to ten seconds.",
         file="store/postgres_tx.py",
-        old="min([place, *(known if missed else ())])",
+        old="min([place, *(newer if missed else ())])",
         new="place",
         look_in=("load/test_claims_in_a_worn_queue.py",),
     ),

@@ -67,25 +67,25 @@ class InternedNames:
             self._read_at = began
 
     def namespace(self, name: str) -> int | None:
-        known = self._namespaces.get(name)
-        if known is None:
+        key = self._namespaces.get(name)
+        if key is None:
             self.refresh()
-            known = self._namespaces.get(name)
-        return known
+            key = self._namespaces.get(name)
+        return key
 
     def queue(self, ns: int, name: str) -> int | None:
-        known = self._queues.get((ns, name))
-        if known is None:
+        key = self._queues.get((ns, name))
+        if key is None:
             self.refresh()
-            known = self._queues.get((ns, name))
-        return known
+            key = self._queues.get((ns, name))
+        return key
 
     def kind(self, ns: int, name: str) -> int | None:
-        known = self._kinds.get((ns, name))
-        if known is None:
+        key = self._kinds.get((ns, name))
+        if key is None:
             self.refresh()
-            known = self._kinds.get((ns, name))
-        return known
+            key = self._kinds.get((ns, name))
+        return key
 
     def policy(self, key: int) -> Policy:
         if key not in self._policies:
@@ -110,11 +110,11 @@ class InternedNames:
 
     def queue_keys(self, places: Collection[tuple[str, str]]) -> dict[int, tuple[str, str]]:
         """The existing queues among these, by key."""
-        known = self._known_queues(places)
-        if len(known) < len(places):
+        keys = self._known_queues(places)
+        if len(keys) < len(places):
             self.refresh()
-            known = self._known_queues(places)
-        return known
+            keys = self._known_queues(places)
+        return keys
 
     def _known_queues(self, places: Collection[tuple[str, str]]) -> dict[int, tuple[str, str]]:
         spaces, queues = self._namespaces, self._queues
@@ -127,32 +127,32 @@ class InternedNames:
         return self._kind_policy[kind]
 
     def intern_namespace(self, name: str) -> int:
-        known = self.namespace(name)
-        if known is None:
+        key = self.namespace(name)
+        if key is None:
             self._write("add_namespace", name=name)
-            known = self._namespaces[name]
-        return known
+            key = self._namespaces[name]
+        return key
 
     def intern_queue(self, ns: int, name: str) -> int:
-        known = self.queue(ns, name)
-        if known is None:
+        key = self.queue(ns, name)
+        if key is None:
             self._write("add_queue", ns=ns, name=name)
-            known = self._queues[(ns, name)]
-        return known
+            key = self._queues[(ns, name)]
+        return key
 
     def intern_kind(self, ns: int, name: str) -> int:
-        known = self.kind(ns, name)
-        if known is None:
+        key = self.kind(ns, name)
+        if key is None:
             self._write("add_kind", ns=ns, name=name, policy=self.intern_policy(Policy()))
-            known = self._kinds[(ns, name)]
-        return known
+            key = self._kinds[(ns, name)]
+        return key
 
     def intern_policy(self, policy: Policy) -> int:
-        known = self._policy_keys.get(policy.body)
-        if known is None:
+        key = self._policy_keys.get(policy.body)
+        if key is None:
             self._write("add_policy", body=policy.body)
-            known = self._policy_keys[policy.body]
-        return known
+            key = self._policy_keys[policy.body]
+        return key
 
     def configure(self, ns: int, name: str, policy: Policy) -> None:
         """Set the policy for the kind's next tasks."""

@@ -77,8 +77,8 @@ class LowWater:
     def move_to(self, place: tuple[int, int], entries: int) -> None:
         """Set the mark, but not past tasks that entered after `entries` was read: the scan has not seen them."""
         missed = self.entries - entries
-        known = self.recent.copy() if missed <= RECENT else [(self.rank, self.task)]
-        self.rank, self.task = min([place, *(known if missed else ())])
+        newer = self.recent.copy() if missed <= RECENT else [(self.rank, self.task)]
+        self.rank, self.task = min([place, *(newer if missed else ())])
 
     def reset(self) -> None:
         self.scanned_at = float("-inf")

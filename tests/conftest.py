@@ -184,4 +184,4 @@ def no_polling(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def only_rings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is woken because a SQLite file has changed: that happens whenever a busy machine delays the ring."""
-    monkeypatch.setattr("onetray.notify.base.POLL_FILE_BESIDE_MULTICAST_S", 3600.0)
+    monkeypatch.setattr("onetray.notify.base.POLL_FILE_WITH_MULTICAST_S", 3600.0)

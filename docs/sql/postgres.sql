@@ -1,61 +1,6 @@
 -- generated: tools/rendered_sql.py postgres
 -- Every statement, as postgres gets it. In psql: \set key 7, and \set keys '''{1,2}''' for a list.
 
--- name: set_progress
-INSERT INTO onetray.progress (task, at, attempt, done, total, message)
-SELECT b.key, b.at, b.attempt, b.done, b.out_of, b.message FROM unnest(:key::bigint[], :at::bigint[], :attempt::integer[], :done::double precision[], :out_of::double precision[], :message::text[]) AS b(key, at, attempt, done, out_of, message) WHERE true
-ON CONFLICT (task) DO UPDATE SET at = excluded.at, attempt = excluded.attempt, done = excluded.done,
-    total = excluded.total, message = excluded.message;
-
--- name: progress_of
--- row: TaskProgress(at, attempt, done, total, message)
-SELECT p.at, p.attempt, p.done, p.total, p.message
-FROM onetray.progress AS p JOIN onetray.task AS t ON t.key = p.task JOIN onetray.namespace AS n ON n.key = t.ns
-WHERE t.id = :id AND n.name = :namespace;
-
--- name: set_checkpoint
-INSERT INTO onetray.checkpoint (task, at, attempt, body)
-SELECT b.key, b.at, b.attempt, b.body FROM unnest(:key::bigint[], :at::bigint[], :attempt::integer[], :body::text[]) AS b(key, at, attempt, body) WHERE true
-ON CONFLICT (task) DO UPDATE SET at = excluded.at, attempt = excluded.attempt, body = excluded.body;
-
--- name: checkpoint_of
-SELECT c.body
-FROM onetray.checkpoint AS c JOIN onetray.task AS t ON t.key = c.task JOIN onetray.namespace AS n ON n.key = t.ns
-WHERE t.id = :id AND n.name = :namespace;
-
--- name: prune_progress
-DELETE FROM onetray.progress WHERE task = ANY(:keys::bigint[]);
-
--- name: prune_checkpoints
-DELETE FROM onetray.checkpoint WHERE task = ANY(:keys::bigint[]);
-
--- name: worker_beat
-INSERT INTO onetray.worker (ns, name, host, pid, version, started_at, beat_at, expires_at, concurrency, running, claimed,
-    queues, kinds, state)
-VALUES (:ns, :name, :host, :pid, :version, :at, :at, :expires_at, :concurrency, :at_work, :claimed, :queues, :kinds,
-    :state)
-ON CONFLICT (ns, name) DO UPDATE SET host = excluded.host, pid = excluded.pid, version = excluded.version,
-    started_at = CASE WHEN worker.host = excluded.host AND worker.pid = excluded.pid THEN worker.started_at
-        ELSE excluded.started_at END,
-    beat_at = greatest(worker.beat_at, excluded.beat_at), expires_at = excluded.expires_at,
-    concurrency = excluded.concurrency, running = excluded.running, claimed = excluded.claimed,
-    queues = excluded.queues, kinds = excluded.kinds, state = excluded.state;
-
--- name: forget_workers
-DELETE FROM onetray.worker WHERE (ns, name) IN (
-    SELECT ns, name FROM onetray.worker WHERE expires_at < :before FOR UPDATE SKIP LOCKED
-);
-
--- name: worker_leave
-DELETE FROM onetray.worker WHERE ns = :ns AND name = :name;
-
--- name: workers
--- row: WorkerRow(name, host, pid, version, started_at, beat_at, expires_at, concurrency, running, claimed, queues, kinds, state, seen_at)
-SELECT w.name, w.host, w.pid, w.version, w.started_at, w.beat_at, w.expires_at, w.concurrency, w.running, w.claimed,
-    w.queues, w.kinds, w.state, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS seen_at
-FROM onetray.worker AS w JOIN onetray.namespace AS n ON n.key = w.ns
-WHERE n.name = :namespace ORDER BY w.started_at DESC, w.name LIMIT :limit;
-
 -- name: kinds_past_breakers
 SELECT k.key, br.open_until FROM onetray.kind AS k LEFT JOIN onetray.breaker AS br ON br.kind = k.key
 WHERE EXISTS (SELECT 1 FROM onetray.breaker AS o WHERE o.open_until IS NOT NULL) AND k.ns = :ns
@@ -97,15 +42,44 @@ FROM onetray.breaker AS br JOIN onetray.kind AS k ON k.key = br.kind JOIN onetra
     JOIN onetray.policy AS p ON p.key = k.policy
 WHERE n.name = :namespace ORDER BY k.name LIMIT :limit;
 
--- name: said_beside
--- row: SaidBesideRow(key, last_line, progress_at, done)
-SELECT t.key, (SELECT max(l.cursor) FROM onetray.log AS l WHERE l.task = t.key) AS last_line,
-    (SELECT p.at FROM onetray.progress AS p WHERE p.task = t.key) AS progress_at,
-    (SELECT p.done FROM onetray.progress AS p WHERE p.task = t.key) AS done
-FROM onetray.task AS t WHERE t.key = ANY(:keys::bigint[]);
+-- name: insert_dead_letter
+INSERT INTO onetray.dead_letter (task, ns, created_at, reason_code, stage, last_error, attempts, last_owner,
+    last_lease_expires_at, correlation_id, trace_id, payload_hash)
+SELECT b.key, b.ns, b.at, b.reason_code, b.stage, b.last_error, b.attempts, b.last_owner, b.last_lease_expires_at,
+    b.correlation_id, b.trace_id, b.payload_hash FROM unnest(:key::bigint[], :ns::integer[], :at::bigint[], :reason_code::text[], :stage::text[], :last_error::text[], :attempts::integer[], :last_owner::text[], :last_lease_expires_at::bigint[], :correlation_id::text[], :trace_id::text[], :payload_hash::text[]) AS b(key, ns, at, reason_code, stage, last_error, attempts, last_owner, last_lease_expires_at, correlation_id, trace_id, payload_hash);
+
+-- name: facts_for_dead_letter
+-- row: LetterFactsRow(key, id, correlation_id, trace, payload)
+SELECT key, CAST(id AS text) AS id, correlation_id, trace, payload FROM onetray.task WHERE key = ANY(:keys::bigint[]);
+
+-- name: last_holders
+SELECT e.entity, e.payload FROM onetray.event AS e
+WHERE e.entity = ANY(:keys::bigint[]) AND e.version IS NOT NULL AND e.was = ANY(:held::text[]) AND e.payload IS NOT NULL
+ORDER BY e.entity, e.version;
+
+-- name: lock_letter
+SELECT successor FROM onetray.dead_letter WHERE task = :key FOR UPDATE;
+
+-- name: set_successor
+UPDATE onetray.dead_letter SET successor = b.successor FROM unnest(:successor::bigint[], :key::bigint[]) AS b(successor, key) WHERE dead_letter.task = b.key;
+
+-- name: dead_letters
+-- row: DeadLetter(task_id, created_at, reason_code, stage, last_error, attempts, last_owner, last_lease_expires_at, correlation_id, trace_id, payload_hash, successor_id)
+SELECT CAST(t.id AS text) AS task_id, d.created_at, d.reason_code, d.stage, d.last_error, d.attempts, d.last_owner,
+    d.last_lease_expires_at, d.correlation_id, d.trace_id, d.payload_hash, CAST(s.id AS text) AS successor_id
+FROM onetray.dead_letter AS d JOIN onetray.task AS t ON t.key = d.task
+    JOIN onetray.namespace AS n ON n.key = d.ns
+    LEFT JOIN onetray.task AS s ON s.key = d.successor
+WHERE n.name = :namespace AND (CAST(:id AS text) IS NULL OR CAST(t.id AS text) = :id) ORDER BY d.task DESC LIMIT :limit;
+
+-- name: spec_of
+-- row: TaskToCopy(key, id, queue, kind, policy, priority, max_attempts, correlation_id, trace, payload, name, spawned_by)
+SELECT t.key, CAST(t.id AS text) AS id, t.queue, t.kind, t.policy, t.priority, t.max_attempts, t.correlation_id, t.trace,
+    t.payload, t.name, t.spawned_by
+FROM onetray.task AS t WHERE t.key = :key;
 
 -- name: explain
--- row: TaskFacts(state, fence, attempts, max_attempts, run_at, created_at, finished_at, owner, lease_expires_at, cancel_at, held_by, held_why, queue, paused_at, paused_by, policy_body, ready, due, came_by, rescheduled, asked, key, control, unmet, flow_state, flow_ending, flow_ending_why, stage, stage_ord, stage_state, stage_ending, opened_to, deciding, approval, stage_due_at, current, current_ord, current_state, flow_paused_by, kind, breaker_opened_at, breaker_until, breaker_probing, breaker_why, breaker_by, now)
+-- row: TaskFacts(state, fence, attempts, max_attempts, run_at, created_at, finished_at, owner, lease_expires_at, cancel_at, held_by, held_why, queue, paused_at, paused_by, policy_body, ready, due, last_event, rescheduled, cancel_request, key, control, unmet, flow_state, flow_ending, flow_ending_why, stage, stage_ord, stage_state, stage_ending, opened_to, deciding, approval, stage_due_at, current, current_ord, current_state, flow_paused_by, kind, breaker_opened_at, breaker_until, breaker_probing, breaker_why, breaker_by, now)
 SELECT t.state, t.fence, t.attempts, t.max_attempts, t.run_at, t.created_at, t.finished_at, t.owner,
     l.expires_at AS lease_expires_at, t.cancel_at, t.held_by, t.held_why, q.name AS queue, q.paused_at, q.paused_by,
     p.body AS policy_body,
@@ -114,11 +88,11 @@ SELECT t.state, t.fence, t.attempts, t.max_attempts, t.run_at, t.created_at, t.f
         AS ready,
     EXISTS (SELECT 1 FROM onetray.due AS d
         WHERE d.at = t.run_at AND d.task = t.key AND d.what = :run AND d.fence = t.fence) AS due,
-    (SELECT e.type FROM onetray.event AS e WHERE e.entity = t.key AND e.version = t.version) AS came_by,
+    (SELECT e.type FROM onetray.event AS e WHERE e.entity = t.key AND e.version = t.version) AS last_event,
     EXISTS (SELECT 1 FROM onetray.event AS e WHERE e.entity = t.key AND e.version IS NULL AND e.type = :rescheduled
         AND e.fence = t.fence) AS rescheduled,
-    (SELECT e.payload FROM onetray.event AS e WHERE e.entity = t.key AND e.version IS NULL AND e.type = :asked
-        AND e.fence = t.fence ORDER BY e.id DESC LIMIT 1) AS asked,
+    (SELECT e.payload FROM onetray.event AS e WHERE e.entity = t.key AND e.version IS NULL AND e.type = :cancel_requested
+        AND e.fence = t.fence ORDER BY e.id DESC LIMIT 1) AS cancel_request,
     t.key, t.control, t.unmet, f.state AS flow_state, f.ending AS flow_ending, f.ending_why AS flow_ending_why,
     s.name AS stage, s.ord AS stage_ord, s.state AS stage_state, s.ending AS stage_ending, s.opened_to, s.deciding,
     s.approval, s.due_at AS stage_due_at, c.name AS current, c.ord AS current_ord, c.state AS current_state,
@@ -141,10 +115,10 @@ FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns LEFT JOIN one
 WHERE f.id = :id AND n.name = :namespace;
 
 -- name: explain_stage
--- row: StageFacts(key, name, ord, state, ending, ending_why, total, open, paused, deciding, approval, due_at, finished_at, current, current_state, its_turn)
+-- row: StageFacts(key, name, ord, state, ending, ending_why, total, open, paused, deciding, approval, due_at, finished_at, current, current_state, is_current)
 SELECT s.key, s.name, s.ord, s.state, s.ending, s.ending_why, s.total, s.open,
     s.blocked + s.waiting_input AS paused, CAST(t.id AS text) AS deciding, s.approval, s.due_at, s.finished_at,
-    c.name AS current, c.state AS current_state, CASE WHEN c.key = s.key THEN 1 ELSE 0 END AS its_turn
+    c.name AS current, c.state AS current_state, CASE WHEN c.key = s.key THEN 1 ELSE 0 END AS is_current
 FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job JOIN onetray.namespace AS n ON n.key = s.ns
     LEFT JOIN onetray.stage AS c ON c.key = f.current LEFT JOIN onetray.task AS t ON t.key = s.deciding
 WHERE s.id = :id AND n.name = :namespace;
@@ -200,7 +174,7 @@ SELECT e.id, CASE WHEN e.job = t.key THEN CAST(t.id AS text)
     e.type, e.ts, e.actor, coalesce(e.correlation_id, CAST(t.id AS text)) AS correlation_id, e.cause, e.trace, e.payload,
     e.version, e.was, e.state, e.fence, e.attempts, n.name AS namespace FROM onetray.event AS e LEFT JOIN onetray.task AS t ON t.key = e.entity JOIN onetray.namespace AS n ON n.key = e.ns WHERE e.entity = :key AND e.id + 0 > :after ORDER BY e.id + 0 LIMIT :limit;
 
--- name: events_of_course
+-- name: events_of_flow_and_stages
 -- row: Event(id, job_id, entity_id, type, ts, actor, correlation_id, cause, trace, payload, version, was, state, fence, attempts, namespace)
 SELECT e.id, CASE WHEN e.job = t.key THEN CAST(t.id AS text)
         ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.job) END AS job_id,
@@ -485,7 +459,7 @@ SELECT s.key, s.carried_from, s.gate, s.condition, s.compensate FROM onetray.sta
 SELECT t.key, t.retry_of, t.name FROM onetray.task AS t JOIN onetray.task AS o ON o.key = t.retry_of AND o.stage = t.stage
 WHERE t.stage = :stage AND t.key > 0 ORDER BY t.stage, t.key;
 
--- name: give_up_name
+-- name: clear_task_name
 UPDATE onetray.task SET name = NULL WHERE key = :key;
 
 -- name: flow_to_copy
@@ -781,101 +755,6 @@ INSERT INTO onetray.label (job, name, value, ns) SELECT b.job, b.name, b.value, 
 INSERT INTO onetray.label (job, name, value, ns)
 SELECT :to, name, value, ns FROM onetray.label WHERE job = :of;
 
--- name: insert_dead_letter
-INSERT INTO onetray.dead_letter (task, ns, created_at, reason_code, stage, last_error, attempts, last_owner,
-    last_lease_expires_at, correlation_id, trace_id, payload_hash)
-SELECT b.key, b.ns, b.at, b.reason_code, b.stage, b.last_error, b.attempts, b.last_owner, b.last_lease_expires_at,
-    b.correlation_id, b.trace_id, b.payload_hash FROM unnest(:key::bigint[], :ns::integer[], :at::bigint[], :reason_code::text[], :stage::text[], :last_error::text[], :attempts::integer[], :last_owner::text[], :last_lease_expires_at::bigint[], :correlation_id::text[], :trace_id::text[], :payload_hash::text[]) AS b(key, ns, at, reason_code, stage, last_error, attempts, last_owner, last_lease_expires_at, correlation_id, trace_id, payload_hash);
-
--- name: facts_for_dead_letter
--- row: LetterFactsRow(key, id, correlation_id, trace, payload)
-SELECT key, CAST(id AS text) AS id, correlation_id, trace, payload FROM onetray.task WHERE key = ANY(:keys::bigint[]);
-
--- name: last_holders
-SELECT e.entity, e.payload FROM onetray.event AS e
-WHERE e.entity = ANY(:keys::bigint[]) AND e.version IS NOT NULL AND e.was = ANY(:held::text[]) AND e.payload IS NOT NULL
-ORDER BY e.entity, e.version;
-
--- name: lock_letter
-SELECT successor FROM onetray.dead_letter WHERE task = :key FOR UPDATE;
-
--- name: set_successor
-UPDATE onetray.dead_letter SET successor = b.successor FROM unnest(:successor::bigint[], :key::bigint[]) AS b(successor, key) WHERE dead_letter.task = b.key;
-
--- name: dead_letters
--- row: DeadLetter(task_id, created_at, reason_code, stage, last_error, attempts, last_owner, last_lease_expires_at, correlation_id, trace_id, payload_hash, successor_id)
-SELECT CAST(t.id AS text) AS task_id, d.created_at, d.reason_code, d.stage, d.last_error, d.attempts, d.last_owner,
-    d.last_lease_expires_at, d.correlation_id, d.trace_id, d.payload_hash, CAST(s.id AS text) AS successor_id
-FROM onetray.dead_letter AS d JOIN onetray.task AS t ON t.key = d.task
-    JOIN onetray.namespace AS n ON n.key = d.ns
-    LEFT JOIN onetray.task AS s ON s.key = d.successor
-WHERE n.name = :namespace AND (CAST(:id AS text) IS NULL OR CAST(t.id AS text) = :id) ORDER BY d.task DESC LIMIT :limit;
-
--- name: spec_of
--- row: TaskToCopy(key, id, queue, kind, policy, priority, max_attempts, correlation_id, trace, payload, name, spawned_by)
-SELECT t.key, CAST(t.id AS text) AS id, t.queue, t.kind, t.policy, t.priority, t.max_attempts, t.correlation_id, t.trace,
-    t.payload, t.name, t.spawned_by
-FROM onetray.task AS t WHERE t.key = :key;
-
--- name: last_cursor
-SELECT task, max(cursor) FROM onetray.log WHERE task = ANY(:keys::bigint[]) GROUP BY task;
-
--- name: insert_log
-INSERT INTO onetray.log (task, cursor, ts, attempt, level, line, data)
-SELECT b.key, b.cursor, b.at, b.attempt, b.level, b.line, b.data FROM unnest(:key::bigint[], :cursor::integer[], :at::bigint[], :attempt::integer[], :level::text[], :line::text[], :data::text[]) AS b(key, cursor, at, attempt, level, line, data);
-
--- name: logs_of
--- row: LogLine(cursor, ts, attempt, level, line, data)
-SELECT l.cursor, l.ts, l.attempt, l.level, l.line, l.data
-FROM onetray.log AS l JOIN onetray.task AS t ON t.key = l.task JOIN onetray.namespace AS n ON n.key = t.ns
-WHERE t.id = :id AND n.name = :namespace AND l.cursor > :after ORDER BY l.cursor LIMIT :limit;
-
--- name: first_lines
--- row: LogRow(task, cursor, ts, attempt, level, line, data)
-SELECT l.task, l.cursor, l.ts, l.attempt, l.level, l.line, l.data FROM onetray.log AS l
-WHERE l.task = ANY(:keys::bigint[]) AND l.cursor <= :most ORDER BY l.task, l.cursor;
-
--- name: namespaces
-SELECT key, name FROM onetray.namespace;
-
--- name: queues
--- row: QueueRow(key, ns, name)
-SELECT key, ns, name FROM onetray.queue;
-
--- name: kinds
--- row: KindRow(key, ns, name, policy)
-SELECT key, ns, name, policy FROM onetray.kind;
-
--- name: policies
-SELECT key, body FROM onetray.policy;
-
--- name: add_namespace
-INSERT INTO onetray.namespace (name) VALUES (:name) ON CONFLICT DO NOTHING;
-
--- name: add_queue
-INSERT INTO onetray.queue (ns, name) VALUES (:ns, :name) ON CONFLICT DO NOTHING;
-
--- name: add_policy
-INSERT INTO onetray.policy (body) VALUES (:body) ON CONFLICT DO NOTHING;
-
--- name: add_kind
-INSERT INTO onetray.kind (ns, name, policy) VALUES (:ns, :name, :policy) ON CONFLICT DO NOTHING;
-
--- name: set_kind_policy
-UPDATE onetray.kind SET policy = :policy WHERE key = :key;
-
--- name: replace_kind_policy
-UPDATE onetray.kind SET policy = :policy WHERE key = :key AND policy = :was RETURNING key;
-
--- name: queues_with_work
-SELECT q.key FROM onetray.queue AS q
-WHERE q.key = ANY(:keys::bigint[]) AND q.paused_at IS NULL AND (
-    SELECT r.task FROM onetray.ready AS r WHERE r.queue = q.key ORDER BY r.rank, r.task LIMIT 1
-) IS NOT NULL;
-
--- name: pause_queue
-UPDATE onetray.queue SET paused_at = :at, paused_by = :by WHERE key = :key;
-
 -- name: insert_lease
 INSERT INTO onetray.lease (key, ns, worker, expires_at, length, tasks, request_key, part)
 SELECT b.key, b.ns, b.worker, b.expires_at, b.length, b.tasks, b.request_key, b.part FROM unnest(:key::bigint[], :ns::integer[], :worker::text[], :expires_at::bigint[], :length::bigint[], :tasks::text[], :request_key::text[], :part::integer[]) AS b(key, ns, worker, expires_at, length, tasks, request_key, part);
@@ -1136,6 +1015,24 @@ SELECT (SELECT count(*) FROM onetray.task AS t WHERE t.created_at <= :before AND
     AND NOT EXISTS (SELECT 1 FROM onetray.flow AS c WHERE c.key = f.compensation AND c.finished_at IS NULL)
     AND f.key <> (SELECT e.job FROM onetray.event AS e ORDER BY e.id DESC LIMIT 1)) AS flows;
 
+-- name: last_cursor
+SELECT task, max(cursor) FROM onetray.log WHERE task = ANY(:keys::bigint[]) GROUP BY task;
+
+-- name: insert_log
+INSERT INTO onetray.log (task, cursor, ts, attempt, level, line, data)
+SELECT b.key, b.cursor, b.at, b.attempt, b.level, b.line, b.data FROM unnest(:key::bigint[], :cursor::integer[], :at::bigint[], :attempt::integer[], :level::text[], :line::text[], :data::text[]) AS b(key, cursor, at, attempt, level, line, data);
+
+-- name: logs_of
+-- row: LogLine(cursor, ts, attempt, level, line, data)
+SELECT l.cursor, l.ts, l.attempt, l.level, l.line, l.data
+FROM onetray.log AS l JOIN onetray.task AS t ON t.key = l.task JOIN onetray.namespace AS n ON n.key = t.ns
+WHERE t.id = :id AND n.name = :namespace AND l.cursor > :after ORDER BY l.cursor LIMIT :limit;
+
+-- name: first_lines
+-- row: LogRow(task, cursor, ts, attempt, level, line, data)
+SELECT l.task, l.cursor, l.ts, l.attempt, l.level, l.line, l.data FROM onetray.log AS l
+WHERE l.task = ANY(:keys::bigint[]) AND l.cursor <= :most ORDER BY l.task, l.cursor;
+
 -- name: count_events
 -- row: EventCountRow(namespace, type, kind, reason, number)
 SELECT n.name AS namespace, e.type, k.name AS kind, CASE WHEN e.type = :dead THEN
@@ -1176,6 +1073,82 @@ FROM (SELECT * FROM onetray.event WHERE id > :after ORDER BY id LIMIT :scan) AS 
     JOIN onetray.kind AS k ON k.key = t.kind
 WHERE e.id <= :upto AND e.type = ANY(:ends::text[]) AND t.started_at IS NOT NULL AND t.finished_at IS NOT NULL
 GROUP BY 1, 2, 3;
+
+-- name: namespaces
+SELECT key, name FROM onetray.namespace;
+
+-- name: queues
+-- row: QueueRow(key, ns, name)
+SELECT key, ns, name FROM onetray.queue;
+
+-- name: kinds
+-- row: KindRow(key, ns, name, policy)
+SELECT key, ns, name, policy FROM onetray.kind;
+
+-- name: policies
+SELECT key, body FROM onetray.policy;
+
+-- name: add_namespace
+INSERT INTO onetray.namespace (name) VALUES (:name) ON CONFLICT DO NOTHING;
+
+-- name: add_queue
+INSERT INTO onetray.queue (ns, name) VALUES (:ns, :name) ON CONFLICT DO NOTHING;
+
+-- name: add_policy
+INSERT INTO onetray.policy (body) VALUES (:body) ON CONFLICT DO NOTHING;
+
+-- name: add_kind
+INSERT INTO onetray.kind (ns, name, policy) VALUES (:ns, :name, :policy) ON CONFLICT DO NOTHING;
+
+-- name: set_kind_policy
+UPDATE onetray.kind SET policy = :policy WHERE key = :key;
+
+-- name: replace_kind_policy
+UPDATE onetray.kind SET policy = :policy WHERE key = :key AND policy = :was RETURNING key;
+
+-- name: queues_with_work
+SELECT q.key FROM onetray.queue AS q
+WHERE q.key = ANY(:keys::bigint[]) AND q.paused_at IS NULL AND (
+    SELECT r.task FROM onetray.ready AS r WHERE r.queue = q.key ORDER BY r.rank, r.task LIMIT 1
+) IS NOT NULL;
+
+-- name: pause_queue
+UPDATE onetray.queue SET paused_at = :at, paused_by = :by WHERE key = :key;
+
+-- name: set_progress
+INSERT INTO onetray.progress (task, at, attempt, done, total, message)
+SELECT b.key, b.at, b.attempt, b.done, b.out_of, b.message FROM unnest(:key::bigint[], :at::bigint[], :attempt::integer[], :done::double precision[], :out_of::double precision[], :message::text[]) AS b(key, at, attempt, done, out_of, message) WHERE true
+ON CONFLICT (task) DO UPDATE SET at = excluded.at, attempt = excluded.attempt, done = excluded.done,
+    total = excluded.total, message = excluded.message;
+
+-- name: progress_of
+-- row: TaskProgress(at, attempt, done, total, message)
+SELECT p.at, p.attempt, p.done, p.total, p.message
+FROM onetray.progress AS p JOIN onetray.task AS t ON t.key = p.task JOIN onetray.namespace AS n ON n.key = t.ns
+WHERE t.id = :id AND n.name = :namespace;
+
+-- name: set_checkpoint
+INSERT INTO onetray.checkpoint (task, at, attempt, body)
+SELECT b.key, b.at, b.attempt, b.body FROM unnest(:key::bigint[], :at::bigint[], :attempt::integer[], :body::text[]) AS b(key, at, attempt, body) WHERE true
+ON CONFLICT (task) DO UPDATE SET at = excluded.at, attempt = excluded.attempt, body = excluded.body;
+
+-- name: checkpoint_of
+SELECT c.body
+FROM onetray.checkpoint AS c JOIN onetray.task AS t ON t.key = c.task JOIN onetray.namespace AS n ON n.key = t.ns
+WHERE t.id = :id AND n.name = :namespace;
+
+-- name: prune_progress
+DELETE FROM onetray.progress WHERE task = ANY(:keys::bigint[]);
+
+-- name: prune_checkpoints
+DELETE FROM onetray.checkpoint WHERE task = ANY(:keys::bigint[]);
+
+-- name: said_beside
+-- row: LogAndProgressRow(key, last_line, progress_at, done)
+SELECT t.key, (SELECT max(l.cursor) FROM onetray.log AS l WHERE l.task = t.key) AS last_line,
+    (SELECT p.at FROM onetray.progress AS p WHERE p.task = t.key) AS progress_at,
+    (SELECT p.done FROM onetray.progress AS p WHERE p.task = t.key) AS done
+FROM onetray.task AS t WHERE t.key = ANY(:keys::bigint[]);
 
 -- name: redacting_policies
 SELECT key, body FROM onetray.policy WHERE replace(body, :mark, '') <> body;
@@ -1242,8 +1215,8 @@ LEFT JOIN onetray.checkpoint AS c ON c.task = t.key
 WHERE s.job = ANY(:jobs::bigint[]) AND (t.policy = ANY(:policies::integer[]) OR k.policy = ANY(:policies::integer[]))
 LIMIT :limit;
 
--- name: given_to_flows
--- row: FlowPartRow(job, data, metadata, answer)
+-- name: flow_inputs
+-- row: FlowInputRow(job, data, metadata, answer)
 SELECT f.key AS job, f.data, f.metadata, NULL AS answer FROM onetray.flow AS f WHERE f.key = ANY(:jobs::bigint[])
 UNION ALL
 SELECT s.job, s.data, s.metadata, s.answer FROM onetray.stage AS s WHERE s.job = ANY(:jobs::bigint[])
@@ -1251,7 +1224,7 @@ UNION ALL
 SELECT c.job, NULL, c.payload, NULL FROM onetray.context AS c WHERE c.job = ANY(:jobs::bigint[])
 LIMIT :limit;
 
--- name: given_sizes
+-- name: flow_input_sizes
 SELECT f.key, octet_length(f.data) + coalesce(octet_length(f.metadata), 0) FROM onetray.flow AS f WHERE f.key = ANY(:jobs::bigint[])
 UNION ALL
 SELECT s.job, octet_length(s.data) + coalesce(octet_length(s.metadata), 0) + coalesce(octet_length(s.answer), 0)
@@ -1482,6 +1455,33 @@ UPDATE onetray.token SET revoked_at = :at WHERE id = :id AND revoked_at IS NULL;
 
 -- name: use_token
 UPDATE onetray.token SET used_at = :at WHERE id = :id AND (used_at IS NULL OR used_at <= :before);
+
+-- name: worker_beat
+INSERT INTO onetray.worker (ns, name, host, pid, version, started_at, beat_at, expires_at, concurrency, running, claimed,
+    queues, kinds, state)
+VALUES (:ns, :name, :host, :pid, :version, :at, :at, :expires_at, :concurrency, :at_work, :claimed, :queues, :kinds,
+    :state)
+ON CONFLICT (ns, name) DO UPDATE SET host = excluded.host, pid = excluded.pid, version = excluded.version,
+    started_at = CASE WHEN worker.host = excluded.host AND worker.pid = excluded.pid THEN worker.started_at
+        ELSE excluded.started_at END,
+    beat_at = greatest(worker.beat_at, excluded.beat_at), expires_at = excluded.expires_at,
+    concurrency = excluded.concurrency, running = excluded.running, claimed = excluded.claimed,
+    queues = excluded.queues, kinds = excluded.kinds, state = excluded.state;
+
+-- name: forget_workers
+DELETE FROM onetray.worker WHERE (ns, name) IN (
+    SELECT ns, name FROM onetray.worker WHERE expires_at < :before FOR UPDATE SKIP LOCKED
+);
+
+-- name: worker_leave
+DELETE FROM onetray.worker WHERE ns = :ns AND name = :name;
+
+-- name: workers
+-- row: WorkerRow(name, host, pid, version, started_at, beat_at, expires_at, concurrency, running, claimed, queues, kinds, state, seen_at)
+SELECT w.name, w.host, w.pid, w.version, w.started_at, w.beat_at, w.expires_at, w.concurrency, w.running, w.claimed,
+    w.queues, w.kinds, w.state, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS seen_at
+FROM onetray.worker AS w JOIN onetray.namespace AS n ON n.key = w.ns
+WHERE n.name = :namespace ORDER BY w.started_at DESC, w.name LIMIT :limit;
 
 -- move: claim
 WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'assigned', version = task.version + 1, updated_at = greatest(b.at, task.updated_at), attempts = task.attempts + 1, owner = b.worker, lease = b.lease FROM unnest(:at::bigint[], :worker::text[], :lease::bigint[], :key::bigint[], :version::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, worker, lease, key, version, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued') RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.claimed', 'queued', 'assigned', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;

@@ -1,61 +1,6 @@
 -- generated: tools/rendered_sql.py sqlite
 -- Every statement, as sqlite gets it. In sqlite3: .parameter set :keys '[1,2]'. Lists and batches are JSON.
 
--- name: set_progress
-INSERT INTO progress (task, at, attempt, done, total, message)
-SELECT b.key, b.at, b.attempt, b.done, b.out_of, b.message FROM (SELECT value ->> 0 AS key, value ->> 1 AS at, value ->> 2 AS attempt, value ->> 3 AS done, value ->> 4 AS out_of, value ->> 5 AS message FROM json_each(:batch)) AS b WHERE true
-ON CONFLICT (task) DO UPDATE SET at = excluded.at, attempt = excluded.attempt, done = excluded.done,
-    total = excluded.total, message = excluded.message;
-
--- name: progress_of
--- row: TaskProgress(at, attempt, done, total, message)
-SELECT p.at, p.attempt, p.done, p.total, p.message
-FROM progress AS p JOIN task AS t ON t.key = p.task JOIN namespace AS n ON n.key = t.ns
-WHERE t.id = :id AND n.name = :namespace;
-
--- name: set_checkpoint
-INSERT INTO checkpoint (task, at, attempt, body)
-SELECT b.key, b.at, b.attempt, b.body FROM (SELECT value ->> 0 AS key, value ->> 1 AS at, value ->> 2 AS attempt, value ->> 3 AS body FROM json_each(:batch)) AS b WHERE true
-ON CONFLICT (task) DO UPDATE SET at = excluded.at, attempt = excluded.attempt, body = excluded.body;
-
--- name: checkpoint_of
-SELECT c.body
-FROM checkpoint AS c JOIN task AS t ON t.key = c.task JOIN namespace AS n ON n.key = t.ns
-WHERE t.id = :id AND n.name = :namespace;
-
--- name: prune_progress
-DELETE FROM progress WHERE task IN (SELECT value FROM json_each(:keys));
-
--- name: prune_checkpoints
-DELETE FROM checkpoint WHERE task IN (SELECT value FROM json_each(:keys));
-
--- name: worker_beat
-INSERT INTO worker (ns, name, host, pid, version, started_at, beat_at, expires_at, concurrency, running, claimed,
-    queues, kinds, state)
-VALUES (:ns, :name, :host, :pid, :version, :at, :at, :expires_at, :concurrency, :at_work, :claimed, :queues, :kinds,
-    :state)
-ON CONFLICT (ns, name) DO UPDATE SET host = excluded.host, pid = excluded.pid, version = excluded.version,
-    started_at = CASE WHEN worker.host = excluded.host AND worker.pid = excluded.pid THEN worker.started_at
-        ELSE excluded.started_at END,
-    beat_at = max(worker.beat_at, excluded.beat_at), expires_at = excluded.expires_at,
-    concurrency = excluded.concurrency, running = excluded.running, claimed = excluded.claimed,
-    queues = excluded.queues, kinds = excluded.kinds, state = excluded.state;
-
--- name: forget_workers
-DELETE FROM worker WHERE (ns, name) IN (
-    SELECT ns, name FROM worker WHERE expires_at < :before
-);
-
--- name: worker_leave
-DELETE FROM worker WHERE ns = :ns AND name = :name;
-
--- name: workers
--- row: WorkerRow(name, host, pid, version, started_at, beat_at, expires_at, concurrency, running, claimed, queues, kinds, state, seen_at)
-SELECT w.name, w.host, w.pid, w.version, w.started_at, w.beat_at, w.expires_at, w.concurrency, w.running, w.claimed,
-    w.queues, w.kinds, w.state, :now AS seen_at
-FROM worker AS w JOIN namespace AS n ON n.key = w.ns
-WHERE n.name = :namespace ORDER BY w.started_at DESC, w.name LIMIT :limit;
-
 -- name: kinds_past_breakers
 SELECT k.key, br.open_until FROM kind AS k LEFT JOIN breaker AS br ON br.kind = k.key
 WHERE EXISTS (SELECT 1 FROM breaker AS o WHERE o.open_until IS NOT NULL) AND k.ns = :ns
@@ -97,15 +42,44 @@ FROM breaker AS br JOIN kind AS k ON k.key = br.kind JOIN namespace AS n ON n.ke
     JOIN policy AS p ON p.key = k.policy
 WHERE n.name = :namespace ORDER BY k.name LIMIT :limit;
 
--- name: said_beside
--- row: SaidBesideRow(key, last_line, progress_at, done)
-SELECT t.key, (SELECT max(l.cursor) FROM log AS l WHERE l.task = t.key) AS last_line,
-    (SELECT p.at FROM progress AS p WHERE p.task = t.key) AS progress_at,
-    (SELECT p.done FROM progress AS p WHERE p.task = t.key) AS done
-FROM task AS t WHERE t.key IN (SELECT value FROM json_each(:keys));
+-- name: insert_dead_letter
+INSERT INTO dead_letter (task, ns, created_at, reason_code, stage, last_error, attempts, last_owner,
+    last_lease_expires_at, correlation_id, trace_id, payload_hash)
+SELECT b.key, b.ns, b.at, b.reason_code, b.stage, b.last_error, b.attempts, b.last_owner, b.last_lease_expires_at,
+    b.correlation_id, b.trace_id, b.payload_hash FROM (SELECT value ->> 0 AS key, value ->> 1 AS ns, value ->> 2 AS at, value ->> 3 AS reason_code, value ->> 4 AS stage, value ->> 5 AS last_error, value ->> 6 AS attempts, value ->> 7 AS last_owner, value ->> 8 AS last_lease_expires_at, value ->> 9 AS correlation_id, value ->> 10 AS trace_id, value ->> 11 AS payload_hash FROM json_each(:batch)) AS b;
+
+-- name: facts_for_dead_letter
+-- row: LetterFactsRow(key, id, correlation_id, trace, payload)
+SELECT key, CAST(id AS text) AS id, correlation_id, trace, payload FROM task WHERE key IN (SELECT value FROM json_each(:keys));
+
+-- name: last_holders
+SELECT e.entity, e.payload FROM event AS e
+WHERE e.entity IN (SELECT value FROM json_each(:keys)) AND e.version IS NOT NULL AND e.was IN (SELECT value FROM json_each(:held)) AND e.payload IS NOT NULL
+ORDER BY e.entity, e.version;
+
+-- name: lock_letter
+SELECT successor FROM dead_letter WHERE task = :key;
+
+-- name: set_successor
+UPDATE dead_letter SET successor = b.successor FROM (SELECT value ->> 0 AS successor, value ->> 1 AS key FROM json_each(:batch)) AS b WHERE dead_letter.task = b.key;
+
+-- name: dead_letters
+-- row: DeadLetter(task_id, created_at, reason_code, stage, last_error, attempts, last_owner, last_lease_expires_at, correlation_id, trace_id, payload_hash, successor_id)
+SELECT CAST(t.id AS text) AS task_id, d.created_at, d.reason_code, d.stage, d.last_error, d.attempts, d.last_owner,
+    d.last_lease_expires_at, d.correlation_id, d.trace_id, d.payload_hash, CAST(s.id AS text) AS successor_id
+FROM dead_letter AS d JOIN task AS t ON t.key = d.task
+    JOIN namespace AS n ON n.key = d.ns
+    LEFT JOIN task AS s ON s.key = d.successor
+WHERE n.name = :namespace AND (CAST(:id AS text) IS NULL OR CAST(t.id AS text) = :id) ORDER BY d.task DESC LIMIT :limit;
+
+-- name: spec_of
+-- row: TaskToCopy(key, id, queue, kind, policy, priority, max_attempts, correlation_id, trace, payload, name, spawned_by)
+SELECT t.key, CAST(t.id AS text) AS id, t.queue, t.kind, t.policy, t.priority, t.max_attempts, t.correlation_id, t.trace,
+    t.payload, t.name, t.spawned_by
+FROM task AS t WHERE t.key = :key;
 
 -- name: explain
--- row: TaskFacts(state, fence, attempts, max_attempts, run_at, created_at, finished_at, owner, lease_expires_at, cancel_at, held_by, held_why, queue, paused_at, paused_by, policy_body, ready, due, came_by, rescheduled, asked, key, control, unmet, flow_state, flow_ending, flow_ending_why, stage, stage_ord, stage_state, stage_ending, opened_to, deciding, approval, stage_due_at, current, current_ord, current_state, flow_paused_by, kind, breaker_opened_at, breaker_until, breaker_probing, breaker_why, breaker_by, now)
+-- row: TaskFacts(state, fence, attempts, max_attempts, run_at, created_at, finished_at, owner, lease_expires_at, cancel_at, held_by, held_why, queue, paused_at, paused_by, policy_body, ready, due, last_event, rescheduled, cancel_request, key, control, unmet, flow_state, flow_ending, flow_ending_why, stage, stage_ord, stage_state, stage_ending, opened_to, deciding, approval, stage_due_at, current, current_ord, current_state, flow_paused_by, kind, breaker_opened_at, breaker_until, breaker_probing, breaker_why, breaker_by, now)
 SELECT t.state, t.fence, t.attempts, t.max_attempts, t.run_at, t.created_at, t.finished_at, t.owner,
     l.expires_at AS lease_expires_at, t.cancel_at, t.held_by, t.held_why, q.name AS queue, q.paused_at, q.paused_by,
     p.body AS policy_body,
@@ -114,11 +88,11 @@ SELECT t.state, t.fence, t.attempts, t.max_attempts, t.run_at, t.created_at, t.f
         AS ready,
     EXISTS (SELECT 1 FROM due AS d
         WHERE d.at = t.run_at AND d.task = t.key AND d.what = :run AND d.fence = t.fence) AS due,
-    (SELECT e.type FROM event AS e WHERE e.entity = t.key AND e.version = t.version) AS came_by,
+    (SELECT e.type FROM event AS e WHERE e.entity = t.key AND e.version = t.version) AS last_event,
     EXISTS (SELECT 1 FROM event AS e WHERE e.entity = t.key AND e.version IS NULL AND e.type = :rescheduled
         AND e.fence = t.fence) AS rescheduled,
-    (SELECT e.payload FROM event AS e WHERE e.entity = t.key AND e.version IS NULL AND e.type = :asked
-        AND e.fence = t.fence ORDER BY e.id DESC LIMIT 1) AS asked,
+    (SELECT e.payload FROM event AS e WHERE e.entity = t.key AND e.version IS NULL AND e.type = :cancel_requested
+        AND e.fence = t.fence ORDER BY e.id DESC LIMIT 1) AS cancel_request,
     t.key, t.control, t.unmet, f.state AS flow_state, f.ending AS flow_ending, f.ending_why AS flow_ending_why,
     s.name AS stage, s.ord AS stage_ord, s.state AS stage_state, s.ending AS stage_ending, s.opened_to, s.deciding,
     s.approval, s.due_at AS stage_due_at, c.name AS current, c.ord AS current_ord, c.state AS current_state,
@@ -141,10 +115,10 @@ FROM flow AS f JOIN namespace AS n ON n.key = f.ns LEFT JOIN stage AS c ON c.key
 WHERE f.id = :id AND n.name = :namespace;
 
 -- name: explain_stage
--- row: StageFacts(key, name, ord, state, ending, ending_why, total, open, paused, deciding, approval, due_at, finished_at, current, current_state, its_turn)
+-- row: StageFacts(key, name, ord, state, ending, ending_why, total, open, paused, deciding, approval, due_at, finished_at, current, current_state, is_current)
 SELECT s.key, s.name, s.ord, s.state, s.ending, s.ending_why, s.total, s.open,
     s.blocked + s.waiting_input AS paused, CAST(t.id AS text) AS deciding, s.approval, s.due_at, s.finished_at,
-    c.name AS current, c.state AS current_state, CASE WHEN c.key = s.key THEN 1 ELSE 0 END AS its_turn
+    c.name AS current, c.state AS current_state, CASE WHEN c.key = s.key THEN 1 ELSE 0 END AS is_current
 FROM stage AS s JOIN flow AS f ON f.key = s.job JOIN namespace AS n ON n.key = s.ns
     LEFT JOIN stage AS c ON c.key = f.current LEFT JOIN task AS t ON t.key = s.deciding
 WHERE s.id = :id AND n.name = :namespace;
@@ -200,7 +174,7 @@ SELECT e.id, CASE WHEN e.job = t.key THEN CAST(t.id AS text)
     e.type, e.ts, e.actor, coalesce(e.correlation_id, CAST(t.id AS text)) AS correlation_id, e.cause, e.trace, e.payload,
     e.version, e.was, e.state, e.fence, e.attempts, n.name AS namespace FROM event AS e LEFT JOIN task AS t ON t.key = e.entity JOIN namespace AS n ON n.key = e.ns WHERE e.entity = :key AND e.id + 0 > :after ORDER BY e.id + 0 LIMIT :limit;
 
--- name: events_of_course
+-- name: events_of_flow_and_stages
 -- row: Event(id, job_id, entity_id, type, ts, actor, correlation_id, cause, trace, payload, version, was, state, fence, attempts, namespace)
 SELECT e.id, CASE WHEN e.job = t.key THEN CAST(t.id AS text)
         ELSE (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = e.job) END AS job_id,
@@ -485,7 +459,7 @@ SELECT s.key, s.carried_from, s.gate, s.condition, s.compensate FROM stage AS s 
 SELECT t.key, t.retry_of, t.name FROM task AS t JOIN task AS o ON o.key = t.retry_of AND o.stage = t.stage
 WHERE t.stage = :stage AND t.key > 0 ORDER BY t.stage, t.key;
 
--- name: give_up_name
+-- name: clear_task_name
 UPDATE task SET name = NULL WHERE key = :key;
 
 -- name: flow_to_copy
@@ -781,101 +755,6 @@ INSERT INTO label (job, name, value, ns) SELECT b.job, b.name, b.value, b.ns FRO
 INSERT INTO label (job, name, value, ns)
 SELECT :to, name, value, ns FROM label WHERE job = :of;
 
--- name: insert_dead_letter
-INSERT INTO dead_letter (task, ns, created_at, reason_code, stage, last_error, attempts, last_owner,
-    last_lease_expires_at, correlation_id, trace_id, payload_hash)
-SELECT b.key, b.ns, b.at, b.reason_code, b.stage, b.last_error, b.attempts, b.last_owner, b.last_lease_expires_at,
-    b.correlation_id, b.trace_id, b.payload_hash FROM (SELECT value ->> 0 AS key, value ->> 1 AS ns, value ->> 2 AS at, value ->> 3 AS reason_code, value ->> 4 AS stage, value ->> 5 AS last_error, value ->> 6 AS attempts, value ->> 7 AS last_owner, value ->> 8 AS last_lease_expires_at, value ->> 9 AS correlation_id, value ->> 10 AS trace_id, value ->> 11 AS payload_hash FROM json_each(:batch)) AS b;
-
--- name: facts_for_dead_letter
--- row: LetterFactsRow(key, id, correlation_id, trace, payload)
-SELECT key, CAST(id AS text) AS id, correlation_id, trace, payload FROM task WHERE key IN (SELECT value FROM json_each(:keys));
-
--- name: last_holders
-SELECT e.entity, e.payload FROM event AS e
-WHERE e.entity IN (SELECT value FROM json_each(:keys)) AND e.version IS NOT NULL AND e.was IN (SELECT value FROM json_each(:held)) AND e.payload IS NOT NULL
-ORDER BY e.entity, e.version;
-
--- name: lock_letter
-SELECT successor FROM dead_letter WHERE task = :key;
-
--- name: set_successor
-UPDATE dead_letter SET successor = b.successor FROM (SELECT value ->> 0 AS successor, value ->> 1 AS key FROM json_each(:batch)) AS b WHERE dead_letter.task = b.key;
-
--- name: dead_letters
--- row: DeadLetter(task_id, created_at, reason_code, stage, last_error, attempts, last_owner, last_lease_expires_at, correlation_id, trace_id, payload_hash, successor_id)
-SELECT CAST(t.id AS text) AS task_id, d.created_at, d.reason_code, d.stage, d.last_error, d.attempts, d.last_owner,
-    d.last_lease_expires_at, d.correlation_id, d.trace_id, d.payload_hash, CAST(s.id AS text) AS successor_id
-FROM dead_letter AS d JOIN task AS t ON t.key = d.task
-    JOIN namespace AS n ON n.key = d.ns
-    LEFT JOIN task AS s ON s.key = d.successor
-WHERE n.name = :namespace AND (CAST(:id AS text) IS NULL OR CAST(t.id AS text) = :id) ORDER BY d.task DESC LIMIT :limit;
-
--- name: spec_of
--- row: TaskToCopy(key, id, queue, kind, policy, priority, max_attempts, correlation_id, trace, payload, name, spawned_by)
-SELECT t.key, CAST(t.id AS text) AS id, t.queue, t.kind, t.policy, t.priority, t.max_attempts, t.correlation_id, t.trace,
-    t.payload, t.name, t.spawned_by
-FROM task AS t WHERE t.key = :key;
-
--- name: last_cursor
-SELECT task, max(cursor) FROM log WHERE task IN (SELECT value FROM json_each(:keys)) GROUP BY task;
-
--- name: insert_log
-INSERT INTO log (task, cursor, ts, attempt, level, line, data)
-SELECT b.key, b.cursor, b.at, b.attempt, b.level, b.line, b.data FROM (SELECT value ->> 0 AS key, value ->> 1 AS cursor, value ->> 2 AS at, value ->> 3 AS attempt, value ->> 4 AS level, value ->> 5 AS line, value ->> 6 AS data FROM json_each(:batch)) AS b;
-
--- name: logs_of
--- row: LogLine(cursor, ts, attempt, level, line, data)
-SELECT l.cursor, l.ts, l.attempt, l.level, l.line, l.data
-FROM log AS l JOIN task AS t ON t.key = l.task JOIN namespace AS n ON n.key = t.ns
-WHERE t.id = :id AND n.name = :namespace AND l.cursor > :after ORDER BY l.cursor LIMIT :limit;
-
--- name: first_lines
--- row: LogRow(task, cursor, ts, attempt, level, line, data)
-SELECT l.task, l.cursor, l.ts, l.attempt, l.level, l.line, l.data FROM log AS l
-WHERE l.task IN (SELECT value FROM json_each(:keys)) AND l.cursor <= :most ORDER BY l.task, l.cursor;
-
--- name: namespaces
-SELECT key, name FROM namespace;
-
--- name: queues
--- row: QueueRow(key, ns, name)
-SELECT key, ns, name FROM queue;
-
--- name: kinds
--- row: KindRow(key, ns, name, policy)
-SELECT key, ns, name, policy FROM kind;
-
--- name: policies
-SELECT key, body FROM policy;
-
--- name: add_namespace
-INSERT INTO namespace (name) VALUES (:name) ON CONFLICT DO NOTHING;
-
--- name: add_queue
-INSERT INTO queue (ns, name) VALUES (:ns, :name) ON CONFLICT DO NOTHING;
-
--- name: add_policy
-INSERT INTO policy (body) VALUES (:body) ON CONFLICT DO NOTHING;
-
--- name: add_kind
-INSERT INTO kind (ns, name, policy) VALUES (:ns, :name, :policy) ON CONFLICT DO NOTHING;
-
--- name: set_kind_policy
-UPDATE kind SET policy = :policy WHERE key = :key;
-
--- name: replace_kind_policy
-UPDATE kind SET policy = :policy WHERE key = :key AND policy = :was RETURNING key;
-
--- name: queues_with_work
-SELECT q.key FROM queue AS q
-WHERE q.key IN (SELECT value FROM json_each(:keys)) AND q.paused_at IS NULL AND (
-    SELECT r.task FROM ready AS r WHERE r.queue = q.key ORDER BY r.rank, r.task LIMIT 1
-) IS NOT NULL;
-
--- name: pause_queue
-UPDATE queue SET paused_at = :at, paused_by = :by WHERE key = :key;
-
 -- name: insert_lease
 INSERT INTO lease (key, ns, worker, expires_at, length, tasks, request_key, part)
 SELECT b.key, b.ns, b.worker, b.expires_at, b.length, b.tasks, b.request_key, b.part FROM (SELECT value ->> 0 AS key, value ->> 1 AS ns, value ->> 2 AS worker, value ->> 3 AS expires_at, value ->> 4 AS length, value ->> 5 AS tasks, value ->> 6 AS request_key, value ->> 7 AS part FROM json_each(:batch)) AS b;
@@ -1136,6 +1015,24 @@ SELECT (SELECT count(*) FROM task AS t WHERE t.created_at <= :before AND t.finis
     AND NOT EXISTS (SELECT 1 FROM flow AS c WHERE c.key = f.compensation AND c.finished_at IS NULL)
     AND f.key <> (SELECT e.job FROM event AS e ORDER BY e.id DESC LIMIT 1)) AS flows;
 
+-- name: last_cursor
+SELECT task, max(cursor) FROM log WHERE task IN (SELECT value FROM json_each(:keys)) GROUP BY task;
+
+-- name: insert_log
+INSERT INTO log (task, cursor, ts, attempt, level, line, data)
+SELECT b.key, b.cursor, b.at, b.attempt, b.level, b.line, b.data FROM (SELECT value ->> 0 AS key, value ->> 1 AS cursor, value ->> 2 AS at, value ->> 3 AS attempt, value ->> 4 AS level, value ->> 5 AS line, value ->> 6 AS data FROM json_each(:batch)) AS b;
+
+-- name: logs_of
+-- row: LogLine(cursor, ts, attempt, level, line, data)
+SELECT l.cursor, l.ts, l.attempt, l.level, l.line, l.data
+FROM log AS l JOIN task AS t ON t.key = l.task JOIN namespace AS n ON n.key = t.ns
+WHERE t.id = :id AND n.name = :namespace AND l.cursor > :after ORDER BY l.cursor LIMIT :limit;
+
+-- name: first_lines
+-- row: LogRow(task, cursor, ts, attempt, level, line, data)
+SELECT l.task, l.cursor, l.ts, l.attempt, l.level, l.line, l.data FROM log AS l
+WHERE l.task IN (SELECT value FROM json_each(:keys)) AND l.cursor <= :most ORDER BY l.task, l.cursor;
+
 -- name: count_events
 -- row: EventCountRow(namespace, type, kind, reason, number)
 SELECT n.name AS namespace, e.type, k.name AS kind, CASE WHEN e.type = :dead THEN
@@ -1176,6 +1073,82 @@ FROM (SELECT * FROM event WHERE id > :after ORDER BY id LIMIT :scan) AS e
     JOIN kind AS k ON k.key = t.kind
 WHERE e.id <= :upto AND e.type IN (SELECT value FROM json_each(:ends)) AND t.started_at IS NOT NULL AND t.finished_at IS NOT NULL
 GROUP BY 1, 2, 3;
+
+-- name: namespaces
+SELECT key, name FROM namespace;
+
+-- name: queues
+-- row: QueueRow(key, ns, name)
+SELECT key, ns, name FROM queue;
+
+-- name: kinds
+-- row: KindRow(key, ns, name, policy)
+SELECT key, ns, name, policy FROM kind;
+
+-- name: policies
+SELECT key, body FROM policy;
+
+-- name: add_namespace
+INSERT INTO namespace (name) VALUES (:name) ON CONFLICT DO NOTHING;
+
+-- name: add_queue
+INSERT INTO queue (ns, name) VALUES (:ns, :name) ON CONFLICT DO NOTHING;
+
+-- name: add_policy
+INSERT INTO policy (body) VALUES (:body) ON CONFLICT DO NOTHING;
+
+-- name: add_kind
+INSERT INTO kind (ns, name, policy) VALUES (:ns, :name, :policy) ON CONFLICT DO NOTHING;
+
+-- name: set_kind_policy
+UPDATE kind SET policy = :policy WHERE key = :key;
+
+-- name: replace_kind_policy
+UPDATE kind SET policy = :policy WHERE key = :key AND policy = :was RETURNING key;
+
+-- name: queues_with_work
+SELECT q.key FROM queue AS q
+WHERE q.key IN (SELECT value FROM json_each(:keys)) AND q.paused_at IS NULL AND (
+    SELECT r.task FROM ready AS r WHERE r.queue = q.key ORDER BY r.rank, r.task LIMIT 1
+) IS NOT NULL;
+
+-- name: pause_queue
+UPDATE queue SET paused_at = :at, paused_by = :by WHERE key = :key;
+
+-- name: set_progress
+INSERT INTO progress (task, at, attempt, done, total, message)
+SELECT b.key, b.at, b.attempt, b.done, b.out_of, b.message FROM (SELECT value ->> 0 AS key, value ->> 1 AS at, value ->> 2 AS attempt, value ->> 3 AS done, value ->> 4 AS out_of, value ->> 5 AS message FROM json_each(:batch)) AS b WHERE true
+ON CONFLICT (task) DO UPDATE SET at = excluded.at, attempt = excluded.attempt, done = excluded.done,
+    total = excluded.total, message = excluded.message;
+
+-- name: progress_of
+-- row: TaskProgress(at, attempt, done, total, message)
+SELECT p.at, p.attempt, p.done, p.total, p.message
+FROM progress AS p JOIN task AS t ON t.key = p.task JOIN namespace AS n ON n.key = t.ns
+WHERE t.id = :id AND n.name = :namespace;
+
+-- name: set_checkpoint
+INSERT INTO checkpoint (task, at, attempt, body)
+SELECT b.key, b.at, b.attempt, b.body FROM (SELECT value ->> 0 AS key, value ->> 1 AS at, value ->> 2 AS attempt, value ->> 3 AS body FROM json_each(:batch)) AS b WHERE true
+ON CONFLICT (task) DO UPDATE SET at = excluded.at, attempt = excluded.attempt, body = excluded.body;
+
+-- name: checkpoint_of
+SELECT c.body
+FROM checkpoint AS c JOIN task AS t ON t.key = c.task JOIN namespace AS n ON n.key = t.ns
+WHERE t.id = :id AND n.name = :namespace;
+
+-- name: prune_progress
+DELETE FROM progress WHERE task IN (SELECT value FROM json_each(:keys));
+
+-- name: prune_checkpoints
+DELETE FROM checkpoint WHERE task IN (SELECT value FROM json_each(:keys));
+
+-- name: said_beside
+-- row: LogAndProgressRow(key, last_line, progress_at, done)
+SELECT t.key, (SELECT max(l.cursor) FROM log AS l WHERE l.task = t.key) AS last_line,
+    (SELECT p.at FROM progress AS p WHERE p.task = t.key) AS progress_at,
+    (SELECT p.done FROM progress AS p WHERE p.task = t.key) AS done
+FROM task AS t WHERE t.key IN (SELECT value FROM json_each(:keys));
 
 -- name: redacting_policies
 SELECT key, body FROM policy WHERE replace(body, :mark, '') <> body;
@@ -1242,8 +1215,8 @@ LEFT JOIN checkpoint AS c ON c.task = t.key
 WHERE s.job IN (SELECT value FROM json_each(:jobs)) AND (t.policy IN (SELECT value FROM json_each(:policies)) OR k.policy IN (SELECT value FROM json_each(:policies)))
 LIMIT :limit;
 
--- name: given_to_flows
--- row: FlowPartRow(job, data, metadata, answer)
+-- name: flow_inputs
+-- row: FlowInputRow(job, data, metadata, answer)
 SELECT f.key AS job, f.data, f.metadata, NULL AS answer FROM flow AS f WHERE f.key IN (SELECT value FROM json_each(:jobs))
 UNION ALL
 SELECT s.job, s.data, s.metadata, s.answer FROM stage AS s WHERE s.job IN (SELECT value FROM json_each(:jobs))
@@ -1251,7 +1224,7 @@ UNION ALL
 SELECT c.job, NULL, c.payload, NULL FROM context AS c WHERE c.job IN (SELECT value FROM json_each(:jobs))
 LIMIT :limit;
 
--- name: given_sizes
+-- name: flow_input_sizes
 SELECT f.key, octet_length(f.data) + coalesce(octet_length(f.metadata), 0) FROM flow AS f WHERE f.key IN (SELECT value FROM json_each(:jobs))
 UNION ALL
 SELECT s.job, octet_length(s.data) + coalesce(octet_length(s.metadata), 0) + coalesce(octet_length(s.answer), 0)
@@ -1482,6 +1455,33 @@ UPDATE token SET revoked_at = :at WHERE id = :id AND revoked_at IS NULL;
 
 -- name: use_token
 UPDATE token SET used_at = :at WHERE id = :id AND (used_at IS NULL OR used_at <= :before);
+
+-- name: worker_beat
+INSERT INTO worker (ns, name, host, pid, version, started_at, beat_at, expires_at, concurrency, running, claimed,
+    queues, kinds, state)
+VALUES (:ns, :name, :host, :pid, :version, :at, :at, :expires_at, :concurrency, :at_work, :claimed, :queues, :kinds,
+    :state)
+ON CONFLICT (ns, name) DO UPDATE SET host = excluded.host, pid = excluded.pid, version = excluded.version,
+    started_at = CASE WHEN worker.host = excluded.host AND worker.pid = excluded.pid THEN worker.started_at
+        ELSE excluded.started_at END,
+    beat_at = max(worker.beat_at, excluded.beat_at), expires_at = excluded.expires_at,
+    concurrency = excluded.concurrency, running = excluded.running, claimed = excluded.claimed,
+    queues = excluded.queues, kinds = excluded.kinds, state = excluded.state;
+
+-- name: forget_workers
+DELETE FROM worker WHERE (ns, name) IN (
+    SELECT ns, name FROM worker WHERE expires_at < :before
+);
+
+-- name: worker_leave
+DELETE FROM worker WHERE ns = :ns AND name = :name;
+
+-- name: workers
+-- row: WorkerRow(name, host, pid, version, started_at, beat_at, expires_at, concurrency, running, claimed, queues, kinds, state, seen_at)
+SELECT w.name, w.host, w.pid, w.version, w.started_at, w.beat_at, w.expires_at, w.concurrency, w.running, w.claimed,
+    w.queues, w.kinds, w.state, :now AS seen_at
+FROM worker AS w JOIN namespace AS n ON n.key = w.ns
+WHERE n.name = :namespace ORDER BY w.started_at DESC, w.name LIMIT :limit;
 
 -- move: claim
 UPDATE task SET state = 'assigned', version = task.version + 1, updated_at = max(b.at, task.updated_at), attempts = task.attempts + 1, owner = b.worker, lease = b.lease FROM (SELECT value ->> 0 AS at, value ->> 1 AS worker, value ->> 2 AS lease, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued');

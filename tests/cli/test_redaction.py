@@ -54,7 +54,7 @@ def test_nor_of_a_flow(place: Place) -> None:
 
 
 def test_nor_when_there_are_too_many_to_look_for(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_secrets, "MOST_TASKS", 1)
+    monkeypatch.setattr(job_secrets, "MAX_TASKS", 1)
     tasks = [TaskSpec("login", {"password": SECRET}, policy=REDACT) for _ in range(2)]
     flow = place.engine.submit_flow("in", [StageSpec("login", tasks)], data={"told": SECRET}).id
     id_ = take(place.engine, kinds=("login",))

@@ -135,7 +135,7 @@ def test_one_payload_past_the_limit_refuses_all(database_url: str, clock: Virtua
 @each_case("field", ["idempotency_key", "unique_key", "labels"])
 def test_what_is_said_of_one_task_is_not_said_of_many(engine: Engine, field: str) -> None:
     value: Any = {"a": "b"} if field == "labels" else "k"
-    with pytest.raises(InvalidInput, match="submit it by itself"):
+    with pytest.raises(InvalidInput, match="use submit for it"):
         many(engine, [1, 2], **{field: value})
     with pytest.raises(InvalidInput, match="like must be a Submit"):
         engine.call(SubmitMany(like="mail", payloads=[1]))  # type: ignore[arg-type]

@@ -277,7 +277,7 @@ def test_a_claim_of_two_looks_is_dated_after_the_later_one(
         assert claimed(engine, 1) == old[:1]
         if kinds is None:
             # From the mark that the first claim has left, then from the start.
-            monkeypatch.setattr(LowWater, "may_start_here", lambda low: True)
+            monkeypatch.setattr(LowWater, "can_start_at_mark", lambda low: True)
             monkeypatch.setattr(LowWater, "rest_s", lambda low: 0.0)
         else:
             engine.store.mixed.add(engine.store.names.queue(1, "default") or 0)

@@ -68,7 +68,7 @@ def settled(engine: Engine) -> int:
 
 
 def test_a_commit_sends_a_datagram(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onetray.notify.base.POLL_FILE_BESIDE_MULTICAST_S", 3600.0)
+    monkeypatch.setattr("onetray.notify.base.POLL_FILE_WITH_MULTICAST_S", 3600.0)
     assert notices(url)
 
 

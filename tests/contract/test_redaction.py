@@ -258,7 +258,7 @@ def test_a_task_that_came_before_its_kind_said_so_is_redacted_by_the_kind(engine
     assert hides(engine.redacted.task(late))
 
 
-@pytest.mark.parametrize(("limit", "most"), [("MOST_TASKS", 2), ("MOST_BYTES", 90)])
+@pytest.mark.parametrize(("limit", "most"), [("MAX_TASKS", 2), ("MAX_BYTES", 90)])
 def test_of_a_job_with_too_many_secrets_nothing_is_shown_that_could_hold_one(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
 ) -> None:
@@ -349,5 +349,5 @@ def test_for_a_job_that_redacts_nothing_no_secret_is_read_though_others_redact(
 ) -> None:
     one_that_said_all(engine)
     id_, statements = str(engine.submit("k", {"password": SECRET}).id), Statements(engine, monkeypatch)
-    assert not {"redacted_tasks", "given_to_flows"} & {*statements.of(engine.redacted, "task", task=id_)}
+    assert not {"redacted_tasks", "flow_inputs"} & {*statements.of(engine.redacted, "task", task=id_)}
     assert engine.redacted.task(id_).payload == {"password": SECRET}

@@ -186,5 +186,5 @@ def test_a_task_that_is_committed_while_a_later_one_is_claimed_is_found_next(
 
         monkeypatch.setattr(PostgresTx, "_claim_any", slow)
         # As after a look from the start that was slow: the next one is not due for ten seconds.
-        low.looked_at, low.cost_s = time.monotonic(), 1.0
+        low.scanned_at, low.cost_s = time.monotonic(), 1.0
         assert [len(claim(engine, 1)) for _ in range(2)] == [1, 1]

@@ -40,7 +40,7 @@ READS = {
     "stage_by_id", "stages_of", "tasks_of_stage", "results_of_stage", "place_of_task", "results_before",
     "results_needed", "held_in_stages", "events_of_job", "contexts_of_flow", "current_context", "newest_before",
     "key_of_job", "entity_of_id", "list_jobs", "next_tasks", "next_flows", "count_events", "times_of_ended",
-    "said_beside", "kinds_of_ids", "events_of_course", "queues_with_work",
+    "said_beside", "kinds_of_ids", "events_of_flow_and_stages", "queues_with_work",
 }  # fmt: skip
 """What the engine runs outside of any transaction, under the planner's own settings."""
 OF_KEYS = tuple(f"{word}jobs_of_{table}" for word in ("", "lock_") for table in ("idempotency", "unique_keys"))
@@ -212,7 +212,7 @@ def of_flows(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
         "results_before": {"job": flow, "ord": 2},
         "results_needed": {"task": members[0]},
         "events_of_job": {"key": flow, "after": 0, "limit": limit},
-        "events_of_course": {"keys": [flow, flow + 1, flow + 2], "after": 0, "limit": limit},
+        "events_of_flow_and_stages": {"keys": [flow, flow + 1, flow + 2], "after": 0, "limit": limit},
     }  # fmt: skip
     return every[name]
 
@@ -232,13 +232,14 @@ OTHERS = (
 FOR_FLOWS = (
     "lock_flows", "flows_of_ids", "flows_of_stages", "flows_of_tasks", "stages_by_key", "unended_stages", "next_stage",
     "stage_by_name", "any_started", "save_stage", "save_flow", "next_to_open", "unheld_tasks",
-    "unended_tasks", "unasked_tasks", "queued_of_stage", "open_ready", "open_due", "policies_of_stage", "dependents",
-    "meet", "needs_of", "members_named", "members_to_copy", "successor_in_stage",
+    "unended_tasks", "unasked_tasks", "queued_of_stage", "open_ready", "open_due", "policies_of_stage",
+    "dependents", "meet", "needs_of", "members_named", "members_to_copy", "successor_in_stage",
     "stages_to_copy", "to_compensate", "held_in_stages", "prunable_flows", "members_of_stages", "stage_keys_of_flows",
     "next_flows", "sizes_of_flows", "prune_flows", "prune_contexts", "prune_idempotency", "prune_stages",
     "prune_tasks", "prune_events", "prune_dependencies", "prune_logs", "prune_dead_letters",
     "flow_by_id", "stage_by_id", "stages_of", "tasks_of_stage", "results_of_stage", "place_of_task",
-    "results_before", "results_needed", "events_of_job", "events_of_course", "contexts_of_flow", "current_context",
+    "results_before", "results_needed", "events_of_job", "events_of_flow_and_stages", "contexts_of_flow",
+    "current_context",
 )  # fmt: skip
 OF_A_STAGE = {"tasks_of_stage", "results_of_stage"}
 """Outside of a transaction PostgreSQL may read a stage to its end and sort it, for a large page of it."""

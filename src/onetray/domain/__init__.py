@@ -1,1 +1,1 @@
-"""What onetray is about: lifecycles, values, commands and their checks. Pure: no SQL, no I/O, no threads."""
+"""Lifecycles, public values, commands and their checks. Pure: no SQL, no I/O, no threads."""

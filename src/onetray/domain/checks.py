@@ -1,6 +1,6 @@
 """Check single fields: text, numbers, choices, JSON, ids.
 
-Owns what a value may be. Each check returns the value, or raises an error that names the field.
+Each check returns the value, or raises InvalidInput, which names the field.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from onetray.domain.errors import InvalidInput, TooLarge, short_repr
 from onetray.domain.task import RawJson
 
 FAR_US = 2**62
-"""Past any time that is meant."""
+"""Later than any real time."""
 MOST = 1e15
-"""What an amount is at most: a float can count up to it without leaving a number out."""
+"""The maximum of an amount: a float represents every whole number up to it."""
 MOST_ROWS = 10_000
-"""What one read gives, or one step of the janitor takes, at most."""
+"""The maximum of rows that one read returns, or one step of the janitor handles."""
 _NEVER_NAN = frozenset({str, int, bool, type(None)})
 _ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 _ALL_ZEROS = bytes.maketrans(b"123456789", b"000000000")
@@ -32,14 +32,14 @@ _UUID = re.compile(r"[\da-f]{8}-[\da-f]{4}-[\da-f]{4}-[\da-f]{4}-[\da-f]{12}")
 
 
 def text(value: object, field: str, most: int, least: int = 1) -> str:
-    """A string without NUL, in its limits."""
+    """Text within its limits, without NUL and lone surrogates."""
     if not isinstance(value, str):
         raise InvalidInput(f"{field} must be text, not {type(value).__name__}", field=field)
     if not least <= len(value) <= most:
         kind = TooLarge if len(value) > most else InvalidInput
         raise kind(f"{field} must have {least} to {most} characters, not {len(value)}", field=field, limit=most)
     if "\0" in value:
-        raise InvalidInput(f"{field} contains a NUL character: take it out", field=field)
+        raise InvalidInput(f"{field} contains a NUL character: remove it", field=field)
     if not value.isascii():
         try:
             value.encode()
@@ -76,7 +76,7 @@ def check_when(delay_s: object, run_at: object, where: str = "") -> None:
     if delay_s is not None:
         seconds(delay_s, f"{where}delay_s")
         if run_at is not None:
-            raise InvalidInput(f"give {where}delay_s or {where}run_at, not both", field=f"{where}delay_s")
+            raise InvalidInput(f"set {where}delay_s or {where}run_at, not both", field=f"{where}delay_s")
     if run_at is not None:
         whole(run_at, f"{where}run_at", 0, FAR_US)
 
@@ -100,45 +100,45 @@ def listed(value: object, field: str, least: int, most: int) -> tuple[object, ..
 
 
 def read_json(raw: bytes) -> Any:
-    """What a text of JSON says. A whole number past 64 bits is refused: orjson would make a float of it.
+    """Parse JSON. Rejects a whole number of more than 64 bits, which orjson would turn into a float.
 
-    Raises orjson.JSONDecodeError, or TypeError as orjson does for such a number when it writes.
+    Raises orjson.JSONDecodeError; for such a number TypeError, as orjson.dumps does.
     """
-    told = orjson.loads(raw)
+    value = orjson.loads(raw)
     if _LONG in raw.translate(_ALL_ZEROS):
         _must_fit_64_bits(raw)
-    return told
+    return value
 
 
 def _must_fit_64_bits(raw: bytes) -> None:
     quotes = at = 0
-    for found in _LONG_WHOLE.finditer(raw):
-        if not _fits_64_bits(found[0]):
-            # After an even number of quotes that are not escaped it stands in no string.
-            quotes += raw[at : found.start()].replace(b"\\\\", b"").replace(b'\\"', b"").count(b'"')
-            at = found.start()
+    for match in _LONG_WHOLE.finditer(raw):
+        if not _fits_64_bits(match[0]):
+            # After an even number of unescaped quotes it is not inside of a string.
+            quotes += raw[at : match.start()].replace(b"\\\\", b"").replace(b'\\"', b"").count(b'"')
+            at = match.start()
             if quotes % 2 == 0:
                 raise TypeError("Integer exceeds 64-bit range: send it as text")
 
 
 def _fits_64_bits(digits: bytes) -> bool:
-    # JSON has no leading zeros: what is longer is larger, and Python itself reads no number of any length.
+    # JSON has no leading zeros, so more digits mean a larger number. Python limits the digits that int() parses.
     return len(digits) <= 20 and -(2**63) <= int(digits) < 2**64
 
 
 def json_text(value: object, field: str, most: int) -> str:
-    """Any JSON value as text: no NaN, no NUL, nothing that JSON does not know, in its limit."""
+    """Encode any JSON value within its limit. Rejects NaN, NUL and types that JSON does not have."""
     try:
         if isinstance(value, RawJson):
-            # A plain copy: orjson takes bytes, and none of its subclasses.
+            # A plain copy: orjson accepts bytes, but no subclass of it.
             raw = bytes(value)
-            # Written again, too: what may be read may be too deep to be written.
+            # Also encode it: JSON that orjson can parse may be nested too deeply to be encoded.
             orjson.dumps(read_json(raw))
         else:
             raw = orjson.dumps(value)
-            # orjson writes NaN as null, without a word.
+            # orjson silently encodes NaN as null.
             if b"null" in raw and has_nan(value):
-                raise TypeError("NaN and Infinity are not numbers that JSON knows")
+                raise TypeError("JSON has no NaN and no Infinity")
     except (orjson.JSONDecodeError, orjson.JSONEncodeError, TypeError, RecursionError) as e:
         raise InvalidInput(f"{field} is not valid JSON: {e}"[:300], field=field) from None
     if len(raw) > most:
@@ -148,15 +148,15 @@ def json_text(value: object, field: str, most: int) -> str:
             limit=most,
         )
     if b"\\u0000" in raw and _ESCAPED_NUL.search(raw.decode()):
-        raise InvalidInput(f"{field} contains a NUL character: take it out, or send base64", field=field)
+        raise InvalidInput(f"{field} contains a NUL character: remove it, or send base64", field=field)
     return raw.decode()
 
 
 def json_texts(values: list[object], field: str, most: int) -> list[str]:
-    """The same for many values, in one look at all of them. Where something is unusual, each is looked at alone."""
+    """Like json_text for many values. Checks all of them together, and each by itself only if something is unusual."""
     dumps = orjson.dumps
     try:
-        # Each turned into text at once: bytes of orjson's that are kept for long cost ten times as much to make.
+        # Decode each at once: keeping many bytes objects of orjson makes creating them ten times as slow.
         texts = [dumps(value).decode() for value in values]
     except (orjson.JSONEncodeError, TypeError, RecursionError):
         return [json_text(value, field, most) for value in values]
@@ -168,7 +168,7 @@ def json_texts(values: list[object], field: str, most: int) -> list[str]:
 
 
 def as_json(value: object) -> str:
-    """The text of a JSON value that was checked."""
+    """Encode a value that was checked before."""
     return bytes(value).decode() if isinstance(value, RawJson) else orjson.dumps(value).decode()
 
 
@@ -191,11 +191,11 @@ def optional_json(value: object, field: str, most: int) -> str | None:
 
 
 def check_labels(value: object, limits: Limits) -> dict[str, str] | None:
-    """Labels by name: few, short, printable. A copy: what is written later is what was checked."""
+    """Labels by name: few, short, printable. Returns a copy, which the caller cannot change after the check."""
     if value is None:
         return None
     if not isinstance(value, dict):
-        raise InvalidInput(f"labels must be a dict of text by name, not {short_repr(value)}", field="labels")
+        raise InvalidInput(f"labels must be a dict of texts, not {short_repr(value)}", field="labels")
     if len(value) > limits.labels:
         raise TooLarge(
             f"a job has at most {limits.labels} labels, not {len(value)}", field="labels", limit=limits.labels
@@ -204,14 +204,14 @@ def check_labels(value: object, limits: Limits) -> dict[str, str] | None:
 
 
 def _printable(value: object, field: str, limits: Limits) -> str:
-    told = text(value, field, limits.name_chars)
-    if not told.isprintable():
-        raise InvalidInput(f"{field} must be printable, without line breaks: {short_repr(told)} is not", field=field)
-    return told
+    label = text(value, field, limits.name_chars)
+    if not label.isprintable():
+        raise InvalidInput(f"{field} must be printable, without line breaks: {short_repr(label)} is not", field=field)
+    return label
 
 
 def is_traceparent(value: str) -> bool:
-    """Whether it is a traceparent that names a span: W3C keeps one version, and zeros, for what names none."""
+    """Whether it is a traceparent that names a span. By the W3C, version ff and ids of zeros are invalid."""
     if not _TRACEPARENT.fullmatch(value):
         return False
     version, trace_id, span_id, _ = value.split("-")
@@ -233,5 +233,5 @@ def task_id(value: object, field: str = "task") -> str:
 
 
 def id_or_none(value: str) -> str | None:
-    """A task's id, when the text is one."""
+    """The text in lower case if it is an id, else None."""
     return value.lower() if _UUID.fullmatch(value.lower()) else None

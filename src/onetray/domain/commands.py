@@ -1,7 +1,6 @@
 """The commands about tasks: one class for each verb, checked before any transaction begins.
 
-Owns what a command may say and the limits on it. Decides nothing about the task: see engine/. How a command is declared
-is in declare.py.
+Owns their fields and limits. engine/ carries them out; declare.py explains how a command is declared.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from onetray.domain.policy import Policy
 from onetray.domain.task import DEAD_STAGES, REASON_CODES, Assignment, Beaten, Receipt
 from onetray.domain.token import OPERATE, SUBMIT, WORK
 
-MOST_KINDS = 1_000
-"""Kinds that one claim names."""
+MAX_KINDS = 1_000
+"""How many kinds one claim can name."""
 
 
 @command(
@@ -43,13 +42,13 @@ class Submit(Command):
     priority: f.Priority = 0
     delay_s: f.Seconds | None = None
     run_at: f.Time | None = None
-    """Not before this time. Give this or `delay_s`."""
+    """The earliest time to run. Set this or `delay_s`."""
     max_attempts: f.Attempts | None = None
     policy: Annotated[Policy, f.Spec(Policy)] | None = None
     idempotency_key: f.Key | None = None
     """The same as the header `Idempotency-Key`, for each job of a batch."""
     unique_key: f.Key | None = None
-    """While a job of this kind with this key has not ended, that job is the answer, and nothing is submitted."""
+    """While a job of this kind with this key is open, a submit creates nothing and returns that job."""
     labels: f.LabelTexts | None = None
     correlation_id: f.Key | None = None
     trace: f.Traceparent | None = None
@@ -65,7 +64,7 @@ class Submit(Command):
 
     @property
     def body(self) -> object:
-        """What a second submit under the same key must say again."""
+        """What a second submit with the same idempotency key must repeat."""
         return [self.queue, orjson.loads(self.payload_json)]
 
 
@@ -78,11 +77,11 @@ class Claim(Command):
 
     worker: f.Name
     queue: f.Name = "default"
-    kinds: Annotated[tuple[str, ...], f.Names(MOST_KINDS)] | None = None
+    kinds: Annotated[tuple[str, ...], f.Names(MAX_KINDS)] | None = None
     limit: Annotated[int, f.Whole(1, "batch")] = 1
     lease_s: f.LeaseSeconds | None = None
     request_key: f.Key | None = None
-    """The same claim again gives the same tasks. The header `Idempotency-Key` says the same."""
+    """A repeated claim with this key returns the same tasks. Same as the header `Idempotency-Key`."""
     namespace: f.Namespace = "default"
 
 
@@ -98,7 +97,7 @@ class TaskCommand(Command):
 
 @dataclass(slots=True, kw_only=True)
 class Report(TaskCommand):
-    """A command by the worker that holds the task. Without a fence the current attempt is meant."""
+    """A command of the worker that holds the task. Without a fence it refers to the current attempt."""
 
     actor: ClassVar[str] = WORKER
     route: ClassVar[str] = "/tasks/{id}/{verb}"
@@ -108,23 +107,23 @@ class Report(TaskCommand):
     fence: Annotated[int, f.Whole(1, f.INT32), f.Public(required=True)] | None = None
     worker: Annotated[str, f.Text("name_chars"), f.Public(required=True)] | None = None
     ticket: f.Key | None = None
-    """The ticket of the claim, if it is at hand: a hint that spares the server a look at the task."""
+    """The ticket of the claim, if available: saves the server a read of the task."""
     trace: f.Traceparent | None = None
     flow: Annotated[int, f.Whole(0, f.INT64), f.INTERNAL] | None = None
-    """The key of the task's flow as its claim told it, 0 for none; None when it is not known."""
+    """The key of the task's flow, from the claim: 0 for a single task, None if unknown."""
     lease: Annotated[int, f.Whole(0, f.INT64), f.INTERNAL] = 0
     version: Annotated[int, f.Whole(0, f.INT32), f.INTERNAL] = 0
-    """As the claim told them. With both a success is written without a look at the task first."""
+    """From the claim. With both, the engine writes a success without reading the task first."""
 
     def check(self, limits: Limits) -> None:
-        # By hand, not by the rules: most commands are reports, and most fields of a report are these.
+        # Written out instead of using the rules: most commands are reports, and these are most of their fields.
         names = self.namespace, self.worker, limits.name_chars
         if type(self.task) is not int or not 0 < self.task <= f.INT64 or not _are_known(names):
             self.task = f.TaskRef().check(self.task, "task", limits)
             text(self.namespace, "namespace", limits.name_chars)
             if self.worker is not None:
                 text(self.worker, "worker", limits.name_chars)
-            if len(_KNOWN) < _MOST_KNOWN:
+            if len(_KNOWN) < _MAX_KNOWN:
                 _KNOWN.add(names)
         if self.flow is not None and (type(self.flow) is not int or not 0 <= self.flow <= f.INT64):
             raise InvalidInput("flow must be the number from the claim", field="flow")
@@ -142,19 +141,19 @@ class Report(TaskCommand):
 
 
 _KNOWN: set[tuple[str, str | None, int]] = set()
-"""The namespaces and names of workers that were found good: a worker says the same in all its reports."""
-_MOST_KNOWN = 1_000
+"""Checked namespaces and worker names: they are the same in all reports of a worker."""
+_MAX_KNOWN = 1_000
 
 
 def _are_known(names: tuple[str, str | None, int]) -> bool:
     try:
         return names in _KNOWN
-    except TypeError:  # Something else than text, which is refused in a moment.
+    except TypeError:  # Not text: the caller's checks reject it.
         return False
 
 
 def ticket(a: Assignment) -> dict[str, Any]:
-    """The fields by which a report names what was claimed."""
+    """The fields by which a report identifies the claimed task."""
     if a.ticket:
         return {"task": a.id, "fence": a.fence, "worker": a.worker, "namespace": a.namespace, "ticket": a.ticket}
     return {
@@ -163,44 +162,44 @@ def ticket(a: Assignment) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@command("start", scope=WORK, summary="Say that a task's handler begins", repeatable=True)
+@command("start", scope=WORK, summary="Report that a task's handler has started", repeatable=True)
 class Start(Report):
-    """Its handler begins."""
+    """The handler has started."""
 
 
 @command("beat", scope=WORK, summary="Renew a lease", answer=Beaten, repeatable=True, example={"lease_s": 60})
 class Beat(Report):
-    """Renew the lease that this task was claimed under, with all tasks of that claim."""
+    """Renew the lease of this task, which covers all tasks of its claim."""
 
     lease_s: f.LeaseSeconds | None = None
 
 
-@command("succeed", scope=WORK, summary="Say that a task is done", repeatable=True, example={"result": {"sent": True}})
+@command("succeed", scope=WORK, summary="Report a task's success", repeatable=True, example={"result": {"sent": True}})
 class Succeed(Report):
-    """It is done. A member of a flow may say more."""
+    """The task succeeded. A member of a flow may report more than its result."""
 
     result: Annotated[Any, f.Json("result_bytes", into="result_json")] = None
     ran_s: f.Seconds = 0.0
-    """How long ago the handler began: dates the start that is recorded together with the outcome."""
+    """How long ago the handler started: the time of a start that is recorded together with the outcome."""
     more: Annotated[More, f.Spec(More, check_more, flat=True)] | None = None
-    """What a member of a flow says besides its result."""
+    """What a member of a flow reports besides its result."""
     started: bool = False
-    """Whether its start was reported before, and accepted."""
+    """Whether its start was already reported and accepted."""
     result_json: str | None = field(init=False, default=None)
 
 
 @command(
-    "fail", scope=WORK, summary="Say that an attempt failed", repeatable=True,
+    "fail", scope=WORK, summary="Report a failed attempt", repeatable=True,
     example={"message": "the mail server refused", "error_class": "SmtpError", "retryable": True},
 )  # fmt: skip
 class Fail(Report):
-    """The attempt failed. The policy decides what follows, unless this says it."""
+    """The attempt failed. The policy decides whether to retry, unless the report does."""
 
     message: Annotated[str, f.Text("error_chars", least=0)]
     error_class: f.Name = "Error"
     retryable: bool | None = None
     reason_code: Annotated[str, f.Choice(REASON_CODES)] | None = None
-    """Send the task to the dead letters at once, for this reason."""
+    """Dead-letter the task at once, for this reason."""
     stage: Annotated[str, f.Choice(DEAD_STAGES)] = "exec"
     detail: Annotated[Any, f.Json("result_bytes", into="detail_json")] = None
     retry_after_s: f.Seconds | None = None
@@ -216,20 +215,20 @@ class Fail(Report):
         self.error_json = json_text(body, "error", limits.result_bytes + 100_000)
 
 
-@command("release", scope=WORK, summary="Give a task back", repeatable=True, example={"reason": "the worker stops"})
+@command("release", scope=WORK, summary="Release a task", repeatable=True, example={"reason": "the worker stops"})
 class Release(Report):
-    """Give the task back unharmed: it costs no attempt."""
+    """Return the task to its queue. It costs no attempt."""
 
     reason: f.Reason | None = None
     delay_s: f.Seconds = 0.0
 
 
 @command(
-    "pause", scope=WORK, summary="Give a task up until somebody resumes it", repeatable=True,
+    "pause", scope=WORK, summary="Pause a task until it is resumed", repeatable=True,
     example={"state": "waiting_input", "owner": "ann", "reason": "which address?"},
 )  # fmt: skip
 class Pause(Report):
-    """Give up the lease and wait for somebody: `owner` says who has to resume it."""
+    """Give up the lease and wait until a user resumes the task. `owner` names that user."""
 
     state: Annotated[str, f.Choice(PAUSED)] = BLOCKED
     owner: f.Name
@@ -238,7 +237,7 @@ class Pause(Report):
 
 @dataclass(frozen=True, slots=True)
 class Lines(f.Rule):
-    """Lines for a log: texts, or a level, a text and data."""
+    """Log lines: each a text, or a level, a text and data."""
 
     into: str
 
@@ -247,10 +246,10 @@ class Lines(f.Rule):
 
 
 def _line(line: object, limits: Limits) -> tuple[str, str, str | None]:
-    level, words, data = line if isinstance(line, tuple) and len(line) == 3 else ("info", line, None)
+    level, message, data = line if isinstance(line, tuple) and len(line) == 3 else ("info", line, None)
     return (
         text(level, "lines.level", 20),
-        text(words, "lines", limits.line_chars, least=0),
+        text(message, "lines", limits.line_chars, least=0),
         optional_json(data, "lines.data", limits.result_bytes),
     )
 
@@ -267,11 +266,11 @@ class Log(Report):
 
 
 @command(
-    "progress", scope=WORK, summary="Say how far a task is", repeatable=True,
+    "progress", scope=WORK, summary="Report a task's progress", repeatable=True,
     example={"done": 30, "total": 100, "message": "a third"},
 )  # fmt: skip
 class Progress(Report):
-    """Say how far the task is: the last word of its holder is kept."""
+    """Report the task's progress. Only the last report is kept."""
 
     done: f.Amount
     total: f.Amount | None = None
@@ -279,11 +278,11 @@ class Progress(Report):
 
 
 @command(
-    "checkpoint", scope=WORK, summary="Keep something for a task's next attempt", repeatable=True,
+    "checkpoint", scope=WORK, summary="Store a value for a task's next attempt", repeatable=True,
     example={"body": {"page": 7}},
 )  # fmt: skip
 class Checkpoint(Report):
-    """Keep something for the next attempt: the last one is found by it."""
+    """Store a value for the next attempt. Only the last one is kept."""
 
     body: Annotated[Any, f.Json("result_bytes", into="body_json")]
     body_json: str = field(init=False, default="")
@@ -291,7 +290,7 @@ class Checkpoint(Report):
 
 @dataclass(slots=True, kw_only=True)
 class Control(TaskCommand):
-    """A command by somebody who does not hold the task."""
+    """A command of a user, or of the engine, that does not hold the task."""
 
     actor_name: f.ActorName = "anonymous"
     cause: f.Why | None = None
@@ -299,28 +298,28 @@ class Control(TaskCommand):
 
 
 @command(
-    "resume", scope=OPERATE, summary="Resume a task that waits", path="/tasks/{id}/resume",
+    "resume", scope=OPERATE, summary="Resume a paused task", path="/tasks/{id}/resume",
     example={"input": {"approved": True}},
 )  # fmt: skip
 class Resume(Control):
-    """Let a task go on that is blocked, or waits for input, which it is given."""
+    """Return a task that is blocked or waits for input to its queue, with the input."""
 
     input: Annotated[Any, f.Json("payload_bytes", into="input_json")] = None
-    """What a task that waits for input is given. A flow takes none."""
+    """The input that the task waits for. A flow takes none."""
     input_json: str | None = field(init=False, default=None)
 
 
 @command("cancel", scope=OPERATE, summary="Cancel a task")
 class Cancel(Control):
-    """Cancel softly (ask a running worker to stop, then revoke after the grace) or hard (revoke at once)."""
+    """Cancel softly (ask the worker to stop, revoke the lease after the grace period) or hard (revoke it at once)."""
 
     hard: bool = False
     grace_s: f.Seconds | None = None
 
 
-@command("redrive", scope=OPERATE, summary="Run a task again that has ended", example={"delay_s": 0})
+@command("redrive", scope=OPERATE, summary="Run an ended task again", example={"delay_s": 0})
 class Redrive(Control):
-    """Submit a dead letter, or anything terminal, again: a new job that names the old one."""
+    """Submit a dead letter, or any ended task, again: as a new job that is linked to the old one."""
 
     delay_s: f.Seconds = 0.0
 
@@ -332,9 +331,9 @@ class SetPriority(Control):
     priority: f.Priority
 
 
-@command("reschedule", scope=OPERATE, summary="Let a queued task run at another time", example={"delay_s": 60})
+@command("reschedule", scope=OPERATE, summary="Change when a queued task runs", example={"delay_s": 60})
 class Reschedule(Control):
-    """Let a queued task run at another time."""
+    """Change when a queued task runs."""
 
     run_at: f.Time | None = None
     delay_s: f.Seconds | None = None
@@ -342,4 +341,4 @@ class Reschedule(Control):
     def check(self, limits: Limits) -> None:
         Command.check(self, limits)
         if (self.run_at is None) == (self.delay_s is None):
-            raise InvalidInput("give run_at or delay_s", field="run_at")
+            raise InvalidInput("set either run_at or delay_s", field="run_at")

@@ -1,11 +1,11 @@
-"""How a command is declared: once, on its class.
+"""Declare commands: each once, on its class.
 
-    @command("release", scope=WORK, summary="Give a task back", repeatable=True)
+    @command("release", scope=WORK, summary="Release a task", repeatable=True)
     class Release(Report):
         reason: Reason | None = None
 
-Owns the registry. Everything that names commands is derived from it: routes, bodies, scopes, what a client may send,
-and what it is answered. What is not declared here cannot be sent.
+Owns the registry. Routes, bodies, scopes, the remote client's requests and the types of answers are derived from it. A
+client cannot send a command that is not in it.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ C = TypeVar("C", bound="Command")
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """What is said of a command besides its fields."""
+    """The properties of a command besides its fields."""
 
     scope: str | None
-    """What a token needs to send it. None: it is the engine's own, and nobody sends it."""
+    """The scope that a token needs to send it. None: only the engine itself runs it."""
     summary: str
     answer: Any
-    """The type of what it is answered with."""
+    """The type of its answer."""
     answer_name: str = ""
-    """Under which name the answer stands in JSON, when it is not an object itself."""
+    """The name of the answer in JSON, if it is not an object itself."""
     repeatable: bool = False
-    """Whether it may be sent again when nobody knows whether it arrived."""
+    """Whether a client may send it again if its answer was lost."""
     path: str = ""
     """Its own route, if it has one."""
     example: dict[str, Any] = field(default_factory=dict)
@@ -42,27 +42,27 @@ class Declaration:
 
 @dataclass(slots=True)
 class Command:
-    """What all commands share. `check` raises, or fills in the checked, stored forms."""
+    """The base class of all commands. `check` raises InvalidInput, or fills in the fields with `init=False`."""
 
     verb: ClassVar[str] = ""
     declared: ClassVar[Declaration]
     answers: ClassVar[Any] = None
-    """What the commands of a family are answered with, unless one says otherwise."""
+    """The type of the answer, for subclasses that declare none."""
     route: ClassVar[str] = ""
-    """The routes of a family, each with its verb."""
+    """The route of subclasses that declare none, with `{verb}` in it."""
     checked_before: ClassVar[frozenset[str]] = frozenset()
-    """Fields that a family of commands checks by code of its own."""
+    """Fields that `check` of a base class checks by its own code."""
 
     @property
     def size(self) -> int:
-        """How much it adds to a transaction: as many tasks."""
+        """How many tasks it adds to a transaction."""
         return 1
 
     def check(self, limits: Limits) -> None:
         self.check_fields(limits)
 
     def check_fields(self, limits: Limits) -> None:
-        """Check each field by its rule. The declaration of a command puts its own in this place."""
+        """Check each field by its rule. The decorator `command` replaces this method."""
         raise InvalidInput(f"{type(self).__name__} is not a command", field="verb")
 
 
@@ -74,9 +74,9 @@ VERBS: dict[str, type[Command]] = {}
 def command(
     verb: str, *, scope: str | None, summary: str = "", answer: Any = None, **more: Any
 ) -> Callable[[type[C]], type[C]]:
-    """Make a class a command: a dataclass whose fields are declared, known by its verb.
+    """Turn a class into a command: a dataclass, registered by its verb.
 
-    What it does in a few words is its `summary`, or its docstring.
+    The summary defaults to the first line of the docstring.
     """
 
     def declare(cls: type[C]) -> type[C]:
@@ -84,7 +84,7 @@ def command(
         kind.verb, kind.check_fields = verb, check_of(kind, without=kind.checked_before)
         more.setdefault("path", kind.route.replace("{verb}", verb))
         kind.declared = Declaration(scope, summary or _first_line(kind), answer or kind.answers, **more)
-        _must_be_whole(kind)
+        _check_declaration(kind)
         VERBS[verb] = kind
         return kind  # type: ignore[no-any-return]
 
@@ -95,11 +95,11 @@ def _first_line(kind: Any) -> str:
     return (kind.__doc__ or "").partition("\n")[0].rstrip(".")
 
 
-def _must_be_whole(kind: Any) -> None:
+def _check_declaration(kind: Any) -> None:
     if kind.verb in VERBS and VERBS[kind.verb].__qualname__ != kind.__qualname__:
         raise TypeError(f"{kind.verb} is declared twice")
     if kind.declared.scope not in (None, SUBMIT, WORK, OPERATE):
-        raise TypeError(f"{kind.verb}: no command needs the scope {kind.declared.scope}")
+        raise TypeError(f"{kind.verb}: a command cannot have the scope {kind.declared.scope}")
     if kind.declared.answer is None:
-        raise TypeError(f"{kind.verb} does not say what it is answered with")
+        raise TypeError(f"{kind.verb} declares no type of its answer")
     fields_of(kind)

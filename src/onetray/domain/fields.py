@@ -1,7 +1,7 @@
-"""What a field may hold, declared once, in its annotation: `message: Annotated[str, Text("error_chars", least=0)]`.
+"""The rule of a field, declared in its annotation: `message: Annotated[str, Text("error_chars", least=0)]`.
 
-Owns the rules, and how a value's fields are checked by them. The bodies of the API (http/schemas/derive.py) and what is
-sent to a server (remote/command_codec.py) are derived from the same declarations: a field without a rule does not load.
+Owns the rules, and checks the fields of a value by them. The bodies of the API (http/schemas/derive.py) and the
+requests of the remote client (remote/command_codec.py) are derived from the same declarations. Every field has a rule.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ INT64 = 2**63 - 1
 
 
 class Rule:
-    """What a value may be."""
+    """Decides which values a field accepts."""
 
     __slots__ = ()
 
     def check(self, value: Any, label: str, limits: Limits) -> Any:
-        """The value as it is kept, or an error that names the field by its label."""
+        """Returns the value to store. Raises InvalidInput, which names the field by its label."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
 class Text(Rule):
     limit: str
-    """The name of the limit of the engine's that bounds it."""
+    """The name of the setting with its maximum length."""
     least: int = 1
 
     def check(self, value: Any, label: str, limits: Limits) -> str:
         most = getattr(limits, self.limit)
-        # Most texts are plain: they are not looked at more closely.
+        # Most texts are plain ASCII and need no further checks.
         if type(value) is str and self.least <= len(value) <= most and value.isascii() and "\0" not in value:
             return value
         return checks.text(value, label, most, self.least)
@@ -50,7 +50,7 @@ class Text(Rule):
 class Whole(Rule):
     least: int
     most: int | str
-    """A number, or the name of a limit of the engine's."""
+    """A number, or the name of a limit in the settings."""
 
     def check(self, value: Any, label: str, limits: Limits) -> int:
         return checks.whole(value, label, self.least, _number(self.most, limits))
@@ -80,19 +80,19 @@ class Choice(Rule):
 
 @dataclass(frozen=True, slots=True)
 class Json(Rule):
-    """Somebody's own JSON. Its text is kept in the field `into`, if there is one."""
+    """Any JSON. Its text is stored in the field `into`, if there is one."""
 
     limit: str
     into: str = ""
 
     def check(self, value: Any, label: str, limits: Limits) -> Any:
-        found = checks.json_text(value, label, getattr(limits, self.limit))
-        return found if self.into else value
+        json = checks.json_text(value, label, getattr(limits, self.limit))
+        return json if self.into else value
 
 
 @dataclass(frozen=True, slots=True)
 class Id(Rule):
-    """The id of a task, a stage or a flow. `called` is how errors name it, if not by the field's own name."""
+    """The id of a task, a stage or a flow. Errors name the field `called`, or by its own name."""
 
     called: str = ""
 
@@ -102,7 +102,7 @@ class Id(Rule):
 
 @dataclass(frozen=True, slots=True)
 class TaskRef(Id):
-    """A task by its id, or inside of the engine by its key."""
+    """The id of a task; inside of the engine also its key."""
 
     def check(self, value: Any, label: str, limits: Limits) -> Any:
         if not isinstance(value, int) or isinstance(value, bool):
@@ -114,7 +114,7 @@ class TaskRef(Id):
 
 @dataclass(frozen=True, slots=True)
 class Simple(Rule):
-    """What has nothing to be set."""
+    """A rule without parameters."""
 
     name: str
     how: Callable[[Any, str, Limits], Any]
@@ -133,7 +133,7 @@ TRACE = Simple("trace", lambda value, label, limits: checks.trace_text(value))
 
 @dataclass(frozen=True, slots=True)
 class Names(Rule):
-    """Several names, each once."""
+    """A list of names. Duplicates are dropped."""
 
     most: int | str
 
@@ -144,19 +144,19 @@ class Names(Rule):
 
 @dataclass(frozen=True, slots=True)
 class Spec(Rule):
-    """A value with fields of its own, several of them (`many`), or several by name (`by_name`)."""
+    """A value with its own fields, a list of such values (`many`), or a dict of such lists (`by_name`)."""
 
     kind: type
     how: Callable[[Any, Limits], Any] | None = None
-    """Checks it. Without it only its class is looked at: it has checked itself when it was made."""
+    """Checks the value. Without it, only its class is checked: its constructor has checked the rest."""
     many: str = ""
-    """The limit of the engine's on how many there may be."""
+    """The name of the limit on the number of values."""
     least: int = 0
     by_name: bool = False
     flat: bool = False
-    """Whether its fields stand beside the others outside, and not below this one."""
+    """Whether the API has its fields at the top level of the body, instead of below this field."""
     by_hand: bool = False
-    """Whether whoever checks the other fields has code of his own for this one."""
+    """Whether the command's own `check` checks it, instead of this rule."""
 
     def check(self, value: Any, label: str, limits: Limits) -> Any:
         if self.how is not None:
@@ -168,16 +168,16 @@ class Spec(Rule):
 
 @dataclass(frozen=True, slots=True)
 class Public:
-    """How a field is seen from outside: by another name; or required, although it has a default inside."""
+    """A field that has another name in the API, or is required there although it has a default."""
 
     name: str = ""
     required: bool = False
 
 
 OWNED = "owned"
-"""Said by the token alone, whatever a body says."""
+"""The server sets it from the token; a body cannot."""
 INTERNAL = "internal"
-"""Known inside of the engine alone."""
+"""Only the engine sets it."""
 
 Name = Annotated[str, Text("name_chars")]
 Key = Annotated[str, Text("key_chars")]
@@ -195,7 +195,7 @@ Namespace = Annotated[str, Text("name_chars"), OWNED]
 Actor = Annotated[str, Choice(ACTORS), OWNED]
 ActorName = Annotated[str, Text("name_chars"), OWNED]
 Why = Annotated[str, Text("reason_chars"), Public("reason")]
-"""Stands in the event as its cause."""
+"""Becomes the `cause` of the event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,24 +205,23 @@ class FieldSpec:
     name: str
     rule: Rule
     default: Any
-    """MISSING where it must be given."""
+    """MISSING if there is none."""
     optional: bool
     """Whether it may be None."""
     public_name: str
     required: bool
     kept_by: str
-    """OWNED or INTERNAL, if nobody outside may say it."""
+    """OWNED or INTERNAL if clients cannot set it, else empty."""
 
     @property
     def is_required(self) -> bool:
-        """Whether it must be given from outside."""
+        """Whether clients must set it."""
         return self.required or self.default is MISSING
 
 
 @lru_cache(maxsize=256)
 def fields_of(kind: type) -> dict[str, FieldSpec]:
-    """The declared fields of a class, by their names. Those with init=False are no part of them: the check of a command
-    fills them in."""
+    """The declared fields of a class by name, without those with `init=False`: the check fills these in."""
     hints: dict[str, Any] = {}
     for part in reversed(kind.__mro__[:-1]):
         hints |= _own_hints(part)
@@ -231,7 +230,7 @@ def fields_of(kind: type) -> dict[str, FieldSpec]:
 
 @lru_cache(maxsize=256)
 def _own_hints(kind: type) -> dict[str, Any]:
-    """The annotations that stand in a class itself. Each is read once, not again for every class below."""
+    """The annotations of a class without those of its bases. Cached, so that subclasses do not evaluate them again."""
     names = {f.name for f in fields(kind)}
     known = vars(sys.modules[kind.__module__])
     return {name: eval(hint, known) for name, hint in kind.__annotations__.items() if name in names}
@@ -239,7 +238,7 @@ def _own_hints(kind: type) -> dict[str, Any]:
 
 @lru_cache(maxsize=256)
 def public_fields(kind: type) -> dict[str, FieldSpec]:
-    """Those that may come from outside, by their public names."""
+    """The fields that clients can set, by their public names."""
     return {f.public_name: f for f in fields_of(kind).values() if not f.kept_by}
 
 
@@ -253,9 +252,9 @@ def _spec(kind: type, name: str, hint: Any, default: Any) -> FieldSpec:
     marks = [mark for part in parts for mark in getattr(part, "__metadata__", ())]
     rules = [mark for mark in marks if isinstance(mark, Rule)] + [FLAG for part in parts if part is bool]
     if len(rules) != 1:
-        raise TypeError(f"{kind.__name__}.{name} needs one rule that says what it may hold")
+        raise TypeError(f"{kind.__name__}.{name} needs one rule in its annotation")
     if optional and default is not None:
-        raise TypeError(f"{kind.__name__}.{name} may be None: then None is its default")
+        raise TypeError(f"{kind.__name__}.{name} can be None, so its default must be None")
     public = next((mark for mark in marks if isinstance(mark, Public)), Public())
     kept_by = next((mark for mark in marks if mark in (OWNED, INTERNAL)), "")
     return FieldSpec(name, rules[0], default, optional, public.name or name, public.required, kept_by)
@@ -266,20 +265,20 @@ Check = Callable[[Any, Limits], None]
 
 @lru_cache(maxsize=256)
 def check_of(kind: type, prefix: str = "", without: frozenset[str] = frozenset()) -> Check:
-    """A function that checks the fields of a value of this class, all but those that are checked by hand.
+    """A function that checks the fields of a value of this class, except `without` and those with `by_hand`.
 
-    It is written out as code, as dataclasses write `__init__`: every command goes through it, and a loop over the
-    fields takes half as long again. A field that has its default is good as it is.
+    It is generated code, as `__init__` of a dataclass: it runs for every command, and a loop over the fields takes half
+    as long again. A field with its default value needs no check.
     """
-    lines, known = ["def check(value, limits):", "    pass"], dict[str, Any]()
+    lines, names = ["def check(value, limits):", "    pass"], dict[str, Any]()
     for i, f in enumerate(fields_of(kind).values()):
         if f.name not in without and not getattr(f.rule, "by_hand", False):
-            known[f"check{i}"], known[f"default{i}"] = f.rule.check, f.default
+            names[f"check{i}"], names[f"default{i}"] = f.rule.check, f.default
             lines += [
-                f"    found = value.{f.name}",
-                f"    if found is not default{i}:",
-                f"        kept = check{i}(found, {prefix + f.name!r}, limits)",
-                f"        if kept is not found: value.{getattr(f.rule, 'into', '') or f.name} = kept",
+                f"    raw = value.{f.name}",
+                f"    if raw is not default{i}:",
+                f"        checked = check{i}(raw, {prefix + f.name!r}, limits)",
+                f"        if checked is not raw: value.{getattr(f.rule, 'into', '') or f.name} = checked",
             ]
-    exec("\n".join(lines), known)
-    return known["check"]  # type: ignore[no-any-return]
+    exec("\n".join(lines), names)
+    return names["check"]  # type: ignore[no-any-return]

@@ -28,7 +28,7 @@ class TaskSpec:
     priority: f.Priority = field(default=0, kw_only=True)
     delay_s: f.Seconds | None = field(default=None, kw_only=True)
     run_at: f.Time | None = field(default=None, kw_only=True)
-    """Not before this time. Give this or `delay_s`."""
+    """The earliest time to run. Set this or `delay_s`."""
     max_attempts: f.Attempts | None = field(default=None, kw_only=True)
     policy: Annotated[Policy, f.Spec(Policy)] | None = field(default=None, kw_only=True)
     name: f.Name | None = field(default=None, kw_only=True)
@@ -242,7 +242,7 @@ class Context:
 
 
 class StageResult(NamedTuple):
-    """What a task of a stage gave, as a row of a page."""
+    """The result of a task of a stage, in a list."""
 
     key: int
     id: str

@@ -1,6 +1,6 @@
 """The commands about flows and their stages, checked before any transaction begins.
 
-Owns what they may say. Decides nothing about the flow: see engine/flows/verbs.py.
+Owns their fields and limits. engine/flows/verbs.py carries them out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ A_STAGE: dict[str, Any] = {"name": "resize", "tasks": [{"kind": "resize", "paylo
 
 @dataclass(frozen=True, slots=True)
 class Paths(f.Rule):
-    """Paths of what is hidden when a job is shown, checked as those of a policy are."""
+    """Paths of fields to redact, checked like those of a policy."""
 
     def check(self, value: Any, label: str, limits: Limits) -> tuple[str, ...]:
         try:
@@ -42,7 +42,7 @@ class Paths(f.Rule):
     example={"name": "thumbnails", "stages": [A_STAGE]},
 )  # fmt: skip
 class SubmitFlow(Command):
-    """Submit a flow with its stages and their tasks, whole or to be grown."""
+    """Submit a flow with its stages and their tasks. More can be added later unless it is sealed."""
 
     name: f.Name
     stages: Annotated[tuple[StageSpec, ...] | list[StageSpec], f.Spec(StageSpec, many="stages", by_hand=True)] = ()
@@ -50,17 +50,18 @@ class SubmitFlow(Command):
     metadata: Annotated[Any, f.Json("payload_bytes")] = None
     roll_up: Annotated[str, f.Choice(ROLL_UPS)] = STRICT
     sealed: bool | None = None
-    """True: it ends when its stages have, also with none. False: only once it is sealed. None: with one at least."""
+    """True: it ends when its stages have ended, even if it has none. False: only after it is sealed. None: when its
+    stages, at least one, have ended."""
     start: bool = True
     deadline_s: f.Seconds | None = None
     context: Annotated[Any, f.Json("payload_bytes")] = None
     redact: Annotated[tuple[str, ...] | list[str], Paths()] = ()
-    """Paths of what nobody is shown of `data`, of contexts and of the input of approvals but those who do the work."""
+    """Paths of fields of `data`, contexts and inputs of approvals that only handlers see."""
     namespace: f.Namespace = "default"
     idempotency_key: f.Key | None = None
     """The same as the header `Idempotency-Key`, for each job of a batch."""
     unique_key: f.Key | None = None
-    """While a flow of this name with this key has not ended, that flow is the answer, and nothing is submitted."""
+    """While a flow of this name with this key is open, a submit creates nothing and returns that flow."""
     labels: f.LabelTexts | None = None
     correlation_id: f.Key | None = None
     trace: f.Traceparent | None = None
@@ -77,11 +78,11 @@ class SubmitFlow(Command):
         names = [s.name for s in self.stages]
         for name in names:
             if names.count(name) > 1:
-                raise InvalidInput(f"two stages are called {name!r}: names are unique in a flow", field="stages")
+                raise InvalidInput(f"two stages have the name {name!r}: use unique names", field="stages")
         tasks = sum(len(s.tasks) for s in self.stages)
         if tasks > limits.batch:
             raise TooLarge(
-                f"a flow is submitted with {limits.batch} tasks at most, not {tasks}: add the rest to its stages",
+                f"a flow can be submitted with at most {limits.batch} tasks, not {tasks}: add the rest to its stages",
                 field="stages",
                 limit=limits.batch,
             )
@@ -89,12 +90,12 @@ class SubmitFlow(Command):
 
     @property
     def body(self) -> object:
-        """What a second submit under the same key must say again."""
+        """What a second submit with the same idempotency key must repeat."""
         stages = [
             [
                 s.name, s.on_failure, s.start_as_waiting, s.takes_more, s.sealed, s.collect, s.approval,
                 orjson.Fragment(as_json(s.data)),
-                *([_body(t) for t in some if t] for some in (s.tasks, [s.when], [s.compensate])),
+                *([_body(t) for t in tasks if t] for tasks in (s.tasks, [s.when], [s.compensate])),
             ]
             for s in self.stages
         ]  # fmt: skip
@@ -122,7 +123,7 @@ class FlowCommand(Command):
 
 @dataclass(slots=True)
 class StageCommand(FlowCommand):
-    """`flow` is the id of the stage here: its flow is found by it."""
+    """A command about a stage. Its field `flow` is the id of the stage."""
 
     flow: Annotated[str, f.Id("stage"), f.Public("stage")]
     of_stage: ClassVar[bool] = True
@@ -130,7 +131,7 @@ class StageCommand(FlowCommand):
 
 @command("add_stage", scope=SUBMIT, summary="Add a stage to a flow", example={"stage": A_STAGE})
 class AddStage(FlowCommand):
-    """Add a stage at the end of a flow that has not ended."""
+    """Add a stage at the end of an open flow."""
 
     stage: Annotated[StageSpec, f.Spec(StageSpec, check_stage)]
 
@@ -144,7 +145,7 @@ class AddStage(FlowCommand):
     example={"tasks": [{"kind": "resize", "payload": {"w": 64}}]},
 )  # fmt: skip
 class AddTasks(StageCommand):
-    """Add tasks to a stage that has not ended. By a task of the same flow: it names itself as `spawned_by`."""
+    """Add tasks to an open stage. A task of the same flow that does so names itself as `spawned_by`."""
 
     tasks: Annotated[tuple[TaskSpec, ...] | list[TaskSpec], f.Spec(TaskSpec, many="batch", least=1, by_hand=True)]
     spawned_by: Annotated[str, f.Id()] | None = None
@@ -155,47 +156,47 @@ class AddTasks(StageCommand):
         check_names([(1, self.tasks)])
 
 
-@command("open_flow", scope=SUBMIT, summary="Start a flow that was to be started later", path="/jobs/{id}/open")
+@command("open_flow", scope=SUBMIT, summary="Start a flow", path="/jobs/{id}/open")
 class OpenFlow(FlowCommand):
     """Start a flow that was submitted with `start: false`."""
 
 
 @command("pause_flow", scope=OPERATE, summary="Pause a flow")
 class PauseFlow(FlowCommand):
-    """Let nothing more of it be claimed. What runs goes on, and its reports count."""
+    """Make its queued tasks unclaimable. Running tasks continue, and their reports count."""
 
 
 @command("resume_flow", scope=OPERATE, summary="Resume a flow")
 class ResumeFlow(FlowCommand):
-    """Let a paused flow go on."""
+    """Resume a paused flow."""
 
 
 @command("cancel_flow", scope=OPERATE, summary="Cancel a flow")
 class CancelFlow(FlowCommand):
-    """Cancel all that is open: softly (running tasks are asked, and have their grace) or hard (leases are revoked)."""
+    """Cancel all open tasks: softly (workers are asked to stop, within a grace period) or hard (leases are revoked)."""
 
     hard: bool = False
 
 
-@command("seal_flow", scope=SUBMIT, summary="Say that no more stages come", path="/jobs/{id}/seal")
+@command("seal_flow", scope=SUBMIT, summary="Seal a flow: no more stages", path="/jobs/{id}/seal")
 class SealFlow(FlowCommand):
-    """Say that no more stages come. The flow ends when those it has have ended."""
+    """Declare that no more stages will be added. The flow ends when its stages have ended."""
 
 
-@command("retry_flow", scope=OPERATE, summary="Run a flow again that has ended", example={"from_stage": "resize"})
+@command("retry_flow", scope=OPERATE, summary="Run an ended flow again", example={"from_stage": "resize"})
 class RetryFlow(FlowCommand):
-    """Submit a flow that has ended again, from the stage that failed or from another: a new flow."""
+    """Submit an ended flow again, as a new flow, from the failed stage or from another one."""
 
     from_stage: f.Name | None = None
-    """From this stage on. Otherwise from the one that failed."""
+    """The first stage to run; by default the one that failed."""
 
 
 @command(
-    "append_context", scope=SUBMIT, summary="Append to what a flow knows", answer=str, answer_name="id",
+    "append_context", scope=SUBMIT, summary="Append a snapshot of a flow's context", answer=str, answer_name="id",
     example={"payload": {"region": "eu"}},
 )  # fmt: skip
 class AppendContext(FlowCommand):
-    """Append a snapshot of what the flow knows. In the scope of the run it becomes the current one."""
+    """Append a snapshot of the flow's context. With the scope `run` it becomes the current one."""
 
     payload: Annotated[Any, f.Json("payload_bytes", into="payload_json")]
     scope: Annotated[str, f.Choice(SCOPES)] = "run"
@@ -205,37 +206,37 @@ class AppendContext(FlowCommand):
     payload_json: str = field(init=False, default="")
 
 
-@command("seal_stage", scope=SUBMIT, summary="Say that no more tasks come", path="/stages/{id}/seal")
+@command("seal_stage", scope=SUBMIT, summary="Seal a stage: no more tasks", path="/stages/{id}/seal")
 class SealStage(StageCommand):
-    """Say that no more tasks come. The stage ends when those it has have ended."""
+    """Declare that no more tasks will be added. The stage ends when its tasks have ended."""
 
 
 @command(
-    "wait_stage", scope=OPERATE, summary="Hold a stage until somebody approves it", path="/stages/{id}/wait",
+    "wait_stage", scope=OPERATE, summary="Hold a stage until it is approved", path="/stages/{id}/wait",
     example={"approval": {"owner": "ann", "reason": "look at the first results", "deadline_s": 3600}},
 )  # fmt: skip
 class WaitStage(StageCommand):
-    """Hold a stage until somebody approves it. What runs goes on, and its reports count."""
+    """Hold a stage until it is approved. Running tasks continue, and their reports count."""
 
     approval: Annotated[Approval, f.Spec(Approval, check_approval)] | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class Answer(StageCommand):
-    """What somebody says to a stage that waits."""
+    """A user's answer to a waiting stage."""
 
     note: f.Reason | None = None
 
 
 @command(
-    "approve_stage", scope=OPERATE, summary="Approve a stage that waits", path="/stages/{id}/approve",
+    "approve_stage", scope=OPERATE, summary="Approve a waiting stage", path="/stages/{id}/approve",
     example={"note": "go ahead", "input": {"budget": 100}},
 )  # fmt: skip
 class ApproveStage(Answer):
-    """Approve a stage that waits, with the input that its form asks for."""
+    """Approve a waiting stage, with the input that its form requires."""
 
     input: Annotated[Any, f.Json("payload_bytes")] = None
-    """What the form of the approval asks for."""
+    """The input that the form of the approval requires."""
 
     def check(self, limits: Limits) -> None:
         Command.check(self, limits)
@@ -244,11 +245,11 @@ class ApproveStage(Answer):
 
 
 @command(
-    "reject_stage", scope=OPERATE, summary="Reject a stage that waits", path="/stages/{id}/reject",
+    "reject_stage", scope=OPERATE, summary="Reject a waiting stage", path="/stages/{id}/reject",
     example={"note": "not this week"},
 )  # fmt: skip
 class RejectStage(Answer):
-    """The stage fails, and with it its flow, unless the stage says otherwise."""
+    """Fail the stage and, depending on its `on_failure`, its flow."""
 
 
 @command(
@@ -256,4 +257,4 @@ class RejectStage(Answer):
     example={"note": "not this week"},
 )  # fmt: skip
 class SkipStage(Answer):
-    """Skip a stage that waits, or has not been opened yet. The next one follows."""
+    """Skip a stage that waits or is not open yet. The next one opens."""

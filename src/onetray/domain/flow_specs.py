@@ -1,6 +1,6 @@
-"""Check what a flow is made from: tasks, stages, approvals, dependencies.
+"""Check the specs of flows: tasks, stages, approvals, dependencies.
 
-Owns what they may say, and that their dependencies can be met. Writes nothing.
+Owns these checks, including that all dependencies can be met.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ def check_task(spec: object, limits: Limits, where: str) -> TaskSpec:
 
 
 _PAYLOAD = frozenset({"payload"})
-"""Checked after all others, where its size is counted."""
+"""Checked after all other fields, by the code that counts its size."""
 
 
 def check_tasks(
     specs: object, limits: Limits, where: str, least: int = 0, size: list[int] | None = None
 ) -> tuple[TaskSpec, ...]:
-    """`size` has the bytes of the payloads that the command has brought before these."""
+    """`size` counts the bytes of all payloads of the command."""
     tasks = tuple(check_task(spec, limits, where) for spec in listed(specs, where, least, limits.batch))
     size = [0] if size is None else size
     for spec in tasks:
         size[0] += len(json_text(spec.payload, f"{where}.payload", limits.payload_bytes))
     if size[0] > limits.flow_bytes:
         raise TooLarge(
-            f"the payloads have {size[0]} bytes; one command takes {limits.flow_bytes}. Add tasks in several",
+            f"the payloads have {size[0]} bytes; one command takes {limits.flow_bytes}. Use several commands",
             field=where,
             limit=limits.flow_bytes,
         )
@@ -56,7 +56,7 @@ def check_stage(spec: object, limits: Limits, where: str = "stage", size: list[i
             json_text(control.payload, f"stage.{name}.payload", limits.payload_bytes)
             if control.depends_on or control.name or control.delay_s or control.run_at is not None:
                 raise InvalidInput(
-                    f"stage.{name} has neither a name, nor dependencies, nor a time of its own", field=f"stage.{name}"
+                    f"stage.{name} cannot have name, depends_on, delay_s or run_at", field=f"stage.{name}"
                 )
     if spec.approval is not None:
         check_approval(spec.approval, limits)
@@ -74,9 +74,9 @@ def check_approval(approval: object, limits: Limits) -> Approval:
 
 
 def check_names(stages: Iterable[tuple[int, Iterable[TaskSpec]]], whole: bool = False) -> None:
-    """Refuse two tasks of one name, and dependencies that no order of running could meet.
+    """Raises if two tasks have the same name, or if dependencies cannot be met.
 
-    In a whole flow a task can only depend on what comes with it.
+    `whole`: the stages are a whole flow, so that tasks can depend only on tasks in them.
     """
     stages = [(ord_, list(tasks)) for ord_, tasks in stages]
     order: dict[str, int] = {}
@@ -86,7 +86,7 @@ def check_names(stages: Iterable[tuple[int, Iterable[TaskSpec]]], whole: bool = 
             if spec.name is None:
                 continue
             if spec.name in order:
-                raise InvalidInput(f"two tasks are called {spec.name!r}: names are unique in a flow", field="name")
+                raise InvalidInput(f"two tasks have the name {spec.name!r}: use unique names", field="name")
             order[spec.name], needs[spec.name] = ord_, spec.depends_on
     for ord_, tasks in stages:
         for spec in tasks:
@@ -99,11 +99,11 @@ def check_names(stages: Iterable[tuple[int, Iterable[TaskSpec]]], whole: bool = 
                         f"{name!r} of stage {ord_} needs {other!r} of stage {order[other]}, which opens only after it",
                         cycle=[name, other, name],
                     )
-    _refuse_cycle(needs)
+    _check_for_cycle(needs)
 
 
-def _refuse_cycle(needs: dict[str, tuple[str, ...]]) -> None:
-    """Walk the dependencies depth first, without recursion: a chain may be long."""
+def _check_for_cycle(needs: dict[str, tuple[str, ...]]) -> None:
+    """Search depth first, without recursion: a chain of dependencies may be long."""
     done: set[str] = set()
     for start in needs:
         path: list[str] = []
@@ -128,16 +128,16 @@ def _refuse_cycle(needs: dict[str, tuple[str, ...]]) -> None:
 
 
 def check_more(more: object, limits: Limits) -> More:
-    """What a member of a flow says besides its result."""
+    """Check what a member of a flow reports besides its result."""
     if not isinstance(more, More):
         raise InvalidInput(f"more must be a More, not {type(more).__name__}", field="more")
     check_of(More)(more, limits)
     if more.metrics is not None:
         json_text(more.metrics, "metrics", limits.result_bytes)
         if not isinstance(more.metrics, dict):
-            raise InvalidInput("metrics must be a dict with names as keys", field="metrics")
+            raise InvalidInput("metrics must be a dict of values by name", field="metrics")
     if not isinstance(more.spawn, dict):
-        raise InvalidInput("spawn must be a dict: the tasks for each stage, by its name", field="spawn")
+        raise InvalidInput("spawn must be a dict of lists of tasks by stage name", field="spawn")
     size = [0]
     more.spawn = {
         text(stage, "spawn", limits.name_chars): check_tasks(tasks, limits, "spawn", size=size)
@@ -148,8 +148,8 @@ def check_more(more: object, limits: Limits) -> More:
 
 
 def check_form(form: object) -> None:
-    """Refuse what is not a JSON Schema."""
-    # Loaded here: most commands need no form, and it is slow to import.
+    """Raises InvalidInput if the form is not a JSON Schema."""
+    # Imported here: it is slow, and few commands need it.
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import SchemaError
 
@@ -162,20 +162,20 @@ def check_form(form: object) -> None:
 
 
 def fill_in(form: dict[str, Any], answer: object) -> None:
-    """Refuse an input that the form does not allow, and say where."""
+    """Raises InvalidInput if the answer does not satisfy the form; the message names the part that does not."""
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import best_match
     from referencing import Registry
     from referencing.exceptions import Unresolvable
 
-    # With a registry of its own nothing is looked up outside of the schema.
+    # With an empty registry it loads nothing from outside of the schema.
     validator = Draft202012Validator(form, registry=Registry())
     try:
-        wrong = best_match(validator.iter_errors(answer))
+        error = best_match(validator.iter_errors(answer))
     except Unresolvable as e:
-        raise InvalidInput(f"the form refers to something outside of it: {e}"[:300], field="approval.form") from None
+        raise InvalidInput(f"the form has a reference outside of itself: {e}"[:300], field="approval.form") from None
     except RecursionError:
-        raise InvalidInput("the form refers to itself without an end", field="approval.form") from None
-    if wrong is not None:
-        at = "/".join(map(str, wrong.absolute_path))
-        raise InvalidInput(f"input{'/' + at if at else ''}: {wrong.message}"[:300], field="input")
+        raise InvalidInput("the form refers to itself endlessly", field="approval.form") from None
+    if error is not None:
+        at = "/".join(map(str, error.absolute_path))
+        raise InvalidInput(f"input{'/' + at if at else ''}: {error.message}"[:300], field="input")

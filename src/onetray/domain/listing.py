@@ -45,7 +45,7 @@ class JobPage(NamedTuple):
 
 
 class JobStatus(NamedTuple):
-    """Where a task or a flow stands, without what somebody has written in it."""
+    """The state of a task or a flow, without content from users."""
 
     entity: str
     id: str
@@ -59,16 +59,16 @@ class JobStatus(NamedTuple):
 
 
 class JobDetails(NamedTuple):
-    """A task or a flow with what belongs to it."""
+    """A task with its first log lines, or a flow with its stages."""
 
     task: Task | None
     flow: Flow | None
     stages: list[Stage]
-    """Of a flow that succeeded."""
+    """Empty unless the flow succeeded."""
     lines: list[LogLine]
-    """The first of a task's log."""
+    """The first lines of a task's log."""
     first_started_at: int | None
-    """A task itself knows when it was started last."""
+    """When its first attempt started; `Task.started_at` is the start of the last one."""
 
     @classmethod
     def of(
@@ -84,7 +84,7 @@ class JobDetails(NamedTuple):
         return job
 
     def with_parts(self, parts: Iterator[Any]) -> JobDetails:
-        """The same with other values: the job, its stages, its lines, in this order."""
+        """A copy with other values: the job, its stages, its lines, in this order."""
         job, stages, lines = next(parts), [next(parts) for _ in self.stages], [next(parts) for _ in self.lines]
         return self.of(job, stages, lines, self.first_started_at)
 

@@ -1,6 +1,6 @@
-"""The commands that only the engine itself gives: the janitor makes them when the time of a task has come.
+"""The commands of the engine itself: the janitor runs them when a task is due.
 
-They need no scope, because nobody can send them: whatever a token allows, a server does not know these verbs.
+They have no scope: no client can send them, whatever its token allows.
 """
 
 from __future__ import annotations
@@ -17,43 +17,43 @@ from onetray.domain.task import DEAD_STAGES, REASON_CODES
 
 @dataclass(slots=True, kw_only=True)
 class SystemCommand(Control):
-    """A command of the engine's own: the janitor makes these, nobody else may."""
+    """A command that only the janitor runs."""
 
     actor: ClassVar[str] = SYSTEM
     actor_name: ActorName = "janitor"
     fence: Fence | None = None
-    """The attempt that was meant: a later one is left alone."""
+    """The attempt that it applies to: it does not affect a later one."""
 
 
 @command("expire", scope=None)
 class Expire(SystemCommand):
-    """Take back a task whose lease has run out."""
+    """Return a task with an expired lease to its queue."""
 
     lease: Annotated[int, Whole(1, INT64)] | None = None
     as_of: Time | None = None
-    """Expire as if it were this time already."""
+    """The time to compare the lease's expiry with."""
 
 
 @command("time_out", scope=None)
 class TimeOut(SystemCommand):
-    """End a task, or its attempt, whose time is up."""
+    """End a task, or an attempt, that has reached its time limit."""
 
     limit: Annotated[str, Choice(("deadline", "queue_ttl", "timeout"))] = "deadline"
 
 
 @command("promote", scope=None)
 class Promote(SystemCommand):
-    """Make a queued task claimable whose time has come."""
+    """Make a queued task that is due claimable."""
 
 
 @command("end_cancel", scope=None)
 class EndCancel(SystemCommand):
-    """Finish a soft cancel whose grace is over."""
+    """Finish a soft cancel whose grace period is over."""
 
 
 @command("dead_letter", scope=None)
 class DeadLetterIt(SystemCommand):
-    """Set a task aside that must not run."""
+    """Dead-letter a task that must not run."""
 
     reason_code: Annotated[str, Choice(REASON_CODES)]
     message: Annotated[str, Text("error_chars", least=0)] = ""

@@ -209,19 +209,19 @@ _TICKET = re.compile(r"([\da-f]{1,16})-([\da-f]{1,16})-([\da-f]{1,16})-([\da-f]{
 
 
 def ticket_text(a: Assignment) -> str:
-    """What a claim gives a client to send back with its reports: the numbers that the engine knows the task by.
+    """A text of the task's internal numbers, which a client sends back with its reports.
 
-    It is a hint and proves nothing: a report that has it needs the right fence, worker and namespace all the same.
+    It is a hint and proves nothing: the engine still checks fence, worker and namespace of the report.
     """
     return f"{a.key:x}-{a.flow:x}-{a.lease:x}-{a.version:x}-{a.id[-8:]}"
 
 
 def parse_ticket(text: str, id: str) -> dict[str, int]:
     """The numbers of a ticket, for the task of this id."""
-    found = _TICKET.fullmatch(text)
-    if found is None or found[5] != id[-8:].lower():
-        raise InvalidInput("the ticket must be as the claim of this very task gave it, or left out", field="ticket")
-    return {name: int(found[i], 16) for i, name in enumerate(("key", "flow", "lease", "version"), 1)}
+    match = _TICKET.fullmatch(text)
+    if match is None or match[5] != id[-8:].lower():
+        raise InvalidInput("send the ticket from the claim of this task, or omit it", field="ticket")
+    return {name: int(match[i], 16) for i, name in enumerate(("key", "flow", "lease", "version"), 1)}
 
 
 class Receipt(NamedTuple):

@@ -1,6 +1,6 @@
-"""Every command by its verb, and the one command that submits many tasks.
+"""Every command by its verb, and the command that submits many tasks.
 
-Owns how a verb and its fields become a command. Whoever imports VERBS from here has all of them.
+Owns the creation of a command from a verb and fields. Import VERBS from here: then all commands are registered.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from onetray.domain.fields import Spec
 
 @command("submit_many", scope=None, summary="Submit many tasks at once", answer=list[str], answer_name="ids")
 class SubmitMany(Command):
-    """Put a task into a queue for each payload: all of them in one transaction, or none. The answer is their ids."""
+    """Submit a task for each payload, all in one transaction. The answer is their ids."""
 
     like: Annotated[Submit, Spec(Submit, by_hand=True)]
-    """All that they share; its payload is left aside."""
+    """The fields that they share; its payload is ignored."""
     payloads: Annotated[list[Any], Spec(list, by_hand=True)]
     bodies: list[str] = field(init=False, default_factory=list)
 
@@ -36,38 +36,38 @@ class SubmitMany(Command):
         if not isinstance(like, Submit):
             raise InvalidInput("like must be a Submit", field="like")
         if like.idempotency_key is not None or like.unique_key is not None or like.labels:
-            raise InvalidInput("a key or labels are for one task: submit it by itself", field="like")
+            raise InvalidInput("keys and labels apply to a single task: use submit for it", field="like")
         like.check(limits)
         listed(self.payloads, "payloads", 1, limits.batch)
         self.bodies = json_texts(self.payloads, "payload", limits.payload_bytes)
 
 
 def command_of(verb: object, fields: dict[str, Any]) -> Command:
-    """Make a command from its verb's name and its fields."""
+    """Create a command from its verb and its fields."""
     kind = VERBS.get(verb) if isinstance(verb, str) else None
     if kind is None:
-        raise UnknownVerb(f"there is no verb {short_repr(verb)}; there are: {', '.join(VERBS)}", field="verb")
+        raise UnknownVerb(f"unknown verb {short_repr(verb)}; known verbs: {', '.join(VERBS)}", field="verb")
     try:
         return kind(**fields)
     except TypeError as e:
         raise InvalidInput(f"{verb}: {e}".replace(f"{kind.__name__}.__init__() ", ""), field="fields") from None
 
 
-def check_command(found: object, limits: Any) -> None:
-    if not isinstance(found, Command) or not found.verb:
-        raise UnknownVerb(f"{type(found).__name__} is no command", field="verb")
-    found.check(limits)
+def check_command(value: object, limits: Any) -> None:
+    if not isinstance(value, Command) or not value.verb:
+        raise UnknownVerb(f"{type(value).__name__} is not a command", field="verb")
+    value.check(limits)
 
 
 def sendable_verbs() -> dict[str, type[Command]]:
-    """The commands that may come from elsewhere. The engine's own are not among them."""
+    """The commands that a client can send, without those of the engine itself."""
     return {verb: kind for verb, kind in VERBS.items() if kind.declared.scope is not None}
 
 
 def sendable(verb: object) -> type[Command]:
-    """The command of a verb that may come from elsewhere."""
+    """The class of a command that a client can send. Raises UnknownVerb."""
     kind = VERBS.get(verb) if isinstance(verb, str) else None
     if kind is None or kind.declared.scope is None:
         known = ", ".join(sendable_verbs())
-        raise UnknownVerb(f"there is no verb {short_repr(verb)}; there are: {known}", field="verb")
+        raise UnknownVerb(f"unknown verb {short_repr(verb)}; known verbs: {known}", field="verb")
     return kind

@@ -61,7 +61,7 @@ class JobApi(DatabaseReads):
     def _events_of_flow_and_stages(self, flow: int, after: int, limit: int) -> Rows:
         keys = self._with_stages(flow)
         while True:
-            rows = self._read("events_of_course", keys=keys, after=after, limit=limit)
+            rows = self._read("events_of_flow_and_stages", keys=keys, after=after, limit=limit)
             before, keys = keys, self._with_stages(flow)
             # A stage that was added meanwhile may have earlier events than these.
             if keys == before:

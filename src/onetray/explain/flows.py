@@ -63,7 +63,7 @@ def _stage(store: Store, s: StageFacts) -> Iterator[Blocker]:
     elif s.deciding is not None:
         message = f"control task {s.deciding} evaluates the condition of stage {s.name!r}"
         yield Blocker("condition", message, facts={**facts, "task": s.deciding})
-    elif not s.its_turn:
+    elif not s.is_current:
         current = f"{s.current!r} is {s.current_state}" if s.current else "none has started"
         message = f"stage {s.name!r} opens when the stages before it have ended: {current}"
         yield Blocker("stage_not_open", message, facts=facts)

@@ -42,8 +42,8 @@ FAILED_ATTEMPT = (TASK.retry.event, TASK.expire.event)
 def explain(store: Store, task_id: str, namespace: str = "default") -> list[Blocker]:
     """Every reason why this task cannot be claimed now, the most specific first. An empty list: it can."""
     rows = store.read(
-        "explain", id=checked_id(task_id), namespace=namespace, run=RUN, rescheduled=RESCHEDULED, asked=CANCEL_ASKED,
-        flow_paused=FLOW.pause.event,
+        "explain", id=checked_id(task_id), namespace=namespace, run=RUN, rescheduled=RESCHEDULED,
+        cancel_requested=CANCEL_ASKED, flow_paused=FLOW.pause.event,
     )  # fmt: skip
     if not rows:
         found = explain_parent(store, checked_id(task_id), namespace)
@@ -145,7 +145,7 @@ def _held(f: TaskFacts) -> Blocker:
 def _cancel_requested(f: TaskFacts) -> Blocker:
     assert f.cancel_at is not None
     # The note may have been deleted: then assume the grace of the policy.
-    grace_s = orjson.loads(f.asked)["grace_s"] if f.asked else f.policy.cancel_grace_s
+    grace_s = orjson.loads(f.cancel_request)["grace_s"] if f.cancel_request else f.policy.cancel_grace_s
     return Blocker(
         "cancel_requested",
         f"its cancel was requested; worker {f.owner} may still finish it before the grace period ends",
@@ -174,7 +174,7 @@ def _not_ready(f: TaskFacts, held: bool) -> Blocker:
     if f.run_at <= f.now:
         message = "its run_at has passed, and the janitor has not made it claimable yet"
         return Blocker("not_promoted", message, held_by="janitor", facts=facts)
-    if f.came_by in FAILED_ATTEMPT and not f.rescheduled:
+    if f.last_event in FAILED_ATTEMPT and not f.rescheduled:
         message = f"attempt {f.attempts} of {f.max_attempts} failed; the next one is delayed (backoff)"
         return Blocker("backing_off", message, ends_at=f.run_at, facts=facts)
     return Blocker("delayed", "the task is scheduled for later", ends_at=f.run_at, facts=facts)

@@ -1,1 +1,1 @@
-"""Tell whoever waits that something was written: within a process, between processes, by database."""
+"""Wake threads and requests after a commit, of this process or of another one."""

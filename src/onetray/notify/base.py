@@ -1,6 +1,6 @@
-"""Listeners: they notice commits of other processes. Here the protocol, and the one for SQLite.
+"""Listeners notice commits of other processes: their protocol, and the listener for SQLite.
 
-A listener may miss a commit: every waiter polls, too.
+A listener may miss a commit: every waiter also polls.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from onetray.notify.new_work import NewWork, Queue, everywhere, parse_new_work
 logger = logging.getLogger("onetray.wake")
 
 POLL_FILE_S = 0.02
-"""How often to look at the file without multicast."""
-POLL_FILE_BESIDE_MULTICAST_S = 0.05
-"""How often beside multicast: datagrams from a process in another container may not arrive."""
+"""The interval without multicast."""
+POLL_FILE_WITH_MULTICAST_S = 0.05
+"""The interval with multicast: datagrams from a process in another container may not arrive."""
 
 
 OnCommit = Callable[[NewWork[Queue]], set[Queue]]
-"""What a listener calls with the new work of a commit. Returns the queues that nobody here waits for."""
+"""A listener calls it with the new work of a commit. Returns the queues that have no waiter in this process."""
 
 
 class Listener(Protocol):
     is_connected: bool
-    """Whether it notices commits at the moment."""
+    """Whether it currently receives notifications."""
 
     def run(self, on_commit: OnCommit, has_waiters: threading.Event) -> None:
-        """Call `on_commit` whenever another process may have committed, until stopped. It may rest while `has_waiters`
+        """Call `on_commit` whenever another process may have committed, until stopped. May pause while `has_waiters`
         is not set."""
         ...
 
@@ -43,19 +43,19 @@ class WantedWork(NamedTuple):
 
     queues: frozenset[Queue]
     group: tuple[str, ...] | None
-    """The kinds that the waiters can take, if it is the same for all of them."""
+    """The kinds that the waiters can run, if these are the same for all of them."""
 
 
 class WorkListener(Listener, Protocol):
-    """A listener for nothing but new work in the wanted queues."""
+    """A listener for new work in the wanted queues only."""
 
     def refresh(self) -> None:
-        """Ask for the wanted queues again: they have changed."""
+        """Read the wanted queues again: they have changed."""
         ...
 
 
 class FileListener:
-    """Notices commits to a SQLite file: by multicast, and by a number that every commit of others changes."""
+    """Notices commits to a SQLite file: by multicast, and by a counter that changes with commits of other processes."""
 
     is_connected = True
 
@@ -68,26 +68,26 @@ class FileListener:
 
     def run(self, on_commit: OnCommit, has_waiters: threading.Event) -> None:
         receiver, datagrams = self._receiver(), list[str]()
-        # Kept while nobody waits: a commit between a look at the data and the wait is noticed, too.
-        known: int | None = None
-        unexplained = False
+        # Kept while there is no waiter, to notice a commit between a waiter's last read and its wait.
+        counter: int | None = None
+        is_unexplained = False
         try:
             while not self._stopping.is_set():
                 has_waiters.wait()
-                before, known = known, self._counter(known)
+                before, counter = counter, self._read_counter(counter)
                 new = [work for work in (parse_new_work(text, self._sender) for text in datagrams) if work is not None]
-                has_changed = known != before
-                # Commits before the first look were missed.
-                if before is None or (not new and (unexplained or (has_changed and receiver is None))):
+                has_changed = counter != before
+                # Commits before the first read of the counter were missed.
+                if before is None or (not new and (is_unexplained or (has_changed and receiver is None))):
                     new = [everywhere()]
-                # The writer may be about to send. A change without a datagram by the next look may be anything.
-                unexplained = has_changed and not new
+                # The writer may be about to send a datagram. If none arrives by the next round, assume work anywhere.
+                is_unexplained = has_changed and not new
                 if new:
                     on_commit(self._named(_sum(new)))
                 if receiver is None:
                     self._stopping.wait(POLL_FILE_S)
                 else:
-                    datagrams = receiver.wait(POLL_FILE_BESIDE_MULTICAST_S)
+                    datagrams = receiver.wait(POLL_FILE_WITH_MULTICAST_S)
         finally:
             if receiver is not None:
                 receiver.close()
@@ -96,16 +96,16 @@ class FileListener:
         try:
             return MulticastReceiver(self._path)
         except OSError as e:
-            logger.debug("no multicast on this machine, so the file is polled more often: %s", e)
+            logger.debug("no multicast on this machine, polling the file more often: %s", e)
             return None
 
-    def _counter(self, known: int | None) -> int | None:
+    def _read_counter(self, last: int | None) -> int | None:
         try:
             return self._changes()
         except Exception as e:
             logger.debug("cannot read the change counter of the file: %s", e)
             self._stopping.wait(0.5)
-            return known
+            return last
 
     def stop(self) -> None:
         self._stopping.set()

@@ -1,7 +1,7 @@
 """How many tasks a commit has made claimable, by queue.
 
-Owns how that is counted in a transaction, and the message to other processes. It is a hint: another claimer may have
-taken the tasks meanwhile, and waiters poll without it, too.
+Owns how a transaction counts them, and the message to other processes. It is a hint: another claimer may have taken the
+tasks, and waiters also poll without it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ Queue = tuple[str, str]
 """A namespace, and the name of a queue in it."""
 
 MAX_QUEUES = 100
-"""A message names so many queues at most. Above that it says "anywhere"."""
+"""A message names at most this number of queues. For more, it is `*`."""
 ANYWHERE = "*"
 
 
 class NewWork(Generic[Q]):
-    """New work by queue. A store knows queues by their keys, the rest of the program by their names."""
+    """New work by queue. A store identifies queues by their keys, the rest of the program by their names."""
 
     __slots__ = ("anywhere", "counted", "uncounted")
 
@@ -29,24 +29,24 @@ class NewWork(Generic[Q]):
         self.counted: dict[Q, int] = dict(counted or {})
         """Queues, and how many of their tasks became claimable."""
         self.uncounted: set[Q] = set(uncounted)
-        """Queues with an unknown number of claimable tasks: a queue that was resumed, for example."""
+        """Queues with an unknown number of claimable tasks, such as a resumed queue."""
         self.anywhere = anywhere
         """Whether there may be work in any queue."""
 
     def __bool__(self) -> bool:
         return bool(self.anywhere or self.counted or self.uncounted)
 
-    def count(self, queue: Q | list[Q], many: int) -> None:
-        """Add tasks: all in one queue, or one in each queue of a list."""
+    def count(self, queue: Q | list[Q], number: int) -> None:
+        """Add tasks: this number in one queue, or one for each item of a list of queues."""
         if isinstance(queue, list):
-            for one in queue:
-                self.counted[one] = self.counted.get(one, 0) + 1
-        elif many:
-            self.counted[queue] = self.counted.get(queue, 0) + many
+            for each in queue:
+                self.counted[each] = self.counted.get(each, 0) + 1
+        elif number:
+            self.counted[queue] = self.counted.get(queue, 0) + number
 
     def add(self, other: NewWork[Q]) -> None:
-        for queue, many in other.counted.items():
-            self.count(queue, many)
+        for queue, number in other.counted.items():
+            self.count(queue, number)
         self.uncounted |= other.uncounted
         self.anywhere |= other.anywhere
 
@@ -57,7 +57,7 @@ class NewWork(Generic[Q]):
 
     def named(self, name: Callable[[Q], R]) -> NewWork[R]:
         """A copy with the queues renamed."""
-        counted = {name(queue): many for queue, many in self.counted.items()}
+        counted = {name(queue): number for queue, number in self.counted.items()}
         return NewWork(counted, map(name, self.uncounted), self.anywhere)
 
     @property
@@ -70,13 +70,13 @@ def everywhere() -> NewWork[Any]:
     return NewWork(anywhere=True)
 
 
-def count_statement(work: NewWork[int], name: str, given: Mapping[str, Any]) -> None:
-    """Count what a statement makes claimable."""
+def count_statement(work: NewWork[int], name: str, params: Mapping[str, Any]) -> None:
+    """Add the tasks that a statement makes claimable."""
     if name in ("insert_ready", "promote_ready"):
-        work.count(given["queue"], len(given["key"]))
+        work.count(params["queue"], len(params["key"]))
     elif name == "pause_queue":
-        if given["at"] is None:
-            work.uncounted.add(given["key"])
+        if params["at"] is None:
+            work.uncounted.add(params["key"])
     elif name == "close_breakers":
         # A breaker belongs to a kind, whose tasks may be in any queue.
         work.anywhere = True
@@ -91,7 +91,7 @@ def format_new_work(work: NewWork[int], sender: str) -> str:
 
 
 def parse_new_work(text: str, sender: str) -> NewWork[int] | None:
-    """Read a message; None if this process has sent it. A malformed message stands for work anywhere."""
+    """Parse a message; None if this process has sent it. A malformed message counts as work in any queue."""
     by, _, queues = text.partition(" ")
     if by == sender and sender:
         return None
@@ -100,11 +100,11 @@ def parse_new_work(text: str, sender: str) -> NewWork[int] | None:
     work: NewWork[int] = NewWork()
     try:
         for part in queues.split(","):
-            queue, _, many = part.partition("=")
-            if many == "?":
+            queue, _, number = part.partition("=")
+            if number == "?":
                 work.uncounted.add(int(queue))
             else:
-                work.count(int(queue), int(many))
+                work.count(int(queue), int(number))
     except ValueError:
         return everywhere()
     return work

@@ -1,6 +1,6 @@
-"""The listener for PostgreSQL: LISTEN on a connection of its own.
+"""The listener for PostgreSQL: LISTEN on a separate connection.
 
-Owns that connection, and connects again after a loss. LISTEN needs a session, so there is no listener behind a pooler.
+Owns that connection, and reconnects after a loss. LISTEN needs a session, so there is no listener behind a pooler.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CHANNEL = "onetray"
 NOTIFY = f"SELECT pg_notify('{CHANNEL}', %(news)s)"
 """Notifies other processes of a commit; new_work.py has the format."""
 BACKOFF_S = (0.1, 5.0)
-# A peer that vanishes without closing is noticed within a minute. Polling goes on until then.
+# Detect within a minute a server that vanished without closing the connection. Until then, waiters poll.
 _ALIVE: dict[str, Any] = {"keepalives": 1, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
 
 
@@ -52,7 +52,7 @@ class PostgresListener:
                 )
                 lost = True
             except psycopg.Error as e:
-                logger.warning("this server does not LISTEN; polling instead: %s", e)
+                logger.warning("this server does not support LISTEN; polling instead: %s", e)
                 break
             finally:
                 self.is_connected = False

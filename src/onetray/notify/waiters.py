@@ -1,4 +1,4 @@
-"""Who waits for work: threads and requests, in lines by queue and by the kinds that they can take.
+"""Threads and requests that wait for work, in lines by queue and by the kinds that they can run.
 
 Owns the order in which they are woken. wake.py decides when.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from onetray.notify.wake import Wake
 
 Group = tuple[str, ...] | None
-"""The kinds that a waiter can take. Waiters of one group can take the same tasks of a queue."""
+"""The kinds that a waiter can run. Waiters of one group compete for the same tasks."""
 
 
 def group_of(kinds: Iterable[str] | None) -> Group:
@@ -31,29 +31,29 @@ class Waiter:
         self._wake, self.queues, self.kinds, self.polls = wake, frozenset(queues), kinds, polls
         self.call = call
         self.queue: Queue | None = None
-        """The queue that it was woken for, until it has looked there."""
+        """The queue that it was woken for, until it has polled it."""
         self.more = False
-        """Whether the amount of work is unknown: if a claim finds as much as it asked for, others are woken, too."""
+        """Whether the amount of work is unknown: after a claim that reaches its limit, wake other waiters, too."""
 
     def seen(self) -> int:
-        """A counter to read before looking, and to pass to `enter`: work that arrives in between is not missed."""
+        """Read this counter before a claim and pass it to `enter`, so that work that arrives in between is noticed."""
         return self._wake.work_in(self.queues)
 
     def enter(self, seen: int) -> bool:
-        """Get in line to be woken. Returns False if work has arrived since `seen` was read: look again."""
+        """Get in line to be woken. Returns False if work has arrived since `seen` was read: claim again."""
         return self._wake.enter(self, seen)
 
     def leave(self) -> None:
         self._wake.leave(self)
 
     def looked(self, found_all: bool = False) -> None:
-        """Mark the wake-up as used. Wake others if there may be more work than this waiter asked for."""
+        """Mark the wake-up as used. Wake others if the claim reached its limit, so that there may be more work."""
         queue, self.queue = self.queue, None
         if queue is not None and self.more and found_all:
             self._wake.wake_next(queue, self.kinds, 2, more=True)
 
     def pass_on(self) -> None:
-        """Leave the line, and give an unused wake-up to the next waiter."""
+        """Leave the line, and wake the next waiter if this one was woken and has not polled."""
         self._wake.leave(self)
         queue, self.queue = self.queue, None
         if queue is not None:
@@ -83,7 +83,7 @@ class WaitingLines:
     """Waiters by queue and group, woken in the order of their arrival. Guarded by the lock of Wake."""
 
     def __init__(self) -> None:
-        self._of: dict[Queue, dict[Group, dict[Waiter, None]]] = {}
+        self._lines: dict[Queue, dict[Group, dict[Waiter, None]]] = {}
         self._waiting: set[Waiter] = set()
 
     def __len__(self) -> int:
@@ -92,28 +92,28 @@ class WaitingLines:
     def add(self, waiter: Waiter) -> None:
         self._waiting.add(waiter)
         for queue in waiter.queues:
-            self._of.setdefault(queue, {}).setdefault(waiter.kinds, {})[waiter] = None
+            self._lines.setdefault(queue, {}).setdefault(waiter.kinds, {})[waiter] = None
 
     def remove(self, waiter: Waiter) -> None:
         if waiter not in self._waiting:
             return
         self._waiting.remove(waiter)
         for queue in waiter.queues:
-            groups = self._of[queue]
+            groups = self._lines[queue]
             del groups[waiter.kinds][waiter]
             if not groups[waiter.kinds]:
                 del groups[waiter.kinds]
             if not groups:
-                del self._of[queue]
+                del self._lines[queue]
 
     def all(self) -> set[Waiter]:
         return self._waiting
 
-    def take(self, queue: Queue, kinds: Group, many: int, more: bool, polling: bool = False) -> list[Waiter]:
-        """Take the next waiters out of a line. When `polling`, skip those that poll by themselves."""
+    def take(self, queue: Queue, kinds: Group, count: int, more: bool, polling: bool = False) -> list[Waiter]:
+        """Take the next waiters out of a line. With `polling`, skip those that poll by themselves."""
         taken: list[Waiter] = []
-        for waiter in self._of.get(queue, {}).get(kinds, ()):
-            if len(taken) >= many:
+        for waiter in self._lines.get(queue, {}).get(kinds, ()):
+            if len(taken) >= count:
                 break
             if not (polling and waiter.polls):
                 taken.append(waiter)
@@ -124,18 +124,18 @@ class WaitingLines:
 
     def take_for(self, work: NewWork[Queue]) -> list[Waiter]:
         taken: list[Waiter] = []
-        for queue, many in work.counted.items():
-            for kinds in list(self._of.get(queue, ())):
-                taken += self.take(queue, kinds, many, more=False)
+        for queue, count in work.counted.items():
+            for kinds in list(self._lines.get(queue, ())):
+                taken += self.take(queue, kinds, count, more=False)
         return taken + self.take_in(work.uncounted)
 
     def take_in(self, queues: Iterable[Queue], polling: bool = False) -> list[Waiter]:
         """Take one waiter from each line of these queues: the amount of work is unknown."""
-        lines = [(queue, kinds) for queue in queues for kinds in self._of.get(queue, ())]
+        lines = [(queue, kinds) for queue in queues for kinds in self._lines.get(queue, ())]
         return [waiter for queue, kinds in lines for waiter in self.take(queue, kinds, 1, more=True, polling=polling)]
 
     def queues(self, polling: bool = False) -> set[Queue]:
-        """Queues with waiters. When `polling`, only with waiters that do not poll by themselves."""
+        """Queues with waiters. With `polling`, only those with waiters that do not poll by themselves."""
         if not polling:
-            return set(self._of)
+            return set(self._lines)
         return {queue for waiter in self._waiting if not waiter.polls for queue in waiter.queues}

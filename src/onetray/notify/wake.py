@@ -1,22 +1,22 @@
 """Wake up threads and requests that wait for a commit, in this process or in another.
 
 Owns the generation counter, the lines of waiters, and the threads that listen to other processes and notify them. A
-wake-up carries no data and may be late or lost: every waiter has a timeout, and looks for itself when it ends.
+wake-up carries no data and may be late or lost: every waiter has a timeout after which it polls.
 
     seen = wake.generation
-    …look…
+    …read the database…
     wake.wait(seen, timeout)    # returns at once if something was committed since
 
-A claimer waits for work in its own queues: most commits (claims, reports) bring none. Each task that becomes claimable
-wakes one of those who wait for the same kinds in its queue:
+A claimer waits for work in its own queues: most commits (claims, reports) add none. Each task that becomes claimable
+wakes one waiter of each group of kinds in its queue:
 
     waiter = wake.waiter([("default", "mail")])
     seen = waiter.seen()
-    …look…
+    …claim…
     waiter.looked()
     waiter.wait(seen, timeout)
 
-A waiter that was woken and does not look must pass the wake-up on. Otherwise the task waits for the next poll.
+A waiter that was woken and does not claim must call `pass_on`. Otherwise the task waits for the next poll.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ NOTIFY_EVERY_S = 0.01
 POLL_S = 1.0
 POLL_WITHOUT_LISTENER_S = 0.2
 MAX_WANTED_QUEUES = 100
-"""Queues that a process listens for, also while nobody waits there. Above that, it drops those without a waiter."""
+"""A process keeps listening for work in queues without a waiter, up to this number of queues."""
 
 
 class WakeSource(Protocol):
-    """Where commits become known: a store, or a server. See Store."""
+    """A store, or a remote server, whose commits wake waiters. See Store."""
 
     single_process: bool
     notifies_others: bool
@@ -89,12 +89,12 @@ class Wake:
     @property
     def poll_s(self) -> float:
         """The longest wait before a poll: shorter while no listener is connected to other processes."""
-        listeners = [one for one in (self._listener, self._work_listener) if one is not None]
-        is_connected = bool(listeners) and all(one.is_connected for one in listeners)
+        listeners = [listener for listener in (self._listener, self._work_listener) if listener is not None]
+        is_connected = bool(listeners) and all(listener.is_connected for listener in listeners)
         return POLL_S if self._store.single_process or is_connected else POLL_WITHOUT_LISTENER_S
 
     def committed(self, work: NewWork[int], others_know: bool = False) -> None:
-        """Wake this process after a commit of its own, and notify the others shortly unless they know already."""
+        """Wake this process after a commit of its own, and notify the others soon, unless they know already."""
         self.notify(self._store.named(work) if work else None)
         if not self._store.notifies_others or others_know:
             return
@@ -108,7 +108,7 @@ class Wake:
                 self._start_notifying_others()
 
     def notify(self, work: NewWork[Queue] | None = None) -> set[Queue]:
-        """Wake this process after a commit somewhere. Returns the queues with new work that nobody waits for."""
+        """Wake this process after a commit of any process. Returns the queues with new work but without a waiter."""
         with self._changed:
             self.generation += 1
             if self._waiting:
@@ -120,7 +120,7 @@ class Wake:
             for queue in work.queues:
                 self._work_of[queue] += 1
             woken = self._lines.take_for(work)
-            # A waiter that enters from here on looks once more: the counters above have risen.
+            # A waiter that enters from here on claims once more: the counters above have increased.
             anywhere = self._lines.queues() if work.anywhere else set()
         for waiter in woken:
             waiter.call()
@@ -144,10 +144,11 @@ class Wake:
         return ThreadWaiter(self, queues, kinds)
 
     def work_in(self, queues: Collection[Queue]) -> int:
-        """A counter that rises whenever work arrives in one of these queues."""
+        """A counter that increases whenever work arrives in one of these queues."""
         return self._work_anywhere + sum(self._work_of[queue] for queue in queues)
 
     def enter(self, waiter: Waiter, seen: int) -> bool:
+        """See Waiter.enter."""
         if not self._listens_for_work:
             self._start_listening_for_work()
         with self._changed:
@@ -165,13 +166,13 @@ class Wake:
         return True
 
     def _want(self, queues: frozenset[Queue]) -> None:
-        """Listen for work in these queues, too."""
+        """Also listen for work in these queues."""
         self._wanted_queues |= queues
         if len(self._wanted_queues) > MAX_WANTED_QUEUES:
             self._wanted_queues = self._lines.queues()
 
     def wanted(self) -> WantedWork:
-        """What the work listener listens for: the queues that were waited for lately, and the group of the waiters."""
+        """What the work listener listens for: the queues of recent waiters, and the group of the current ones."""
         with self._changed:
             groups = {waiter.kinds for waiter in self._lines.all()}
             return WantedWork(frozenset(self._wanted_queues), groups.pop() if len(groups) == 1 else (self.boot,))
@@ -179,12 +180,12 @@ class Wake:
     def leave(self, waiter: Waiter) -> None:
         with self._changed:
             self._lines.remove(waiter)
-            self._rest()
+            self._pause_listening()
 
-    def wake_next(self, queue: Queue, kinds: Group, many: int, more: bool) -> None:
-        """Wake others for work that is known already."""
+    def wake_next(self, queue: Queue, kinds: Group, count: int, more: bool) -> None:
+        """Wake the next waiters of a line, without a new commit."""
         with self._changed:
-            woken = self._lines.take(queue, kinds, many, more)
+            woken = self._lines.take(queue, kinds, count, more)
         for waiter in woken:
             waiter.call()
 
@@ -195,14 +196,14 @@ class Wake:
         self._wake_where_work_is(queues, polling=True)
 
     def _wake_where_work_is(self, queues: set[Queue], polling: bool = False) -> None:
-        """Wake one waiter of each line in those queues that hold claimable tasks, found by one query."""
+        """Find the queues with claimable tasks by one query, and wake one waiter of each of their lines."""
         with_work: Collection[Queue] = queues
-        # For one queue a claim costs no more than this query.
+        # For one queue a claim is as cheap as this query.
         if len(queues) > 1:
             try:
                 with_work = self._store.with_work(queues)
             except Exception as e:
-                logger.debug("cannot find the queues with work, so every line looks: %s", e)
+                logger.debug("cannot find the queues with work, so one waiter of each queue polls: %s", e)
         with self._changed:
             woken = self._lines.take_in(with_work, polling)
         for waiter in woken:
@@ -210,7 +211,7 @@ class Wake:
 
     @contextmanager
     def _listening(self) -> Iterator[None]:
-        """Hold the lock, and listen to other processes meanwhile."""
+        """Hold the lock, and listen to other processes."""
         if not self._listens:
             self._start_listening()
         with self._changed:
@@ -218,10 +219,10 @@ class Wake:
             try:
                 yield
             finally:
-                self._rest()
+                self._pause_listening()
 
-    def _rest(self) -> None:
-        """Stop listening when nobody waits."""
+    def _pause_listening(self) -> None:
+        """Let listeners pause if there are no waiters."""
         if self.closed:
             return
         if not self._lines:
@@ -230,14 +231,14 @@ class Wake:
             self._has_waiters.clear()
 
     def close(self) -> None:
-        """Wake everybody for the last time, and stop the threads."""
+        """Wake all waiters for the last time, and stop the threads."""
         with self._changed:
             if self.closed:
                 return
             self.closed = True
             self._changed.notify_all()
-            waiting = list(self._lines.all())
-        for waiter in waiting:
+            waiters = list(self._lines.all())
+        for waiter in waiters:
             waiter.call()
         self._store.on_commit.remove(self.committed)
         self._stopping.set()
@@ -268,7 +269,7 @@ class Wake:
                 self._start(self._listen, "onetray-listener")
 
     def _start_listening_for_work(self) -> None:
-        """With a listener of its own where the source tells work apart from other commits."""
+        """Use a separate listener if the source has one for work only."""
         with self._changed:
             if self._listens_for_work or self.closed:
                 return
@@ -285,7 +286,7 @@ class Wake:
         try:
             thread.start()
         except RuntimeError as e:
-            # The commit stands: a missing notification must not look like its failure.
+            # The commit has succeeded: a missing notification must not look like its failure.
             logger.warning("cannot start the thread %s, so other processes have to poll: %s", name, e)
         else:
             self._threads.append(thread)
@@ -309,7 +310,7 @@ class Wake:
         """Notify the other processes, once for all commits since the last time."""
         while not self._stopping.is_set():
             self._has_unsent_commit.wait()
-            # Cleared first: a commit from here on is sent the next time.
+            # Cleared before the work is read: the next round sends later commits.
             self._has_unsent_commit.clear()
             with self._changed:
                 work, self._unsent_work = self._unsent_work, NewWork()

@@ -1,1 +1,1 @@
-"""Hide what a kind or a flow redacts: in one value, and in everything that is shown of a job."""
+"""Hide what a kind or a flow redacts, in all values of a job that a reader gets."""

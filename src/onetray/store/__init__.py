@@ -1,4 +1,4 @@
-"""The databases: one text of SQL for both, a small class for what differs."""
+"""The databases: shared SQL for SQLite and PostgreSQL, and a class for each with what differs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,9 @@ from onetray.store.base import Store
 def open_store(
     url: str, clock: Clock | None = None, *, create: bool = True, migrate: bool = True, **options: Any
 ) -> Store:
-    """Open the database that a URL names. SQLite is migrated by itself; PostgreSQL by `onetray migrate`.
-
-    `migrate=False` leaves the schema as it stands, for those who only look.
-    """
+    """Open a database. Migrates SQLite unless `migrate` is False; PostgreSQL needs `onetray migrate`."""
     if not isinstance(url, str):
-        raise StoreError(
-            f"a database is named by a URL, not by {type(url).__name__}: write sqlite:///… or postgresql://…"
-        )
+        raise StoreError(f"the database must be a URL, not {type(url).__name__}: write sqlite:///… or postgresql://…")
     if url.startswith("sqlite:"):
         from onetray.store.sqlite import SqliteStore
 
@@ -31,4 +26,4 @@ def open_store(
         from onetray.store.postgres import PostgresStore
 
         return PostgresStore(url, clock, **options)
-    raise StoreError(f"{url.split('://')[0]!r} is no database that onetray knows: write sqlite:///… or postgresql://…")
+    raise StoreError(f"unknown database {url.split('://')[0]!r}: write sqlite:///… or postgresql://…")

@@ -1,6 +1,6 @@
-"""What a store is: transactions that query, write in batches and move; reads; migrations.
+"""The interface of both databases: transactions, reads, migrations, notifications.
 
-Owns the shape that both databases share. What differs is in sqlite.py and postgres.py.
+What differs between them is in sqlite.py and postgres.py.
 """
 
 from __future__ import annotations
@@ -26,18 +26,17 @@ from onetray.store.schema import migrations
 from onetray.store.statements import statements_for
 
 Columns = Mapping[str, Any]
-"""A batch in columns: a list for each, all of one length; what is not a list holds for every row."""
+"""A batch as columns: lists of one length. A value that is not a list applies to every row."""
 Rows = list[Any]
-"""Rows of the type that a statement declares in its .sql file; plain tuples where it declares none. Mypy knows which
-(tools/mypy_rows.py)."""
+"""Rows of the type that the statement declares in its .sql file, otherwise tuples. tools/mypy_rows.py tells mypy."""
 T = TypeVar("T")
 
 
 def in_rows(columns: Columns, order: Iterable[str]) -> Iterator[tuple[Any, ...]]:
-    """A batch row by row, its columns in this order."""
+    """The rows of a batch, as tuples of the columns in this order."""
     size = len(next(values for values in columns.values() if isinstance(values, list)))
-    picked = (columns[name] for name in order)
-    return zip(*(values if isinstance(values, list) else repeat(values, size) for values in picked), strict=True)
+    ordered = (columns[name] for name in order)
+    return zip(*(values if isinstance(values, list) else repeat(values, size) for values in ordered), strict=True)
 
 
 WAKING = frozenset(
@@ -55,74 +54,73 @@ WAKING = frozenset(
         "open_breaker",
     }
 )
-"""Statements whose effect somebody may wait for. Moves and new tasks are such, too."""
+"""Statements that wake waiting code after their commit. So do moves and new tasks."""
 
 
 class MixedUse:
-    """The queues in which a claim by kinds has lately met tasks of other kinds."""
+    """The queues in which a claim by kinds has recently found tasks of other kinds."""
 
     FOR_S = 10.0
 
     def __init__(self) -> None:
-        self._met: dict[int, float] = {}
+        self._added_at: dict[int, float] = {}
 
     def __contains__(self, queue: int) -> bool:
-        met = self._met.get(queue)
-        return met is not None and time.monotonic() - met < self.FOR_S
+        return time.monotonic() - self._added_at.get(queue, float("-inf")) < self.FOR_S
 
     def add(self, queue: int) -> None:
-        self._met[queue] = time.monotonic()
+        self._added_at[queue] = time.monotonic()
 
 
 class Tx(Protocol):
-    """One transaction. Everything that it did is there after it, or nothing is."""
+    """One transaction."""
 
     names: InternedNames
     mixed: MixedUse
     work: NewWork[int]
-    """What there may be to claim after it."""
+    """Tasks that it makes claimable."""
 
     @property
     def now(self) -> int:
-        """The time of this transaction: on PostgreSQL the database's, read after the last locks were taken."""
+        """The time of this transaction. On PostgreSQL it is the server's, read after the last lock was taken."""
         ...
 
     def query(self, name: str, /, **params: Any) -> Rows: ...
 
     def ask(self, name: str, /, **params: Any) -> Rows:
-        """As query, but the rows need not be there before the next query is answered: it saves a round trip."""
+        """Like query, but the list may be filled only when the next query returns: saves a round trip."""
         ...
 
     def batch(self, name: str, columns: Columns, /, **params: Any) -> Rows:
-        """Run a statement for all rows of a batch, given as columns."""
+        """Run a statement for all rows of a batch."""
         ...
 
     def move(self, hops: tuple[Transition, ...], columns: Columns, held: bool = False) -> None:
-        """Change the state of these tasks, stages or flows, and write one event for each hop. The only way to do so.
+        """Change the state of these tasks, stages or flows, and write an event for each hop. Nothing else does so.
 
-        All of them, or GuardFailed. When `held`, they were not locked before: the guard also asks whether the worker
-        holds them, under the lease that it says, and whether they are in no flow.
+        Raises GuardFailed unless it changes all of them. With `held`, the tasks are not locked: the guard also checks
+        that the worker holds them under the lease that it names, and that they belong to no flow.
         """
         ...
 
     def lock(self, keys: list[int]) -> list[TaskRow]:
-        """Lock tasks in sorted order and read what decisions are made from."""
+        """Lock tasks in the order of their keys, and read the columns that decisions need."""
         ...
 
     def lock_flows(self, keys: list[int]) -> list[FlowRow]:
-        """Lock flows in sorted order, before any of their tasks."""
+        """Lock flows in the order of their keys. Call it before locking any of their tasks."""
         ...
 
     def pick(self, queue: int, kinds: list[int] | None, limit: int, past_breakers: bool = False) -> list[ClaimedRow]:
-        """Lock claimable tasks, highest priority first, then oldest; skip what others have locked.
+        """Lock claimable tasks, highest priority first, then oldest. Skips tasks that another transaction has locked.
 
-        Nothing is found while any breaker is open, unless the caller has taken out the kinds of those: so most
-        claims need not ask about breakers.
+        Returns none while any breaker is open, unless `past_breakers` says that `kinds` excludes the kinds of open
+        breakers: so most claims need not read the breakers.
         """
         ...
 
     def lock_request(self, ns: int, worker: str, request_key: str) -> None:
-        """Wait for the same claim, made at the same time: what it locks would be skipped, and nothing be found."""
+        """Wait for a concurrent duplicate of this claim. Otherwise this one would skip the tasks that it has locked."""
         ...
 
     def insert_tasks(self, tasks: Columns, ready: Columns, events: Columns) -> None: ...
@@ -133,18 +131,18 @@ class Tx(Protocol):
 
 
 class ForeignTransaction(Protocol):
-    """A transaction of somebody else's, in which jobs may be submitted."""
+    """A transaction of the caller, in which jobs can be submitted."""
 
     def savepoint(self) -> AbstractContextManager[Tx]:
-        """A part of it that leaves nothing behind when it raises."""
+        """Is rolled back if the block raises."""
         ...
 
 
 class Snapshot(Protocol):
-    """The database as it stood at one moment. Nothing can be changed through it."""
+    """A read-only view of the database at one moment."""
 
     def select(self, sql: str, /) -> list[dict[str, Any]]:
-        """Run a query that is not in store/sql, with PostgreSQL's names for the tables."""
+        """Run a query that is not in store/sql. It names tables as on PostgreSQL (`onetray.task`)."""
         ...
 
 
@@ -153,25 +151,25 @@ class Store(ABC):
 
     dialect: str
     writers: int
-    """How many transactions may write at the same time with profit."""
+    """How many concurrent write transactions are worthwhile."""
     single_process = False
     """Whether no other process can write to this database."""
     takes_one = False
-    """Whether a single task is best written by `submit_one`."""
+    """Whether `submit_one` is the fastest way to write a single task."""
     notifies_others = False
     """Whether this process has to notify others of its commits."""
     notify_every_s = 0.0
-    """How often it notifies them of commits that bring no work."""
+    """How often it notifies them of commits that add no work."""
     patience_s = 60.0
-    """How long a write waits for a database that is away."""
+    """How long a write retries while the database is unreachable."""
 
     def __init__(self, clock: Clock | None) -> None:
         self.clock = clock
         self.on_commit: list[Callable[[NewWork[int], bool], None]] = []
-        """Called after each commit that somebody may wait for, with what there may be to claim, and whether other
-        processes were notified already. They must be quick and must not raise."""
+        """Called after each commit that wakes waiting code, with the new work, and whether other processes were
+        notified already. They must be quick and must not raise."""
         self.sender = uuid4().hex[:8]
-        """Names this store in its notifications: whoever receives one knows whether it is its own."""
+        """Identifies this store in its notifications, so that its own listener can ignore them."""
         self.statements = statements_for(self.dialect)
         self.mixed = MixedUse()
         self.names = InternedNames(self)
@@ -180,11 +178,10 @@ class Store(ABC):
     def transaction(self) -> AbstractContextManager[Tx]: ...
 
     def write(self, work: Callable[[Tx], T], *, again: bool = True) -> T:
-        """Carry out in one transaction whatever is no command, and answer what `work` answers.
+        """Run `work` in one transaction and return its result after the commit.
 
-        The way to write for all but the committer: whoever returns from here has it in the database. What `work` does
-        must do no harm when it is done twice. Unless `again` is False, it is tried again, as commands are, while the
-        database is away or the answer to its COMMIT is lost.
+        All writes use this, except those of the committer. `work` must be idempotent: unless `again` is False, it runs
+        again, as commands do, while the database is unreachable or if the answer to COMMIT was lost.
         """
 
         def once() -> T:
@@ -199,21 +196,21 @@ class Store(ABC):
 
     @abstractmethod
     def submit_one(self, task: Columns, event: Columns) -> None:
-        """Write one new task that may run at once, with its ready row and its event. It is there when this returns.
+        """Write and commit one new task that is claimable at once, with its ready row and its event.
 
-        Keys and times are the store's to fill in.
+        The store fills in keys and times.
         """
 
     def borrow(self, connection: object) -> ForeignTransaction:
-        """The transaction that is open on a connection of the caller's."""
-        raise InvalidInput("a submit inside your own transaction needs PostgreSQL: leave it out", field="connection")
+        """The transaction that is open on the caller's connection."""
+        raise InvalidInput("`connection` needs PostgreSQL, and this database is SQLite: omit it", field="connection")
 
     @abstractmethod
     def read(self, name: str, /, **params: Any) -> Rows:
-        """Run one named query outside of any transaction, from any thread."""
+        """Run one named query outside of any transaction. Thread-safe."""
 
     def read_within(self, name: str, /) -> Rows:
-        """The same for a thread that may be in a transaction: what it reads need not be what it wrote."""
+        """Like read, for a thread that may be in a transaction. It may not see what that transaction wrote."""
         return self.read(name)
 
     @abstractmethod
@@ -222,45 +219,45 @@ class Store(ABC):
 
     @abstractmethod
     def snapshot(self) -> AbstractContextManager[Snapshot]:
-        """Read many things as of one moment, while others write."""
+        """Open a consistent view for several queries."""
 
     @abstractmethod
     def now(self) -> int: ...
 
     @abstractmethod
     def version(self) -> int:
-        """The number of the last migration that was applied; 0 for an empty database."""
+        """The number of the last applied migration; 0 for an empty database."""
 
     @abstractmethod
     def migrate(self) -> list[int]:
-        """Apply what is missing, under a lock. Returns the numbers that were applied."""
+        """Apply the missing migrations, under a lock. Returns their numbers."""
 
     @abstractmethod
     def upto(self, needed: int = 2**63) -> int:
-        """The greatest id of a committed event up to which nothing can appear any more: the feed reads as far as this.
+        """The largest event id below which no new event can appear: the feed reads up to it.
 
-        When it is known to be `needed` already, nothing is asked.
+        Needs no query if it is already known to be at least `needed`.
         """
 
     @abstractmethod
     def tail(self) -> int:
-        """An event id that everything committed from now on lies past."""
+        """An event id that is smaller than those of all later commits."""
 
     @property
     def held_up(self) -> bool:
-        """Whether there are events that a writer, still at work, keeps from being read."""
+        """Whether an open transaction keeps the feed from reading later events."""
         return False
 
     def notify_others(self, work: NewWork[int]) -> None:
-        """Notify other processes of a commit and of the work that it brings."""
+        """Notify other processes of a commit and of the work that it adds."""
         return
 
     def listener(self) -> Listener | None:
-        """A listener for commits of other processes; None if there can be none."""
+        """A listener for commits of other processes, or None."""
         return None
 
     def work_listener(self, wanted: Callable[[], WantedWork]) -> WorkListener | None:
-        """A listener for new work alone; None if `listener` notices both."""
+        """A listener for new work only; None if `listener` reports new work, too."""
         return None
 
     def run_commit_hooks(self, work: NewWork[int], others_know: bool = False) -> None:
@@ -268,18 +265,18 @@ class Store(ABC):
             hook(work, others_know)
 
     def check_file(self) -> None:
-        """Raise DatabaseMoved when the file of the database is not the one that was opened. Servers have none."""
+        """Raises DatabaseMoved if the path no longer leads to the opened file. PostgreSQL has no file."""
         return
 
     def named(self, work: NewWork[int]) -> NewWork[Queue]:
-        """The same by the names of the queues. Where they cannot be read, it may be any queue."""
+        """New work by the names of its queues. If the names cannot be read, it counts as work in any queue."""
         try:
             return work.named(self.names.place)
         except Exception:
             return everywhere()
 
     def with_work(self, queues: Collection[Queue]) -> set[Queue]:
-        """Those of the queues that hold something to claim."""
+        """The queues among these that have claimable tasks."""
         keys = self.names.queue_keys(queues)
         return {keys[key] for (key,) in self.read("queues_with_work", keys=list(keys))} if keys else set()
 

@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from onetray.store.postgres import PostgresStore
 
 # A copy of a database has the same system identifier, but no two running servers started in the same microsecond.
-PLACE = """
+IDENTITY = """
     SELECT CAST(extract(epoch FROM pg_postmaster_start_time()) AS text),
         (SELECT CAST(oid AS text) FROM pg_database WHERE datname = current_database())
 """
-_LOOK = f"{PLACE}, current_setting('transaction_read_only') = 'off'"
+_CHECK = f"{IDENTITY}, current_setting('transaction_read_only') = 'off'"
 # The transaction id comes before the first nextval of an event id: the feed's barrier relies on that.
-_NUMBER = f"SELECT CAST(pg_current_xact_id() AS text), {CLOCK}"
+_TRANSACTION_ID = f"SELECT CAST(pg_current_xact_id() AS text), {CLOCK}"
 _NOT_ALLOWED = "42501"
 
-_REFUSED = {
+_UNUSABLE = {
     TransactionStatus.INERROR: "its transaction has failed: roll it back first",
     TransactionStatus.ACTIVE: "it is busy with another statement: finish that first",
     TransactionStatus.UNKNOWN: "it is closed",
@@ -48,7 +48,7 @@ _REFUSED = {
 
 
 class CallerConnection(Protocol):
-    """The caller's connection, as a place to run statements."""
+    """Runs statements on the caller's connection."""
 
     @property
     def connection(self) -> Connection[Any] | AsyncConnection[Any]: ...
@@ -123,8 +123,8 @@ class CallerTransaction:
                 yield tx
                 tx.flush()
                 if tx.wakes and not self._store.pooler:
-                    # Sent when the caller commits. Without a sender, so that this process receives it, too: it does
-                    # not know when that will be.
+                    # PostgreSQL sends it when the caller commits. It names no sender, so that this process handles it,
+                    # too: it does not see that commit.
                     self._caller.run(NOTIFY, {"news": format_new_work(tx.work, "")})
             except BaseException:
                 # A broken connection has nothing left to undo.
@@ -146,11 +146,11 @@ class CallerTransaction:
 
 
 class CallerTx(PostgresTx):
-    """Runs statement by statement, without BEGIN and SET: any setting would outlast us in the transaction."""
+    """Runs statement by statement, without BEGIN and SET: a setting would stay for the rest of the transaction."""
 
     def __init__(self, caller: CallerConnection, store: PostgresStore) -> None:
-        nobody: Any = None
-        super().__init__(nobody, store)
+        no_connection: Any = None
+        super().__init__(no_connection, store)
         self._caller = caller
         self._pending = []
 
@@ -161,7 +161,7 @@ class CallerTx(PostgresTx):
 
     def _send(self, last: Query | None = None, returns: bool = True) -> Rows:
         if self.xid is None:
-            ((self.xid, self._now),) = self._caller.run(_NUMBER, {"now": self._test_time})
+            ((self.xid, self._now),) = self._caller.run(_TRANSACTION_ID, {"now": self._test_time})
         todo, self._pending = self._pending, []
         if last is not None:
             todo.append(last)
@@ -176,23 +176,22 @@ class CallerTx(PostgresTx):
 
 
 def caller_transaction(store: PostgresStore, connection: object) -> CallerTransaction:
-    """A caller's connection, once it is known that what is written on it is written here, and in a transaction."""
+    """Check that the connection is in a transaction on the engine's database that can write."""
     caller = _caller_connection(connection)
     status = caller.connection.info.transaction_status
-    if status in _REFUSED:
-        raise _refusal(_REFUSED[status])
+    if status in _UNUSABLE:
+        raise _refusal(_UNUSABLE[status])
     if caller.connection.info.pipeline_status != PipelineStatus.OFF:
         raise _refusal("it is in a pipeline, whose answers come later: leave that first")
     if status == TransactionStatus.IDLE and caller.connection.autocommit:
         raise _refusal("it commits each statement by itself: begin a transaction (`with connection.transaction():`)")
     try:
-        ((*found, may_write),) = caller.run(_LOOK)
+        ((*identity, can_write),) = caller.run(_CHECK)
     except psycopg.OperationalError as e:
         raise Unavailable(f"your connection does not respond: {e}") from e
-    here = tuple(found)
-    if here != store.place() and here != store.place(again=True):
+    if tuple(identity) != store.identity() and tuple(identity) != store.identity(refresh=True):
         raise _refusal("it is connected to another database than the engine")
-    if not may_write:
+    if not can_write:
         raise _refusal("its transaction is read-only")
     return CallerTransaction(caller, store)
 
@@ -232,7 +231,7 @@ async def submit_on_connection(
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError:
-        # Not before the thread has ended: until then the connection is not the caller's again.
+        # Wait for the thread: until it ends, the caller must not use the connection.
         caller.stop()
         await asyncio.wait({work})
         work.exception()

@@ -33,7 +33,7 @@ _LINE = f"SELECT 1 FROM onetray.log WHERE task = %(task)s AND cursor = %(cursor)
 
 
 class WrittenRow(NamedTuple):
-    """A row that is there if, and only if, its transaction took effect."""
+    """A row that exists if, and only if, its transaction took effect."""
 
     sql: str
     params: dict[str, Any]
@@ -50,7 +50,7 @@ def row_of_move(columns: Columns) -> WrittenRow:
 
 
 def row_of_batch(statement: str, columns: Columns) -> WrittenRow | None:
-    """A new flow or stage, a note or a line. What writes none of them can be done twice without harm."""
+    """A new flow, stage, note or log line. Statements that write none of them can be repeated without harm."""
     if statement in ("insert_flow", "insert_stage"):
         return WrittenRow(_FLOW if statement == "insert_flow" else _STAGE, {"id": columns["id"][0]})
     if statement in ("insert_note", "insert_flow_note"):
@@ -73,7 +73,7 @@ class ServerRun(NamedTuple):
 
 
 class CommitOutcome(Enum):
-    """The fate of a transaction whose COMMIT got no response."""
+    """Whether a transaction took effect whose COMMIT got no response."""
 
     WRITTEN = "committed"
     NOT_WRITTEN = "not committed, and never will be"
@@ -82,21 +82,17 @@ class CommitOutcome(Enum):
 
 
 def outcome_of(connection: Connection[Any], xid: str, written_row: WrittenRow | None, run: ServerRun) -> CommitOutcome:
-    """What became of a transaction, by its number and a row that it wrote.
-
-    Without such a row, its number is believed as long as the server has not crashed since.
-    """
     try:
         ((status,),) = connection.execute(_STATUS, (xid,)).fetchall()
     except Exception as e:
         if getattr(e, "sqlstate", None) != _IN_THE_FUTURE:
             raise
-        return CommitOutcome.NOT_WRITTEN  # The crash took the id back, and no transaction has it yet.
+        return CommitOutcome.NOT_WRITTEN  # A crash reset the ids, and this one is not assigned yet.
     if status not in ("committed", "aborted"):
         return CommitOutcome.UNDER_WAY
     if status == "aborted":
         return CommitOutcome.NOT_WRITTEN
     if written_row is None:
         return CommitOutcome.WRITTEN if ServerRun.of(connection) == run else CommitOutcome.UNKNOWN
-    there = connection.execute(written_row.sql, {**written_row.params, "xid": xid}).fetchall()
-    return CommitOutcome.WRITTEN if there else CommitOutcome.NOT_WRITTEN
+    exists = connection.execute(written_row.sql, {**written_row.params, "xid": xid}).fetchall()
+    return CommitOutcome.WRITTEN if exists else CommitOutcome.NOT_WRITTEN

@@ -27,7 +27,7 @@ class DatabaseTime:
     def now(self) -> int:
         return max(self._clock.now(), self._from_newest())
 
-    def saw(self, newest: int) -> None:
+    def observe(self, newest: int) -> None:
         """Report the newest time that was just read from the database."""
         if newest > self._from_newest():
             self._newest = newest, self._passed()

@@ -1,7 +1,7 @@
-"""One new task on PostgreSQL as one statement: its row, its place in the queue, its event.
+"""Submit one task on PostgreSQL with one statement: its task row, its ready row, its event.
 
-Owns that statement, and what became of it when its answer was lost. A transaction of several statements takes several
-times as long, and most of that is spent between client and server.
+Owns that statement, and finds out whether it took effect if its answer was lost. A transaction of several statements
+takes several times as long, mostly for round trips.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ SELECT {b.event_columns} FROM (
 ) AS b"""
 
 
-def _single(text: str, *of_its_own: str) -> str:
-    """A part of the statement: every column is a parameter, but those that it makes itself."""
+def _single(text: str, *computed: str) -> str:
+    """A part of the statement: every column is a parameter, except the computed ones."""
     columns = frozenset(BATCH_COLUMN.findall(fill(text, words_of(POSTGRES))))
-    return with_parameters("submit_one", text, POSTGRES, columns.difference(of_its_own))
+    return with_parameters("submit_one", text, POSTGRES, columns.difference(computed))
 
 
-# The task is inserted, and so the transaction has its number, before the first id of an event is drawn: the feed's
-# barrier relies on it.
+# The INSERT of the task takes the transaction id before the first nextval of an event id: the feed's barrier relies on
+# it.
 SUBMIT_ONE = render(
     "submit_one",
     f"""WITH new AS ({_single(_TASK, "key", "job", "created_at", "updated_at", "run_at")}
@@ -55,12 +55,11 @@ RETURNING entity, CASE WHEN :notify THEN pg_notify('{CHANNEL}', :news)::text END
     POSTGRES,
     (),
 )
-_AT_WORK = "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE pid = %(pid)s)"
-_THERE = "SELECT EXISTS (SELECT 1 FROM onetray.task WHERE id = %(id)s::uuid)"
+_BACKEND_RUNS = "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE pid = %(pid)s)"
+_TASK_EXISTS = "SELECT EXISTS (SELECT 1 FROM onetray.task WHERE id = %(id)s::uuid)"
 
 
 def submit_one_postgres(store: PostgresStore, task: Columns, event: Columns) -> None:
-    """Write a task that may run at once. It is there when this returns."""
     work = NewWork({task["queue"]: 1})
     notify = store.notifies_at_once(work)
     clock = {"now": store.clock.now() if store.clock else None}
@@ -70,22 +69,22 @@ def submit_one_postgres(store: PostgresStore, task: Columns, event: Columns) -> 
         pid, connection.warnings.seen = connection.info.backend_pid, False
         try:
             ((key, _),) = connection.execute(SUBMIT_ONE.sql, params).fetchall()
-            sure = not connection.warnings.seen
+            is_certain = not connection.warnings.seen
         except psycopg.Error as e:
             if is_refused(e):
                 raise
             connection.close()
-            sure = False
-    if not sure and not store.resolve(lambda connection: _fate(connection, pid, task["id"])):
+            is_certain = False
+    if not is_certain and not store.resolve(lambda connection: _outcome(connection, pid, task["id"])):
         raise Unavailable("the connection to PostgreSQL broke before the task was written")
     store.entered(task["queue"], -task["priority"], key or 0)
     store.run_commit_hooks(work, others_know=notify)
 
 
-def _fate(connection: Connection[Any], pid: int, id_: str) -> CommitOutcome:
-    """Whether the task is there, once whoever was writing it is gone."""
-    ((at_work,),) = connection.execute(_AT_WORK, {"pid": pid}).fetchall()
-    ((there,),) = connection.execute(_THERE, {"id": id_}).fetchall()
-    if there:
+def _outcome(connection: Connection[Any], pid: int, id_: str) -> CommitOutcome:
+    """Whether the task exists. If not, that is final only when the backend that was writing it is gone."""
+    ((is_running,),) = connection.execute(_BACKEND_RUNS, {"pid": pid}).fetchall()
+    ((exists,),) = connection.execute(_TASK_EXISTS, {"id": id_}).fetchall()
+    if exists:
         return CommitOutcome.WRITTEN
-    return CommitOutcome.UNDER_WAY if at_work else CommitOutcome.NOT_WRITTEN
+    return CommitOutcome.UNDER_WAY if is_running else CommitOutcome.NOT_WRITTEN

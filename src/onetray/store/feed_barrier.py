@@ -18,7 +18,7 @@ from typing import Any
 
 Fetch = Callable[[str, dict[str, Any]], list[tuple[Any, ...]]]
 
-_LOOK = "SELECT last_value, (SELECT coalesce(max(id), 0) FROM onetray.event) FROM onetray.event_id"
+_LAST_IDS = "SELECT last_value, (SELECT coalesce(max(id), 0) FROM onetray.event) FROM onetray.event_id"
 _STATE = """pg_snapshot_xmin(pg_current_snapshot())::text, (SELECT last_value FROM onetray.event_id),
     (SELECT coalesce(max(id), 0) FROM onetray.event WHERE id <= %(last)s)"""
 # The snapshot is older than the transaction id. If its xmin is that id, no other transaction was open.
@@ -31,7 +31,7 @@ _HOLDERS = """
 
 STEP_S = 0.001
 LONGEST_STEP_S = 0.01
-LOOK_CLOSER_S = 0.05
+CHECK_HOLDERS_S = 0.05
 """After this time, check whether the transactions that a barrier waits for write events at all."""
 STALE_S = 5.0
 
@@ -41,7 +41,7 @@ class Pending:
     """A barrier that waits for older transactions."""
 
     last: int
-    number: int
+    xid: int
     taken_at: float = field(default_factory=time.monotonic)
     checked_at: float = field(default_factory=time.monotonic)
     holders: frozenset[str] | None = None
@@ -53,7 +53,7 @@ class Barrier:
         self._lock = threading.Lock()
         self._pending: Pending | None = None
         self.passed = 0
-        """The greatest id of a committed event before which no other event can appear any more.
+        """The largest id of a committed event below which no new event can appear.
 
         Never an id that is only assigned: after a crash the sequence may assign it again.
         """
@@ -64,7 +64,7 @@ class Barrier:
         return self._pending is not None
 
     def upto(self, wait_s: float) -> int:
-        """Advance as far as possible within the time, and return the id. A writer that hangs causes only a delay."""
+        """Advance as far as possible within the time, and return the id. A hanging writer causes only a delay."""
         began, pause = time.monotonic(), STEP_S
         while not self._step(began) and time.monotonic() - began < wait_s:
             time.sleep(pause)
@@ -89,42 +89,43 @@ class Barrier:
         if now - pending.checked_at < STEP_S:
             return False
         (position,) = self._fetch(_CHECK, {"last": pending.last})
-        return self._judge(pending, *position) and pending.taken_at >= began
+        return self._pass(pending, *position) and pending.taken_at >= began
 
     def _begin(self) -> bool:
         """Take a barrier if there are events after the last one."""
         self._pending = None
-        ((last, newest),) = self._fetch(_LOOK, {})
+        ((last, newest),) = self._fetch(_LAST_IDS, {})
         if newest <= self.passed:
             # Fewer events than before: the database was restored from a backup.
             self.passed = newest
             return True
-        # A statement of its own: the number must be taken after the last id was read.
-        ((number, *position),) = self._fetch(_TAKE, {"last": last})
-        self._pending = Pending(last, int(number))
-        return self._judge(self._pending, *position)
+        # In a separate statement: the transaction id must be taken after the last event id was read.
+        ((xid, *position),) = self._fetch(_TAKE, {"last": last})
+        self._pending = Pending(last, int(xid))
+        return self._pass(self._pending, *position)
 
-    def _judge(self, pending: Pending, xmin: str, last: int, newest: int) -> bool:
+    def _pass(self, pending: Pending, xmin: str, last: int, newest: int) -> bool:
+        """Pass the barrier unless an older transaction may still write events. Returns whether it was passed."""
         if last < pending.last:
             # Ids are assigned again after a crash: this barrier is invalid.
             self._pending = None
             return False
         pending.checked_at = time.monotonic()
-        if int(xmin) < pending.number:
-            if not self._only_strangers(pending):
+        if int(xmin) < pending.xid:
+            if not self._no_writer_left(pending):
                 return False
             ((_, _, newest),) = self._fetch(_CHECK, {"last": pending.last})
         self._pending = None
         self.passed = max(self.passed, newest)
         return True
 
-    def _only_strangers(self, pending: Pending) -> bool:
+    def _no_writer_left(self, pending: Pending) -> bool:
         """Whether none of the open transactions writes events.
 
         All databases of a server share transaction ids: a long transaction of another program must not stop the feed.
         A transaction with an event id holds a lock on the sequence until it ends.
         """
-        if time.monotonic() - pending.taken_at < LOOK_CLOSER_S:
+        if time.monotonic() - pending.taken_at < CHECK_HOLDERS_S:
             return False
         holders = frozenset(v for (v,) in self._fetch(_HOLDERS, {}))
         if pending.holders is None:

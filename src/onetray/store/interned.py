@@ -1,7 +1,7 @@
-"""Namespaces, queues, kinds and policies by number, cached in memory.
+"""The keys of namespaces, queues, kinds and policies, cached in memory.
 
-Owns the numbers. A number never changes its meaning, so the cache stays valid; only a kind's current policy may change,
-and is read again when it is older than a second.
+Owns that cache. A key never changes its meaning, so the cache stays valid. Only a kind's current policy may change:
+callers say how old it may be.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ class InternedNames:
         self._policies: dict[int, Policy] = {}
         self._policy_keys: dict[str, int] = {}
         self._queue_names: dict[int, str] = {}
-        self._places: dict[int, tuple[str, str]] = {}
+        self._queue_places: dict[int, tuple[str, str]] = {}
         self._kind_names: dict[int, str] = {}
         self._read_at = float("-inf")
         self._turns = itertools.count(1)
         self._turn = 0
 
     def refresh(self) -> None:
-        """Read everything again. A slow read must not replace a newer one: the last one to begin wins."""
+        """Read everything again. The refresh that began last wins: a slow one must not replace newer data."""
         turn = next(self._turns)
         read, began = self._store.read_within, time.monotonic()
-        # Not under a lock: in memory, a reader waits for the transaction of a thread that may come here itself.
-        # In this order: what one names is among those that are read after it, but for namespaces.
+        # Without a lock: in a memory database a read waits for a transaction, whose thread may call refresh, too.
+        # In this order, so that the policies that a kind refers to are read after it.
         namespaces = read("namespaces")
         queues: list[QueueRow] = read("queues")
         kinds: list[KindRow] = read("kinds")
@@ -59,33 +59,33 @@ class InternedNames:
             self._queue_names = {queue.key: queue.name for queue in queues}
             self._queues = {(queue.ns, queue.name): queue.key for queue in queues}
             spaces: dict[int, str] = dict(namespaces)
-            # A queue may be of a namespace that was added between the two reads: it is there the next time.
-            self._places = {queue.key: (spaces[queue.ns], queue.name) for queue in queues if queue.ns in spaces}
+            # Skip queues of a namespace that was added between the two reads: the next refresh finds them.
+            self._queue_places = {queue.key: (spaces[queue.ns], queue.name) for queue in queues if queue.ns in spaces}
             self._kind_policy = {kind.key: kind.policy for kind in kinds}
             self._kind_names = {kind.key: kind.name for kind in kinds}
             self._kinds = {(kind.ns, kind.name): kind.key for kind in kinds}
             self._read_at = began
 
     def namespace(self, name: str) -> int | None:
-        known = self._namespaces.get(name)
-        if known is None:
+        key = self._namespaces.get(name)
+        if key is None:
             self.refresh()
-            known = self._namespaces.get(name)
-        return known
+            key = self._namespaces.get(name)
+        return key
 
     def queue(self, ns: int, name: str) -> int | None:
-        known = self._queues.get((ns, name))
-        if known is None:
+        key = self._queues.get((ns, name))
+        if key is None:
             self.refresh()
-            known = self._queues.get((ns, name))
-        return known
+            key = self._queues.get((ns, name))
+        return key
 
     def kind(self, ns: int, name: str) -> int | None:
-        known = self._kinds.get((ns, name))
-        if known is None:
+        key = self._kinds.get((ns, name))
+        if key is None:
             self.refresh()
-            known = self._kinds.get((ns, name))
-        return known
+            key = self._kinds.get((ns, name))
+        return key
 
     def policy(self, key: int) -> Policy:
         if key not in self._policies:
@@ -104,22 +104,22 @@ class InternedNames:
 
     def place(self, queue: int) -> tuple[str, str]:
         """The namespace and the name of a queue."""
-        if queue not in self._places:
+        if queue not in self._queue_places:
             self.refresh()
-        return self._places[queue]
+        return self._queue_places[queue]
 
     def queue_keys(self, places: Collection[tuple[str, str]]) -> dict[int, tuple[str, str]]:
-        """The existing ones of these queues, by number."""
-        known = self._known_queues(places)
-        if len(known) < len(places):
+        """The existing queues among these, by key."""
+        keys = self._known_queues(places)
+        if len(keys) < len(places):
             self.refresh()
-            known = self._known_queues(places)
-        return known
+            keys = self._known_queues(places)
+        return keys
 
     def _known_queues(self, places: Collection[tuple[str, str]]) -> dict[int, tuple[str, str]]:
         spaces, queues = self._namespaces, self._queues
-        found = ((place, queues.get((spaces.get(place[0], -1), place[1]))) for place in places)
-        return {key: place for place, key in found if key is not None}
+        keys = ((place, queues.get((spaces.get(place[0], -1), place[1]))) for place in places)
+        return {key: place for place, key in keys if key is not None}
 
     def policy_of_kind(self, kind: int, no_older_than_s: float) -> int:
         if time.monotonic() - self._read_at > no_older_than_s:
@@ -127,32 +127,32 @@ class InternedNames:
         return self._kind_policy[kind]
 
     def intern_namespace(self, name: str) -> int:
-        known = self.namespace(name)
-        if known is None:
+        key = self.namespace(name)
+        if key is None:
             self._write("add_namespace", name=name)
-            known = self._namespaces[name]
-        return known
+            key = self._namespaces[name]
+        return key
 
     def intern_queue(self, ns: int, name: str) -> int:
-        known = self.queue(ns, name)
-        if known is None:
+        key = self.queue(ns, name)
+        if key is None:
             self._write("add_queue", ns=ns, name=name)
-            known = self._queues[(ns, name)]
-        return known
+            key = self._queues[(ns, name)]
+        return key
 
     def intern_kind(self, ns: int, name: str) -> int:
-        known = self.kind(ns, name)
-        if known is None:
+        key = self.kind(ns, name)
+        if key is None:
             self._write("add_kind", ns=ns, name=name, policy=self.intern_policy(Policy()))
-            known = self._kinds[(ns, name)]
-        return known
+            key = self._kinds[(ns, name)]
+        return key
 
     def intern_policy(self, policy: Policy) -> int:
-        known = self._policy_keys.get(policy.body)
-        if known is None:
+        key = self._policy_keys.get(policy.body)
+        if key is None:
             self._write("add_policy", body=policy.body)
-            known = self._policy_keys[policy.body]
-        return known
+            key = self._policy_keys[policy.body]
+        return key
 
     def configure(self, ns: int, name: str, policy: Policy) -> None:
         """Set the policy for the kind's next tasks."""
@@ -169,6 +169,6 @@ class InternedNames:
         return bool(replaced)
 
     def _write(self, statement: str, **params: object) -> None:
-        # In its own transaction: a number from a transaction that is rolled back must not be cached.
+        # In its own transaction: a key from a transaction that is rolled back must not be cached.
         self._store.write(lambda tx: tx.query(statement, **params))
         self.refresh()

@@ -1,6 +1,6 @@
-"""The statement of each transition: its UPDATE, guarded as the lifecycle says, and the INSERT of its events.
+"""The statement of each transition: its UPDATE, guarded by the lifecycle, and the INSERT of its events.
 
-Owns the guard. What changes besides the state is in sql/move.sql.
+Owns the guard. The columns that change besides the state are in sql/move.sql.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from onetray.store.sql_template import (
 )
 
 _HELD = " AND task.owner = b.worker AND task.lease = b.lease AND task.ns = b.ns AND task.stage IS NULL"
-"""The further guard of a report that was not looked at before: the reporter holds the task, and it is in no flow."""
+"""The additional guard for tasks that were not locked: the worker holds the task, and it belongs to no flow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Move:
 
 
 def title(t: Transition) -> str:
-    """What a transition's statement is called: a task's by its bare name."""
+    """The name of a transition's statement. Those of tasks have no prefix."""
     return t.name if t.entity == TASK.entity else f"{t.entity}.{t.name}"
 
 
@@ -57,13 +57,13 @@ def move_of(hops: tuple[Transition, ...], dialect: str, once: frozenset[str] = f
 
 
 def all_of(cte: str) -> str:
-    """The count of what a statement on PostgreSQL has changed. It fails, and its transaction with it, if it is not the
-    one that was expected: so a COMMIT may be sent along."""
+    """Fail, and so roll back, on PostgreSQL unless the statement changed the expected number of rows. So COMMIT can be
+    sent in the same round trip."""
     return f"SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM {cte}"
 
 
 def _update(name: str, hops: tuple[Transition, ...], held: bool) -> str:
-    """Add to the UPDATE what the table says: the guard, the new state."""
+    """Add the guard and the new state from the lifecycle's table to the UPDATE."""
     first, last = hops[0], hops[-1]
     t = first.entity
     guard = f"{t}.key = b.key AND {t}.version = b.version AND {t}.state IN ({quoted(first.sources)})"
@@ -82,7 +82,7 @@ def _update(name: str, hops: tuple[Transition, ...], held: bool) -> str:
 
 
 def _event_row(hops: tuple[Transition, ...]) -> str:
-    """The columns of the last hop's event, from the row as the move left it, and when it was started."""
+    """The columns of the last hop's event, from the updated row, and `started_at`."""
     last = hops[-1]
     t = last.entity
     was = "b.was" if len(last.sources) > 1 else quoted(last.sources)
@@ -95,7 +95,7 @@ def _event_row(hops: tuple[Transition, ...]) -> str:
 
 
 def _write_events(hops: tuple[Transition, ...], order: str) -> str:
-    """Write the events of the tasks that moved, one for each hop. SQLite keeps the order of a CROSS JOIN by itself."""
+    """Write one event for each hop of each updated row. SQLite keeps the order of a CROSS JOIN without ORDER BY."""
     select = "SELECT {event_columns} FROM moved"
     if len(hops) == 2:
         a, b = hops

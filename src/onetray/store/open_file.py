@@ -63,10 +63,10 @@ class OpenFile:
         """Like check, for the database file alone: enough for readers."""
         if self._spoiled is not None:
             raise self._spoiled
-        found, size = _identity_and_size(self._path)
-        if found == self._main:
+        identity, size = _identity_and_size(self._path)
+        if identity == self._main:
             return size
-        if found is None:
+        if identity is None:
             raise DatabaseMoved(
                 f"the database {self._path} is gone ({_why_not(self._path)}): it was moved or deleted, or its "
                 "directory became inaccessible, while this process had it open. "
@@ -75,7 +75,7 @@ class OpenFile:
             )
         raise DatabaseReplaced(
             f"{self._path} is not the file that this process has open any more. Nothing was written. "
-            "Restart this process to use the file that is there now",
+            "Restart this process to use the new file",
             path=self._path,
         )
 
@@ -84,14 +84,14 @@ class OpenFile:
         if self._sides:
             return
         real = os.path.realpath(self._path)
-        found = [(real + side, identity) for side in SIDES if (identity := _identity(real + side)) is not None]
-        if len(found) == len(SIDES):
-            self._sides = found
+        sides = [(real + side, identity) for side in SIDES if (identity := _identity(real + side)) is not None]
+        if len(sides) == len(SIDES):
+            self._sides = sides
 
     def _check_sides(self) -> None:
         """One is not where it was: the directory may have been moved and replaced by a symbolic link."""
-        known, real = self._sides, os.path.realpath(self._path)
-        self._sides = [(real + side, identity) for side, (_, identity) in zip(SIDES, known, strict=True)]
+        real = os.path.realpath(self._path)
+        self._sides = [(real + side, identity) for side, (_, identity) in zip(SIDES, self._sides, strict=True)]
         for name, identity in self._sides:
             if _identity(name) != identity:
                 self.check_main()
@@ -108,10 +108,10 @@ def _identity(path: str) -> Identity | None:
 
 def _identity_and_size(path: str) -> tuple[Identity | None, int]:
     try:
-        found = os.stat(path)
+        stat = os.stat(path)
     except OSError:
         return None, 0
-    return (found.st_dev, found.st_ino), found.st_size
+    return (stat.st_dev, stat.st_ino), stat.st_size
 
 
 def _why_not(path: str) -> str:

@@ -1,6 +1,6 @@
-"""A batch in the text format of PostgreSQL's COPY.
+"""Format a batch for PostgreSQL's COPY, as text.
 
-Owns the escaping. Columns with one value for the whole batch are formatted once, and come last in each line.
+Owns the escaping. A column with one value for the whole batch is formatted once, and comes last in each line.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _TABLE = str.maketrans(_ESCAPES)
 
 
 class CopyBuffer:
-    """Formats batches of the same rows: a list that several of them share is formatted once."""
+    """Formats batches for several tables: a list that they share is formatted once."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[list[Any], list[str]]] = {}
+        self._formatted: dict[int, tuple[list[Any], list[str]]] = {}
 
     def of(self, columns: Columns) -> tuple[list[str], str]:
         """The column names in the order they are written, and the lines. At least one column must be a list."""
@@ -36,10 +36,10 @@ class CopyBuffer:
 
     def _texts(self, values: list[Any]) -> list[str]:
         # Keeps a reference to the list, so that no other list can get its address.
-        known = self._known.get(id(values))
-        if known is None:
-            known = self._known[id(values)] = values, _column(values)
-        return known[1]
+        formatted = self._formatted.get(id(values))
+        if formatted is None:
+            formatted = self._formatted[id(values)] = values, _column(values)
+        return formatted[1]
 
 
 def _column(values: list[Any]) -> list[str]:

@@ -1,7 +1,7 @@
 """PostgreSQL 14 or later, through psycopg 3: many writers, guarded by row locks.
 
-Owns connections, and the resolution of a COMMIT whose answer was lost. What a transaction does is in postgres_tx.py.
-Keeps no session state: every transaction may run on another server connection (pgbouncer in transaction mode).
+Owns connections, and resolves a COMMIT whose answer was lost. Statements run in postgres_tx.py. Keeps no session state:
+each transaction may run on another server connection (pgbouncer in transaction mode).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any
 
 from onetray import failpoints
 from onetray.domain.clock import Clock
@@ -31,7 +31,7 @@ try:
     from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
     from onetray.notify.postgres import NOTIFY, PostgresListener
-    from onetray.store.caller_connection import PLACE, CallerTransaction, caller_transaction
+    from onetray.store.caller_connection import IDENTITY, CallerTransaction, caller_transaction
     from onetray.store.fast_submit_postgres import submit_one_postgres
     from onetray.store.postgres_tx import CLOCK, TOO_FEW, LowWater, PostgresTx, bind_postgres, is_refused
     from onetray.store.replication import Warnings, confirmed
@@ -39,30 +39,27 @@ except ImportError as e:  # pragma: no cover
     raise MissingExtra("PostgreSQL needs psycopg: pip install 'onetray[postgres]'") from e
 
 _UNCONFIRMED = (
-    "this is committed on the primary, and no standby has confirmed it: a failover may lose it. Bring the standby "
-    "back, or take it out of synchronous_standby_names; then look whether it is there before you call again"
+    "the transaction is committed on the primary, but no standby has confirmed it: a failover may lose it. Restart the "
+    "standby, or remove it from synchronous_standby_names; then check whether the job exists before you call again"
 )
 _UNANSWERED = (
-    "the connection to PostgreSQL broke during COMMIT, and nobody could be asked since: look whether it is there "
-    "before you call again; a submit is best repeated under the same idempotency key"
+    "the connection to PostgreSQL broke during COMMIT, and the server has been unreachable since: check whether the "
+    "job exists before you call again, or repeat a submit with the same idempotency key"
 )
 _WHOLE_TABLES = "SET LOCAL work_mem = '64MB'; SET LOCAL jit = off; SET LOCAL enable_nestloop = off"
 MIGRATION_LOCK = 7_136_211_505
 WAIT_S = 0.02
-"""How long a reader of the feed waits for writers that are about to commit."""
+"""How long a reader of the feed waits for open transactions that have written events."""
 TAIL_WAIT_S = 1.0
 CONNECT_S = 10.0
 OPEN_S, OPEN_POOLER_S = 15.0, 30.0
-"""How long a server that is away is waited for at first. A pooler may ask for it only every 15 s."""
+"""How long to wait for an unreachable server when the store opens. A pooler may retry only every 15 s."""
 QUIET_S = 0.05
-"""After so long without a notification, the next commit notifies others in its own transaction."""
-
-
-T = TypeVar("T")
+"""If the last notification is older than this, a commit notifies other processes in its own transaction."""
 
 
 class ServerConnection(Connection[Any]):
-    """A connection, the run of the server that it was opened on, and what that has warned of."""
+    """A connection, the run of the server that it belongs to, and the warnings that it received."""
 
     run: ServerRun
     warnings: Warnings
@@ -81,7 +78,7 @@ class PostgresStore(Store):
     dialect = POSTGRES
     writers = 3
     notifies_others = True
-    # Each time is a transaction of its own.
+    # Each notification is a transaction of its own.
     notify_every_s = 0.05
 
     def __init__(
@@ -95,15 +92,15 @@ class PostgresStore(Store):
         reset: Callable[[Connection[Any]], None] | None = None,
     ) -> None:
         self.url, self.pooler, self.patience_s = url, pooler, patience_s
-        # Behind a pooler nobody can tell whether the backend that was writing is gone.
+        # Behind a pooler it is unknown whether the backend that was writing is gone.
         self.takes_one = not pooler
-        self._place: tuple[Any, ...] | None = None
+        self._identity: tuple[Any, ...] | None = None
         self._notified_at = float("-inf")
         self.low_water: dict[int, LowWater] = {}
         self.lease_keys: deque[int] = deque()
         self._local = threading.local()
-        # Prepared at its first use or never. One that is to be prepared later, in a pipeline that fails before it,
-        # is remembered by psycopg as prepared without being so, and fails from then on.
+        # Prepare statements at their first use or never. If a pipeline fails before a later PREPARE in it, psycopg
+        # still takes the statement for prepared, and it fails from then on.
         prepare = None if pooler else 0
         kwargs = {
             "autocommit": True, "connect_timeout": int(CONNECT_S), "application_name": "onetray",
@@ -112,17 +109,17 @@ class PostgresStore(Store):
         try:
             psycopg.conninfo.conninfo_to_dict(url)
         except psycopg.ProgrammingError as e:
-            raise StoreError(f"the database URL cannot be read: {e}") from e
+            raise StoreError(f"invalid database URL: {e}") from e
         self._pool: ConnectionPool[ServerConnection] = ConnectionPool(
             url, connection_class=ServerConnection, configure=_configure, kwargs=kwargs, open=False,
             min_size=1, max_size=connections, timeout=min(CONNECT_S, patience_s),
-            # The pool waits longer after each failure: it starts afresh before its waits outlast our patience.
+            # The pool waits longer after each failure. This resets it before a wait becomes longer than patience_s.
             reconnect_timeout=15.0, name="onetray", reset=reset,
         )  # fmt: skip
         self._barrier = Barrier(self._fetch)
         self._pool.open()
         try:
-            # Connections count once the server has answered: a pooler lets us in while it is away.
+            # Run a statement: a pooler accepts connections while the server is unreachable.
             self._connect(min(OPEN_POOLER_S if pooler else OPEN_S, patience_s))
         except Unavailable as e:
             self._pool.close()
@@ -146,7 +143,7 @@ class PostgresStore(Store):
         except PoolClosed as e:
             raise Unavailable("the store is closed") from e
         except PoolTimeout as e:
-            raise Unavailable(f"no connection to PostgreSQL could be had: {e}") from e
+            raise Unavailable(f"cannot get a connection to PostgreSQL: {e}") from e
 
     @contextmanager
     def transaction(self) -> Iterator[PostgresTx]:
@@ -157,11 +154,11 @@ class PostgresStore(Store):
                 tx.flush()
             except BaseException as e:
                 _roll_back(connection)
-                if _lost(connection, e):
-                    # A server that crashed may hand the numbers of the stock out again.
+                if _is_lost(connection, e):
+                    # A crashed server may allocate the keys of the stock again.
                     self.lease_keys.clear()
                     raise Unavailable(f"the connection to PostgreSQL broke: {e}") from e
-                _say_what_is_meant(e)
+                _raise_guard_failed(e)
                 raise
             finally:
                 self._local.tx = None
@@ -174,18 +171,18 @@ class PostgresStore(Store):
             run, connection.warnings.seen = connection.run, False
             try:
                 tx.commit()
-                sure = not connection.warnings.seen
+                is_certain = not connection.warnings.seen
             except psycopg.Error as e:
                 if is_refused(e):
                     _roll_back(connection)
-                    _say_what_is_meant(e)
+                    _raise_guard_failed(e)
                     raise
-                # Whatever it is that cannot be read or sent: the COMMIT may have got through.
+                # The COMMIT may have reached the server.
                 connection.close()
                 self.lease_keys.clear()
-                sure = False
+                is_certain = False
         xid, written_row = tx.xid, tx.written_row
-        if not sure and not self.resolve(lambda connection: outcome_of(connection, xid, written_row, run)):
+        if not is_certain and not self.resolve(lambda connection: outcome_of(connection, xid, written_row, run)):
             raise Unavailable("the connection to PostgreSQL broke before COMMIT took effect; nothing was written")
         tx.lower_marks()
         failpoints.hit("committed")
@@ -200,7 +197,7 @@ class PostgresStore(Store):
         submit_one_postgres(self, task, event)
 
     def entered(self, queue: int, rank: int, task: int) -> None:
-        """A task is in its queue. One before the mark makes the next claim look from the start."""
+        """See LowWater.enter."""
         low = self.low_water.get(queue)
         if low is not None:
             low.enter(rank, task)
@@ -208,33 +205,33 @@ class PostgresStore(Store):
     def borrow(self, connection: object) -> CallerTransaction:
         return caller_transaction(self, connection)
 
-    def place(self, again: bool = False) -> tuple[Any, ...]:
-        """Which database on which server this is. It may be another after a restart."""
-        if self._place is None or again:
-            self._place = self._fetch(PLACE, {})[0]
-        return self._place
+    def identity(self, refresh: bool = False) -> tuple[Any, ...]:
+        """Identifies the running server and the database. A restart of the server changes it."""
+        if self._identity is None or refresh:
+            self._identity = self._fetch(IDENTITY, {})[0]
+        return self._identity
 
-    def resolve(self, ask: Callable[[Connection[Any]], CommitOutcome]) -> bool:
-        """Find out whether something was written whose COMMIT was not answered, or answered with a warning.
+    def resolve(self, read_outcome: Callable[[Connection[Any]], CommitOutcome]) -> bool:
+        """Find out whether a transaction took effect whose COMMIT got no answer, or one with a warning.
 
-        What was written counts once the standbys have it, where commits wait for them.
+        With synchronous replication, also waits until the standbys have it.
         """
         until = time.monotonic() + self.patience_s
-        fate = CommitOutcome.UNDER_WAY
+        outcome = CommitOutcome.UNDER_WAY
         while True:
             with suppress(psycopg.OperationalError, Unavailable), self.connection() as connection:
-                # A standby may be behind: what it does not have may be there.
-                ((standby,),) = connection.execute("SELECT pg_is_in_recovery()").fetchall()
-                if not standby:
-                    fate = ask(connection)
-                if fate is CommitOutcome.WRITTEN and confirmed(connection, connection.warnings, until):
+                # A standby may not have received the transaction yet.
+                ((is_standby,),) = connection.execute("SELECT pg_is_in_recovery()").fetchall()
+                if not is_standby:
+                    outcome = read_outcome(connection)
+                if outcome is CommitOutcome.WRITTEN and confirmed(connection, connection.warnings, until):
                     return True
-            if fate is CommitOutcome.NOT_WRITTEN:
+            if outcome is CommitOutcome.NOT_WRITTEN:
                 return False
-            if fate is CommitOutcome.UNKNOWN:
+            if outcome is CommitOutcome.UNKNOWN:
                 raise MayBeRepeated
             if time.monotonic() > until:
-                raise OutcomeUnknown(_UNCONFIRMED if fate is CommitOutcome.WRITTEN else _UNANSWERED)
+                raise OutcomeUnknown(_UNCONFIRMED if outcome is CommitOutcome.WRITTEN else _UNANSWERED)
             time.sleep(0.05)
 
     def read(self, name: str, /, **params: Any) -> Rows:
@@ -251,18 +248,18 @@ class PostgresStore(Store):
             with self.connection() as connection:
                 connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
                 try:
-                    # Few queries over whole tables: sort in memory what fits, and compile nothing. Statistics that were
-                    # taken before the first commit call a table empty: a nested loop would read it once for each row.
+                    # For few queries over whole tables: sort in memory, and do not compile. By statistics from before
+                    # the first commit a table is empty: a nested loop would scan it once for each row.
                     connection.execute(_WHOLE_TABLES, prepare=False)
                     yield PostgresSnapshot(connection)
                 finally:
                     _roll_back(connection)
         except psycopg.OperationalError as e:
-            raise Unavailable(f"PostgreSQL did not answer: {e}") from e
+            raise Unavailable(f"PostgreSQL does not answer: {e}") from e
 
     def read_within(self, name: str, /) -> Rows:
         tx: PostgresTx | None = getattr(self._local, "tx", None)
-        # A second connection for a thread that holds one already could starve the pool.
+        # Threads that take a second connection could exhaust the pool.
         return self.read(name) if tx is None else tx.query(name)
 
     def _fetch(self, sql: str, params: dict[str, Any]) -> Rows:
@@ -272,11 +269,11 @@ class PostgresStore(Store):
             except psycopg.OperationalError as e:
                 if is_refused(e):
                     raise
-                # Ended while it lay in the pool. A read may be made again: once, with no other such left.
+                # The connection broke while it was idle. Drop all such connections, and repeat the read once.
                 self._pool.check()
                 return self._fetch_once(sql, params)
         except psycopg.OperationalError as e:
-            raise Unavailable(f"PostgreSQL did not answer: {e}") from e
+            raise Unavailable(f"PostgreSQL does not answer: {e}") from e
 
     def _fetch_once(self, sql: str, params: dict[str, Any]) -> Rows:
         with self.connection() as connection:
@@ -287,41 +284,39 @@ class PostgresStore(Store):
         return int(now)
 
     def version(self) -> int:
-        ((there,),) = self._fetch("SELECT to_regclass('onetray.migration')", {})
-        if there is None:
+        ((table,),) = self._fetch("SELECT to_regclass('onetray.migration')", {})
+        if table is None:
             return 0
         ((number,),) = self._fetch("SELECT coalesce(max(number), 0) FROM onetray.migration", {})
         return known_version(int(number))
 
     def migrate(self) -> list[int]:
-        # Refuses what no migration begins from.
+        # Raises for a version that no migration starts from.
         self.version()
         return [number for number in migrations() if self._apply(number)]
 
     def _apply(self, number: int) -> bool:
-        """Apply a migration. False: it had been applied before."""
-        sent = False
+        """Apply a migration. Returns False if it had been applied before."""
+        may_be_applied = False
 
         def once() -> bool:
-            nonlocal sent
+            nonlocal may_be_applied
             with self.connection() as connection:
                 try:
-                    return self._migrate(connection, number, sent)
+                    return self._migrate(connection, number, may_be_applied)
                 except psycopg.Error as e:
-                    lost = _lost(connection, e)
-                    sent |= lost
-                    if not lost:
+                    if not _is_lost(connection, e):
                         raise
-                    # Perhaps it is applied: the next look tells.
+                    may_be_applied = True
                     raise MayBeRepeated from e
 
         return retry_transaction(once, self.patience_s, lambda: self.is_closed)
 
-    def _migrate(self, connection: Connection[Any], number: int, ours: bool) -> bool:
+    def _migrate(self, connection: Connection[Any], number: int, may_be_applied: bool) -> bool:
         with connection.transaction():
-            # Held to the end of this transaction: the next one to migrate waits, then finds it done.
+            # Another process that migrates waits for this transaction, and then finds the migration applied.
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
-            # Rather give up than queue behind a long reader and stop every worker meanwhile.
+            # A migration that waits for a long reader would block every worker: fail instead.
             connection.execute("SET LOCAL lock_timeout = '5s'")
             connection.execute("CREATE SCHEMA IF NOT EXISTS onetray")
             connection.execute(
@@ -333,7 +328,7 @@ class PostgresStore(Store):
                 connection.execute(migration(POSTGRES, number).encode(), prepare=False)
                 connection.execute("INSERT INTO onetray.migration (number) VALUES (%s)", (number,))
             failpoints.hit("committing")
-        return ours or done is None
+        return may_be_applied or done is None
 
     def upto(self, needed: int = 2**63) -> int:
         passed = self._barrier.passed
@@ -343,8 +338,8 @@ class PostgresStore(Store):
         passed = self._barrier.upto(TAIL_WAIT_S)
         if passed or not self._barrier.pending:
             return passed
-        # A writer hangs, and this process has never read as far as it. Not the whole log again, then, but from what
-        # can be seen now.
+        # An open transaction holds the barrier, and this process has not passed it yet. Start at the last visible
+        # event rather than at the beginning of the log.
         ((last,),) = self.read("last_event_id")
         return int(last)
 
@@ -353,7 +348,7 @@ class PostgresStore(Store):
         return self._barrier.pending
 
     def notifies_at_once(self, work: NewWork[int]) -> bool:
-        """Whether a commit notifies others in its own transaction: they know sooner, but such commits take turns."""
+        """Whether a commit sends its NOTIFY in its own transaction: that is sooner, but serializes such commits."""
         if self.pooler or not work or not self.on_commit:
             return False
         last, self._notified_at = self._notified_at, time.monotonic()
@@ -378,20 +373,19 @@ def _configure(connection: ServerConnection) -> None:
 
 
 def _roll_back(connection: Connection[Any]) -> None:
-    # Not as a statement: statements that were prepared after the error, in the same pipeline, are known here and
-    # not to the server. This way psycopg forgets them.
+    # Not as a statement: psycopg then also forgets statements of the failed pipeline that the server never prepared.
     with suppress(psycopg.Error):
         connection.rollback()
 
 
-def _say_what_is_meant(e: BaseException) -> None:
-    """Raise what an error of the database stands for, where it has a name of its own."""
+def _raise_guard_failed(e: BaseException) -> None:
+    """Raise GuardFailed if this is the error of a move that changed too few rows."""
     if isinstance(e, psycopg.errors.DivisionByZero):
         raise GuardFailed(TOO_FEW) from e
 
 
-def _lost(connection: Connection[Any], error: BaseException) -> bool:
-    """Whether the connection is gone, rather than a statement refused."""
+def _is_lost(connection: Connection[Any], error: BaseException) -> bool:
+    """Whether the connection is gone; otherwise the server rejected a statement."""
     if not isinstance(error, psycopg.Error):
         return False
     return connection.closed or connection.broken or (error.sqlstate is not None and not is_refused(error))

@@ -1,6 +1,6 @@
-"""One transaction on PostgreSQL: statements in few round trips, moves that are checked, claims that wait for nobody.
+"""One transaction on PostgreSQL: statements in few round trips, checked moves, claims that never wait for a lock.
 
-Owns what happens between BEGIN and COMMIT. Connections, and what becomes of a lost COMMIT, are in postgres.py.
+Owns everything between BEGIN and COMMIT. postgres.py owns connections and resolves a COMMIT whose answer was lost.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
     from onetray.store.postgres import PostgresStore
 
 COPY_FROM = 50
-"""From this many tasks on COPY is faster than an INSERT of arrays."""
-LEASES_AT_ONCE = 100
+"""COPY is faster than an INSERT of arrays from this number of tasks on."""
+LEASE_KEY_BLOCK = 100
 AWAY = ("57P01", "57P02", "57P03", "25006")
-"""The server goes down, comes up, or has become a standby that may only be read."""
-TOO_FEW = "fewer rows changed than were decided about; all of it was rolled back"
+"""The server shuts down, starts, or has become a read-only standby."""
+TOO_FEW = "a move changed fewer rows than expected; the transaction was rolled back"
 CLOCK = WORDS[POSTGRES]["clock"].replace(":now", "%(now)s")
 # Every statement of a transaction finds its rows through an index. Without statistics, or with old ones, the planner
-# may prefer to read a whole table, or to sort all that is claimable.
+# may prefer to scan a whole table, or to sort all claimable tasks.
 _BY_INDEX = ", ".join(
     f"set_config('{name}', 'off', true)"
     for name in ("enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin", "enable_sort", "jit")
 )
-# So the plan is the same for all batches. Left to choose, PostgreSQL would plan some statements anew each time.
+# One plan for all batches: by default PostgreSQL would plan some statements again for each.
 _PLANNED_ONCE = "set_config('plan_cache_mode', 'force_generic_plan', true)"
 _BEGIN = f"SELECT pg_current_xact_id()::text, {CLOCK}, {_BY_INDEX}, {_PLANNED_ONCE}"
 _START = -(2**31), 0
@@ -51,43 +51,44 @@ Query = tuple[str, dict[str, Any]]
 
 @dataclass(slots=True)
 class LowWater:
-    """Where a queue's claims may start to look.
+    """The position in a queue where its claims start to scan.
 
-    While an old snapshot is open, deleted rows stay in the index and every claim from the start has to step over
-    them. What was found first by the last claim has nothing claimable before it, but what came there since.
+    While an old snapshot is open, deleted rows stay in the index, and a scan from the start has to skip them. Before
+    the first task of the last claim, only tasks that entered since then are claimable.
     """
 
     rank: int = _START[0]
     task: int = _START[1]
-    looked_at: float = field(default=float("-inf"))
+    scanned_at: float = field(default=float("-inf"))
+    """When a claim last scanned from the start."""
     cost_s: float = 0.0
     entries: int = 0
-    """How many tasks have entered the queue from this process."""
+    """How many tasks this process has put into the queue."""
     recent: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=RECENT))
-    """The last of them."""
+    """The positions of the last of them."""
 
     def enter(self, rank: int, task: int) -> None:
-        """A task is in the queue. One before the mark makes the next claim look from the start."""
+        """Count a task that entered the queue. If it is before the mark, the next claim scans from the start."""
         self.recent.append((rank, task))
         self.entries += 1
         if (rank, task) < (self.rank, self.task):
             self.reset()
 
     def move_to(self, place: tuple[int, int], entries: int) -> None:
-        """Set the mark, before all that has entered since there were so many entries: that look has not seen it."""
+        """Set the mark, but not past tasks that entered after `entries` was read: the scan has not seen them."""
         missed = self.entries - entries
-        known = self.recent.copy() if missed <= RECENT else [(self.rank, self.task)]
-        self.rank, self.task = min([place, *(known if missed else ())])
+        newer = self.recent.copy() if missed <= RECENT else [(self.rank, self.task)]
+        self.rank, self.task = min([place, *(newer if missed else ())])
 
     def reset(self) -> None:
-        self.looked_at = float("-inf")
+        self.scanned_at = float("-inf")
 
-    def may_start_here(self) -> bool:
-        """A look from the start is due every second, less often when it is slow."""
-        return time.monotonic() - self.looked_at < max(1.0, self.rest_s())
+    def can_start_at_mark(self) -> bool:
+        """Whether no scan from the start is due: there is one every second, or fewer if they are slow."""
+        return time.monotonic() - self.scanned_at < max(1.0, self.rest_s())
 
     def rest_s(self) -> float:
-        """How long to leave it after a look: it may take a fortieth of the time."""
+        """The pause after a scan from the start: such scans take at most a fortieth of the time."""
         return min(10.0, 40 * self.cost_s)
 
 
@@ -131,10 +132,10 @@ class PostgresTx:
     def ask(self, name: str, /, **params: Any) -> Rows:
         statement = self._statements.by_name[name]
         params.setdefault("now", self._test_time)
-        answer: Rows = []
-        self._deferred.append((len(self._pending), statement, answer))
+        rows: Rows = []
+        self._deferred.append((len(self._pending), statement, rows))
         self._pending.append((statement.sql, bind_postgres(statement, params)))
-        return answer
+        return rows
 
     def batch(self, name: str, columns: Columns, /, **params: Any) -> Rows:
         statement = self._statements.for_batch(name, columns)
@@ -162,70 +163,70 @@ class PostgresTx:
         failpoints.hit("moved")
 
     def lock(self, keys: list[int]) -> list[TaskRow]:
-        found = self.query("lock_tasks", keys=keys)
-        if found:
-            # Never back: what was due when it was looked up is due when it is decided.
-            self._now = max(self._now or 0, found[-1].seen_at)
-        rows = self._with_leases_as_they_are(found)
+        locked = self.query("lock_tasks", keys=keys)
+        if locked:
+            # The time never goes back: a task that was due when it was found must be due when it is decided.
+            self._now = max(self._now or 0, locked[-1].seen_at)
+        rows = self._with_current_leases(locked)
         failpoints.hit("locked")
         return rows
 
-    def _with_leases_as_they_are(self, rows: list[TaskRow]) -> list[TaskRow]:
-        """Read expiries again where they decide something.
+    def _with_current_leases(self, rows: list[TaskRow]) -> list[TaskRow]:
+        """Read the expiry of leases that seem to have expired again.
 
-        A statement that waits for a task's lock still sees the leases of before it waited: without the one of a
-        claim, or not yet renewed. An expiry only moves on, so what has not passed needs no second look.
+        A statement that waits for a task's lock sees the leases from before its wait: a new lease is missing, a
+        renewed one is old. Expiries only increase, so those in the future need no second read.
         """
         old = {r.lease for r in rows if r.lease is not None and (r.lease_expires_at or 0) < self.now}
         if not old:
             return rows
-        now: dict[int | None, int] = dict(self.query("expiries", keys=sorted(old)))
-        return [r._replace(lease_expires_at=now.get(r.lease)) if r.lease in old else r for r in rows]
+        expiries: dict[int | None, int] = dict(self.query("expiries", keys=sorted(old)))
+        return [r._replace(lease_expires_at=expiries.get(r.lease)) if r.lease in old else r for r in rows]
 
     def lock_flows(self, keys: list[int]) -> list[FlowRow]:
-        found = self.query("lock_flows", keys=keys)
-        if found:
-            self._now = max(self._now or 0, found[-1].seen_at)
+        rows = self.query("lock_flows", keys=keys)
+        if rows:
+            self._now = max(self._now or 0, rows[-1].seen_at)
         failpoints.hit("flows_locked")
-        return found
+        return rows
 
     def pick(self, queue: int, kinds: list[int] | None, limit: int, past_breakers: bool = False) -> list[ClaimedRow]:
         if kinds is None:
-            found = self._pick_any(queue, limit)
+            rows = self._pick_any(queue, limit)
         elif len(kinds) == 1:
-            found = self._pick_kind(queue, kinds[0], limit, past_breakers)
+            rows = self._pick_kind(queue, kinds[0], limit, past_breakers)
         else:
-            found = self._pick_kinds(queue, kinds, limit, past_breakers)
-        if found:
-            # The latest: the last row need not be of the last look.
-            self._now = max(self.now, *(row.seen_at for row in found))
-        return found
+            rows = self._pick_kinds(queue, kinds, limit, past_breakers)
+        if rows:
+            # The maximum: the last row need not come from the last statement.
+            self._now = max(self.now, *(row.seen_at for row in rows))
+        return rows
 
     def _pick_any(self, queue: int, limit: int) -> list[ClaimedRow]:
         low = self._store.low_water.setdefault(queue, LowWater())
-        # What this transaction itself has put before the mark counts too.
+        # Tasks that this transaction has put before the mark count, too.
         self.lower_marks()
-        if low.may_start_here():
+        if low.can_start_at_mark():
             entries = low.entries
-            found = self._claim_any(queue, low.rank, low.task, limit)
-            # Short of the limit there may be something before the mark: a late commit, a requeue, a higher
-            # priority. It is looked for at once unless looking was slow.
-            if len(found) == limit or time.monotonic() - low.looked_at < low.rest_s():
-                if found:
-                    low.move_to((found[0].rank, found[0].key), entries)
-                return found
-            already = {row.key for row in found}
-            more = [row for row in self._pick_from_start(queue, limit, low) if row.key not in already]
-            return sorted(found + more[: limit - len(found)])
+            rows = self._claim_any(queue, low.rank, low.task, limit)
+            # If these are fewer than the limit, there may be tasks before the mark: from a late commit, a requeue, a
+            # higher priority. Scan for them at once unless such scans are slow.
+            if len(rows) == limit or time.monotonic() - low.scanned_at < low.rest_s():
+                if rows:
+                    low.move_to((rows[0].rank, rows[0].key), entries)
+                return rows
+            picked = {row.key for row in rows}
+            more = [row for row in self._pick_from_start(queue, limit, low) if row.key not in picked]
+            return sorted(rows + more[: limit - len(rows)])
         return self._pick_from_start(queue, limit, low)
 
     def _pick_from_start(self, queue: int, limit: int, low: LowWater) -> list[ClaimedRow]:
         began, entries = time.monotonic(), low.entries
-        found = self._claim_any(queue, *_START, limit)
-        low.looked_at = time.monotonic()
-        low.cost_s = low.looked_at - began
-        low.move_to((found[0].rank, found[0].key) if found else _START, entries)
-        return found
+        rows = self._claim_any(queue, *_START, limit)
+        low.scanned_at = time.monotonic()
+        low.cost_s = low.scanned_at - began
+        low.move_to((rows[0].rank, rows[0].key) if rows else _START, entries)
+        return rows
 
     def _claim_any(self, queue: int, rank: int, task: int, limit: int) -> list[ClaimedRow]:
         return self.query("claim_any", queue=queue, rank=rank, task=task, limit=limit, past_breakers=0)
@@ -234,22 +235,22 @@ class PostgresTx:
         return self.query("claim_kind", queue=queue, kind=kind, limit=limit, past_breakers=int(past_breakers))
 
     def _pick_kinds(self, queue: int, kinds: list[int], limit: int, past_breakers: bool) -> list[ClaimedRow]:
-        """Merge the kinds' heads without locking, then lock from each kind as many as it has in the merge."""
+        """Merge the first tasks of all kinds without locks, then lock of each kind as many as the merge contains."""
         heads = sorted(
             (rank, task, kind)
             for kind in kinds
             for rank, task in self.query("heads_of_kind", queue=queue, kind=kind, limit=limit)
         )[:limit]
-        found: list[ClaimedRow] = []
+        rows: list[ClaimedRow] = []
         for kind in kinds:
-            wanted = sum(1 for _, _, of_kind in heads if of_kind == kind)
+            wanted = sum(1 for _, _, head_kind in heads if head_kind == kind)
             if wanted:
-                found += self._pick_kind(queue, kind, wanted, past_breakers)
-        return sorted(found)
+                rows += self._pick_kind(queue, kind, wanted, past_breakers)
+        return sorted(rows)
 
     def lock_request(self, ns: int, worker: str, request_key: str) -> None:
-        # Until the end of the transaction, so that it is no state of the session. Sent with the query that follows,
-        # which still takes its snapshot after the lock is held.
+        # Held until the end of the transaction, not of the session. Sent together with the next query, which takes its
+        # snapshot only after it has the lock.
         sql = "SELECT pg_advisory_xact_lock(hashtextextended(%(request)s, %(ns)s))"
         self._pending.append((sql, {"request": f"onetray {worker} {request_key}", "ns": ns}))
 
@@ -265,7 +266,7 @@ class PostgresTx:
         rows = [("event", events), ("task", tasks)]
         if ready["key"]:
             self.work.count(ready["queue"], len(ready["key"]))
-            self._entered.append(_least(ready))
+            self._entered.append(_first_entry(ready))
             rows.insert(0, ("ready", {"task" if k == "key" else k: values for k, values in ready.items()}))
         self._copy(rows)
 
@@ -278,25 +279,25 @@ class PostgresTx:
             sql = f"COPY onetray.{table} ({', '.join(names)}) FROM STDIN"
             with self._connection.cursor() as cursor, cursor.copy(sql) as copy:
                 copy.write(text)
-                # While the server reads this one.
+                # Format the next table while the server reads this one.
                 following = next(tables, None)
 
     def new_keys(self, count: int) -> list[int]:
         return self._next("onetray.entity_key", count)
 
     def new_leases(self, count: int) -> list[int]:
-        """Lease keys come from a stock that all transactions share: most claims need no trip for them."""
+        """Take lease keys from a stock that all transactions share: most claims need no round trip for them."""
         stock = self._store.lease_keys
-        taken: list[int] = []
-        while len(taken) < count:
+        keys: list[int] = []
+        while len(keys) < count:
             try:
-                taken.append(stock.popleft())
+                keys.append(stock.popleft())
             except IndexError:
-                stock.extend(self._next("onetray.lease_key", LEASES_AT_ONCE))
-        return taken
+                stock.extend(self._next("onetray.lease_key", LEASE_KEY_BLOCK))
+        return keys
 
     def _next(self, sequence: str, count: int) -> list[int]:
-        # As one text: a row for each would cost more than the numbers themselves.
+        # As one text: one row for each number would cost more than the numbers.
         sql = "SELECT string_agg(nextval(%(sequence)s)::text, ',') FROM generate_series(1, %(count)s)"
         ((numbers,),) = self._send((sql, {"sequence": sequence, "count": count}))
         return list(map(int, numbers.split(",")))
@@ -305,12 +306,12 @@ class PostgresTx:
         return self._send((sql, params))
 
     def _send(self, last: Query | None = None, returns: bool = True) -> Rows:
-        """Send what is pending, and one more, in one round trip. A move that moves too few fails there."""
+        """Send the pending statements, and `last`, in one round trip. A move that changes too few rows fails there."""
         begins = self.xid is None
         todo, deferred = self._pending, self._deferred
         self._pending, self._deferred = [], []
         if begins:
-            # The number comes before the first nextval of an event id: the feed's barrier relies on it.
+            # Takes the transaction id before the first nextval of an event id: the feed's barrier relies on it.
             todo.insert(1, (_BEGIN, {"now": self._test_time}))
         if last is not None:
             todo.append(last)
@@ -323,14 +324,14 @@ class PostgresTx:
         if begins:
             ((self.xid, self._now, *_),) = cursors[1].fetchall()
             failpoints.hit("begun")
-        for place, statement, answer in deferred:
-            answer += statement.rows(cursors[place + begins].fetchall())
+        for index, statement, rows in deferred:
+            rows += statement.rows(cursors[index + begins].fetchall())
         return cursors[-1].fetchall() if last is not None and returns else []
 
     def lower_marks(self) -> None:
-        """What entered a queue before its mark makes the next claim look from the start."""
+        """Make the next claim of a queue scan from the start if this transaction added a task before its mark."""
         if self._opened:
-            # Which queues a whole stage went to is not known here.
+            # The queues of an opened stage's tasks are unknown here.
             for mark in list(self._store.low_water.values()):
                 mark.reset()
         for ready in self._entered:
@@ -338,7 +339,7 @@ class PostgresTx:
                 self._store.entered(queue, rank, key)
 
     def flush(self) -> None:
-        """Send what is pending, if it has to be sent before the COMMIT rather than with it."""
+        """Send the pending statements, unless they can be sent together with the COMMIT."""
         begun = self.xid is not None
         if begun and failpoints.hook is None:
             return
@@ -350,45 +351,46 @@ class PostgresTx:
         self._pending.append((NOTIFY, {"news": news}))
 
     def commit(self) -> None:
-        """COMMIT, after what is still pending. A move that does not move what it should makes it a ROLLBACK."""
+        """Send the pending statements and COMMIT. If one of them fails, PostgreSQL rolls back instead."""
         self._pending.append(("COMMIT", {}))
         self._send()
 
 
 def is_refused(e: psycopg.Error) -> bool:
-    """Whether the server has refused a statement, and with it all that was sent after it, a COMMIT too.
+    """Whether the server rejected a statement, and so everything sent after it, including a COMMIT.
 
-    It has not when the connection is gone. A pooler says so in the name of the server, as a connection exception (08).
+    False if the connection is gone. A pooler reports that in the server's name, as a connection exception (08).
     """
     fatal = e.diag.severity_nonlocalized in ("FATAL", "PANIC")
     return e.sqlstate is not None and not fatal and e.sqlstate not in AWAY and not e.sqlstate.startswith("08")
 
 
 def _together(connection: Connection[Any], queries: list[Query]) -> list[Cursor[Any]]:
-    """Run statements in one round trip. The first error is raised; what was sent after it did not run."""
-    refused: psycopg.Error | None = None
+    """Run statements in one round trip. Raises the first error; the statements after it did not run."""
+    error: psycopg.Error | None = None
     try:
         with connection.pipeline():
             try:
                 return [connection.execute(sql, params) for sql, params in queries]
             except psycopg.Error as e:
-                # It came while more was being sent. Let out of the pipeline, psycopg would log what it ends.
-                refused = e
+                # Raised while statements were still being sent. Not raised inside of the pipeline: psycopg would log
+                # the error of the pipeline's end.
+                error = e
     except psycopg.Error as e:
-        raise refused or e from None
-    assert refused is not None
-    raise refused
+        raise error or e from None
+    assert error is not None
+    raise error
 
 
-def _least(ready: Columns) -> Columns:
-    """Of rows that enter one queue with one rank, the first: it alone can be the one before a mark."""
+def _first_entry(ready: Columns) -> Columns:
+    """The first of the rows that enter one queue with one rank: no other need be compared with the mark."""
     if isinstance(ready["queue"], list) or isinstance(ready["rank"], list):
         return ready
     return {"queue": ready["queue"], "rank": ready["rank"], "key": [min(ready["key"])]}
 
 
 def bind_postgres(statement: Statement, params: Columns) -> dict[str, Any]:
-    """The parameters, with lists of numbers as PostgreSQL writes them: psycopg takes ten times as long for that."""
+    """Format lists of numbers as PostgreSQL arrays: psycopg takes ten times as long for that."""
     arrays = {name: _array(params[name]) for name in statement.numbers}
     return {**params, **arrays}
 

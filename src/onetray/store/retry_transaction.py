@@ -1,7 +1,4 @@
-"""When to run a failed transaction again.
-
-Owns that decision: if nothing was written, or if it may have been but repeating it is harmless.
-"""
+"""Retry a failed transaction, if it wrote nothing or if repeating it is harmless."""
 
 from __future__ import annotations
 
@@ -13,29 +10,29 @@ from onetray.domain.errors import DatabaseMoved, OutcomeUnknown, Unavailable
 
 T = TypeVar("T")
 LOST_TO_OTHERS = ("40P01", "40001")
-"""A deadlock or a serialization failure: the transaction was rolled back, and may succeed the next time."""
+"""A deadlock or a serialization failure: the transaction may succeed the next time."""
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.01, 1.0
 
 
 class MayBeRepeated(OutcomeUnknown):
-    """It is unknown whether this was written. Repeat the call: that is harmless."""
+    """It is unknown whether this was written, but repeating the call is harmless."""
 
 
-def retry_transaction(work: Callable[[], T], patience_s: float, given_up: Callable[[], bool] = lambda: False) -> T:
+def retry_transaction(work: Callable[[], T], patience_s: float, is_closed: Callable[[], bool] = lambda: False) -> T:
     """Run a transaction until it has certainly taken effect.
 
     After `patience_s`, raises the last error, or the one that left the outcome unknown if there was one.
     """
     until, wait = time.monotonic() + patience_s, FIRST_WAIT_S
-    unsure: MayBeRepeated | None = None
+    unknown: MayBeRepeated | None = None
     while True:
         try:
             return work()
         except MayBeRepeated as e:
             error: Exception = e
-            unsure = e
+            unknown = e
         except (OutcomeUnknown, DatabaseMoved):
-            # A moved file may never come back, so the caller must know at once.
+            # A moved file may never come back: raise at once.
             raise
         except Unavailable as e:
             error = e
@@ -43,7 +40,7 @@ def retry_transaction(work: Callable[[], T], patience_s: float, given_up: Callab
             if getattr(e, "sqlstate", None) not in LOST_TO_OTHERS:
                 raise
             error = e
-        if time.monotonic() + wait > until or given_up():
-            raise unsure or error
+        if time.monotonic() + wait > until or is_closed():
+            raise unknown or error
         time.sleep(wait)
         wait = min(wait * 2, LONGEST_WAIT_S)

@@ -1,6 +1,6 @@
 """The type of a statement's rows: declared by a line in its .sql file, compared with its columns when it is loaded.
 
-Owns the comparison, and how rows are made. A statement with more than two columns has to declare a type.
+Owns the comparison, and creates the rows. A statement with more than two columns must declare a type.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROW_TYPES: dict[str, Any] = {
     for type_ in vars(module).values()
     if isinstance(type_, type) and (hasattr(type_, "_fields") or type_ in shown_rows.VALUES)
 }
-"""Every type that a .sql file may name: named tuples, and values of the domain that are dataclasses."""
+"""Every type that a .sql file can declare: named tuples, and dataclasses of `domain/`."""
 _TOKEN = re.compile(r"[(),]|\b(?:SELECT|FROM|RETURNING|UNION)\b")
 _NAME = re.compile(r"(\w+|\*)$")
 
@@ -31,19 +31,19 @@ class WrongRowType(Exception):
 
 
 def row_maker(name: str, sql: str, declared: str | None) -> RowMaker | None:
-    """Turns what a driver has read into rows of the declared type; None where rows stay plain tuples."""
+    """A function that turns the driver's rows into rows of the declared type; None if they stay tuples."""
     columns = tuple(column_names(sql))
     if declared is None:
         if len(columns) > 2:
-            raise WrongRowType(f"{name} has {len(columns)} columns: declare the type of its rows by `-- row: …`")
+            raise WrongRowType(f"{name} has {len(columns)} columns: declare the type of its rows with `-- row: …`")
         return None
     if declared not in ROW_TYPES:
-        raise WrongRowType(f"{name} declares the row type {declared}, which is in no module of rows")
+        raise WrongRowType(f"{name} declares the row type {declared}, which is not in rows.py or shown_rows.py")
     type_ = ROW_TYPES[declared]
-    wanted = field_names(type_)
-    if columns != wanted:
-        raise WrongRowType(f"{name} has the columns {', '.join(columns)}; {declared} has {', '.join(wanted)}")
-    # Without a call of Python code for each row, where it is a named tuple.
+    expected = field_names(type_)
+    if columns != expected:
+        raise WrongRowType(f"{name} has the columns {', '.join(columns)}; {declared} has {', '.join(expected)}")
+    # A named tuple needs no call of Python code for each row.
     return partial(map, partial(tuple.__new__, type_)) if hasattr(type_, "_fields") else partial(starmap, type_)
 
 
@@ -52,7 +52,7 @@ def field_names(type_: Any) -> tuple[str, ...]:
 
 
 def column_names(sql: str) -> Iterator[str]:
-    """The names of the columns that a statement gives, by its first SELECT list or its RETURNING list."""
+    """The names of the columns that a statement returns, from its first SELECT list or its RETURNING list."""
     depth, start = 0, -1
     list_begins = "SELECT" if sql.startswith(("SELECT", "WITH")) else "RETURNING"
     for token in _TOKEN.finditer(sql):
@@ -73,11 +73,11 @@ def column_names(sql: str) -> Iterator[str]:
 
 
 def _column(text: str, sql: str) -> Iterator[str]:
-    found = _NAME.search(text.strip())
-    if found is None:
+    match = _NAME.search(text.strip())
+    if match is None:
         yield "?"
-    elif found.group() == "*":
-        # All columns of the subquery that is read from.
+    elif match.group() == "*":
+        # All columns of the subquery in FROM.
         yield from column_names(sql.partition("FROM (")[2].lstrip())
     else:
-        yield found.group()
+        yield match.group()

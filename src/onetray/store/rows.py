@@ -1,7 +1,7 @@
-"""Rows that the engine decides from, each with a field for every column, in the order of its SELECT.
+"""Rows that the engine's decisions need, each with a field for every column, in the order of its SELECT.
 
-A statement names its row type in its .sql file (`-- row: TaskRow`); `row_types.py` compares the two when the files are
-loaded. Rows that are only shown are in `shown_rows.py`. None of them is a public value.
+A statement declares its row type in its .sql file (`-- row: TaskRow`); `row_types.py` compares the two when the files
+are loaded. Rows of reads for callers are in `shown_rows.py`. None of them is public.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class TaskRow(NamedTuple):
-    """A task as it stands, read under its lock."""
+    """A locked task."""
 
     key: int
     ns: int
@@ -34,13 +34,13 @@ class TaskRow(NamedTuple):
     unmet: int
     """How many of the tasks that it depends on have not succeeded yet."""
     control: int
-    """Whether it answers a stage's condition, rather than doing its work."""
+    """Whether it decides a stage's condition instead of being part of its work."""
     seen_at: int
     """When it was read, by the clock of its store."""
 
 
 class FlowRow(NamedTuple):
-    """A flow as it stands, read under its lock. The defaults are those of a new flow."""
+    """A locked flow. The defaults are those of a new flow."""
 
     key: int
     ns: int
@@ -65,9 +65,9 @@ class FlowRow(NamedTuple):
     skipped: int = 0
     ignored: int = 0
     chained: int = 0
-    """Whether a task of it depends on another."""
+    """Whether one of its tasks depends on another."""
     amends: int = 0
-    """Whether a stage of it declares how it is compensated."""
+    """Whether one of its stages declares a compensation."""
     context: int | None = None
     compensates: int | None = None
     correlation_id: str = ""
@@ -76,7 +76,7 @@ class FlowRow(NamedTuple):
 
 
 class StageRow(NamedTuple):
-    """A stage as it stands, read under its flow's lock. The defaults are those of a new stage."""
+    """A stage of a locked flow. The defaults are those of a new stage."""
 
     key: int
     job: int
@@ -113,12 +113,12 @@ class StageRow(NamedTuple):
 
     @property
     def stalled(self) -> bool:
-        """Whether all that is open waits for somebody."""
+        """Whether all open tasks are blocked or wait for input."""
         return 0 < self.open == self.blocked + self.waiting_input
 
 
 class ClaimedRow(NamedTuple):
-    """A claimable task, locked by a claim. Sorted by rank and key: the order in which a queue hands out its tasks."""
+    """A claimable task, locked by a claim. Rows sort by rank and key: the order of a queue."""
 
     rank: int
     key: int
@@ -137,7 +137,7 @@ class ClaimedRow(NamedTuple):
 
 
 class ReclaimedRow(NamedTuple):
-    """A task that a repeated claim has claimed before."""
+    """A task of a repeated claim, already claimed the first time."""
 
     key: int
     id: str
@@ -156,7 +156,7 @@ class ReclaimedRow(NamedTuple):
 
 
 class ReadyRow(NamedTuple):
-    """Where the ready row of a task is."""
+    """The position of a task's ready row."""
 
     key: int
     queue: int
@@ -172,8 +172,6 @@ class LeaseRow(NamedTuple):
 
 
 class RenewedRow(NamedTuple):
-    """A lease that was renewed."""
-
     key: int
     expires_at: int
     tasks: str
@@ -187,7 +185,7 @@ class DueRow(NamedTuple):
 
 
 class KeyRow(NamedTuple):
-    """What the id of a task, a stage or a flow stands for: its key, and its job's."""
+    """The key of a task, a stage or a flow, and the key of its job."""
 
     id: str
     key: int
@@ -195,7 +193,7 @@ class KeyRow(NamedTuple):
 
 
 class KeyHolderRow(NamedTuple):
-    """An idempotency key or a unique key, and the job that has it. A job that was pruned has no id."""
+    """An idempotency key or a unique key, and the job that holds it. A pruned job has no id."""
 
     kind: int
     key: str
@@ -220,7 +218,7 @@ class OutcomeRow(NamedTuple):
 
 
 class LetterFactsRow(NamedTuple):
-    """What a dead letter needs to know of its task."""
+    """The facts of a task for its dead letter."""
 
     key: int
     id: str
@@ -230,7 +228,7 @@ class LetterFactsRow(NamedTuple):
 
 
 class TaskToCopy(NamedTuple):
-    """What a redrive or a retry makes a new task from."""
+    """The columns that a redrive or a retry copies to a new task."""
 
     key: int
     id: str
@@ -247,7 +245,7 @@ class TaskToCopy(NamedTuple):
 
 
 class StageToCopy(NamedTuple):
-    """What a retry of a flow makes a new stage from."""
+    """The columns that a retry of a flow copies to a new stage."""
 
     key: int
     ord: int
@@ -270,7 +268,7 @@ class StageToCopy(NamedTuple):
 
 
 class FlowToCopy(NamedTuple):
-    """What a retry makes a new flow from."""
+    """The columns that a retry copies to a new flow."""
 
     ns: int
     kind: int
@@ -287,7 +285,7 @@ class FlowToCopy(NamedTuple):
 
 
 class CarriedStageRow(NamedTuple):
-    """A stage from which another was carried over."""
+    """The origin of a carried-over stage."""
 
     key: int
     carried_from: int | None
@@ -297,7 +295,7 @@ class CarriedStageRow(NamedTuple):
 
 
 class StageSpecsRow(NamedTuple):
-    """What was declared about a stage, and what was answered, as JSON."""
+    """The condition and the approval of a stage, and the answer to the approval, as JSON."""
 
     condition: str | None
     approval: str | None
@@ -305,7 +303,7 @@ class StageSpecsRow(NamedTuple):
 
 
 class CompensationRow(NamedTuple):
-    """A stage that has something to undo."""
+    """A stage to compensate."""
 
     id: str
     name: str
@@ -324,7 +322,7 @@ class MemberRow(NamedTuple):
 
 
 class NamedMemberRow(NamedTuple):
-    """A task of a flow that another one names."""
+    """A task of a flow that another one names as its dependency."""
 
     key: int
     name: str | None
@@ -334,7 +332,7 @@ class NamedMemberRow(NamedTuple):
 
 
 class SuccessorRow(NamedTuple):
-    """A task that was made in the place of another."""
+    """A task that replaces another one of its stage."""
 
     key: int
     retry_of: int
@@ -342,7 +340,7 @@ class SuccessorRow(NamedTuple):
 
 
 class DependentRow(NamedTuple):
-    """A task that depends on another. The id is that of the other."""
+    """A task that depends on another. The id is that of the other task."""
 
     needs: int
     task: int
@@ -350,7 +348,7 @@ class DependentRow(NamedTuple):
 
 
 class BreakerRow(NamedTuple):
-    """The breaker of a kind, read under its lock."""
+    """The locked breaker of a kind."""
 
     kind: int
     recent: str
@@ -362,7 +360,7 @@ class BreakerRow(NamedTuple):
 
 
 class RequestRow(NamedTuple):
-    """A request to a server under a key of its caller's."""
+    """An HTTP request with an idempotency key."""
 
     route: str
     body_hash: str

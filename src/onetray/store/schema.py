@@ -1,10 +1,10 @@
-"""Migrations: numbered texts that bring a database to this version of the schema. One text for both databases.
+"""Migrations: numbered texts that upgrade a database to this version of the schema. One text for both databases.
 
-Owns what a migration's words mean. A migration that was released never changes: a test knows the hash of what each
-sends to each database. It is PostgreSQL's SQL, but for
+Owns how a migration is rendered. A released migration never changes: a test compares the hash of each rendered text.
+It is PostgreSQL's SQL, except for
 
     {strict} {without_rowid} {fillfactor:n} {vacuumed_early}    how rows are stored
-    -- only: sqlite           before what is meant for one database, up to a blank line
+    -- only: sqlite           the paragraph that follows is for one database
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from onetray.domain.errors import MigrationNeeded
 from onetray.store.sql_template import POSTGRES, SQLITE, Word, fill
 
 FIRST = 6
-"""The first version that can be brought up to date. Those before it were never released."""
+"""The first version that can be upgraded. Earlier ones were never released."""
 _ON_SQLITE = (
     (r" GENERATED ALWAYS AS IDENTITY| DEFAULT nextval\('[\w.]+'\)", ""),
     (r"\b(bigint|integer)\b", "INTEGER"),
@@ -38,28 +38,28 @@ _WORDS: dict[str, dict[str, Word]] = {
 
 @cache
 def migrations() -> tuple[int, ...]:
-    """The numbers of all migrations, in their order."""
+    """The numbers of all migrations, in order."""
     folder = files("onetray.store").joinpath("migrations")
     return tuple(sorted(int(path.name[:4]) for path in folder.iterdir() if path.name.endswith(".sql")))
 
 
 def migration(dialect: str, number: int) -> str:
-    """What a migration sends to a database."""
+    """The SQL of a migration for one database."""
     text = files("onetray.store").joinpath("migrations", f"{number:04d}.sql").read_text()
     other = f"-- only: {POSTGRES if dialect == SQLITE else SQLITE}\n"
     text = "\n\n".join(part for part in text.split("\n\n") if not part.startswith(other))
     if dialect == SQLITE:
-        for pattern, meaning in _ON_SQLITE:
-            text = re.sub(pattern, meaning, text)
+        for pattern, replacement in _ON_SQLITE:
+            text = re.sub(pattern, replacement, text)
     return fill(text, _WORDS[dialect])
 
 
 def known_version(number: int) -> int:
-    """The version of a database, unless it is one that no migration here begins from."""
+    """Returns the version. Raises MigrationNeeded if no migration starts from it."""
     if 0 < number < FIRST:
         raise MigrationNeeded(
-            f"the schema is at version {number}, which is older than any release and cannot be brought up to date: "
-            f"use a new database, or bring this one to version {FIRST} with the onetray that made it",
+            f"the schema is at version {number}, which is older than any release and cannot be upgraded: "
+            f"use a new database, or upgrade this one to version {FIRST} with the onetray that created it",
             have=number,
             want=migrations()[-1],
         )

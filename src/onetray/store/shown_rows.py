@@ -1,6 +1,6 @@
-"""Rows from which something is shown or explained. JSON is still text in them.
+"""Rows of reads for callers, with JSON still as text.
 
-A row that is shown as it is read is a value of `domain/` at once: it is named here, so that a .sql file can name it.
+A .sql file can also declare a value of `domain/` as its row type, if that is listed in VALUES.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ VALUES = (
 
 
 class TaskDetails(NamedTuple):
-    """A task with all that is shown of it: the fields of `Task`."""
+    """The columns that become a `Task`."""
 
     key: int
     id: str
@@ -61,7 +61,7 @@ class TaskDetails(NamedTuple):
 
 
 class FlowDetails(NamedTuple):
-    """A flow with all that is shown of it: the fields of `Flow`."""
+    """The columns that become a `Flow`."""
 
     key: int
     id: str
@@ -98,7 +98,7 @@ class FlowDetails(NamedTuple):
 
 
 class StageDetails(NamedTuple):
-    """A stage with all that is shown of it."""
+    """The columns that become a `Stage`."""
 
     key: int
     id: str
@@ -145,7 +145,7 @@ class IdRow(NamedTuple):
 
 
 class PlaceRow(NamedTuple):
-    """A task of a flow, and the place of its stage."""
+    """A task of a flow, and the position of its stage."""
 
     key: int
     job: int
@@ -153,7 +153,7 @@ class PlaceRow(NamedTuple):
 
 
 class ResultRow(NamedTuple):
-    """What a task of a stage has given."""
+    """The result of a task of a stage."""
 
     key: int
     id: str
@@ -163,7 +163,7 @@ class ResultRow(NamedTuple):
 
 
 class NeededResultRow(NamedTuple):
-    """What a task has given that another depends on."""
+    """The result of a task that another task depends on."""
 
     id: str
     name: str | None
@@ -171,7 +171,7 @@ class NeededResultRow(NamedTuple):
 
 
 class LogRow(NamedTuple):
-    """A line of the log of one of several tasks."""
+    """A line of a task's log."""
 
     task: int
     cursor: int
@@ -200,7 +200,7 @@ class WorkerRow(NamedTuple):
 
 
 class BreakerDetails(NamedTuple):
-    """The breaker of a kind, and the policy that its failures are counted by."""
+    """The breaker of a kind, and the kind's policy."""
 
     kind: str
     recent: str
@@ -226,8 +226,8 @@ class TokenRow(NamedTuple):
     seen_at: int
 
 
-class SaidBesideRow(NamedTuple):
-    """What a task has said that is no event: its last line, and how far it is."""
+class LogAndProgressRow(NamedTuple):
+    """The last log line and the progress of a task: they write no events."""
 
     key: int
     last_line: int | None
@@ -244,7 +244,7 @@ class EventCountRow(NamedTuple):
 
 
 class DurationRow(NamedTuple):
-    """How many tasks waited, or ran, for about as long."""
+    """A bucket of the histogram of how long tasks waited, or ran."""
 
     namespace: str
     kind: str
@@ -254,7 +254,7 @@ class DurationRow(NamedTuple):
 
 
 class RedactingFlowRow(NamedTuple):
-    """A flow that redacts, by its own policy or by its kind's."""
+    """A flow that its own policy, or its kind's, redacts."""
 
     key: int
     policy: int | None
@@ -262,7 +262,7 @@ class RedactingFlowRow(NamedTuple):
 
 
 class RedactedTaskRow(NamedTuple):
-    """A task that redacts, with everything that may hold its secrets."""
+    """A task that its own policy, or its kind's, redacts, with all fields that may hold its secrets."""
 
     job: int
     id: str
@@ -274,8 +274,8 @@ class RedactedTaskRow(NamedTuple):
     checkpoint: str | None
 
 
-class FlowPartRow(NamedTuple):
-    """What a flow was given besides its tasks."""
+class FlowInputRow(NamedTuple):
+    """An input of a flow besides those of its tasks: of the flow, of a stage, or a context."""
 
     job: int
     data: str | None
@@ -284,7 +284,7 @@ class FlowPartRow(NamedTuple):
 
 
 class TaskFacts(NamedTuple):
-    """Everything that may keep a task from running, read at one moment."""
+    """Everything that may keep a task from running."""
 
     state: str
     fence: int
@@ -304,9 +304,9 @@ class TaskFacts(NamedTuple):
     policy_body: str
     ready: bool
     due: bool
-    came_by: str | None
+    last_event: str | None
     rescheduled: bool
-    asked: str | None
+    cancel_request: str | None
     key: int
     control: int
     unmet: int
@@ -370,7 +370,7 @@ class StageFacts(NamedTuple):
     finished_at: int | None
     current: str | None
     current_state: str | None
-    its_turn: int
+    is_current: int
 
 
 class UnmetRow(NamedTuple):

@@ -1,24 +1,24 @@
-"""Read the .sql files, and turn each text into a statement of one database.
+"""Read the .sql files, and render each text as a statement of one database.
 
 A file holds sections, each with a header and comments:
 
     -- name: x       a statement                      -- row: X    the type of its rows (see row_types.py)
     -- move: x       the UPDATE of a transition (see move_sql.py)
-    -- word: x       a text that others include as {x}
+    -- word: x       a text that other sections include as {x}
 
-The text is the same for both databases. `fill` puts in what differs, and what stands in several statements:
+The text is the same for both databases. `fill` inserts what differs, and what several statements share:
 
     {x} {x:argument} a word: of a section, of WORDS, of the lists of states ({task.terminal}), or of the verifier
-    {b.x_columns}    the columns that the word lists, each as a column of the batch
+    {b.x_columns}    the columns that the word x_columns lists, each as a column of the batch
     onetray.x        the table x: in its schema on PostgreSQL, by its bare name on SQLite
     :x               a parameter
-    b.x              column x of the batch: a joined unnest() on PostgreSQL, a joined json_each() on SQLite. Where the
-                     whole batch has one value for it, it is a parameter instead
+    b.x              column x of the batch: a joined unnest() on PostgreSQL, a joined json_each() on SQLite; a
+                     parameter if all rows of the batch have the same value
     {in:x:type}      membership in a list that is passed as one parameter
-    {from_batch} {using_batch} {join_batch}    where the batch is brought in. The second is for DELETE: PostgreSQL looks
-                     each row up by its key, on SQLite the statement is run once for each
+    {from_batch} {using_batch} {join_batch}    the batch. The second is for DELETE: PostgreSQL looks up each row by its
+                     key; SQLite runs the statement once for each row
 
-The lifecycle alone names states: no statement does.
+No statement names a state: states come from the lifecycle.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ TYPES = {
     "double precision": "done out_of",
     "uuid": "id",
 }
-"""The types of batch columns on PostgreSQL; whatever is not named is text."""
+"""The types of batch columns on PostgreSQL; all others are text."""
 TYPE_OF = {column: type_ for type_, columns in TYPES.items() for column in columns.split()}
-# One name, two meanings: the key that a submit was given is text, every other key a number; a dead letter's stage is
-# a word.
+# Columns with another type in these statements: the idempotency or unique key of a submit, and the stage of a dead
+# letter, which is a word.
 TEXT = {
     ("insert_dead_letter", "stage"),
     *((name, "key") for name in ("take_key", "keys_taken", "point_key", "lock_unique", "unique_held", "take_unique")),
@@ -76,7 +76,7 @@ STATES = {
     "task.paused": quoted(PAUSED),
     "task.unheld": quoted(s for s in OPEN if s not in HELD),
 }
-"""The lists of states that a statement may name."""
+"""The lists of states that a statement can include."""
 
 WORDS = {
     SQLITE: {
@@ -87,9 +87,9 @@ WORDS = {
         "for_no_key_update": "",
         "lease_tasks": "json_each(l.tasks) AS j",
         "letter_text": "({letter_error} ->> 'class' || ': ' || ({letter_error} ->> 'message'))",
-        # What a dead letter says of its error, as JSON.
+        # The error in a dead letter, as JSON.
         "letter_error": "d.last_error",
-        # The tasks t of a stage: all, after a key, between two.
+        # The tasks t of a stage: all, after a key, between two keys.
         "all_in_stage": "t.stage = :stage",
         "after_in_stage": "t.stage = :stage AND t.key > :after",
         "in_span": "t.stage = :stage AND t.key > :after AND t.key <= :upto",
@@ -99,21 +99,21 @@ WORDS = {
         "skip_locked_f": "",
         "skip_locked_due": "",
         "skip_locked_keys": "",
-        # Whoever may write has its turn.
+        # There is only one writer.
         "turn_to_prune": "1",
     },
     POSTGRES: {
         "greatest": "greatest",
         "json_object": "json_object_agg",
-        # Of doubles, which have room for microseconds: arithmetic on numeric costs as much as the lock of a row.
+        # In doubles, which are exact to the microsecond: arithmetic on numeric costs as much as a row lock.
         "clock": "coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint)",
         "for_update": "FOR UPDATE",
         "for_no_key_update": "FOR NO KEY UPDATE",
         "lease_tasks": "unnest(CAST(string_to_array(btrim(l.tasks, '[]'), ',') AS bigint[])) AS j(value)",
         "letter_text": "({letter_error} ->> 'class' || ': ' || ({letter_error} ->> 'message'))",
         "letter_error": "CAST(d.last_error AS jsonb)",
-        # Told that there is one stage, the planner knows that its tasks are in the order of their keys, and may walk
-        # through the keys of all tasks there are to find those of the stage.
+        # For `t.stage = :stage ORDER BY t.stage, t.key` the planner may scan the primary key of all tasks to find those
+        # of the stage.
         "all_in_stage": "t.stage >= :stage AND t.stage <= :stage",
         "after_in_stage": "(t.stage, t.key) > (:stage, :after) AND t.stage <= :stage",
         "in_span": "(t.stage, t.key) > (:stage, :after) AND (t.stage, t.key) <= (:stage, :upto) "
@@ -140,29 +140,29 @@ BATCH_COLUMN = re.compile(r"\bb\.(\w+)")
 PARAM = re.compile(r"(?<![:\w]):([a-z_]+)")
 _NUMBERS = re.compile(r":([a-z_]+)::(?:bigint|integer)\[\]")
 _DELETE = re.compile(r"DELETE FROM onetray\.(\w+) \{using_batch\} (.*?)(?=\s+RETURNING|$)", re.DOTALL)
-_BY_PLACE = (
+_BY_CTID = (
     r"DELETE FROM onetray.\1 WHERE \1.ctid = ANY(ARRAY(SELECT (SELECT \1.ctid FROM onetray.\1 WHERE \2) {from_batch}))"
 )
-"""A join with a table that was nearly empty when it was last analyzed would begin with the table, and read all of it:
-with every row that was deleted and is kept by an old snapshot. This looks each row up by its key, whatever is known."""
+"""A join with a table that was nearly empty when it was last analyzed would scan all of it, including the deleted rows
+that an old snapshot keeps. This looks up each row by its key, whatever the statistics say."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One statement, ready to run. `columns` names the batch's columns in the order they are passed."""
+    """One statement, ready to run. `columns` names the columns of the batch in the order of its values."""
 
     name: str
     sql: str
     columns: tuple[str, ...] = ()
     returns: bool = True
     lists: tuple[str, ...] = ()
-    """The parameters that carry a whole list."""
+    """The parameters that are lists."""
     by_row: bool = False
-    """To be run once for each row of its batch."""
+    """Whether to run it once for each row of its batch."""
     numbers: tuple[str, ...] = ()
-    """The parameters that carry a whole list of numbers, on PostgreSQL."""
+    """The parameters that are lists of numbers, on PostgreSQL."""
     maker: RowMaker | None = None
-    """Turns what a driver has read into rows of the declared type."""
+    """Turns the driver's rows into rows of the declared type."""
 
     def rows(self, fetched: list[Any]) -> list[Any]:
         return fetched if self.maker is None else list(self.maker(fetched))
@@ -178,7 +178,7 @@ class Section(NamedTuple):
 
 
 def sections(folder: Traversable) -> Iterator[Section]:
-    """All sections of the .sql files of a folder, in the order of the files' names."""
+    """All sections of the .sql files in a folder, in the order of the file names."""
     for path in sorted((p for p in folder.iterdir() if p.name.endswith(".sql")), key=lambda p: p.name):
         parts = _SECTION.split(path.read_text())
         for kind, name, body in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
@@ -190,29 +190,29 @@ def sections(folder: Traversable) -> Iterator[Section]:
 
 @cache
 def sections_of(kind: str) -> dict[str, Section]:
-    """The sections of one kind, by their names."""
-    found: dict[str, Section] = {}
+    """The sections of one kind, by name."""
+    by_name: dict[str, Section] = {}
     for section in sections(files("onetray.store").joinpath("sql")):
-        if section.kind == kind and found.setdefault(section.name, section) is not section:
-            raise BadLifecycle(f"there are two texts for {kind} {section.name!r} in store/sql: rename one of them")
-    return found
+        if section.kind == kind and by_name.setdefault(section.name, section) is not section:
+            raise BadLifecycle(f"store/sql contains {kind} {section.name!r} twice: rename one of them")
+    return by_name
 
 
 def fill(text: str, words: Mapping[str, Word]) -> str:
-    """Replace each word by what it stands for, and the words in that. Words that are not known stay."""
+    """Replace each word by its text, recursively. Unknown words stay."""
 
-    def meaning(found: re.Match[str]) -> str:
-        word = words.get(found[1])
+    def expand(match: re.Match[str]) -> str:
+        word = words.get(match[1])
         if word is None:
-            return found[0]
-        return fill(word if isinstance(word, str) else word(found[2] or ""), words)
+            return match[0]
+        return fill(word if isinstance(word, str) else word(match[2] or ""), words)
 
-    return _WORD.sub(meaning, text)
+    return _WORD.sub(expand, text)
 
 
 @cache
 def words_of(dialect: str) -> dict[str, Word]:
-    """Every word that a statement of store/sql may use."""
+    """Every word that a statement in store/sql can use."""
     included = {name: section.text for name, section in sections_of("word").items()}
     of_batch = {
         f"b.{name}": re.sub(r"\w+", r"b.\g<0>", columns)
@@ -224,7 +224,7 @@ def words_of(dialect: str) -> dict[str, Word]:
 
 @cache
 def statement_of(name: str, dialect: str, once: frozenset[str] = frozenset()) -> Statement:
-    """A statement by its name, for batches in which these columns have one value for all rows."""
+    """A statement, for batches in which each of the columns `once` has the same value in all rows."""
     section = sections_of("name")[name]
     text = with_parameters(name, section.text, dialect, once)
     statement = render(name, text, dialect)
@@ -241,19 +241,19 @@ def single_row(name: str, dialect: str) -> Statement:
 
 
 def with_parameters(name: str, text: str, dialect: str, once: frozenset[str]) -> str:
-    """Make a parameter of each column that has one value for the whole batch."""
+    """Turn each of the columns `once` into a parameter: it has the same value in all rows of the batch."""
 
-    def parameter(found: re.Match[str]) -> str:
-        column = found.group(1)
+    def parameter(match: re.Match[str]) -> str:
+        column = match.group(1)
         if column not in once:
-            return found.group()
+            return match.group()
         return f":{column}" if dialect == SQLITE else f":{column}::{_type(name, column)}"
 
     return BATCH_COLUMN.sub(parameter, fill(text, words_of(dialect)))
 
 
 def render(name: str, text: str, dialect: str, columns: tuple[str, ...] | None = None) -> Statement:
-    """The statement that a text stands for, with its batch brought in."""
+    """Render a text as a statement, including its batch."""
     if columns is None:
         columns = tuple(dict.fromkeys(BATCH_COLUMN.findall(text)))
     lists = tuple(dict.fromkeys(_LIST.findall(text)))
@@ -263,8 +263,8 @@ def render(name: str, text: str, dialect: str, columns: tuple[str, ...] | None =
         return _by_row(Statement(name, body, columns, returns, lists, by_row=True))
     batch = _json_each(columns) if dialect == SQLITE else _unnest(name, columns)
     # A single row needs no batch: all its columns are parameters.
-    brought_in = {"from_batch": f"FROM {batch}" if columns else "", "join_batch": f"JOIN {batch} ON"}
-    body = fill(_DELETE.sub(_BY_PLACE, body), brought_in)
+    batch_words = {"from_batch": f"FROM {batch}" if columns else "", "join_batch": f"JOIN {batch} ON"}
+    body = fill(_DELETE.sub(_BY_CTID, body), batch_words)
     if dialect == SQLITE:
         return Statement(name, body.replace("onetray.", ""), columns, returns, lists)
     numbers = tuple(dict.fromkeys(_NUMBERS.findall(body)))
@@ -272,18 +272,18 @@ def render(name: str, text: str, dialect: str, columns: tuple[str, ...] | None =
 
 
 def _by_row(statement: Statement) -> Statement:
-    """A statement of SQLite's whose columns and parameters are given by their places, row by row."""
+    """A statement for SQLite that runs once for each row, with positional parameters."""
     body = statement.sql.replace("{using_batch}", "WHERE").replace("onetray.", "")
     columns = tuple(dict.fromkeys((*statement.columns, *PARAM.findall(body))))
-    place = {c: f"?{i}" for i, c in enumerate(columns, 1)}
-    body = PARAM.sub(lambda m: place[m.group(1)], BATCH_COLUMN.sub(lambda m: place[m.group(1)], body))
+    position = {c: f"?{i}" for i, c in enumerate(columns, 1)}
+    body = PARAM.sub(lambda m: position[m.group(1)], BATCH_COLUMN.sub(lambda m: position[m.group(1)], body))
     return replace(statement, sql=body, columns=columns)
 
 
 def _json_each(columns: tuple[str, ...]) -> str:
-    """The batch as one JSON value: a list for each row, or the bare values when there is one column."""
-    alone = len(columns) == 1
-    fields = ", ".join(f"value AS {c}" if alone else f"value ->> {i} AS {c}" for i, c in enumerate(columns))
+    """The batch as one JSON value: a list for each row, or the bare values of a single column."""
+    is_single = len(columns) == 1
+    fields = ", ".join(f"value AS {c}" if is_single else f"value ->> {i} AS {c}" for i, c in enumerate(columns))
     return f"(SELECT {fields} FROM json_each(:batch)) AS b"
 
 

@@ -1,7 +1,7 @@
 """SQLite, through apsw: one file, one writer at a time, group commit above it.
 
-Owns connections and pragmas. Statements run in sqlite_tx.py. One thread at a time may use a transaction;
-a read borrows a connection of its own.
+Owns connections and pragmas. Statements run in sqlite_tx.py. All transactions share one connection, which one thread
+at a time uses; each read takes a connection from a pool.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ LAST_HEARTBEAT = "SELECT coalesce(max(beat_at), 0) FROM worker"
 PRAGMAS = (
     # Readers never wait for the writer, and a commit is one append and one fsync.
     "journal_mode = WAL",
-    # What was acknowledged survives a power cut. NORMAL gains nothing once commits are grouped.
+    # Acknowledged commits survive a power failure. With grouped commits, NORMAL is not faster.
     "synchronous = FULL",
     "cache_size = -8192",
     "temp_store = MEMORY",
     "foreign_keys = ON",
-    # The log is folded back every 1,000 pages; longer intervals were measured without gain.
+    # Longer intervals were measured without gain.
     "wal_autocheckpoint = 1000",
 )
 BUSY_S = 30.0
 CHANGES_S = 0.05
-"""How long a transaction of ours is waited for to see whether others have written: it may be asked again soon."""
+"""How long `changes` waits for a transaction of this process: its caller polls."""
 _memory_names = itertools.count()
 
 
@@ -67,7 +67,7 @@ class SqliteStore(Store):
         if self.path is not None:
             _refuse_network(self.path)
             if not create and not os.path.exists(self.path):
-                raise StoreError(f"there is no database at {self.path}", path=self.path)
+                raise StoreError(f"no database exists at {self.path}", path=self.path)
         self._name = self.path or f"file:/onetray-{os.getpid()}-{next(_memory_names)}?vfs=memdb"
         self._local = threading.local()
         self._all: list[apsw.Connection] = []
@@ -78,7 +78,7 @@ class SqliteStore(Store):
         self._closed = False
         self._file: OpenFile | None = None
         self._last_event = 0
-        """The newest event, when a transaction last began."""
+        """The id of the newest event when the last transaction began."""
         self._writer = self._connect()
         if self.path is not None:
             self._file = OpenFile(self.path, self._writer)
@@ -91,14 +91,14 @@ class SqliteStore(Store):
         self.check_file()
         try:
             connection = apsw.Connection(self._name, flags=flags, statementcachesize=200)
-            connection.set_busy_handler(_patient())
+            connection.set_busy_handler(_busy_handler())
             for pragma in PRAGMAS:
-                _insist(connection, f"PRAGMA {pragma}")
+                _execute_when_free(connection, f"PRAGMA {pragma}")
         except apsw.Error as e:
             raise StoreError(f"cannot open the database at {self._name}: {e}", path=self._name) from e
         if connection.readonly("main"):
             connection.close()
-            raise StoreError(f"the database at {self._name} may only be read: give this user the right to write")
+            raise StoreError(f"the database at {self._name} is read-only: give this user write permission")
         try:
             self.check_file()
         except BaseException:
@@ -113,7 +113,7 @@ class SqliteStore(Store):
 
     def check_file(self) -> None:
         if self._closed:
-            # The last one to close it has removed -wal and -shm.
+            # The last process that closes the database removes -wal and -shm.
             raise Unavailable("the store is closed")
         if self._file is not None:
             self._file.check()
@@ -129,12 +129,12 @@ class SqliteStore(Store):
                 if self._file is not None:
                     self._file.note_sides()
                 failpoints.hit("begun")
-                self._look_at_log(connection)
+                self._read_end_of_log(connection)
                 tx = SqliteTx(connection, self)
                 self._local.writing = True
                 yield tx
                 failpoints.hit("committing")
-                # Here and not sooner: a file that goes from now on goes with what was acknowledged before.
+                # As late as possible: if the file is removed after this, all earlier commits are removed with it, too.
                 if self._file is not None:
                     self._file.check_in(connection)
                 connection.execute("COMMIT")
@@ -144,10 +144,10 @@ class SqliteStore(Store):
             except (apsw.BusyError, apsw.FullError, apsw.IOError, apsw.ReadOnlyError) as e:
                 _roll_back(connection)
                 if isinstance(e, apsw.IOError) and self._file is not None:
-                    # What is not to be read may have been cut off by a copy.
+                    # A copy over the file may have truncated it.
                     with suppress(apsw.Error):
                         self._file.check_in(connection)
-                raise Unavailable(f"the database could not be written: {e}") from e
+                raise Unavailable(f"cannot write to the database: {e}") from e
             except BaseException:
                 _roll_back(connection)
                 raise
@@ -157,19 +157,16 @@ class SqliteStore(Store):
         if tx.wakes:
             self.run_commit_hooks(tx.work)
 
-    def _look_at_log(self, connection: apsw.Connection) -> None:
-        """See how far the log and its time have come.
-
-        A log that ends before what this process has seen of it tells that the database was restored in place.
-        """
+    def _read_end_of_log(self, connection: apsw.Connection) -> None:
+        """Read the newest event's id and time. A lower id than before means a database restored in place."""
         last, newest = _end_of_log(connection)
         if last < self._last_event and self._file is not None:
-            raise self._overwritten(f"its log ends with event {last}, and event {self._last_event} was there before")
+            raise self._overwritten(f"its last event is {last}, but it contained event {self._last_event} before")
         if not self._last_event:
-            # Workers that have been at work without a word in the log have the later time.
+            # Workers that have written no event lately may have sent heartbeats.
             newest = max(newest, _number(connection, LAST_HEARTBEAT))
         self._last_event = last
-        self.time.saw(newest)
+        self.time.observe(newest)
 
     def _overwritten(self, why: str) -> DatabaseReplaced:
         return DatabaseReplaced(
@@ -195,14 +192,14 @@ class SqliteStore(Store):
             with self._reader() as connection:
                 return connection.execute(sql, params).fetchall()
         except (apsw.BusyError, apsw.IOError, apsw.InterruptError, apsw.ConnectionClosedError) as e:
-            raise Unavailable(f"the database could not be read: {e}") from e
+            raise Unavailable(f"cannot read the database: {e}") from e
 
     @contextmanager
     def snapshot(self) -> Iterator[SqliteSnapshot]:
         connection = self._connect()
         try:
             connection.execute("PRAGMA query_only = ON")
-            # What has to be sorted may be larger than memory.
+            # The rows to sort may not fit into memory.
             connection.execute("PRAGMA temp_store = FILE")
             connection.create_scalar_function("sha256_hex", sha256_hex, 1, deterministic=True)
             connection.execute("BEGIN DEFERRED")
@@ -213,7 +210,7 @@ class SqliteStore(Store):
 
     @contextmanager
     def _reader(self) -> Iterator[apsw.Connection]:
-        """A connection for one read. There are as many as there were reads at the same time, not threads."""
+        """A pooled connection for one read. The pool grows with concurrent reads, not with threads."""
         if self._closed:
             raise Unavailable("the store is closed")
         if self._file is not None:
@@ -235,27 +232,27 @@ class SqliteStore(Store):
         self.check_file()
         if self.path is not None:
             for _, newest in self._fetch(END_OF_LOG, {}):
-                self.time.saw(newest)
+                self.time.observe(newest)
         return self.time.now()
 
     def version(self) -> int:
         with self._reader() as connection:
             number = _number(connection, "PRAGMA user_version")
-            ours = _number(connection, "SELECT count(*) FROM sqlite_schema WHERE name IN ('lease', 'due', 'ready')")
-        if number and not ours:
-            # Others number their schemas in the same place.
-            raise StoreError(f"{self._name} is another program's database: name a file of its own", path=self._name)
+            tables = _number(connection, "SELECT count(*) FROM sqlite_schema WHERE name IN ('lease', 'due', 'ready')")
+        if number and not tables:
+            # Other programs use `user_version`, too.
+            raise StoreError(f"{self._name} is another program's database: choose another file", path=self._name)
         return known_version(number)
 
     def migrate(self) -> list[int]:
         applied = []
-        # Refuses what is another program's, or what no migration begins from: nothing is added to it.
+        # Raises for another program's database, and for a version that no migration starts from.
         self.version()
         with self._writing:
             for number in migrations():
                 try:
                     self._writer.execute("BEGIN IMMEDIATE")
-                    # Asked again under the lock: another process may have been first.
+                    # Read under the lock: another process may have migrated meanwhile.
                     if _number(self._writer, "PRAGMA user_version") < number:
                         self._writer.execute(migration(SQLITE, number))
                         self._writer.execute(f"PRAGMA user_version = {number}")
@@ -272,7 +269,7 @@ class SqliteStore(Store):
         return applied
 
     def upto(self, needed: int = 2**63) -> int:
-        # Writers take turns, so ids become visible in their order.
+        # There is one writer at a time, so events become visible in the order of their ids.
         ((last,),) = self.read("last_event_id")
         return int(last)
 
@@ -291,8 +288,8 @@ class SqliteStore(Store):
             self._multicast.send(format_new_work(work, self.sender))
 
     def changes(self) -> int:
-        """A number that changes when others have written: other processes, and other stores in this one."""
-        # Each connection has a number of its own, which counts what all others write: the writer's leaves our own out.
+        """A number that changes after commits of other processes, and of other stores of this process."""
+        # A connection's data_version does not change with its own commits, and this store writes on one connection.
         if self._writing.acquire(timeout=CHANGES_S):
             try:
                 if self._closed:
@@ -319,9 +316,9 @@ def _number(connection: apsw.Connection, sql: str) -> int:
 
 
 def _end_of_log(connection: apsw.Connection) -> tuple[int, int]:
-    """The id and the time of the newest event. It is never pruned."""
-    found: list[Any] = connection.execute(END_OF_LOG).fetchall()
-    return found[0] if found else (0, 0)
+    """The id and the time of the newest event, which is never pruned."""
+    rows: list[Any] = connection.execute(END_OF_LOG).fetchall()
+    return rows[0] if rows else (0, 0)
 
 
 def _roll_back(connection: apsw.Connection) -> None:
@@ -330,7 +327,7 @@ def _roll_back(connection: apsw.Connection) -> None:
 
 
 def _close(connection: apsw.Connection) -> None:
-    """Close a connection that another thread may be reading from: it is interrupted, then waited for."""
+    """Close a connection. If another thread is reading from it, interrupt that read and wait for its end."""
     until = time.monotonic() + 5.0
     while True:
         try:
@@ -343,8 +340,8 @@ def _close(connection: apsw.Connection) -> None:
             time.sleep(0.001)
 
 
-def _insist(connection: apsw.Connection, sql: str) -> None:
-    """Run a statement until nobody is in its way: the busy handler is not asked while a new file becomes a WAL one."""
+def _execute_when_free(connection: apsw.Connection, sql: str) -> None:
+    """Retry a statement while the database is locked: SQLite calls no busy handler when a new file changes to WAL."""
     until = time.monotonic() + BUSY_S
     while True:
         try:
@@ -356,29 +353,30 @@ def _insist(connection: apsw.Connection, sql: str) -> None:
             time.sleep(random.uniform(0.001, 0.01))
 
 
-def _patient() -> Any:
-    """Wait for the lock in short, uneven steps: SQLite's own steps grow to 100 ms and starve the unlucky."""
-    since = [0.0]
+def _busy_handler() -> Any:
+    """Wait for the lock in short random steps: SQLite's own steps grow to 100 ms and starve some waiters."""
+    began = 0.0
 
     def wait(tries: int) -> bool:
+        nonlocal began
         if tries == 0:
-            since[0] = time.monotonic()
+            began = time.monotonic()
         time.sleep(random.uniform(0.0005, 0.005))
-        return time.monotonic() - since[0] < BUSY_S
+        return time.monotonic() - began < BUSY_S
 
     return wait
 
 
 def _path(url: str) -> str | None:
-    """The file that a URL names, or None for a database in memory."""
+    """The path of the database file; None for a database in memory."""
     if url in ("sqlite://", "sqlite://:memory:", "sqlite:///:memory:"):
         return None
     parts = urlsplit(url)
     if parts.netloc or not parts.path.strip("/"):
-        raise StoreError(f"{url!r} names no file: write sqlite:///relative.db or sqlite:////absolute.db", url=url)
+        raise StoreError(f"{url!r} contains no path: write sqlite:///relative.db or sqlite:////absolute.db", url=url)
     if parts.query or parts.fragment or url.endswith(("?", "#")):
-        # Cut off, it would be another file.
-        raise StoreError(f"{url!r}: there are no options; write %3F for a ? and %23 for a # in a file's name", url=url)
+        # Without its options the URL would name another file.
+        raise StoreError(f"{url!r}: options are not supported; in a file name, write ? as %3F and # as %23", url=url)
     return os.path.abspath(unquote(parts.path[1:]))
 
 

@@ -1,4 +1,4 @@
-"""One transaction on SQLite, and one snapshot: statements, batches, moves that are checked, claims."""
+"""One transaction on SQLite: statements, batches, checked moves, claims. And one snapshot."""
 
 from __future__ import annotations
 
@@ -68,15 +68,15 @@ class SqliteTx:
         self.wakes = True
         failpoints.hit("moving")
         self._connection.execute(move.update.sql, params)
-        moved, wanted = self._connection.changes(), len(columns["key"])
-        if moved != wanted:
-            raise GuardFailed(f"{move.name} moved {moved} of {wanted}")
+        changed, expected = self._connection.changes(), len(columns["key"])
+        if changed != expected:
+            raise GuardFailed(f"{move.name} changed {changed} rows instead of {expected}")
         failpoints.hit("updated")
         self._connection.execute(move.events.sql, params)
         failpoints.hit("moved")
 
     def lock(self, keys: list[int]) -> list[TaskRow]:
-        # BEGIN IMMEDIATE holds the only lock there is.
+        # BEGIN IMMEDIATE has locked the database.
         rows = self.query("lock_tasks", keys=keys)
         failpoints.hit("locked")
         return rows
@@ -89,14 +89,14 @@ class SqliteTx:
     def pick(self, queue: int, kinds: list[int] | None, limit: int, past_breakers: bool = False) -> list[ClaimedRow]:
         params = {"queue": queue, "limit": limit, "past_breakers": int(past_breakers)}
         if kinds is None:
-            found = self.query("claim_any", rank=-(2**31), task=0, **params)
+            rows = self.query("claim_any", rank=-(2**31), task=0, **params)
         else:
-            each = [self.query("claim_kind", kind=k, **params) for k in kinds]
-            found = each[0] if len(each) == 1 else list(itertools.islice(merge(*each), limit))
-        if found:
+            by_kind = [self.query("claim_kind", kind=k, **params) for k in kinds]
+            rows = by_kind[0] if len(by_kind) == 1 else list(itertools.islice(merge(*by_kind), limit))
+        if rows:
             # A process whose clock is ahead may have made them claimable.
-            self._now = max(self._now, *(row.seen_at for row in found))
-        return found
+            self._now = max(self._now, *(row.seen_at for row in rows))
+        return rows
 
     def lock_request(self, ns: int, worker: str, request_key: str) -> None:
         return
@@ -107,7 +107,7 @@ class SqliteTx:
         self.batch("insert_event", events)
 
     def insert_task(self, task: Columns, event: Columns) -> None:
-        """Write one new task that may run at once. A batch is JSON, which takes longer to read than a row to write."""
+        """Write one task that is claimable at once, without a batch: parsing JSON takes longer than writing a row."""
         (key,), now = self.new_keys(1), self._now
         row = {**task, "key": key, "job": key, "created_at": now, "updated_at": now, "run_at": now}
         row["rank"] = -row["priority"]
@@ -154,7 +154,7 @@ def bind_sqlite(statement: Statement, params: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_batch(statement: Statement, params: Columns) -> dict[str, Any]:
-    """The parameters, and the batch as one JSON value."""
+    """Add the batch to the parameters as one JSON value."""
     only = params[statement.columns[0]] if len(statement.columns) == 1 else None
     batch = only if isinstance(only, list) else list(in_rows(params, statement.columns))
     return {**params, "batch": orjson.dumps(batch).decode()}

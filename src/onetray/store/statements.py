@@ -1,4 +1,4 @@
-"""All statements of one database, loaded once: those of store/sql, and one for each transition of the lifecycle."""
+"""All statements of one database, loaded once: those of store/sql, and one for each transition."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Statements:
     moves: dict[str, Move]
 
     def for_batch(self, name: str, columns: Mapping[str, Any]) -> Statement:
-        """The statement for a batch whose columns are given as these are: a list, or one value for all rows."""
+        """The statement for a batch with these columns: each is a list, or one value for all rows."""
         return statement_of(name, self.dialect, _once(columns))
 
     def move(self, hops: tuple[Transition, ...], columns: Mapping[str, Any], held: bool = False) -> Move:
@@ -33,7 +33,7 @@ def _once(columns: Mapping[str, Any]) -> frozenset[str]:
 
 @cache
 def statements_for(dialect: str) -> Statements:
-    """Load the files. It fails when a row type does not fit its statement, or a transition has no statement."""
+    """Load the .sql files. Raises if a row type does not match its statement, or a transition has no statement."""
     statements = {name: statement_of(name, dialect) for name in sections_of("name")}
     moves = {names: move_of(tuple(map(_transition, names.split(", "))), dialect) for names in sections_of("move")}
     for machine in MACHINES.values():
@@ -44,7 +44,7 @@ def statements_for(dialect: str) -> Statements:
 def every_transition_has_a_statement(machine: Machine, moves: Mapping[str, Move]) -> None:
     for t in machine.transitions:
         if not t.creates and title(t) not in moves:
-            raise BadLifecycle(f"{machine.entity}: {t.name!r} has no statement in store/sql/move.sql")
+            raise BadLifecycle(f"{machine.entity}: {t.name!r} has no statement: add it to store/sql/move.sql")
 
 
 def _transition(title: str) -> Transition:

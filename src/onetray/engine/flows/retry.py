@@ -236,7 +236,7 @@ def _add_successor(
     spec = spec_like(old, row.ns, by, c.cause or "redrive", c.trace)
     spec.run_at = tx.now + int(c.delay_s * SECOND)
     if old.name is not None:
-        tx.query("give_up_name", key=row.key)
+        tx.query("clear_task_name", key=row.key)
     batch.locked.change(stage, redriven=stage.redriven + 1, **{row.state: getattr(stage, row.state) - 1})
     add_members(batch, flow, [(stage, (spec, needs))])
     return spec

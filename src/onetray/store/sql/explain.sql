@@ -1,8 +1,8 @@
--- Why a task does not run. Each is one statement, so that what it reads belongs to one moment.
+-- Why a task does not run. One statement each, for a consistent view.
 
 -- name: explain
 -- row: TaskFacts
--- The ready row is looked for where the claim would find it; the due row where the promoter would.
+-- Finds the ready row where a claim would, and the due row where the janitor would.
 SELECT t.state, t.fence, t.attempts, t.max_attempts, t.run_at, t.created_at, t.finished_at, t.owner,
     l.expires_at AS lease_expires_at, t.cancel_at, t.held_by, t.held_why, q.name AS queue, q.paused_at, q.paused_by,
     p.body AS policy_body,
@@ -11,11 +11,11 @@ SELECT t.state, t.fence, t.attempts, t.max_attempts, t.run_at, t.created_at, t.f
         AS ready,
     EXISTS (SELECT 1 FROM onetray.due AS d
         WHERE d.at = t.run_at AND d.task = t.key AND d.what = :run AND d.fence = t.fence) AS due,
-    (SELECT e.type FROM onetray.event AS e WHERE e.entity = t.key AND e.version = t.version) AS came_by,
+    (SELECT e.type FROM onetray.event AS e WHERE e.entity = t.key AND e.version = t.version) AS last_event,
     EXISTS (SELECT 1 FROM onetray.event AS e WHERE e.entity = t.key AND e.version IS NULL AND e.type = :rescheduled
         AND e.fence = t.fence) AS rescheduled,
-    (SELECT e.payload FROM onetray.event AS e WHERE e.entity = t.key AND e.version IS NULL AND e.type = :asked
-        AND e.fence = t.fence ORDER BY e.id DESC LIMIT 1) AS asked,
+    (SELECT e.payload FROM onetray.event AS e WHERE e.entity = t.key AND e.version IS NULL AND e.type = :cancel_requested
+        AND e.fence = t.fence ORDER BY e.id DESC LIMIT 1) AS cancel_request,
     t.key, t.control, t.unmet, f.state AS flow_state, f.ending AS flow_ending, f.ending_why AS flow_ending_why,
     s.name AS stage, s.ord AS stage_ord, s.state AS stage_state, s.ending AS stage_ending, s.opened_to, s.deciding,
     s.approval, s.due_at AS stage_due_at, c.name AS current, c.ord AS current_ord, c.state AS current_state,
@@ -41,14 +41,14 @@ WHERE f.id = :id AND n.name = :namespace
 -- row: StageFacts
 SELECT s.key, s.name, s.ord, s.state, s.ending, s.ending_why, s.total, s.open,
     s.blocked + s.waiting_input AS paused, CAST(t.id AS text) AS deciding, s.approval, s.due_at, s.finished_at,
-    c.name AS current, c.state AS current_state, CASE WHEN c.key = s.key THEN 1 ELSE 0 END AS its_turn
+    c.name AS current, c.state AS current_state, CASE WHEN c.key = s.key THEN 1 ELSE 0 END AS is_current
 FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job JOIN onetray.namespace AS n ON n.key = s.ns
     LEFT JOIN onetray.stage AS c ON c.key = f.current LEFT JOIN onetray.task AS t ON t.key = s.deciding
 WHERE s.id = :id AND n.name = :namespace
 
 -- name: unmet_of
 -- row: UnmetRow
--- What a task still waits for.
+-- The tasks that a task still waits for.
 SELECT CAST(t.id AS text) AS id, t.name, t.state FROM onetray.dependency AS d JOIN onetray.task AS t ON t.key = d.needs
 WHERE d.task = :task AND t.state <> :met ORDER BY t.key LIMIT :limit
 
@@ -61,7 +61,7 @@ WHERE t.stage = :stage AND t.state IN ({task.paused}) ORDER BY t.stage, t.key LI
 SELECT e.actor, e.ts FROM onetray.event AS e WHERE e.entity = :flow AND e.type = :type ORDER BY e.id DESC LIMIT 1
 
 -- name: position
--- How many tasks a claim would take before this one. Counted up to a bound: a long queue is not walked to its end.
+-- How many tasks are before this one in its queue, counted up to a limit.
 SELECT (SELECT count(*) FROM (
     SELECT 1 FROM onetray.ready AS f
     WHERE f.queue = r.queue AND (f.rank, f.task) < (r.rank, r.task) LIMIT :most) AS before)

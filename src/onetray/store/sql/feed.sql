@@ -1,7 +1,7 @@
 -- name: events_after
 -- row: Event
--- The filters apply inside a window, so that a read stays short when nearly nothing matches. Its end is cut off
--- outside: with two bounds and no statistics PostgreSQL expects few rows, and reads and sorts the whole log.
+-- The filters apply to a window of the log, so that a read stays short if nearly nothing matches. The upper bound is
+-- outside of it: with two bounds and no statistics PostgreSQL expects few rows, and reads and sorts the whole log.
 SELECT {shown_event} FROM (
     SELECT * FROM onetray.event WHERE id > :after ORDER BY id LIMIT :scan
 ) AS e {event_joins}
@@ -16,12 +16,12 @@ SELECT max(w.id) FROM (
 
 -- name: events_of_task
 -- row: Event
--- By entity: one task's history, in order, without the feed's barrier. + 0: not by a walk through the whole log.
+-- One task's history, in order, without the feed's barrier. + 0 avoids a scan of the whole log by id.
 {select_event} WHERE e.entity = :key AND e.id + 0 > :after ORDER BY e.id + 0 LIMIT :limit
 
--- name: events_of_course
+-- name: events_of_flow_and_stages
 -- row: Event
--- What happened to a flow and to its stages, without their tasks. All of it is written under the flow's lock: no barrier.
+-- Without those of the tasks. They are written under the flow's lock, so no barrier is needed.
 {select_event} WHERE e.entity {in:keys:bigint} AND e.id + 0 > :after ORDER BY e.id + 0 LIMIT :limit
 
 -- name: first_starts
@@ -34,7 +34,7 @@ SELECT CAST(f.id AS text), k.name FROM onetray.flow AS f JOIN onetray.kind AS k 
 
 -- name: events_by_correlation
 -- row: Event
--- A task that was given no correlation id goes by its own id.
+-- A task without a correlation id is found by its own id.
 {select_event} WHERE e.entity IN (
     SELECT f.entity FROM onetray.event AS f WHERE f.correlation_id = :correlation_id AND f.version = 1
     UNION SELECT own.key FROM onetray.task AS own WHERE own.id = :id AND own.correlation_id IS NULL

@@ -1,5 +1,5 @@
--- Flows and stages. Whoever changes anything of a flow, its stages or the tasks of its stages holds the flow's lock:
--- only a claim does not, and it waits for nobody.
+-- Flows and stages. A transaction that changes a flow, its stages or their tasks holds the flow's lock, except a claim,
+-- which skips locked tasks.
 
 -- name: flows_of_ids
 -- row: KeyRow
@@ -10,7 +10,7 @@ SELECT CAST(id AS text) AS id, key, key AS job FROM onetray.flow WHERE id {in:id
 SELECT CAST(id AS text) AS id, key, job FROM onetray.stage WHERE id {in:ids:uuid}
 
 -- name: flows_of_tasks
--- The flows that these tasks belong to. A task never changes its flow, so this may be asked before the lock.
+-- Needs no lock: a task never changes its flow.
 SELECT DISTINCT job FROM onetray.task WHERE key {in:keys:bigint} AND job <> key
 
 -- name: lock_flows
@@ -54,7 +54,7 @@ SELECT s.key, s.job, s.ns, s.ord, CAST(s.id AS text) AS id, s.name, s.state, s.v
 FROM onetray.stage AS s
 
 -- name: insert_flow
--- What is run again, or undone, is redacted as it was the first time.
+-- A retry or a compensation has the redaction policy of its original.
 INSERT INTO onetray.flow (key, job, ns, kind, version, sealed, created_at, updated_at, deadline_at, stages,
     stages_open, succeeded, partial, failed, cancelled, skipped, ignored, chained, amends, state, roll_up, context,
     retry_of, compensates, policy, id, correlation_id, trace, data, metadata)
@@ -72,7 +72,7 @@ SELECT b.key, b.job, b.ns, b.ord, 1, b.sealed, b.takes_more, b.gate, b.at, b.at,
     b.trace, b.data, b.metadata, b.result, b.metrics {from_batch}
 
 -- name: save_stage
--- Everything of a stage that is not its state.
+-- All columns of a stage that change, except its state.
 UPDATE onetray.stage SET sealed = b.sealed, opened_to = b.opened_to, opened_at = b.opened_at, due_at = b.due_at,
     ending = b.ending,
     ending_why = b.ending_why, deciding = b.deciding, total = b.total, open = b.open, blocked = b.blocked,
@@ -100,13 +100,13 @@ SELECT flow.key, flow.job, {greatest}(b.at, flow.updated_at), flow.ns, NULL, 0, 
 FROM onetray.flow {join_batch} flow.key = b.key
 
 -- name: next_to_open
--- How far a step of opening a stage gets: tasks in the order of their keys.
+-- The range of tasks that the next step opens.
 SELECT count(*), max(n.key) FROM (
     SELECT t.key FROM onetray.task AS t WHERE {after_in_stage} ORDER BY t.stage, t.key LIMIT :limit
 ) AS n
 
 -- name: open_ready
--- Let go the tasks of a stage that nothing else holds back.
+-- Make the tasks of a stage claimable that have no other hold.
 INSERT INTO onetray.ready (queue, rank, task, kind)
 SELECT t.queue, -t.priority, t.key, t.kind FROM onetray.task AS t
 WHERE {in_span} AND t.state IN ({task.first}) AND t.unmet = 0
@@ -115,7 +115,7 @@ ON CONFLICT DO NOTHING
 RETURNING queue
 
 -- name: open_due
--- A row that is there is left alone: a janitor may hold it, and wait for the flow.
+-- Skips existing rows: a janitor may have locked one and wait for the flow.
 INSERT INTO onetray.due (at, task, what, fence)
 SELECT t.run_at, t.key, :what, t.fence FROM onetray.task AS t
 WHERE {in_span} AND t.state IN ({task.first}) AND t.unmet = 0
@@ -139,13 +139,13 @@ ON CONFLICT (at, task, what) DO UPDATE SET fence = excluded.fence
 
 -- name: queued_of_stage
 -- row: ReadyRow
--- Those that may have a ready row, to take it from them. Due rows stay: a janitor may hold them, and wait for the flow.
+-- Tasks that may have a ready row to delete. Due rows stay: a janitor may have locked them and wait for the flow.
 SELECT t.key, t.queue, -t.priority AS rank, t.kind FROM onetray.task AS t
 WHERE {after_in_stage} AND t.state IN ({task.first}) AND t.unmet = 0 AND t.control <= :most
 ORDER BY t.stage, t.key LIMIT :limit
 
 -- name: unheld_tasks
--- Open tasks of a stage that no worker has, to be cancelled.
+-- Open tasks of a stage that no worker holds.
 SELECT t.key FROM onetray.task AS t
 WHERE {all_in_stage} AND t.state IN ({task.unheld}) ORDER BY t.stage, t.key LIMIT :limit
 
@@ -154,7 +154,7 @@ SELECT t.key FROM onetray.task AS t
 WHERE {all_in_stage} AND t.state IN ({task.unended}) ORDER BY t.stage, t.key LIMIT :limit
 
 -- name: unasked_tasks
--- Open tasks of a stage, but those whose workers have been asked to stop.
+-- Open tasks of a stage without a cancel request.
 SELECT t.key FROM onetray.task AS t
 WHERE {all_in_stage} AND t.state IN ({task.unended}) AND t.cancel_at IS NULL ORDER BY t.stage, t.key LIMIT :limit
 
@@ -171,7 +171,7 @@ INSERT INTO onetray.dependency (needs, task) SELECT b.needs, b.task {from_batch}
 
 -- name: members_named
 -- row: NamedMemberRow
--- Tasks of a flow by their names or ids: what a new one may depend on.
+-- Tasks of a flow, by name or id, that a new task can depend on.
 SELECT t.key, t.name, CAST(t.id AS text) AS id, t.state, s.ord FROM onetray.task AS t
     JOIN onetray.stage AS s ON s.key = t.stage
 WHERE t.job = :job AND t.name {in:names:text} AND t.control = 0
@@ -192,7 +192,7 @@ SELECT coalesce(sum(length(t.result)), 0) FROM onetray.task AS t WHERE t.stage =
 SELECT coalesce(sum(length(s.result)), 0) FROM onetray.stage AS s WHERE s.job = :job AND s.ord < :ord
 
 -- name: results_before
--- What the stages before one have given.
+-- The results of all earlier stages.
 SELECT s.name, s.result FROM onetray.stage AS s
 WHERE s.job = :job AND s.ord < :ord AND s.state IN ({stage.terminal}) ORDER BY s.ord
 
@@ -210,7 +210,7 @@ SELECT data FROM onetray.flow WHERE key = :key
 
 -- name: to_compensate
 -- row: CompensationRow
--- The stages that have something to undo, the last one first.
+-- The stages to compensate, the last one first.
 SELECT CAST(s.id AS text) AS id, s.name, s.compensate, s.result FROM onetray.stage AS s
 WHERE s.job = :job AND s.compensate IS NOT NULL AND (s.succeeded > 0 OR s.carried_from IS NOT NULL) ORDER BY s.ord DESC
 
@@ -221,7 +221,7 @@ WHERE t.stage = :stage AND t.retry_of = :key
 
 -- name: members_to_copy
 -- row: TaskToCopy
--- The tasks of a stage that a retry runs again: not those whose predecessor or spawner is run again itself.
+-- The tasks of a stage that a retry copies: not those that were redriven or spawned from a task that it copies.
 {select_task_to_copy} WHERE {after_in_stage} AND t.control = 0
     AND NOT EXISTS (SELECT 1 FROM onetray.task AS o WHERE o.key = t.retry_of AND o.stage = t.stage)
     AND NOT EXISTS (SELECT 1 FROM onetray.task AS p JOIN onetray.stage AS ps ON ps.key = p.stage
@@ -244,16 +244,16 @@ FROM onetray.stage AS s WHERE s.job = :job ORDER BY s.ord
 
 -- name: stage_carried_from
 -- row: CarriedStageRow
--- Where a stage that was carried over comes from: its tasks are there, and what was asked before it was opened.
+-- The origin of a carried-over stage: it has the tasks, the condition and the approval.
 SELECT s.key, s.carried_from, s.gate, s.condition, s.compensate FROM onetray.stage AS s WHERE s.key = :key
 
 -- name: successors_in_stage
 -- row: SuccessorRow
--- The tasks that were made in the place of others, each with the one before it.
+-- Tasks that replace others of the same stage.
 SELECT t.key, t.retry_of, t.name FROM onetray.task AS t JOIN onetray.task AS o ON o.key = t.retry_of AND o.stage = t.stage
 WHERE t.stage = :stage AND t.key > 0 ORDER BY t.stage, t.key
 
--- name: give_up_name
+-- name: clear_task_name
 UPDATE onetray.task SET name = NULL WHERE key = :key
 
 -- name: flow_to_copy
@@ -328,8 +328,8 @@ FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job JOIN onetray.nam
     LEFT JOIN onetray.stage AS w ON w.key = s.carried_from
 
 -- name: held_in_stages
--- How many tasks of each stage a worker has now. By the leases, not the tasks: few are held, however many there are. A
--- subquery for each: of a join PostgreSQL would read all tasks of the stage first.
+-- How many tasks of each stage a worker holds. Read from the leases: they are few. With a subquery for each task: for a
+-- join PostgreSQL would read all tasks of the stage.
 SELECT h.stage, count(*) FROM (
     SELECT (SELECT t.stage FROM onetray.task AS t WHERE t.key = j.value AND t.lease = l.key AND t.control = 0) AS stage
     FROM onetray.lease AS l CROSS JOIN {lease_tasks}
@@ -353,6 +353,6 @@ WHERE t.id = :id AND n.name = :namespace
 
 -- name: events_of_job
 -- row: Event
--- The flow's own events are found by entity, those of its members by job. + 0: not by a walk through the whole log.
+-- The flow's own events have its key as entity, those of its members as job. + 0 avoids a scan of the whole log by id.
 {select_event} WHERE (e.job = :key AND e.job <> e.entity OR e.entity = :key) AND e.id + 0 > :after
 ORDER BY e.id + 0 LIMIT :limit

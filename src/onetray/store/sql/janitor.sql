@@ -1,6 +1,6 @@
 -- name: due_now
 -- row: DueRow
--- Only what this version understands: the rest is a newer one's.
+-- Only the types that this version knows: a newer version handles the others.
 SELECT at, task, what, fence FROM onetray.due WHERE at <= :now AND what {in:known:text}
 ORDER BY at, task, what LIMIT :limit {skip_locked_due}
 
@@ -14,19 +14,19 @@ SELECT min(at) FROM onetray.due WHERE what {in:known:text}
 SELECT min(expires_at) FROM onetray.lease
 
 -- name: prunable_jobs
--- By key, oldest first. The newest event stays: SQLite would hand out its number again.
+-- By key, oldest first. The newest event stays: SQLite would assign its id again.
 SELECT t.key FROM onetray.task AS t
 WHERE t.key > :after AND t.key <= :upto AND {task_prunable}
 ORDER BY t.key LIMIT :limit {skip_locked_t}
 
 -- name: prunable_flows
--- Whole flows. While a task of one still runs, as it may under a strict stage that has failed, the flow stays.
+-- Whole flows. A flow stays while one of its tasks runs, as it may in a failed strict stage.
 SELECT f.key FROM onetray.flow AS f
 WHERE f.key > :after AND f.key <= :upto AND {flow_prunable}
 ORDER BY f.key LIMIT :limit {skip_locked_f}
 
 -- name: next_tasks
--- How far the next tasks reach, and when the first of them was made.
+-- The last key of the next tasks, and when the first of them was created.
 SELECT max(n.key), min(n.created_at)
 FROM (SELECT key, created_at FROM onetray.task WHERE key > :after ORDER BY key LIMIT :span) AS n
 

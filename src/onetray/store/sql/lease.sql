@@ -8,7 +8,7 @@ SELECT key, tasks, expires_at, length FROM onetray.lease
 WHERE ns = :ns AND worker = :worker AND request_key = :request_key ORDER BY part
 
 -- name: forget_requests
--- The leases have run out and wait for the janitor, or nobody was told of them: their request key is free again.
+-- Frees the request key of leases that have expired, or whose claim got no answer.
 UPDATE onetray.lease SET request_key = NULL WHERE key {in:keys:bigint}
 
 -- name: claimed_again
@@ -23,7 +23,7 @@ SELECT key FROM onetray.lease WHERE key {in:keys:bigint} ORDER BY key {for_updat
 
 -- name: renew_lease
 -- row: RenewedRow
--- A lease is good up to and including its expiry; past it there is nothing to renew.
+-- A lease is valid up to and including its expiry, and cannot be renewed later.
 UPDATE onetray.lease SET expires_at = {greatest}(lease.expires_at, b.at + coalesce(b.length, lease.length)) {from_batch}
 WHERE lease.key = b.key AND lease.expires_at >= b.at
 RETURNING lease.key, lease.expires_at, lease.tasks
@@ -32,7 +32,7 @@ RETURNING lease.key, lease.expires_at, lease.tasks
 SELECT key, tasks FROM onetray.lease WHERE expires_at < :before ORDER BY expires_at, key LIMIT :limit
 
 -- name: still_expired
--- Asked again, and held, once the tasks are locked: a heartbeat may have come in between.
+-- Read again after the tasks are locked: a heartbeat may have renewed the lease.
 SELECT key FROM onetray.lease WHERE key {in:keys:bigint} AND expires_at < :before ORDER BY key {for_update}
 
 -- name: expiries

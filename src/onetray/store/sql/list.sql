@@ -1,7 +1,7 @@
--- What people look through: lists, groups and numbers. Each gives few rows, however many it counts.
+-- Lists, groups and counts for people. Each statement returns few rows.
 
 -- name: newest_before
--- The newest job at or below a key. A walk jumps from here over what was pruned.
+-- The newest job up to a key, so that a scan can skip a range of pruned keys.
 SELECT n.key, n.created_at FROM (
     SELECT * FROM (SELECT t.key, t.created_at FROM onetray.task AS t WHERE t.key <= :upto ORDER BY t.key DESC LIMIT 1) AS a
     UNION ALL
@@ -10,7 +10,7 @@ SELECT n.key, n.created_at FROM (
 
 -- name: list_jobs
 -- row: JobSummary
--- Single tasks and flows between two keys: a walk through all jobs is made of short reads.
+-- Single tasks and flows between two keys: a scan of all jobs consists of short reads.
 SELECT * FROM (
     {select_job_task} WHERE t.key > :after AND t.key <= :upto AND t.job = t.key AND {job_task_wanted}
     ORDER BY t.key DESC LIMIT :limit
@@ -23,7 +23,7 @@ ORDER BY 1 DESC LIMIT :limit
 
 -- name: list_jobs_of_correlation
 -- row: JobSummary
--- By the first events, which have an index. A task that was given no correlation id goes by its own id.
+-- By the index on first events. A task without a correlation id is found by its own id.
 SELECT * FROM (
     {select_job_task} WHERE t.key IN (
         SELECT e.job FROM onetray.event AS e WHERE e.correlation_id = :correlation_id AND e.version = 1
@@ -41,7 +41,7 @@ ORDER BY 1 DESC LIMIT :limit
 
 -- name: list_jobs_labelled
 -- row: JobSummary
--- By one label, which has an index; the others are looked at job by job.
+-- By the index on one label; the other labels are compared for each job.
 SELECT * FROM (
     {select_job_task} WHERE t.key IN (
         SELECT l.job FROM onetray.label AS l JOIN onetray.namespace AS m ON m.key = l.ns
@@ -86,7 +86,7 @@ n.name = :namespace AND f.created_at >= :since AND (CAST(:any_state AS integer) 
         WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value {in:labels:text}) = :labels_wanted)
 
 -- name: key_of_job
--- Where a page of jobs goes on.
+-- The key from which a list continues.
 SELECT t.key FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns WHERE t.id = :id AND n.name = :namespace
 UNION ALL
 SELECT f.key FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns WHERE f.id = :id AND n.name = :namespace
@@ -144,7 +144,7 @@ FROM onetray.task AS t JOIN onetray.stage AS s ON s.key = t.stage JOIN onetray.k
 
 -- name: list_queues
 -- row: QueueDepth
--- The oldest is the one with the lowest key. Held are those that a worker has, delayed those whose time will come.
+-- A worker holds the held tasks; delayed tasks have a due row. The oldest ready task is the one with the lowest key.
 SELECT q.name, q.paused_at, q.paused_by, coalesce(r.ready, 0) AS ready, coalesce(w.waiting, 0) AS delayed,
     coalesce(h.held, 0) AS held, o.run_at AS oldest_ready_at
 FROM onetray.queue AS q JOIN onetray.namespace AS n ON n.key = q.ns
@@ -167,7 +167,7 @@ WHERE n.name = :namespace ORDER BY q.name LIMIT :limit
 
 -- name: dead_groups
 -- row: DeadGroup
--- Letters that say the same: the beginning of a message is enough to know it by.
+-- Dead letters grouped by reason, error class and the beginning of the error message.
 SELECT k.name AS kind, d.reason_code, {letter_error} ->> 'class' AS error_class,
     substr({letter_error} ->> 'message', 1, CAST(:chars AS integer)) AS message, count(*) AS count,
     min(d.created_at) AS oldest_at, max(d.created_at) AS newest_at, count(d.successor) AS redriven

@@ -1,7 +1,6 @@
 -- name: count_events
 -- row: EventCountRow
--- What came into the log past a place: how often, of which kind. Dead letters by their reason. The window's end is cut
--- off outside, as in events_after.
+-- New events by type and kind, dead letters by reason. The upper bound is outside of the window, as in events_after.
 SELECT n.name AS namespace, e.type, k.name AS kind, CASE WHEN e.type = :dead THEN
     (SELECT d.reason_code FROM onetray.dead_letter AS d WHERE d.task = e.entity) END AS reason, count(*) AS number
 FROM (SELECT * FROM onetray.event WHERE id > :after ORDER BY id LIMIT :scan) AS e
@@ -13,8 +12,8 @@ GROUP BY 1, 2, 3, 4
 
 -- name: times_of_ended
 -- row: DurationRow
--- How long the tasks that have ended since waited for their last attempt or, with `ran`, how long that took: how many are
--- in each bucket, and their sum. A task that was never begun has neither.
+-- A histogram of newly ended tasks: how long they waited for their last attempt or, with `ran`, how long it took.
+-- Tasks that never started are not counted.
 SELECT n.name AS namespace, k.name AS kind, CASE
         WHEN {us} <= 5000 THEN 0 WHEN {us} <= 10000 THEN 1 WHEN {us} <= 25000 THEN 2 WHEN {us} <= 50000 THEN 3
         WHEN {us} <= 100000 THEN 4 WHEN {us} <= 250000 THEN 5 WHEN {us} <= 500000 THEN 6 WHEN {us} <= 1000000 THEN 7

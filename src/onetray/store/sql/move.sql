@@ -1,6 +1,6 @@
--- One UPDATE for each transition (a task's by its bare name): it says what changes besides the state. The guard (key, version, state, fence),
--- the new state and the event are added from the lifecycle's table when this file is loaded.
--- b is the batch, one row for each that moves; {last} is the time of the move, never before the one before.
+-- One UPDATE for each transition, with the columns that change besides the state. Those of tasks have no prefix.
+-- move_sql.py adds the guard (key, version, state, fence), the new state and the event from the lifecycle's table.
+-- b is the batch, one row for each entity; {last} is the time of the move, never before that of the last move.
 
 -- move: claim
 UPDATE onetray.task SET {moved}, attempts = task.attempts + 1, owner = b.worker, lease = b.lease
@@ -56,7 +56,7 @@ UPDATE onetray.stage SET {moved}, approval = b.approval
 UPDATE onetray.stage SET {moved}, answer = b.answer
 
 -- move: stage.start
--- An approved stage that had begun before begins no second time.
+-- A stage that had started before its approval keeps its start.
 UPDATE onetray.stage SET {moved}, started_at = coalesce(stage.started_at, {last})
 
 -- move: stage.succeed

@@ -1,7 +1,7 @@
--- What is hidden of jobs when they are shown.
+-- What to hide from readers of a job.
 
 -- name: redacting_policies
--- A policy is kept as the JSON of its fields, without blanks: this one has a path in its list.
+-- A policy is stored as JSON without blanks. The mark is in the body of those with a non-empty list of paths.
 SELECT key, body FROM onetray.policy WHERE replace(body, :mark, '') <> body
 
 -- name: redacting_kinds
@@ -12,7 +12,7 @@ WHERE k.name {in:kinds:text} AND (t.policy {in:policies:integer} OR k.policy {in
     OR f.policy {in:policies:integer} OR n.policy {in:policies:integer})
 
 -- name: origins_of_flows
--- The flows that these retry or undo, those that these do, and so on; NULL for one that was pruned.
+-- The flows that these retry or compensate, recursively; NULL for a pruned one.
 WITH RECURSIVE chain (job, origin) AS (
     SELECT f.key, f.key FROM onetray.flow AS f WHERE f.key {in:jobs:bigint}
     UNION
@@ -24,7 +24,7 @@ WITH RECURSIVE chain (job, origin) AS (
 SELECT c.job, f.key FROM chain AS c LEFT JOIN onetray.flow AS f ON f.key = c.origin WHERE c.origin <> c.job
 
 -- name: redacting_policy_of_flow
--- One under which a flow, or any of its tasks, is redacted.
+-- A policy that redacts the flow or any of its tasks.
 SELECT f.policy FROM onetray.flow AS f WHERE f.key = :job AND f.policy {in:policies:integer}
 UNION ALL
 SELECT k.policy FROM onetray.flow AS f JOIN onetray.kind AS k ON k.key = f.kind
@@ -56,7 +56,7 @@ WHERE s.job {in:jobs:bigint} AND (t.policy {in:policies:integer} OR k.policy {in
 LIMIT :limit
 
 -- name: redacted_sizes
--- Of the same tasks: the bytes that would be read.
+-- The number of bytes that redacted_tasks would read.
 SELECT t.job, octet_length(t.payload) + coalesce(octet_length(t.input), 0) + coalesce(octet_length(t.result), 0)
     + coalesce(octet_length(c.body), 0)
 FROM onetray.task AS t JOIN onetray.kind AS k ON k.key = t.kind LEFT JOIN onetray.checkpoint AS c ON c.task = t.key
@@ -69,9 +69,9 @@ LEFT JOIN onetray.checkpoint AS c ON c.task = t.key
 WHERE s.job {in:jobs:bigint} AND (t.policy {in:policies:integer} OR k.policy {in:policies:integer})
 LIMIT :limit
 
--- name: given_to_flows
--- row: FlowPartRow
--- What a flow was given besides its tasks: its data, its stages' data, answers to approvals, contexts.
+-- name: flow_inputs
+-- row: FlowInputRow
+-- The inputs of a flow besides those of its tasks: its data, its stages' data, answers to approvals, contexts.
 SELECT f.key AS job, f.data, f.metadata, NULL AS answer FROM onetray.flow AS f WHERE f.key {in:jobs:bigint}
 UNION ALL
 SELECT s.job, s.data, s.metadata, s.answer FROM onetray.stage AS s WHERE s.job {in:jobs:bigint}
@@ -79,8 +79,8 @@ UNION ALL
 SELECT c.job, NULL, c.payload, NULL FROM onetray.context AS c WHERE c.job {in:jobs:bigint}
 LIMIT :limit
 
--- name: given_sizes
--- Of the same: the bytes that would be read.
+-- name: flow_input_sizes
+-- The number of bytes that flow_inputs would read.
 SELECT f.key, octet_length(f.data) + coalesce(octet_length(f.metadata), 0) FROM onetray.flow AS f WHERE f.key {in:jobs:bigint}
 UNION ALL
 SELECT s.job, octet_length(s.data) + coalesce(octet_length(s.metadata), 0) + coalesce(octet_length(s.answer), 0)

@@ -1,8 +1,8 @@
--- Requests to a server under a key of their caller's.
+-- HTTP requests with an idempotency key.
 
 -- name: take_request
--- It is the caller's when nobody has the key, when its time is over, or when the same request was begun so long ago,
--- and not renewed, that its server must have died.
+-- Takes the key if it is new or expired, or if its server has not renewed the same request for so long that the server
+-- must have died.
 INSERT INTO onetray.request (caller, key, route, body_hash, began_at, expires_at)
 VALUES (:caller, :key, :route, :body_hash, :at, :expires_at)
 ON CONFLICT (caller, key) DO UPDATE SET route = excluded.route, body_hash = excluded.body_hash,
@@ -29,13 +29,13 @@ DELETE FROM onetray.request
 WHERE caller = :caller AND key = :key AND began_at {in:held_at:bigint} AND status IS NULL
 
 -- name: forget_old_requests
--- Those that somebody else has his hand on are left to him: nobody waits here.
+-- Skips rows that another transaction has locked.
 DELETE FROM onetray.request WHERE (caller, key) IN (
     SELECT caller, key FROM onetray.request WHERE expires_at <= :at ORDER BY expires_at LIMIT :limit {skip_locked_due}
 )
 
 -- name: reserve_request
--- One whose time is over is taken over; a living one stays as it is.
+-- Replaces an expired request; another one stays unchanged.
 INSERT INTO onetray.request (caller, key, route, body_hash, began_at, expires_at)
 VALUES (:caller, :key, :route, :body_hash, :at, :expires_at)
 ON CONFLICT (caller, key) DO UPDATE SET route = excluded.route, body_hash = excluded.body_hash,

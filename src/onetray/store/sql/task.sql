@@ -4,7 +4,7 @@ SELECT CAST(id AS text) AS id, key, job FROM onetray.task WHERE id {in:ids:uuid}
 
 -- name: lock_tasks
 -- row: TaskRow
--- Sorted, so that two batches can never wait for each other. The clock is read after the locks are held.
+-- Sorted, so that two batches cannot deadlock. The outer query reads the clock after the locks are taken.
 SELECT l.*, {clock} AS seen_at FROM (
     SELECT task.key, task.ns, task.state, task.version, task.fence, task.owner, task.lease,
         lease.expires_at AS lease_expires_at, task.attempts, task.max_attempts, task.spared,
@@ -17,8 +17,8 @@ SELECT l.*, {clock} AS seen_at FROM (
 
 -- name: claim_any
 -- row: ClaimedRow
--- The clock, and never before the task was due: another process, whose clock is ahead, may have made it claimable.
--- While a breaker is open, anywhere, nothing: the claim then asks again in a way that goes past it.
+-- seen_at is never before run_at: a process whose clock is ahead may have made the task claimable.
+-- Returns nothing while any breaker is open: the claim then reads kinds_past_breakers, and claims by kind.
 {select_claimable} WHERE r.queue = :queue AND (r.rank, r.task) >= (:rank, :task) AND {past_breakers}
     AND EXISTS (SELECT 1 FROM onetray.queue AS q WHERE q.key = :queue AND q.paused_at IS NULL)
 ORDER BY r.queue, r.rank, r.task LIMIT :limit {skip_locked}
@@ -35,7 +35,7 @@ SELECT r.rank, t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.version, t.f
 FROM onetray.ready AS r JOIN onetray.task AS t ON t.key = r.task
 
 -- name: heads_of_kind
--- What a claim of several kinds merges before it locks anything.
+-- A claim of several kinds merges these before it locks any task.
 SELECT r.rank, r.task FROM onetray.ready AS r
 WHERE r.queue = :queue AND r.kind = :kind
 ORDER BY r.queue, r.kind, r.rank, r.task LIMIT :limit
@@ -61,7 +61,7 @@ INSERT INTO onetray.task ({task_columns}, {member_columns}) SELECT {b.task_colum
 stage, name, unmet, control, context, spawned_by
 
 -- name: insert_note
--- A note has no version and changes nothing; job and correlation come from the task.
+-- A note has no version: it records no transition. Job and correlation id are those of the task.
 INSERT INTO onetray.event ({event_columns})
 SELECT task.key, task.job, {greatest}(b.at, task.updated_at), task.ns, NULL, task.fence, task.attempts, b.type, NULL, NULL,
     b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.payload
@@ -71,7 +71,7 @@ FROM onetray.task {join_batch} task.key = b.key
 INSERT INTO onetray.ready (queue, rank, task, kind) SELECT b.queue, b.rank, b.key, b.kind {from_batch}
 
 -- name: delete_ready
--- The kind says nothing more, but makes both indexes good for it: PostgreSQL may choose either.
+-- The kind is redundant, but makes both indexes usable: PostgreSQL may choose either.
 DELETE FROM onetray.ready {using_batch} ready.queue = b.queue AND ready.rank = b.rank AND ready.task = b.key
     AND ready.kind = b.kind
 
@@ -90,7 +90,7 @@ UPDATE onetray.task SET cancel_at = b.at {from_batch} WHERE task.key = b.key
 
 -- name: outcomes_of_attempt
 -- row: OutcomeRow
--- What became of the attempt with this fence: how it ended, or how the next one was opened.
+-- The events that ended the attempt with this fence, or began the next one.
 SELECT type, state, fence, payload FROM onetray.event
 WHERE entity = :key AND version IS NOT NULL AND fence IN (:fence, :fence + 1) ORDER BY version
 
@@ -127,12 +127,12 @@ FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.
     LEFT JOIN onetray.lease AS l ON l.key = t.lease
 
 -- name: take_ready
--- As delete_ready, and says which tasks were there.
+-- Like delete_ready, but returns the tasks that had a row.
 DELETE FROM onetray.ready {using_batch} ready.queue = b.queue AND ready.rank = b.rank AND ready.task = b.key
     AND ready.kind = b.kind
 RETURNING ready.task
 
 -- name: promote_ready
--- Two janitors may promote the same task: the second finds it there.
+-- Two janitors may promote the same task.
 INSERT INTO onetray.ready (queue, rank, task, kind) SELECT b.queue, b.rank, b.key, b.kind {from_batch} WHERE true
 ON CONFLICT DO NOTHING

@@ -1,7 +1,7 @@
--- Who may call a server, and for what.
+-- API tokens of a server.
 
 -- name: add_token
--- The same token again, because it was not known whether it was written: one row, with the times that its owner is told.
+-- A repeated write, after its outcome was unknown, updates the times to those that the caller returns.
 INSERT INTO onetray.token (id, hash, name, namespace, scopes, created_at, expires_at)
 VALUES (:id, :hash, :name, :namespace, :scopes, :created_at, :expires_at)
 ON CONFLICT (id) DO UPDATE SET created_at = excluded.created_at, expires_at = excluded.expires_at
@@ -23,7 +23,7 @@ ORDER BY created_at DESC, id LIMIT :limit
 SELECT 1 FROM onetray.token LIMIT 1
 
 -- name: revoke_token
--- The first time counts.
+-- A second revocation does not change the time.
 UPDATE onetray.token SET revoked_at = :at WHERE id = :id AND revoked_at IS NULL
 
 -- name: use_token

@@ -1,0 +1,41 @@
+-- Dead letters and their redrive.
+
+-- name: insert_dead_letter
+INSERT INTO onetray.dead_letter (task, ns, created_at, reason_code, stage, last_error, attempts, last_owner,
+    last_lease_expires_at, correlation_id, trace_id, payload_hash)
+SELECT b.key, b.ns, b.at, b.reason_code, b.stage, b.last_error, b.attempts, b.last_owner, b.last_lease_expires_at,
+    b.correlation_id, b.trace_id, b.payload_hash {from_batch}
+
+-- name: facts_for_dead_letter
+-- row: LetterFactsRow
+SELECT key, CAST(id AS text) AS id, correlation_id, trace, payload FROM onetray.task WHERE key {in:keys:bigint}
+
+-- name: last_holders
+-- The payload of the last transition of a held task contains its last owner.
+SELECT e.entity, e.payload FROM onetray.event AS e
+WHERE e.entity {in:keys:bigint} AND e.version IS NOT NULL AND e.was {in:held:text} AND e.payload IS NOT NULL
+ORDER BY e.entity, e.version
+
+-- name: lock_letter
+SELECT successor FROM onetray.dead_letter WHERE task = :key {for_update}
+
+-- name: set_successor
+UPDATE onetray.dead_letter SET successor = b.successor {from_batch} WHERE dead_letter.task = b.key
+
+-- name: dead_letters
+-- row: DeadLetter
+SELECT CAST(t.id AS text) AS task_id, d.created_at, d.reason_code, d.stage, d.last_error, d.attempts, d.last_owner,
+    d.last_lease_expires_at, d.correlation_id, d.trace_id, d.payload_hash, CAST(s.id AS text) AS successor_id
+FROM onetray.dead_letter AS d JOIN onetray.task AS t ON t.key = d.task
+    JOIN onetray.namespace AS n ON n.key = d.ns
+    LEFT JOIN onetray.task AS s ON s.key = d.successor
+WHERE n.name = :namespace AND (CAST(:id AS text) IS NULL OR CAST(t.id AS text) = :id) ORDER BY d.task DESC LIMIT :limit
+
+-- name: spec_of
+-- row: TaskToCopy
+{select_task_to_copy} WHERE t.key = :key
+
+-- word: select_task_to_copy
+SELECT t.key, CAST(t.id AS text) AS id, t.queue, t.kind, t.policy, t.priority, t.max_attempts, t.correlation_id, t.trace,
+    t.payload, t.name, t.spawned_by
+FROM onetray.task AS t

@@ -1,0 +1,37 @@
+-- Progress and checkpoints of tasks.
+
+-- name: set_progress
+INSERT INTO onetray.progress (task, at, attempt, done, total, message)
+SELECT b.key, b.at, b.attempt, b.done, b.out_of, b.message {from_batch} WHERE true
+ON CONFLICT (task) DO UPDATE SET at = excluded.at, attempt = excluded.attempt, done = excluded.done,
+    total = excluded.total, message = excluded.message
+
+-- name: progress_of
+-- row: TaskProgress
+SELECT p.at, p.attempt, p.done, p.total, p.message
+FROM onetray.progress AS p JOIN onetray.task AS t ON t.key = p.task JOIN onetray.namespace AS n ON n.key = t.ns
+WHERE t.id = :id AND n.name = :namespace
+
+-- name: set_checkpoint
+INSERT INTO onetray.checkpoint (task, at, attempt, body)
+SELECT b.key, b.at, b.attempt, b.body {from_batch} WHERE true
+ON CONFLICT (task) DO UPDATE SET at = excluded.at, attempt = excluded.attempt, body = excluded.body
+
+-- name: checkpoint_of
+SELECT c.body
+FROM onetray.checkpoint AS c JOIN onetray.task AS t ON t.key = c.task JOIN onetray.namespace AS n ON n.key = t.ns
+WHERE t.id = :id AND n.name = :namespace
+
+-- name: prune_progress
+DELETE FROM onetray.progress WHERE task {in:keys:bigint}
+
+-- name: prune_checkpoints
+DELETE FROM onetray.checkpoint WHERE task {in:keys:bigint}
+
+-- name: said_beside
+-- row: LogAndProgressRow
+-- What tasks have reported without an event: the number of their log lines, and their progress.
+SELECT t.key, (SELECT max(l.cursor) FROM onetray.log AS l WHERE l.task = t.key) AS last_line,
+    (SELECT p.at FROM onetray.progress AS p WHERE p.task = t.key) AS progress_at,
+    (SELECT p.done FROM onetray.progress AS p WHERE p.task = t.key) AS done
+FROM onetray.task AS t WHERE t.key {in:keys:bigint}

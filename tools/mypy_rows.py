@@ -13,7 +13,7 @@ from mypy.plugin import MethodContext, Plugin, ReportConfigContext
 from mypy.types import AnyType, Instance, Type, TypeOfAny
 
 SQL = Path(__file__).resolve().parents[1] / "src/onetray/store/sql"
-METHODS = ("query", "ask", "batch", "read", "read_within", "_read")
+METHODS = ("query", "query_later", "batch", "read", "read_within", "_read")
 READERS = ("cli", "engine", "explain", "feed", "http", "redaction", "testing")
 MODULES = ("onetray.store.rows", "onetray.store.shown_rows")
 _HEADER = re.compile(r"^-- name: (\w+)\n-- row: (\w+)$", re.MULTILINE)

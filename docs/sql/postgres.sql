@@ -365,7 +365,7 @@ WHERE t.stage >= :stage AND t.stage <= :stage AND t.state IN ('queued', 'blocked
 SELECT t.key FROM onetray.task AS t
 WHERE t.stage >= :stage AND t.stage <= :stage AND t.state IN ('queued', 'assigned', 'running', 'blocked', 'waiting_input') ORDER BY t.stage, t.key LIMIT :limit;
 
--- name: unasked_tasks
+-- name: tasks_without_cancel
 SELECT t.key FROM onetray.task AS t
 WHERE t.stage >= :stage AND t.stage <= :stage AND t.state IN ('queued', 'assigned', 'running', 'blocked', 'waiting_input') AND t.cancel_at IS NULL ORDER BY t.stage, t.key LIMIT :limit;
 
@@ -730,7 +730,7 @@ SELECT i.kind, i.key, i.job, i.body_hash, coalesce(t.finished_at, f.finished_at)
 FROM onetray.idempotency AS i LEFT JOIN onetray.task AS t ON t.key = i.job
     LEFT JOIN onetray.flow AS f ON f.key = i.job JOIN unnest(:kind::integer[], :key::text[]) AS b(kind, key) ON i.kind = b.kind AND i.key = b.key;
 
--- name: point_key
+-- name: link_key
 UPDATE onetray.idempotency SET job = b.job FROM unnest(:job::bigint[], :kind::integer[], :key::text[]) AS b(job, kind, key) WHERE idempotency.kind = b.kind AND idempotency.key = b.key;
 
 -- name: lock_unique
@@ -764,7 +764,7 @@ SELECT b.key, b.ns, b.worker, b.expires_at, b.length, b.tasks, b.request_key, b.
 SELECT key, tasks, expires_at, length FROM onetray.lease
 WHERE ns = :ns AND worker = :worker AND request_key = :request_key ORDER BY part;
 
--- name: forget_requests
+-- name: clear_request_keys
 UPDATE onetray.lease SET request_key = NULL WHERE key = ANY(:keys::bigint[]);
 
 -- name: claimed_again
@@ -1143,7 +1143,7 @@ DELETE FROM onetray.progress WHERE task = ANY(:keys::bigint[]);
 -- name: prune_checkpoints
 DELETE FROM onetray.checkpoint WHERE task = ANY(:keys::bigint[]);
 
--- name: said_beside
+-- name: log_and_progress
 -- row: LogAndProgressRow(key, last_line, progress_at, done)
 SELECT t.key, (SELECT max(l.cursor) FROM onetray.log AS l WHERE l.task = t.key) AS last_line,
     (SELECT p.at FROM onetray.progress AS p WHERE p.task = t.key) AS progress_at,
@@ -1259,7 +1259,7 @@ WHERE caller = :caller AND key = :key AND began_at = ANY(:held_at::bigint[]) AND
 DELETE FROM onetray.request
 WHERE caller = :caller AND key = :key AND began_at = ANY(:held_at::bigint[]) AND status IS NULL;
 
--- name: forget_old_requests
+-- name: delete_expired_requests
 DELETE FROM onetray.request WHERE (caller, key) IN (
     SELECT caller, key FROM onetray.request WHERE expires_at <= :at ORDER BY expires_at LIMIT :limit FOR UPDATE SKIP LOCKED
 );
@@ -1468,7 +1468,7 @@ ON CONFLICT (ns, name) DO UPDATE SET host = excluded.host, pid = excluded.pid, v
     concurrency = excluded.concurrency, running = excluded.running, claimed = excluded.claimed,
     queues = excluded.queues, kinds = excluded.kinds, state = excluded.state;
 
--- name: forget_workers
+-- name: delete_expired_workers
 DELETE FROM onetray.worker WHERE (ns, name) IN (
     SELECT ns, name FROM onetray.worker WHERE expires_at < :before FOR UPDATE SKIP LOCKED
 );

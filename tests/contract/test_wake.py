@@ -321,7 +321,7 @@ class InLine(Waiter):
 
     def stand(self) -> bool:
         """Wait again, as after a look."""
-        self.looked()
+        self.polled()
         self.woken.clear()
         return self.enter(self.seen())
 
@@ -356,10 +356,10 @@ def test_a_wake_up_that_was_not_used_goes_to_the_next(engine: Engine, no_polling
     settled(engine)
     first, second, third = (InLine(engine) for _ in range(3))
     engine.submit("letter", queue="mail")
-    first.pass_on()
+    first.leave_and_wake_next()
     assert woken([second, third]) == [True, False]
-    second.looked()
-    second.pass_on()
+    second.polled()
+    second.leave_and_wake_next()
     assert not third.woken.is_set()
 
 
@@ -371,9 +371,9 @@ def test_a_look_that_finds_more_than_was_told_of_wakes_two_more(
     mail = [InLine(engine) for _ in range(4)]
     engine.resume_queue("mail")
     assert woken(mail) == [True, False, False, False]
-    mail[0].looked(found_all=True)
+    mail[0].polled(reached_limit=True)
     assert woken(mail) == [True, True, True, False]
-    mail[1].looked()
+    mail[1].polled()
     assert woken(mail) == [True, True, True, False]
 
 

@@ -27,7 +27,7 @@ DECLARED = {
     for name, section in sections_of("name").items()
     if (found := re.search(r"^-- row: (\w+)$", section.comment, re.MULTILINE))
 }
-READS = {"query", "ask", "batch", "read", "read_within", "_read", "_fetch", "fetch", "pick", "fetchall"}
+READS = {"query", "query_later", "batch", "read", "read_within", "_read", "_fetch", "fetch", "pick", "fetchall"}
 MOST_NAMES = 3
 
 

@@ -40,7 +40,7 @@ READS = {
     "stage_by_id", "stages_of", "tasks_of_stage", "results_of_stage", "place_of_task", "results_before",
     "results_needed", "held_in_stages", "events_of_job", "contexts_of_flow", "current_context", "newest_before",
     "key_of_job", "entity_of_id", "list_jobs", "next_tasks", "next_flows", "count_events", "times_of_ended",
-    "said_beside", "kinds_of_ids", "events_of_flow_and_stages", "queues_with_work",
+    "log_and_progress", "kinds_of_ids", "events_of_flow_and_stages", "queues_with_work",
 }  # fmt: skip
 """What the engine runs outside of any transaction, under the planner's own settings."""
 OF_KEYS = tuple(f"{word}jobs_of_{table}" for word in ("", "lock_") for table in ("idempotency", "unique_keys"))
@@ -154,11 +154,11 @@ def params_of(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
         "prunable_jobs": {"before": FAR, "after": 0, "upto": FAR, "ns": None, "now": 0, "limit": limit},
         "next_tasks": {"after": keys[0], "span": limit},
         **dict.fromkeys(("keys_taken", "unique_held"), taken),
-        **{name: {**taken, "job": keys} for name in ("lock_unique", "take_unique", "point_key")},
+        **{name: {**taken, "job": keys} for name in ("lock_unique", "take_unique", "link_key")},
         **{name: {"keys": keys} for name in ("prune_unique_keys", "prune_labels", *OF_KEYS)},
         "copy_labels": {"to": 1, "of": keys[0]},
         "queues_with_work": {"keys": [queue]},
-        "last_cursor": {"keys": keys}, "said_beside": {"keys": keys}, "kinds_of_ids": {"ids": crowd.ids(limit)},
+        "last_cursor": {"keys": keys}, "log_and_progress": {"keys": keys}, "kinds_of_ids": {"ids": crowd.ids(limit)},
     }  # fmt: skip
     return every[name] if name in every else of_flows(name, crowd, limit)
 
@@ -183,7 +183,7 @@ def of_flows(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
         "any_started": {"job": flow},
         "save_stage": {"key": stages, **{c: [_column(c)] * limit for c in _SAVED_STAGE if c != "key"}},
         "save_flow": {"key": flows, **{c: [_column(c)] * limit for c in _SAVED_FLOW if c != "key"}},
-        "next_to_open": page, "unheld_tasks": page, "unended_tasks": page, "unasked_tasks": page,
+        "next_to_open": page, "unheld_tasks": page, "unended_tasks": page, "tasks_without_cancel": page,
         "queued_of_stage": {**page, "most": 1},
         "open_ready": span,
         "open_due": {**span, "at": 0, "what": RUN},
@@ -225,14 +225,14 @@ OTHERS = (
     "lock_tasks", "delete_ready", "take_ready", "renew_lease", "expired_leases", "due_now", "next_due", "next_expiry",
     "keys_of", "task_by_id", "logs_of", "events_of_task", "events_after", "end_of_window", "last_event_id",
     "outcomes_of_attempt", "prunable_jobs", "keys_taken", "last_cursor", "newest_before", "key_of_job", "entity_of_id",
-    "list_jobs", "next_tasks", "count_events", "times_of_ended", "said_beside", "kinds_of_ids", *OF_KEYS,
-    "lock_unique", "unique_held", "take_unique", "point_key", "prune_unique_keys", "prune_labels", "copy_labels",
+    "list_jobs", "next_tasks", "count_events", "times_of_ended", "log_and_progress", "kinds_of_ids", *OF_KEYS,
+    "lock_unique", "unique_held", "take_unique", "link_key", "prune_unique_keys", "prune_labels", "copy_labels",
     "queues_with_work",
 )  # fmt: skip
 FOR_FLOWS = (
     "lock_flows", "flows_of_ids", "flows_of_stages", "flows_of_tasks", "stages_by_key", "unended_stages", "next_stage",
     "stage_by_name", "any_started", "save_stage", "save_flow", "next_to_open", "unheld_tasks",
-    "unended_tasks", "unasked_tasks", "queued_of_stage", "open_ready", "open_due", "policies_of_stage",
+    "unended_tasks", "tasks_without_cancel", "queued_of_stage", "open_ready", "open_due", "policies_of_stage",
     "dependents", "meet", "needs_of", "members_named", "members_to_copy", "successor_in_stage",
     "stages_to_copy", "to_compensate", "held_in_stages", "prunable_flows", "members_of_stages", "stage_keys_of_flows",
     "next_flows", "sizes_of_flows", "prune_flows", "prune_contexts", "prune_idempotency", "prune_stages",
@@ -243,7 +243,7 @@ FOR_FLOWS = (
 )  # fmt: skip
 OF_A_STAGE = {"tasks_of_stage", "results_of_stage"}
 """Outside of a transaction PostgreSQL may read a stage to its end and sort it, for a large page of it."""
-FEW = {"held_in_stages": {"lease", "l", "j"}, "said_beside": {"progress"}, "count_events": {"dead_letter"}}
+FEW = {"held_in_stages": {"lease", "l", "j"}, "log_and_progress": {"progress"}, "count_events": {"dead_letter"}}
 """What may be read from end to end: there are as many leases as claims, however many tasks there are, and in this crowd
 nobody has said how far it is."""
 

@@ -278,7 +278,7 @@ def test_whoever_waits_hears_of_what_others_write(near: tuple[Engine, Served]) -
         def wait() -> None:
             # The ear says hello first.
             while waiter.queue is None or remote.wake.work < 2:
-                waiter.looked()
+                waiter.polled()
                 waiter.wait(waiter.seen(), 20.0)
             heard.set()
 
@@ -298,7 +298,7 @@ class Worker:
     def wait(self) -> None:
         self.waiter.wait(self.waiter.seen(), 20.0)
         self.woken += self.waiter.queue is not None
-        self.waiter.looked()
+        self.waiter.polled()
 
     def until_in_line(self, own: Engine, many: int) -> threading.Thread:
         """Have it wait at the server, behind as many others."""
@@ -340,7 +340,7 @@ def test_a_remote_worker_without_a_place_leaves_a_task_to_another(near: tuple[En
         gone = full.until_in_line(own, 0)
         waiting = idle.until_in_line(own, 1)
         # Nobody waits there any more, but the request that was under way still does, first in line.
-        full.waiter.let_go()
+        full.waiter.interrupt()
         gone.join(20)
         own.submit("k", queue="a")
         waiting.join(20)

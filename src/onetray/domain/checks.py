@@ -20,7 +20,7 @@ FAR_US = 2**62
 """Later than any real time."""
 MOST = 1e15
 """The maximum of an amount: a float represents every whole number up to it."""
-MOST_ROWS = 10_000
+MAX_ROWS = 10_000
 """The maximum of rows that one read returns, or one step of the janitor handles."""
 _NEVER_NAN = frozenset({str, int, bool, type(None)})
 _ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")

@@ -13,7 +13,7 @@ import orjson
 
 from onetray.domain.clock import SECOND
 from onetray.domain.errors import InvalidInput, short_repr
-from onetray.domain.redactor import MOST_PATHS, why_not_a_path
+from onetray.domain.redactor import MAX_PATHS, why_not_a_path
 
 ON_EXHAUSTION = ("dead_letter", "fail")
 
@@ -142,8 +142,8 @@ def _check_policy(p: Policy) -> None:
         if not isinstance(names, tuple) or not all(_is_class_name(n) for n in names):
             refuse(name, "a list of class names")
     paths: object = p.redact
-    if not isinstance(paths, tuple) or len(paths) > MOST_PATHS:
-        refuse("redact", f"a list of at most {MOST_PATHS} paths")
+    if not isinstance(paths, tuple) or len(paths) > MAX_PATHS:
+        refuse("redact", f"a list of at most {MAX_PATHS} paths")
     for path in p.redact:
         if why := why_not_a_path(path):
             refuse("redact", f"a list of paths, each {why}")

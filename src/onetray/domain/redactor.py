@@ -20,7 +20,7 @@ HIDDEN = "***"
 ANY = "*"
 SHORTEST = 4
 """A secret with fewer characters, or a number with fewer digits, is hidden only at its path: "no" is in every text."""
-MOST_PATHS, PATH_CHARS = 100, 200
+MAX_PATHS, PATH_CHARS = 100, 200
 MAX_TEXTS, MAX_CHARS = 100_000, 10_000_000
 """Limits on the secrets of a job, in all their spellings. Past them every value that may hold a secret is hidden."""
 PREFIX_CHARS = 8

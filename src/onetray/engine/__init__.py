@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from onetray.config import LEAST_RETENTION_S, EngineConfig
 from onetray.domain import commands as c
-from onetray.domain.checks import MOST_ROWS, listed, seconds, text, whole
+from onetray.domain.checks import MAX_ROWS, listed, seconds, text, whole
 from onetray.domain.clock import SECOND, Clock
 from onetray.domain.errors import Conflict, InvalidInput, Unavailable
 from onetray.domain.listing import Prunable
@@ -121,7 +121,7 @@ class Engine(EngineApi):
     def undo_claim(self, claimed: Sequence[Assignment], reason: str) -> None:
         """Release claimed tasks that did not reach their worker. This costs no attempt and frees the request key."""
         leases = sorted({a.lease for a in claimed})
-        self.store.write(lambda tx: tx.query("forget_requests", keys=leases))
+        self.store.write(lambda tx: tx.query("clear_request_keys", keys=leases))
         for verdict in self.run([c.Release(**c.ticket(a), reason=reason) for a in claimed]):
             if verdict.error is not None and not isinstance(verdict.error, Conflict):
                 raise verdict.error
@@ -143,14 +143,14 @@ class Engine(EngineApi):
 
     def expire_leases(self, now: int | None = None, limit: int = janitor.BATCH) -> list[int]:
         """Return tasks with expired leases to their queues. Returns their keys."""
-        whole(limit, "limit", 1, MOST_ROWS)
+        whole(limit, "limit", 1, MAX_ROWS)
         if now is not None:
             whole(now, "now", 0, 2**62)
         return janitor.expire_leases(self.store, self._context, now, limit)
 
     def do_due(self, limit: int = janitor.BATCH) -> int:
         """Make due tasks claimable, time out late ones, end cancels whose grace period is over. Returns how many."""
-        whole(limit, "limit", 1, MOST_ROWS)
+        whole(limit, "limit", 1, MAX_ROWS)
         return janitor.do_due(self.store, self._context, limit)
 
     def sweep(self) -> int:
@@ -172,7 +172,7 @@ class Engine(EngineApi):
     def prune(self, older_than_s: float, *, namespace: str | None = None, limit: int = janitor.BATCH) -> list[int]:
         """Delete up to `limit` whole jobs that ended at least `older_than_s` ago. Returns their keys."""
         seconds(older_than_s, "older_than_s")
-        whole(limit, "limit", 1, MOST_ROWS)
+        whole(limit, "limit", 1, MAX_ROWS)
         ns = None
         if namespace is not None:
             ns = self.store.names.namespace(text(namespace, "namespace", self.config.limits.name_chars))

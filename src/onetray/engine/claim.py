@@ -38,8 +38,8 @@ def _claim(batch: BatchContext, command: Claim) -> list[Assignment]:
     leases: list[LeaseRow] = []
     if command.request_key is not None:
         tx.lock_request(ns, command.worker, command.request_key)
-        # `ask` sends the query together with the next one, if there is one.
-        query = tx.query if kinds == [] else tx.ask
+        # `query_later` sends the query together with the next one, if there is one.
+        query = tx.query if kinds == [] else tx.query_later
         leases = query("leases_of_request", ns=ns, worker=command.worker, request_key=command.request_key)
     picked = [] if kinds == [] else _pick(tx, queue, kinds, command.limit)
     repeated = _repeat_claim(batch, command, leases) if leases else None
@@ -116,7 +116,7 @@ def _repeat_claim(batch: BatchContext, command: Claim, leases: list[LeaseRow]) -
     valid = {lease.key: lease for lease in leases if lease.expires_at >= tx.now}
     if not valid:
         # The janitor has not expired these leases yet. The request key is free for a new claim.
-        tx.query("forget_requests", keys=[lease.key for lease in leases])
+        tx.query("clear_request_keys", keys=[lease.key for lease in leases])
         return None
     rows = tx.query("claimed_again", keys=[key for lease in valid.values() for key in orjson.loads(lease.tasks)])
     return [

@@ -60,7 +60,7 @@ class HttpKeys:
                 expires_at=tx.now + KEPT_S * SECOND, died_before=tx.now - DIED_S * SECOND,
             )  # fmt: skip
             if taken:
-                tx.query("forget_old_requests", at=tx.now, limit=FORGET)
+                tx.query("delete_expired_requests", at=tx.now, limit=FORGET)
                 return tx.now, None
             return 0, next(iter(tx.query("request_of", caller=caller, key=key)), None)
 
@@ -100,7 +100,7 @@ class HttpKeys:
                 expires_at=tx.now + int(ttl_s * SECOND),
             )  # fmt: skip
             ((reserved_for,),) = tx.query("reserved_request", caller=caller, key=key)
-            tx.query("forget_old_requests", at=tx.now, limit=FORGET)
+            tx.query("delete_expired_requests", at=tx.now, limit=FORGET)
             return str(reserved_for)
 
         return self.store.write(take) == body_hash

@@ -33,7 +33,7 @@ from onetray.engine.pending_writes import (
 )
 from onetray.engine.retention import ROUND_S, Retention
 from onetray.store.base import Store, Tx
-from onetray.store.retry_transaction import LOST_TO_OTHERS
+from onetray.store.retry_transaction import ROLLED_BACK
 from onetray.store.rows import DueRow, TaskRow
 
 logger = logging.getLogger("onetray.janitor")
@@ -137,7 +137,7 @@ def _expire_tasks(batch: BatchContext, before: int, held: list[TaskRow]) -> list
 
 def _is_temporary(e: Exception) -> bool:
     """Whether a retry may succeed: the database was unavailable, or the transaction lost a deadlock."""
-    return isinstance(e, Unavailable) or getattr(e, "sqlstate", None) in LOST_TO_OTHERS
+    return isinstance(e, Unavailable) or getattr(e, "sqlstate", None) in ROLLED_BACK
 
 
 def _expire_one_by_one(store: Store, new_batch: NewBatch, now: int | None, limit: int) -> list[int]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from onetray.domain.checks import FAR_US, MOST_ROWS, choice, listed, optional_text, seconds, task_id, text, whole
+from onetray.domain.checks import FAR_US, MAX_ROWS, choice, listed, optional_text, seconds, task_id, text, whole
 from onetray.domain.clock import SECOND
 from onetray.domain.errors import InvalidInput, NotFound
 from onetray.domain.lifecycle import FLOW, MACHINES, TASK
@@ -70,7 +70,7 @@ class ListApi(DatabaseReads):
         limit: int = 100,
     ) -> JobPage:
         """Single tasks and flows, newest first. A page may be short: the list ends when its `before` is None."""
-        whole(limit, "limit", 1, MOST_ROWS)
+        whole(limit, "limit", 1, MAX_ROWS)
         whole(since, "since", 0, FAR_US)
         upto = (FAR_US if before is None else whole(before, "before", 0, FAR_US)) - 1
         filters = {

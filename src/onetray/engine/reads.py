@@ -15,7 +15,7 @@ from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from onetray.config import EngineConfig
-from onetray.domain.checks import MOST_ROWS, text, whole
+from onetray.domain.checks import MAX_ROWS, text, whole
 from onetray.domain.token import OPERATE, READ
 from onetray.redaction.answers import Redact, plain
 from onetray.store.base import Rows, Store
@@ -99,7 +99,7 @@ class DatabaseReads:
         if "namespace" in params:
             text(params["namespace"], "namespace", self.config.limits.name_chars)
         if "limit" in params:
-            whole(params["limit"], "limit", 0, MOST_ROWS)
+            whole(params["limit"], "limit", 0, MAX_ROWS)
         for number in ("after", "before"):
             if number in params:
                 whole(params[number], number, 0, 2**62)

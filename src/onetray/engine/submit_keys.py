@@ -158,7 +158,7 @@ def _take_unique(batch: BatchContext, work: list[tuple[int, C, K]]) -> list[tupl
         if command.idempotency_key is not None:
             repointed.append((spec.kind, command.idempotency_key, job.key))
     if repointed:
-        batch.tx.batch("point_key", {**_columns([at[:2] for at in repointed]), "job": [job for _, _, job in repointed]})
+        batch.tx.batch("link_key", {**_columns([at[:2] for at in repointed]), "job": [job for _, _, job in repointed]})
     return fresh
 
 

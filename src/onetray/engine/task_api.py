@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from onetray.domain.checks import MOST_ROWS, choice, id_or_none, task_id, text, whole
+from onetray.domain.checks import MAX_ROWS, choice, id_or_none, task_id, text, whole
 from onetray.domain.errors import NotFound
 from onetray.domain.machine import ACTORS, USER
 from onetray.domain.task import Blocker, DeadLetter, Event, LogLine, Task, json_of
@@ -44,7 +44,7 @@ class TaskApi(DatabaseReads):
     def position(self, task: str, *, namespace: str = "default", most: int = 1000) -> int | None:
         """How many tasks would be claimed before this one, counted up to `most`. None if it has no ready row."""
         text(namespace, "namespace", self.config.limits.name_chars)
-        return position(self.store, task, namespace, whole(most, "most", 1, MOST_ROWS))
+        return position(self.store, task, namespace, whole(most, "most", 1, MAX_ROWS))
 
     @read(by_owner)
     def events(

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from onetray.domain.checks import MOST_ROWS, listed, seconds, task_id, text, whole
+from onetray.domain.checks import MAX_ROWS, listed, seconds, task_id, text, whole
 from onetray.domain.clock import SECOND
 from onetray.domain.errors import NotFound
 from onetray.domain.policy import Policy
@@ -58,7 +58,7 @@ class WorkerApi(DatabaseReads):
     @read(plain, READ, WORK)
     def held(self, keys: Sequence[int], *, namespace: str = "default") -> list[Holding]:
         """The state of tasks that a worker holds, by their keys, without those that no longer exist."""
-        for key in listed(keys, "keys", 0, MOST_ROWS):
+        for key in listed(keys, "keys", 0, MAX_ROWS):
             whole(key, "keys", 1, 2**63 - 1)
         ns = self.store.names.namespace(text(namespace, "namespace", self.config.limits.name_chars))
         if ns is None or not keys:
@@ -77,7 +77,7 @@ class WorkerApi(DatabaseReads):
                 expires_at=tx.now + int(beat.ttl_s * SECOND), concurrency=beat.concurrency, at_work=beat.running,
                 claimed=beat.claimed, queues=_names_json(beat.queues), kinds=_names_json(beat.kinds), state=beat.state,
             )  # fmt: skip
-            tx.query("forget_workers", before=tx.now - KEEP_REGISTRATION_S * SECOND)
+            tx.query("delete_expired_workers", before=tx.now - KEEP_REGISTRATION_S * SECOND)
 
         self.store.write(register)
 

@@ -47,7 +47,7 @@ class ClaimWait(Waiter):
         try:
             self._loop.call_soon_threadsafe(_resolve, self._woken)
         except RuntimeError:  # Its loop is closed, so nothing waits there any more.
-            self.pass_on()
+            self.leave_and_wake_next()
 
 
 class ClaimWaiters:
@@ -80,7 +80,7 @@ class ClaimWaiters:
             yield wait
         finally:
             # If it was woken but has not claimed, another waiter is woken in its place.
-            wait.pass_on()
+            wait.leave_and_wake_next()
             self._waits[loop].discard(wait)
             if not self._waits[loop]:
                 del self._waits[loop]

@@ -46,13 +46,13 @@ class Waiter:
     def leave(self) -> None:
         self._wake.leave(self)
 
-    def looked(self, found_all: bool = False) -> None:
+    def polled(self, reached_limit: bool = False) -> None:
         """Mark the wake-up as used. Wake others if the claim reached its limit, so that there may be more work."""
         queue, self.queue = self.queue, None
-        if queue is not None and self.more and found_all:
+        if queue is not None and self.more and reached_limit:
             self._wake.wake_next(queue, self.kinds, 2, more=True)
 
-    def pass_on(self) -> None:
+    def leave_and_wake_next(self) -> None:
         """Leave the line, and wake the next waiter if this one was woken and has not polled."""
         self._wake.leave(self)
         queue, self.queue = self.queue, None
@@ -74,7 +74,7 @@ class ThreadWaiter(Waiter):
             self.leave()
         self._woken.clear()
 
-    def let_go(self) -> None:
+    def interrupt(self) -> None:
         """End the wait without a wake-up."""
         self._woken.set()
 

@@ -13,10 +13,10 @@ wakes one waiter of each group of kinds in its queue:
     waiter = wake.waiter([("default", "mail")])
     seen = waiter.seen()
     …claim…
-    waiter.looked()
+    waiter.polled()
     waiter.wait(seen, timeout)
 
-A waiter that was woken and does not claim must call `pass_on`. Otherwise the task waits for the next poll.
+A waiter that was woken and does not claim must call `leave_and_wake_next`. Otherwise the task waits for the next poll.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class Tx(Protocol):
 
     def query(self, name: str, /, **params: Any) -> Rows: ...
 
-    def ask(self, name: str, /, **params: Any) -> Rows:
+    def query_later(self, name: str, /, **params: Any) -> Rows:
         """Like query, but the list may be filled only when the next query returns: saves a round trip."""
         ...
 

@@ -129,7 +129,7 @@ class PostgresTx:
             self.work.count([queue for (queue,) in rows], 0)
         return rows
 
-    def ask(self, name: str, /, **params: Any) -> Rows:
+    def query_later(self, name: str, /, **params: Any) -> Rows:
         statement = self._statements.by_name[name]
         params.setdefault("now", self._test_time)
         rows: Rows = []

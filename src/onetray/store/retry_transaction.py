@@ -9,7 +9,7 @@ from typing import TypeVar
 from onetray.domain.errors import DatabaseMoved, OutcomeUnknown, Unavailable
 
 T = TypeVar("T")
-LOST_TO_OTHERS = ("40P01", "40001")
+ROLLED_BACK = ("40P01", "40001")
 """A deadlock or a serialization failure: the transaction may succeed the next time."""
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.01, 1.0
 
@@ -37,7 +37,7 @@ def retry_transaction(work: Callable[[], T], patience_s: float, is_closed: Calla
         except Unavailable as e:
             error = e
         except Exception as e:
-            if getattr(e, "sqlstate", None) not in LOST_TO_OTHERS:
+            if getattr(e, "sqlstate", None) not in ROLLED_BACK:
                 raise
             error = e
         if time.monotonic() + wait > until or is_closed():

@@ -54,7 +54,7 @@ TYPE_OF = {column: type_ for type_, columns in TYPES.items() for column in colum
 # letter, which is a word.
 TEXT = {
     ("insert_dead_letter", "stage"),
-    *((name, "key") for name in ("take_key", "keys_taken", "point_key", "lock_unique", "unique_held", "take_unique")),
+    *((name, "key") for name in ("take_key", "keys_taken", "link_key", "lock_unique", "unique_held", "take_unique")),
 }
 
 

@@ -50,7 +50,7 @@ class SqliteTx:
             self.work.count([queue for (queue,) in rows], 0)
         return rows
 
-    ask = query
+    query_later = query
 
     def batch(self, name: str, columns: Columns, /, **params: Any) -> Rows:
         statement = self._statements.for_batch(name, columns)

@@ -91,7 +91,7 @@ class Claimer:
     def stop(self) -> None:
         self._stopping = True
         self._engine.piggyback.leave(self)
-        self._waiter.let_go()
+        self._waiter.interrupt()
         with self._executor.changed:
             self._executor.changed.notify_all()
 
@@ -112,7 +112,7 @@ class Claimer:
                 elif self._stopping:
                     time.sleep(0.01)
                 elif self._capacity() <= 0:
-                    self._waiter.pass_on()
+                    self._waiter.leave_and_wake_next()
                     with self._executor.changed:
                         if self._capacity() <= 0 and not self._stopping:
                             self._executor.changed.wait(0.5)
@@ -124,7 +124,7 @@ class Claimer:
                     # The queues are empty, and new tasks cause a wake-up. A queue that falls below its limit does not.
                     is_full = any(self._is_full(source) for source in self._sources)
                     # This worker may be at the limit of the queue that it was woken for: wake another one.
-                    self._waiter.pass_on()
+                    self._waiter.leave_and_wake_next()
                     self._wait(seen, FULL_QUEUE_POLL_S if is_full else self._engine.wake.poll_s)
                     continue
             except (Unauthorized, Forbidden) as e:
@@ -135,11 +135,11 @@ class Claimer:
                 logger.exception("claiming failed")
                 self._pause_after_error()
             # If this thread was woken and has not claimed, another worker may be able to.
-            self._waiter.pass_on()
-        self._waiter.pass_on()
+            self._waiter.leave_and_wake_next()
+        self._waiter.leave_and_wake_next()
 
     def _pause_after_error(self) -> None:
-        self._waiter.pass_on()
+        self._waiter.leave_and_wake_next()
         time.sleep(1.0)
 
     def _wait(self, seen: int, timeout_s: float) -> None:
@@ -228,7 +228,7 @@ class Claimer:
                 finally:
                     self._return_reserved(source.queue, limit)
                 if self._waiter.queue == (self._namespace, source.queue):
-                    self._waiter.looked(found_all=claimed_count == limit)
+                    self._waiter.polled(reached_limit=claimed_count == limit)
                 more |= self._note_result(source.queue, limit, claimed_count, seen)
         return more
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from onetray.app.tasks import ASYNC
-from onetray.domain.checks import MOST_ROWS
+from onetray.domain.checks import MAX_ROWS
 from onetray.domain.commands import Beat, ticket
 from onetray.domain.errors import Conflict, NotFound, OnetrayError, Unavailable
 from onetray.domain.lifecycle import HELD
@@ -160,7 +160,7 @@ class Heartbeat:
 
     def _held_now(self, keys: list[int]) -> dict[int, Holding]:
         engine, namespace = self._engine, self._namespace
-        pages = (keys[start : start + MOST_ROWS] for start in range(0, len(keys), MOST_ROWS))
+        pages = (keys[start : start + MAX_ROWS] for start in range(0, len(keys), MAX_ROWS))
         return {row.key: row for page in pages for row in engine.held(page, namespace=namespace)}
 
     # The thread that uses only the clock.

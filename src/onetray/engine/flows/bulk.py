@@ -20,7 +20,7 @@ STEP = 2_000
 """How many tasks one transaction cancels because their flow or stage is ending."""
 OPEN_STEP = 10_000
 PAGE = 10_000
-_TASKS_TO_CANCEL = {"hard": "unended_tasks", "soft": "unasked_tasks", None: "unheld_tasks"}
+_TASKS_TO_CANCEL = {"hard": "unended_tasks", "soft": "tasks_without_cancel", None: "unheld_tasks"}
 
 
 def cancel_tasks_of_stage(locked: LockedFlows, flow: FlowRow, stage: StageRow, budget: list[int]) -> bool:

@@ -111,5 +111,5 @@ async def _wait_for_work(
             return None
         woken = waiter.queue[1]
         # From here on the client claims, or returns the wake-up.
-        waiter.looked()
+        waiter.polled()
         return woken

@@ -88,7 +88,7 @@ async def _wait_and_claim(
             await services.tokens.must_hold(principal)
             seen = waiter.seen()
             claimed: list[Assignment] = await services.call(command)
-            waiter.looked(found_all=len(claimed) == command.limit)
+            waiter.polled(reached_limit=len(claimed) == command.limit)
             if claimed:
                 return claimed
     return []

@@ -21,7 +21,7 @@ from onetray.domain.fields import FieldSpec, Rule, Spec, public_fields
 from onetray.domain.flow import Approval, StageSpec, TaskSpec
 from onetray.domain.flow_commands import A_STAGE, Paths
 from onetray.domain.policy import CLASS_CHARS, ON_EXHAUSTION, POLICY_BOUNDS, Policy
-from onetray.domain.redactor import MOST_PATHS, PATH_CHARS
+from onetray.domain.redactor import MAX_PATHS, PATH_CHARS
 from onetray.http.schemas.base import (
     FAIL_FAST,
     MAX_S,
@@ -81,7 +81,7 @@ _TEXTS: Any = {"type": "string", "minLength": 1}
 _BOUNDS: dict[str, Any] = {
     **{name: {"minimum": least, "maximum": most} for name, (least, most) in POLICY_BOUNDS.items()},
     **{name: {"items": {**_TEXTS, "maxLength": CLASS_CHARS}} for name in ("retry_on", "no_retry_on")},
-    "redact": {"maxItems": MOST_PATHS, "items": {**_TEXTS, "maxLength": PATH_CHARS}},
+    "redact": {"maxItems": MAX_PATHS, "items": {**_TEXTS, "maxLength": PATH_CHARS}},
     "on_exhaustion": {"enum": list(ON_EXHAUSTION)},
 }
 """The bounds that Policy checks, for the OpenAPI description."""

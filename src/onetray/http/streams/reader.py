@@ -129,7 +129,7 @@ class Reading:
             self._last_rows.clear()
             return []
         self._checked_at = time.monotonic()
-        rows = {row.key: row for row in self._engine.store.read("said_beside", keys=keys)}
+        rows = {row.key: row for row in self._engine.store.read("log_and_progress", keys=keys)}
         updated = [key for key, row in rows.items() if self._last_rows.get(key) != row]
         self._last_rows = rows
         return updated

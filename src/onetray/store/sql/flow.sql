@@ -153,7 +153,7 @@ WHERE {all_in_stage} AND t.state IN ({task.unheld}) ORDER BY t.stage, t.key LIMI
 SELECT t.key FROM onetray.task AS t
 WHERE {all_in_stage} AND t.state IN ({task.unended}) ORDER BY t.stage, t.key LIMIT :limit
 
--- name: unasked_tasks
+-- name: tasks_without_cancel
 -- Open tasks of a stage without a cancel request.
 SELECT t.key FROM onetray.task AS t
 WHERE {all_in_stage} AND t.state IN ({task.unended}) AND t.cancel_at IS NULL ORDER BY t.stage, t.key LIMIT :limit

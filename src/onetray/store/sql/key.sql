@@ -19,7 +19,7 @@ coalesce(t.finished_at, f.finished_at) AS finished_at, coalesce(CAST(t.id AS tex
     coalesce(t.state, f.state) AS state, coalesce(t.fence, 0) AS fence, coalesce(t.version, f.version) AS version,
     CASE WHEN t.key IS NULL THEN 0 ELSE 1 END AS single
 
--- name: point_key
+-- name: link_key
 -- A submit whose unique key is taken creates no job: its idempotency key then refers to the holder of the unique key.
 UPDATE onetray.idempotency SET job = b.job {from_batch} WHERE idempotency.kind = b.kind AND idempotency.key = b.key
 

@@ -7,7 +7,7 @@ SELECT b.key, b.ns, b.worker, b.expires_at, b.length, b.tasks, b.request_key, b.
 SELECT key, tasks, expires_at, length FROM onetray.lease
 WHERE ns = :ns AND worker = :worker AND request_key = :request_key ORDER BY part
 
--- name: forget_requests
+-- name: clear_request_keys
 -- Frees the request key of leases that have expired, or whose claim got no answer.
 UPDATE onetray.lease SET request_key = NULL WHERE key {in:keys:bigint}
 

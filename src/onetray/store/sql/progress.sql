@@ -28,7 +28,7 @@ DELETE FROM onetray.progress WHERE task {in:keys:bigint}
 -- name: prune_checkpoints
 DELETE FROM onetray.checkpoint WHERE task {in:keys:bigint}
 
--- name: said_beside
+-- name: log_and_progress
 -- row: LogAndProgressRow
 -- What tasks have reported without an event: the number of their log lines, and their progress.
 SELECT t.key, (SELECT max(l.cursor) FROM onetray.log AS l WHERE l.task = t.key) AS last_line,

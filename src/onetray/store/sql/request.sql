@@ -28,7 +28,7 @@ WHERE caller = :caller AND key = :key AND began_at {in:held_at:bigint} AND statu
 DELETE FROM onetray.request
 WHERE caller = :caller AND key = :key AND began_at {in:held_at:bigint} AND status IS NULL
 
--- name: forget_old_requests
+-- name: delete_expired_requests
 -- Skips rows that another transaction has locked.
 DELETE FROM onetray.request WHERE (caller, key) IN (
     SELECT caller, key FROM onetray.request WHERE expires_at <= :at ORDER BY expires_at LIMIT :limit {skip_locked_due}

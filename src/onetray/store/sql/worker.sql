@@ -13,7 +13,7 @@ ON CONFLICT (ns, name) DO UPDATE SET host = excluded.host, pid = excluded.pid, v
     concurrency = excluded.concurrency, running = excluded.running, claimed = excluded.claimed,
     queues = excluded.queues, kinds = excluded.kinds, state = excluded.state
 
--- name: forget_workers
+-- name: delete_expired_workers
 -- Skips rows that a heartbeat has locked.
 DELETE FROM onetray.worker WHERE (ns, name) IN (
     SELECT ns, name FROM onetray.worker WHERE expires_at < :before {skip_locked_due}

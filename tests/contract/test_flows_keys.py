@@ -125,7 +125,7 @@ def test_a_flow_past_a_limit_is_told_it_and_nothing_is_written(database_url: str
     with engine_on(database_url, VirtualClock(), config=config) as engine:
         flow = engine.submit_flow("f", [StageSpec("a", [TaskSpec("x")] * 3), StageSpec("b", [TaskSpec("x")] * 2)])
         before = counts(engine)
-        with pytest.raises(TooLarge, match="5 tasks at most, not 6") as refused:
+        with pytest.raises(TooLarge, match="at most 5 tasks, not 6") as refused:
             engine.submit_flow("f", [StageSpec("a", [TaskSpec("x")] * 3), StageSpec("b", [TaskSpec("x")] * 3)])
         assert (refused.value.field, refused.value.limit) == ("stages", 5)
         with pytest.raises(TooLarge, match="one command takes 100") as refused:

@@ -94,7 +94,7 @@ def test_a_success_that_is_refused_takes_it_along_too(engine: Engine) -> None:
 
 
 @each_case("fields", [{"delay_s": 60}, {"run_at": 2**50}], ids=str)
-def test_a_submit_for_later_asks_no_rider(engine: Engine, fields: dict[str, Any]) -> None:
+def test_a_submit_for_later_starts_no_piggybacked_claim(engine: Engine, fields: dict[str, Any]) -> None:
     claimer = OneClaim(engine)
     engine.submit("mail", **fields)
     assert claimer.claim is not None

@@ -49,7 +49,7 @@ def test_of_a_list_the_first_that_is_wrong_is_told(shop: TestClient, wrong: Any)
 def test_thousands_of_errors_are_counted_and_not_told(shop: TestClient) -> None:
     found = sent(shop, "/jobs", {"kind": "k", **dict.fromkeys(map(str, range(1_001)), 1)})
     assert refusal(found) == (400, "invalid_input")
-    assert "1,001 things are wrong" in found.json()["detail"]
+    assert "1,001 errors" in found.json()["detail"]
 
 
 def test_what_is_large_and_may_be_so_is_taken(shop: TestClient, queue: str) -> None:

@@ -40,15 +40,15 @@ def test_a_claim_whose_answer_was_lost_is_repeated_under_its_request_key(
     either_app: Onetray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs, lost = [], []
-    arrive = Claimer.arrive
+    deliver = Claimer.deliver
 
     def lose_first(self: Claimer, piggyback: PiggybackClaim, verdict: Verdict) -> None:
         if not lost:
             lost.append(verdict.unwrap())
             verdict = Verdict(error=OutcomeUnknown("the line was cut"))
-        arrive(self, piggyback, verdict)
+        deliver(self, piggyback, verdict)
 
-    monkeypatch.setattr(Claimer, "arrive", lose_first)
+    monkeypatch.setattr(Claimer, "deliver", lose_first)
 
     @either_app.task
     async def work() -> None:
@@ -66,14 +66,14 @@ def test_a_piggyback_claim_is_released_if_the_worker_is_stopping(
     either_app: Onetray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arriving, gate = threading.Event(), threading.Event()
-    arrive = Claimer.arrive
+    deliver = Claimer.deliver
 
     def delayed(self: Claimer, piggyback: PiggybackClaim, verdict: Verdict) -> None:
         arriving.set()
         assert gate.wait(WAIT_S)
-        arrive(self, piggyback, verdict)
+        deliver(self, piggyback, verdict)
 
-    monkeypatch.setattr(Claimer, "arrive", delayed)
+    monkeypatch.setattr(Claimer, "deliver", delayed)
 
     @either_app.task
     async def work() -> None: ...
@@ -114,15 +114,15 @@ def test_piggyback_claims_stay_within_the_concurrency(either_app: Onetray, own_c
 
 @pytest.mark.usefixtures("own_claims")
 def test_a_claim_leaves_room_for_those_that_are_under_way(either_app: Onetray, monkeypatch: pytest.MonkeyPatch) -> None:
-    under_way, gate, arrive = threading.Event(), threading.Event(), Claimer.arrive
+    under_way, gate, deliver = threading.Event(), threading.Event(), Claimer.deliver
 
     def hold_the_first(self: Claimer, claim: PiggybackClaim, verdict: Verdict) -> None:
         if not under_way.is_set():
             under_way.set()
             assert gate.wait(WAIT_S)
-        arrive(self, claim, verdict)
+        deliver(self, claim, verdict)
 
-    monkeypatch.setattr(Claimer, "arrive", hold_the_first)
+    monkeypatch.setattr(Claimer, "deliver", hold_the_first)
 
     @either_app.task
     async def work() -> None: ...

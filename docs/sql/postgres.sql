@@ -73,9 +73,9 @@ FROM onetray.dead_letter AS d JOIN onetray.task AS t ON t.key = d.task
 WHERE n.name = :namespace AND (CAST(:id AS text) IS NULL OR CAST(t.id AS text) = :id) ORDER BY d.task DESC LIMIT :limit;
 
 -- name: spec_of
--- row: TaskToCopy(key, id, queue, kind, policy, priority, max_attempts, correlation_id, trace, payload, name, spawned_by)
+-- row: TaskToCopy(key, id, queue, kind, policy, priority, max_attempts, correlation_id, trace, payload, name, spawned_by, metadata, tracestate)
 SELECT t.key, CAST(t.id AS text) AS id, t.queue, t.kind, t.policy, t.priority, t.max_attempts, t.correlation_id, t.trace,
-    t.payload, t.name, t.spawned_by
+    t.payload, t.name, t.spawned_by, t.metadata, t.tracestate
 FROM onetray.task AS t WHERE t.key = :key;
 
 -- name: explain
@@ -220,82 +220,87 @@ SELECT CAST(id AS text) AS id, key, job FROM onetray.stage WHERE id = ANY(:ids::
 SELECT DISTINCT job FROM onetray.task WHERE key = ANY(:keys::bigint[]) AND job <> key;
 
 -- name: lock_flows
--- row: FlowRow(key, ns, kind, id, state, version, roll_up, sealed, started_at, current, ending, ending_how, ending_why, ending_by, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, chained, amends, context, compensates, correlation_id, trace, seen_at)
+-- row: FlowRow(key, ns, kind, id, state, version, roll_up, sealed, started_at, current, ending, ending_how, ending_why, ending_by, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, chained, amends, context, compensates, correlation_id, trace, priority, seen_at)
 SELECT l.*, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS seen_at FROM (
     SELECT flow.key, flow.ns, flow.kind, CAST(flow.id AS text) AS id, flow.state, flow.version, flow.roll_up, flow.sealed,
         flow.started_at, flow.current, flow.ending, flow.ending_how, flow.ending_why, flow.ending_by, flow.stages,
         flow.stages_open, flow.succeeded, flow.partial, flow.failed, flow.cancelled, flow.skipped, flow.ignored,
-        flow.chained, flow.amends, flow.context, flow.compensates, flow.correlation_id, flow.trace
+        flow.chained, flow.amends, flow.context, flow.compensates, flow.correlation_id, flow.trace, flow.priority
     FROM onetray.flow WHERE flow.key = ANY(:keys::bigint[]) ORDER BY flow.key FOR NO KEY UPDATE
 ) AS l;
 
 -- name: stages_by_key
--- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, collect, metrics)
+-- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, ending_how, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, collect, metrics, trace)
 SELECT s.key, s.job, s.ns, s.ord, CAST(s.id AS text) AS id, s.name, s.state, s.version, s.on_failure, s.sealed, s.takes_more,
-    s.gate, s.started_at, s.opened_to, s.opened_at, s.due_at, s.ending, s.ending_why, s.deciding,
+    s.gate, s.started_at, s.opened_to, s.opened_at, s.due_at, s.ending, s.ending_why, s.ending_how, s.deciding,
     CASE WHEN s.condition IS NULL THEN 0 ELSE 1 END AS conditional, s.total, s.open, s.blocked, s.waiting_input, s.succeeded, s.partly,
-    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.collect, s.metrics
+    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.collect, s.metrics, s.trace
 FROM onetray.stage AS s WHERE s.key = ANY(:keys::bigint[]);
 
 -- name: stages_of_flow
--- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, collect, metrics)
+-- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, ending_how, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, collect, metrics, trace)
 SELECT s.key, s.job, s.ns, s.ord, CAST(s.id AS text) AS id, s.name, s.state, s.version, s.on_failure, s.sealed, s.takes_more,
-    s.gate, s.started_at, s.opened_to, s.opened_at, s.due_at, s.ending, s.ending_why, s.deciding,
+    s.gate, s.started_at, s.opened_to, s.opened_at, s.due_at, s.ending, s.ending_why, s.ending_how, s.deciding,
     CASE WHEN s.condition IS NULL THEN 0 ELSE 1 END AS conditional, s.total, s.open, s.blocked, s.waiting_input, s.succeeded, s.partly,
-    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.collect, s.metrics
+    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.collect, s.metrics, s.trace
 FROM onetray.stage AS s WHERE s.job = :job ORDER BY s.ord;
 
 -- name: unended_stages
--- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, collect, metrics)
+-- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, ending_how, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, collect, metrics, trace)
 SELECT s.key, s.job, s.ns, s.ord, CAST(s.id AS text) AS id, s.name, s.state, s.version, s.on_failure, s.sealed, s.takes_more,
-    s.gate, s.started_at, s.opened_to, s.opened_at, s.due_at, s.ending, s.ending_why, s.deciding,
+    s.gate, s.started_at, s.opened_to, s.opened_at, s.due_at, s.ending, s.ending_why, s.ending_how, s.deciding,
     CASE WHEN s.condition IS NULL THEN 0 ELSE 1 END AS conditional, s.total, s.open, s.blocked, s.waiting_input, s.succeeded, s.partly,
-    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.collect, s.metrics
+    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.collect, s.metrics, s.trace
 FROM onetray.stage AS s WHERE s.job = :job AND s.state IN ('created', 'waiting', 'pending', 'running') ORDER BY s.ord;
 
 -- name: next_stage
--- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, collect, metrics)
+-- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, ending_how, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, collect, metrics, trace)
 SELECT s.key, s.job, s.ns, s.ord, CAST(s.id AS text) AS id, s.name, s.state, s.version, s.on_failure, s.sealed, s.takes_more,
-    s.gate, s.started_at, s.opened_to, s.opened_at, s.due_at, s.ending, s.ending_why, s.deciding,
+    s.gate, s.started_at, s.opened_to, s.opened_at, s.due_at, s.ending, s.ending_why, s.ending_how, s.deciding,
     CASE WHEN s.condition IS NULL THEN 0 ELSE 1 END AS conditional, s.total, s.open, s.blocked, s.waiting_input, s.succeeded, s.partly,
-    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.collect, s.metrics
+    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.collect, s.metrics, s.trace
 FROM onetray.stage AS s WHERE s.job = :job AND s.ord > :ord AND s.state IN ('created', 'waiting', 'pending', 'running') ORDER BY s.ord LIMIT 1;
 
 -- name: any_started
 SELECT 1 FROM onetray.stage AS s WHERE s.job = :job AND s.started_at IS NOT NULL LIMIT 1;
 
 -- name: stage_by_name
--- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, collect, metrics)
+-- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, ending_how, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, collect, metrics, trace)
 SELECT s.key, s.job, s.ns, s.ord, CAST(s.id AS text) AS id, s.name, s.state, s.version, s.on_failure, s.sealed, s.takes_more,
-    s.gate, s.started_at, s.opened_to, s.opened_at, s.due_at, s.ending, s.ending_why, s.deciding,
+    s.gate, s.started_at, s.opened_to, s.opened_at, s.due_at, s.ending, s.ending_why, s.ending_how, s.deciding,
     CASE WHEN s.condition IS NULL THEN 0 ELSE 1 END AS conditional, s.total, s.open, s.blocked, s.waiting_input, s.succeeded, s.partly,
-    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.collect, s.metrics
+    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.collect, s.metrics, s.trace
 FROM onetray.stage AS s WHERE s.job = :job AND s.name = :name;
+
+-- name: names_of_stages
+SELECT s.name FROM onetray.stage AS s WHERE s.job = :job;
 
 -- name: insert_flow
 INSERT INTO onetray.flow (key, job, ns, kind, version, sealed, created_at, updated_at, deadline_at, stages,
     stages_open, succeeded, partial, failed, cancelled, skipped, ignored, chained, amends, state, roll_up, context,
-    retry_of, compensates, policy, id, correlation_id, trace, data, metadata)
+    retry_of, compensates, policy, id, correlation_id, trace, tracestate, priority, data, metadata)
 SELECT b.key, b.key, b.ns, b.kind, 1, b.sealed, b.at, b.at, b.deadline_at, b.stages, b.stages, 0, 0, 0, 0, 0, 0, b.chained,
     b.amends, b.state, b.roll_up, b.context, b.retry_of, b.compensates,
     coalesce(b.policy, (SELECT f.policy FROM onetray.flow AS f WHERE f.key = coalesce(b.retry_of, b.compensates))),
-    b.id, b.correlation_id, b.trace, b.data, b.metadata FROM unnest(:key::bigint[], :ns::integer[], :kind::integer[], :sealed::integer[], :at::bigint[], :deadline_at::bigint[], :stages::integer[], :chained::integer[], :amends::integer[], :state::text[], :roll_up::text[], :context::bigint[], :retry_of::bigint[], :compensates::bigint[], :policy::integer[], :id::uuid[], :correlation_id::text[], :trace::text[], :data::text[], :metadata::text[]) AS b(key, ns, kind, sealed, at, deadline_at, stages, chained, amends, state, roll_up, context, retry_of, compensates, policy, id, correlation_id, trace, data, metadata);
+    b.id, b.correlation_id, b.trace, b.tracestate, b.priority, b.data, b.metadata FROM unnest(:key::bigint[], :ns::integer[], :kind::integer[], :sealed::integer[], :at::bigint[], :deadline_at::bigint[], :stages::integer[], :chained::integer[], :amends::integer[], :state::text[], :roll_up::text[], :context::bigint[], :retry_of::bigint[], :compensates::bigint[], :policy::integer[], :id::uuid[], :correlation_id::text[], :trace::text[], :tracestate::text[], :priority::integer[], :data::text[], :metadata::text[]) AS b(key, ns, kind, sealed, at, deadline_at, stages, chained, amends, state, roll_up, context, retry_of, compensates, policy, id, correlation_id, trace, tracestate, priority, data, metadata);
 
 -- name: insert_stage
 INSERT INTO onetray.stage (key, job, ns, ord, version, sealed, takes_more, gate, created_at, updated_at, carried_from,
     total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, state, name,
-    on_failure, collect, condition, compensate, approval, id, correlation_id, trace, data, metadata, result, metrics)
+    on_failure, collect, condition, compensate, approval, id, correlation_id, trace, tracestate, type, data, metadata,
+    result, metrics)
 SELECT b.key, b.job, b.ns, b.ord, 1, b.sealed, b.takes_more, b.gate, b.at, b.at, b.carried_from, b.total, b.total, 0, 0, 0, 0,
     0, 0, 0, 0, b.state, b.name, b.on_failure, b.collect, b.condition, b.compensate, b.approval, b.id, b.correlation_id,
-    b.trace, b.data, b.metadata, b.result, b.metrics FROM unnest(:key::bigint[], :job::bigint[], :ns::integer[], :ord::integer[], :sealed::integer[], :takes_more::integer[], :gate::integer[], :at::bigint[], :carried_from::bigint[], :total::integer[], :state::text[], :name::text[], :on_failure::text[], :collect::text[], :condition::text[], :compensate::text[], :approval::text[], :id::uuid[], :correlation_id::text[], :trace::text[], :data::text[], :metadata::text[], :result::text[], :metrics::text[]) AS b(key, job, ns, ord, sealed, takes_more, gate, at, carried_from, total, state, name, on_failure, collect, condition, compensate, approval, id, correlation_id, trace, data, metadata, result, metrics);
+    b.trace, b.tracestate, b.type, b.data, b.metadata, b.result, b.metrics FROM unnest(:key::bigint[], :job::bigint[], :ns::integer[], :ord::integer[], :sealed::integer[], :takes_more::integer[], :gate::integer[], :at::bigint[], :carried_from::bigint[], :total::integer[], :state::text[], :name::text[], :on_failure::text[], :collect::text[], :condition::text[], :compensate::text[], :approval::text[], :id::uuid[], :correlation_id::text[], :trace::text[], :tracestate::text[], :type::text[], :data::text[], :metadata::text[], :result::text[], :metrics::text[]) AS b(key, job, ns, ord, sealed, takes_more, gate, at, carried_from, total, state, name, on_failure, collect, condition, compensate, approval, id, correlation_id, trace, tracestate, type, data, metadata, result, metrics);
 
 -- name: save_stage
 UPDATE onetray.stage SET sealed = b.sealed, opened_to = b.opened_to, opened_at = b.opened_at, due_at = b.due_at,
     ending = b.ending,
-    ending_why = b.ending_why, deciding = b.deciding, total = b.total, open = b.open, blocked = b.blocked,
+    ending_why = b.ending_why, ending_how = b.ending_how, deciding = b.deciding, total = b.total, open = b.open, blocked = b.blocked,
     waiting_input = b.waiting_input, succeeded = b.succeeded, partly = b.partly, failed = b.failed,
-    dead_lettered = b.dead_lettered, cancelled = b.cancelled, redriven = b.redriven, metrics = b.metrics
-FROM unnest(:sealed::integer[], :opened_to::bigint[], :opened_at::bigint[], :due_at::bigint[], :ending::text[], :ending_why::text[], :deciding::bigint[], :total::integer[], :open::integer[], :blocked::integer[], :waiting_input::integer[], :succeeded::integer[], :partly::integer[], :failed::integer[], :dead_lettered::integer[], :cancelled::integer[], :redriven::integer[], :metrics::text[], :key::bigint[]) AS b(sealed, opened_to, opened_at, due_at, ending, ending_why, deciding, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, metrics, key) WHERE stage.key = b.key;
+    dead_lettered = b.dead_lettered, cancelled = b.cancelled, redriven = b.redriven, retrying = b.retrying,
+    metrics = b.metrics
+FROM unnest(:sealed::integer[], :opened_to::bigint[], :opened_at::bigint[], :due_at::bigint[], :ending::text[], :ending_why::text[], :ending_how::text[], :deciding::bigint[], :total::integer[], :open::integer[], :blocked::integer[], :waiting_input::integer[], :succeeded::integer[], :partly::integer[], :failed::integer[], :dead_lettered::integer[], :cancelled::integer[], :redriven::integer[], :retrying::integer[], :metrics::text[], :key::bigint[]) AS b(sealed, opened_to, opened_at, due_at, ending, ending_why, ending_how, deciding, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, metrics, key) WHERE stage.key = b.key;
 
 -- name: set_answer
 UPDATE onetray.stage SET answer = b.answer FROM unnest(:answer::text[], :key::bigint[]) AS b(answer, key) WHERE stage.key = b.key;
@@ -304,8 +309,24 @@ UPDATE onetray.stage SET answer = b.answer FROM unnest(:answer::text[], :key::bi
 UPDATE onetray.flow SET sealed = b.sealed, current = b.current, ending = b.ending, ending_how = b.ending_how,
     ending_why = b.ending_why, ending_by = b.ending_by, stages = b.stages, stages_open = b.stages_open,
     succeeded = b.succeeded, partial = b.partial, failed = b.failed, cancelled = b.cancelled, skipped = b.skipped,
-    ignored = b.ignored, chained = b.chained, amends = b.amends, context = b.context
-FROM unnest(:sealed::integer[], :current::bigint[], :ending::text[], :ending_how::text[], :ending_why::text[], :ending_by::text[], :stages::integer[], :stages_open::integer[], :succeeded::integer[], :partial::integer[], :failed::integer[], :cancelled::integer[], :skipped::integer[], :ignored::integer[], :chained::integer[], :amends::integer[], :context::bigint[], :key::bigint[]) AS b(sealed, current, ending, ending_how, ending_why, ending_by, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, chained, amends, context, key) WHERE flow.key = b.key;
+    ignored = b.ignored, chained = b.chained, amends = b.amends, context = b.context, priority = b.priority
+FROM unnest(:sealed::integer[], :current::bigint[], :ending::text[], :ending_how::text[], :ending_why::text[], :ending_by::text[], :stages::integer[], :stages_open::integer[], :succeeded::integer[], :partial::integer[], :failed::integer[], :cancelled::integer[], :skipped::integer[], :ignored::integer[], :chained::integer[], :amends::integer[], :context::bigint[], :priority::integer[], :key::bigint[]) AS b(sealed, current, ending, ending_how, ending_why, ending_by, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, chained, amends, context, priority, key) WHERE flow.key = b.key;
+
+-- name: set_flow_metadata
+UPDATE onetray.flow SET metadata = b.metadata FROM unnest(:metadata::text[], :key::bigint[]) AS b(metadata, key) WHERE flow.key = b.key;
+
+-- name: set_stage_metadata
+UPDATE onetray.stage SET metadata = b.metadata FROM unnest(:metadata::text[], :key::bigint[]) AS b(metadata, key) WHERE stage.key = b.key;
+
+-- name: set_priorities
+UPDATE onetray.task SET priority = :priority
+WHERE task.stage IN (SELECT s.key FROM onetray.stage AS s WHERE s.job = :job) AND task.state IN ('queued');
+
+-- name: set_ranks
+UPDATE onetray.ready SET rank = -CAST(:priority AS integer)
+FROM onetray.task AS t JOIN onetray.stage AS s ON s.key = t.stage
+WHERE s.job = :job AND t.state IN ('queued')
+    AND ready.queue = t.queue AND ready.rank = -t.priority AND ready.task = t.key AND ready.kind = t.kind;
 
 -- name: set_compensation
 UPDATE onetray.flow SET compensation = b.compensation FROM unnest(:compensation::bigint[], :key::bigint[]) AS b(compensation, key) WHERE flow.key = b.key;
@@ -427,9 +448,9 @@ SELECT t.key, t.stage, CAST(t.id AS text) AS id, t.name, t.state FROM onetray.ta
 WHERE t.stage = :stage AND t.retry_of = :key;
 
 -- name: members_to_copy
--- row: TaskToCopy(key, id, queue, kind, policy, priority, max_attempts, correlation_id, trace, payload, name, spawned_by)
+-- row: TaskToCopy(key, id, queue, kind, policy, priority, max_attempts, correlation_id, trace, payload, name, spawned_by, metadata, tracestate)
 SELECT t.key, CAST(t.id AS text) AS id, t.queue, t.kind, t.policy, t.priority, t.max_attempts, t.correlation_id, t.trace,
-    t.payload, t.name, t.spawned_by
+    t.payload, t.name, t.spawned_by, t.metadata, t.tracestate
 FROM onetray.task AS t WHERE (t.stage, t.key) > (:stage, :after) AND t.stage <= :stage AND t.control = 0
     AND NOT EXISTS (SELECT 1 FROM onetray.task AS o WHERE o.key = t.retry_of AND o.stage = t.stage)
     AND NOT EXISTS (SELECT 1 FROM onetray.task AS p JOIN onetray.stage AS ps ON ps.key = p.stage
@@ -445,9 +466,9 @@ SELECT t.key, t.stage, CAST(t.id AS text) AS id, t.name, t.state
 FROM onetray.dependency AS d JOIN onetray.task AS t ON t.key = d.needs WHERE d.task = :task ORDER BY d.needs;
 
 -- name: stages_to_copy
--- row: StageToCopy(key, ord, name, state, on_failure, sealed, takes_more, gate, collect, condition, compensate, approval, data, metadata, result, metrics, succeeded, carried_from)
+-- row: StageToCopy(key, ord, name, state, on_failure, sealed, takes_more, gate, collect, condition, compensate, approval, data, metadata, result, metrics, succeeded, carried_from, type, trace, tracestate)
 SELECT s.key, s.ord, s.name, s.state, s.on_failure, s.sealed, s.takes_more, s.gate, s.collect, s.condition, s.compensate,
-    s.approval, s.data, s.metadata, s.result, s.metrics, s.succeeded, s.carried_from
+    s.approval, s.data, s.metadata, s.result, s.metrics, s.succeeded, s.carried_from, s.type, s.trace, s.tracestate
 FROM onetray.stage AS s WHERE s.job = :job ORDER BY s.ord;
 
 -- name: stage_carried_from
@@ -463,9 +484,9 @@ WHERE t.stage = :stage AND t.key > 0 ORDER BY t.stage, t.key;
 UPDATE onetray.task SET name = NULL WHERE key = :key;
 
 -- name: flow_to_copy
--- row: FlowToCopy(ns, kind, roll_up, sealed, correlation_id, trace, data, metadata, context, deadline_us, compensates, compensation)
+-- row: FlowToCopy(ns, kind, roll_up, sealed, correlation_id, trace, data, metadata, context, deadline_us, compensates, compensation, priority, tracestate)
 SELECT f.ns, f.kind, f.roll_up, f.sealed, f.correlation_id, f.trace, f.data, f.metadata, c.payload AS context,
-    f.deadline_at - f.created_at AS deadline_us, f.compensates, f.compensation
+    f.deadline_at - f.created_at AS deadline_us, f.compensates, f.compensation, f.priority, f.tracestate
 FROM onetray.flow AS f LEFT JOIN onetray.context AS c ON c.key = f.context WHERE f.key = :key;
 
 -- name: insert_context
@@ -490,12 +511,12 @@ FROM onetray.context AS c JOIN onetray.flow AS f ON f.key = c.job JOIN onetray.n
     LEFT JOIN onetray.task AS t ON t.key = c.task LEFT JOIN onetray.context AS p ON p.key = c.parent WHERE f.id = :id AND n.name = :namespace AND c.key = f.context;
 
 -- name: flow_by_id
--- row: FlowDetails(key, id, namespace, name, state, version, roll_up, sealed, created_at, updated_at, started_at, finished_at, deadline_at, ending, current_stage, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, retry_of, compensates, compensation, correlation_id, trace, data, metadata, error, labels)
+-- row: FlowDetails(key, id, namespace, name, state, version, roll_up, sealed, created_at, updated_at, started_at, finished_at, deadline_at, ending, current_stage, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, retry_of, compensates, compensation, correlation_id, trace, tracestate, priority, data, metadata, error, labels)
 SELECT f.key, CAST(f.id AS text) AS id, n.name AS namespace, k.name, f.state, f.version, f.roll_up, f.sealed,
     f.created_at, f.updated_at, f.started_at, f.finished_at, f.deadline_at, f.ending, s.name AS current_stage, f.stages,
     f.stages_open, f.succeeded, f.partial, f.failed, f.cancelled, f.skipped, f.ignored, CAST(o.id AS text) AS retry_of,
-    CAST(c.id AS text) AS compensates, CAST(u.id AS text) AS compensation, f.correlation_id, f.trace, f.data, f.metadata,
-    f.error,
+    CAST(c.id AS text) AS compensates, CAST(u.id AS text) AS compensation, f.correlation_id, f.trace, f.tracestate,
+    f.priority, f.data, f.metadata, f.error,
     (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = f.key)
     AS labels
 FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns JOIN onetray.kind AS k ON k.key = f.kind
@@ -503,12 +524,12 @@ FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns JOIN onetray.
     LEFT JOIN onetray.flow AS c ON c.key = f.compensates LEFT JOIN onetray.flow AS u ON u.key = f.compensation WHERE f.id = :id AND n.name = :namespace;
 
 -- name: flows_by_keys
--- row: FlowDetails(key, id, namespace, name, state, version, roll_up, sealed, created_at, updated_at, started_at, finished_at, deadline_at, ending, current_stage, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, retry_of, compensates, compensation, correlation_id, trace, data, metadata, error, labels)
+-- row: FlowDetails(key, id, namespace, name, state, version, roll_up, sealed, created_at, updated_at, started_at, finished_at, deadline_at, ending, current_stage, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, retry_of, compensates, compensation, correlation_id, trace, tracestate, priority, data, metadata, error, labels)
 SELECT f.key, CAST(f.id AS text) AS id, n.name AS namespace, k.name, f.state, f.version, f.roll_up, f.sealed,
     f.created_at, f.updated_at, f.started_at, f.finished_at, f.deadline_at, f.ending, s.name AS current_stage, f.stages,
     f.stages_open, f.succeeded, f.partial, f.failed, f.cancelled, f.skipped, f.ignored, CAST(o.id AS text) AS retry_of,
-    CAST(c.id AS text) AS compensates, CAST(u.id AS text) AS compensation, f.correlation_id, f.trace, f.data, f.metadata,
-    f.error,
+    CAST(c.id AS text) AS compensates, CAST(u.id AS text) AS compensation, f.correlation_id, f.trace, f.tracestate,
+    f.priority, f.data, f.metadata, f.error,
     (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = f.key)
     AS labels
 FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns JOIN onetray.kind AS k ON k.key = f.kind
@@ -516,12 +537,12 @@ FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns JOIN onetray.
     LEFT JOIN onetray.flow AS c ON c.key = f.compensates LEFT JOIN onetray.flow AS u ON u.key = f.compensation WHERE f.key = ANY(:keys::bigint[]);
 
 -- name: flows_newest
--- row: FlowDetails(key, id, namespace, name, state, version, roll_up, sealed, created_at, updated_at, started_at, finished_at, deadline_at, ending, current_stage, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, retry_of, compensates, compensation, correlation_id, trace, data, metadata, error, labels)
+-- row: FlowDetails(key, id, namespace, name, state, version, roll_up, sealed, created_at, updated_at, started_at, finished_at, deadline_at, ending, current_stage, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, retry_of, compensates, compensation, correlation_id, trace, tracestate, priority, data, metadata, error, labels)
 SELECT f.key, CAST(f.id AS text) AS id, n.name AS namespace, k.name, f.state, f.version, f.roll_up, f.sealed,
     f.created_at, f.updated_at, f.started_at, f.finished_at, f.deadline_at, f.ending, s.name AS current_stage, f.stages,
     f.stages_open, f.succeeded, f.partial, f.failed, f.cancelled, f.skipped, f.ignored, CAST(o.id AS text) AS retry_of,
-    CAST(c.id AS text) AS compensates, CAST(u.id AS text) AS compensation, f.correlation_id, f.trace, f.data, f.metadata,
-    f.error,
+    CAST(c.id AS text) AS compensates, CAST(u.id AS text) AS compensation, f.correlation_id, f.trace, f.tracestate,
+    f.priority, f.data, f.metadata, f.error,
     (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = f.key)
     AS labels
 FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns JOIN onetray.kind AS k ON k.key = f.kind
@@ -529,29 +550,32 @@ FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns JOIN onetray.
     LEFT JOIN onetray.flow AS c ON c.key = f.compensates LEFT JOIN onetray.flow AS u ON u.key = f.compensation WHERE n.name = :namespace AND f.key < :before ORDER BY f.key DESC LIMIT :limit;
 
 -- name: stage_by_id
--- row: StageDetails(key, id, flow_id, namespace, ord, name, state, version, on_failure, sealed, takes_more, created_at, updated_at, started_at, finished_at, due_at, ending, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, data, metadata, result, metrics, error, approval, answer, carried_from)
+-- row: StageDetails(key, id, flow_id, namespace, ord, name, state, version, on_failure, sealed, takes_more, created_at, updated_at, started_at, finished_at, due_at, ending, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, data, metadata, result, metrics, error, approval, answer, carried_from, type, trace, tracestate)
 SELECT s.key, CAST(s.id AS text) AS id, CAST(f.id AS text) AS flow_id, n.name AS namespace, s.ord, s.name, s.state,
     s.version, s.on_failure, s.sealed, s.takes_more, s.created_at, s.updated_at, s.started_at, s.finished_at, s.due_at, s.ending, s.total, s.open,
-    s.blocked, s.waiting_input, s.succeeded, s.partly, s.failed, s.dead_lettered, s.cancelled, s.redriven, s.data,
-    s.metadata, s.result, s.metrics, s.error, s.approval, s.answer, CAST(w.id AS text) AS carried_from
+    s.blocked, s.waiting_input, s.succeeded, s.partly, s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.data,
+    s.metadata, s.result, s.metrics, s.error, s.approval, s.answer, CAST(w.id AS text) AS carried_from,
+    coalesce(s.type, s.name) AS type, s.trace, s.tracestate
 FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job JOIN onetray.namespace AS n ON n.key = s.ns
     LEFT JOIN onetray.stage AS w ON w.key = s.carried_from WHERE s.id = :id AND n.name = :namespace;
 
 -- name: stages_of
--- row: StageDetails(key, id, flow_id, namespace, ord, name, state, version, on_failure, sealed, takes_more, created_at, updated_at, started_at, finished_at, due_at, ending, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, data, metadata, result, metrics, error, approval, answer, carried_from)
+-- row: StageDetails(key, id, flow_id, namespace, ord, name, state, version, on_failure, sealed, takes_more, created_at, updated_at, started_at, finished_at, due_at, ending, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, data, metadata, result, metrics, error, approval, answer, carried_from, type, trace, tracestate)
 SELECT s.key, CAST(s.id AS text) AS id, CAST(f.id AS text) AS flow_id, n.name AS namespace, s.ord, s.name, s.state,
     s.version, s.on_failure, s.sealed, s.takes_more, s.created_at, s.updated_at, s.started_at, s.finished_at, s.due_at, s.ending, s.total, s.open,
-    s.blocked, s.waiting_input, s.succeeded, s.partly, s.failed, s.dead_lettered, s.cancelled, s.redriven, s.data,
-    s.metadata, s.result, s.metrics, s.error, s.approval, s.answer, CAST(w.id AS text) AS carried_from
+    s.blocked, s.waiting_input, s.succeeded, s.partly, s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.data,
+    s.metadata, s.result, s.metrics, s.error, s.approval, s.answer, CAST(w.id AS text) AS carried_from,
+    coalesce(s.type, s.name) AS type, s.trace, s.tracestate
 FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job JOIN onetray.namespace AS n ON n.key = s.ns
     LEFT JOIN onetray.stage AS w ON w.key = s.carried_from WHERE f.id = :id AND n.name = :namespace ORDER BY s.ord;
 
 -- name: stages_of_flows
--- row: StageDetails(key, id, flow_id, namespace, ord, name, state, version, on_failure, sealed, takes_more, created_at, updated_at, started_at, finished_at, due_at, ending, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, data, metadata, result, metrics, error, approval, answer, carried_from)
+-- row: StageDetails(key, id, flow_id, namespace, ord, name, state, version, on_failure, sealed, takes_more, created_at, updated_at, started_at, finished_at, due_at, ending, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, data, metadata, result, metrics, error, approval, answer, carried_from, type, trace, tracestate)
 SELECT s.key, CAST(s.id AS text) AS id, CAST(f.id AS text) AS flow_id, n.name AS namespace, s.ord, s.name, s.state,
     s.version, s.on_failure, s.sealed, s.takes_more, s.created_at, s.updated_at, s.started_at, s.finished_at, s.due_at, s.ending, s.total, s.open,
-    s.blocked, s.waiting_input, s.succeeded, s.partly, s.failed, s.dead_lettered, s.cancelled, s.redriven, s.data,
-    s.metadata, s.result, s.metrics, s.error, s.approval, s.answer, CAST(w.id AS text) AS carried_from
+    s.blocked, s.waiting_input, s.succeeded, s.partly, s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.data,
+    s.metadata, s.result, s.metrics, s.error, s.approval, s.answer, CAST(w.id AS text) AS carried_from,
+    coalesce(s.type, s.name) AS type, s.trace, s.tracestate
 FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job JOIN onetray.namespace AS n ON n.key = s.ns
     LEFT JOIN onetray.stage AS w ON w.key = s.carried_from WHERE s.job = ANY(:keys::bigint[]) ORDER BY s.job, s.ord;
 
@@ -563,7 +587,7 @@ SELECT h.stage, count(*) FROM (
 WHERE h.stage = ANY(:stages::bigint[]) GROUP BY h.stage;
 
 -- name: tasks_of_stage
--- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, labels)
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels)
 SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
         ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
     q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
@@ -573,14 +597,14 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.trace, t.payload, t.input, t.result, t.error,
     p.body AS policy, (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
     t.unmet, t.control, (SELECT CAST(c.id AS text) FROM onetray.context AS c WHERE c.key = t.context) AS context_id,
-    (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
+    t.metadata, t.tracestate, (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
     AS labels
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
     JOIN onetray.kind AS k ON k.key = t.kind JOIN onetray.policy AS p ON p.key = t.policy
     LEFT JOIN onetray.lease AS l ON l.key = t.lease WHERE (t.stage, t.key) > (:stage, :after) AND t.stage <= :stage ORDER BY t.stage, t.key LIMIT :limit;
 
 -- name: tasks_of_flow
--- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, labels)
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels)
 SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
         ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
     q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
@@ -590,7 +614,7 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.trace, t.payload, t.input, t.result, t.error,
     p.body AS policy, (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
     t.unmet, t.control, (SELECT CAST(c.id AS text) FROM onetray.context AS c WHERE c.key = t.context) AS context_id,
-    (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
+    t.metadata, t.tracestate, (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
     AS labels
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
     JOIN onetray.kind AS k ON k.key = t.kind JOIN onetray.policy AS p ON p.key = t.policy
@@ -1306,6 +1330,9 @@ FROM onetray.ready AS r JOIN onetray.task AS t ON t.key = r.task WHERE r.queue =
     AND EXISTS (SELECT 1 FROM onetray.queue AS q WHERE q.key = :queue AND q.paused_at IS NULL)
 ORDER BY r.queue, r.kind, r.rank, r.task LIMIT :limit FOR UPDATE OF r, t SKIP LOCKED;
 
+-- name: heads_of_queue
+SELECT r.task FROM onetray.ready AS r WHERE r.queue = :queue ORDER BY r.queue, r.rank, r.task LIMIT :limit;
+
 -- name: heads_of_kind
 SELECT r.rank, r.task FROM onetray.ready AS r
 WHERE r.queue = :queue AND r.kind = :kind
@@ -1344,6 +1371,12 @@ ON CONFLICT (at, task, what) DO UPDATE SET fence = excluded.fence;
 -- name: set_priority
 UPDATE onetray.task SET priority = b.priority FROM unnest(:priority::integer[], :key::bigint[]) AS b(priority, key) WHERE task.key = b.key;
 
+-- name: set_metadata
+UPDATE onetray.task SET metadata = b.metadata FROM unnest(:metadata::text[], :key::bigint[]) AS b(metadata, key) WHERE task.key = b.key;
+
+-- name: describe_tasks
+UPDATE onetray.task SET metadata = b.metadata, tracestate = b.tracestate FROM unnest(:metadata::text[], :tracestate::text[], :key::bigint[]) AS b(metadata, tracestate, key) WHERE task.key = b.key;
+
 -- name: set_run_at
 UPDATE onetray.task SET run_at = b.run_at FROM unnest(:run_at::bigint[], :key::bigint[]) AS b(run_at, key) WHERE task.key = b.key;
 
@@ -1356,7 +1389,7 @@ SELECT type, state, fence, payload FROM onetray.event
 WHERE entity = :key AND version IS NOT NULL AND fence IN (:fence, :fence + 1) ORDER BY version;
 
 -- name: task_by_id
--- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, labels)
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels)
 SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
         ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
     q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
@@ -1366,14 +1399,14 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.trace, t.payload, t.input, t.result, t.error,
     p.body AS policy, (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
     t.unmet, t.control, (SELECT CAST(c.id AS text) FROM onetray.context AS c WHERE c.key = t.context) AS context_id,
-    (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
+    t.metadata, t.tracestate, (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
     AS labels
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
     JOIN onetray.kind AS k ON k.key = t.kind JOIN onetray.policy AS p ON p.key = t.policy
     LEFT JOIN onetray.lease AS l ON l.key = t.lease WHERE t.id = :id AND n.name = :namespace;
 
 -- name: task_by_key
--- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, labels)
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels)
 SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
         ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
     q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
@@ -1383,14 +1416,14 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.trace, t.payload, t.input, t.result, t.error,
     p.body AS policy, (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
     t.unmet, t.control, (SELECT CAST(c.id AS text) FROM onetray.context AS c WHERE c.key = t.context) AS context_id,
-    (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
+    t.metadata, t.tracestate, (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
     AS labels
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
     JOIN onetray.kind AS k ON k.key = t.kind JOIN onetray.policy AS p ON p.key = t.policy
     LEFT JOIN onetray.lease AS l ON l.key = t.lease WHERE t.key = :key;
 
 -- name: tasks_by_keys
--- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, labels)
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels)
 SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
         ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
     q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
@@ -1400,14 +1433,14 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.trace, t.payload, t.input, t.result, t.error,
     p.body AS policy, (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
     t.unmet, t.control, (SELECT CAST(c.id AS text) FROM onetray.context AS c WHERE c.key = t.context) AS context_id,
-    (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
+    t.metadata, t.tracestate, (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
     AS labels
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
     JOIN onetray.kind AS k ON k.key = t.kind JOIN onetray.policy AS p ON p.key = t.policy
     LEFT JOIN onetray.lease AS l ON l.key = t.lease WHERE t.key = ANY(:keys::bigint[]);
 
 -- name: tasks_newest
--- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, labels)
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels)
 SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
         ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
     q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
@@ -1417,7 +1450,7 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.trace, t.payload, t.input, t.result, t.error,
     p.body AS policy, (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
     t.unmet, t.control, (SELECT CAST(c.id AS text) FROM onetray.context AS c WHERE c.key = t.context) AS context_id,
-    (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
+    t.metadata, t.tracestate, (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
     AS labels
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
     JOIN onetray.kind AS k ON k.key = t.kind JOIN onetray.policy AS p ON p.key = t.policy

@@ -160,6 +160,19 @@ def test_who_cancels_and_why_stands_in_the_log(place: Place) -> None:
     assert (event.actor, event.cause) == ("user:ann", "not needed")
 
 
+def test_the_priority_and_the_metadata_of_a_job_are_changed(place: Place) -> None:
+    task, flow = place.engine.submit("x").id or "", place.flow()
+    for id_ in (task, flow):
+        assert told("jobs", "priority", id_[-8:], "7", *place.at)["state"] in ("queued", "pending")
+        assert told("jobs", "metadata", id_[-8:], '{"a": 1}', *place.at)["state"] in ("queued", "pending")
+    seen = place.engine.task(task), place.engine.flow(flow)
+    assert [(s.priority, s.metadata) for s in seen] == [(7, {"a": 1})] * 2
+    done = called("jobs", "metadata", task, "{", *place.at)
+    assert (done.exit_code, one_line(done.stderr)) == (2, True)
+    new = told("submit", "x", "--metadata", '"m"', *place.at)["id"]
+    assert place.engine.task(new).metadata == "m"
+
+
 def test_a_hard_cancel_revokes_the_lease(place: Place) -> None:
     task = in_state(place.engine, "running").id
     assert told("jobs", "cancel", task, *place.at)["state"] == "running"

@@ -56,6 +56,13 @@ def test_a_stage_is_skipped_once(place: Place) -> None:
     assert (done.exit_code, one_line(done.stderr)) == (5, True)
 
 
+def test_a_stage_is_cancelled_for_a_reason(place: Place) -> None:
+    flow = place.flow()
+    answer = told("stages", "cancel", f"{flow[-8:]}/fetch", *place.at, "--hard", "--reason", "not needed")
+    assert (answer["state"], answer["was"]) == ("cancelled", "pending")
+    assert place.engine.flow(flow).state == "cancelled"
+
+
 @pytest.mark.parametrize("by", ["flow", "stage", "name"])
 def test_tasks_are_listed_by_flow_or_stage(place: Place, by: str) -> None:
     flow = place.flow()

@@ -307,7 +307,7 @@ def test_stage_of_order_two_opens_only_after_the_last_task_of_order_one(engine: 
 
 
 @row("stage, illegal: IN_PROGRESS, COMPLETED, FAILED and ABORTED by hand")
-@each_case("verb", ["start_stage", "succeed_stage", "fail_stage", "cancel_stage", "open_stage"])
+@each_case("verb", ["start_stage", "succeed_stage", "fail_stage", "abort_stage", "open_stage"])
 def test_stage_cannot_be_set_in_progress_completed_failed_or_aborted_by_hand(engine: Engine, verb: str) -> None:
     flow = engine.submit_flow("job", [stage("a", "x")])
     with pytest.raises(UnknownVerb):

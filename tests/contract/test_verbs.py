@@ -51,6 +51,7 @@ TABLE: dict[str, tuple[str, ...]] = {
     "cancel_hard":    ("cancelled", "cancelled", "cancelled", "cancelled", "cancelled", _X,     _X,       _X,     _X),
     "redrive":        (_X,          _X,          _X,          _X,        _X,          SAME,     SAME,     SAME,   SAME),
     "set_priority":   (SAME,        SAME,        SAME,        SAME,      SAME,        _X,       _X,       _X,     _X),
+    "set_metadata":   (SAME,        SAME,        SAME,        SAME,      SAME,        SAME,     SAME,     SAME,   SAME),
     "reschedule":     (SAME,        _X,          _X,          _X,        _X,          _X,       _X,       _X,     _X),
     "expire":         (_X,          _N,          _N,          _X,        _X,          _X,       _X,       _X,     _X),
     "expire_late":    (_X,          "queued",    "queued",    _X,        _X,          _X,       _X,       _X,     _X),
@@ -75,6 +76,7 @@ EVENTS: dict[str, dict[str, list[str]]] = {
     "cancel_soft": {"assigned": ["cancel_requested"], "running": ["cancel_requested"], "*": ["cancelled"]},
     "cancel_hard": {"*": ["cancelled"]},
     "set_priority": {"*": ["priority_set"]},
+    "set_metadata": {"*": ["metadata_set"]},
     "reschedule": {"*": ["rescheduled"]},
     "expire_late": {"*": ["lease_expired"]},
     "deadline": {"assigned": ["lease_expired", "timed_out"], "running": ["failed"], "*": ["timed_out"]},
@@ -84,7 +86,7 @@ EVENTS: dict[str, dict[str, list[str]]] = {
     "claim": {"*": ["claimed"]},
 }
 # fmt: on
-NOTES = {"cancel_requested", "priority_set", "rescheduled"}
+NOTES = {"cancel_requested", "metadata_set", "priority_set", "rescheduled"}
 
 ALLOWED: dict[str, dict[str, list[str]]] = {
     WORKER: {
@@ -128,6 +130,7 @@ CONTROLS: dict[str, Callable[[str], c.Command]] = {
     "cancel_hard": lambda task: c.Cancel(task, hard=True),
     "redrive": lambda task: c.Redrive(task),
     "set_priority": lambda task: c.SetPriority(task, priority=7),
+    "set_metadata": lambda task: c.SetMetadata(task, metadata={"m": 1}),
     "reschedule": lambda task: c.Reschedule(task, delay_s=5),
 }
 SYSTEMS: dict[str, Callable[[str], c.Command]] = {

@@ -72,9 +72,35 @@ def test_a_tasks_priority_is_set(shop: TestClient, queue: str) -> None:
     first, second = submit(shop, queue), submit(shop, queue)
     post(shop, f"/jobs/{second}/priority", {"priority": 5})
     assert [t["id"] for t in claim(shop, queue)] == [second, first]
-    assert refusal(sent(shop, f"/jobs/{flow(shop, queue)['id']}/priority", {"priority": 1})) == (400, "invalid_input")
     assert refusal(sent(shop, f"/jobs/{first}/priority", {"priority": 2**31})) == (400, "invalid_input")
     assert refusal(sent(shop, f"/jobs/{first}/priority")) == (400, "invalid_input")
+
+
+def test_a_flows_priority_is_that_of_its_queued_tasks(shop: TestClient, queue: str) -> None:
+    alone, made = submit(shop, queue), flow(shop, queue)
+    moved = post(shop, f"/jobs/{made['id']}/priority", {"priority": 5, "reason": "urgent"})
+    assert (moved["entity"], moved["was"]) == ("flow", "pending")
+    assert get(shop, f"/jobs/{made['id']}")["priority"] == 5
+    assert claim(shop, queue)[-1]["id"] == alone
+
+
+def test_the_metadata_of_a_job_a_task_and_a_stage_is_replaced(shop: TestClient, queue: str) -> None:
+    alone, made = submit(shop, queue, metadata={"a": 1}), flow(shop, queue)
+    assert get(shop, f"/jobs/{alone}")["metadata"] == {"a": 1}
+    post(shop, f"/tasks/{alone}/metadata", {"metadata": [2]})
+    assert get(shop, f"/jobs/{alone}")["metadata"] == [2]
+    for id_ in (alone, made["id"]):
+        post(shop, f"/jobs/{id_}/metadata", {"metadata": {"b": 2}})
+        assert get(shop, f"/jobs/{id_}")["metadata"] == {"b": 2}
+    post(shop, f"/stages/{made['stages'][0]}/metadata", {"metadata": 3})
+    assert get(shop, f"/stages/{made['stages'][0]}")["metadata"] == 3
+
+
+def test_a_stage_is_cancelled(shop: TestClient, queue: str) -> None:
+    made = flow(shop, queue)
+    moved = post(shop, f"/stages/{made['stages'][0]}/cancel", {"hard": True, "reason": "not needed"})
+    assert (moved["entity"], moved["state"], moved["was"]) == ("stage", "cancelled", "pending")
+    assert refusal(sent(shop, f"/stages/{made['stages'][0]}/cancel")) == (409, "illegal_transition")
 
 
 def test_a_flow_is_grown_opened_and_sealed(shop: TestClient, queue: str) -> None:
@@ -129,7 +155,8 @@ def test_commands_about_what_is_not_there_or_say_too_much(shop: TestClient, path
 @each_case(
     ("path", "body"),
     [("/jobs/ID/stages", {"name": "a"}), ("/stages/ID/tasks", {"tasks": [{"kind": "k"}]}),
-     ("/jobs/ID/priority", {"priority": 1})],
+     ("/jobs/ID/priority", {"priority": 1}), ("/jobs/ID/metadata", {"metadata": 1}),
+     ("/tasks/ID/metadata", {"metadata": 1}), ("/stages/ID/metadata", {"metadata": 1})],
 )  # fmt: skip
 def test_additions_to_what_is_not_there(shop: TestClient, path: str, body: dict[str, Any]) -> None:
     assert refusal(sent(shop, path.replace("ID", NOBODY), body)) == (404, "not_found")

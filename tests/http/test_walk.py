@@ -49,10 +49,12 @@ WRITES = {
         "/api/v1/acts/close_breaker", "/api/v1/acts/open_breaker", "/api/v1/acts/pause_queue",
         "/api/v1/acts/resume_queue", "/api/v1/breakers/{kind:path}/close", "/api/v1/breakers/{kind:path}/open",
         "/api/v1/dead-letters/redrive", "/api/v1/dead-letters/{id}/redrive", "/api/v1/jobs/{id}/cancel",
-        "/api/v1/jobs/{id}/pause", "/api/v1/jobs/{id}/priority", "/api/v1/jobs/{id}/resume", "/api/v1/jobs/{id}/retry",
+        "/api/v1/jobs/{id}/metadata", "/api/v1/jobs/{id}/pause", "/api/v1/jobs/{id}/priority",
+        "/api/v1/jobs/{id}/resume", "/api/v1/jobs/{id}/retry",
         "/api/v1/queues/{queue:path}/pause", "/api/v1/queues/{queue:path}/resume", "/api/v1/stages/{id}/approve",
-        "/api/v1/stages/{id}/reject", "/api/v1/stages/{id}/skip", "/api/v1/stages/{id}/wait",
-        "/api/v1/tasks/{id}/resume",
+        "/api/v1/stages/{id}/cancel", "/api/v1/stages/{id}/metadata", "/api/v1/stages/{id}/reject",
+        "/api/v1/stages/{id}/skip", "/api/v1/stages/{id}/wait",
+        "/api/v1/tasks/{id}/metadata", "/api/v1/tasks/{id}/resume",
     ),
 }  # fmt: skip
 """The scope of each route that writes, once more: the walk itself believes what a route says."""

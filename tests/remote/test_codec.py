@@ -182,8 +182,9 @@ def test_every_error_arrives_as_the_same_class_with_its_facts(kind: type[Onetray
 NEEDS = {
     SUBMIT: "submit submit_flow add_stage add_tasks open_flow seal_flow seal_stage append_context",
     WORK: "claim start beat succeed fail release pause log progress checkpoint",
-    OPERATE: "resume cancel redrive set_priority reschedule pause_flow resume_flow cancel_flow retry_flow wait_stage "
-    "approve_stage reject_stage skip_stage",
+    OPERATE: "resume cancel redrive set_priority set_metadata reschedule pause_flow resume_flow cancel_flow retry_flow "
+    "set_flow_metadata set_flow_priority set_stage_metadata cancel_stage wait_stage approve_stage reject_stage "
+    "skip_stage",
 }
 """The scope of each verb, once more: a declaration changed by mistake gives a token more than it should have."""
 

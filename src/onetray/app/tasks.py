@@ -49,8 +49,10 @@ class Options(TypedDict, total=False):
     idempotency_key: str
     unique_key: str
     labels: dict[str, str]
+    metadata: Any
     correlation_id: str
     trace: str
+    tracestate: str
     cause: str
     connection: Any
 

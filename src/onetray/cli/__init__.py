@@ -69,7 +69,7 @@ SUMMARIES = {
     "prune": "Delete old jobs permanently.",
     "queues": "List queues; pause and resume one.",
     "serve": "Serve the API.",
-    "stages": "List the stages of a flow; approve, reject or skip one.",
+    "stages": "List the stages of a flow; approve, reject, skip or cancel one.",
     "submit": "Submit a task or a flow.",
     "tasks": "List the tasks of a flow or a stage.",
     "token": "Create, list and revoke API tokens.",

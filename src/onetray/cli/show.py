@@ -27,7 +27,8 @@ def task_facts(t: Task, now: int) -> Facts:
         ("worker", t.owner), ("lease ends", moment(t.lease_expires_at, now)),
         ("cancel requested", moment(t.cancel_requested_at, now)), ("held by", t.held_by), ("because", t.held_why),
         ("retry of", t.retry_of), ("correlation", t.correlation_id if t.correlation_id != t.id else None),
-        ("trace", t.trace), ("payload", as_text(t.payload)), ("input", as_text(t.input)),
+        ("trace", t.trace), ("trace state", t.tracestate), ("metadata", as_text(t.metadata)),
+        ("payload", as_text(t.payload)), ("input", as_text(t.input)),
         ("result", as_text(t.result)), ("error", as_text(t.error)), ("allowed", ", ".join(t.actions)),
     ]  # fmt: skip
 
@@ -46,6 +47,7 @@ def flow_facts(f: Flow, p: Progress, now: int) -> Facts:
         ("deadline", moment(f.deadline_at, now)), ("retry of", f.retry_of),
         ("compensates", f.compensates), ("compensation", f.compensation),
         ("correlation", f.correlation_id if f.correlation_id != f.id else None), ("trace", f.trace),
+        ("trace state", f.tracestate), ("priority", f.priority or None),
         ("data", as_text(f.data)), ("metadata", as_text(f.metadata)), ("error", as_text(f.error)),
         ("allowed", ", ".join(f.actions)),
     ]  # fmt: skip

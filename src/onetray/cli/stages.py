@@ -1,4 +1,4 @@
-"""`onetray stages`: list the stages of a flow; approve, reject or skip one.
+"""`onetray stages`: list the stages of a flow; approve, reject, skip or cancel one.
 
 A stage is named by its id or as FLOW/name.
 """
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from onetray.cli.jobs.act import print_result
+from onetray.cli.jobs.act import print_result, reason_option
 from onetray.cli.options import acting_user, common, json_value, opened
 from onetray.cli.output import print_json
 from onetray.cli.show import print_stages
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 note_option = click.option("--note", help="A note, stored with the stage.")
 
 
-@click.group(short_help="List the stages of a flow; approve, reject or skip one.")
+@click.group(short_help="List the stages of a flow; approve, reject, skip or cancel one.")
 def stages() -> None:
-    """List the stages of a flow; approve, reject or skip one.
+    """List the stages of a flow; approve, reject, skip or cancel one.
 
     Name a stage by its id (the first or last characters are enough), or as FLOW/name.
     """
@@ -71,6 +71,18 @@ def skip(stage: str, note: str | None, database: str, namespace: str, as_json: b
     with opened(database) as engine:
         id_ = stage_id(engine, stage, namespace)
         print_result(engine.skip_stage(id_, note=note, namespace=namespace, **acting_user()), as_json)
+
+
+@stages.command(short_help="Cancel a stage.")
+@click.argument("stage")
+@click.option("--hard", is_flag=True, help="Revoke leases at once instead of asking handlers to stop.")
+@reason_option
+@common
+def cancel(stage: str, hard: bool, reason: str | None, database: str, namespace: str, as_json: bool) -> None:
+    """Cancel the open tasks of STAGE. The flow goes on, or ends, as the stage's on_failure says."""
+    with opened(database) as engine:
+        id_ = stage_id(engine, stage, namespace)
+        print_result(engine.cancel_stage(id_, hard=hard, cause=reason, namespace=namespace, **acting_user()), as_json)
 
 
 def stage_id(engine: EngineApi, reference: str, namespace: str) -> str:

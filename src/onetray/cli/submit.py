@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 @click.option("--idempotency-key", metavar="KEY", help="A repeated submit with this key returns the same job.")
 @click.option("--unique-key", metavar="KEY", help="At most one job with this key is open at a time.")
 @click.option("--label", "labels", metavar="NAME=VALUE", multiple=True, help="A label. May be repeated.")
+@click.option("--metadata", type=json_value, metavar="JSON", help="JSON that is stored with the job and shown.")
 @click.option("--correlation-id", metavar="ID", help="An id that related jobs share.")
 @click.option("--wait", is_flag=True, help="Follow its log and its progress until it has ended.")
 @click.option("--timeout", metavar="AGE", type=age, help="With --wait: the longest time to wait.")
@@ -81,7 +82,7 @@ def _submit(
     app.use(engine)
     app.namespace = namespace
     if kind in app.flows:
-        task_fields = sorted(set(fields) & {"queue", "priority", "delay_s"})
+        task_fields = sorted(set(fields) & {"queue", "delay_s"})
         if task_fields:
             raise BadInput(f"a flow has no {task_fields[0]}: set it on its stages")
         job = app.flows[kind].submit(body or None, **fields)

@@ -218,11 +218,11 @@ def is_traceparent(value: str) -> bool:
     return version != "ff" and bool(trace_id.strip("0")) and bool(span_id.strip("0"))
 
 
-def trace_text(value: object) -> str | None:
+def trace_text(value: object, label: str = "trace") -> str | None:
     if value is None:
         return None
     if not isinstance(value, str) or not _TRACEPARENT.fullmatch(value):
-        raise InvalidInput("trace must be a W3C traceparent (00-<32 hex>-<16 hex>-<2 hex>)", field="trace")
+        raise InvalidInput(f"{label} must be a W3C traceparent (00-<32 hex>-<16 hex>-<2 hex>)", field=label)
     return value
 
 

@@ -50,8 +50,10 @@ class Submit(Command):
     unique_key: f.Key | None = None
     """While a job of this kind with this key is open, a submit creates nothing and returns that job."""
     labels: f.LabelTexts | None = None
+    metadata: f.Metadata = None
     correlation_id: f.Key | None = None
     trace: f.Traceparent | None = None
+    tracestate: f.Tracestate | None = None
     cause: f.Reason | None = None
     actor: f.Actor = USER
     actor_name: f.ActorName = "anonymous"
@@ -82,6 +84,8 @@ class Claim(Command):
     lease_s: f.LeaseSeconds | None = None
     request_key: f.Key | None = None
     """A repeated claim with this key returns the same tasks. Same as the header `Idempotency-Key`."""
+    start: bool = False
+    """Start the tasks in the same transaction, and with them their stages and flows."""
     namespace: f.Namespace = "default"
 
 
@@ -329,6 +333,16 @@ class SetPriority(Control):
     """Tasks with a higher priority are claimed first."""
 
     priority: f.Priority
+
+
+@command(
+    "set_metadata", scope=OPERATE, summary="Replace a task's metadata", path="/tasks/{id}/metadata", repeatable=True,
+    example={"metadata": {"ticket": "OPS-7"}},
+)  # fmt: skip
+class SetMetadata(Control):
+    """Replace the metadata of a task, in any state."""
+
+    metadata: f.Metadata
 
 
 @command("reschedule", scope=OPERATE, summary="Change when a queued task runs", example={"delay_s": 60})

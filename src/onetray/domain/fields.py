@@ -128,7 +128,7 @@ AMOUNT = Simple("amount", lambda value, label, _: checks.amount(value, label))
 MOMENT = Simple("moment", lambda value, label, _: checks.whole(value, label, 0, checks.FAR_US))
 """A time: microseconds since the epoch inside, text as ISO 8601 outside."""
 LABELS = Simple("labels", lambda value, _, limits: checks.check_labels(value, limits))
-TRACE = Simple("trace", lambda value, label, limits: checks.trace_text(value))
+TRACE = Simple("trace", lambda value, label, limits: checks.trace_text(value, label))
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +190,9 @@ Priority = Annotated[int, Whole(-INT32, INT32)]
 Attempts = Annotated[int, Whole(1, 1_000_000)]
 Fence = Annotated[int, Whole(1, INT32)]
 Traceparent = Annotated[str, TRACE]
+Tracestate = Annotated[str, Text("reason_chars")]
+Metadata = Annotated[Any, Json("payload_bytes")]
+"""Somebody's own JSON that the engine stores, shows and never reads."""
 LabelTexts = Annotated[dict[str, str], LABELS]
 Namespace = Annotated[str, Text("name_chars"), OWNED]
 Actor = Annotated[str, Choice(ACTORS), OWNED]

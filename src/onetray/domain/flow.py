@@ -25,7 +25,8 @@ class TaskSpec:
     kind: f.Name
     payload: Annotated[Any, f.Json("payload_bytes")] = None
     queue: f.Name = field(default="default", kw_only=True)
-    priority: f.Priority = field(default=0, kw_only=True)
+    priority: f.Priority | None = field(default=None, kw_only=True)
+    """None: the priority of its flow."""
     delay_s: f.Seconds | None = field(default=None, kw_only=True)
     run_at: f.Time | None = field(default=None, kw_only=True)
     """The earliest time to run. Set this or `delay_s`."""
@@ -35,6 +36,9 @@ class TaskSpec:
     """Unique in its flow; other tasks may depend on it by this name."""
     depends_on: Annotated[tuple[str, ...], f.Names("batch")] = field(default=(), kw_only=True)
     """Names or ids of tasks of the same flow that must succeed first."""
+    metadata: f.Metadata = field(default=None, kw_only=True)
+    trace: f.Traceparent | None = field(default=None, kw_only=True)
+    tracestate: f.Tracestate | None = field(default=None, kw_only=True)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,7 +75,8 @@ class Approval:
 class StageSpec:
     """The spec of a stage in a flow."""
 
-    name: f.Name
+    name: f.Name | None = None
+    """Unique in its flow. A stage with a type needs none: it is named after its type."""
     tasks: Annotated[tuple[TaskSpec, ...] | list[TaskSpec], f.Spec(TaskSpec, many="batch", by_hand=True)] = ()
     on_failure: Annotated[str, f.Choice(ON_FAILURE)] = field(default=STOP, kw_only=True)
     start_as_waiting: bool = field(default=False, kw_only=True)
@@ -88,7 +93,11 @@ class StageSpec:
     collect: Annotated[str, f.Choice(COLLECT)] = field(default="list", kw_only=True)
     """The stage's result: a list of its tasks' results, the result of its one task, or none."""
     data: Annotated[Any, f.Json("payload_bytes")] = field(default=None, kw_only=True)
-    metadata: Annotated[Any, f.Json("payload_bytes")] = field(default=None, kw_only=True)
+    metadata: f.Metadata = field(default=None, kw_only=True)
+    type: f.Name | None = field(default=None, kw_only=True)
+    """What sort of stage it is. A flow may have several of one type. By default its name."""
+    trace: f.Traceparent | None = field(default=None, kw_only=True)
+    tracestate: f.Tracestate | None = field(default=None, kw_only=True)
 
 
 class Placed(NamedTuple):
@@ -102,6 +111,8 @@ class Placed(NamedTuple):
     repeated: bool = False
     stages: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
+    was: str | None = None
+    """The state before the command; None for a new flow."""
 
     @property
     def actions(self) -> tuple[str, ...]:
@@ -123,6 +134,8 @@ class Counts:
     dead_lettered: int = 0
     cancelled: int = 0
     redriven: int = 0
+    retrying: int = 0
+    """Open tasks that have a failed attempt behind them; they are counted by their states, too."""
 
     @property
     def done(self) -> int:
@@ -159,6 +172,9 @@ class Stage:
     approval: Any
     answer: Any
     carried_from: str | None
+    type: str
+    trace: str | None
+    tracestate: str | None
     actor: str = USER
 
     @property
@@ -204,6 +220,8 @@ class Flow:
     compensation: str | None
     correlation_id: str
     trace: str | None
+    tracestate: str | None
+    priority: int
     data: Any
     metadata: Any
     error: Any

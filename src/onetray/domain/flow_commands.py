@@ -16,7 +16,7 @@ from onetray.domain.checks import as_json, listed
 from onetray.domain.declare import Command, command
 from onetray.domain.errors import InvalidInput, TooLarge
 from onetray.domain.flow import SCOPES, Approval, Placed, StageSpec, TaskSpec
-from onetray.domain.flow_specs import check_approval, check_names, check_stage, check_tasks
+from onetray.domain.flow_specs import check_approval, check_names, check_stage, check_tasks, name_stages
 from onetray.domain.machine import USER
 from onetray.domain.policy import Policy
 from onetray.domain.rollup import ROLL_UPS, STRICT
@@ -47,7 +47,9 @@ class SubmitFlow(Command):
     name: f.Name
     stages: Annotated[tuple[StageSpec, ...] | list[StageSpec], f.Spec(StageSpec, many="stages", by_hand=True)] = ()
     data: Annotated[Any, f.Json("payload_bytes", into="data_json")] = None
-    metadata: Annotated[Any, f.Json("payload_bytes")] = None
+    metadata: f.Metadata = None
+    priority: f.Priority = 0
+    """For its tasks that have none of their own."""
     roll_up: Annotated[str, f.Choice(ROLL_UPS)] = STRICT
     sealed: bool | None = None
     """True: it ends when its stages have ended, even if it has none. False: only after it is sealed. None: when its
@@ -65,6 +67,7 @@ class SubmitFlow(Command):
     labels: f.LabelTexts | None = None
     correlation_id: f.Key | None = None
     trace: f.Traceparent | None = None
+    tracestate: f.Tracestate | None = None
     cause: f.Reason | None = None
     actor: f.Actor = USER
     actor_name: f.ActorName = "anonymous"
@@ -75,10 +78,7 @@ class SubmitFlow(Command):
         size = [0]
         stages = listed(self.stages, "stages", 0, limits.stages)
         self.stages = tuple(check_stage(s, limits, "stages", size) for s in stages)
-        names = [s.name for s in self.stages]
-        for name in names:
-            if names.count(name) > 1:
-                raise InvalidInput(f"two stages have the name {name!r}: use unique names", field="stages")
+        name_stages(self.stages)
         tasks = sum(len(s.tasks) for s in self.stages)
         if tasks > limits.batch:
             raise TooLarge(
@@ -93,7 +93,8 @@ class SubmitFlow(Command):
         """What a second submit with the same idempotency key must repeat."""
         stages = [
             [
-                s.name, s.on_failure, s.start_as_waiting, s.takes_more, s.sealed, s.collect, s.approval,
+                *([s.name] if s.type is None else [s.name, s.type]),
+                s.on_failure, s.start_as_waiting, s.takes_more, s.sealed, s.collect, s.approval,
                 orjson.Fragment(as_json(s.data)),
                 *([_body(t) for t in tasks if t] for tasks in (s.tasks, [s.when], [s.compensate])),
             ]
@@ -104,7 +105,7 @@ class SubmitFlow(Command):
 
 
 def _body(t: TaskSpec) -> list[object]:
-    return [t.kind, t.queue, t.priority, t.max_attempts, orjson.Fragment(as_json(t.payload)), t.name, t.depends_on]
+    return [t.kind, t.queue, t.priority or 0, t.max_attempts, orjson.Fragment(as_json(t.payload)), t.name, t.depends_on]
 
 
 @dataclass(slots=True)
@@ -178,6 +179,22 @@ class CancelFlow(FlowCommand):
     hard: bool = False
 
 
+@command(
+    "set_flow_metadata", scope=OPERATE, summary="Replace a flow's metadata", example={"metadata": {"ticket": "OPS-7"}}
+)
+class SetFlowMetadata(FlowCommand):
+    """Replace the metadata of a flow, in any state."""
+
+    metadata: f.Metadata
+
+
+@command("set_flow_priority", scope=OPERATE, summary="Set a flow's priority", example={"priority": 10})
+class SetFlowPriority(FlowCommand):
+    """Set the priority of a flow, of all its queued tasks, and of those that are added later without one."""
+
+    priority: f.Priority
+
+
 @command("seal_flow", scope=SUBMIT, summary="Seal a flow: no more stages", path="/jobs/{id}/seal")
 class SealFlow(FlowCommand):
     """Declare that no more stages will be added. The flow ends when its stages have ended."""
@@ -209,6 +226,27 @@ class AppendContext(FlowCommand):
 @command("seal_stage", scope=SUBMIT, summary="Seal a stage: no more tasks", path="/stages/{id}/seal")
 class SealStage(StageCommand):
     """Declare that no more tasks will be added. The stage ends when its tasks have ended."""
+
+
+@command(
+    "set_stage_metadata", scope=OPERATE, summary="Replace a stage's metadata", path="/stages/{id}/metadata",
+    example={"metadata": {"ticket": "OPS-7"}},
+)  # fmt: skip
+class SetStageMetadata(StageCommand):
+    """Replace the metadata of a stage, in any state."""
+
+    metadata: f.Metadata
+
+
+@command(
+    "cancel_stage", scope=OPERATE, summary="Cancel a stage", path="/stages/{id}/cancel",
+    example={"hard": False, "reason": "not needed"},
+)  # fmt: skip
+class CancelStage(StageCommand):
+    """Cancel the open tasks of a stage. The flow goes on, or ends, as the stage's `on_failure` says."""
+
+    hard: bool = False
+    """Revoke the leases of running tasks at once. Otherwise their workers are asked to stop and have a grace period."""
 
 
 @command(

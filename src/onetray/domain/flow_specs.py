@@ -5,7 +5,7 @@ Owns these checks, including that all dependencies can be met.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Any
 
 from onetray.config import Limits
@@ -48,6 +48,8 @@ def check_stage(spec: object, limits: Limits, where: str = "stage", size: list[i
     if not isinstance(spec, StageSpec):
         raise InvalidInput(f"{where} must be a StageSpec, not {type(spec).__name__}", field=where)
     check_of(StageSpec, "stage.")(spec, limits)
+    if spec.name is None and spec.type is None:
+        raise InvalidInput("a stage has a name or a type: give one of them", field="stage.name")
     spec.tasks = check_tasks(spec.tasks, limits, "stage.tasks", size=size)
     for name in ("when", "compensate"):
         control = getattr(spec, name)
@@ -61,6 +63,25 @@ def check_stage(spec: object, limits: Limits, where: str = "stage", size: list[i
     if spec.approval is not None:
         check_approval(spec.approval, limits)
     return spec
+
+
+def name_stages(specs: Iterable[StageSpec]) -> None:
+    """Name those stages after their types that have no name. Raises InvalidInput if two have one name."""
+    names: set[str] = set()
+    for ord_, spec in enumerate(specs, 1):
+        if spec.name is None:
+            spec.name = free_name(str(spec.type), ord_, names)
+        if spec.name in names:
+            raise InvalidInput(f"two stages have the name {spec.name!r}: use unique names", field="stages")
+        names.add(spec.name)
+
+
+def free_name(type_: str, ord_: int, taken: Container[str]) -> str:
+    """The type of a stage, or its type and its place in the flow where the type is taken as a name."""
+    name = type_
+    while name in taken:
+        name, ord_ = f"{type_} {ord_}", ord_ + 1
+    return name
 
 
 def check_approval(approval: object, limits: Limits) -> Approval:

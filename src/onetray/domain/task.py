@@ -89,6 +89,8 @@ class Task:
     unmet: int = 0
     control: bool = False
     context_id: str | None = None
+    metadata: Any = None
+    tracestate: str | None = None
     labels: dict[str, str] = field(default_factory=dict)
     """The labels of its job: a member of a flow has those of the flow."""
     actor: str = USER

@@ -164,6 +164,9 @@ class EngineApi(ABC):
     def redrive(self, task: int | str, **fields: Any) -> Receipt:
         return _receipt(self.call(c.Redrive(task=task, **fields)))
 
+    def set_metadata(self, task: int | str, metadata: Any, **fields: Any) -> Receipt:
+        return _receipt(self.call(c.SetMetadata(task=task, metadata=metadata, **fields)), task)
+
     def set_priority(self, task: int | str, priority: int, **fields: Any) -> Receipt:
         return _receipt(self.call(c.SetPriority(task=task, priority=priority, **fields)), task)
 
@@ -209,6 +212,18 @@ class EngineApi(ABC):
 
     def resume_flow(self, flow: str, **fields: Any) -> Placed:
         return _placed(self.call(f.ResumeFlow(flow, **fields)))
+
+    def set_flow_metadata(self, flow: str, metadata: Any, **fields: Any) -> Placed:
+        return _placed(self.call(f.SetFlowMetadata(flow, metadata=metadata, **fields)))
+
+    def set_flow_priority(self, flow: str, priority: int, **fields: Any) -> Placed:
+        return _placed(self.call(f.SetFlowPriority(flow, priority=priority, **fields)))
+
+    def set_stage_metadata(self, stage: str, metadata: Any, **fields: Any) -> Placed:
+        return _placed(self.call(f.SetStageMetadata(stage, metadata=metadata, **fields)))
+
+    def cancel_stage(self, stage: str, **fields: Any) -> Placed:
+        return _placed(self.call(f.CancelStage(stage, **fields)))
 
     def cancel_flow(self, flow: str, **fields: Any) -> Placed:
         return _placed(self.call(f.CancelFlow(flow, **fields)))

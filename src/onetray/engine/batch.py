@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from onetray.config import Limits
@@ -18,8 +18,8 @@ from onetray.domain.flow_commands import FlowCommand, SubmitFlow
 from onetray.domain.task import Verdict
 from onetray.domain.verbs import VERBS
 from onetray.engine import control_verbs, report_verbs, system_verbs
-from onetray.engine.batch_context import BatchContext
-from onetray.engine.claim import claim
+from onetray.engine.batch_context import BatchContext, FlowUnlocked
+from onetray.engine.claim import claim, flows_to_start
 from onetray.engine.fast_succeed import plain_successes, succeed_without_reading, success_verdict
 from onetray.engine.flows import verbs
 from onetray.engine.flows.advance import settle
@@ -37,10 +37,6 @@ for _verb, _command in VERBS.items():
         raise RuntimeError(f"{_verb} has no handler: add one to the HANDLERS of its file")
 
 
-class FlowUnlocked(Exception):
-    """A report named no flow, or a wrong one, for a task of a flow. The batch runs again and looks the flows up."""
-
-
 def run_batch(
     store: Store, commands: Sequence[Command], rng: random.Random, names_ttl_s: float, limits: Limits
 ) -> list[Verdict]:
@@ -53,10 +49,12 @@ def run_batch(
         verdicts = _run_plain_successes(store, commands, successes, rng, limits)
         if verdicts is not None:
             return verdicts
-    try:
-        return _run_commands(store, commands, rng, names_ttl_s, limits, trust_reports=True)
-    except FlowUnlocked:
-        return _run_commands(store, commands, rng, names_ttl_s, limits, trust_reports=False)
+    trust_reports, flows = True, set[int]()
+    while True:
+        try:
+            return _run_commands(store, commands, rng, names_ttl_s, limits, trust_reports, flows)
+        except FlowUnlocked as e:
+            trust_reports, flows = False, flows | e.flows
 
 
 def _run_plain_successes(
@@ -90,28 +88,38 @@ def _run_commands(
     names_ttl_s: float,
     limits: Limits,
     trust_reports: bool,
+    flows: set[int],
 ) -> list[Verdict]:
     specs = intern(store.names, commands, names_ttl_s)
     drafts = intern_flows(store.names, commands, names_ttl_s)
     with store.transaction() as tx:
         batch = BatchContext(tx, len(commands), rng, limits)
         batch.drafts = drafts
-        run_in_batch(batch, commands, specs, drafts, trust_reports)
+        run_in_batch(batch, commands, specs, drafts, trust_reports, flows)
     return batch.verdicts
 
 
 def run_in_batch(
-    batch: BatchContext, commands: Sequence[Command], specs: Specs, drafts: Drafts, trust_reports: bool = True
+    batch: BatchContext,
+    commands: Sequence[Command],
+    specs: Specs,
+    drafts: Drafts,
+    trust_reports: bool = True,
+    flows: Collection[int] = (),
 ) -> None:
+    claims = _claims(commands)
+    flow_keys = {*flows, *flows_to_start(batch.tx, claims)}
     about = [(i, c) for i, c in enumerate(commands) if isinstance(c, TaskCommand | FlowCommand)]
     if about:
-        _run_commands_about(batch, about, drafts, trust_reports)
+        _run_commands_about(batch, about, drafts, trust_reports, flow_keys)
         batch.outcomes.write()
+    elif flow_keys:
+        batch.locked.lock(sorted(flow_keys))
     if specs:
         submit(batch, commands, specs)
     if drafts.flows:
         verbs.submit_flows(batch, [(i, c) for i in drafts.flows if isinstance(c := commands[i], SubmitFlow)], drafts)
-    if claims := _claims(commands):
+    if claims:
         claim(batch, claims)
         if specs and not about and not drafts.flows and not batch.unclaimed_new:
             # All submitted tasks are claimed already: no worker need be woken.
@@ -124,13 +132,17 @@ FlowKeys = dict[tuple[bool, str], tuple[int, int]]
 
 
 def _run_commands_about(
-    batch: BatchContext, about: list[tuple[int, TaskCommand | FlowCommand]], drafts: Drafts, trust_reports: bool
+    batch: BatchContext,
+    about: list[tuple[int, TaskCommand | FlowCommand]],
+    drafts: Drafts,
+    trust_reports: bool,
+    more_flows: set[int],
 ) -> None:
     """Lock the tasks and flows of the commands, then run them in order: a flow command runs between the others."""
     tasks = [(i, c) for i, c in about if isinstance(c, TaskCommand)]
     keys, flow_keys = _find_tasks(batch.tx, tasks, trust_reports)
     flows_by_id = _find_flows_and_stages(batch.tx, [c for _, c in about if isinstance(c, FlowCommand)])
-    flow_keys |= {flow for _, flow in flows_by_id.values()}
+    flow_keys |= {flow for _, flow in flows_by_id.values()} | more_flows
     if flow_keys:
         batch.locked.lock(sorted(flow_keys))
     if keys:

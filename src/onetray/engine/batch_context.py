@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from onetray.config import Limits
@@ -16,6 +17,14 @@ from onetray.store.rows import TaskRow
 
 if TYPE_CHECKING:
     from onetray.engine.flows.create import Drafts
+
+
+class FlowUnlocked(Exception):
+    """The batch needs the locks of more flows than it took. It runs again with them, and trusts no report's flow."""
+
+    def __init__(self, flows: Iterable[int] = ()) -> None:
+        super().__init__()
+        self.flows = set(flows)
 
 
 class BatchContext:

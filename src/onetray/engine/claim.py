@@ -5,18 +5,22 @@ The claimable tasks are exactly those with a ready row, which the other verbs wr
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import orjson
 
 from onetray import failpoints
 from onetray.domain.clock import SECOND
-from onetray.domain.commands import Claim
-from onetray.domain.lifecycle import ASSIGNED, HELD, TASK
+from onetray.domain.commands import Claim, Start, ticket
+from onetray.domain.lifecycle import ASSIGNED, HELD, RUNNING, TASK
 from onetray.domain.machine import WORKER
 from onetray.domain.policy import Policy
 from onetray.domain.task import Assignment, Verdict
-from onetray.engine.batch_context import BatchContext
+from onetray.engine.batch_context import BatchContext, FlowUnlocked
 from onetray.engine.breakers import pick_past_breakers
-from onetray.engine.pending_writes import actor, once
+from onetray.engine.flows.advance import settle
+from onetray.engine.pending_writes import PendingWrites, actor, once
+from onetray.engine.report_verbs import start_task
 from onetray.store.base import Tx
 from onetray.store.rows import ClaimedRow, LeaseRow
 
@@ -48,7 +52,50 @@ def _claim(batch: BatchContext, command: Claim) -> list[Assignment]:
         return repeated
     if not picked and kinds != []:
         picked = pick_past_breakers(tx, ns, queue, kinds, command.limit)
-    return _assign(batch, command, ns, queue, picked) if picked else []
+    if command.start and picked:
+        picked = _with_locked_flows(batch, picked)
+    claimed = _assign(batch, command, ns, queue, picked) if picked else []
+    return _start_claimed(batch, claimed) if command.start and claimed else claimed
+
+
+AHEAD = 32
+"""Claimable tasks, besides as many as are claimed, whose flows are locked: other claims may take the first ones."""
+
+
+def flows_to_start(tx: Tx, claims: list[tuple[int, Claim]]) -> set[int]:
+    """The flows of the tasks that the claims with `start` will probably take. A flow is locked before its tasks are."""
+    names, tasks = tx.names, set[int]()
+    for _, c in claims:
+        ns = names.namespace(c.namespace) if c.start else None
+        queue = None if ns is None else names.queue(ns, c.queue)
+        if ns is None or queue is None:
+            continue
+        most = c.limit + AHEAD
+        if c.kinds is None:
+            tasks |= {task for (task,) in tx.query("heads_of_queue", queue=queue, limit=most)}
+            continue
+        for kind in filter(None, (names.kind(ns, name) for name in c.kinds)):
+            tasks |= {task for _, task in tx.query("heads_of_kind", queue=queue, kind=kind, limit=most)}
+    return {job for (job,) in tx.query("flows_of_tasks", keys=sorted(tasks))} if tasks else set()
+
+
+def _with_locked_flows(batch: BatchContext, picked: list[ClaimedRow]) -> list[ClaimedRow]:
+    """Those whose flows are locked. The others are free again at the end of the transaction."""
+    ready = [row for row in picked if row.job == row.key or row.job in batch.locked.flows]
+    if not ready:
+        raise FlowUnlocked(row.job for row in picked)
+    return ready
+
+
+def _start_claimed(batch: BatchContext, claimed: list[Assignment]) -> list[Assignment]:
+    rows = {row.key: row for row in batch.tx.lock(sorted(a.key for a in claimed))}
+    batch.locked.load(list(rows.values()))
+    writes = PendingWrites(batch)
+    for a in claimed:
+        start_task(batch, writes, Start(**ticket(a)), rows[a.key])
+    writes.flush()
+    settle(batch)
+    return [replace(a, state=RUNNING, version=a.version + 1 if a.version else 0) for a in claimed]
 
 
 def _pick(tx: Tx, queue: int, kinds: list[int] | None, limit: int) -> list[ClaimedRow]:

@@ -9,14 +9,14 @@ from collections.abc import Callable
 from typing import Any
 
 from onetray.domain.clock import SECOND, run_at_us
-from onetray.domain.commands import Cancel, Control, Redrive, Reschedule, Resume, SetPriority
+from onetray.domain.commands import Cancel, Control, Redrive, Reschedule, Resume, SetMetadata, SetPriority
 from onetray.domain.lifecycle import DEAD_LETTERED, HELD, OPEN, PAUSED, QUEUED, TASK
 from onetray.domain.task import Receipt, Verdict
 from onetray.engine.batch_context import BatchContext
 from onetray.engine.flows.retry import receipt_of, redrive_member
 from onetray.engine.pending_writes import CANCEL, RESCHEDULED, PendingWrites, actor, event_detail
 from onetray.engine.report_verbs import illegal
-from onetray.engine.submit import spec_like, write_tasks
+from onetray.engine.submit import optional_text_of, spec_like, write_tasks
 from onetray.store.rows import TaskRow
 
 
@@ -100,6 +100,18 @@ def set_priority(batch: BatchContext, work: list[tuple[int, SetPriority, TaskRow
     writes.flush()
 
 
+def set_metadata(batch: BatchContext, work: list[tuple[int, SetMetadata, TaskRow]]) -> None:
+    decide_controls(batch, work, _set_metadata)
+
+
+def _set_metadata(batch: BatchContext, writes: PendingWrites, command: SetMetadata, row: TaskRow) -> Verdict:
+    writes.put("set_metadata", key=row.key, metadata=optional_text_of(command.metadata))
+    writes.note(
+        row, "task.metadata_set", actor_of(command), cause=command.cause, trace=command.trace, payload=None
+    )  # fmt: skip
+    return accept_control(command, row)
+
+
 def reschedule(batch: BatchContext, work: list[tuple[int, Reschedule, TaskRow]]) -> None:
     writes = PendingWrites(batch)
     changed = []
@@ -167,5 +179,6 @@ def _redrive(batch: BatchContext, command: Redrive, row: TaskRow) -> Verdict:
 
 HANDLERS: dict[str, Callable[[BatchContext, list[tuple[int, Any, TaskRow]]], None]] = {
     "resume": resume, "cancel": cancel, "redrive": redrive, "set_priority": set_priority, "reschedule": reschedule,
+    "set_metadata": set_metadata,
 }  # fmt: skip
 """By the verbs of the commands."""

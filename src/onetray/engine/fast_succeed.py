@@ -36,7 +36,7 @@ def plain_successes(commands: Sequence[Command]) -> list[Succeed] | None:
             if type(c.task) is not int or c.task in by_key:
                 return None
             by_key[c.task] = c
-        elif type(c) is not Claim:
+        elif type(c) is not Claim or c.start:
             return None
     return [by_key[key] for key in sorted(by_key)] if by_key else None
 

@@ -151,7 +151,7 @@ def _context(row: Context) -> Context:
 
 
 def task_of_row(row: TaskDetails, actor: str, raw: bool = False) -> Task:
-    fields = _parsed(row._asdict(), raw, "payload", "input", "result", "error")
+    fields = _parsed(row._asdict(), raw, "payload", "input", "result", "error", "metadata")
     return Task(**fields | {
         "policy": Policy.from_body(row.policy), "control": bool(row.control), "labels": json_of(row.labels) or {},
         "actor": actor,

@@ -43,6 +43,10 @@ def once(values: list[Any]) -> Any:
     return values[0] if values.count(values[0]) == len(values) else values
 
 
+_GIVE_BACK = (TASK.release, TASK.block, TASK.wait_for_input)
+"""The transitions that always return their attempt."""
+
+
 class PendingWrites:
     """The moves, and the rows that go with them, of commands of one verb, in columns."""
 
@@ -77,7 +81,8 @@ class PendingWrites:
             batch[name].append(value)
         moved = row._replace(state=transition.target, version=row.version + 1)
         if row.stage is not None:
-            self._locked.count_move(row, transition.target, started=transition is TASK.start)
+            given_back = columns.get("given_back", int(transition in _GIVE_BACK))
+            self._locked.count_move(row, transition.target, started=transition is TASK.start, given_back=given_back)
         if transition.reopens:
             moved = moved._replace(fence=row.fence + 1, run_at=columns["run_at"])
             if row.stage is None or not self._locked.holds_back(moved):

@@ -114,11 +114,11 @@ def start(batch: BatchContext, work: list[tuple[int, Start, TaskRow]]) -> None:
         refusal = refuse_report(batch, command, row)
         if refusal is None and row.state == RUNNING:
             refusal = Verdict(Receipt(None, row.state, row.fence, row.version, WORKER, repeated=True))
-        batch.answer(i, refusal or _start(batch, writes, command, row))
+        batch.answer(i, refusal or start_task(batch, writes, command, row))
     writes.flush()
 
 
-def _start(batch: BatchContext, writes: PendingWrites, command: Report, row: TaskRow) -> Verdict:
+def start_task(batch: BatchContext, writes: PendingWrites, command: Report, row: TaskRow) -> Verdict:
     timeout_s = batch.policy(row).timeout_s
     if timeout_s is not None:
         writes.due(batch.tx.now + int(timeout_s * SECOND), row.key, TIMEOUT, row.fence)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 from uuid_utils import uuid7
 
 from onetray import failpoints
+from onetray.domain.checks import as_json
 from onetray.domain.clock import SECOND, run_at_us
 from onetray.domain.commands import Command, Submit
 from onetray.domain.flow import TaskSpec
@@ -37,7 +38,8 @@ class Spec:
     kind: int
     policy: int
     max_attempts: int
-    priority: int
+    priority: int | None
+    """None until it is written: that of its flow."""
     run_at: int | None
     payload: str
     actor: str
@@ -55,13 +57,15 @@ class Spec:
     control: int = 0
     context: int | None = None
     spawned_by: int | None = None
+    metadata: str | None = None
+    tracestate: str | None = None
     held: bool = False
     """Whether its flow or stage keeps it from being claimable."""
 
     @property
     def rank(self) -> int:
         """The order of claims: lowest first."""
-        return -self.priority
+        return -(self.priority or 0)
 
 
 def spec_like(task: TaskToCopy, ns: int, by: str, cause: str, trace: str | None) -> Spec:
@@ -69,7 +73,13 @@ def spec_like(task: TaskToCopy, ns: int, by: str, cause: str, trace: str | None)
     return Spec(
         ns, task.queue, task.kind, task.policy, task.max_attempts, task.priority, None, task.payload, by,
         trace=trace or task.trace, cause=cause, retry_of=task.key, name=task.name, spawned_by=task.spawned_by,
+        metadata=task.metadata, tracestate=None if trace else task.tracestate,
     )  # fmt: skip
+
+
+def optional_text_of(value: Any) -> str | None:
+    """A value as the JSON that is stored; None for None."""
+    return None if value is None else as_json(value)
 
 
 class SpecMany(NamedTuple):
@@ -95,7 +105,7 @@ def intern(names: InternedNames, commands: Sequence[Command], policy_ttl_s: floa
                 numbers = known[names_of_task] = intern_task(names, c, c.namespace, policy_ttl_s)
             specs[i] = Spec(
                 *numbers, c.priority, c.run_at, c.payload_json, actor(c.actor, c.actor_name), c.correlation_id,
-                c.trace, c.cause, None, c.delay_s,
+                c.trace, c.cause, None, c.delay_s, metadata=optional_text_of(c.metadata), tracestate=c.tracestate,
             )  # fmt: skip
         elif isinstance(c, SubmitMany):
             specs[i] = SpecMany(c, intern_task(names, c.like, c.like.namespace, policy_ttl_s))
@@ -175,6 +185,7 @@ def write_tasks(batch: BatchContext, specs: list[Spec]) -> list[Receipt]:
     ready = {"key": [s.key for s in claimable], **_columns_of(claimable, "queue", "kind", "rank")}
     batch.unclaimed_new.update(ready["key"])
     _insert(tx, {**rows, **place, **origin, **member}, ready)
+    _describe(tx, [(s.key, s.metadata, s.tracestate) for s in specs if s.metadata or s.tracestate])
     writes.flush()
     return [Receipt(s.id, QUEUED, 1, 1) for s in specs]
 
@@ -191,6 +202,13 @@ def _insert(tx: Tx, tasks: dict[str, Any], ready: dict[str, Any]) -> None:
     events = {"entity": tasks["key"], **{name: tasks[name] for name in _EVENT_COLUMNS}, **_NEW_EVENT, "ts": tx.now}
     rows = {name: values for name, values in tasks.items() if name not in ("actor", "cause")}
     tx.insert_tasks({**rows, **_NEW_TASK, "created_at": tx.now, "updated_at": tx.now}, ready, events)
+
+
+def _describe(tx: Tx, described: list[tuple[int, str | None, str | None]]) -> None:
+    """Write metadata and trace states of new tasks. Most have neither, and cost nothing."""
+    if described:
+        columns = zip(("key", "metadata", "tracestate"), map(list, zip(*described, strict=True)), strict=True)
+        tx.batch("describe_tasks", dict(columns))
 
 
 def _submit_many(batch: BatchContext, command: SubmitMany, numbers: TaskNumbers) -> list[str]:
@@ -211,6 +229,8 @@ def _submit_many(batch: BatchContext, command: SubmitMany, numbers: TaskNumbers)
     batch.unclaimed_new.update(claimable)
     ready_columns = {"queue": numbers.queue, "kind": numbers.kind, "rank": -like.priority}
     _insert(tx, tasks, {"key": claimable, **ready_columns})
+    if like.metadata is not None or like.tracestate is not None:
+        _describe(tx, [(key, optional_text_of(like.metadata), like.tracestate) for key in keys])
     writes.flush()
     return ids
 
@@ -253,6 +273,8 @@ def submit_one(store: Store, commands: Sequence[Command], names_ttl_s: float) ->
     if type(c) is not Submit or c.delay_s is not None or c.run_at is not None:
         return None
     if c.idempotency_key is not None or c.unique_key is not None or c.labels:
+        return None
+    if c.metadata is not None or c.tracestate is not None:
         return None
     numbers = intern_task(store.names, c, c.namespace, names_ttl_s)
     policy = store.names.policy(numbers.policy)

@@ -72,6 +72,7 @@ class FlowRow(NamedTuple):
     compensates: int | None = None
     correlation_id: str = ""
     trace: str | None = None
+    priority: int = 0
     seen_at: int = 0
 
 
@@ -96,6 +97,8 @@ class StageRow(NamedTuple):
     due_at: int | None = None
     ending: str | None = None
     ending_why: str | None = None
+    ending_how: str | None = None
+    """How a user cancels this stage alone: hard or soft."""
     deciding: int | None = None
     conditional: int = 0
     total: int = 0
@@ -108,8 +111,10 @@ class StageRow(NamedTuple):
     dead_lettered: int = 0
     cancelled: int = 0
     redriven: int = 0
+    retrying: int = 0
     collect: str = ""
     metrics: str | None = None
+    trace: str | None = None
 
     @property
     def stalled(self) -> bool:
@@ -242,6 +247,8 @@ class TaskToCopy(NamedTuple):
     payload: str
     name: str | None
     spawned_by: int | None
+    metadata: str | None
+    tracestate: str | None
 
 
 class StageToCopy(NamedTuple):
@@ -265,6 +272,9 @@ class StageToCopy(NamedTuple):
     metrics: str | None
     succeeded: int
     carried_from: int | None
+    type: str | None
+    trace: str | None
+    tracestate: str | None
 
 
 class FlowToCopy(NamedTuple):
@@ -282,6 +292,8 @@ class FlowToCopy(NamedTuple):
     deadline_us: int | None
     compensates: int | None
     compensation: int | None
+    priority: int
+    tracestate: str | None
 
 
 class CarriedStageRow(NamedTuple):

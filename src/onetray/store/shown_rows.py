@@ -57,6 +57,8 @@ class TaskDetails(NamedTuple):
     unmet: int
     control: int
     context_id: str | None
+    metadata: str | None
+    tracestate: str | None
     labels: str | None
 
 
@@ -91,6 +93,8 @@ class FlowDetails(NamedTuple):
     compensation: str | None
     correlation_id: str
     trace: str | None
+    tracestate: str | None
+    priority: int
     data: str
     metadata: str | None
     error: str | None
@@ -127,6 +131,7 @@ class StageDetails(NamedTuple):
     dead_lettered: int
     cancelled: int
     redriven: int
+    retrying: int
     data: str
     metadata: str | None
     result: str | None
@@ -135,6 +140,9 @@ class StageDetails(NamedTuple):
     approval: str | None
     answer: str | None
     carried_from: str | None
+    type: str
+    trace: str | None
+    tracestate: str | None
 
 
 class IdRow(NamedTuple):

@@ -44,7 +44,7 @@ TYPES = {
     "opened_at due_at deciding carried_from parent open_until",
     "integer": "ns queue kind policy version fence priority attempts max_attempts spared given_back rank part cursor "
     "attempt unmet control met ord sealed takes_more gate total open blocked waiting_input succeeded partly failed "
-    "dead_lettered cancelled redriven stages stages_open partial skipped ignored chained amends probing",
+    "dead_lettered cancelled redriven retrying stages stages_open partial skipped ignored chained amends probing",
     "double precision": "done out_of",
     "uuid": "id",
 }

@@ -34,7 +34,9 @@ counted AS (
         sum(CASE WHEN t.state = {task.state:failed} AND r.key IS NULL THEN 1 ELSE 0 END) AS failed,
         sum(CASE WHEN t.state = {task.state:dead_lettered} AND r.key IS NULL THEN 1 ELSE 0 END) AS dead_lettered,
         sum(CASE WHEN t.state = {task.state:cancelled} AND r.key IS NULL THEN 1 ELSE 0 END) AS cancelled,
-        sum(CASE WHEN r.key IS NOT NULL THEN 1 ELSE 0 END) AS redriven
+        sum(CASE WHEN r.key IS NOT NULL THEN 1 ELSE 0 END) AS redriven,
+        sum(CASE WHEN t.state IN ({task.unended}) AND t.attempts - CASE WHEN t.state IN ({task.held}) THEN 1 ELSE 0 END > 0
+            THEN 1 ELSE 0 END) AS retrying
     FROM onetray.task AS t LEFT JOIN redone AS r ON r.key = t.key
     WHERE t.stage IS NOT NULL AND t.control = 0 GROUP BY t.stage
 )
@@ -43,7 +45,8 @@ SELECT s.key AS stage, CAST(s.id AS text) AS id, s.name, s.state, s.total AS tas
     s.total <> coalesce(c.total, 0) OR s.open <> coalesce(c.open, 0) OR s.blocked <> coalesce(c.blocked, 0)
         OR s.waiting_input <> coalesce(c.waiting_input, 0) OR s.succeeded <> coalesce(c.succeeded, 0)
         OR s.failed <> coalesce(c.failed, 0) OR s.dead_lettered <> coalesce(c.dead_lettered, 0)
-        OR s.cancelled <> coalesce(c.cancelled, 0) OR s.redriven <> coalesce(c.redriven, 0) AS stage_counts,
+        OR s.cancelled <> coalesce(c.cancelled, 0) OR s.redriven <> coalesce(c.redriven, 0)
+        OR s.retrying <> coalesce(c.retrying, 0) AS stage_counts,
     f.key IS NULL OR f.ns <> s.ns AS stage_of_flow,
     s.state IN ({stage.state:pending}, {stage.state:running}) AND s.open = 0 AND (s.sealed = 2 OR s.sealed = 1 AND s.total > 0)
         AS done_yet_open,
@@ -70,10 +73,11 @@ WITH counted AS (
         sum(CASE WHEN s.state = {stage.state:partial} THEN 1 ELSE 0 END) AS partial,
         sum(CASE WHEN s.state = {stage.state:skipped} THEN 1 ELSE 0 END) AS skipped,
         sum(CASE WHEN s.state = {stage.state:failed} AND s.on_failure <> 'ignore' THEN 1 ELSE 0 END) AS failed,
-        sum(CASE WHEN s.state = {stage.state:cancelled} AND (s.on_failure <> 'ignore' OR s.ending = s.state) THEN 1 ELSE 0 END)
-            AS cancelled,
+        sum(CASE WHEN s.state = {stage.state:cancelled} AND (s.on_failure <> 'ignore' OR s.ending = s.state AND s.ending_how IS NULL)
+            THEN 1 ELSE 0 END) AS cancelled,
         sum(CASE WHEN s.state IN ({stage.state:failed}, {stage.state:cancelled}) AND s.on_failure = 'ignore'
-            AND (s.state = {stage.state:failed} OR s.ending IS DISTINCT FROM s.state) THEN 1 ELSE 0 END) AS ignored
+            AND (s.state = {stage.state:failed} OR s.ending IS DISTINCT FROM s.state OR s.ending_how IS NOT NULL) THEN 1 ELSE 0 END)
+            AS ignored
     FROM onetray.stage AS s GROUP BY s.job
 )
 SELECT f.key AS flow, CAST(f.id AS text) AS id, f.state, f.roll_up, f.sealed, f.ending, f.stages, f.stages_open, f.succeeded,
@@ -173,7 +177,7 @@ FROM (
         LEFT JOIN (SELECT DISTINCT t.stage FROM onetray.task AS t
             WHERE t.stage IS NOT NULL AND t.state IN ({task.unended}) AND t.cancel_at IS NULL) AS u ON u.stage = s.key
     WHERE s.ending IS NOT NULL AND s.state NOT IN ({stage.terminal})
-        AND (coalesce(f.ending_how, '') <> 'soft' OR u.stage IS NOT NULL OR s.open = 0)
+        AND (coalesce(f.ending_how, s.ending_how, '') <> 'soft' OR u.stage IS NOT NULL OR s.open = 0)
     UNION ALL SELECT s.key, {due:open_stage}, CAST(NULL AS bigint) FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job
     WHERE s.state IN ({stage.state:pending}, {stage.state:running}) AND s.opened_to < {last_member} AND s.ending IS NULL
         AND f.state NOT IN ({flow.terminal}, {flow.state:paused}) AND f.ending IS NULL

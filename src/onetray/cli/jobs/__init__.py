@@ -17,6 +17,6 @@ def jobs() -> None:
 
 for command in (
     reads.list_, reads.show, reads.tree, follow.events, follow.logs, act.cancel, act.pause, act.resume, act.retry,
-    reads.explain, reads.actions,
+    act.priority, act.metadata, reads.explain, reads.actions,
 ):  # fmt: skip
     jobs.add_command(command)

@@ -1,4 +1,4 @@
-"""`onetray jobs cancel`, `pause`, `resume` and `retry`.
+"""`onetray jobs cancel`, `pause`, `resume`, `retry`, `priority` and `metadata`.
 
 Each calls one verb of the engine for a task and another for a flow; the engine decides whether it is allowed.
 """
@@ -93,6 +93,32 @@ def retry(id: str, from_stage: str | None, reason: str | None, database: str, na
         if from_stage is not None:
             raise click.UsageError("--from-stage is only for flows: a task has no stages")
         print_result(engine.redrive(located.id, **fields), as_json, new=True)
+
+
+@click.command(short_help="Set the priority of a job.")
+@click.argument("id")
+@click.argument("number", type=int)
+@reason_option
+@common
+def priority(id: str, number: int, reason: str | None, database: str, namespace: str, as_json: bool) -> None:
+    """Set the priority of a job: higher runs sooner. A flow's counts for its queued tasks and for those added later."""
+    with opened(database) as engine:
+        located = engine.locate(id, among=JOB, namespace=namespace)
+        change = engine.set_priority if located.entity == "task" else engine.set_flow_priority
+        print_result(change(located.id, number, namespace=namespace, cause=reason, **acting_user()), as_json)
+
+
+@click.command(short_help="Replace the metadata of a job.")
+@click.argument("id")
+@click.argument("value", type=json_value, metavar="JSON")
+@reason_option
+@common
+def metadata(id: str, value: Any, reason: str | None, database: str, namespace: str, as_json: bool) -> None:
+    """Replace the metadata of a job, in any state. `null` removes it."""
+    with opened(database) as engine:
+        located = engine.locate(id, among=JOB, namespace=namespace)
+        replace = engine.set_metadata if located.entity == "task" else engine.set_flow_metadata
+        print_result(replace(located.id, value, namespace=namespace, cause=reason, **acting_user()), as_json)
 
 
 def print_result(answer: Any, as_json: bool, *, new: bool = False) -> None:

@@ -173,7 +173,7 @@ def _cancel_and_end(locked: LockedFlows, stage: StageRow, budget: list[int]) -> 
         PendingWrites(locked.batch).due_now(flow.key, CASCADE)
         return
     stage = locked.stages[stage.key]
-    if flow.ending_how == "soft" and stage.open:
+    if (flow.ending_how or stage.ending_how) == "soft" and stage.open:
         return  # Cancels were requested: the report of the last worker ends the stage.
     assert stage.ending is not None
     outcome = stage.ending
@@ -198,7 +198,8 @@ def _end_stage(locked: LockedFlows, stage: StageRow, outcome: str) -> None:
     locked.move_stage(transition, stage, by, cause=why, trace=trace, detail=detail, **columns)
     flow = locked.flows[stage.job]
     # `on_failure` ignores a failure of the stage itself, not a cancel of its flow.
-    count = outcome if stage.ending == outcome == CANCELLED else counts_as(outcome, stage.on_failure)
+    with_flow = stage.ending == outcome == CANCELLED and stage.ending_how is None
+    count = outcome if with_flow else counts_as(outcome, stage.on_failure)
     flow = locked.change_flow(flow, stages_open=flow.stages_open - 1, **{count: getattr(flow, count) + 1})
     locked.flows_touched.add(flow.key)
     if flow.ending is not None or flow.current != stage.key:

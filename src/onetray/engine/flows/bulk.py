@@ -29,15 +29,16 @@ def cancel_tasks_of_stage(locked: LockedFlows, flow: FlowRow, stage: StageRow, b
     if not stage.open and stage.deciding is None:
         return True
     # One more than the budget allows, to learn whether tasks are left.
-    keys = [key for (key,) in tx.query(_TASKS_TO_CANCEL[flow.ending_how], stage=stage.key, limit=budget[0] + 1)]
+    how = flow.ending_how or stage.ending_how
+    keys = [key for (key,) in tx.query(_TASKS_TO_CANCEL[how], stage=stage.key, limit=budget[0] + 1)]
     to_cancel = keys[: budget[0]]
     budget[0] -= len(to_cancel)
     writes = PendingWrites(locked.batch)
     rows = tx.lock(to_cancel) if to_cancel else []
     for row in rows:
-        if row.state in TASK.terminal or (flow.ending_how is None and row.state in HELD):
+        if row.state in TASK.terminal or (how is None and row.state in HELD):
             continue  # It was claimed, or has ended, before the lock.
-        if flow.ending_how == "soft" and row.state in HELD:
+        if how == "soft" and row.state in HELD:
             request_cancel(locked, writes, row, flow, stage)
             continue
         detail = event_detail(owner=row.owner, lease_expires_at=row.lease_expires_at) if row.owner else None

@@ -30,6 +30,7 @@ def compensate(locked: LockedFlows, flow: FlowRow) -> FlowRow | None:
     draft = FlowDraft(
         flow.ns, flow.kind, 0, DRAIN, SEALED, orjson.dumps({"compensates": flow.id}).decode(), None, ENGINE,
         flow.correlation_id, flow.trace, f"compensates {flow.id}", compensates=flow.key,
+        priority=flow.priority,
     )  # fmt: skip
     for stage in to_undo:
         control = orjson.loads(stage.compensate)

@@ -20,7 +20,7 @@ from onetray.domain.flow_commands import AddStage, AddTasks, SubmitFlow
 from onetray.domain.lifecycle import CREATED, FLOW, RUNNING, STAGE, SUCCEEDED, TASK
 from onetray.domain.rollup import OPEN_ENDED, SEALED, WHEN_DONE
 from onetray.engine.pending_writes import ENGINE, FLOW_DEADLINE, PendingWrites, actor, event_detail
-from onetray.engine.submit import Spec, TaskNumbers, intern_task, write_labels, write_tasks
+from onetray.engine.submit import Spec, TaskNumbers, intern_task, optional_text_of, write_labels, write_tasks
 from onetray.engine.submit_keys import allocate_keys
 from onetray.redaction.job_secrets import MARK
 from onetray.store.rows import FlowRow, StageRow
@@ -38,7 +38,8 @@ DEPENDENCY_FAILED = "dependency_failed"
 class StageDraft:
     """A new stage that is not written yet."""
 
-    name: str
+    name: str | None
+    """None for one that is named after its type when it is added."""
     on_failure: str
     sealed: int
     takes_more: int
@@ -49,6 +50,9 @@ class StageDraft:
     approval: str | None
     data: str
     metadata: str | None
+    type: str | None = None
+    trace: str | None = None
+    tracestate: str | None = None
     tasks: list[tuple[Spec, tuple[str, ...]]] = field(default_factory=list)
     """Each with the names or ids of the tasks that it depends on."""
     carried_from: int | None = None
@@ -81,6 +85,8 @@ class FlowDraft:
     retry_of: int | None = None
     compensates: int | None = None
     labels: dict[str, str] | None = None
+    priority: int = 0
+    tracestate: str | None = None
     stages: list[StageDraft] = field(default_factory=list)
     key: int = 0
     id: str = field(default_factory=lambda: str(uuid7()))
@@ -127,8 +133,8 @@ class Drafts:
         return [
             (
                 Spec(
-                    *self._numbers(t, namespace), t.priority, t.run_at, as_json(t.payload), by, None, None, cause, None,
-                    t.delay_s, name=t.name,
+                    *self._numbers(t, namespace), t.priority, t.run_at, as_json(t.payload), by, None, t.trace, cause,
+                    None, t.delay_s, name=t.name, metadata=optional_text_of(t.metadata), tracestate=t.tracestate,
                 ),
                 t.depends_on,
             )
@@ -150,7 +156,7 @@ class Drafts:
             spec.name, spec.on_failure, sealed, int(spec.takes_more),
             int(spec.start_as_waiting or approval is not None), spec.collect,
             self._control(spec.when, namespace), self._control(spec.compensate, namespace), approval,
-            as_json(spec.data), None if spec.metadata is None else as_json(spec.metadata),
+            as_json(spec.data), optional_text_of(spec.metadata), spec.type, spec.trace, spec.tracestate,
             self.members(spec.tasks, namespace, by, None),
         )  # fmt: skip
 
@@ -164,9 +170,9 @@ class Drafts:
         stages_end = WHEN_DONE if c.sealed is False else SEALED
         return FlowDraft(
             ns, kind, policy, c.roll_up, WHEN_DONE if c.sealed is None else SEALED if c.sealed else OPEN_ENDED,
-            c.data_json, None if c.metadata is None else as_json(c.metadata), by, c.correlation_id, c.trace, c.cause,
+            c.data_json, optional_text_of(c.metadata), by, c.correlation_id, c.trace, c.cause,
             None if c.deadline_s is None else int(c.deadline_s * 1_000_000),
-            None if c.context is None else as_json(c.context), labels=c.labels,
+            optional_text_of(c.context), labels=c.labels, priority=c.priority, tracestate=c.tracestate,
             stages=[self.stage(s, c.namespace, by, stages_end) for s in c.stages],
         )  # fmt: skip
 
@@ -194,14 +200,15 @@ def write_flow(batch: BatchContext, draft: FlowDraft) -> tuple[FlowRow, list[Sta
     flow = FlowRow(
         draft.key, draft.ns, draft.kind, draft.id, CREATED, 1, draft.roll_up, draft.sealed, chained=chained,
         amends=amends, context=context, compensates=draft.compensates, correlation_id=correlation, trace=draft.trace,
-        seen_at=now,
+        priority=draft.priority, seen_at=now,
     )  # fmt: skip
     tx.batch("insert_flow", {
         "key": [flow.key], "ns": [flow.ns], "kind": [flow.kind], "sealed": [flow.sealed], "at": [now],
         "deadline_at": [deadline_at], "stages": [0], "chained": [chained], "amends": [amends], "state": [CREATED],
         "roll_up": [flow.roll_up], "context": [context], "retry_of": [draft.retry_of],
         "compensates": [draft.compensates], "policy": [draft.policy or None], "id": [flow.id],
-        "correlation_id": [correlation], "trace": [draft.trace], "data": [draft.data], "metadata": [draft.metadata],
+        "correlation_id": [correlation], "trace": [draft.trace], "tracestate": [draft.tracestate],
+        "priority": [draft.priority], "data": [draft.data], "metadata": [draft.metadata],
     })  # fmt: skip
     batch.locked.flows[flow.key] = flow
     if draft.labels:
@@ -245,8 +252,9 @@ def add_stages(
     first = flow.stages + 1
     rows = [
         StageRow(
-            d.key, flow.key, flow.ns, ord_, d.id, d.name, CREATED, 1, d.on_failure, d.sealed, d.takes_more, d.gate,
+            d.key, flow.key, flow.ns, ord_, d.id, str(d.name), CREATED, 1, d.on_failure, d.sealed, d.takes_more, d.gate,
             conditional=int(d.control is not None), collect=d.collect, metrics=d.metrics,
+            trace=d.trace or trace or flow.trace,
         )
         for ord_, d in enumerate(drafts, first)
     ]  # fmt: skip
@@ -259,7 +267,8 @@ def add_stages(
         "on_failure": [d.on_failure for d in drafts], "collect": [d.collect for d in drafts],
         "condition": [d.control for d in drafts], "compensate": [d.compensate for d in drafts],
         "approval": [d.approval for d in drafts], "id": [r.id for r in rows],
-        "correlation_id": [flow.correlation_id] * n, "trace": [trace or flow.trace] * n,
+        "correlation_id": [flow.correlation_id] * n, "trace": [r.trace for r in rows],
+        "tracestate": [d.tracestate for d in drafts], "type": [d.type for d in drafts],
         "data": [d.data for d in drafts], "metadata": [d.metadata for d in drafts],
         "result": [d.result for d in drafts], "metrics": [d.metrics for d in drafts],
     })  # fmt: skip
@@ -296,7 +305,8 @@ def add_members(batch: BatchContext, flow: FlowRow, members: list[tuple[StageRow
     needs, unrunnable = resolve([(stage.ord, member) for stage, member in members], known)
     for stage, (spec, _) in members:
         spec.job, spec.stage, spec.context = flow.key, stage.key, flow.context
-        spec.correlation_id, spec.trace = flow.correlation_id, spec.trace or flow.trace
+        spec.correlation_id, spec.trace = flow.correlation_id, spec.trace or stage.trace or flow.trace
+        spec.priority = flow.priority if spec.priority is None else spec.priority
         spec.unmet = sum(1 for met in needs.get(spec.key, {}).values() if not met)
     counts: dict[int, int] = {}
     for stage, _ in members:
@@ -394,10 +404,11 @@ def control_task(locked: LockedFlows, flow: FlowRow, stage: StageRow) -> None:
         results = "{" + ",".join(f"{as_json(name)}:{result or 'null'}" for name, result in rows) + "}"
     payload = as_json(control["payload"])
     body = f'{{"stage":{as_json(stage.name)},"config":{config},"results":{results},"payload":{payload}}}'
+    priority = flow.priority if control["priority"] is None else control["priority"]
     spec = Spec(
-        control["ns"], control["queue"], control["kind"], control["policy"], control["max_attempts"],
-        control["priority"], None, body, ENGINE, flow.correlation_id, flow.trace, "condition", job=flow.key,
-        stage=stage.key, control=1, context=flow.context,
+        control["ns"], control["queue"], control["kind"], control["policy"], control["max_attempts"], priority, None,
+        body, ENGINE, flow.correlation_id, flow.trace, "condition", job=flow.key, stage=stage.key, control=1,
+        context=flow.context,
     )  # fmt: skip
     allocate_keys(tx, [spec])
     locked.change(stage, deciding=spec.key)

@@ -17,6 +17,7 @@ from onetray.domain.lifecycle import (
     DEAD_LETTERED,
     FAILED,
     FLOW_PAUSED,
+    HELD,
     PENDING,
     RUNNING,
     STAGE,
@@ -35,12 +36,13 @@ if TYPE_CHECKING:
 _COUNTED_STATES = {BLOCKED, WAITING_INPUT, SUCCEEDED, FAILED, DEAD_LETTERED, CANCELLED}
 """Task states for which a stage has a counter of the same name."""
 _SAVED_STAGE = (
-    "key", "sealed", "opened_to", "opened_at", "due_at", "ending", "ending_why", "deciding", "total", "open", "blocked",
-    "waiting_input", "succeeded", "partly", "failed", "dead_lettered", "cancelled", "redriven", "metrics",
+    "key", "sealed", "opened_to", "opened_at", "due_at", "ending", "ending_why", "ending_how", "deciding", "total",
+    "open", "blocked", "waiting_input", "succeeded", "partly", "failed", "dead_lettered", "cancelled", "redriven",
+    "retrying", "metrics",
 )  # fmt: skip
 _SAVED_FLOW = (
     "key", "sealed", "current", "ending", "ending_how", "ending_why", "ending_by", "stages", "stages_open", "succeeded",
-    "partial", "failed", "cancelled", "skipped", "ignored", "chained", "amends", "context",
+    "partial", "failed", "cancelled", "skipped", "ignored", "chained", "amends", "context", "priority",
 )  # fmt: skip
 
 
@@ -57,6 +59,11 @@ class FlowMember(Protocol):
     def unmet(self) -> int: ...
     @property
     def control(self) -> int: ...
+
+
+def _is_retried(row: TaskRow) -> bool:
+    """Whether an attempt has failed before the one that the task has or waits for."""
+    return row.attempts - (row.state in HELD) > 0
 
 
 StageEnd = tuple[Transition, str, str | None, str | None]
@@ -117,9 +124,16 @@ class LockedFlows:
     # Moves of tasks.
 
     def count_move(
-        self, row: TaskRow, target: str, result: str | None = None, *, partly: bool = False, started: bool = False
+        self,
+        row: TaskRow,
+        target: str,
+        result: str | None = None,
+        *,
+        partly: bool = False,
+        started: bool = False,
+        given_back: int = 0,
     ) -> None:
-        """Count a task's move in its stage. `row` is the row before the move."""
+        """Count a task's move in its stage. `row` is the row before it; `given_back` is 1 if it returns its attempt."""
         assert row.stage is not None
         if row.control:
             if target in TASK.terminal:
@@ -131,6 +145,9 @@ class LockedFlows:
             changes[row.state] = getattr(stage, row.state) - 1
         if target in _COUNTED_STATES:
             changes[target] = changes.get(target, getattr(stage, target)) + 1
+        retries = target not in TASK.terminal and row.attempts - given_back - (target in HELD) > 0
+        if retries != _is_retried(row):
+            changes["retrying"] = stage.retrying + (1 if retries else -1)
         if target in TASK.terminal:
             changes["open"] = stage.open - 1
             self.ended.append((row, target))
@@ -145,13 +162,16 @@ class LockedFlows:
     def count_plain_successes(self, rows: list[TaskRow]) -> None:
         """Count many successes without extras."""
         by_stage: dict[int, int] = defaultdict(int)
+        retried: dict[int, int] = defaultdict(int)
         for row in rows:
             assert row.stage is not None
             by_stage[row.stage] += 1
+            retried[row.stage] += _is_retried(row)
             self.ended.append((row, SUCCEEDED))
         for key, n in by_stage.items():
             stage = self.stage(key)
-            self.change(stage, open=stage.open - n, succeeded=stage.succeeded + n)
+            retrying = stage.retrying - retried[key]
+            self.change(stage, open=stage.open - n, succeeded=stage.succeeded + n, retrying=retrying)
             self.started.add(key)
             self.touched.add(key)
 

@@ -53,7 +53,8 @@ def _copy_flow(
     start = _first_stage_to_run(stages, from_stage, is_compensated=old.compensation is not None)
     draft = FlowDraft(
         old.ns, old.kind, 0, old.roll_up, old.sealed, old.data, old.metadata, by, old.correlation_id,
-        trace or old.trace, cause, old.deadline_us, old.context, flow.key, old.compensates,
+        trace or old.trace, cause, old.deadline_us, old.context, flow.key, old.compensates, priority=old.priority,
+        tracestate=None if trace else old.tracestate,
     )  # fmt: skip
     copies: dict[int, Spec] = {}
     for stage in stages:
@@ -71,7 +72,7 @@ def _copy_flow(
 def _draft_like(stage: StageToCopy) -> StageDraft:
     return StageDraft(
         stage.name, stage.on_failure, stage.sealed, stage.takes_more, stage.gate, stage.collect, stage.condition,
-        stage.compensate, stage.approval, stage.data, stage.metadata,
+        stage.compensate, stage.approval, stage.data, stage.metadata, stage.type,
     )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from onetray.domain.flow_commands import (
     AppendContext,
     ApproveStage,
     CancelFlow,
+    CancelStage,
     FlowCommand,
     OpenFlow,
     PauseFlow,
@@ -26,11 +27,14 @@ from onetray.domain.flow_commands import (
     ResumeFlow,
     SealFlow,
     SealStage,
+    SetFlowMetadata,
+    SetFlowPriority,
+    SetStageMetadata,
     SkipStage,
     SubmitFlow,
     WaitStage,
 )
-from onetray.domain.flow_specs import fill_in
+from onetray.domain.flow_specs import fill_in, free_name
 from onetray.domain.lifecycle import (
     CANCELLED,
     CREATED,
@@ -38,12 +42,13 @@ from onetray.domain.lifecycle import (
     FLOW,
     FLOW_PAUSED,
     PENDING,
+    QUEUED,
     RUNNING,
     SKIPPED,
     STAGE,
     WAITING,
 )
-from onetray.domain.machine import SYSTEM, Machine, Transition
+from onetray.domain.machine import SYSTEM, Transition
 from onetray.domain.rollup import SEALED, goes_on
 from onetray.domain.task import Verdict
 from onetray.engine.batch_context import BatchContext
@@ -59,48 +64,17 @@ from onetray.engine.flows.create import (
     write_context,
     write_flow,
 )
+from onetray.engine.flows.requirements import (
+    flow_actor,
+    placed_verdict,
+    require_allowed,
+    require_open,
+    require_takes_tasks,
+)
 from onetray.engine.flows.retry import retry_flow
-from onetray.engine.pending_writes import actor
+from onetray.engine.submit import optional_text_of
 from onetray.engine.submit_keys import take_keys
 from onetray.store.rows import FlowRow, StageRow
-
-
-def flow_actor(command: FlowCommand | SubmitFlow) -> str:
-    return actor(command.actor, command.actor_name)
-
-
-def require_allowed(machine: Machine, transition: Transition, row: FlowRow | StageRow, command: FlowCommand) -> None:
-    """Raise IllegalTransition if the lifecycle does not allow this actor the transition from this state."""
-    if row.state in transition.sources and command.actor in transition.by:
-        return
-    allowed = machine.actions(row.state, command.actor)
-    raise IllegalTransition(
-        f"a {machine.entity} that is {row.state} cannot {transition.name}; "
-        f"allowed to a {command.actor} now: {', '.join(allowed) or 'nothing'}",
-        **{"from": row.state, "attempted": transition.name, "allowed": list(allowed)},
-    )
-
-
-def require_open(machine: Machine, row: FlowRow | StageRow, verb: str, actor_kind: str) -> None:
-    ending = row.ending is not None
-    if row.state in machine.terminal or ending:
-        state = f"{row.state} and ending" if ending and row.state not in machine.terminal else row.state
-        raise IllegalTransition(
-            f"a {machine.entity} that is {state} cannot {verb}",
-            **{"from": row.state, "attempted": verb, "allowed": list(machine.actions(row.state, actor_kind))},
-        )
-
-
-def placed_verdict(
-    batch: BatchContext, row: FlowRow | StageRow, command: FlowCommand, repeated: bool = False, **added: Any
-) -> Verdict:
-    """Settle the batch. Returns the state of the flow or stage after that."""
-    advance.settle(batch)
-    if isinstance(row, FlowRow):
-        now = batch.locked.flows[row.key]
-        return Verdict(Placed(now.id, FLOW.entity, now.state, now.version, command.actor, repeated, **added))
-    stage = batch.locked.stages[row.key]
-    return Verdict(Placed(stage.id, STAGE.entity, stage.state, stage.version, command.actor, repeated, **added))
 
 
 def submit_flows(batch: BatchContext, work: list[tuple[int, SubmitFlow]], drafts: Drafts) -> None:
@@ -129,6 +103,9 @@ def run_flow_command(
     """Run one command about a flow or a stage."""
     try:
         verdict = HANDLERS[command.verb](batch, command, flow, stage, drafts, i)
+        about = stage or flow
+        if isinstance(verdict.value, Placed) and verdict.value.id == about.id:
+            verdict = Verdict(verdict.value._replace(was=about.state))
     except (Conflict, NotFound, InvalidInput) as e:
         # These are raised before anything is written. Any other error rolls the transaction back.
         verdict = Verdict(error=e)
@@ -139,12 +116,13 @@ def _add_stage(batch: BatchContext, c: AddStage, flow: FlowRow, _: object, draft
     require_open(FLOW, flow, "take a stage", c.actor)
     _require_not_stopped(batch, flow, c.actor)
     draft = drafts.stages[i]
-    if batch.tx.query("stage_by_name", job=flow.key, name=draft.name):
+    if draft.name is None:
+        names = {name for (name,) in batch.tx.query("names_of_stages", job=flow.key)}
+        draft.name = free_name(str(draft.type), flow.stages + 1, names)
+    elif batch.tx.query("stage_by_name", job=flow.key, name=draft.name):
         raise NameTaken(f"the flow has a stage called {draft.name!r} already", name=draft.name)
     is_next = not flow.stages_open
     check_members(batch, flow, flow.stages + 1, draft.tasks)
-    for spec, _ in draft.tasks:
-        spec.trace = c.trace
     (stage,) = add_stages(batch, flow, [draft], flow_actor(c), c.cause, c.trace)
     specs = add_members(batch, flow, [(stage, member) for member in draft.tasks])
     if is_next and flow.state != CREATED:
@@ -168,20 +146,10 @@ def _add_tasks(batch: BatchContext, c: AddTasks, flow: FlowRow, stage: StageRow,
     spawned_by = _key_of_member(batch, flow, c.spawned_by) if c.spawned_by is not None else None
     members = drafts.tasks[i]
     for spec, _ in members:
-        spec.spawned_by, spec.trace = spawned_by, c.trace
+        spec.spawned_by, spec.trace = spawned_by, spec.trace or c.trace
     check_members(batch, flow, stage.ord, members)
     specs = add_members(batch, flow, [(stage, member) for member in members])
     return placed_verdict(batch, stage, c, tasks=tuple(s.id for s in specs))
-
-
-def require_takes_tasks(stage: StageRow, actor_kind: str) -> None:
-    require_open(STAGE, stage, "take tasks", actor_kind)
-    has_begun = stage.state == RUNNING or stage.started_at is not None
-    if has_begun and not stage.takes_more:
-        raise IllegalTransition(
-            f"the stage {stage.name!r} is running and takes no more tasks",
-            **{"from": stage.state, "attempted": "take tasks", "allowed": list(STAGE.actions(stage.state, actor_kind))},
-        )
 
 
 def check_members(batch: BatchContext, flow: FlowRow, ord_: int, members: list[Member]) -> None:
@@ -239,6 +207,57 @@ def _cancel(batch: BatchContext, c: CancelFlow, flow: FlowRow, _: object, *__: A
     batch.locked.note_flow(flow.key, "flow.cancel_requested", flow_actor(c), cause=c.cause, trace=c.trace, hard=c.hard)
     advance.end_flow_early(batch.locked, flow, CANCELLED, how, why, flow_actor(c))
     return placed_verdict(batch, flow, c)
+
+
+def _set_flow_metadata(batch: BatchContext, c: SetFlowMetadata, flow: FlowRow, _: object, *__: Any) -> Verdict:
+    batch.tx.batch("set_flow_metadata", {"key": [flow.key], "metadata": [optional_text_of(c.metadata)]})
+    batch.locked.note_flow(flow.key, "flow.metadata_set", flow_actor(c), cause=c.cause, trace=c.trace)
+    return placed_verdict(batch, flow, c)
+
+
+def _set_stage_metadata(batch: BatchContext, c: SetStageMetadata, flow: FlowRow, stage: StageRow, *_: Any) -> Verdict:
+    batch.tx.batch("set_stage_metadata", {"key": [stage.key], "metadata": [optional_text_of(c.metadata)]})
+    batch.locked.note_flow(
+        flow.key, "stage.metadata_set", flow_actor(c), cause=c.cause, trace=c.trace, stage=stage.id
+    )  # fmt: skip
+    return placed_verdict(batch, stage, c)
+
+
+def _set_priority(batch: BatchContext, c: SetFlowPriority, flow: FlowRow, _: object, *__: Any) -> Verdict:
+    require_open(FLOW, flow, "change its priority", c.actor)
+    if flow.priority == c.priority:
+        return placed_verdict(batch, flow, c, repeated=True)
+    batch.locked.save()
+    for statement in ("set_ranks", "set_priorities"):
+        batch.tx.query(statement, job=flow.key, priority=c.priority)
+    batch.rows = {
+        key: row._replace(priority=c.priority) if row.job == flow.key and row.state == QUEUED else row
+        for key, row in batch.rows.items()
+    }
+    batch.locked.note_flow(
+        flow.key, "flow.priority_set", flow_actor(c), cause=c.cause, trace=c.trace, was=flow.priority,
+        priority=c.priority,
+    )  # fmt: skip
+    return placed_verdict(batch, batch.locked.change_flow(flow, priority=c.priority), c)
+
+
+def _cancel_stage(batch: BatchContext, c: CancelStage, flow: FlowRow, stage: StageRow, *_: Any) -> Verdict:
+    require_allowed(STAGE, STAGE.cancel, stage, c)
+    how = "hard" if c.hard else "soft"
+    if stage.ending == CANCELLED and (flow.ending is not None or stage.ending_how == "hard" or how == "soft"):
+        return placed_verdict(batch, stage, c, repeated=True)
+    if stage.ending_how is None:
+        require_open(STAGE, stage, "cancel", c.actor)
+    if flow.current != stage.key and not goes_on(CANCELLED, stage.on_failure):
+        raise Conflict(
+            f"the flow would stop when it gets to stage {stage.name!r}: skip the stage, or cancel the flow",
+            stage=stage.id,
+        )
+    why = c.cause or f"the stage was cancelled by {flow_actor(c)}"
+    withdraw_tasks_of_stage(batch.locked, stage)
+    batch.locked.stage_ends[stage.key] = STAGE.cancel, flow_actor(c), why, c.trace
+    advance.end_stage_early(batch.locked, batch.locked.change(stage, due_at=None, ending_how=how), CANCELLED, why)
+    return placed_verdict(batch, stage, c)
 
 
 def _seal_flow(batch: BatchContext, c: SealFlow, flow: FlowRow, _: object, *__: Any) -> Verdict:
@@ -388,6 +407,10 @@ HANDLERS: dict[str, Callable[..., Verdict]] = {
     "pause_flow": _pause,
     "resume_flow": _resume,
     "cancel_flow": _cancel,
+    "set_flow_metadata": _set_flow_metadata,
+    "set_stage_metadata": _set_stage_metadata,
+    "set_flow_priority": _set_priority,
+    "cancel_stage": _cancel_stage,
     "seal_flow": _seal_flow,
     "retry_flow": retry_flow,
     "append_context": _append_context,

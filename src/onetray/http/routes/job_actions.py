@@ -23,7 +23,7 @@ from onetray.http.native_route import NativeRoute, accepts, returns
 from onetray.http.openapi import answers
 from onetray.http.params import Id, headers_of_request
 from onetray.http.schemas.base import read_model
-from onetray.http.schemas.bodies import CancelBody, PriorityBody, ReasonBody, ResumeBody, RetryBody
+from onetray.http.schemas.bodies import CancelBody, MetadataBody, PriorityBody, ReasonBody, ResumeBody, RetryBody
 from onetray.http.schemas.derive import StageBody
 from onetray.http.services import services_of
 
@@ -101,15 +101,28 @@ async def retry_job(request: Request, id: Id, principal: Principal = Operator) -
     return Json(views.placed_view(await _carry_out(request, principal, id, body, command)), status_code=201)
 
 
-@router.post("/priority", summary="Set a task's priority", **returns(answers.RECEIPT), **accepts(PriorityBody))
+@router.post("/priority", summary="Set a job's priority", **returns(answers.PLACED), **accepts(PriorityBody))
 async def set_job_priority(request: Request, id: Id, principal: Principal = Operator) -> Json:
-    """Tasks with a higher priority are claimed first."""
+    """Tasks with a higher priority are claimed first. A flow's counts for its queued tasks and for later ones."""
     body = await read_model(request, PriorityBody)
 
     def command(job: JobStatus, headers: dict[str, Any]) -> Command:
         if job.entity == FLOW.entity:
-            raise InvalidInput("a flow has no priority: set that of its tasks", field="id")
+            return f.SetFlowPriority(job.id, priority=body.priority, **headers)
         return c.SetPriority(task=job.id, priority=body.priority, **headers)
+
+    return Json(views.placed_view(await _carry_out(request, principal, id, body, command), id))
+
+
+@router.post("/metadata", summary="Replace a job's metadata", **returns(answers.PLACED), **accepts(MetadataBody))
+async def set_job_metadata(request: Request, id: Id, principal: Principal = Operator) -> Json:
+    """Works in any state. `null` removes the metadata."""
+    body = await read_model(request, MetadataBody)
+
+    def command(job: JobStatus, headers: dict[str, Any]) -> Command:
+        if job.entity == FLOW.entity:
+            return f.SetFlowMetadata(job.id, metadata=body.metadata, **headers)
+        return c.SetMetadata(task=job.id, metadata=body.metadata, **headers)
 
     return Json(views.placed_view(await _carry_out(request, principal, id, body, command), id))
 

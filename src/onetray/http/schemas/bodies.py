@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeAlias, Union
 
 from pydantic import ConfigDict, Discriminator, Field, Tag, TypeAdapter
 
-from onetray.domain.commands import Claim, Redrive, Report, Resume, SetPriority, Submit
+from onetray.domain.commands import Claim, Redrive, Report, Resume, SetMetadata, SetPriority, Submit
 from onetray.domain.flow_commands import AddTasks, OpenFlow, SubmitFlow
 from onetray.domain.task import REASON_CODES
 from onetray.domain.verbs import VERBS, sendable_verbs
@@ -48,6 +48,7 @@ ClaimBody: Any = body_of(
 ReasonBody: Any = route_body(OpenFlow)
 ResumeBody: Any = route_body(Resume)
 PriorityBody: Any = route_body(SetPriority)
+MetadataBody: Any = route_body(SetMetadata)
 RedriveBody: Any = route_body(Redrive)
 
 

@@ -213,6 +213,7 @@ _NAMES = {
     **dict.fromkeys(("open_flow", "seal_flow", "seal_stage", "pause_flow"), "ReasonBody"),
     **dict.fromkeys(("reject_stage", "skip_stage"), "AnswerBody"),
     "approve_stage": "ApproveBody", "wait_stage": "WaitBody", "set_priority": "PriorityBody",
+    **dict.fromkeys(("set_metadata", "set_stage_metadata"), "MetadataBody"),
 }  # fmt: skip
 """Names of bodies that several commands share, or that differ from the verb."""
 _ABOUT = {

@@ -19,7 +19,7 @@ SELECT l.*, {clock} AS seen_at FROM (
     SELECT flow.key, flow.ns, flow.kind, CAST(flow.id AS text) AS id, flow.state, flow.version, flow.roll_up, flow.sealed,
         flow.started_at, flow.current, flow.ending, flow.ending_how, flow.ending_why, flow.ending_by, flow.stages,
         flow.stages_open, flow.succeeded, flow.partial, flow.failed, flow.cancelled, flow.skipped, flow.ignored,
-        flow.chained, flow.amends, flow.context, flow.compensates, flow.correlation_id, flow.trace
+        flow.chained, flow.amends, flow.context, flow.compensates, flow.correlation_id, flow.trace, flow.priority
     FROM onetray.flow WHERE flow.key {in:keys:bigint} ORDER BY flow.key {for_no_key_update}
 ) AS l
 
@@ -46,38 +46,43 @@ SELECT 1 FROM onetray.stage AS s WHERE s.job = :job AND s.started_at IS NOT NULL
 -- row: StageRow
 {select_stage_row} WHERE s.job = :job AND s.name = :name
 
+-- name: names_of_stages
+SELECT s.name FROM onetray.stage AS s WHERE s.job = :job
+
 -- word: select_stage_row
 SELECT s.key, s.job, s.ns, s.ord, CAST(s.id AS text) AS id, s.name, s.state, s.version, s.on_failure, s.sealed, s.takes_more,
-    s.gate, s.started_at, s.opened_to, s.opened_at, s.due_at, s.ending, s.ending_why, s.deciding,
+    s.gate, s.started_at, s.opened_to, s.opened_at, s.due_at, s.ending, s.ending_why, s.ending_how, s.deciding,
     CASE WHEN s.condition IS NULL THEN 0 ELSE 1 END AS conditional, s.total, s.open, s.blocked, s.waiting_input, s.succeeded, s.partly,
-    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.collect, s.metrics
+    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.collect, s.metrics, s.trace
 FROM onetray.stage AS s
 
 -- name: insert_flow
 -- A retry or a compensation has the redaction policy of its original.
 INSERT INTO onetray.flow (key, job, ns, kind, version, sealed, created_at, updated_at, deadline_at, stages,
     stages_open, succeeded, partial, failed, cancelled, skipped, ignored, chained, amends, state, roll_up, context,
-    retry_of, compensates, policy, id, correlation_id, trace, data, metadata)
+    retry_of, compensates, policy, id, correlation_id, trace, tracestate, priority, data, metadata)
 SELECT b.key, b.key, b.ns, b.kind, 1, b.sealed, b.at, b.at, b.deadline_at, b.stages, b.stages, 0, 0, 0, 0, 0, 0, b.chained,
     b.amends, b.state, b.roll_up, b.context, b.retry_of, b.compensates,
     coalesce(b.policy, (SELECT f.policy FROM onetray.flow AS f WHERE f.key = coalesce(b.retry_of, b.compensates))),
-    b.id, b.correlation_id, b.trace, b.data, b.metadata {from_batch}
+    b.id, b.correlation_id, b.trace, b.tracestate, b.priority, b.data, b.metadata {from_batch}
 
 -- name: insert_stage
 INSERT INTO onetray.stage (key, job, ns, ord, version, sealed, takes_more, gate, created_at, updated_at, carried_from,
     total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, state, name,
-    on_failure, collect, condition, compensate, approval, id, correlation_id, trace, data, metadata, result, metrics)
+    on_failure, collect, condition, compensate, approval, id, correlation_id, trace, tracestate, type, data, metadata,
+    result, metrics)
 SELECT b.key, b.job, b.ns, b.ord, 1, b.sealed, b.takes_more, b.gate, b.at, b.at, b.carried_from, b.total, b.total, 0, 0, 0, 0,
     0, 0, 0, 0, b.state, b.name, b.on_failure, b.collect, b.condition, b.compensate, b.approval, b.id, b.correlation_id,
-    b.trace, b.data, b.metadata, b.result, b.metrics {from_batch}
+    b.trace, b.tracestate, b.type, b.data, b.metadata, b.result, b.metrics {from_batch}
 
 -- name: save_stage
 -- All columns of a stage that change, except its state.
 UPDATE onetray.stage SET sealed = b.sealed, opened_to = b.opened_to, opened_at = b.opened_at, due_at = b.due_at,
     ending = b.ending,
-    ending_why = b.ending_why, deciding = b.deciding, total = b.total, open = b.open, blocked = b.blocked,
+    ending_why = b.ending_why, ending_how = b.ending_how, deciding = b.deciding, total = b.total, open = b.open, blocked = b.blocked,
     waiting_input = b.waiting_input, succeeded = b.succeeded, partly = b.partly, failed = b.failed,
-    dead_lettered = b.dead_lettered, cancelled = b.cancelled, redriven = b.redriven, metrics = b.metrics
+    dead_lettered = b.dead_lettered, cancelled = b.cancelled, redriven = b.redriven, retrying = b.retrying,
+    metrics = b.metrics
 {from_batch} WHERE stage.key = b.key
 
 -- name: set_answer
@@ -87,8 +92,26 @@ UPDATE onetray.stage SET answer = b.answer {from_batch} WHERE stage.key = b.key
 UPDATE onetray.flow SET sealed = b.sealed, current = b.current, ending = b.ending, ending_how = b.ending_how,
     ending_why = b.ending_why, ending_by = b.ending_by, stages = b.stages, stages_open = b.stages_open,
     succeeded = b.succeeded, partial = b.partial, failed = b.failed, cancelled = b.cancelled, skipped = b.skipped,
-    ignored = b.ignored, chained = b.chained, amends = b.amends, context = b.context
+    ignored = b.ignored, chained = b.chained, amends = b.amends, context = b.context, priority = b.priority
 {from_batch} WHERE flow.key = b.key
+
+-- name: set_flow_metadata
+UPDATE onetray.flow SET metadata = b.metadata {from_batch} WHERE flow.key = b.key
+
+-- name: set_stage_metadata
+UPDATE onetray.stage SET metadata = b.metadata {from_batch} WHERE stage.key = b.key
+
+-- name: set_priorities
+-- The queued tasks of a flow. Those that are held keep their place: a claim has taken them.
+UPDATE onetray.task SET priority = :priority
+WHERE task.stage IN (SELECT s.key FROM onetray.stage AS s WHERE s.job = :job) AND task.state IN ({task.first})
+
+-- name: set_ranks
+-- Of those of them that are claimable. The flow is locked: nobody adds to these meanwhile.
+UPDATE onetray.ready SET rank = -CAST(:priority AS integer)
+FROM onetray.task AS t JOIN onetray.stage AS s ON s.key = t.stage
+WHERE s.job = :job AND t.state IN ({task.first})
+    AND ready.queue = t.queue AND ready.rank = -t.priority AND ready.task = t.key AND ready.kind = t.kind
 
 -- name: set_compensation
 UPDATE onetray.flow SET compensation = b.compensation {from_batch} WHERE flow.key = b.key
@@ -239,7 +262,7 @@ FROM onetray.dependency AS d JOIN onetray.task AS t ON t.key = d.needs WHERE d.t
 -- name: stages_to_copy
 -- row: StageToCopy
 SELECT s.key, s.ord, s.name, s.state, s.on_failure, s.sealed, s.takes_more, s.gate, s.collect, s.condition, s.compensate,
-    s.approval, s.data, s.metadata, s.result, s.metrics, s.succeeded, s.carried_from
+    s.approval, s.data, s.metadata, s.result, s.metrics, s.succeeded, s.carried_from, s.type, s.trace, s.tracestate
 FROM onetray.stage AS s WHERE s.job = :job ORDER BY s.ord
 
 -- name: stage_carried_from
@@ -259,7 +282,7 @@ UPDATE onetray.task SET name = NULL WHERE key = :key
 -- name: flow_to_copy
 -- row: FlowToCopy
 SELECT f.ns, f.kind, f.roll_up, f.sealed, f.correlation_id, f.trace, f.data, f.metadata, c.payload AS context,
-    f.deadline_at - f.created_at AS deadline_us, f.compensates, f.compensation
+    f.deadline_at - f.created_at AS deadline_us, f.compensates, f.compensation, f.priority, f.tracestate
 FROM onetray.flow AS f LEFT JOIN onetray.context AS c ON c.key = f.context WHERE f.key = :key
 
 -- name: insert_context
@@ -299,8 +322,8 @@ FROM onetray.context AS c JOIN onetray.flow AS f ON f.key = c.job JOIN onetray.n
 SELECT f.key, CAST(f.id AS text) AS id, n.name AS namespace, k.name, f.state, f.version, f.roll_up, f.sealed,
     f.created_at, f.updated_at, f.started_at, f.finished_at, f.deadline_at, f.ending, s.name AS current_stage, f.stages,
     f.stages_open, f.succeeded, f.partial, f.failed, f.cancelled, f.skipped, f.ignored, CAST(o.id AS text) AS retry_of,
-    CAST(c.id AS text) AS compensates, CAST(u.id AS text) AS compensation, f.correlation_id, f.trace, f.data, f.metadata,
-    f.error,
+    CAST(c.id AS text) AS compensates, CAST(u.id AS text) AS compensation, f.correlation_id, f.trace, f.tracestate,
+    f.priority, f.data, f.metadata, f.error,
     (SELECT CAST({json_object}(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = f.key)
     AS labels
 FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns JOIN onetray.kind AS k ON k.key = f.kind
@@ -322,8 +345,9 @@ FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns JOIN onetray.
 -- word: select_stage
 SELECT s.key, CAST(s.id AS text) AS id, CAST(f.id AS text) AS flow_id, n.name AS namespace, s.ord, s.name, s.state,
     s.version, s.on_failure, s.sealed, s.takes_more, s.created_at, s.updated_at, s.started_at, s.finished_at, s.due_at, s.ending, s.total, s.open,
-    s.blocked, s.waiting_input, s.succeeded, s.partly, s.failed, s.dead_lettered, s.cancelled, s.redriven, s.data,
-    s.metadata, s.result, s.metrics, s.error, s.approval, s.answer, CAST(w.id AS text) AS carried_from
+    s.blocked, s.waiting_input, s.succeeded, s.partly, s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.data,
+    s.metadata, s.result, s.metrics, s.error, s.approval, s.answer, CAST(w.id AS text) AS carried_from,
+    coalesce(s.type, s.name) AS type, s.trace, s.tracestate
 FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job JOIN onetray.namespace AS n ON n.key = s.ns
     LEFT JOIN onetray.stage AS w ON w.key = s.carried_from
 

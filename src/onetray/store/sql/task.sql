@@ -34,6 +34,9 @@ SELECT r.rank, t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.version, t.f
     t.correlation_id, t.trace, t.job, {greatest}({clock}, t.run_at) AS seen_at
 FROM onetray.ready AS r JOIN onetray.task AS t ON t.key = r.task
 
+-- name: heads_of_queue
+SELECT r.task FROM onetray.ready AS r WHERE r.queue = :queue ORDER BY r.queue, r.rank, r.task LIMIT :limit
+
 -- name: heads_of_kind
 -- A claim of several kinds merges these before it locks any task.
 SELECT r.rank, r.task FROM onetray.ready AS r
@@ -82,6 +85,13 @@ ON CONFLICT (at, task, what) DO UPDATE SET fence = excluded.fence
 -- name: set_priority
 UPDATE onetray.task SET priority = b.priority {from_batch} WHERE task.key = b.key
 
+-- name: set_metadata
+UPDATE onetray.task SET metadata = b.metadata {from_batch} WHERE task.key = b.key
+
+-- name: describe_tasks
+-- After the insert: most tasks have neither.
+UPDATE onetray.task SET metadata = b.metadata, tracestate = b.tracestate {from_batch} WHERE task.key = b.key
+
 -- name: set_run_at
 UPDATE onetray.task SET run_at = b.run_at {from_batch} WHERE task.key = b.key
 
@@ -120,7 +130,7 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.trace, t.payload, t.input, t.result, t.error,
     p.body AS policy, (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
     t.unmet, t.control, (SELECT CAST(c.id AS text) FROM onetray.context AS c WHERE c.key = t.context) AS context_id,
-    (SELECT CAST({json_object}(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
+    t.metadata, t.tracestate, (SELECT CAST({json_object}(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
     AS labels
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
     JOIN onetray.kind AS k ON k.key = t.kind JOIN onetray.policy AS p ON p.key = t.policy

@@ -1,0 +1,67 @@
+"""What the verbs about flows and stages share: what each requires, and the answer to it.
+
+A requirement raises before anything is written.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onetray.domain.errors import IllegalTransition
+from onetray.domain.flow import Placed
+from onetray.domain.flow_commands import FlowCommand, SubmitFlow
+from onetray.domain.lifecycle import FLOW, RUNNING, STAGE
+from onetray.domain.machine import Machine, Transition
+from onetray.domain.task import Verdict
+from onetray.engine.batch_context import BatchContext
+from onetray.engine.flows.advance import settle
+from onetray.engine.pending_writes import actor
+from onetray.store.rows import FlowRow, StageRow
+
+
+def flow_actor(command: FlowCommand | SubmitFlow) -> str:
+    return actor(command.actor, command.actor_name)
+
+
+def require_allowed(machine: Machine, transition: Transition, row: FlowRow | StageRow, command: FlowCommand) -> None:
+    """Raise IllegalTransition if the lifecycle does not allow this actor the transition from this state."""
+    if row.state in transition.sources and command.actor in transition.by:
+        return
+    allowed = machine.actions(row.state, command.actor)
+    raise IllegalTransition(
+        f"a {machine.entity} that is {row.state} cannot {transition.name}; "
+        f"allowed to a {command.actor} now: {', '.join(allowed) or 'nothing'}",
+        **{"from": row.state, "attempted": transition.name, "allowed": list(allowed)},
+    )
+
+
+def require_open(machine: Machine, row: FlowRow | StageRow, verb: str, actor_kind: str) -> None:
+    ending = row.ending is not None
+    if row.state in machine.terminal or ending:
+        state = f"{row.state} and ending" if ending and row.state not in machine.terminal else row.state
+        raise IllegalTransition(
+            f"a {machine.entity} that is {state} cannot {verb}",
+            **{"from": row.state, "attempted": verb, "allowed": list(machine.actions(row.state, actor_kind))},
+        )
+
+
+def placed_verdict(
+    batch: BatchContext, row: FlowRow | StageRow, command: FlowCommand, repeated: bool = False, **added: Any
+) -> Verdict:
+    """Settle the batch. Returns the state of the flow or stage after that."""
+    settle(batch)
+    if isinstance(row, FlowRow):
+        now = batch.locked.flows[row.key]
+        return Verdict(Placed(now.id, FLOW.entity, now.state, now.version, command.actor, repeated, **added))
+    stage = batch.locked.stages[row.key]
+    return Verdict(Placed(stage.id, STAGE.entity, stage.state, stage.version, command.actor, repeated, **added))
+
+
+def require_takes_tasks(stage: StageRow, actor_kind: str) -> None:
+    require_open(STAGE, stage, "take tasks", actor_kind)
+    has_begun = stage.state == RUNNING or stage.started_at is not None
+    if has_begun and not stage.takes_more:
+        raise IllegalTransition(
+            f"the stage {stage.name!r} is running and takes no more tasks",
+            **{"from": stage.state, "attempted": "take tasks", "allowed": list(STAGE.actions(stage.state, actor_kind))},
+        )

@@ -57,6 +57,8 @@ def test_filters_leave_what_fits(place: Place) -> None:
     assert ids("--kind", "nothing") == []
     assert ids("--correlation", "order-7") == [first]
     assert ids("--since", "2h") == [done, first]
+    assert ids("--since", "2h", "--until", "1h") == []
+    assert ids("--entity", "task", "--since", "2h", "--priority", "0") == [done, first]
     assert ids("--namespace", "other") == []
 
 

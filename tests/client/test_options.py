@@ -34,11 +34,12 @@ def view(job) -> Task:
 def test_each_option_reaches_the_task(send, anywhere: Harness) -> None:
     job = send.options(
         queue="mail", priority=7, max_attempts=9, labels={"team": "sales"}, correlation_id="order-1", trace=TRACE,
-        cause="a click", unique_key="u", idempotency_key="k",
+        cause="a click", unique_key="u", idempotency_key="k", metadata={"m": 1}, tracestate="a=1",
     ).submit()  # fmt: skip
     task = view(job)
     assert (task.queue, task.priority, task.max_attempts, task.labels) == ("mail", 7, 9, {"team": "sales"})
-    assert (task.correlation_id, task.trace) == ("order-1", TRACE)
+    assert (task.correlation_id, task.trace, task.tracestate) == ("order-1", TRACE, "a=1")
+    assert task.metadata == {"m": 1}
     [submitted] = job.events()
     assert submitted.cause == "a click"
 
@@ -108,7 +109,9 @@ def test_a_wrong_option_is_refused_and_named(send, harness: Harness, option: str
 
 def test_every_option_is_tried_here() -> None:
     tried = {"queue", "priority", "delay_s", "run_at", "max_attempts", "idempotency_key", "unique_key", "labels"}
-    assert set(Options.__annotations__) == tried | {"correlation_id", "trace", "cause", "connection"}
+    assert set(Options.__annotations__) == tried | {
+        "correlation_id", "trace", "tracestate", "metadata", "cause", "connection",
+    }  # fmt: skip
 
 
 # Many at once.

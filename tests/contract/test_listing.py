@@ -50,6 +50,38 @@ def test_jobs_are_found_by_state_kind_queue_and_time(engine: Engine, clock: Virt
     assert ids(engine, namespace="other") == []
 
 
+def test_jobs_are_found_by_entity_priority_and_their_latest_time(engine: Engine, clock: VirtualClock) -> None:
+    old = submit(engine, priority=5)
+    clock.advance(7200)
+    new, flow = submit(engine), flow_of(engine, priority=5)
+    assert ids(engine, entity="flow") == [flow]
+    assert ids(engine, entity="task") == [new, old]
+    assert ids(engine, priority=5) == [flow, old]
+    assert ids(engine, priority=5, until=clock.now() - 3600 * SECOND) == [old]
+    assert [job.priority for job in engine.jobs().jobs] == [5, 0, 5]
+
+
+def test_jobs_are_counted_by_state(engine: Engine, clock: VirtualClock) -> None:
+    in_state(engine, "succeeded", queue="fast")
+    clock.advance(10)
+    for _ in range(3):
+        submit(engine, labels={"a": "b"})
+    flow_of(engine)
+    assert engine.job_counts() == {"succeeded": 1, "queued": 3, "pending": 1}
+    assert engine.job_counts(entity="task", since=clock.now()) == {"queued": 3}
+    assert engine.job_counts(labels={"a": "b"}, states=["queued"]) == {"queued": 3}
+    assert engine.job_counts(kind="report") == {"pending": 1}
+    assert engine.job_counts(namespace="other") == {}
+
+
+@each_case("wanted", [{"entity": "stage"}, {"priority": 2**31}, {"priority": "1"}, {"until": -1}])
+def test_a_bad_filter_of_jobs_is_refused_by_its_name(engine: Engine, wanted: dict[str, Any]) -> None:
+    for read in (engine.jobs, engine.job_counts):
+        with pytest.raises(InvalidInput) as refused:
+            read(**wanted)
+        assert refused.value.field in wanted
+
+
 def test_jobs_are_found_by_their_correlation(engine: Engine) -> None:
     alone = submit(engine)
     task, flow = submit(engine, correlation_id="order-7"), flow_of(engine, correlation_id="order-7")

@@ -159,11 +159,16 @@ def test_jobs_are_listed_by_what_they_are(shop: TestClient, shared_engine: Engin
     assert found(queue=queue, state=["queued", "running"]) == [new, old]
     assert found(queue=queue, state="running") == []
     assert found(queue=queue, since=iso_time(clock.now())) == [new]
+    assert new not in found(queue=queue, until=iso_time(clock.now() - 1))
+    assert found(queue=queue, entity="flow") == []
+    assert new in found(queue=queue, entity="task", priority="0")
+    assert found(queue=queue, priority="7") == []
 
 
 @each_case(
     "query", ["state=nonsense", "limit=0", "limit=1001", "limit=x", "cursor=nonsense", "since=yesterday", "label=x",
-              "sate=queued", "since=0001-01-01T00:00:00Z", "kind=%00", "kind="],
+              "sate=queued", "since=0001-01-01T00:00:00Z", "kind=%00", "kind=", "entity=stage",
+              "priority=x", "until=soon"],
 )  # fmt: skip
 def test_a_bad_filter_is_refused(shop: TestClient, query: str) -> None:
     assert refusal(shop.get(f"/api/v1/jobs?{query}")) == (400, "invalid_input")

@@ -181,8 +181,8 @@ SQL = (
         name="priority-ignored",
         harm="Urgent tasks wait behind all that came before them.",
         file="store/sql/task.sql",
-        old="ORDER BY r.queue, r.rank, r.task LIMIT",
-        new="ORDER BY r.queue, r.task LIMIT",
+        old="ORDER BY r.queue, r.rank, r.task LIMIT :limit {skip_locked}",
+        new="ORDER BY r.queue, r.task LIMIT :limit {skip_locked}",
         look_in=("contract/test_claims.py",),
     ),
     Fault(

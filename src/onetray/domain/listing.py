@@ -35,6 +35,7 @@ class JobSummary:
     finished_at: int | None
     owner: str | None
     correlation_id: str
+    priority: int
 
 
 class JobPage(NamedTuple):

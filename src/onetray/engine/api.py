@@ -277,6 +277,7 @@ class EngineApi(ABC):
     flows = FlowApi.flows
     held = WorkerApi.held
     inputs = FlowApi.inputs
+    job_counts = ListApi.job_counts
     job_details = JobApi.job_details
     job_key = ListApi.job_key
     job_status = JobApi.job_status

@@ -44,6 +44,7 @@ MAX_LABELS = 20
 LABEL_SEPARATOR = "\x1f"
 """Joins a label's name and value to one text. No label contains it."""
 ENTITIES = tuple(MACHINES)
+JOB_ENTITIES = (TASK.entity, FLOW.entity)
 JOB_STATES = tuple(dict.fromkeys((*TASK.states, *FLOW.states)))
 _FULL_ID = re.compile(r"[\da-f]{8}-[\da-f]{4}-[\da-f]{4}-[\da-f]{4}-[\da-f]{12}")
 
@@ -65,19 +66,20 @@ class ListApi(DatabaseReads):
         queue: str | None = None,
         correlation_id: str | None = None,
         labels: Mapping[str, str] | None = None,
+        entity: str | None = None,
+        priority: int | None = None,
         since: int = 0,
+        until: int | None = None,
         before: int | None = None,
         limit: int = 100,
     ) -> JobPage:
         """Single tasks and flows, newest first. A page may be short: the list ends when its `before` is None."""
         whole(limit, "limit", 1, MAX_ROWS)
-        whole(since, "since", 0, FAR_US)
         upto = (FAR_US if before is None else whole(before, "before", 0, FAR_US)) - 1
         filters = {
-            **self._state_filters(states, JOB_STATES), "namespace": namespace, "since": since, "limit": limit,
-            "kind": optional_text(kind, "kind", self.config.limits.name_chars),
-            "queue": optional_text(queue, "queue", self.config.limits.name_chars), **self._label_filters(labels or {}),
-        }  # fmt: skip
+            **self._job_filters(namespace, states, kind, queue, labels, entity, priority, since, until),
+            "limit": limit,
+        }
         if correlation_id is not None:
             return self._jobs_of_correlation(correlation_id, upto, filters)
         if labels:
@@ -92,6 +94,48 @@ class ListApi(DatabaseReads):
         if len(rows) == limit:
             return JobPage(rows, rows[-1].key)
         return JobPage(rows, after + 1 if after else None)
+
+    @read(plain)
+    def job_counts(
+        self,
+        *,
+        namespace: str = "default",
+        states: Sequence[str] = (),
+        kind: str | None = None,
+        queue: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        entity: str | None = None,
+        priority: int | None = None,
+        since: int = 0,
+        until: int | None = None,
+    ) -> dict[str, int]:
+        """How many jobs are in each state, of those that the filters of `jobs` select. Reads all jobs since `since`."""
+        filters = self._job_filters(namespace, states, kind, queue, labels, entity, priority, since, until)
+        return {state: int(count) for state, count in self._read("count_jobs", **filters)}
+
+    def _job_filters(
+        self,
+        namespace: str,
+        states: Sequence[str],
+        kind: str | None,
+        queue: str | None,
+        labels: Mapping[str, str] | None,
+        entity: str | None,
+        priority: int | None,
+        since: int,
+        until: int | None,
+    ) -> dict[str, Any]:
+        if entity is not None:
+            choice(entity, "entity", JOB_ENTITIES)
+        if priority is not None:
+            whole(priority, "priority", -(2**31) + 1, 2**31 - 1)
+        return {
+            **self._state_filters(states, JOB_STATES), "namespace": namespace,
+            "since": whole(since, "since", 0, FAR_US),
+            "until": FAR_US if until is None else whole(until, "until", 0, FAR_US),
+            "kind": optional_text(kind, "kind", self.config.limits.name_chars), "entity": entity, "priority": priority,
+            "queue": optional_text(queue, "queue", self.config.limits.name_chars), **self._label_filters(labels or {}),
+        }  # fmt: skip
 
     def _jobs_of_correlation(self, correlation_id: str, upto: int, filters: dict[str, Any]) -> JobPage:
         text(correlation_id, "correlation_id", self.config.limits.key_chars)

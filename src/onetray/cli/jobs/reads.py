@@ -34,6 +34,9 @@ SECOND = 1_000_000
     help="Only jobs with this label. May be repeated.",
 )  # fmt: skip
 @click.option("--since", type=age, metavar="AGE", help="Only jobs submitted in the last 90s, 15m, 2h, 30d.")
+@click.option("--until", type=age, metavar="AGE", help="Only jobs submitted longer ago than 90s, 15m, 2h, 30d.")
+@click.option("--entity", type=click.Choice(["task", "flow"]), help="Only single tasks, or only flows.")
+@click.option("--priority", type=int, help="Only jobs with this priority.")
 @click.option("--before", metavar="ID", help="Start after this job: the last one of the previous page.")
 @limit_option
 @common
@@ -44,6 +47,9 @@ def list_(
     correlation: str | None,
     labels: tuple[tuple[str, str], ...],
     since: float | None,
+    until: float | None,
+    entity: str | None,
+    priority: int | None,
     before: str | None,
     limit: int,
     database: str,
@@ -57,6 +63,8 @@ def list_(
             "namespace": namespace, "labels": dict(labels), "states": states, "kind": kind,
             "queue": queue, "correlation_id": correlation,
             "since": 0 if since is None else max(now - int(since * SECOND), 0),
+            "until": None if until is None else max(now - int(until * SECOND), 0), "entity": entity,
+            "priority": priority,
         }  # fmt: skip
         start = None
         if before is not None:

@@ -59,7 +59,7 @@ VALUES: tuple[Any, ...] = (
     JobSummary(
         key=1, entity="task", id=SOME_ID, namespace="default", kind="send_mail", queue="default", state="running",
         attempts=1, max_attempts=3, stages=0, stages_open=0, created_at=AT, updated_at=AT, started_at=AT,
-        finished_at=None, owner="worker-1", correlation_id=SOME_ID,
+        finished_at=None, owner="worker-1", correlation_id=SOME_ID, priority=0,
     ),
     MemberSummary(
         key=1, id=SOME_ID, stage="resize", name=None, kind="resize", queue="default", state="running", attempts=1,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
 
@@ -115,7 +115,10 @@ async def list_jobs(
     queue: Queue = None,
     correlation_id: Correlation = None,
     label: LabelPairs = [],  # noqa: B006
+    entity: Annotated[Literal["task", "flow"] | None, Query(description="Only single tasks, or only flows.")] = None,
+    priority: Annotated[int | None, Query(ge=-(2**31) + 1, le=2**31 - 1, description="Only this priority.")] = None,
     since: Annotated[Moment | None, Query(description="Only jobs submitted at or after this time.")] = None,
+    until: Annotated[Moment | None, Query(description="Only jobs submitted at or before this time.")] = None,
     cursor: Cursor = None,
     limit: Limit = 100,
     principal: Principal = Reader,
@@ -124,7 +127,8 @@ async def list_jobs(
     services = services_of(request)
     filters = {
         "namespace": principal.namespace, "states": state, "kind": kind, "queue": queue, "since": since or 0,
-        "correlation_id": correlation_id, "labels": dict(_label(pair) for pair in label),
+        "correlation_id": correlation_id, "labels": dict(_label(pair) for pair in label), "entity": entity,
+        "priority": priority, "until": until,
     }  # fmt: skip
     before = None if cursor is None else cursor_position("jobs", cursor)
     return await services.answer(_page, services.engine, filters, before, limit)

@@ -58,11 +58,17 @@ UNION ALL SELECT * FROM (
 ) AS b
 ORDER BY 1 DESC LIMIT :limit
 
+-- name: count_jobs
+SELECT j.state, count(*) FROM (
+    {select_job_task} WHERE t.job = t.key AND {job_task_wanted}
+    UNION ALL {select_job_flow} WHERE {job_flow_wanted}
+) AS j GROUP BY j.state
+
 -- word: select_job_task
 SELECT t.key AS key, 'task' AS entity, CAST(t.id AS text) AS id, n.name AS namespace, k.name AS kind, q.name AS queue,
     t.state AS state, t.attempts AS attempts, t.max_attempts AS max_attempts, 0 AS stages, 0 AS stages_open,
     t.created_at AS created_at, t.updated_at AS updated_at, t.started_at AS started_at, t.finished_at AS finished_at,
-    t.owner AS owner, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id
+    t.owner AS owner, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.priority AS priority
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.kind AS k ON k.key = t.kind
     JOIN onetray.queue AS q ON q.key = t.queue
 
@@ -70,17 +76,22 @@ FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.
 SELECT f.key AS key, 'flow' AS entity, CAST(f.id AS text) AS id, n.name AS namespace, k.name AS kind,
     CAST(NULL AS text) AS queue, f.state AS state, 0 AS attempts, 0 AS max_attempts, f.stages AS stages,
     f.stages_open AS stages_open, f.created_at AS created_at, f.updated_at AS updated_at, f.started_at AS started_at,
-    f.finished_at AS finished_at, CAST(NULL AS text) AS owner, f.correlation_id AS correlation_id
+    f.finished_at AS finished_at, CAST(NULL AS text) AS owner, f.correlation_id AS correlation_id,
+    f.priority AS priority
 FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns JOIN onetray.kind AS k ON k.key = f.kind
 
 -- word: job_task_wanted
-n.name = :namespace AND t.created_at >= :since AND (CAST(:any_state AS integer) = 1 OR t.state {in:states:text})
+n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR t.state {in:states:text})
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
         WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value {in:labels:text}) = :labels_wanted)
 
 -- word: job_flow_wanted
-n.name = :namespace AND f.created_at >= :since AND (CAST(:any_state AS integer) = 1 OR f.state {in:states:text})
+n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR f.state {in:states:text})
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
         WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value {in:labels:text}) = :labels_wanted)

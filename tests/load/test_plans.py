@@ -138,8 +138,9 @@ def params_of(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
         "key_of_job": {"id": crowd.ids(1)[0], "namespace": "default"},
         "entity_of_id": {"id": crowd.ids(1)[0], "namespace": "default"},
         "list_jobs": {
-            "after": keys[0] - 1, "upto": keys[-1], "namespace": "default", "since": 0, "until": 2**62, "any_state": 1, "states": [],
-            "kind": None, "queue": None, "entity": None, "priority": None, "limit": limit, "labels": [], "labels_wanted": 0, "between": "-",
+            "after": keys[0] - 1, "upto": keys[-1], "namespace": "default", "since": 0, "until": 2**62, "any_state": 1,
+            "states": [], "kind": None, "queue": None, "entity": None, "priority": None, "limit": limit, "labels": [],
+            "labels_wanted": 0, "between": "-",
         },
         "logs_of": {"id": crowd.ids(1)[0], "namespace": "default", "after": 0, "limit": limit},
         "events_of_task": {"key": keys[0], "after": 0, "limit": limit},

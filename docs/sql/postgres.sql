@@ -834,6 +834,49 @@ SELECT n.key, n.created_at FROM (
     SELECT * FROM (SELECT f.key, f.created_at FROM onetray.flow AS f WHERE f.key <= :upto ORDER BY f.key DESC LIMIT 1) AS b
 ) AS n ORDER BY n.key DESC LIMIT 1;
 
+-- name: newest_stage
+SELECT s.key, s.created_at FROM onetray.stage AS s WHERE s.key <= :upto ORDER BY s.key DESC LIMIT 1;
+
+-- name: newest_task
+SELECT t.key, t.created_at FROM onetray.task AS t WHERE t.key <= :upto ORDER BY t.key DESC LIMIT 1;
+
+-- name: find_stages
+-- row: StageDetails(key, id, flow_id, namespace, ord, name, state, version, on_failure, sealed, takes_more, created_at, updated_at, started_at, finished_at, due_at, ending, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, data, metadata, result, metrics, error, approval, answer, carried_from, type, trace, tracestate)
+SELECT s.key, CAST(s.id AS text) AS id, CAST(f.id AS text) AS flow_id, n.name AS namespace, s.ord, s.name, s.state,
+    s.version, s.on_failure, s.sealed, s.takes_more, s.created_at, s.updated_at, s.started_at, s.finished_at, s.due_at, s.ending, s.total, s.open,
+    s.blocked, s.waiting_input, s.succeeded, s.partly, s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.data,
+    s.metadata, s.result, s.metrics, s.error, s.approval, s.answer, CAST(w.id AS text) AS carried_from,
+    coalesce(s.type, s.name) AS type, s.trace, s.tracestate
+FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job JOIN onetray.namespace AS n ON n.key = s.ns
+    LEFT JOIN onetray.stage AS w ON w.key = s.carried_from WHERE s.key > :after AND s.key <= :upto AND n.name = :namespace
+    AND s.created_at >= :since AND s.created_at <= :until
+    AND (CAST(:any_state AS integer) = 1 OR s.state = ANY(:states::text[]))
+    AND (CAST(:type AS text) IS NULL OR coalesce(s.type, s.name) = :type)
+ORDER BY s.key DESC LIMIT :limit;
+
+-- name: find_tasks
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels)
+SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
+        ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
+    q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
+    t.updated_at, t.run_at, t.started_at, t.finished_at, t.owner, t.lease, l.expires_at AS lease_expires_at,
+    t.cancel_at AS cancel_requested_at, t.held_by, t.held_why,
+    (SELECT CAST(o.id AS text) FROM onetray.task AS o WHERE o.key = t.retry_of) AS retry_of,
+    coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.trace, t.payload, t.input, t.result, t.error,
+    p.body AS policy, (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
+    t.unmet, t.control, (SELECT CAST(c.id AS text) FROM onetray.context AS c WHERE c.key = t.context) AS context_id,
+    t.metadata, t.tracestate, (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
+    AS labels
+FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
+    JOIN onetray.kind AS k ON k.key = t.kind JOIN onetray.policy AS p ON p.key = t.policy
+    LEFT JOIN onetray.lease AS l ON l.key = t.lease WHERE t.key > :after AND t.key <= :upto AND n.name = :namespace AND t.control = 0
+    AND t.created_at >= :since AND t.created_at <= :until
+    AND (CAST(:any_state AS integer) = 1 OR t.state = ANY(:states::text[]))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind)
+    AND (CAST(:type AS text) IS NULL OR t.stage IN (
+        SELECT s.key FROM onetray.stage AS s WHERE s.key = t.stage AND coalesce(s.type, s.name) = :type))
+ORDER BY t.key DESC LIMIT :limit;
+
 -- name: list_jobs
 -- row: JobSummary(key, entity, id, namespace, kind, queue, state, attempts, max_attempts, stages, stages_open, created_at, updated_at, started_at, finished_at, owner, correlation_id, priority)
 SELECT * FROM (

@@ -82,6 +82,63 @@ def test_a_bad_filter_of_jobs_is_refused_by_its_name(engine: Engine, wanted: dic
         assert refused.value.field in wanted
 
 
+def test_stages_are_found_across_flows_by_type_state_and_time(engine: Engine, clock: VirtualClock) -> None:
+    old = engine.submit_flow("f", [StageSpec(type="t", tasks=[TaskSpec("x")]), StageSpec("u")], sealed=False)
+    clock.advance(60)
+    new = engine.submit_flow("g", [StageSpec(type="t", tasks=[TaskSpec("x")], metadata={"m": 1})])
+
+    def found(**wanted: Any) -> list[str]:
+        return [stage.id for stage in engine.find_stages(**wanted).stages]
+
+    assert found() == [new.stages[0], old.stages[1], old.stages[0]]
+    assert found(type="t") == [new.stages[0], old.stages[0]]
+    assert found(states=["created"]) == [old.stages[1]]
+    assert found(until=clock.now() - 1) == [old.stages[1], old.stages[0]]
+    assert found(since=clock.now()) == [new.stages[0]]
+    assert found(namespace="other") == []
+    assert engine.find_stages(type="t").stages[0].metadata == {"m": 1}
+    first = engine.find_stages(limit=2)
+    assert [s.id for s in engine.find_stages(before=first.before).stages] == [old.stages[0]]
+
+
+def test_tasks_are_found_across_jobs_by_kind_stage_type_state_and_time(engine: Engine, clock: VirtualClock) -> None:
+    alone = submit(engine)
+    flow = engine.submit_flow("f", [StageSpec(type="t", tasks=[TaskSpec("x"), TaskSpec("y")]), StageSpec(type="u")])
+    clock.advance(60)
+    held = take(engine).id
+    late = submit(engine)
+
+    def found(**wanted: Any) -> list[str]:
+        return [task.id for task in engine.find_tasks(**wanted).tasks]
+
+    assert found() == [late, *reversed(flow.tasks), alone]
+    assert found(stage_type="t") == list(reversed(flow.tasks))
+    assert found(stage_type="u") == []
+    assert found(kind="x") == [flow.tasks[0]]
+    assert found(states=["assigned"]) == [held]
+    assert found(since=clock.now()) == [late]
+    assert found(until=clock.now() - 1, kind="mail") == [alone]
+    pages, before = [], None
+    while True:
+        page = engine.find_tasks(limit=1, before=before)
+        pages += [task.id for task in page.tasks]
+        before = page.before
+        if before is None:
+            break
+    assert pages == found()
+
+
+def test_a_bad_search_is_refused_by_its_name(engine: Engine) -> None:
+    for read, wanted in (
+        (engine.find_stages, {"type": ""}), (engine.find_stages, {"states": ["queued"]}),
+        (engine.find_tasks, {"stage_type": 5}), (engine.find_tasks, {"states": ["created"]}),
+        (engine.find_tasks, {"limit": 0}), (engine.find_stages, {"before": -1}),
+    ):  # fmt: skip
+        with pytest.raises(InvalidInput) as refused:
+            read(**wanted)
+        assert refused.value.field in wanted
+
+
 def test_jobs_are_found_by_their_correlation(engine: Engine) -> None:
     alone = submit(engine)
     task, flow = submit(engine, correlation_id="order-7"), flow_of(engine, correlation_id="order-7")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import orjson
@@ -351,3 +352,21 @@ def test_for_a_job_that_redacts_nothing_no_secret_is_read_though_others_redact(
     id_, statements = str(engine.submit("k", {"password": SECRET}).id), Statements(engine, monkeypatch)
     assert not {"redacted_tasks", "flow_inputs"} & {*statements.of(engine.redacted, "task", task=id_)}
     assert engine.redacted.task(id_).payload == {"password": SECRET}
+
+
+def test_every_field_that_may_hold_anything_is_hidden() -> None:
+    """A field that is added to a value is content from users if its type says nothing about it."""
+    for kind, hidden in job_secrets.USER_FIELDS.items():
+        if not dataclasses.is_dataclass(kind):
+            continue
+        open_fields = {f.name for f in dataclasses.fields(kind) if "Any" in str(f.type) or f.name == "labels"}
+        assert open_fields <= set(hidden), kind
+
+
+def test_the_metadata_of_a_task_is_redacted_as_its_payload_is(engine: Engine) -> None:
+    engine.configure("mail", Policy(redact=("password",)))
+    task = engine.submit("mail", {"password": "hunter22"}, metadata={"note": "is hunter22", "password": "x"}).id or ""
+    expected = {"note": "is ***", "password": "***"}
+    assert engine.redacted.task(task).metadata == expected
+    assert [t.metadata for t in engine.redacted.find_tasks().tasks] == [expected]
+    assert engine.task(task).metadata == {"note": "is hunter22", "password": "x"}

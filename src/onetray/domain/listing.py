@@ -1,6 +1,6 @@
 """Items of lists: jobs, members of flows, queues, dead letters.
 
-Except `JobDetails`, they have no payloads and no results, so that long lists stay small.
+They have no payloads and no results, so that long lists stay small; `JobDetails` and the pages of stages and tasks do.
 """
 
 from __future__ import annotations
@@ -36,6 +36,20 @@ class JobSummary:
     owner: str | None
     correlation_id: str
     priority: int
+
+
+class StagePage(NamedTuple):
+    """Stages of any flows, newest first, and the cursor of the next page; None on the last page."""
+
+    stages: list[Stage]
+    before: int | None
+
+
+class TaskPage(NamedTuple):
+    """Tasks of any jobs, newest first, and the cursor of the next page; None on the last page."""
+
+    tasks: list[Task]
+    before: int | None
 
 
 class JobPage(NamedTuple):

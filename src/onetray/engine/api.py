@@ -272,6 +272,8 @@ class EngineApi(ABC):
     events = TaskApi.events
     events_by_correlation = TaskApi.events_by_correlation
     explain = TaskApi.explain
+    find_stages = ListApi.find_stages
+    find_tasks = ListApi.find_tasks
     flow = FlowApi.flow
     flow_events = FlowApi.flow_events
     flows = FlowApi.flows

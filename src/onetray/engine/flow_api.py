@@ -43,7 +43,7 @@ class FlowApi(DatabaseReads):
         rows = self._read("stage_by_id", id=task_id(stage, "stage"), namespace=namespace)
         if not rows:
             raise NotFound(f"there is no stage {stage}", stage=stage)
-        return self._stages(rows, actor, raw)[0]
+        return self.stages_of_rows(rows, actor, raw)[0]
 
     @read(by_owner, READ, WORK)
     def stages(self, flow: str, *, namespace: str = "default", raw: bool = False) -> list[Stage]:
@@ -51,9 +51,9 @@ class FlowApi(DatabaseReads):
         rows = self._read("stages_of", id=task_id(flow, "flow"), namespace=namespace)
         if not rows:
             self.flow(flow, namespace=namespace)
-        return self._stages(rows, USER, raw)
+        return self.stages_of_rows(rows, USER, raw)
 
-    def _stages(self, rows: list[StageDetails], actor: str, raw: bool) -> list[Stage]:
+    def stages_of_rows(self, rows: list[StageDetails], actor: str = USER, raw: bool = False) -> list[Stage]:
         held: dict[int, int] = {}
         open_ = [row.key for row in rows if row.open]
         if open_:

@@ -13,7 +13,7 @@ from typing import Any
 from onetray.domain.checks import FAR_US, MAX_ROWS, choice, listed, optional_text, seconds, task_id, text, whole
 from onetray.domain.clock import SECOND
 from onetray.domain.errors import InvalidInput, NotFound
-from onetray.domain.lifecycle import FLOW, MACHINES, TASK
+from onetray.domain.lifecycle import FLOW, MACHINES, STAGE, TASK
 from onetray.domain.listing import (
     DeadGroup,
     DeadLetterSummary,
@@ -23,12 +23,16 @@ from onetray.domain.listing import (
     MemberSummary,
     Prunable,
     QueueDepth,
+    StagePage,
+    TaskPage,
 )
+from onetray.domain.machine import USER
 from onetray.domain.task import REASON_CODES, json_of
-from onetray.engine.flow_api import FlowApi
+from onetray.engine.flow_api import FlowApi, task_of_row
 from onetray.engine.pending_writes import RUN
 from onetray.engine.reads import DatabaseReads, read
-from onetray.redaction.answers import by_owner, plain
+from onetray.redaction.answers import by_owner, of_page, plain
+from onetray.store.base import Rows
 
 SCAN = 20_000
 """How many keys one read scans at most. It stays short even if almost nothing matches, or if a PostgreSQL without
@@ -85,15 +89,8 @@ class ListApi(DatabaseReads):
         if labels:
             label, labelled = next(iter(labels.items()))
             return _page(self._read("list_jobs_labelled", label=label, labelled=labelled, upto=upto, **filters), limit)
-        top = self._read("newest_before", upto=upto)
-        upto, created_at = top[0] if top else (0, 0)
-        if not top or created_at < since - MAX_KEY_AGE_US:
-            return JobPage([], None)
-        after = max(upto - SCAN, 0)
-        rows = self._read("list_jobs", after=after, upto=upto, **filters)
-        if len(rows) == limit:
-            return JobPage(rows, rows[-1].key)
-        return JobPage(rows, after + 1 if after else None)
+        del filters["limit"]
+        return JobPage(*self._window("list_jobs", "newest_before", filters, since, before, limit))
 
     @read(plain)
     def job_counts(
@@ -130,9 +127,7 @@ class ListApi(DatabaseReads):
         if priority is not None:
             whole(priority, "priority", -(2**31) + 1, 2**31 - 1)
         return {
-            **self._state_filters(states, JOB_STATES), "namespace": namespace,
-            "since": whole(since, "since", 0, FAR_US),
-            "until": FAR_US if until is None else whole(until, "until", 0, FAR_US),
+            **self._state_filters(states, JOB_STATES), "namespace": namespace, **self._time_filters(since, until),
             "kind": optional_text(kind, "kind", self.config.limits.name_chars), "entity": entity, "priority": priority,
             "queue": optional_text(queue, "queue", self.config.limits.name_chars), **self._label_filters(labels or {}),
         }  # fmt: skip
@@ -182,6 +177,70 @@ class ListApi(DatabaseReads):
             more = f"; and {len(rows) - 10} more" if len(rows) > 10 else ""
             raise InvalidInput(f"{id_} could be any of {len(rows)} ids: give more of it. {first}{more}", field="id")
         return Located(rows[0].entity, rows[0].id)
+
+    @read(of_page)
+    def find_stages(
+        self,
+        *,
+        namespace: str = "default",
+        type: str | None = None,
+        states: Sequence[str] = (),
+        since: int = 0,
+        until: int | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> StagePage:
+        """Stages of any flows, newest first. A page may be short: the list ends when its `before` is None."""
+        filters = {
+            **self._state_filters(states, STAGE.states), **self._time_filters(since, until), "namespace": namespace,
+            "type": optional_text(type, "type", self.config.limits.name_chars),
+        }  # fmt: skip
+        rows, cursor = self._window("find_stages", "newest_stage", filters, since, before, limit)
+        return StagePage(self._flows.stages_of_rows(rows), cursor)
+
+    @read(of_page)
+    def find_tasks(
+        self,
+        *,
+        namespace: str = "default",
+        kind: str | None = None,
+        stage_type: str | None = None,
+        states: Sequence[str] = (),
+        since: int = 0,
+        until: int | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> TaskPage:
+        """Tasks of any jobs, newest first. A page may be short: the list ends when its `before` is None."""
+        names = self.config.limits.name_chars
+        filters = {
+            **self._state_filters(states, TASK.states), **self._time_filters(since, until), "namespace": namespace,
+            "kind": optional_text(kind, "kind", names), "type": optional_text(stage_type, "stage_type", names),
+        }  # fmt: skip
+        rows, cursor = self._window("find_tasks", "newest_task", filters, since, before, limit)
+        return TaskPage([task_of_row(row, USER) for row in rows], cursor)
+
+    def _window(
+        self, statement: str, newest: str, filters: dict[str, Any], since: int, before: int | None, limit: int
+    ) -> tuple[Rows, int | None]:
+        """Read one bounded window of keys, downwards. Returns the rows and where the next window starts."""
+        whole(limit, "limit", 1, MAX_ROWS)
+        upto = (FAR_US if before is None else whole(before, "before", 0, FAR_US)) - 1
+        top = self._read(newest, upto=upto)
+        upto, created_at = top[0] if top else (0, 0)
+        if not top or created_at < since - MAX_KEY_AGE_US:
+            return [], None
+        after = max(upto - SCAN, 0)
+        rows = self._read(statement, after=after, upto=upto, limit=limit, **filters)
+        if len(rows) == limit:
+            return rows, rows[-1].key
+        return rows, after + 1 if after else None
+
+    def _time_filters(self, since: int, until: int | None) -> dict[str, int]:
+        return {
+            "since": whole(since, "since", 0, FAR_US),
+            "until": FAR_US if until is None else whole(until, "until", 0, FAR_US),
+        }
 
     @read(by_owner)
     def members(

@@ -21,6 +21,12 @@ def by_owner(redaction: JobRedaction, answer: Any, arguments: Mapping[str, Any])
     return redaction.redacted(answer)
 
 
+def of_page(redaction: JobRedaction, answer: Any, arguments: Mapping[str, Any]) -> Any:
+    """The answer is a page of values, each of which names its job, and a cursor."""
+    values, cursor = answer
+    return type(answer)(redaction.redacted(values), cursor)
+
+
 def of_task(redaction: JobRedaction, answer: Any, arguments: Mapping[str, Any]) -> Any:
     """The values belong to the task that the arguments name."""
     return redaction.redacted(answer, arguments["task"].lower())

@@ -35,7 +35,7 @@ MAX_CACHED = 4
 """How many jobs' secrets to cache: a stream reads the same job again and again."""
 
 USER_FIELDS: dict[type, tuple[str, ...]] = {
-    Task: ("payload", "input", "result", "error", "held_by", "held_why", "labels"),
+    Task: ("payload", "input", "result", "error", "metadata", "held_by", "held_why", "labels"),
     Flow: ("data", "metadata", "error", "labels"),
     Stage: ("data", "metadata", "result", "metrics", "error", "approval", "answer"),
     Event: ("payload", "cause"),
@@ -57,8 +57,8 @@ OWNER_FIELD: dict[type, str] = {
 MARK = '"redact":["'
 """Is in the body of every policy that redacts."""
 JSON_FIELDS: dict[type, tuple[str, ...]] = {
-    Task: ("payload", "input", "result"), Flow: ("metadata",), Stage: ("data", "metadata", "result", "metrics"),
-    LogLine: ("data",), Context: ("payload",),
+    Task: ("payload", "input", "result", "metadata"), Flow: ("metadata",),
+    Stage: ("data", "metadata", "result", "metrics"), LogLine: ("data",), Context: ("payload",),
 }  # fmt: skip
 """The fields of each type with JSON from users, to which paths apply."""
 CONFIG, APPROVAL = "config", "approval"

@@ -11,7 +11,7 @@ from typing import Any, Union, get_args, get_origin
 import orjson
 
 from onetray.domain.flow import Context, Counts, Progress, StageResult
-from onetray.domain.listing import JobDetails, JobPage, JobStatus, JobSummary, Located
+from onetray.domain.listing import JobDetails, JobPage, JobStatus, JobSummary, Located, StagePage, TaskPage
 from onetray.domain.policy import Policy
 from onetray.domain.task import Holding
 from onetray.http.openapi import examples as ex
@@ -32,6 +32,7 @@ _VALUES: dict[Any, Any] = {
     )
 } | {int: 12, Any: {"sent": True}, type(None): None}  # fmt: skip
 _VALUES[JobPage] = JobPage([_VALUES[JobSummary]], None)
+_VALUES[StagePage], _VALUES[TaskPage] = StagePage([ex.STAGE], None), TaskPage([ex.TASK], None)
 _PLAIN: dict[Any, dict[str, Any]] = {Any: {}, int: {"type": "integer"}, type(None): {"type": "null"}}
 
 

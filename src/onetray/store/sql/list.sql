@@ -8,6 +8,32 @@ SELECT n.key, n.created_at FROM (
     SELECT * FROM (SELECT f.key, f.created_at FROM onetray.flow AS f WHERE f.key <= :upto ORDER BY f.key DESC LIMIT 1) AS b
 ) AS n ORDER BY n.key DESC LIMIT 1
 
+-- name: newest_stage
+SELECT s.key, s.created_at FROM onetray.stage AS s WHERE s.key <= :upto ORDER BY s.key DESC LIMIT 1
+
+-- name: newest_task
+SELECT t.key, t.created_at FROM onetray.task AS t WHERE t.key <= :upto ORDER BY t.key DESC LIMIT 1
+
+-- name: find_stages
+-- row: StageDetails
+-- Stages of any flows, between two keys.
+{select_stage} WHERE s.key > :after AND s.key <= :upto AND n.name = :namespace
+    AND s.created_at >= :since AND s.created_at <= :until
+    AND (CAST(:any_state AS integer) = 1 OR s.state {in:states:text})
+    AND (CAST(:type AS text) IS NULL OR coalesce(s.type, s.name) = :type)
+ORDER BY s.key DESC LIMIT :limit
+
+-- name: find_tasks
+-- row: TaskDetails
+-- Tasks of any jobs, between two keys.
+{select_task} WHERE t.key > :after AND t.key <= :upto AND n.name = :namespace AND t.control = 0
+    AND t.created_at >= :since AND t.created_at <= :until
+    AND (CAST(:any_state AS integer) = 1 OR t.state {in:states:text})
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind)
+    AND (CAST(:type AS text) IS NULL OR t.stage IN (
+        SELECT s.key FROM onetray.stage AS s WHERE s.key = t.stage AND coalesce(s.type, s.name) = :type))
+ORDER BY t.key DESC LIMIT :limit
+
 -- name: list_jobs
 -- row: JobSummary
 -- Single tasks and flows between two keys: a scan of all jobs consists of short reads.

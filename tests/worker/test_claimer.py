@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 
@@ -113,7 +114,10 @@ def test_piggyback_claims_stay_within_the_concurrency(either_app: Onetray, own_c
 
 
 @pytest.mark.usefixtures("own_claims")
-def test_a_claim_leaves_room_for_those_that_are_under_way(either_app: Onetray, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("room", [{"concurrency": 2}, {"concurrency": 8, "queues": "default:2"}], ids=["all", "queue"])
+def test_a_claim_leaves_room_for_those_that_are_under_way(
+    either_app: Onetray, monkeypatch: pytest.MonkeyPatch, room: dict[str, Any]
+) -> None:
     under_way, gate, deliver = threading.Event(), threading.Event(), Claimer.deliver
 
     def hold_the_first(self: Claimer, claim: PiggybackClaim, verdict: Verdict) -> None:
@@ -127,7 +131,7 @@ def test_a_claim_leaves_room_for_those_that_are_under_way(either_app: Onetray, m
     @either_app.task
     async def work() -> None: ...
 
-    with either_app.worker(concurrency=2):
+    with either_app.worker(**room):
         # It takes all the room there is, however little it finds.
         first = threading.Thread(target=work.submit)
         first.start()

@@ -109,6 +109,15 @@ def test_a_flow_may_have_several_stages_of_one_type(engine: Engine) -> None:
     assert found == [("t", "t"), ("t 2", "t"), ("t 3", "t 3"), ("t 4", "t"), ("u", "u")]
 
 
+def test_a_stage_with_a_long_type_gets_a_name_within_the_limit(engine: Engine) -> None:
+    type_ = "t" * engine.config.limits.name_chars
+    flow = engine.submit_flow("f", [StageSpec(type=type_, tasks=[TaskSpec("x")]), StageSpec(type=type_)])
+    engine.cancel_flow(flow.id)
+    names = [s.name for s in engine.stages(flow.id)]
+    assert names == [type_, f"{type_[:-2]} 2"]
+    assert engine.retry_flow(flow.id, from_stage=names[1]).state
+
+
 def test_a_stage_without_a_name_and_a_type_is_refused(engine: Engine) -> None:
     with pytest.raises(InvalidInput, match="a name or a type"):
         engine.submit_flow("f", [StageSpec()])

@@ -78,7 +78,7 @@ class SubmitFlow(Command):
         size = [0]
         stages = listed(self.stages, "stages", 0, limits.stages)
         self.stages = tuple(check_stage(s, limits, "stages", size) for s in stages)
-        name_stages(self.stages)
+        name_stages(self.stages, limits.name_chars)
         tasks = sum(len(s.tasks) for s in self.stages)
         if tasks > limits.batch:
             raise TooLarge(

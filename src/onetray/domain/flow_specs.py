@@ -65,22 +65,23 @@ def check_stage(spec: object, limits: Limits, where: str = "stage", size: list[i
     return spec
 
 
-def name_stages(specs: Iterable[StageSpec]) -> None:
+def name_stages(specs: Iterable[StageSpec], most: int) -> None:
     """Name those stages after their types that have no name. Raises InvalidInput if two have one name."""
     names: set[str] = set()
     for ord_, spec in enumerate(specs, 1):
         if spec.name is None:
-            spec.name = free_name(str(spec.type), ord_, names)
+            spec.name = free_name(str(spec.type), ord_, names, most)
         if spec.name in names:
             raise InvalidInput(f"two stages have the name {spec.name!r}: use unique names", field="stages")
         names.add(spec.name)
 
 
-def free_name(type_: str, ord_: int, taken: Container[str]) -> str:
+def free_name(type_: str, ord_: int, taken: Container[str], most: int) -> str:
     """The type of a stage, or its type and its place in the flow where the type is taken as a name."""
     name = type_
     while name in taken:
-        name, ord_ = f"{type_} {ord_}", ord_ + 1
+        place = f" {ord_}"
+        name, ord_ = f"{type_[: most - len(place)]}{place}", ord_ + 1
     return name
 
 

@@ -80,16 +80,13 @@ class ListApi(DatabaseReads):
         """Single tasks and flows, newest first. A page may be short: the list ends when its `before` is None."""
         whole(limit, "limit", 1, MAX_ROWS)
         upto = (FAR_US if before is None else whole(before, "before", 0, FAR_US)) - 1
-        filters = {
-            **self._job_filters(namespace, states, kind, queue, labels, entity, priority, since, until),
-            "limit": limit,
-        }
+        filters = self._job_filters(namespace, states, kind, queue, labels, entity, priority, since, until)
         if correlation_id is not None:
-            return self._jobs_of_correlation(correlation_id, upto, filters)
+            return self._jobs_of_correlation(correlation_id, upto, {**filters, "limit": limit})
         if labels:
             label, labelled = next(iter(labels.items()))
-            return _page(self._read("list_jobs_labelled", label=label, labelled=labelled, upto=upto, **filters), limit)
-        del filters["limit"]
+            wanted = {"label": label, "labelled": labelled, "upto": upto, "limit": limit}
+            return _page(self._read("list_jobs_labelled", **wanted, **filters), limit)
         return JobPage(*self._window("list_jobs", "newest_before", filters, since, before, limit))
 
     @read(plain)

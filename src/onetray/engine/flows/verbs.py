@@ -118,7 +118,7 @@ def _add_stage(batch: BatchContext, c: AddStage, flow: FlowRow, _: object, draft
     draft = drafts.stages[i]
     if draft.name is None:
         names = {name for (name,) in batch.tx.query("names_of_stages", job=flow.key)}
-        draft.name = free_name(str(draft.type), flow.stages + 1, names)
+        draft.name = free_name(str(draft.type), flow.stages + 1, names, batch.limits.name_chars)
     elif batch.tx.query("stage_by_name", job=flow.key, name=draft.name):
         raise NameTaken(f"the flow has a stage called {draft.name!r} already", name=draft.name)
     is_next = not flow.stages_open

@@ -664,3 +664,31 @@ def test_a_stream_beats_while_it_catches_up_with_what_is_not_for_it(
 
         asyncio.run(beats())
         assert gate.is_set()
+
+
+@pytest.mark.parametrize("when", ["before it connects", "while it is connected"])
+def test_a_stream_of_large_events_holds_a_small_part_of_them_at_a_time(engine: Engine, when: str) -> None:
+    """What a stream has read and not sent is memory, once for each client that does not read."""
+    count, parts = 300, list[bytes]()
+
+    def submit_all() -> None:
+        engine.run([Submit(kind="mail", cause="x" * 1_900) for _ in range(count)])
+
+    async def read() -> None:
+        services = Services(engine, HttpConfig())
+        frames = feed.feed_frames(services, feed.FeedFilter("default"), feed.FeedPosition(0))
+        if when == "while it is connected":
+            await anext(frames)
+            await services.read(submit_all)
+        while b"".join(parts).count(b"event: ") < count:
+            parts.append(await anext(frames))
+        await frames.aclose()
+
+    if when == "before it connects":
+        submit_all()
+    asyncio.run(asyncio.wait_for(read(), WAIT_S))
+    sent = [parsed(text) for text in b"".join(parts).decode().split("\n\n")]
+    ids = [int(f.id or 0) for f in sent if f.event]
+    assert ids == sorted(set(ids)) and len(ids) == count
+    assert max(map(len, parts)) < 2 * feed.PART_BYTES
+    assert len(parts) < count / 5, "few events at a time are slow"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
@@ -28,6 +28,9 @@ from onetray.http.streams.sse import HEARTBEAT, Frames, frame, mark
 T = TypeVar("T")
 MAX_KINDS = 10_000
 BARRIER_POLL_S = 0.05
+FIRST_PAGE = 50
+PART_BYTES = 65_536
+"""About what a stream sends at a time, and holds in memory while its client does not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,14 +164,14 @@ async def feed_frames(services: Services, wanted: FeedFilter, position: FeedPosi
             position.cursor = position.sent = await hub.at()
         yield mark(position.cursor)
         if position.start is not None:
-            async for cursor, part in _catch_up(services, follower, wanted, position.start, _frames_of):
+            async for cursor, frames in _catch_up(services, follower, wanted, position.start, _frames_of):
                 position.cursor = cursor
-                if part:
+                if frames:
                     position.sent = cursor
-                    yield part
+                    yield b"".join(frames)
         while True:
             for batch in follower.take():
-                if part := await _frames_of(services, wanted, batch, position.cursor):
+                for part in _parts_of(await _frames_of(services, wanted, batch, position.cursor)):
                     position.sent = batch.cursor
                     yield part
                 position.cursor = max(position.cursor, batch.cursor)
@@ -183,16 +186,17 @@ async def _catch_up(
     follower: Follower,
     wanted: FeedFilter,
     cursor: int,
-    convert: Callable[[Services, FeedFilter, Batch, int], Awaitable[T]],
-) -> AsyncIterator[tuple[int, T]]:
+    convert: Callable[[Services, FeedFilter, Batch, int], Awaitable[list[T]]],
+) -> AsyncIterator[tuple[int, list[T]]]:
     """Read pages up to the hub's cursor. The follower queues later events; if its queue overflows, start again."""
+    page_size = FIRST_PAGE
     while not services.hub.closing:
         target = await services.hub.at()
         # Everything up to the hub's cursor is read here.
         follower.reset()
         while cursor < target and not services.hub.closing:
             async with services.catching_up:
-                page = await _read(services, wanted, cursor, PAGE)
+                page = await _read(services, wanted, cursor, page_size)
                 if page.next_cursor == cursor:
                     if services.engine.feed.held_up:
                         await asyncio.sleep(BARRIER_POLL_S)
@@ -203,6 +207,7 @@ async def _catch_up(
                     cursor = min(page.next_cursor, target)
                 events = [e for e in page.events if e.id <= target]
                 converted = await convert(services, wanted, Batch(events, cursor), 0)
+            page_size = _next_page_size(page_size, converted)
             # Not held in memory while the client reads.
             del page, events
             yield cursor, converted
@@ -214,12 +219,31 @@ async def _matching(services: Services, wanted: FeedFilter, batch: Batch, after:
     return [e for e in await matching_events(services, wanted, batch.events) if e.id > after]
 
 
-async def _frames_of(services: Services, wanted: FeedFilter, batch: Batch, after: int) -> bytes:
+async def _frames_of(services: Services, wanted: FeedFilter, batch: Batch, after: int) -> list[bytes]:
     """The matching events as frames. Usually the hub has already encoded them, once for all streams."""
     events = await _matching(services, wanted, batch, after)
     if missing := [e for e in events if e.id not in batch.frames]:
         batch.frames.update(await services.read(encode, missing))
-    return b"".join([batch.frames[e.id] for e in events])
+    return [batch.frames[e.id] for e in events]
+
+
+def _parts_of(frames: list[bytes]) -> Iterator[bytes]:
+    """Joins frames into parts: the frames are shared by all streams, and each copies one part of them at a time."""
+    part, size = [], 0
+    for each in frames:
+        part.append(each)
+        size += len(each)
+        if size >= PART_BYTES:
+            yield b"".join(part)
+            part, size = [], 0
+    if part:
+        yield b"".join(part)
+
+
+def _next_page_size(page_size: int, converted: Sequence[object]) -> int:
+    """As many events as fit into a part if they are as large as the last ones, and at most twice as many as now."""
+    size = sum(len(each) for each in converted if isinstance(each, bytes))
+    return max(1, min(PAGE, 2 * page_size, page_size * PART_BYTES // max(1, size)))
 
 
 async def wait_for_signal(signal: asyncio.Event, timeout_s: float) -> None:

@@ -32,6 +32,8 @@ TITLES = {
     405: "Method not allowed", 408: "Request timeout", 409: "Conflict with the current state", 413: "Too large",
     415: "Unsupported media type", 429: "Too many requests", 500: "Internal error", 503: "Unavailable",
 }  # fmt: skip
+INVALID = "onetray.invalid"
+"""Key in a request's scope: pydantic's errors, for dialects that word them differently."""
 _HIDDEN_FACTS = frozenset({"type", "title", "status", "code", "detail", "given"})
 
 
@@ -93,7 +95,7 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def on_invalid_request(request: Request, error: RequestValidationError) -> Response:
-        invalid = error.errors()[:100]
+        invalid = request.scope[INVALID] = error.errors()[:100]
         errors = [{"field": ".".join(map(str, e["loc"])), "message": e["msg"]} for e in invalid]
         summary = "; ".join(f"{e['field']}: {e['message']}" for e in errors[:5])
         code = "malformed_json" if any(e["type"] == "json_invalid" for e in invalid) else "invalid_input"

@@ -1,0 +1,173 @@
+"""Routes of dialects as plain functions, which run in a thread with the engine and one caller.
+
+Also for dialects that know flows only: a task without a flow is shown as a flow of one stage, both with its id.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial, wraps
+from typing import Any, TypeVar
+
+from fastapi import Depends, Request
+
+from onetray.dialects.kit import DialectRoute
+from onetray.domain.commands import Command
+from onetray.domain.errors import NotFound
+from onetray.domain.flow import Counts, Flow, Stage
+from onetray.domain.lifecycle import (
+    ASSIGNED,
+    BLOCKED,
+    CANCELLED,
+    DEAD_LETTERED,
+    FAILED,
+    PENDING,
+    QUEUED,
+    RUNNING,
+    SUCCEEDED,
+    WAITING,
+    WAITING_INPUT,
+)
+from onetray.domain.rollup import STOP, STRICT
+from onetray.domain.task import Task
+from onetray.engine.api import EngineApi
+from onetray.http.auth.scopes import Principal, allow
+from onetray.http.observe.tracing import carry
+from onetray.http.services import Services, services_of
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request: its caller, and the engine. Reads are redacted."""
+
+    services: Services
+    principal: Principal
+
+    @property
+    def engine(self) -> EngineApi:
+        return self.services.engine
+
+    @property
+    def namespace(self) -> str:
+        return self.principal.namespace
+
+    def read(self, read: Callable[..., T], *args: Any, **options: Any) -> T:
+        """Call a read of the engine in the caller's namespace."""
+        return read(*args, namespace=self.namespace, **options)
+
+    def run(self, verb: Callable[..., Command], *args: Any, **fields: Any) -> Any:
+        """Carry out a command in the caller's name. Returns its value or raises its error."""
+        if "actor_name" in verb.__dataclass_fields__:  # type: ignore[attr-defined]
+            fields["actor_name"] = self.principal.name
+        command = verb(*args, namespace=self.namespace, **fields)
+        carry([command])
+        return self.services.unredacted.call(command)
+
+
+def caller(*scopes: str) -> Any:
+    """The parameter `on` of a route: a `Call` by a caller with one of these scopes."""
+    guard = allow(*scopes)
+
+    async def call(request: Request) -> Call:
+        return Call(services_of(request), await guard(request))
+
+    call.scopes = scopes  # type: ignore[attr-defined]
+    return Depends(call)
+
+
+class ThreadRoute(DialectRoute):
+    """A route whose function is not async: it runs in a thread, and may use the engine directly."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        super().__init__(path, endpoint if inspect.iscoroutinefunction(endpoint) else _in_thread(endpoint), **options)
+
+
+def _in_thread(endpoint: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(endpoint)
+    async def in_thread(on: Call, **arguments: Any) -> Any:
+        return await on.services.read(partial(endpoint, on, **arguments))
+
+    # FastAPI would look up the names of types in this module.
+    in_thread.__signature__ = inspect.signature(endpoint, eval_str=True)  # type: ignore[attr-defined]
+    return in_thread
+
+
+STATE_OF_SINGLE = {
+    QUEUED: PENDING, ASSIGNED: RUNNING, RUNNING: RUNNING, BLOCKED: WAITING, WAITING_INPUT: WAITING,
+    SUCCEEDED: SUCCEEDED, FAILED: FAILED, DEAD_LETTERED: FAILED, CANCELLED: CANCELLED,
+}  # fmt: skip
+"""The state of the flow, and of the stage, as which a task without a flow is shown."""
+_COUNTED_AS = {ASSIGNED: "held", RUNNING: "held"}
+
+
+class SingleFlow(Flow):
+    """A task without a flow, shown as a flow."""
+
+
+class SingleStage(Stage):
+    """A task without a flow, shown as the stage of a flow."""
+
+
+def flow_of(engine: EngineApi, id_: str, *, namespace: str) -> Flow:
+    """A flow by its id, or a task without one as a flow."""
+    try:
+        return engine.flow(id_, namespace=namespace)
+    except NotFound:
+        return single_flow(_single(engine, id_, "job", namespace))
+
+
+def stage_of(engine: EngineApi, id_: str, *, namespace: str) -> Stage:
+    """A stage by its id, or a task without a flow as a stage."""
+    try:
+        return engine.stage(id_, namespace=namespace)
+    except NotFound:
+        return single_stage(_single(engine, id_, "stage", namespace))
+
+
+def stages_of(engine: EngineApi, flow: Flow) -> list[Stage]:
+    if isinstance(flow, SingleFlow):
+        return [stage_of(engine, flow.id, namespace=flow.namespace)]
+    return engine.stages(flow.id, namespace=flow.namespace)
+
+
+def _single(engine: EngineApi, id_: str, entity: str, namespace: str) -> Task:
+    try:
+        task = engine.task(id_, namespace=namespace)
+    except NotFound:
+        task = None
+    if task is None or task.stage_id is not None:
+        raise NotFound(f"there is no {entity} {id_}")
+    return task
+
+
+def single_flow(task: Task) -> SingleFlow:
+    state = STATE_OF_SINGLE[task.state]
+    is_open = task.finished_at is None
+    return SingleFlow(
+        key=task.key, id=task.id, namespace=task.namespace, name=task.kind, state=state, version=task.version,
+        roll_up=STRICT, sealed=1, created_at=task.created_at, updated_at=task.updated_at, started_at=task.started_at,
+        finished_at=task.finished_at, deadline_at=None, ending=None, current_stage=task.kind if is_open else None,
+        stages=1, stages_open=int(is_open), succeeded=int(state == SUCCEEDED), partial=0, failed=int(state == FAILED),
+        cancelled=int(state == CANCELLED), skipped=0, ignored=0, retry_of=task.retry_of, compensates=None,
+        compensation=None, correlation_id=task.correlation_id, trace=task.trace, tracestate=task.tracestate,
+        priority=task.priority, data=task.payload, metadata=task.metadata, error=task.error, labels=task.labels,
+    )  # fmt: skip
+
+
+def single_stage(task: Task) -> SingleStage:
+    return SingleStage(
+        key=task.key, id=task.id, flow_id=task.id, namespace=task.namespace, order=1, name=task.kind,
+        state=STATE_OF_SINGLE[task.state], version=task.version, on_failure=STOP, sealed=1, takes_more=False,
+        created_at=task.created_at, updated_at=task.updated_at, started_at=task.started_at,
+        finished_at=task.finished_at, due_at=None, ending=None, counts=_counts(task), data=None, metadata=None,
+        result=None, metrics=None, error=task.error, approval=None, answer=None, carried_from=None, type=task.kind,
+        trace=task.trace, tracestate=task.tracestate,
+    )  # fmt: skip
+
+
+def _counts(task: Task) -> Counts:
+    return Counts(total=1, **{_COUNTED_AS.get(task.state, task.state): 1})

@@ -1,0 +1,143 @@
+"""Jobs, stages and tasks in Jobnik's words: what its clients send, and what they get.
+
+Owns the mapping of states and fields. It is data: the lifecycle decides what a job may do.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import FailFast, Field, create_model
+
+from onetray.dialects.kit import ClosedBody
+from onetray.domain import lifecycle as native
+from onetray.domain.flow import Counts, Flow, Stage
+from onetray.domain.task import Task
+from onetray.http.json_answers import iso_time
+from onetray.http.schemas.base import TRACEPARENT
+
+PRIORITIES = {"VERY_HIGH": 20, "HIGH": 10, "MEDIUM": 0, "LOW": -10, "VERY_LOW": -20}
+JOB_STATES = {
+    native.CREATED: "CREATED", native.PENDING: "PENDING", native.RUNNING: "IN_PROGRESS", native.WAITING: "IN_PROGRESS",
+    native.FLOW_PAUSED: "PAUSED", native.SUCCEEDED: "COMPLETED", native.PARTIAL: "COMPLETED", native.FAILED: "FAILED",
+    native.CANCELLED: "ABORTED",
+}  # fmt: skip
+"""A job that waits for the approval of its first stage is PENDING."""
+STAGE_STATES = {
+    native.CREATED: "CREATED", native.WAITING: "WAITING", native.PENDING: "PENDING", native.RUNNING: "IN_PROGRESS",
+    native.SUCCEEDED: "COMPLETED", native.PARTIAL: "COMPLETED", native.FAILED: "FAILED", native.SKIPPED: "ABORTED",
+    native.CANCELLED: "ABORTED",
+}  # fmt: skip
+TASK_STATES = {
+    native.QUEUED: "PENDING", native.ASSIGNED: "IN_PROGRESS", native.RUNNING: "IN_PROGRESS", native.BLOCKED: "CREATED",
+    native.WAITING_INPUT: "CREATED", native.SUCCEEDED: "COMPLETED", native.FAILED: "FAILED",
+    native.DEAD_LETTERED: "FAILED", native.CANCELLED: "FAILED",
+}  # fmt: skip
+RETRIED = "RETRIED"
+"""The state of a queued task with a failed attempt behind it."""
+
+Object = dict[str, Any]
+Priority = Literal["VERY_HIGH", "HIGH", "MEDIUM", "LOW", "VERY_LOW"]
+StageStatus = Literal["CREATED", "WAITING", "PENDING", "IN_PROGRESS", "COMPLETED", "FAILED", "ABORTED"]
+TaskStatus = Literal["CREATED", "PENDING", "IN_PROGRESS", "RETRIED", "COMPLETED", "FAILED"]
+
+
+class Created(ClosedBody):
+    """What every new job, stage and task has."""
+
+    data: Object
+    userMetadata: Object = Field(default_factory=dict)
+    traceparent: str | None = Field(None, pattern=TRACEPARENT)
+    tracestate: str | None = Field(None, max_length=512)
+
+    @property
+    def shared(self) -> dict[str, Any]:
+        return {"metadata": self.userMetadata, "trace": self.traceparent, "tracestate": self.tracestate}
+
+
+class CreateJob(Created):
+    name: str = Field(min_length=2, max_length=50, examples=["thumbnails"])
+    priority: Priority = "MEDIUM"
+
+
+class CreateStage(Created):
+    type: str = Field(min_length=1, max_length=50, examples=["resize"])
+    startAsWaiting: bool = False
+
+
+class CreateTask(Created):
+    maxAttempts: int = Field(1, ge=1, le=1_000_000)
+
+
+CreateTasks = Annotated[list[CreateTask], FailFast(), Field(min_length=1)]
+SetPriority = create_model("SetPriority", __base__=ClosedBody, priority=Priority)
+SetJobStatus = create_model("SetJobStatus", __base__=ClosedBody, status=Literal["PENDING", "PAUSED", "ABORTED"])
+SetStageStatus = create_model("SetStageStatus", __base__=ClosedBody, status=Literal["PENDING"])
+SetTaskStatus = create_model("SetTaskStatus", __base__=ClosedBody, status=Literal["COMPLETED", "FAILED"])
+
+
+def priority_name(priority: int) -> str:
+    """The name of a priority. Native jobs may have any: theirs is that of the next lower one."""
+    return next((name for name, value in PRIORITIES.items() if priority >= value), "VERY_LOW")
+
+
+def job_state(flow: Flow) -> str:
+    state = flow.ending or flow.state
+    return "PENDING" if state == native.WAITING and flow.started_at is None else JOB_STATES[state]
+
+
+def task_state(task: Task) -> str:
+    return RETRIED if task.state == native.QUEUED and task.attempts else TASK_STATES[task.state]
+
+
+def _shown(value: Flow | Stage | Task, data: Any) -> dict[str, Any]:
+    hex_ = value.id.replace("-", "")
+    return {
+        "id": value.id,
+        "data": {} if data is None else data,
+        "userMetadata": {} if value.metadata is None else value.metadata,
+        # Jobnik's always have one. This one is made of the id, so that it stays the same.
+        "traceparent": value.trace or f"00-{hex_}-{hex_[16:]}-01",
+        **({} if value.tracestate is None else {"tracestate": value.tracestate}),
+    }
+
+
+def _times(value: Flow | Task) -> dict[str, str]:
+    return {"creationTime": iso_time(value.created_at), "updateTime": iso_time(value.updated_at)}
+
+
+def as_job(flow: Flow, stages: list[Stage] | None = None) -> dict[str, Any]:
+    completed = flow.succeeded + flow.partial
+    return {
+        **_shown(flow, flow.data), "name": flow.name, "status": job_state(flow), **_times(flow),
+        "priority": priority_name(flow.priority), "percentage": completed * 100 // flow.stages if flow.stages else 0,
+        **({} if stages is None else {"stages": [as_stage(stage) for stage in stages]}),
+    }  # fmt: skip
+
+
+def as_stage(stage: Stage, tasks: list[Task] | None = None) -> dict[str, Any]:
+    done, total = stage.counts.succeeded, stage.counts.total
+    return {
+        **_shown(stage, stage.data), "jobId": stage.flow_id, "type": stage.type, "order": stage.order,
+        "status": STAGE_STATES[stage.ending or stage.state], "percentage": done * 100 // total if total else 0,
+        "summary": as_summary(stage.counts), **({} if tasks is None else {"tasks": [as_task(task) for task in tasks]}),
+    }  # fmt: skip
+
+
+def as_summary(counts: Counts) -> dict[str, int]:
+    return {
+        "pending": counts.queued - counts.retrying, "inProgress": counts.held, "completed": counts.succeeded,
+        "failed": counts.failed + counts.dead_lettered + counts.cancelled + counts.redriven,
+        "created": counts.blocked + counts.waiting_input, "retried": counts.retrying, "total": counts.total,
+    }  # fmt: skip
+
+
+def as_task(task: Task) -> dict[str, Any]:
+    # Jobnik counts failed attempts, onetray those that were begun.
+    last_failed = task.state not in (native.ASSIGNED, native.RUNNING, native.SUCCEEDED)
+    return {
+        **_shown(task, task.payload), "stageId": task.stage_id or task.id, "status": task_state(task), **_times(task),
+        "attempts": task.attempts if last_failed else task.attempts - 1, "maxAttempts": task.max_attempts,
+        **({} if task.started_at is None else {"startTime": iso_time(task.started_at)}),
+        **({} if task.finished_at is None else {"endTime": iso_time(task.finished_at)}),
+    }  # fmt: skip

@@ -99,7 +99,7 @@ WHERE f.key = :job AND c.finished_at IS NULL;
 UPDATE onetray.flow SET deleted_at = :at WHERE key = :key;
 
 -- name: members_to_delete
-SELECT t.key FROM onetray.stage AS s JOIN onetray.task AS t ON t.stage = s.key WHERE s.job = :job LIMIT :limit;
+SELECT t.key FROM onetray.task AS t WHERE t.stage >= :stage AND t.stage <= :stage ORDER BY t.stage, t.key LIMIT :limit;
 
 -- name: contexts_to_delete
 SELECT c.key FROM onetray.context AS c WHERE c.job = :job LIMIT :limit;
@@ -108,7 +108,7 @@ SELECT c.key FROM onetray.context AS c WHERE c.job = :job LIMIT :limit;
 SELECT e.id FROM onetray.event AS e WHERE e.entity = :job AND e.version IS NULL AND e.type <> 'job.deleted' LIMIT :limit;
 
 -- name: stages_to_delete
-SELECT s.key FROM onetray.stage AS s WHERE s.job = :job LIMIT :limit;
+SELECT s.key FROM onetray.stage AS s WHERE s.job = :job ORDER BY s.job, s.ord LIMIT :limit;
 
 -- name: prune_dependencies_on
 DELETE FROM onetray.dependency WHERE needs = ANY(:keys::bigint[]);
@@ -116,7 +116,7 @@ DELETE FROM onetray.dependency WHERE needs = ANY(:keys::bigint[]);
 -- name: prune_contexts_by_key
 DELETE FROM onetray.context WHERE key = ANY(:keys::bigint[]);
 
--- name: prune_events_by_id
+-- name: prune_notes_by_key
 DELETE FROM onetray.event WHERE id = ANY(:keys::bigint[]);
 
 -- name: explain

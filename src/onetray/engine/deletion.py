@@ -23,13 +23,6 @@ STEP = 1_000
 """How many tasks, contexts, notes and stages of a flow one transaction deletes."""
 JANITOR_AFTER_S = 60
 """When the janitor takes over a deletion that has not finished."""
-_PARTS = (
-    ("members_to_delete", ("dependencies", "dependencies_on", *TASK_TABLES)),
-    ("contexts_to_delete", ("contexts_by_key",)),
-    ("notes_to_delete", ("events_by_id",)),
-    ("stages_to_delete", ("events", "stages")),
-)
-"""What belongs to a flow, in the order in which it is deleted: the statement that finds it, and its tables."""
 
 
 class Deletion:
@@ -116,12 +109,29 @@ class Deletion:
 
 def delete_step(tx: Tx, flow: FlowRow) -> bool:
     """Delete the next part of a locked flow. Returns whether it is gone."""
-    left = STEP
-    for find, tables in _PARTS:
-        keys = [key for (key,) in tx.query(find, job=flow.key, limit=left)]
-        remove_rows(tx, keys, *tables)
-        left -= len(keys)
-        if left <= 0:
-            return False
+    left = _delete_stages(tx, flow, STEP)
+    for part in ("contexts", "notes"):
+        if left > 0:
+            keys = [key for (key,) in tx.query(f"{part}_to_delete", job=flow.key, limit=left)]
+            remove_rows(tx, keys, f"{part}_by_key")
+            left -= len(keys)
+    if left <= 0:
+        return False
     remove_rows(tx, [flow.key], "labels", "events", "flows")
     return True
+
+
+def _delete_stages(tx: Tx, flow: FlowRow, left: int) -> int:
+    """Delete the first stages with their tasks, or a part of them. Returns how much of the step is left."""
+    members: list[int] = []
+    emptied: list[int] = []
+    for (stage,) in tx.query("stages_to_delete", job=flow.key, limit=left):
+        found = [key for (key,) in tx.query("members_to_delete", stage=stage, limit=left)]
+        members += found
+        left -= len(found) + 1
+        if left <= 0:
+            break
+        emptied.append(stage)
+    remove_rows(tx, members, "dependencies", "dependencies_on", *TASK_TABLES)
+    remove_rows(tx, emptied, "events", "stages")
+    return left

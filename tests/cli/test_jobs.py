@@ -191,6 +191,17 @@ def test_a_flow_is_cancelled_only_after_a_yes(place: Place) -> None:
     assert told("jobs", "cancel", flow, *place.at, "--yes")["state"] == "cancelled"
 
 
+def test_an_ended_job_is_deleted_only_after_a_yes(place: Place) -> None:
+    task = in_state(place.engine, "succeeded").id
+    done = called("jobs", "delete", task, *place.at)
+    assert (done.exit_code, "--yes" in done.stderr) == (2, True)
+    assert told("jobs", "delete", task[-8:], *place.at, "--yes") == {"entity": "task", "id": task, "deleted": True}
+    assert called("jobs", "delete", task, *place.at, "--yes").exit_code == 4
+    flow = place.flow()
+    refused = called("jobs", "delete", flow, *place.at, "--yes")
+    assert (refused.exit_code, "cancel it" in refused.stderr) == (5, True)
+
+
 def test_a_flow_is_paused_and_resumed(place: Place) -> None:
     flow = place.flow()
     assert called("jobs", "pause", flow, *place.at).stdout == f"flow {flow} is paused; allowed now: resume, cancel\n"

@@ -236,6 +236,18 @@ def test_a_flows_result_is_what_its_stages_gave(shop: TestClient, queue: str) ->
     assert [r["result"] for r in rest["results"]] == [1]
 
 
+def test_an_ended_job_is_deleted_and_an_open_one_is_not(shop: TestClient, shared_engine: Engine, queue: str) -> None:
+    id_, after = submit(shop, queue), shared_engine.feed.tail()
+    path = f"/api/v1/jobs/{id_}"
+    assert refusal(shop.delete(path)) == (409, "illegal_transition")
+    post(shop, f"/jobs/{id_}/cancel", {"mode": "hard"})
+    deleted = shop.delete(path, params={"reason": "as asked"})
+    assert (deleted.status_code, deleted.json()) == (200, {"id": id_, "deleted": True})
+    assert refusal(shop.delete(path)) == refusal(shop.get(path)) == (404, "not_found")
+    events = [e for e in get(shop, "/feed", after=after)["events"] if e["job_id"] == id_]
+    assert [(e["type"], e["cause"]) for e in events] == [("job.deleted", "as asked")]
+
+
 def test_explain_says_what_stands_in_the_way(shop: TestClient, queue: str) -> None:
     submit(shop, queue)
     ready, late = submit(shop, queue), submit(shop, queue, delay_s=60)

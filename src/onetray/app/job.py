@@ -1,4 +1,4 @@
-"""Job: a submitter's handle to a job: state, result, events, logs; wait, cancel, resume, retry."""
+"""Job: a submitter's handle to a job: state, result, events, logs; wait, cancel, resume, retry, delete."""
 
 from __future__ import annotations
 
@@ -165,8 +165,12 @@ class Job(Generic[R]):
         assert new is not None
         return type(self)(self.app, new, self.entity, self._load)
 
+    def delete(self, *, by: str = "anonymous") -> None:
+        """Delete the ended job with everything that belongs to it."""
+        self.app.engine.delete_job(self.id, by=by, namespace=self.app.namespace)
 
-def find_job(app: Onetray, id: str) -> Job[Any]:
+
+def job_by_id(app: Onetray, id: str) -> Job[Any]:
     """The job with this id: a task or a flow."""
     try:
         kind = app.engine.task(id, namespace=app.namespace).kind

@@ -127,8 +127,9 @@ def _server() -> ModuleType:
 def _run(
     server: Any, engine: Engine, settings: Settings, *, close: Callable[[], None], worker: Worker | None = None
 ) -> None:
-    from onetray.http.app import build, check_dialects
+    from onetray.http.app import build
     from onetray.http.auth.middleware import may_bind
+    from onetray.http.dialects import check_dialects
     from onetray.log_format import set_up
 
     config = replace(settings.http, dialects=check_dialects(settings.http.dialects))

@@ -269,6 +269,7 @@ class EngineApi(ABC):
     dead_groups = ListApi.dead_groups
     dead_letters = TaskApi.dead_letters
     dead_lines = ListApi.dead_lines
+    delete_job = JobApi.delete_job
     events = TaskApi.events
     events_by_correlation = TaskApi.events_by_correlation
     explain = TaskApi.explain

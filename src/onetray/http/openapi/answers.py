@@ -197,6 +197,8 @@ REDRIVEN = AnswerShape(
 )  # fmt: skip
 QUEUE_SET = AnswerShape("Whether the queue is paused", record({"queue": STRING, "paused": BOOLEAN}),
                    {"queue": "default", "paused": True})  # fmt: skip
+DELETED = AnswerShape("The job is deleted", record({"id": STRING, "deleted": BOOLEAN}),
+                 {"id": SOME_ID, "deleted": True})  # fmt: skip
 BREAKER_SET = AnswerShape("Whether the breaker is open", record({"kind": STRING, "open": BOOLEAN}),
                      {"kind": "send_mail", "open": True})  # fmt: skip
 WHOAMI = AnswerShape(

@@ -6,12 +6,13 @@ Owns the parts that routes do not declare: the schemas, the common errors, authe
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
+from starlette.routing import BaseRoute
 
 from onetray import __version__
 from onetray.config import Limits
@@ -35,6 +36,7 @@ once and gets the same response, with `Idempotent-Replay: true`. HEAD works wher
 READ_ERRORS = (400, 401, 403, 404, 413, 429, 500, 503)
 WRITE_ERRORS = (*READ_ERRORS, 408, 409, 415)
 RESULT_ERRORS = (*READ_ERRORS, 409)
+SECURITY = {"token": {"type": "http", "scheme": "bearer"}}
 IDEMPOTENCY_KEY = {
     "name": "Idempotency-Key", "in": "header", "required": False, "example": "3f0c2b6e-order-17",
     "description": "A request repeated with the same key runs only once.",
@@ -71,37 +73,48 @@ def description_of(app: FastAPI) -> dict[str, Any]:
 
 
 def _describe(app: FastAPI) -> dict[str, Any]:
+    document = document_of(app.routes, "onetray", ABOUT)
+    document["components"]["schemas"].update({**SCHEMAS, "Lifecycle": _LIFECYCLE_SCHEMA, **_bodies()})
+    responses = {f"Problem{status}": _error_response(status) for status in WRITE_ERRORS}
+    document["components"] |= {"responses": responses, "securitySchemes": SECURITY}
+    document["security"] = [{"token": []}]
+    for path, method, operation in operations_of(document):
+        _complete(path, method, operation)
+    limited: dict[str, Any] = with_limits(document, app.state.services.engine.config.limits)
+    return limited
+
+
+def document_of(routes: Sequence[BaseRoute], title: str, description: str) -> dict[str, Any]:
+    """What the routes declare: their operations, without HEAD and without FastAPI's own errors."""
     with warnings.catch_warnings():
         # HEAD shares its operation id with GET. The loop below removes it.
         warnings.filterwarnings("ignore", message="Duplicate Operation ID")
         document = get_openapi(
-            title="onetray", version=__version__, openapi_version="3.1.0", description=ABOUT, routes=app.routes
+            title=title, version=__version__, openapi_version="3.1.0", description=description, routes=routes
         )
-    for item in document["paths"].values():
-        item.pop("head", None)
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
-    schemas.update({**SCHEMAS, "Lifecycle": _LIFECYCLE_SCHEMA, **_bodies()})
-    document["components"]["responses"] = {f"Problem{status}": _error_response(status) for status in WRITE_ERRORS}
-    document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-    document["security"] = [{"token": []}]
-    for path, method, operation in _operations(document):
-        _complete(path, method, operation)
-    limited: dict[str, Any] = _with_limits(document, app.state.services.engine.config.limits)
-    return limited
+    for item in document["paths"].values():
+        item.pop("head", None)
+    for _, _, operation in operations_of(document):
+        operation["responses"].pop("422", None)
+        for answer in operation["responses"].values():
+            if ANSWER in answer:
+                answer["content"] = ANSWERS[answer.pop(ANSWER)].content
+    return document
 
 
 _BOUNDS = {"string": "maxLength", "array": "maxItems", "object": "maxProperties"}
 
 
-def _with_limits(node: Any, limits: Limits) -> Any:
+def with_limits(node: Any, limits: Limits) -> Any:
     """Replace the names of limits in a schema by this server's numbers."""
     if isinstance(node, list):
-        return [_with_limits(item, limits) for item in node]
+        return [with_limits(item, limits) for item in node]
     if not isinstance(node, dict):
         return node
-    schema = {name: _with_limits(value, limits) for name, value in node.items() if name != LIMIT}
+    schema = {name: with_limits(value, limits) for name, value in node.items() if name != LIMIT}
     if LIMIT in node:
         for option in schema.get("anyOf", [schema]):
             if option["type"] in _BOUNDS:
@@ -109,7 +122,7 @@ def _with_limits(node: Any, limits: Limits) -> Any:
     return schema
 
 
-def _operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+def operations_of(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
     for path, item in document["paths"].items():
         for method, operation in item.items():
             yield path, method, operation
@@ -118,10 +131,6 @@ def _operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, 
 def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
     """Add what all operations have in common."""
     answers = operation["responses"]
-    answers.pop("422", None)
-    for answer in answers.values():
-        if ANSWER in answer:
-            answer["content"] = ANSWERS[answer.pop(ANSWER)].content
     if (method.upper(), path) in EXEMPT:
         operation["security"] = []
         if path in _SERVER_ANSWERS:
@@ -132,15 +141,19 @@ def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
     shared = WRITE_ERRORS if method == "post" else RESULT_ERRORS if path.endswith("/result") else READ_ERRORS
     for status in shared:
         answers.setdefault(str(status), {"$ref": f"#/components/responses/Problem{status}"})
-    scopes = operation.get("x-onetray-scopes")
-    if scopes:
-        needs = f"Needs the scope {' or '.join(f'`{scope}`' for scope in scopes)}."
-        operation["description"] = f"{operation.get('description', '')}\n\n{needs}".strip()
+    if operation.get("x-onetray-scopes"):
+        name_scopes(operation)
         if method == "post":
             operation.setdefault("parameters", []).append(IDEMPOTENCY_KEY)
             for status, answer in answers.items():
                 if status.startswith("2"):
                     answer["headers"] = REPLAYED
+
+
+def name_scopes(operation: dict[str, Any]) -> None:
+    """Name the scopes of an operation in its description."""
+    needs = f"Needs the scope {' or '.join(f'`{scope}`' for scope in operation['x-onetray-scopes'])}."
+    operation["description"] = f"{operation.get('description', '')}\n\n{needs}".strip()
 
 
 def _bodies() -> dict[str, Any]:

@@ -19,7 +19,8 @@ SELECT l.*, {clock} AS seen_at FROM (
     SELECT flow.key, flow.ns, flow.kind, CAST(flow.id AS text) AS id, flow.state, flow.version, flow.roll_up, flow.sealed,
         flow.started_at, flow.current, flow.ending, flow.ending_how, flow.ending_why, flow.ending_by, flow.stages,
         flow.stages_open, flow.succeeded, flow.partial, flow.failed, flow.cancelled, flow.skipped, flow.ignored,
-        flow.chained, flow.amends, flow.context, flow.compensates, flow.correlation_id, flow.trace, flow.priority
+        flow.chained, flow.amends, flow.context, flow.compensates, flow.correlation_id, flow.trace, flow.priority,
+        flow.deleted_at
     FROM onetray.flow WHERE flow.key {in:keys:bigint} ORDER BY flow.key {for_no_key_update}
 ) AS l
 
@@ -303,7 +304,7 @@ SELECT key FROM onetray.context WHERE id = :id AND job = :job
 -- word: select_context
 SELECT c.key, CAST(c.id AS text) AS id, CAST(f.id AS text) AS flow_id, CAST(t.id AS text) AS task_id, c.scope,
     CAST(p.id AS text) AS parent_id, c.label, c.payload, c.created_at
-FROM onetray.context AS c JOIN onetray.flow AS f ON f.key = c.job JOIN onetray.namespace AS n ON n.key = c.ns
+FROM onetray.context AS c JOIN onetray.flow AS f ON f.key = c.job AND f.deleted_at IS NULL JOIN onetray.namespace AS n ON n.key = c.ns
     LEFT JOIN onetray.task AS t ON t.key = c.task LEFT JOIN onetray.context AS p ON p.key = c.parent
 
 -- name: flow_by_id
@@ -326,8 +327,8 @@ SELECT f.key, CAST(f.id AS text) AS id, n.name AS namespace, k.name, f.state, f.
     f.priority, f.data, f.metadata, f.error,
     (SELECT CAST({json_object}(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = f.key)
     AS labels
-FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns JOIN onetray.kind AS k ON k.key = f.kind
-    LEFT JOIN onetray.stage AS s ON s.key = f.current LEFT JOIN onetray.flow AS o ON o.key = f.retry_of
+FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+    JOIN onetray.kind AS k ON k.key = f.kind LEFT JOIN onetray.stage AS s ON s.key = f.current LEFT JOIN onetray.flow AS o ON o.key = f.retry_of
     LEFT JOIN onetray.flow AS c ON c.key = f.compensates LEFT JOIN onetray.flow AS u ON u.key = f.compensation
 
 -- name: stage_by_id
@@ -348,8 +349,8 @@ SELECT s.key, CAST(s.id AS text) AS id, CAST(f.id AS text) AS flow_id, n.name AS
     s.blocked, s.waiting_input, s.succeeded, s.partly, s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.data,
     s.metadata, s.result, s.metrics, s.error, s.approval, s.answer, CAST(w.id AS text) AS carried_from,
     coalesce(s.type, s.name) AS type, s.trace, s.tracestate
-FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job JOIN onetray.namespace AS n ON n.key = s.ns
-    LEFT JOIN onetray.stage AS w ON w.key = s.carried_from
+FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job AND f.deleted_at IS NULL
+    JOIN onetray.namespace AS n ON n.key = s.ns LEFT JOIN onetray.stage AS w ON w.key = s.carried_from
 
 -- name: held_in_stages
 -- How many tasks of each stage a worker holds. Read from the leases: they are few. With a subquery for each task: for a

@@ -104,7 +104,8 @@ SELECT f.key AS key, 'flow' AS entity, CAST(f.id AS text) AS id, n.name AS names
     f.stages_open AS stages_open, f.created_at AS created_at, f.updated_at AS updated_at, f.started_at AS started_at,
     f.finished_at AS finished_at, CAST(NULL AS text) AS owner, f.correlation_id AS correlation_id,
     f.priority AS priority
-FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns JOIN onetray.kind AS k ON k.key = f.kind
+FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+    JOIN onetray.kind AS k ON k.key = f.kind
 
 -- word: job_task_wanted
 n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
@@ -126,7 +127,7 @@ n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
 -- The key from which a list continues.
 SELECT t.key FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns WHERE t.id = :id AND n.name = :namespace
 UNION ALL
-SELECT f.key FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns WHERE f.id = :id AND n.name = :namespace
+SELECT f.key FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns WHERE f.id = :id AND n.name = :namespace AND f.deleted_at IS NULL
 
 -- name: entity_of_id
 SELECT 'task', t.key FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns
@@ -134,7 +135,7 @@ WHERE t.id = :id AND n.name = :namespace
 UNION ALL SELECT 'stage', s.key FROM onetray.stage AS s JOIN onetray.namespace AS n ON n.key = s.ns
 WHERE s.id = :id AND n.name = :namespace
 UNION ALL SELECT 'flow', f.key FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns
-WHERE f.id = :id AND n.name = :namespace
+WHERE f.id = :id AND n.name = :namespace AND f.deleted_at IS NULL
 
 -- name: ids_newest
 -- row: IdRow

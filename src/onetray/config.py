@@ -50,7 +50,7 @@ class EngineConfig:
     """PostgreSQL behind pgbouncer in transaction mode: no prepared statements, no LISTEN."""
 
 
-BUILT_IN_DIALECTS = ("so1",)
+BUILT_IN_DIALECTS = ("so1", "jobnik")
 """The dialects that onetray contains, each at onetray.dialects.<name>."""
 
 
@@ -63,6 +63,10 @@ class HttpConfig:
     """0: any free port. The server prints it at the start."""
     dialects: tuple[str, ...] = BUILT_IN_DIALECTS
     """Dialects to serve besides the native API, by name: those of onetray, or of installed packages. "none": none."""
+    jobnik_lease_s: float = 1_800.0
+    """How long a Jobnik worker may take for a task: it sends no heartbeats. After that the attempt has failed."""
+    jobnik_pages: bool = False
+    """Whether Jobnik's lists are pages `{total, items}` even if the request names no page."""
     grace_s: float = 10.0
     """How long open requests may continue after a request to stop."""
     threads: int = 16

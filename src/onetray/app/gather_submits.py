@@ -1,4 +1,4 @@
-"""Batch single submits of one event loop into few calls of the engine.
+"""Batch single submits, and other calls of one event loop, into few calls of the engine.
 
 A thread for each submit would cost more than the submit. So while one call runs, further submits wait, and the next
 call sends them together in one transaction.
@@ -7,8 +7,9 @@ call sends them together in one transaction.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
@@ -16,20 +17,21 @@ if TYPE_CHECKING:
     from onetray.domain.task import Verdict
     from onetray.engine.api import EngineApi
 
-    Waiting = tuple[Command, asyncio.Future[Verdict]]
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
 
 
-class Gathering:
-    """The batches of one loop and one engine. Everything but the engine's call runs on the loop."""
+class Gathering(Generic[Item, Answer]):
+    """The batches of one loop. Everything but `work`, which answers a whole batch, runs on the loop."""
 
-    def __init__(self, engine: EngineApi) -> None:
-        self._engine, self._loop = engine, asyncio.get_running_loop()
-        self._waiting: list[Waiting] = []
+    def __init__(self, work: Callable[[list[Item]], Sequence[Answer]], limit: int) -> None:
+        self._work, self._limit, self._loop = work, limit, asyncio.get_running_loop()
+        self._waiting: list[tuple[Item, asyncio.Future[Answer]]] = []
         self._busy = False
 
-    async def call(self, command: Command) -> Verdict:
-        answer: asyncio.Future[Verdict] = self._loop.create_future()
-        self._waiting.append((command, answer))
+    async def call(self, item: Item) -> Answer:
+        answer: asyncio.Future[Answer] = self._loop.create_future()
+        self._waiting.append((item, answer))
         if not self._busy:
             self._busy = True
             # In the next iteration of the loop, so that the batch has all submits of this one.
@@ -37,12 +39,13 @@ class Gathering:
         return await answer
 
     def _send(self) -> None:
-        limit = self._engine.config.limits.batch
-        batch, self._waiting = self._waiting[:limit], self._waiting[limit:]
-        work = self._loop.run_in_executor(None, self._engine.run, [command for command, _ in batch])
+        batch, self._waiting = self._waiting[: self._limit], self._waiting[self._limit :]
+        work = self._loop.run_in_executor(None, self._work, [item for item, _ in batch])
         work.add_done_callback(partial(self._answer, batch))
 
-    def _answer(self, batch: list[Waiting], work: asyncio.Future[list[Verdict]]) -> None:
+    def _answer(
+        self, batch: list[tuple[Item, asyncio.Future[Answer]]], work: asyncio.Future[Sequence[Answer]]
+    ) -> None:
         error = asyncio.CancelledError() if work.cancelled() else work.exception()
         for i, (_, answer) in enumerate(batch):
             if answer.done():
@@ -56,13 +59,15 @@ class Gathering:
             self._send()
 
 
-_BY_LOOP: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakKeyDictionary[EngineApi, Gathering]] = WeakKeyDictionary()
+_BY_LOOP: WeakKeyDictionary[
+    asyncio.AbstractEventLoop, WeakKeyDictionary[EngineApi, Gathering[Command, Verdict]]
+] = WeakKeyDictionary()
 
 
-def gathering_of(engine: EngineApi) -> Gathering:
+def gathering_of(engine: EngineApi) -> Gathering[Command, Verdict]:
     """The engine's Gathering on the running loop."""
     by_engine = _BY_LOOP.setdefault(asyncio.get_running_loop(), WeakKeyDictionary())
     gathering = by_engine.get(engine)
     if gathering is None:
-        gathering = by_engine[engine] = Gathering(engine)
+        gathering = by_engine[engine] = Gathering(engine.run, engine.config.limits.batch)
     return gathering

@@ -6,7 +6,7 @@ Also for dialects that know flows only: a task without a flow is shown as a flow
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial, wraps
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from fastapi import Depends, Request
 
 from onetray.dialects.kit import DialectRoute
-from onetray.domain.commands import Command
+from onetray.domain.commands import Claim, Command, Report
 from onetray.domain.errors import NotFound
 from onetray.domain.flow import Counts, Flow, Stage
 from onetray.domain.lifecycle import (
@@ -30,8 +30,9 @@ from onetray.domain.lifecycle import (
     WAITING,
     WAITING_INPUT,
 )
+from onetray.domain.listing import JobDetails
 from onetray.domain.rollup import STOP, STRICT
-from onetray.domain.task import Task
+from onetray.domain.task import Task, Verdict
 from onetray.engine.api import EngineApi
 from onetray.http.auth.scopes import Principal, allow
 from onetray.http.observe.tracing import carry
@@ -61,11 +62,50 @@ class Call:
 
     def run(self, verb: Callable[..., Command], *args: Any, **fields: Any) -> Any:
         """Carry out a command in the caller's name. Returns its value or raises its error."""
+        return self.services.unredacted.call(self._command(verb, *args, **fields))
+
+    async def claim(self, **fields: Any) -> Task | None:
+        """Claim one task. Not redacted: a worker needs its whole input."""
+        verdict, task = await self.services.gather(_claim, self._command(Claim, **fields))
+        verdict.unwrap()
+        return task
+
+    async def report(self, verb: Callable[..., Report], task: str, **fields: Any) -> tuple[Verdict, Task | None]:
+        """Report about the current attempt of a task. Returns the verdict, and the task as it is then."""
+        return await self.services.gather(_report, self._command(verb, task, **fields))
+
+    def _command(self, verb: Callable[..., Command], *args: Any, **fields: Any) -> Any:
         if "actor_name" in verb.__dataclass_fields__:  # type: ignore[attr-defined]
             fields["actor_name"] = self.principal.name
         command = verb(*args, namespace=self.namespace, **fields)
         carry([command])
-        return self.services.unredacted.call(command)
+        return command
+
+
+def _claim(services: Services, claims: list[Claim]) -> list[tuple[Verdict, Task | None]]:
+    verdicts = services.unredacted.run(claims)
+    ids = [verdict.value[0].id if verdict.value else None for verdict in verdicts]
+    return _with_tasks(services.unredacted, claims, verdicts, ids)
+
+
+def _report(services: Services, reports: list[Report]) -> list[tuple[Verdict, Task | None]]:
+    verdicts = services.unredacted.run(reports)
+    return _with_tasks(services.engine, reports, verdicts, [str(report.task) for report in reports])
+
+
+def _with_tasks(
+    engine: EngineApi, commands: Sequence[Claim | Report], verdicts: list[Verdict], ids: list[str | None]
+) -> list[tuple[Verdict, Task | None]]:
+    """The verdicts with the tasks, which one read finds for all callers of a namespace."""
+    found: dict[tuple[str, str], Task] = {}
+    for namespace in {command.namespace for command in commands}:
+        of_namespace = [id_ for id_, c in zip(ids, commands, strict=True) if id_ and c.namespace == namespace]
+        for task in engine.tasks_by_id(of_namespace, namespace=namespace, raw=True):
+            found[namespace, task.id] = task
+    return [
+        (verdict, found.get((command.namespace, (id_ or "").lower())))
+        for verdict, command, id_ in zip(verdicts, commands, ids, strict=True)
+    ]
 
 
 def caller(*scopes: str) -> Any:
@@ -142,6 +182,10 @@ def _single(engine: EngineApi, id_: str, entity: str, namespace: str) -> Task:
     if task is None or task.stage_id is not None:
         raise NotFound(f"there is no {entity} {id_}")
     return task
+
+
+def flow_of_details(details: JobDetails) -> Flow:
+    return details.flow if details.task is None else single_flow(details.task)  # type: ignore[return-value]
 
 
 def single_flow(task: Task) -> SingleFlow:

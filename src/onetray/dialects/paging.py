@@ -5,36 +5,50 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from onetray.dialects.kit import ClosedBody
 from onetray.domain.errors import InvalidInput
 
-CHUNK = 100
+CHUNK, PAGE_SIZE = 100, 10
 MAX_ITEMS = 10_000
 """How many items a list without pages has at most."""
+
+
+Show = Callable[[Sequence[Any]], list[Any]]
 
 
 class PageQuery(ClosedBody):
     """A page by its number, from 1. Without either parameter: all that matches."""
 
-    page: int | None = Field(None, ge=1, le=1_000_000)
-    page_size: int | None = Field(None, ge=1, le=100)
+    model_config = ConfigDict(strict=False)
 
-    model_config = {"strict": False}
+    page: int | None = Field(default=None, ge=1, le=1_000_000)
+    page_size: int | None = Field(default=None, ge=1, le=100)
+
+    @property
+    def is_page(self) -> bool:
+        return self.page is not None or self.page_size is not None
 
 
-def listed(
-    query: PageQuery, read: Callable[..., Any], show: Callable[[Sequence[Any]], list[Any]], *, paged: bool = False
-) -> Any:
-    """A list as an array, or a page as `{total, items}`. `read` is a list of the engine with its filters."""
-    if query.page is None and query.page_size is None and not paged:
+def listed(query: PageQuery, read: Callable[..., Any], show: Show, always: bool = False) -> Any:
+    """A list as an array, or a page of it as `{total, items}`. `read` is a list of the engine with its filters."""
+    if not query.is_page and not always:
         return _all(read, show)
-    page = read(page=query.page or 1, limit=query.page_size or 10, total=True)
+    page = read(page=query.page or 1, limit=query.page_size or PAGE_SIZE, total=True)
     return {"total": page.total, "items": show(page[0])}
 
 
-def _all(read: Callable[..., Any], show: Callable[[Sequence[Any]], list[Any]]) -> list[Any]:
+def listed_from(query: PageQuery, values: Sequence[Any], show: Show, always: bool = False) -> Any:
+    """The same of values that are at hand."""
+    if not query.is_page and not always:
+        return show(values)
+    size = query.page_size or PAGE_SIZE
+    first = ((query.page or 1) - 1) * size
+    return {"total": len(values), "items": show(values[first : first + size])}
+
+
+def _all(read: Callable[..., Any], show: Show) -> list[Any]:
     items: list[Any] = []
     before: int | None = None
     while True:
@@ -44,4 +58,4 @@ def _all(read: Callable[..., Any], show: Callable[[Sequence[Any]], list[Any]]) -
         if before is None:
             return items
         if len(items) >= MAX_ITEMS:
-            raise InvalidInput(f"more than {MAX_ITEMS:,} items match: send page and page_size", field="query.page")
+            raise InvalidInput(f"more than {MAX_ITEMS:,} items match: send page and page_size", field="page")

@@ -275,6 +275,7 @@ class EngineApi(ABC):
     explain = TaskApi.explain
     find_stages = ListApi.find_stages
     find_tasks = ListApi.find_tasks
+    tasks_by_id = TaskApi.tasks_by_id
     flow = FlowApi.flow
     flow_events = FlowApi.flow_events
     flows = FlowApi.flows
@@ -303,6 +304,8 @@ class EngineApi(ABC):
     stage_members = ListApi.stage_members
     stage_results = FlowApi.stage_results
     stage_tasks = FlowApi.stage_tasks
+    stages_of_flows = FlowApi.stages_of_flows
+    tasks_of_stages = FlowApi.tasks_of_stages
     stages = FlowApi.stages
     task = TaskApi.task
     tasks = TaskApi.tasks

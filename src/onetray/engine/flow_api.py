@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields as dataclass_fields
 from dataclasses import replace
 from typing import Any
 
-from onetray.domain.checks import choice, task_id
+from onetray.domain.checks import MAX_ROWS, choice, listed, task_id, whole
 from onetray.domain.errors import NotFound
 from onetray.domain.flow import Context, Counts, Flow, Progress, Stage, StageResult
 from onetray.domain.lifecycle import FLOW
@@ -53,6 +54,12 @@ class FlowApi(DatabaseReads):
             self.flow(flow, namespace=namespace)
         return self.stages_of_rows(rows, USER, raw)
 
+    @read(by_owner)
+    def stages_of_flows(self, flows: Sequence[str], *, namespace: str = "default") -> list[Stage]:
+        """The stages of several flows, flow by flow, in order. Costs two statements, however many they are."""
+        ids = [task_id(flow, "flows") for flow in listed(flows, "flows", 0, MAX_ROWS)]
+        return self.stages_of_rows(self._read("stages_of_ids", ids=ids, namespace=namespace) if ids else [])
+
     def stages_of_rows(self, rows: list[StageDetails], actor: str = USER, raw: bool = False) -> list[Stage]:
         held: dict[int, int] = {}
         open_ = [row.key for row in rows if row.open]
@@ -75,6 +82,15 @@ class FlowApi(DatabaseReads):
         """The tasks of a stage, in order. Pass the last key as `after` to get the next page."""
         key = self.stage(stage, namespace=namespace).key
         return [task_of_row(r, USER) for r in self._read("tasks_of_stage", stage=key, after=after, limit=limit)]
+
+    @read(by_owner)
+    def tasks_of_stages(
+        self, stages: Sequence[int], *, namespace: str = "default", limit: int = 1000
+    ) -> list[Task]:
+        """The tasks of several stages, by the keys of these, stage by stage, in order."""
+        keys = [whole(key, "stages", 1, 2**63 - 1) for key in listed(stages, "stages", 0, MAX_ROWS)]
+        rows = self._read("tasks_of_stages", stages=keys, namespace=namespace, limit=limit) if keys else []
+        return [task_of_row(row, USER) for row in rows]
 
     @read(results_of_stage, READ, WORK)
     def stage_results(

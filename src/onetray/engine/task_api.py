@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from onetray.domain.checks import MAX_ROWS, choice, id_or_none, task_id, text, whole
+from onetray.domain.checks import MAX_ROWS, choice, id_or_none, listed, task_id, text, whole
 from onetray.domain.errors import NotFound
 from onetray.domain.machine import ACTORS, USER
 from onetray.domain.task import Blocker, DeadLetter, Event, LogLine, Task, json_of
@@ -33,6 +34,14 @@ class TaskApi(DatabaseReads):
         """Tasks, newest first. Pass the last key as `before` to get the next page."""
         rows = self._read("tasks_newest", namespace=namespace, limit=limit, before=before)
         return [task_of_row(r, USER) for r in rows]
+
+    @read(by_owner, READ, WORK)
+    def tasks_by_id(self, ids: Sequence[str], *, namespace: str = "default", raw: bool = False) -> list[Task]:
+        """Tasks by their ids, in this order. Ids of no task are left out."""
+        wanted = [task_id(each, "ids") for each in listed(ids, "ids", 0, MAX_ROWS)]
+        rows = self._read("tasks_by_ids", ids=wanted, namespace=namespace) if wanted else []
+        found = {row.id: task_of_row(row, USER, raw) for row in rows}
+        return [found[id_] for id_ in dict.fromkeys(wanted) if id_ in found]
 
     @read(of_task)
     def explain(self, task: str, *, namespace: str = "default") -> list[Blocker]:

@@ -23,6 +23,7 @@ from onetray.http.json_answers import Json
 from onetray.http.limits.requests import LimitMiddleware
 from onetray.http.native_route import also_head
 from onetray.http.observe.request_log import RequestLog
+from onetray.http.route_index import RouteIndex
 from onetray.http.routes import (
     commands,
     dead_letters,
@@ -85,6 +86,7 @@ def build(engine: Engine, config: HttpConfig | None = None) -> FastAPI:
         app.state.guarded += router.routes
         app.include_router(router)
     mount(app, config.dialects)
+    app.router.routes.insert(0, RouteIndex(app.state.guarded))
     problems.install(app)
     # Starlette runs the last one added first.
     app.add_middleware(LimitMiddleware, services=services)

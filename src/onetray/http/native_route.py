@@ -6,7 +6,7 @@ and the description at /api/v1/openapi.json is built from these declarations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from typing import Any
 
 from fastapi import Request, Response
@@ -36,7 +36,7 @@ class GuardedRoute(APIRoute):
 
     def get_route_handler(self) -> Handler:
         handler = self.handler()
-        known = {field.alias for field in self.dependant.query_params}
+        known = set(_query_names(self.dependant.query_params))
 
         async def handle(request: Request) -> Response:
             for guard in self.guards:
@@ -119,6 +119,15 @@ BODIES: dict[str, type[BaseModel]] = {}
 def _examples(model: type[BaseModel]) -> list[Any]:
     extra: Any = model.model_config.get("json_schema_extra") or {}
     return list(extra.get("examples", []))
+
+
+def _query_names(params: Iterable[Any]) -> Iterator[str]:
+    for param in params:
+        model = param.field_info.annotation
+        if isinstance(model, type) and issubclass(model, BaseModel):
+            yield from (field.alias or name for name, field in model.model_fields.items())
+        else:
+            yield param.alias
 
 
 def _reject_unknown(request: Request, known: set[str]) -> None:

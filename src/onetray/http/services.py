@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 from fastapi import Request
 
 from onetray import otel
-from onetray.app.gather_submits import gathering_of
+from onetray.app.gather_submits import Gathering, gathering_of
 from onetray.config import HttpConfig
 from onetray.domain.commands import Command
 from onetray.domain.errors import Unavailable
@@ -37,6 +37,7 @@ logger = logging.getLogger("onetray.http")
 
 P = ParamSpec("P")
 T = TypeVar("T")
+R = TypeVar("R")
 SHARED_COMMANDS = 10
 """Up to this many commands of a request share a transaction with other requests. More get their own."""
 READY_S = 2.0
@@ -68,6 +69,8 @@ class Services:
         self.stopping = False
         self.keys_in_use: set[tuple[str, str]] = set()
         """Callers and idempotency keys of open requests."""
+        self.gatherings: dict[Callable[..., Any], Gathering[Any, Any]] = {}
+        """By what they call for a whole batch."""
         self.tokens: TokenWatch
         """Set by the authentication middleware."""
 
@@ -93,6 +96,15 @@ class Services:
                 return await self.read(self.engine.run, commands)
             gathering = gathering_of(self.unredacted)
             return list(await asyncio.gather(*map(gathering.call, commands)))
+
+    async def gather(self, work: Callable[[Services, list[T]], Sequence[R]], item: T) -> R:
+        """Call a function in a thread with this item and those of other requests that came meanwhile."""
+        gathering = self.gatherings.get(work)
+        if gathering is None:
+            limit = self.engine.config.limits.batch
+            gathering = self.gatherings[work] = Gathering(partial(work, self), limit)
+        answer: R = await gathering.call(item)
+        return answer
 
     def _carry(self, commands: Sequence[Command], span: otel.Span | None) -> None:
         carry(commands, None if span is None else span.traceparent)

@@ -46,6 +46,10 @@ def shape(problem: dict[str, Any], scope: Scope, headers: dict[str, str] | None 
         # The first part of the path says what was not found; a dequeue finds tasks.
         entity = "TASK" if scope["path"].endswith("/dequeue") else scope["path"].split("/")[2][:-1].upper()
         code = f"{entity}_NOT_FOUND"
-    message = "; ".join(map(ajv_message, scope.get(INVALID, [])[:5])) or problem["detail"]
+    field = str(problem.get("field", ""))
+    if field.startswith("query."):
+        message = f"Unknown query parameter '{field.removeprefix('query.')}'"
+    else:
+        message = "; ".join(map(ajv_message, scope.get(INVALID, [])[:5])) or problem["detail"]
     body = {"message": message, "code": code or _CODES.get(status, problem["code"].upper())}
     return Json(body, 400 if status == 422 else status, headers)

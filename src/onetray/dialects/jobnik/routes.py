@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query
 from starlette.responses import Response
 
 from onetray.dialects.calls import Call, SingleFlow, ThreadRoute, caller, flow_of, stage_of, stages_of
+from onetray.dialects.jobnik import lists
 from onetray.dialects.jobnik import values as v
-from onetray.dialects.jobnik.errors import Refused, finite, illegal
-from onetray.dialects.jobnik.lists import JobFilters, Paging, StageFilters, TaskFilters, list_jobs, list_stages, list_tasks
+from onetray.dialects.jobnik.errors import Refused, finite, illegal, takes_no_tasks
+from onetray.dialects.paging import PageQuery
 from onetray.domain import commands as c
 from onetray.domain import flow_commands as f
 from onetray.domain.errors import Conflict, IllegalTransition, NotFound
 from onetray.domain.flow import Flow, StageSpec, TaskSpec
-from onetray.domain.lifecycle import CREATED, FLOW, PENDING, STAGE
+from onetray.domain.lifecycle import CREATED, PENDING
 from onetray.domain.policy import Policy
 from onetray.domain.token import OPERATE, READ, SUBMIT, WORK
 from onetray.http.json_answers import Json
@@ -53,9 +54,9 @@ def create_job(on: Submitting, new: v.CreateJob) -> Json:
     return Json(v.as_job(on.read(on.engine.flow, placed.id)), 201)
 
 
-@router.get("/jobs", summary="List jobs, newest first", **v.JOBS)
-def jobs(on: Listing, filters: JobFilters, paging: Paging, with_stages: WithStages = False) -> Json:
-    return Json(list_jobs(on, filters, paging, with_stages))
+@router.get("/jobs", summary="List jobs, newest first", **v.LIST)
+def jobs(on: Listing, query: Annotated[lists.JobQuery, Query()]) -> Json:
+    return Json(lists.jobs(on, query))
 
 
 @router.get("/jobs/{jobId}", summary="Get a job", **v.JOB)
@@ -82,7 +83,7 @@ def set_job_metadata(on: Operating, jobId: Id, new: v.Object) -> Json:
 
 
 @router.patch("/jobs/{jobId}/priority", summary="Set a job's priority", **v.DONE)
-def set_priority(on: Operating, jobId: Id, new: v.SetPriority) -> Response:
+def set_priority(on: Operating, jobId: Id, new: v.NewPriority) -> Response:
     flow = on.read(flow_of, on.engine, jobId)
     if v.priority_name(flow.priority) == new.priority:
         return Response(status_code=204, headers={"Reason": "PRIORITY_CANNOT_BE_UPDATED_TO_SAME_VALUE"})
@@ -95,7 +96,7 @@ def set_priority(on: Operating, jobId: Id, new: v.SetPriority) -> Response:
 
 
 @router.put("/jobs/{jobId}/status", summary="Resume, pause or abort a job", **v.DONE)
-def set_job_status(on: Operating, jobId: Id, new: v.SetJobStatus) -> Json:
+def set_job_status(on: Operating, jobId: Id, new: v.SetStatus[Literal["PENDING", "PAUSED", "ABORTED"]]) -> Json:
     flow = on.read(flow_of, on.engine, jobId)
     try:
         refused = _set_status(on, flow, new.status).repeated
@@ -123,7 +124,8 @@ def _set_status(on: Call, flow: Flow, status: str) -> Any:
 @router.post("/jobs/{jobId}/stage", summary="Add a stage to a job", **v.STAGE_CREATED)
 def add_stage(on: Submitting, jobId: Id, new: v.CreateStage) -> Json:
     stage = StageSpec(
-        type=new.type, data=new.data, start_as_waiting=new.startAsWaiting, takes_more=False, collect="none", **new.shared
+        type=new.type, data=new.data, start_as_waiting=new.startAsWaiting, takes_more=False, collect="none",
+        **new.shared,
     )  # fmt: skip
     try:
         placed = on.run(f.AddStage, jobId, stage=stage)
@@ -132,20 +134,20 @@ def add_stage(on: Submitting, jobId: Id, new: v.CreateStage) -> Json:
     return Json(v.as_stage(on.read(on.engine.stage, placed.id)), 201)
 
 
-@router.get("/jobs/{jobId}/stages", summary="The stages of a job, in order", **v.STAGES)
+@router.get("/jobs/{jobId}/stages", summary="The stages of a job, in order", **v.LIST)
 def stages_of_job(on: Listing, jobId: Id, with_tasks: WithTasks = False) -> Json:
-    return Json(list_stages(on, StageFilters(job_id=jobId), Paging(), with_tasks))
+    return Json(lists.stages(on, lists.StageQuery(job_id=jobId, should_return_tasks=with_tasks)))
 
 
-@router.get("/stages", summary="List stages, newest first", **v.STAGES)
-def stages(on: Listing, filters: StageQuery, paging: PagingQuery, with_tasks: WithTasks = False) -> Json:
-    return Json(list_stages(on, filters, paging, with_tasks))
+@router.get("/stages", summary="List stages, newest first", **v.LIST)
+def stages(on: Listing, query: Annotated[lists.StageQuery, Query()]) -> Json:
+    return Json(lists.stages(on, query))
 
 
 @router.get("/stages/{stageId}", summary="Get a stage", **v.STAGE)
 def stage(on: Reading, stageId: Id, with_tasks: WithTasks = False) -> Json:
     found = on.read(stage_of, on.engine, stageId)
-    return Json(v.as_stage(found, all_tasks(on, found) if with_tasks else None))
+    return Json(lists.with_tasks(on, [found])[0] if with_tasks else v.as_stage(found))
 
 
 @router.get("/stages/{stageId}/summary", summary="How many tasks of a stage are in each state", **v.SUMMARY)
@@ -160,7 +162,7 @@ def set_stage_metadata(on: Operating, stageId: Id, new: v.Object) -> Json:
 
 
 @router.put("/stages/{stageId}/status", summary="Approve a waiting stage", **v.DONE)
-def set_stage_status(on: Operating, stageId: Id, new: v.SetStageStatus) -> Json:
+def set_stage_status(on: Operating, stageId: Id, new: v.SetStatus[Literal["PENDING"]]) -> Json:
     try:
         placed = on.run(f.ApproveStage, stageId)
     except IllegalTransition as e:
@@ -189,25 +191,24 @@ def add_tasks(on: Submitting, stageId: Id, new: v.CreateTasks) -> Json:
 
 
 @router.patch("/stages/{stageType}/tasks/dequeue", summary="Take a task of a type", **v.TASK)
-def dequeue(on: Working, stageType: Type) -> Json:
-    claimed = on.run(
-        c.Claim, worker=f"jobnik:{on.principal.name}", queue=QUEUE, kinds=(stageType,), start=True,
+async def dequeue(on: Working, stageType: Type) -> Json:
+    task = await on.claim(
+        worker=f"jobnik:{on.principal.name}", queue=QUEUE, kinds=(stageType,), start=True,
         lease_s=on.services.config.jobnik_lease_s,
     )  # fmt: skip
-    if not claimed:
+    if task is None:
         raise NotFound(f"there is no task of type {stageType} to dequeue")
-    # Not redacted: the worker needs its whole input.
-    return Json(v.as_task(on.read(on.services.unredacted.task, claimed[0].id, raw=True)))
+    return Json(v.as_task(task))
 
 
-@router.get("/tasks", summary="List tasks, newest first", **v.TASKS)
-def tasks(on: Listing, filters: TaskQuery, paging: PagingQuery) -> Json:
-    return Json(list_tasks(on, filters, paging))
+@router.get("/tasks", summary="List tasks, newest first", **v.LIST)
+def tasks(on: Listing, query: Annotated[lists.TaskQuery, Query()]) -> Json:
+    return Json(lists.tasks(on, query))
 
 
-@router.get("/stages/{stageId}/tasks", summary="The tasks of a stage", **v.TASKS)
-def tasks_of_stage(on: Listing, stageId: Id, paging: PagingQuery) -> Json:
-    return Json(list_tasks(on, TaskFilters(stage_id=stageId), paging))
+@router.get("/stages/{stageId}/tasks", summary="The tasks of a stage", **v.LIST)
+def tasks_of_stage(on: Listing, stageId: Id, query: Annotated[PageQuery, Query()]) -> Json:
+    return Json(lists.tasks(on, lists.TaskQuery(stage_id=stageId, **query.model_dump())))
 
 
 @router.get("/tasks/{taskId}", summary="Get a task", **v.TASK)
@@ -222,16 +223,13 @@ def set_task_metadata(on: Operating, taskId: Id, new: v.Object) -> Json:
 
 
 @router.put("/tasks/{taskId}/status", summary="Complete or fail a task", **v.TASK)
-def set_task_status(on: Working, taskId: Id, new: v.SetTaskStatus) -> Json:
+async def set_task_status(on: Working, taskId: Id, new: v.SetStatus[Literal["COMPLETED", "FAILED"]]) -> Json:
     """The report is about the current attempt: Jobnik's workers know no fence."""
-    try:
-        if new.status == "COMPLETED":
-            refused = on.run(c.Succeed, taskId).repeated
-        else:
-            refused = on.run(c.Fail, taskId, message="the worker reported a failure", retryable=True).repeated
-    except IllegalTransition:
-        refused = True
-    found = on.read(on.engine.task, taskId, raw=True)
-    if refused:
-        raise illegal("TASK", v.task_state(found), new.status)
-    return Json(v.as_task(found))
+    if new.status == "COMPLETED":
+        verdict, task = await on.report(c.Succeed, taskId)
+    else:
+        verdict, task = await on.report(c.Fail, taskId, message="the worker reported a failure", retryable=True)
+    if task is not None and (isinstance(verdict.error, IllegalTransition) or (verdict.value and verdict.value.repeated)):
+        raise illegal("TASK", v.task_state(task), new.status)
+    verdict.unwrap()
+    return Json(v.as_task(task))

@@ -5,16 +5,18 @@ Owns the mapping of states and fields. It is data: the lifecycle decides what a 
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from pydantic import FailFast, Field, create_model
+from pydantic import FailFast, Field
 
-from onetray.dialects.kit import ClosedBody
+from onetray.dialects.calls import single_flow, single_stage
+from onetray.dialects.kit import ClosedBody, answers_with
 from onetray.domain import lifecycle as native
 from onetray.domain.flow import Counts, Flow, Stage
 from onetray.domain.task import Task
 from onetray.http.json_answers import iso_time
-from onetray.http.schemas.base import TRACEPARENT
+from onetray.http.openapi.examples import TASK as SOME_TASK
+from onetray.http.schemas.base import ID, TRACEPARENT
 
 PRIORITIES = {"VERY_HIGH": 20, "HIGH": 10, "MEDIUM": 0, "LOW": -10, "VERY_LOW": -20}
 JOB_STATES = {
@@ -36,6 +38,8 @@ TASK_STATES = {
 RETRIED = "RETRIED"
 """The state of a queued task with a failed attempt behind it."""
 
+S = TypeVar("S")
+Id = Annotated[str, Field(pattern=ID)]
 Object = dict[str, Any]
 Priority = Literal["VERY_HIGH", "HIGH", "MEDIUM", "LOW", "VERY_LOW"]
 StageStatus = Literal["CREATED", "WAITING", "PENDING", "IN_PROGRESS", "COMPLETED", "FAILED", "ABORTED"]
@@ -70,10 +74,14 @@ class CreateTask(Created):
 
 
 CreateTasks = Annotated[list[CreateTask], FailFast(), Field(min_length=1)]
-SetPriority = create_model("SetPriority", __base__=ClosedBody, priority=Priority)
-SetJobStatus = create_model("SetJobStatus", __base__=ClosedBody, status=Literal["PENDING", "PAUSED", "ABORTED"])
-SetStageStatus = create_model("SetStageStatus", __base__=ClosedBody, status=Literal["PENDING"])
-SetTaskStatus = create_model("SetTaskStatus", __base__=ClosedBody, status=Literal["COMPLETED", "FAILED"])
+
+
+class SetStatus(ClosedBody, Generic[S]):
+    status: S
+
+
+class NewPriority(ClosedBody):
+    priority: Priority
 
 
 def priority_name(priority: int) -> str:
@@ -141,3 +149,16 @@ def as_task(task: Task) -> dict[str, Any]:
         **({} if task.started_at is None else {"startTime": iso_time(task.started_at)}),
         **({} if task.finished_at is None else {"endTime": iso_time(task.finished_at)}),
     }  # fmt: skip
+
+
+_OPTIONAL = {"tracestate", "stages", "tasks", "startTime", "endTime"}
+_TASK, _STAGE, _JOB = as_task(SOME_TASK), as_stage(single_stage(SOME_TASK)), as_job(single_flow(SOME_TASK))
+JOB, JOB_CREATED = (answers_with("The job", _JOB, status, _OPTIONAL) for status in (200, 201))
+STAGE, STAGE_CREATED = (answers_with("The stage", _STAGE, status, _OPTIONAL) for status in (200, 201))
+TASK, TASKS_CREATED = (
+    answers_with("The task", _TASK, 200, _OPTIONAL),
+    answers_with("The tasks", [_TASK], 201, _OPTIONAL),
+)
+SUMMARY = answers_with("How many tasks are in each state", as_summary(Counts()))
+DONE = answers_with("What was done", {"code": "JOB_MODIFIED_SUCCESSFULLY"})
+LIST = answers_with("The list, or a page of it with the total", None)

@@ -343,6 +343,10 @@ FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns AND f.deleted
 -- row: StageDetails
 {select_stage} WHERE s.job {in:keys:bigint} ORDER BY s.job, s.ord
 
+-- name: stages_of_ids
+-- row: StageDetails
+{select_stage} WHERE f.id {in:ids:uuid} AND n.name = :namespace ORDER BY s.job, s.ord
+
 -- word: select_stage
 SELECT s.key, CAST(s.id AS text) AS id, CAST(f.id AS text) AS flow_id, n.name AS namespace, s.ord, s.name, s.state,
     s.version, s.on_failure, s.sealed, s.takes_more, s.created_at, s.updated_at, s.started_at, s.finished_at, s.due_at, s.ending, s.total, s.open,
@@ -364,6 +368,11 @@ WHERE h.stage {in:stages:bigint} GROUP BY h.stage
 -- name: tasks_of_stage
 -- row: TaskDetails
 {select_task} WHERE {after_in_stage} ORDER BY t.stage, t.key LIMIT :limit
+
+-- name: tasks_of_stages
+-- row: TaskDetails
+{select_task} WHERE t.stage {in:stages:bigint} AND n.name = :namespace AND t.control = 0
+ORDER BY t.stage, t.key LIMIT :limit
 
 -- name: tasks_of_flow
 -- row: TaskDetails

@@ -112,6 +112,10 @@ WHERE entity = :key AND version IS NOT NULL AND fence IN (:fence, :fence + 1) OR
 -- row: TaskDetails
 {select_task} WHERE t.key = :key
 
+-- name: tasks_by_ids
+-- row: TaskDetails
+{select_task} WHERE t.id {in:ids:uuid} AND n.name = :namespace
+
 -- name: tasks_by_keys
 -- row: TaskDetails
 {select_task} WHERE t.key {in:keys:bigint}

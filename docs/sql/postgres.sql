@@ -905,6 +905,20 @@ FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job AND f.deleted_at
     AND (CAST(:type AS text) IS NULL OR coalesce(s.type, s.name) = :type)
 ORDER BY s.key DESC LIMIT :limit;
 
+-- name: total_stages
+SELECT count(*) FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job AND f.deleted_at IS NULL
+    JOIN onetray.namespace AS n ON n.key = s.ns WHERE s.key > :after AND s.key <= :upto AND n.name = :namespace
+    AND s.created_at >= :since AND s.created_at <= :until
+    AND (CAST(:any_state AS integer) = 1 OR s.state = ANY(:states::text[]))
+    AND (CAST(:type AS text) IS NULL OR coalesce(s.type, s.name) = :type);
+
+-- name: nth_stage
+SELECT s.key FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job AND f.deleted_at IS NULL
+    JOIN onetray.namespace AS n ON n.key = s.ns WHERE s.key > :after AND s.key <= :upto AND n.name = :namespace
+    AND s.created_at >= :since AND s.created_at <= :until
+    AND (CAST(:any_state AS integer) = 1 OR s.state = ANY(:states::text[]))
+    AND (CAST(:type AS text) IS NULL OR coalesce(s.type, s.name) = :type) ORDER BY s.key DESC LIMIT 1 OFFSET :offset;
+
 -- name: find_tasks
 -- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels)
 SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
@@ -928,6 +942,22 @@ FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.
         SELECT s.key FROM onetray.stage AS s WHERE s.key = t.stage AND coalesce(s.type, s.name) = :type))
 ORDER BY t.key DESC LIMIT :limit;
 
+-- name: total_tasks
+SELECT count(*) FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.kind AS k ON k.key = t.kind WHERE t.key > :after AND t.key <= :upto AND n.name = :namespace AND t.control = 0
+    AND t.created_at >= :since AND t.created_at <= :until
+    AND (CAST(:any_state AS integer) = 1 OR t.state = ANY(:states::text[]))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind)
+    AND (CAST(:type AS text) IS NULL OR t.stage IN (
+        SELECT s.key FROM onetray.stage AS s WHERE s.key = t.stage AND coalesce(s.type, s.name) = :type));
+
+-- name: nth_task
+SELECT t.key FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.kind AS k ON k.key = t.kind WHERE t.key > :after AND t.key <= :upto AND n.name = :namespace AND t.control = 0
+    AND t.created_at >= :since AND t.created_at <= :until
+    AND (CAST(:any_state AS integer) = 1 OR t.state = ANY(:states::text[]))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind)
+    AND (CAST(:type AS text) IS NULL OR t.stage IN (
+        SELECT s.key FROM onetray.stage AS s WHERE s.key = t.stage AND coalesce(s.type, s.name) = :type)) ORDER BY t.key DESC LIMIT 1 OFFSET :offset;
+
 -- name: list_jobs
 -- row: JobSummary(key, entity, id, namespace, kind, queue, state, attempts, max_attempts, stages, stages_open, created_at, updated_at, started_at, finished_at, owner, correlation_id, priority)
 SELECT * FROM (
@@ -936,12 +966,12 @@ SELECT * FROM (
     t.created_at AS created_at, t.updated_at AS updated_at, t.started_at AS started_at, t.finished_at AS finished_at,
     t.owner AS owner, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.priority AS priority
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.kind AS k ON k.key = t.kind
-    JOIN onetray.queue AS q ON q.key = t.queue WHERE t.key > :after AND t.key <= :upto AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
+    JOIN onetray.queue AS q ON q.key = t.queue WHERE t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR t.state = ANY(:states::text[]))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
-        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted)
+        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND t.key > :after AND t.key <= :upto
     ORDER BY t.key DESC LIMIT :limit
 ) AS a
 UNION ALL SELECT * FROM (
@@ -951,15 +981,49 @@ UNION ALL SELECT * FROM (
     f.finished_at AS finished_at, CAST(NULL AS text) AS owner, f.correlation_id AS correlation_id,
     f.priority AS priority
 FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
-    JOIN onetray.kind AS k ON k.key = f.kind WHERE f.key > :after AND f.key <= :upto AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
+    JOIN onetray.kind AS k ON k.key = f.kind WHERE n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR f.state = ANY(:states::text[]))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
-        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted)
+        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND f.key > :after AND f.key <= :upto
     ORDER BY f.key DESC LIMIT :limit
 ) AS b
 ORDER BY 1 DESC LIMIT :limit;
+
+-- name: total_jobs
+SELECT count(*) FROM (SELECT t.key FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.kind AS k ON k.key = t.kind
+    JOIN onetray.queue AS q ON q.key = t.queue WHERE t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR t.state = ANY(:states::text[]))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
+        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND t.key > :after AND t.key <= :upto
+UNION ALL
+SELECT f.key FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+    JOIN onetray.kind AS k ON k.key = f.kind WHERE n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR f.state = ANY(:states::text[]))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
+        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND f.key > :after AND f.key <= :upto) AS j;
+
+-- name: nth_job
+SELECT j.key FROM (SELECT t.key FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.kind AS k ON k.key = t.kind
+    JOIN onetray.queue AS q ON q.key = t.queue WHERE t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR t.state = ANY(:states::text[]))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
+        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND t.key > :after AND t.key <= :upto
+UNION ALL
+SELECT f.key FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+    JOIN onetray.kind AS k ON k.key = f.kind WHERE n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR f.state = ANY(:states::text[]))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
+        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND f.key > :after AND f.key <= :upto) AS j ORDER BY j.key DESC LIMIT 1 OFFSET :offset;
 
 -- name: list_jobs_of_correlation
 -- row: JobSummary(key, entity, id, namespace, kind, queue, state, attempts, max_attempts, stages, stages_open, created_at, updated_at, started_at, finished_at, owner, correlation_id, priority)
@@ -969,15 +1033,13 @@ SELECT * FROM (
     t.created_at AS created_at, t.updated_at AS updated_at, t.started_at AS started_at, t.finished_at AS finished_at,
     t.owner AS owner, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.priority AS priority
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.kind AS k ON k.key = t.kind
-    JOIN onetray.queue AS q ON q.key = t.queue WHERE t.key IN (
-        SELECT e.job FROM onetray.event AS e WHERE e.correlation_id = :correlation_id AND e.version = 1
-        UNION SELECT own.key FROM onetray.task AS own WHERE own.id = :id AND own.correlation_id IS NULL
-    ) AND t.key <= :upto AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
+    JOIN onetray.queue AS q ON q.key = t.queue WHERE t.key IN (SELECT e.job FROM onetray.event AS e WHERE e.correlation_id = :correlation_id AND e.version = 1
+    UNION SELECT own.key FROM onetray.task AS own WHERE own.id = :id AND own.correlation_id IS NULL) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR t.state = ANY(:states::text[]))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
-        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted)
+        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND t.key > :after AND t.key <= :upto
     ORDER BY t.key DESC LIMIT :limit
 ) AS a
 UNION ALL SELECT * FROM (
@@ -987,17 +1049,54 @@ UNION ALL SELECT * FROM (
     f.finished_at AS finished_at, CAST(NULL AS text) AS owner, f.correlation_id AS correlation_id,
     f.priority AS priority
 FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
-    JOIN onetray.kind AS k ON k.key = f.kind WHERE f.key IN (
-        SELECT e.job FROM onetray.event AS e WHERE e.correlation_id = :correlation_id AND e.version = 1
-    ) AND f.key <= :upto AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
+    JOIN onetray.kind AS k ON k.key = f.kind WHERE f.key IN (SELECT e.job FROM onetray.event AS e WHERE e.correlation_id = :correlation_id AND e.version = 1
+    UNION SELECT own.key FROM onetray.task AS own WHERE own.id = :id AND own.correlation_id IS NULL) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR f.state = ANY(:states::text[]))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
-        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted)
+        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND f.key > :after AND f.key <= :upto
     ORDER BY f.key DESC LIMIT :limit
 ) AS b
 ORDER BY 1 DESC LIMIT :limit;
+
+-- name: total_jobs_of_correlation
+SELECT count(*) FROM (SELECT t.key FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.kind AS k ON k.key = t.kind
+    JOIN onetray.queue AS q ON q.key = t.queue WHERE t.key IN (SELECT e.job FROM onetray.event AS e WHERE e.correlation_id = :correlation_id AND e.version = 1
+    UNION SELECT own.key FROM onetray.task AS own WHERE own.id = :id AND own.correlation_id IS NULL) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR t.state = ANY(:states::text[]))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
+        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND t.key > :after AND t.key <= :upto
+UNION ALL
+SELECT f.key FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+    JOIN onetray.kind AS k ON k.key = f.kind WHERE f.key IN (SELECT e.job FROM onetray.event AS e WHERE e.correlation_id = :correlation_id AND e.version = 1
+    UNION SELECT own.key FROM onetray.task AS own WHERE own.id = :id AND own.correlation_id IS NULL) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR f.state = ANY(:states::text[]))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
+        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND f.key > :after AND f.key <= :upto) AS j;
+
+-- name: nth_job_of_correlation
+SELECT j.key FROM (SELECT t.key FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.kind AS k ON k.key = t.kind
+    JOIN onetray.queue AS q ON q.key = t.queue WHERE t.key IN (SELECT e.job FROM onetray.event AS e WHERE e.correlation_id = :correlation_id AND e.version = 1
+    UNION SELECT own.key FROM onetray.task AS own WHERE own.id = :id AND own.correlation_id IS NULL) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR t.state = ANY(:states::text[]))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
+        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND t.key > :after AND t.key <= :upto
+UNION ALL
+SELECT f.key FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+    JOIN onetray.kind AS k ON k.key = f.kind WHERE f.key IN (SELECT e.job FROM onetray.event AS e WHERE e.correlation_id = :correlation_id AND e.version = 1
+    UNION SELECT own.key FROM onetray.task AS own WHERE own.id = :id AND own.correlation_id IS NULL) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR f.state = ANY(:states::text[]))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
+        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND f.key > :after AND f.key <= :upto) AS j ORDER BY j.key DESC LIMIT 1 OFFSET :offset;
 
 -- name: list_jobs_labelled
 -- row: JobSummary(key, entity, id, namespace, kind, queue, state, attempts, max_attempts, stages, stages_open, created_at, updated_at, started_at, finished_at, owner, correlation_id, priority)
@@ -1007,15 +1106,13 @@ SELECT * FROM (
     t.created_at AS created_at, t.updated_at AS updated_at, t.started_at AS started_at, t.finished_at AS finished_at,
     t.owner AS owner, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.priority AS priority
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.kind AS k ON k.key = t.kind
-    JOIN onetray.queue AS q ON q.key = t.queue WHERE t.key IN (
-        SELECT l.job FROM onetray.label AS l JOIN onetray.namespace AS m ON m.key = l.ns
-        WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled
-    ) AND t.key <= :upto AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
+    JOIN onetray.queue AS q ON q.key = t.queue WHERE t.key IN (SELECT l.job FROM onetray.label AS l JOIN onetray.namespace AS m ON m.key = l.ns
+    WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR t.state = ANY(:states::text[]))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
-        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted)
+        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND t.key > :after AND t.key <= :upto
     ORDER BY t.key DESC LIMIT :limit
 ) AS a
 UNION ALL SELECT * FROM (
@@ -1025,18 +1122,54 @@ UNION ALL SELECT * FROM (
     f.finished_at AS finished_at, CAST(NULL AS text) AS owner, f.correlation_id AS correlation_id,
     f.priority AS priority
 FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
-    JOIN onetray.kind AS k ON k.key = f.kind WHERE f.key IN (
-        SELECT l.job FROM onetray.label AS l JOIN onetray.namespace AS m ON m.key = l.ns
-        WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled
-    ) AND f.key <= :upto AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
+    JOIN onetray.kind AS k ON k.key = f.kind WHERE f.key IN (SELECT l.job FROM onetray.label AS l JOIN onetray.namespace AS m ON m.key = l.ns
+    WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR f.state = ANY(:states::text[]))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
-        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted)
+        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND f.key > :after AND f.key <= :upto
     ORDER BY f.key DESC LIMIT :limit
 ) AS b
 ORDER BY 1 DESC LIMIT :limit;
+
+-- name: total_jobs_labelled
+SELECT count(*) FROM (SELECT t.key FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.kind AS k ON k.key = t.kind
+    JOIN onetray.queue AS q ON q.key = t.queue WHERE t.key IN (SELECT l.job FROM onetray.label AS l JOIN onetray.namespace AS m ON m.key = l.ns
+    WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR t.state = ANY(:states::text[]))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
+        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND t.key > :after AND t.key <= :upto
+UNION ALL
+SELECT f.key FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+    JOIN onetray.kind AS k ON k.key = f.kind WHERE f.key IN (SELECT l.job FROM onetray.label AS l JOIN onetray.namespace AS m ON m.key = l.ns
+    WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR f.state = ANY(:states::text[]))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
+        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND f.key > :after AND f.key <= :upto) AS j;
+
+-- name: nth_job_labelled
+SELECT j.key FROM (SELECT t.key FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.kind AS k ON k.key = t.kind
+    JOIN onetray.queue AS q ON q.key = t.queue WHERE t.key IN (SELECT l.job FROM onetray.label AS l JOIN onetray.namespace AS m ON m.key = l.ns
+    WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR t.state = ANY(:states::text[]))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
+        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND t.key > :after AND t.key <= :upto
+UNION ALL
+SELECT f.key FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+    JOIN onetray.kind AS k ON k.key = f.kind WHERE f.key IN (SELECT l.job FROM onetray.label AS l JOIN onetray.namespace AS m ON m.key = l.ns
+    WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR f.state = ANY(:states::text[]))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
+        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND f.key > :after AND f.key <= :upto) AS j ORDER BY j.key DESC LIMIT 1 OFFSET :offset;
 
 -- name: count_jobs
 SELECT j.state, count(*) FROM (

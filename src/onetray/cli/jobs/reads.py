@@ -63,7 +63,7 @@ def list_(
     """List jobs, single tasks and flows together, newest first."""
     with opened(database) as engine:
         now = engine.now()
-        filters = {
+        filters: dict[str, Any] = {
             "namespace": namespace, "labels": dict(labels), "states": states, "kind": kind,
             "queue": queue, "correlation_id": correlation,
             "since": 0 if since is None else max(now - int(since * SECOND), 0),

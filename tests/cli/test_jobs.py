@@ -78,6 +78,10 @@ def test_pages_go_on_after_the_last_job_of_the_page_before(place: Place) -> None
     last = told("jobs", "list", *place.at, "--before", page["before"])
     assert ([job["id"] for job in last["jobs"]], last["before"]) == ([made[0]], None)
     assert f"--before {made[1]}" in called("jobs", "list", *place.at, "--limit", "2").stderr
+    numbered = told("jobs", "list", *place.at, "--limit", "2", "--page", "2", "--total")
+    assert (numbered["jobs"], numbered["total"]) == (last["jobs"], 3)
+    assert "3 jobs in total" in called("jobs", "list", *place.at, "--total").stderr
+    assert called("jobs", "list", *place.at, "--page", "0").exit_code == 2
 
 
 def test_times_are_utc_for_programs_and_payloads_stay_as_they_are(place: Place) -> None:

@@ -139,6 +139,10 @@ def test_jobs_are_listed_newest_first_in_pages(shop: TestClient, queue: str) -> 
     third = get(shop, "/jobs", queue=queue, limit=2, cursor=second["next"])
     assert [j["id"] for page in (first, second, third) for j in page["jobs"]] == ids[::-1]
     assert third["next"] is None
+    numbered = get(shop, "/jobs", queue=queue, limit=2, page=3, total=True)
+    assert (numbered["jobs"], numbered["total"], third["total"]) == (third["jobs"], 5, None)
+    assert refusal(shop.get("/api/v1/jobs?page=0")) == (400, "invalid_input")
+    assert refusal(shop.get(f"/api/v1/jobs?page=2&cursor={first['next']}")) == (400, "invalid_input")
 
 
 def test_jobs_are_listed_by_what_they_are(shop: TestClient, shared_engine: Engine, queue: str) -> None:

@@ -206,7 +206,7 @@ def of_flows(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
         "prune_dependencies": {"keys": members}, "prune_logs": {"keys": members},
         "prune_dead_letters": {"keys": members},
         "job_to_delete": {"id": id_, "ns": 1}, "members_to_delete": page,
-        **dict.fromkeys(("contexts_to_delete", "notes_to_delete", "stages_to_delete"), {"job": flow, "limit": limit}),
+        **{f"{part}_to_delete": {"job": flow, "limit": limit} for part in ("contexts", "notes", "stages")},
         "prune_dependencies_on": {"keys": members},
         "flow_by_id": ours, "stages_of": ours, "current_context": ours,
         "contexts_of_flow": {**ours, "after": 0, "limit": limit},

@@ -136,6 +136,12 @@ class Counts:
     redriven: int = 0
     retrying: int = 0
     """Open tasks that have a failed attempt behind them; they are counted by their states, too."""
+    created: int = 0
+    """Open tasks of a stage that has not opened yet. These three and `held` are all open tasks."""
+    pending: int = 0
+    """Open tasks of an open stage that no worker holds, before their first attempt or after one that was returned."""
+    retried: int = 0
+    """Open tasks that no worker holds, after a failed attempt."""
 
     @property
     def done(self) -> int:

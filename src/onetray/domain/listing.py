@@ -43,6 +43,8 @@ class StagePage(NamedTuple):
 
     stages: list[Stage]
     before: int | None
+    total: int | None = None
+    """How many match the filters, up to a million; None unless it was requested."""
 
 
 class TaskPage(NamedTuple):
@@ -50,6 +52,8 @@ class TaskPage(NamedTuple):
 
     tasks: list[Task]
     before: int | None
+    total: int | None = None
+    """How many match the filters, up to a million; None unless it was requested."""
 
 
 class JobPage(NamedTuple):
@@ -57,6 +61,8 @@ class JobPage(NamedTuple):
 
     jobs: list[JobSummary]
     before: int | None
+    total: int | None = None
+    """How many match the filters, up to a million; None unless it was requested."""
 
 
 class JobStatus(NamedTuple):

@@ -18,7 +18,7 @@ from onetray.domain.token import READ, WORK
 from onetray.engine.reads import DatabaseReads, read
 from onetray.feed import event_of
 from onetray.redaction.answers import by_owner, json_of_task, results_of_stage
-from onetray.store.shown_rows import FlowDetails, StageDetails, TaskDetails
+from onetray.store.shown_rows import FlowDetails, HeldInStageRow, StageDetails, TaskDetails
 
 
 class FlowApi(DatabaseReads):
@@ -61,11 +61,9 @@ class FlowApi(DatabaseReads):
         return self.stages_of_rows(self._read("stages_of_ids", ids=ids, namespace=namespace) if ids else [])
 
     def stages_of_rows(self, rows: list[StageDetails], actor: str = USER, raw: bool = False) -> list[Stage]:
-        held: dict[int, int] = {}
         open_ = [row.key for row in rows if row.open]
-        if open_:
-            held = dict(self.store.read("held_in_stages", stages=open_))
-        return [_stage(row, held.get(row.key, 0), actor, raw) for row in rows]
+        held = {row.stage: row for row in self.store.read("held_in_stages", stages=open_)} if open_ else {}
+        return [_stage(row, held.get(row.key), actor, raw) for row in rows]
 
     @read(by_owner)
     def progress(self, flow: str, *, namespace: str = "default") -> Progress:
@@ -148,17 +146,25 @@ def _flow(row: FlowDetails, actor: str, raw: bool = False) -> Flow:
     return Flow(**fields | {"labels": json_of(row.labels) or {}, "actor": actor})
 
 
-def _stage(row: StageDetails, held: int, actor: str, raw: bool) -> Stage:
-    # Held tasks were counted a moment later than the rest: never more than are open.
-    held = min(held, row.open - row.blocked - row.waiting_input)
-    queued = row.open - row.blocked - row.waiting_input - held
+def _stage(row: StageDetails, held: HeldInStageRow | None, actor: str, raw: bool) -> Stage:
     fields = _parsed(row._asdict(), raw, "data", "metadata", "result", "metrics", "error", "approval", "answer")
-    fields |= {"order": row.ord, "takes_more": bool(row.takes_more), "queued": queued, "held": held, "actor": actor}
-    counts = Counts(**{name: fields[name] for name in _COUNT_FIELDS})
-    return Stage(counts=counts, **{name: fields[name] for name in _STAGE_FIELDS})
+    fields |= {"order": row.ord, "takes_more": bool(row.takes_more), "actor": actor}
+    return Stage(counts=_counts(row, held), **{name: fields[name] for name in _STAGE_FIELDS})
 
 
-_COUNT_FIELDS = tuple(field.name for field in dataclass_fields(Counts))
+def _counts(row: StageDetails, held_row: HeldInStageRow | None) -> Counts:
+    # Held tasks were counted a moment later than the rest: never more than are open.
+    queued_or_held = row.open - row.blocked - row.waiting_input
+    held = min(held_row.held, queued_or_held) if held_row else 0
+    waiting = row.open - held
+    retried = min(max(row.retrying - (held_row.retried if held_row else 0), 0), waiting)
+    created = waiting if row.opened_at is None else 0
+    pending = waiting - retried - created
+    stored = {name: getattr(row, name) for name in _COUNTERS}
+    return Counts(queued=queued_or_held - held, held=held, created=created, pending=pending, retried=retried, **stored)
+
+
+_COUNTERS = tuple(field.name for field in dataclass_fields(Counts) if field.name in StageDetails._fields)
 _STAGE_FIELDS = tuple(field.name for field in dataclass_fields(Stage) if field.name != "counts")
 
 

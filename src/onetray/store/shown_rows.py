@@ -143,6 +143,15 @@ class StageDetails(NamedTuple):
     type: str
     trace: str | None
     tracestate: str | None
+    opened_at: int | None
+
+
+class HeldInStageRow(NamedTuple):
+    """How many tasks of a stage a worker holds, and how many of these after a failed attempt."""
+
+    stage: int
+    held: int
+    retried: int
 
 
 class IdRow(NamedTuple):

@@ -59,8 +59,7 @@ def placed_verdict(
 
 def require_takes_tasks(stage: StageRow, actor_kind: str) -> None:
     require_open(STAGE, stage, "take tasks", actor_kind)
-    has_begun = stage.state == RUNNING or stage.started_at is not None
-    if has_begun and not stage.takes_more:
+    if stage.state == RUNNING and not stage.takes_more:
         raise IllegalTransition(
             f"the stage {stage.name!r} is running and takes no more tasks",
             **{"from": stage.state, "attempted": "take tasks", "allowed": list(STAGE.actions(stage.state, actor_kind))},

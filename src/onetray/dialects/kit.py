@@ -20,13 +20,19 @@ from onetray.domain.lifecycle import FLOW
 from onetray.domain.listing import JobStatus, JobSummary
 from onetray.domain.state_table import StateTable
 from onetray.engine.api import EngineApi
+from onetray.http.auth.scopes import Operator, Principal, Reader, Submitter, Worker, allow
 from onetray.http.dialects import Dialect
+from onetray.http.json_answers import Json, iso_time
 from onetray.http.native_route import GuardedRoute, returns
 from onetray.http.openapi.answers import AnswerShape
 from onetray.http.openapi.shapes import schema_like
+from onetray.http.problems import request_id_of
+from onetray.http.routes.job_actions import cancel_command
+from onetray.http.routes.streams import JOB_STREAM, Cursor, LastEventId, streaming
 from onetray.http.schemas.sizes import MAX_UNKNOWN
-from onetray.http.services import Services
+from onetray.http.services import Services, services_of
 from onetray.http.streams.job import Changes, follow
+from onetray.http.streams.sse import frame
 
 READS = 20
 """Reads per page of a list: most jobs of the database may belong to other namespaces, or match no filter."""
@@ -137,6 +143,8 @@ async def reserve_key(
 
 
 __all__ = [
-    "Changes", "ClosedBody", "Dialect", "DialectRoute", "StateTable", "answers_with", "find_job", "follow", "labels_of",
-    "renamed", "reserve_key", "walk_jobs", "without_internals", "without_paths",
+    "JOB_STREAM", "Changes", "ClosedBody", "Cursor", "Dialect", "DialectRoute", "Json", "LastEventId", "Operator",
+    "Principal", "Reader", "Services", "StateTable", "Submitter", "Worker", "allow", "answers_with", "cancel_command",
+    "find_job", "follow", "frame", "iso_time", "labels_of", "renamed", "request_id_of", "reserve_key", "services_of",
+    "streaming", "walk_jobs", "without_internals", "without_paths",
 ]  # fmt: skip

@@ -43,6 +43,11 @@ C = TypeVar("C")
 _SET_BY_FLOW = ("name", "stages", "data", "data_json", "namespace")
 _OPTIONS = tuple(name for name in SubmitFlow.__dataclass_fields__ if name not in _SET_BY_FLOW)
 CONFIG, ITEM, APPROVAL, RESULTS, RESULT = "config", "item", "approval", "results", "result"
+_RULES_OF_INNER_TASKS = frozenset({
+    "queue", "retries", "max_attempts", "backoff_base_s", "backoff_factor", "backoff_max_s", "jitter", "retry_on",
+    "no_retry_on", "on_exhaustion", "timeout_s",
+})  # fmt: skip
+"""Rules of a stage that also apply to its condition and its compensation: where they run, and how they are retried."""
 ANSWER = ("by", "at", "verdict", "note", "input")
 """The fields of an `approval` argument."""
 
@@ -101,9 +106,13 @@ class FlowDefinition(Generic[C]):
         self, app: Onetray, name: str, config: type[C] | None = None, *, roll_up: str = STRICT, **rules: Any
     ) -> None:
         self.app, self.name, self.config_type, self.roll_up = app, name, config, roll_up
+        self.deadline_s: float | None = Policy(deadline_s=rules.pop("deadline_s", None)).deadline_s
+        """The whole flow must end within this time after its submit; the deadline of a task is a rule of its stage."""
         self._rules = rules
         self.redact: tuple[str, ...] = Policy(redact=rules.get("redact", ())).redact
         """Paths of fields in its config, approvals and tasks that readers do not see."""
+        self.own_rules = {name: rules[name] for name in ("redact", "idempotency_ttl_s") if rules.get(name)}
+        """Rules that also apply to the flow's own job."""
         self.stages: dict[str, StageDefinition] = {}
 
     def __repr__(self) -> str:
@@ -145,8 +154,8 @@ class FlowDefinition(Generic[C]):
         if source is None and each is not None and not callable(each):
             # A list, because every submit reads it: an iterator would be empty at the second.
             each = _item_list(name, each)
-        inner = {**self._rules, **{k: v for k, v in rules.items() if k == "queue"}}
-        rules = {**self._rules, **rules}
+        inner = self._with_flow_rules({k: v for k, v in rules.items() if k in _RULES_OF_INNER_TASKS})
+        rules = self._with_flow_rules(rules)
         if self.redact:
             # Each task also hides the paths of the whole flow.
             rules["redact"] = tuple(dict.fromkeys((*self.redact, *rules["redact"])))
@@ -168,6 +177,12 @@ class FlowDefinition(Generic[C]):
         )
         self.stages[name] = stage
         return stage
+
+    def _with_flow_rules(self, rules: dict[str, Any]) -> dict[str, Any]:
+        """The rules of one task: its own, and those of the flow for the rest."""
+        # `retries` and `max_attempts` are one rule with two names.
+        attempts = {"retries", "max_attempts"} if {"retries", "max_attempts"} & rules.keys() else set()
+        return {**{k: v for k, v in self._rules.items() if k not in attempts}, **rules}
 
     def _check_redact(self, stage: str, redact: Iterable[str]) -> None:
         """Raise InvalidInput for a path that names no value of this stage: it would hide nothing."""
@@ -236,7 +251,10 @@ class FlowDefinition(Generic[C]):
                 raise InvalidInput(f"unknown option {name!r}; options of a flow: {', '.join(_OPTIONS)}", field=name)
         value, config_json = self.checked(config)
         stages = [stage.spec(value, config_json) for stage in self.stages.values()]
-        fields = {"roll_up": self.roll_up, "namespace": self.app.namespace, "redact": self.redact, **options}
+        fields = {
+            "roll_up": self.roll_up, "namespace": self.app.namespace, "redact": self.redact,
+            "deadline_s": self.deadline_s, **options,
+        }  # fmt: skip
         inherit(fields, self.name, config_json)
         return SubmitFlow(name=self.name, stages=stages, data=config_json, **fields)
 

@@ -757,6 +757,9 @@ FROM onetray.idempotency AS i LEFT JOIN onetray.task AS t ON t.key = i.job
 -- name: link_key
 UPDATE onetray.idempotency SET job = b.job FROM unnest(:job::bigint[], :kind::integer[], :key::text[]) AS b(job, kind, key) WHERE idempotency.kind = b.kind AND idempotency.key = b.key;
 
+-- name: free_key
+DELETE FROM onetray.idempotency WHERE idempotency.ctid = ANY(ARRAY(SELECT (SELECT idempotency.ctid FROM onetray.idempotency WHERE idempotency.kind = b.kind AND idempotency.key = b.key) FROM unnest(:kind::integer[], :key::text[]) AS b(kind, key)));
+
 -- name: lock_unique
 INSERT INTO onetray.unique_key (kind, key, job) SELECT b.kind, b.key, b.job FROM unnest(:kind::integer[], :key::text[], :job::bigint[]) AS b(kind, key, job) WHERE true
 ON CONFLICT (kind, key) DO UPDATE SET job = excluded.job WHERE false;

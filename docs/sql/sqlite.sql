@@ -757,6 +757,9 @@ FROM idempotency AS i LEFT JOIN task AS t ON t.key = i.job
 -- name: link_key
 UPDATE idempotency SET job = b.job FROM (SELECT value ->> 0 AS job, value ->> 1 AS kind, value ->> 2 AS key FROM json_each(:batch)) AS b WHERE idempotency.kind = b.kind AND idempotency.key = b.key;
 
+-- name: free_key
+DELETE FROM idempotency WHERE idempotency.kind = ?1 AND idempotency.key = ?2;
+
 -- name: lock_unique
 INSERT INTO unique_key (kind, key, job) SELECT b.kind, b.key, b.job FROM (SELECT value ->> 0 AS kind, value ->> 1 AS key, value ->> 2 AS job FROM json_each(:batch)) AS b WHERE true
 ON CONFLICT (kind, key) DO UPDATE SET job = excluded.job WHERE false;

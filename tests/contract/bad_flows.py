@@ -48,6 +48,7 @@ FLOW_FIELDS: dict[str, dict[str, tuple[Any, ...]]] = {
         "priority": (None, *WHOLE, 2**31, -(2**31)),
         "roll_up": (None, "loose", 5, ["strict"], NUL),
         "sealed": SWITCH,
+        "singleton": (None, *SWITCH),
         "start": (None, *SWITCH),
         "deadline_s": SECONDS,
         "context": JSON,

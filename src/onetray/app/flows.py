@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from onetray.app.context import TaskContext
 from onetray.app.signature import validation_message
 from onetray.app.tasks import TaskDefinition, declare, inherit
+from onetray.domain.checks import flag
 from onetray.domain.errors import InvalidInput, short_repr
 from onetray.domain.flow import Approval, StageSpec, TaskSpec
 from onetray.domain.flow_commands import SubmitFlow
@@ -103,9 +104,11 @@ class FlowDefinition(Generic[C]):
     """A declared flow: its stages in order, and the type of its config."""
 
     def __init__(
-        self, app: Onetray, name: str, config: type[C] | None = None, *, roll_up: str = STRICT, **rules: Any
-    ) -> None:
+        self, app: Onetray, name: str, config: type[C] | None = None, *, roll_up: str = STRICT,
+        singleton: bool = False, **rules: Any,
+    ) -> None:  # fmt: skip
         self.app, self.name, self.config_type, self.roll_up = app, name, config, roll_up
+        self.singleton = flag(singleton, "singleton")
         self.deadline_s: float | None = Policy(deadline_s=rules.pop("deadline_s", None)).deadline_s
         """The whole flow must end within this time after its submit; the deadline of a task is a rule of its stage."""
         self._rules = rules
@@ -253,7 +256,7 @@ class FlowDefinition(Generic[C]):
         stages = [stage.spec(value, config_json) for stage in self.stages.values()]
         fields = {
             "roll_up": self.roll_up, "namespace": self.app.namespace, "redact": self.redact,
-            "deadline_s": self.deadline_s, **options,
+            "deadline_s": self.deadline_s, "singleton": self.singleton, **options,
         }  # fmt: skip
         inherit(fields, self.name, config_json)
         return SubmitFlow(name=self.name, stages=stages, data=config_json, **fields)

@@ -23,6 +23,8 @@ from onetray.domain.rollup import ROLL_UPS, STRICT
 from onetray.domain.task import RawJson
 from onetray.domain.token import OPERATE, SUBMIT
 
+SINGLETON = "singleton"
+"""The unique key of a singleton that is submitted without one."""
 A_STAGE: dict[str, Any] = {"name": "resize", "tasks": [{"kind": "resize", "payload": {"width": 640}}]}
 
 
@@ -64,6 +66,8 @@ class SubmitFlow(Command):
     """The same as the header `Idempotency-Key`, for each job of a batch."""
     unique_key: f.Key | None = None
     """While a flow of this name with this key is open, a submit creates nothing and returns that flow."""
+    singleton: bool = False
+    """While a flow of this name (and, if it has one, with this unique key) is open, a submit is rejected."""
     labels: f.LabelTexts | None = None
     correlation_id: f.Key | None = None
     trace: f.Traceparent | None = None
@@ -75,6 +79,8 @@ class SubmitFlow(Command):
 
     def check(self, limits: Limits) -> None:
         Command.check(self, limits)
+        if self.singleton and self.unique_key is None:
+            self.unique_key = SINGLETON
         size = [0]
         stages = listed(self.stages, "stages", 0, limits.stages)
         self.stages = tuple(check_stage(s, limits, "stages", size) for s in stages)

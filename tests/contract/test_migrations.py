@@ -27,6 +27,8 @@ RELEASED = {
     (6, POSTGRES): "e54bb2ab0317dc904edca241cc62a16af6ed9d915b903c08a287e8a6ad1f2f0b",
     (7, SQLITE): "95b9a811e78536b9273616e2b09efbb497f0cc64488053d38bd02f0d7f504085",
     (7, POSTGRES): "c7658d79a9a9a580435473b42f5eeabf041aed1055a9fc5cfd8d1ad1f45d0259",
+    (9, SQLITE): "e0e5907b5b91021d6d134e08a8032c616cd359e24d8e3703e82673d4f51c36fb",
+    (9, POSTGRES): "33f6440dad9f47ed8ee27210de98b09a70db2e4dc818d06b14af6b7091f3f8b3",
 }
 """What each migration sends. A line comes with a migration, and never changes: databases out there were made by it."""
 

@@ -24,7 +24,6 @@ from onetray.domain.declared_flow import (
 from onetray.domain.errors import NotFound, OnetrayError
 from onetray.domain.flow_commands import SubmitDeclared
 from onetray.domain.task import Verdict
-from onetray.domain.token import READ, SUBMIT
 from onetray.domain.verbs import check_command
 from onetray.engine.kind_api import KindApi
 from onetray.engine.reads import DatabaseReads, act, own_route, read
@@ -76,12 +75,12 @@ class DeclaredFlowApi(DatabaseReads):
         seen_at = row.seen_at if row.version == version else row.other_seen_at if row.other_version == version else None
         return seen_at is not None and self.store.now() - seen_at < RENEW_S * SECOND
 
-    @read(plain, READ, SUBMIT)
+    @read(plain)
     def declared_flows(self, *, namespace: str = "default", limit: int = 1000) -> list[DeclaredFlowSummary]:
         """The flows that workers have declared, by name."""
         return self._read("declared_flows", namespace=namespace, limit=limit)
 
-    @read(plain, READ, SUBMIT)
+    @read(plain)
     def declared_flow(self, name: str, *, namespace: str = "default") -> DeclaredFlow:
         """A declared flow: its stages, its rules, and the JSON Schema of its config."""
         row = self._row(name, namespace)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from onetray.app.onetray import Onetray
     from onetray.config import EngineConfig, Limits
     from onetray.domain.clock import SystemClock, VirtualClock
+    from onetray.domain.declared_flow import DeclaredFlow, DeclaredFlowSummary, DeclaredStage
     from onetray.domain.errors import (
         AlreadyOpen,
         AnswerNotKept,
@@ -87,6 +88,7 @@ _HOME = {
     "LeaseConflictError LeaseLost MigrationNeeded MissingExtra NameTaken NotFound NotJson NotLocal NotYet OnetrayError "
     "OutcomeUnknown PermanentError SlowBody StoreError TaskCancelled TaskError TooDeep TooLarge TooManyRequests "
     "TooManyStreams TransientError Unauthorized Unavailable UnknownVerb ValidationError WrongHost WrongOrigin",
+    "onetray.domain.declared_flow": "DeclaredFlow DeclaredFlowSummary DeclaredStage",
     "onetray.domain.worker": "Breaker WorkerBeat WorkerInfo",
     "onetray.domain.flow": "Approval Context Counts Flow More Placed Progress Stage StageSpec TaskSpec",
     "onetray.domain.policy": "Policy",
@@ -110,6 +112,9 @@ __all__ = [
     "DatabaseMoved",
     "DatabaseReplaced",
     "DeadLetter",
+    "DeclaredFlow",
+    "DeclaredFlowSummary",
+    "DeclaredStage",
     "DependencyCycle",
     "Engine",
     "EngineConfig",

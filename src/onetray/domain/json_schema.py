@@ -23,7 +23,8 @@ def check_schema(schema: object, field: str) -> None:
     if not isinstance(schema, dict):
         raise InvalidInput(f"{field} must be a JSON Schema, a dict", field=field)
     try:
-        Draft202012Validator.check_schema(schema)
+        # With formats: a pattern that is no regular expression would fail at the first value.
+        Draft202012Validator.check_schema(schema, format_checker=Draft202012Validator.FORMAT_CHECKER)
     except SchemaError as e:
         raise InvalidInput(f"{field} is not a JSON Schema: {e.message}"[:300], field=field) from None
 

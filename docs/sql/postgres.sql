@@ -78,6 +78,36 @@ SELECT t.key, CAST(t.id AS text) AS id, t.queue, t.kind, t.policy, t.priority, t
     t.payload, t.name, t.spawned_by, t.metadata, t.tracestate
 FROM onetray.task AS t WHERE t.key = :key;
 
+-- name: declared_flow
+-- row: DeclaredFlowRow(name, version, declared_at, declared_by, seen_at, other_version, other_seen_at, body)
+SELECT d.name, d.version, d.declared_at, d.declared_by, d.seen_at, d.other_version, d.other_seen_at, d.body
+FROM onetray.declared_flow AS d JOIN onetray.namespace AS n ON n.key = d.ns
+WHERE n.name = :namespace AND d.name = :flow;
+
+-- name: declared_flows
+-- row: DeclaredFlowSummary(name, version, stages, declared_at, declared_by, seen_at, other_version, other_seen_at)
+SELECT d.name, d.version, d.stages, d.declared_at, d.declared_by, d.seen_at, d.other_version, d.other_seen_at
+FROM onetray.declared_flow AS d JOIN onetray.namespace AS n ON n.key = d.ns
+WHERE n.name = :namespace ORDER BY d.name LIMIT :limit;
+
+-- name: declare_flow
+INSERT INTO onetray.declared_flow (ns, name, version, stages, declared_at, declared_by, seen_at, body)
+VALUES (:ns, :name, :version, :stages, :at, :by, :at, :body)
+ON CONFLICT (ns, name) DO UPDATE SET version = excluded.version, stages = excluded.stages,
+    declared_at = excluded.declared_at, declared_by = excluded.declared_by, seen_at = excluded.seen_at,
+    other_version = declared_flow.version, other_seen_at = declared_flow.seen_at, body = excluded.body
+WHERE declared_flow.version <> excluded.version;
+
+-- name: renew_flow
+UPDATE onetray.declared_flow SET
+    seen_at = CASE WHEN version = :version THEN :at ELSE seen_at END,
+    other_version = CASE WHEN version = :version THEN other_version ELSE :version END,
+    other_seen_at = CASE WHEN version = :version THEN other_seen_at ELSE :at END
+WHERE ns = :ns AND name = :name;
+
+-- name: forget_flow
+DELETE FROM onetray.declared_flow WHERE ns = :ns AND name = :name RETURNING name;
+
 -- name: job_to_delete
 -- row: JobToDelete(entity, key, id, state, kind, correlation_id, flow_id)
 SELECT 'task' AS entity, t.key, CAST(t.id AS text) AS id, t.state, k.name AS kind,
@@ -622,6 +652,16 @@ SELECT s.key, CAST(s.id AS text) AS id, CAST(f.id AS text) AS flow_id, n.name AS
 FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job AND f.deleted_at IS NULL
     JOIN onetray.namespace AS n ON n.key = s.ns LEFT JOIN onetray.stage AS w ON w.key = s.carried_from WHERE s.job = ANY(:keys::bigint[]) ORDER BY s.job, s.ord;
 
+-- name: stages_of_ids
+-- row: StageDetails(key, id, flow_id, namespace, ord, name, state, version, on_failure, sealed, takes_more, created_at, updated_at, started_at, finished_at, due_at, ending, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, data, metadata, result, metrics, error, approval, answer, carried_from, type, trace, tracestate, opened_at)
+SELECT s.key, CAST(s.id AS text) AS id, CAST(f.id AS text) AS flow_id, n.name AS namespace, s.ord, s.name, s.state,
+    s.version, s.on_failure, s.sealed, s.takes_more, s.created_at, s.updated_at, s.started_at, s.finished_at, s.due_at, s.ending, s.total, s.open,
+    s.blocked, s.waiting_input, s.succeeded, s.partly, s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.data,
+    s.metadata, s.result, s.metrics, s.error, s.approval, s.answer, CAST(w.id AS text) AS carried_from,
+    coalesce(s.type, s.name) AS type, s.trace, s.tracestate, s.opened_at
+FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job AND f.deleted_at IS NULL
+    JOIN onetray.namespace AS n ON n.key = s.ns LEFT JOIN onetray.stage AS w ON w.key = s.carried_from WHERE f.id = ANY(:ids::uuid[]) AND n.name = :namespace ORDER BY s.job, s.ord;
+
 -- name: held_in_stages
 -- row: HeldInStageRow(stage, held, retried)
 SELECT h.stage, count(*) AS held, sum(CASE WHEN h.attempts > 1 THEN 1 ELSE 0 END) AS retried FROM (
@@ -647,6 +687,24 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
     JOIN onetray.kind AS k ON k.key = t.kind JOIN onetray.policy AS p ON p.key = t.policy
     LEFT JOIN onetray.lease AS l ON l.key = t.lease WHERE (t.stage, t.key) > (:stage, :after) AND t.stage <= :stage ORDER BY t.stage, t.key LIMIT :limit;
+
+-- name: tasks_of_stages
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels)
+SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
+        ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
+    q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
+    t.updated_at, t.run_at, t.started_at, t.finished_at, t.owner, t.lease, l.expires_at AS lease_expires_at,
+    t.cancel_at AS cancel_requested_at, t.held_by, t.held_why,
+    (SELECT CAST(o.id AS text) FROM onetray.task AS o WHERE o.key = t.retry_of) AS retry_of,
+    coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.trace, t.payload, t.input, t.result, t.error,
+    p.body AS policy, (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
+    t.unmet, t.control, (SELECT CAST(c.id AS text) FROM onetray.context AS c WHERE c.key = t.context) AS context_id,
+    t.metadata, t.tracestate, (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
+    AS labels
+FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
+    JOIN onetray.kind AS k ON k.key = t.kind JOIN onetray.policy AS p ON p.key = t.policy
+    LEFT JOIN onetray.lease AS l ON l.key = t.lease WHERE t.stage = ANY(:stages::bigint[]) AND n.name = :namespace AND t.control = 0
+ORDER BY t.stage, t.key LIMIT :limit;
 
 -- name: tasks_of_flow
 -- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels)
@@ -809,6 +867,9 @@ FROM onetray.idempotency AS i LEFT JOIN onetray.task AS t ON t.key = i.job
 
 -- name: link_key
 UPDATE onetray.idempotency SET job = b.job FROM unnest(:job::bigint[], :kind::integer[], :key::text[]) AS b(job, kind, key) WHERE idempotency.kind = b.kind AND idempotency.key = b.key;
+
+-- name: free_key
+DELETE FROM onetray.idempotency WHERE idempotency.ctid = ANY(ARRAY(SELECT (SELECT idempotency.ctid FROM onetray.idempotency WHERE idempotency.kind = b.kind AND idempotency.key = b.key) FROM unnest(:kind::integer[], :key::text[]) AS b(kind, key)));
 
 -- name: lock_unique
 INSERT INTO onetray.unique_key (kind, key, job) SELECT b.kind, b.key, b.job FROM unnest(:kind::integer[], :key::text[], :job::bigint[]) AS b(kind, key, job) WHERE true
@@ -1695,6 +1756,23 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
     JOIN onetray.kind AS k ON k.key = t.kind JOIN onetray.policy AS p ON p.key = t.policy
     LEFT JOIN onetray.lease AS l ON l.key = t.lease WHERE t.key = :key;
+
+-- name: tasks_by_ids
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels)
+SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
+        ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
+    q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
+    t.updated_at, t.run_at, t.started_at, t.finished_at, t.owner, t.lease, l.expires_at AS lease_expires_at,
+    t.cancel_at AS cancel_requested_at, t.held_by, t.held_why,
+    (SELECT CAST(o.id AS text) FROM onetray.task AS o WHERE o.key = t.retry_of) AS retry_of,
+    coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.trace, t.payload, t.input, t.result, t.error,
+    p.body AS policy, (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
+    t.unmet, t.control, (SELECT CAST(c.id AS text) FROM onetray.context AS c WHERE c.key = t.context) AS context_id,
+    t.metadata, t.tracestate, (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
+    AS labels
+FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
+    JOIN onetray.kind AS k ON k.key = t.kind JOIN onetray.policy AS p ON p.key = t.policy
+    LEFT JOIN onetray.lease AS l ON l.key = t.lease WHERE t.id = ANY(:ids::uuid[]) AND n.name = :namespace;
 
 -- name: tasks_by_keys
 -- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels)

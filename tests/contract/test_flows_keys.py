@@ -8,7 +8,7 @@ import pytest
 
 from onetray.config import EngineConfig, Limits
 from onetray.domain.clock import VirtualClock
-from onetray.domain.errors import KeyReused, TooLarge
+from onetray.domain.errors import AlreadyOpen, KeyReused, TooLarge
 from onetray.domain.flow import Approval, StageSpec, TaskSpec
 from onetray.domain.flow_commands import SubmitFlow
 from onetray.domain.task import RawJson
@@ -145,3 +145,21 @@ def test_the_payloads_of_all_stages_count_together(database_url: str) -> None:
             engine.submit_flow("f", [StageSpec(name, [TaskSpec("x", "y" * 60)]) for name in "ab"])
         assert refused.value.limit == 100
         assert engine.flows() == []
+
+
+def test_a_second_singleton_is_rejected_with_the_id_of_the_open_one_and_leaves_no_key(engine: Engine) -> None:
+    first = engine.submit_flow(**body(singleton=True))
+    assert engine.submit_flow(**body(singleton=True)).id == first.id, "the same idempotency key is the same submit"
+    before = written(engine)
+    second = body(singleton=True, idempotency_key="other")
+    verdicts = engine.run([SubmitFlow(**second), SubmitFlow(**second), SubmitFlow(**body(idempotency_key=None))])
+    for verdict in verdicts[:2]:
+        assert isinstance(verdict.error, AlreadyOpen)
+        assert (verdict.error.job, verdict.error.state) == (first.id, "pending")
+    assert verdicts[2].ok, "a flow of the same name that is not a singleton is no matter of it"
+    assert written(engine)["idempotency"] == before["idempotency"]
+    assert not engine.submit_flow(**body(singleton=True, unique_key="eu", idempotency_key=None)).repeated
+    run_all(engine)
+    ended, late = engine.run([SubmitFlow(**second), SubmitFlow(**body(singleton=True, idempotency_key="third"))])
+    assert ended.value.id != first.id
+    assert late.error.job == ended.value.id

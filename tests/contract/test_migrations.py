@@ -29,6 +29,8 @@ RELEASED = {
     (7, POSTGRES): "c7658d79a9a9a580435473b42f5eeabf041aed1055a9fc5cfd8d1ad1f45d0259",
     (8, SQLITE): "cb2452dcd3d3f4b911686245df522839a12f92a6d4fe010e2a3b0b699788de1c",
     (8, POSTGRES): "c4b3b42754f0f40ea1236d3da52d84e69e2e06f1b12032ba38b627ec1705acd3",
+    (9, SQLITE): "e0e5907b5b91021d6d134e08a8032c616cd359e24d8e3703e82673d4f51c36fb",
+    (9, POSTGRES): "33f6440dad9f47ed8ee27210de98b09a70db2e4dc818d06b14af6b7091f3f8b3",
 }
 """What each migration sends. A line comes with a migration, and never changes: databases out there were made by it."""
 

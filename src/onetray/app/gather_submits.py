@@ -43,9 +43,7 @@ class Gathering(Generic[Item, Answer]):
         work = self._loop.run_in_executor(None, self._work, [item for item, _ in batch])
         work.add_done_callback(partial(self._answer, batch))
 
-    def _answer(
-        self, batch: list[tuple[Item, asyncio.Future[Answer]]], work: asyncio.Future[Sequence[Answer]]
-    ) -> None:
+    def _answer(self, batch: list[tuple[Item, asyncio.Future[Answer]]], work: asyncio.Future[Sequence[Answer]]) -> None:
         error = asyncio.CancelledError() if work.cancelled() else work.exception()
         for i, (_, answer) in enumerate(batch):
             if answer.done():
@@ -59,9 +57,9 @@ class Gathering(Generic[Item, Answer]):
             self._send()
 
 
-_BY_LOOP: WeakKeyDictionary[
-    asyncio.AbstractEventLoop, WeakKeyDictionary[EngineApi, Gathering[Command, Verdict]]
-] = WeakKeyDictionary()
+_BY_LOOP: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakKeyDictionary[EngineApi, Gathering[Command, Verdict]]] = (
+    WeakKeyDictionary()
+)
 
 
 def gathering_of(engine: EngineApi) -> Gathering[Command, Verdict]:

@@ -82,9 +82,7 @@ class FlowApi(DatabaseReads):
         return [task_of_row(r, USER) for r in self._read("tasks_of_stage", stage=key, after=after, limit=limit)]
 
     @read(by_owner)
-    def tasks_of_stages(
-        self, stages: Sequence[int], *, namespace: str = "default", limit: int = 1000
-    ) -> list[Task]:
+    def tasks_of_stages(self, stages: Sequence[int], *, namespace: str = "default", limit: int = 1000) -> list[Task]:
         """The tasks of several stages, by the keys of these, stage by stage, in order."""
         keys = [whole(key, "stages", 1, 2**63 - 1) for key in listed(stages, "stages", 0, MAX_ROWS)]
         rows = self._read("tasks_of_stages", stages=keys, namespace=namespace, limit=limit) if keys else []

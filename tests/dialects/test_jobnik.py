@@ -1,4 +1,4 @@
-"""The Jobnik contract over real HTTP, on both databases: every route, field, code and rule, and the seed line by line."""
+"""The Jobnik contract over real HTTP, on both databases: routes, fields, codes and rules, and the seed line by line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from onetray.domain.policy import Policy
 from onetray.engine import Engine
 from tests.support.cases import each_case
 from tests.support.live import serving
-from tests.support.tasks import UNKNOWN_ID
+from tests.support.tasks import UNKNOWN_ID, settle
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 LEASE_S = 1800
@@ -433,13 +433,13 @@ def test_a_task_whose_worker_is_gone_is_given_out_again_after_the_stale_threshol
     _, _, task = jobnik.one(maxAttempts=2)
     jobnik.dequeue()
     jobnik.clock.advance(LEASE_S - 10)
-    jobnik.engine.janitor.run()
+    settle(jobnik.engine)
     assert jobnik.state(f"/tasks/{task}") == "IN_PROGRESS"
     jobnik.none_left()
     jobnik.clock.advance(20)
     # Its lease has run out, and nobody has seen it yet.
     jobnik.refused("PUT", f"/tasks/{task}/status", {"status": "COMPLETED"}, 409, "TASK_STATUS_UPDATE_FAILED")
-    jobnik.engine.janitor.run()
+    settle(jobnik.engine)
     assert jobnik.state(f"/tasks/{task}") == "RETRIED"
     assert jobnik.dequeue()["id"] == task
     # Jobnik's reports have no fence: they count for the current attempt.
@@ -537,18 +537,17 @@ def test_lists_are_filtered_and_are_arrays_unless_a_page_is_asked_for(jobnik: Jo
 
 # Bad requests.
 
+NAME, QUERY = "request/body/name", "request/query"
+ENUM = "must be equal to one of the allowed values"
 BAD: dict[str, tuple[str, str, Any, str]] = {
-    "short name": ("POST", "/jobs", {"name": "a", "data": {}}, "request/body/name must NOT have fewer than 2 characters"),
-    "long name": ("POST", "/jobs", {"name": "a" * 51, "data": {}}, "request/body/name must NOT have more than 50 characters"),
+    "short name": ("POST", "/jobs", {"name": "a", "data": {}}, f"{NAME} must NOT have fewer than 2 characters"),
+    "long name": ("POST", "/jobs", {"name": "a" * 51, "data": {}}, f"{NAME} must NOT have more than 50 characters"),
     "no data": ("POST", "/jobs", {"name": "ab"}, "request/body must have required property 'data'"),
-    "another key": ("POST", "/jobs", {"name": "ab", "data": {}, "x": 1}, "request/body must NOT have additional properties"),
+    "key": ("POST", "/jobs", {"name": "ab", "data": {}, "x": 1}, "request/body must NOT have additional properties"),
     "data": ("POST", "/jobs", {"name": "ab", "data": [1]}, "request/body/data must be object"),
-    "name": ("POST", "/jobs", {"name": 7, "data": {}}, "request/body/name must be string"),
-    "priority": (
-        "POST", "/jobs", {"name": "ab", "data": {}, "priority": 1},
-        "request/body/priority must be equal to one of the allowed values",
-    ),
-    "trace": ("POST", "/jobs", {"name": "ab", "data": {}, "traceparent": "x"}, "request/body/traceparent must match pattern"),
+    "name": ("POST", "/jobs", {"name": 7, "data": {}}, f"{NAME} must be string"),
+    "priority": ("POST", "/jobs", {"name": "ab", "data": {}, "priority": 1}, f"request/body/priority {ENUM}"),
+    "trace": ("POST", "/jobs", {"name": "ab", "data": {}, "traceparent": "x"}, "request/body/traceparent must match"),
     "an array": ("POST", "/jobs", [], "request/body must be object"),
     "uuid": ("GET", "/jobs/7", None, "request/params/jobId must match"),
     "stage uuid": ("PUT", "/stages/7/status", {"status": "PENDING"}, "request/params/stageId must match"),
@@ -559,12 +558,12 @@ BAD: dict[str, tuple[str, str, Any, str]] = {
     "no array": ("POST", f"/stages/{UNKNOWN_ID}/tasks", {}, "request/body must be array"),
     "unknown parameter": ("GET", "/jobs?nonsense=1", None, "Unknown query parameter 'nonsense'"),
     "unknown parameter of one": ("GET", f"/jobs/{UNKNOWN_ID}?page=1", None, "Unknown query parameter 'page'"),
-    "page": ("GET", "/jobs?page=0", None, "request/query/page must be >= 1"),
-    "page size": ("GET", "/tasks?page_size=101", None, "request/query/page_size must be <= 100"),
-    "date": ("GET", "/jobs?from_date=yesterday", None, 'request/query/from_date must match format "date-time"'),
-    "status": ("GET", "/tasks?status=NEW", None, "request/query/status must be equal to one of the allowed values"),
-    "flag": ("GET", "/jobs?should_return_stages=perhaps", None, "request/query/should_return_stages must be boolean"),
-    "long type": ("PATCH", f"/stages/{'a' * 51}/tasks/dequeue", None, "request/params/stageType must NOT have more than 50"),
+    "page": ("GET", "/jobs?page=0", None, f"{QUERY}/page must be >= 1"),
+    "page size": ("GET", "/tasks?page_size=101", None, f"{QUERY}/page_size must be <= 100"),
+    "date": ("GET", "/jobs?from_date=yesterday", None, f'{QUERY}/from_date must match format "date-time"'),
+    "status": ("GET", "/tasks?status=NEW", None, f"{QUERY}/status {ENUM}"),
+    "flag": ("GET", "/jobs?should_return_stages=perhaps", None, f"{QUERY}/should_return_stages must be boolean"),
+    "long type": ("PATCH", f"/stages/{'a' * 51}/tasks/dequeue", None, "request/params/stageType must NOT have more"),
 }  # fmt: skip
 
 

@@ -689,6 +689,7 @@ def test_a_stream_of_large_events_holds_a_small_part_of_them_at_a_time(engine: E
     asyncio.run(asyncio.wait_for(read(), WAIT_S))
     sent = [parsed(text) for text in b"".join(parts).decode().split("\n\n")]
     ids = [int(f.id or 0) for f in sent if f.event]
-    assert ids == sorted(set(ids)) and len(ids) == count
+    assert ids == sorted(set(ids))
+    assert len(ids) == count
     assert max(map(len, parts)) < 2 * feed.PART_BYTES
     assert len(parts) < count / 5, "few events at a time are slow"

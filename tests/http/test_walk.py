@@ -48,7 +48,8 @@ WRITES = {
         "/api/v1/workers/leave",
     ),
     OPERATE: (
-        "/api/v1/acts/close_breaker", "/api/v1/acts/delete_job", "/api/v1/acts/forget_flow", "/api/v1/acts/open_breaker",
+        "/api/v1/acts/close_breaker", "/api/v1/acts/delete_job", "/api/v1/acts/forget_flow",
+        "/api/v1/acts/open_breaker",
         "/api/v1/acts/pause_queue", "/api/v1/acts/resume_queue",
         "/api/v1/breakers/{kind:path}/close", "/api/v1/breakers/{kind:path}/open",
         "/api/v1/flow-definitions/{name:path}/forget",

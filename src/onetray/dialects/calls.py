@@ -23,10 +23,12 @@ from onetray.domain.lifecycle import (
     CANCELLED,
     DEAD_LETTERED,
     FAILED,
+    HELD,
     PENDING,
     QUEUED,
     RUNNING,
     SUCCEEDED,
+    TASK,
     WAITING,
     WAITING_INPUT,
 )
@@ -141,9 +143,6 @@ STATE_OF_SINGLE = {
     SUCCEEDED: SUCCEEDED, FAILED: FAILED, DEAD_LETTERED: FAILED, CANCELLED: CANCELLED,
 }  # fmt: skip
 """The state of the flow, and of the stage, as which a task without a flow is shown."""
-_COUNTED_AS = {ASSIGNED: "held", RUNNING: "held"}
-
-
 class SingleFlow(Flow):
     """A task without a flow, shown as a flow."""
 
@@ -214,4 +213,6 @@ def single_stage(task: Task) -> SingleStage:
 
 
 def _counts(task: Task) -> Counts:
-    return Counts(total=1, **{_COUNTED_AS.get(task.state, task.state): 1})
+    state = "held" if task.state in HELD else task.state
+    waits = "retried" if task.attempts else "pending"
+    return Counts(total=1, **{state: 1}, **({} if task.state in (*HELD, *TASK.terminal) else {waits: 1}))

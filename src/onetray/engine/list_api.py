@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from onetray.domain.checks import FAR_US, choice, listed, optional_text, seconds, task_id, text, whole
+from onetray.domain.checks import FAR_US, choice, flag, listed, optional_text, seconds, task_id, text, whole
 from onetray.domain.clock import SECOND
 from onetray.domain.errors import InvalidInput, NotFound
 from onetray.domain.lifecycle import FLOW, MACHINES, STAGE, TASK
@@ -49,6 +49,7 @@ OF_CORRELATION = Statements("list_jobs_of_correlation", "total_jobs_of_correlati
 LABELLED = Statements("list_jobs_labelled", "total_jobs_labelled", "nth_job_labelled")
 STAGES = Statements("find_stages", "total_stages", "nth_stage", "newest_stage")
 TASKS = Statements("find_tasks", "total_tasks", "nth_task", "newest_task")
+TASKS_OF_STAGE = Statements("find_tasks_of_stage", "total_tasks_of_stage", "nth_task_of_stage")
 _FULL_ID = re.compile(r"[\da-f]{8}-[\da-f]{4}-[\da-f]{4}-[\da-f]{4}-[\da-f]{12}")
 
 
@@ -207,7 +208,9 @@ class ListApi(DatabaseReads):
         *,
         namespace: str = "default",
         kind: str | None = None,
+        stage: str | None = None,
         stage_type: str | None = None,
+        attempted: bool | None = None,
         states: Sequence[str] = (),
         since: int = 0,
         until: int | None = None,
@@ -218,14 +221,20 @@ class ListApi(DatabaseReads):
     ) -> TaskPage:
         """Tasks of any jobs, newest first. A page may be short: the list ends when its `before` is None.
 
-        `page` and `total` are as for `jobs`.
+        `stage` is the id of a stage; `attempted` says whether an attempt has been made; `page` and `total` are as for
+        `jobs`.
         """
         names = self.config.limits.name_chars
         filters = {
             **self._state_filters(states, TASK.states), **self._time_filters(since, until), "namespace": namespace,
             "kind": optional_text(kind, "kind", names), "type": optional_text(stage_type, "stage_type", names),
+            "attempted": None if attempted is None else int(flag(attempted, "attempted")),
         }  # fmt: skip
-        found = ListScan(self._read, TASKS, filters, since).slice(before, limit, page, total)
+        statements = TASKS
+        if stage is not None:
+            statements = TASKS_OF_STAGE
+            filters["stage"] = self._flows.stage(stage, namespace=namespace, raw=True).key
+        found = ListScan(self._read, statements, filters, since).slice(before, limit, page, total)
         return TaskPage([task_of_row(row, USER) for row in found.rows], found.before, found.total)
 
     def _time_filters(self, since: int, until: int | None) -> dict[str, int]:

@@ -93,9 +93,14 @@ def tasks(on: Call, query: TaskQuery) -> Any:
     wanted = "PENDING" if query.status == v.RETRIED else query.status
     states = [s for s, shown in v.TASK_STATES.items() if shown == wanted]
     attempted = query.status == v.RETRIED if wanted == "PENDING" else None
-    stage = None if query.stage_id is None else on.read(stage_of, on.engine, query.stage_id)
+    if query.stage_id is not None and isinstance(stage := on.read(stage_of, on.engine, query.stage_id), SingleStage):
+        return listed_from(query, on.read(on.engine.tasks_by_id, [stage.id]), _tasks, on.services.config.jobnik_pages)
     read = partial(
         on.read, on.engine.find_tasks, stage_type=query.stage_type, states=states, attempted=attempted,
-        stage=None if stage is None else stage.id, **_times(query),
+        stage=query.stage_id, **_times(query),
     )  # fmt: skip
-    return listed(query, read, lambda found: [v.as_task(t) for t in found], on.services.config.jobnik_pages)
+    return listed(query, read, _tasks, on.services.config.jobnik_pages)
+
+
+def _tasks(found: Sequence[Task]) -> list[Any]:
+    return [v.as_task(task) for task in found]

@@ -229,9 +229,8 @@ async def set_task_status(on: Working, taskId: Id, new: v.SetStatus[Literal["COM
         verdict, task = await on.report(c.Succeed, taskId)
     else:
         verdict, task = await on.report(c.Fail, taskId, message="the worker reported a failure", retryable=True)
-    if task is not None and (
-        isinstance(verdict.error, IllegalTransition) or (verdict.value and verdict.value.repeated)
-    ):
+    value = verdict.unwrap() if task is None or not isinstance(verdict.error, IllegalTransition) else None
+    assert task is not None
+    if value is None or value.repeated:
         raise illegal("TASK", v.task_state(task), new.status)
-    verdict.unwrap()
     return Json(v.as_task(task))

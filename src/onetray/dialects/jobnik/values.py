@@ -134,9 +134,9 @@ def as_stage(stage: Stage, tasks: list[Task] | None = None) -> dict[str, Any]:
 
 def as_summary(counts: Counts) -> dict[str, int]:
     return {
-        "pending": counts.queued - counts.retrying, "inProgress": counts.held, "completed": counts.succeeded,
+        "pending": max(0, counts.queued - counts.retried), "inProgress": counts.held, "completed": counts.succeeded,
         "failed": counts.failed + counts.dead_lettered + counts.cancelled + counts.redriven,
-        "created": counts.blocked + counts.waiting_input, "retried": counts.retrying, "total": counts.total,
+        "created": counts.blocked + counts.waiting_input, "retried": counts.retried, "total": counts.total,
     }  # fmt: skip
 
 

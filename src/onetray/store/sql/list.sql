@@ -48,6 +48,17 @@ SELECT count(*) {from_tasks} WHERE {task_wanted}
 -- name: nth_task
 SELECT t.key {from_tasks} WHERE {task_wanted} ORDER BY t.key DESC LIMIT 1 OFFSET :offset
 
+-- name: find_tasks_of_stage
+-- row: TaskDetails
+{select_task} WHERE t.stage = :stage AND {task_wanted}
+ORDER BY t.key DESC LIMIT :limit
+
+-- name: total_tasks_of_stage
+SELECT count(*) {from_tasks} WHERE t.stage = :stage AND {task_wanted}
+
+-- name: nth_task_of_stage
+SELECT t.key {from_tasks} WHERE t.stage = :stage AND {task_wanted} ORDER BY t.key DESC LIMIT 1 OFFSET :offset
+
 -- word: from_tasks
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.kind AS k ON k.key = t.kind
 
@@ -55,6 +66,7 @@ FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.
 t.key > :after AND t.key <= :upto AND n.name = :namespace AND t.control = 0
     AND t.created_at >= :since AND t.created_at <= :until
     AND (CAST(:any_state AS integer) = 1 OR t.state {in:states:text})
+    AND (CAST(:attempted AS integer) IS NULL OR (t.attempts > 0) = (CAST(:attempted AS integer) = 1))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind)
     AND (CAST(:type AS text) IS NULL OR t.stage IN (
         SELECT s.key FROM onetray.stage AS s WHERE s.key = t.stage AND coalesce(s.type, s.name) = :type))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, wraps
 from typing import Any, TypeVar
 
@@ -67,8 +67,8 @@ class Call:
         return self.services.unredacted.call(self._command(verb, *args, **fields))
 
     async def claim(self, **fields: Any) -> Task | None:
-        """Claim one task. Not redacted: a worker needs its whole input."""
-        verdict, task = await self.services.gather(_claim, self._command(Claim, **fields))
+        """Claim one task and start it. Not redacted: a worker needs its whole input."""
+        verdict, task = await self.services.gather(_claim, self._command(Claim, start=True, **fields))
         verdict.unwrap()
         return task
 
@@ -85,7 +85,15 @@ class Call:
 
 
 def _claim(services: Services, claims: list[Claim]) -> list[tuple[Verdict, Task | None]]:
-    verdicts = services.unredacted.run(claims)
+    """Claims of the same tasks are one claim, for as many: it costs little more than one for a single task."""
+    alike: dict[tuple[Any, ...], list[int]] = {}
+    for i, claim in enumerate(claims):
+        alike.setdefault((claim.namespace, claim.worker, claim.queue, claim.kinds, claim.lease_s), []).append(i)
+    joint = [replace(claims[indexes[0]], limit=len(indexes)) for indexes in alike.values()]
+    verdicts = [Verdict([])] * len(claims)
+    for indexes, verdict in zip(alike.values(), services.unredacted.run(joint), strict=True):
+        for i, index in enumerate(indexes):
+            verdicts[index] = verdict if verdict.error is not None else Verdict(verdict.value[i : i + 1])
     ids = [verdict.value[0].id if verdict.value else None for verdict in verdicts]
     return _with_tasks(services.unredacted, claims, verdicts, ids)
 

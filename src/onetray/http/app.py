@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from onetray import __version__
 from onetray.engine import Engine
@@ -67,10 +67,22 @@ ROUTERS: tuple[APIRouter, ...] = (
 
 
 class App(FastAPI):
-    """The app, with the request log outside of everything else, error handling included."""
+    """The app, whose requests reach their routes without the layers of FastAPI and Starlette."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await super().__call__(scope, receive, send)
+            return
+        scope["app"] = self
+        if self.middleware_stack is None:
+            self.middleware_stack = self.build_middleware_stack()
+        await self.middleware_stack(scope, receive, send)
 
     def build_middleware_stack(self) -> ASGIApp:
-        return RequestLog(super().build_middleware_stack(), self.state.services.metrics)
+        services: Services = self.state.services
+        routes = RouteIndex(self.state.guarded, super().build_middleware_stack())
+        limited = LimitMiddleware(routes, services)
+        return RequestLog(AuthMiddleware(limited, services), services.metrics)
 
 
 def build(engine: Engine, config: HttpConfig | None = None) -> FastAPI:
@@ -81,16 +93,12 @@ def build(engine: Engine, config: HttpConfig | None = None) -> FastAPI:
         telemetry=OWN_SPANS,
     )  # fmt: skip
     config = config or HttpConfig()
-    app.state.services, app.state.shapes, app.state.guarded = (services := Services(engine, config)), {}, []
+    app.state.services, app.state.shapes, app.state.guarded = Services(engine, config), {}, []
     for router in ROUTERS:
         also_head(router.routes)
         must_be_guarded(router.routes)
         app.state.guarded += router.routes
         app.include_router(router)
     mount(app, config.dialects)
-    app.router.routes.insert(0, RouteIndex(app.state.guarded))
     problems.install(app)
-    # Starlette runs the last one added first.
-    app.add_middleware(LimitMiddleware, services=services)
-    app.add_middleware(AuthMiddleware, services=services)
     return app

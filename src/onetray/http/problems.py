@@ -88,31 +88,35 @@ def request_id_of(scope: Scope) -> str:
 
 
 def install(app: FastAPI) -> None:
-    """Register handlers that answer every error with a problem document."""
+    """Answer every error of requests that the router handles itself with a problem document."""
 
-    @app.exception_handler(OnetrayError)
-    async def on_onetray_error(request: Request, error: OnetrayError) -> Response:
+    async def on_error(request: Request, error: Exception) -> Response:
+        return response_to(error, request)
+
+    for kind in (OnetrayError, RequestValidationError, HTTPException, Exception):
+        app.add_exception_handler(kind, on_error)
+
+
+def response_to(error: Exception, request: Request) -> Response:
+    """The response to a request that a route, or its validation, has ended with an error."""
+    if isinstance(error, OnetrayError):
         return answer(of_error(error), headers_of(error), request.scope)
-
-    @app.exception_handler(RequestValidationError)
-    async def on_invalid_request(request: Request, error: RequestValidationError) -> Response:
-        invalid = request.scope[INVALID] = error.errors()[:100]
-        errors = [{"field": ".".join(map(str, e["loc"])), "message": e["msg"]} for e in invalid]
-        summary = "; ".join(f"{e['field']}: {e['message']}" for e in errors[:5])
-        code = "malformed_json" if any(e["type"] == "json_invalid" for e in invalid) else "invalid_input"
-        return answer(problem(400, code, summary, errors=errors), scope=request.scope)
-
-    @app.exception_handler(HTTPException)
-    async def on_http_error(request: Request, error: HTTPException) -> Response:
-        if error.status_code == 405:
-            return _method_not_allowed(request)
-        code = "no_such_route" if error.status_code == 404 else "refused"
-        body = problem(error.status_code, code, str(error.detail))
-        return answer(body, dict(error.headers or {}), request.scope)
-
-    @app.exception_handler(Exception)
-    async def on_unexpected_error(request: Request, error: Exception) -> Response:
+    if isinstance(error, RequestValidationError):
+        return _invalid_request(error, request)
+    if not isinstance(error, HTTPException):
         return answer(_internal_error(error), scope=request.scope)
+    if error.status_code == 405:
+        return _method_not_allowed(request)
+    code = "no_such_route" if error.status_code == 404 else "refused"
+    return answer(problem(error.status_code, code, str(error.detail)), dict(error.headers or {}), request.scope)
+
+
+def _invalid_request(error: RequestValidationError, request: Request) -> Response:
+    invalid = request.scope[INVALID] = error.errors()[:100]
+    errors = [{"field": ".".join(map(str, e["loc"])), "message": e["msg"]} for e in invalid]
+    summary = "; ".join(f"{e['field']}: {e['message']}" for e in errors[:5])
+    code = "malformed_json" if any(e["type"] == "json_invalid" for e in invalid) else "invalid_input"
+    return answer(problem(400, code, summary, errors=errors), scope=request.scope)
 
 
 def _method_not_allowed(request: Request) -> Response:

@@ -28,7 +28,13 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def iso_time(us: int) -> str:
     """Formats microseconds since the epoch."""
-    return (_EPOCH + timedelta(microseconds=us)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    seconds, fraction = divmod(us, 1_000_000)
+    return f"{_iso_second(seconds)}.{fraction:06}Z"
+
+
+@lru_cache(1_024)
+def _iso_second(seconds: int) -> str:
+    return (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def micros(text: str) -> int:

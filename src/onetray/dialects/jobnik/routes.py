@@ -193,7 +193,7 @@ def add_tasks(on: Submitting, stageId: Id, new: v.CreateTasks) -> Json:
 @router.patch("/stages/{stageType}/tasks/dequeue", summary="Take a task of a type", **v.TASK)
 async def dequeue(on: Working, stageType: Type) -> Json:
     task = await on.claim(
-        worker=f"jobnik:{on.principal.name}", queue=QUEUE, kinds=(stageType,), start=True,
+        worker=f"jobnik:{on.principal.name}", queue=QUEUE, kinds=(stageType,),
         lease_s=on.services.config.jobnik_lease_s,
     )  # fmt: skip
     if task is None:

@@ -50,11 +50,14 @@ class RequestLog:
             if entry.status is not None:
                 raise
             await problems.answer(problems.of_error(OutcomeUnknown(CUT_OFF)))(scope, receive, entry.send)
-        except Exception:
+        except Exception as error:
+            if entry.status is None:
+                await problems.problem_answer(error, scope)(scope, receive, entry.send)
+                return
             # The exception closes the connection of a client that still waits. A complete 5xx is logged already.
             if not entry.complete:
                 raise
-            if entry.status is None or entry.status < 500:
+            if entry.status < 500:
                 logger.exception("request %s failed after its response was sent", entry.trace.request_id)
         finally:
             current_trace.reset(token)

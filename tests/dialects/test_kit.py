@@ -8,13 +8,15 @@ from typing import Any
 
 import jsonschema
 import pytest
+from fastapi import APIRouter
 
 from onetray.config import BUILT_IN_DIALECTS, Limits
-from onetray.dialects.kit import StateTable
+from onetray.dialects.kit import Dialect, DialectRoute, Json, Principal, StateTable, Submitter, answers_with
+from onetray.dialects.so1 import DIALECT as SO1
 from onetray.domain.lifecycle import TASK
 from onetray.http.app import build
 from onetray.http.dialects import load_dialect
-from onetray.http.openapi.dialect_document import describe_dialect
+from onetray.http.openapi.document import describe_dialect
 from tests.support.cases import each_case
 from tests.support.engines import must_verify, open_migrated
 from tests.support.fuzz import furnish, run_campaign
@@ -56,6 +58,29 @@ def test_no_request_breaks_a_dialect_and_every_answer_is_as_described(name: str)
         assert not done.faults, "\n\n".join(done.faults[:5])
         assert {200, 400, 404} <= set(done.statuses), done
         must_verify(engine)
+
+
+def test_an_answer_is_declared_by_its_example() -> None:
+    router = APIRouter(prefix="/v9", route_class=DialectRoute)
+    example: dict[str, Any] = {"id": "7", "done": False, "lines": [{"n": 1, "share": 0.5}], "tags": [], "error": None}
+    declared = answers_with("A thing", example, 201, {"share", "error"}, empty={204: "Nothing has changed"})
+
+    @router.put("/things", summary="Put a thing", **declared)
+    async def put(principal: Principal = Submitter) -> Json:
+        raise NotImplementedError
+
+    spec = describe_dialect(Dialect("v9", "/v9", router, SO1.shape, "", ""), Limits())
+    answers = spec["paths"]["/v9/things"]["put"]["responses"]
+    assert (set(answers) >= {"201", "204", "400", "409"}, answers["204"]) == (
+        True,
+        {"description": "Nothing has changed"},
+    )
+    schema = answers["201"]["content"]["application/json"]["schema"]
+    assert schema["required"] == ["id", "done", "lines", "tags"]
+    check = jsonschema.Draft202012Validator(schema)
+    fits: list[dict[str, Any]] = [{}, {"error": {"any": "thing"}}, {"tags": [1]}, {"lines": [{"n": 2}]}]
+    other: list[dict[str, Any]] = [{"lines": [{"share": 2.0}]}, {"done": 0}, {"id": None}]
+    assert [changed for changed in (*fits, *other) if check.is_valid(example | changed)] == fits
 
 
 STATES = dict.fromkeys(TASK.states, "open") | dict.fromkeys(TASK.terminal, "done")

@@ -67,12 +67,21 @@ class ClosedBody(BaseModel):
         return body
 
 
-def answers_with(title: str, example: Any, status: int = 200, optional: Container[str] = ()) -> dict[str, Any]:
+def answers_with(
+    title: str,
+    example: Any,
+    status: int = 200,
+    optional: Container[str] = (),
+    *,
+    empty: Mapping[int, str] | None = None,
+) -> dict[str, Any]:
     """Declares a route's response by an example, for its decorator. All fields are required but those of `optional`.
 
-    A null in the example stands for any value.
+    A null in the example stands for any value. `empty` has the statuses of responses without a body, and their titles.
     """
-    return returns(AnswerShape(title, schema_like(example, optional), example), status)
+    declared = returns(AnswerShape(title, schema_like(example, optional), example), status)
+    bodiless = {status: {"description": title} for status, title in (empty or {}).items()}
+    return {**declared, "responses": declared["responses"] | bodiless}
 
 
 def find_job(engine: EngineApi, id_: str, namespace: str) -> JobStatus:

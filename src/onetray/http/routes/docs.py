@@ -15,8 +15,7 @@ from onetray.http.auth.scopes import Principal, Reader
 from onetray.http.dialects import Dialect
 from onetray.http.json_answers import Json
 from onetray.http.native_route import NativeRoute, returns
-from onetray.http.openapi.dialect_document import describe_dialect
-from onetray.http.openapi.document import DESCRIPTION, DRAWING, LIFECYCLE, LIFECYCLES, description_of
+from onetray.http.openapi.document import DESCRIPTION, DRAWING, LIFECYCLE, LIFECYCLES, describe_dialect, description_of
 from onetray.http.openapi.page import rendered
 from onetray.http.services import services_of
 

@@ -1,12 +1,13 @@
 """Flows that are submitted by name, from what a worker has declared of them."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Annotated, Any
 from uuid import uuid4
 
 import pytest
 from pydantic import BaseModel, Field
 
-from onetray import AlreadyOpen, InvalidInput, NotFound, Onetray
+from onetray import AlreadyOpen, Engine, InvalidInput, NotFound, Onetray
 from onetray.app.flow_declaration import declaration_of_flow
 from onetray.domain.declared_flow import FlowDeclaration, StageDeclaration
 from onetray.domain.errors import KeyReused
@@ -169,3 +170,23 @@ def test_the_last_declaration_wins_and_the_other_version_stays_visible(app: Onet
         engine.forget_flow("cards")
     engine.declare_flow(version("new"), worker="w3", renew=True)
     assert engine.declared_flow("cards").version == new.version
+
+
+def test_a_worker_declares_its_flows_and_declares_again_what_was_forgotten(
+    app: Onetray, engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    app.use(engine)
+    app.flow("cards", config=Config).stage(name="a")(lambda: 1)
+    app.flow("free", config=Callable[[], int]).stage(name="a")(lambda: 1)
+    app.flow("odd", config=Annotated[str, Field(pattern=r"^\p{L}$")]).stage(name="a")(lambda: 1)
+    app.flow("empty")
+    with app.worker(janitor=False) as worker:
+        assert [(f.name, f.declared_by) for f in engine.declared_flows()] == [
+            ("cards", worker.name), ("free", worker.name)
+        ]  # fmt: skip
+        assert "the flow odd cannot be submitted by name: config_schema is not a JSON Schema" in caplog.text
+        assert engine.declared_flow("free").config_schema is None
+        engine.forget_flow("cards")
+        worker._renew_flows_at = 0
+        worker._register()
+        assert len(engine.declared_flows()) == 2

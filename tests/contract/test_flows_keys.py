@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -163,3 +164,24 @@ def test_a_second_singleton_is_rejected_with_the_id_of_the_open_one_and_leaves_n
     ended, late = engine.run([SubmitFlow(**second), SubmitFlow(**body(singleton=True, idempotency_key="third"))])
     assert ended.value.id != first.id
     assert late.error.job == ended.value.id
+    for verb, of in (("retry_flow", {"flow": first.id}), ("redrive", {"task": first.tasks[0]})):
+        with pytest.raises(AlreadyOpen) as refused:
+            engine.do(verb, **of)
+        assert refused.value.job == ended.value.id
+    run_all(engine)
+    again = engine.retry_flow(first.id)
+    with pytest.raises(AlreadyOpen) as refused:
+        engine.submit_flow(**body(singleton=True, idempotency_key="fourth"))
+    assert refused.value.job == again.id
+
+
+def test_of_singletons_that_are_submitted_at_once_one_is_open(engine: Engine) -> None:
+    def submit(number: int) -> str:
+        try:
+            return engine.submit_flow(**body(singleton=True, idempotency_key=f"k{number}")).id
+        except AlreadyOpen as e:
+            return str(e.job)
+
+    with ThreadPoolExecutor(8) as threads:
+        assert len(set(threads.map(submit, range(40)))) == 1
+    assert len(engine.flows()) == 1

@@ -20,7 +20,7 @@ from onetray.domain.fields import check_of
 from onetray.domain.flow import Approval, StageSpec, TaskSpec
 from onetray.domain.flow_commands import SubmitDeclared, SubmitFlow
 from onetray.domain.flow_specs import check_approval, check_task
-from onetray.domain.json_schema import check_schema, check_value, with_defaults
+from onetray.domain.json_schema import check_value, must_be_schema, with_defaults
 from onetray.domain.policy import Policy
 from onetray.domain.rollup import ON_FAILURE, ROLL_UPS, STOP, STRICT
 from onetray.domain.task import RawJson
@@ -149,7 +149,7 @@ def check_declaration(declared: object, limits: Limits) -> FlowDeclaration:
         earlier.add(_check_stage(stage, earlier, limits))
     if declared.config_schema is not None:
         json_text(declared.config_schema, "config_schema", limits.payload_bytes)
-        check_schema(declared.config_schema, "config_schema")
+        must_be_schema(declared.config_schema, "config_schema")
     submit_of(declared, None).check(limits)
     return declared
 

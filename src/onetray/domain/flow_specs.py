@@ -12,7 +12,7 @@ from onetray.domain.checks import check_when, json_text, listed, text
 from onetray.domain.errors import DependencyCycle, InvalidInput, TooLarge
 from onetray.domain.fields import check_of
 from onetray.domain.flow import Approval, More, StageSpec, TaskSpec
-from onetray.domain.json_schema import check_schema
+from onetray.domain.json_schema import must_be_schema
 
 
 def check_task(spec: object, limits: Limits, where: str) -> TaskSpec:
@@ -91,7 +91,7 @@ def check_approval(approval: object, limits: Limits) -> Approval:
     check_of(Approval, "approval.")(approval, limits)
     if approval.form is not None:
         json_text(approval.form, "approval.form", limits.result_bytes)
-        check_schema(approval.form, "approval.form")
+        must_be_schema(approval.form, "approval.form")
     return approval
 
 

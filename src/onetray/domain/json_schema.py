@@ -14,7 +14,7 @@ MAX_HOPS = 100
 """References that refer to references are followed this far."""
 
 
-def check_schema(schema: object, field: str) -> None:
+def must_be_schema(schema: object, field: str) -> None:
     """Raises InvalidInput if it is not a JSON Schema."""
     # Imported here: it is slow, and few commands need it.
     from jsonschema import Draft202012Validator

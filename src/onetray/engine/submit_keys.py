@@ -16,7 +16,7 @@ from onetray.domain.clock import SECOND
 from onetray.domain.commands import Submit
 from onetray.domain.errors import AlreadyOpen, KeyReused
 from onetray.domain.flow import Placed
-from onetray.domain.flow_commands import SubmitFlow
+from onetray.domain.flow_commands import SINGLETON, SubmitFlow
 from onetray.domain.lifecycle import FLOW, PENDING, QUEUED, TASK
 from onetray.domain.task import Receipt, Verdict
 from onetray.engine.batch_context import BatchContext
@@ -169,6 +169,18 @@ def _take_unique(batch: BatchContext, work: list[tuple[int, C, K]]) -> list[tupl
     return fresh
 
 
+def take_singleton(tx: Tx, kind: int, name: str, job: int) -> None:
+    """Make a new flow the only open one of its name, if flows of that name are singletons.
+
+    Raises AlreadyOpen, before anything is written."""
+    at = (kind, SINGLETON)
+    if not tx.batch("unique_held", _columns([at])):
+        return
+    held = _lock_unique(tx, {at: job}).get(at)
+    if held is not None:
+        raise _already_open(name, held)
+
+
 def _lock_unique(tx: Tx, wanted: dict[tuple[int, str], int]) -> dict[tuple[int, str], KeyedJob]:
     """Lock these unique keys. Returns the open jobs that own some of them; the new jobs own the others now."""
     ordered = sorted(wanted)
@@ -209,12 +221,14 @@ def _repeated(command: Submit | SubmitFlow, job: KeyedJob) -> Verdict:
 def _refuse_second(command: Submit | SubmitFlow, job: KeyedJob) -> Verdict | None:
     if not isinstance(command, SubmitFlow) or not command.singleton:
         return None
-    return Verdict(
-        error=AlreadyOpen(
-            f"the flow {command.name!r} is {job.state} as {job.id}, and only one may be open: wait, or cancel it",
-            job=job.id,
-            state=job.state,
-        )
+    return Verdict(error=_already_open(command.name, job))
+
+
+def _already_open(name: str, job: KeyedJob) -> AlreadyOpen:
+    return AlreadyOpen(
+        f"the flow {name!r} is {job.state} as {job.id}, and only one may be open: wait, or cancel it",
+        job=job.id,
+        state=job.state,
     )
 
 

@@ -34,7 +34,15 @@ from onetray.app.tasks import PROCESS
 from onetray.config import LEAST_RETENTION_S
 from onetray.domain.checks import seconds, whole
 from onetray.domain.commands import Claim, Fail, Release, Report, Start, Succeed
-from onetray.domain.errors import Conflict, DatabaseMoved, DatabaseReplaced, InvalidInput, NotFound, OnetrayError
+from onetray.domain.errors import (
+    Conflict,
+    DatabaseMoved,
+    DatabaseReplaced,
+    InvalidInput,
+    NotFound,
+    OnetrayError,
+    Unavailable,
+)
 from onetray.domain.task import Assignment, Verdict
 from onetray.domain.worker import WorkerBeat
 from onetray.engine import Engine
@@ -136,16 +144,18 @@ class Worker:
 
     def _declare_flows(self, renew: bool = False) -> None:
         """Register the app's flows, so that they can be submitted by name. The worker runs without that, too."""
-        self._renew_flows_at = time.monotonic() + RENEW_FLOWS_S
         for flow in self.app.flows.values():
             if not flow.stages:
                 continue
             try:
                 declaration = declaration_of_flow(flow)
                 self.app.engine.declare_flow(declaration, worker=self.name, renew=renew, namespace=self.app.namespace)
+            except Unavailable:
+                raise
             except Exception as e:
                 # Types and functions of users may raise anything, and a server may be too old to know declarations.
                 logger.warning("the flow %s cannot be submitted by name: %s", flow.name, e)
+        self._renew_flows_at = time.monotonic() + RENEW_FLOWS_S
 
     def _prepare_tasks(self) -> None:
         """Build the argument checks now: the first call must not block the loop. Child processes build their own."""

@@ -27,6 +27,8 @@ RELEASED = {
     (6, POSTGRES): "e54bb2ab0317dc904edca241cc62a16af6ed9d915b903c08a287e8a6ad1f2f0b",
     (7, SQLITE): "95b9a811e78536b9273616e2b09efbb497f0cc64488053d38bd02f0d7f504085",
     (7, POSTGRES): "c7658d79a9a9a580435473b42f5eeabf041aed1055a9fc5cfd8d1ad1f45d0259",
+    (10, SQLITE): "7df9f33dbffc9a0a1c08a12f7582f28451b1c10aaae654549a533e9eac8737d6",
+    (10, POSTGRES): "a239b0d6675242ce7e3a3fcb6f6bf466312008feb0ce6500189394f2b0042a67",
 }
 """What each migration sends. A line comes with a migration, and never changes: databases out there were made by it."""
 

@@ -275,6 +275,7 @@ class EngineApi(ABC):
     find_stages = ListApi.find_stages
     find_tasks = ListApi.find_tasks
     flow = FlowApi.flow
+    flow_errors = FlowApi.flow_errors
     flow_events = FlowApi.flow_events
     flows = FlowApi.flows
     held = WorkerApi.held
@@ -287,6 +288,7 @@ class EngineApi(ABC):
     last_checkpoint = WorkerApi.last_checkpoint
     locate = ListApi.locate
     logs = TaskApi.logs
+    member_reports = FlowApi.member_reports
     members = ListApi.members
     now = WorkerApi.now
     open_breaker = WorkerApi.open_breaker

@@ -105,7 +105,7 @@ def flows_by_keys(store: Store, keys: Sequence[int]) -> list[Flow]:
 
 def stages_of_flows(store: Store, keys: Sequence[int]) -> list[Stage]:
     """The stages of ended flows, in order. Ended flows have no held tasks."""
-    return [_stage(r, 0, USER, raw=False) for r in store.read("stages_of_flows", keys=list(keys))] if keys else []
+    return [_stage(r, None, USER, raw=False) for r in store.read("stages_of_flows", keys=list(keys))] if keys else []
 
 
 def first_lines(store: Store, keys: Sequence[int], most: int) -> dict[int, list[LogLine]]:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from onetray.domain.flow import Context
+from onetray.domain.flow import Context, MemberReport
 from onetray.domain.listing import DeadGroup, DeadLetterSummary, JobSummary, MemberSummary, Prunable, QueueDepth
 from onetray.domain.policy import Policy
 from onetray.domain.task import DeadLetter, Event, Holding, LogLine, TaskProgress
 
 VALUES = (
-    Context, DeadGroup, DeadLetter, DeadLetterSummary, Event, Holding, JobSummary, LogLine, MemberSummary, Prunable,
-    QueueDepth, TaskProgress,
+    Context, DeadGroup, DeadLetter, DeadLetterSummary, Event, Holding, JobSummary, LogLine, MemberReport, MemberSummary,
+    Prunable, QueueDepth, TaskProgress,
 )  # fmt: skip
 
 
@@ -143,6 +143,16 @@ class StageDetails(NamedTuple):
     type: str
     trace: str | None
     tracestate: str | None
+    error_count: int
+    errors: str | None
+
+
+class HeldRow(NamedTuple):
+    """How many tasks of a stage workers hold, and the progress that these have reported, added up."""
+
+    stage: int
+    held: int
+    progress: float
 
 
 class IdRow(NamedTuple):

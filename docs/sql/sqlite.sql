@@ -303,46 +303,46 @@ SELECT l.*, :now AS seen_at FROM (
 ) AS l;
 
 -- name: stages_by_key
--- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, ending_how, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, collect, metrics, trace)
+-- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, ending_how, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, collect, metrics, trace, error_count)
 SELECT s.key, s.job, s.ns, s.ord, CAST(s.id AS text) AS id, s.name, s.state, s.version, s.on_failure, s.sealed, s.takes_more,
     s.gate, s.started_at, s.opened_to, s.opened_at, s.due_at, s.ending, s.ending_why, s.ending_how, s.deciding,
     CASE WHEN s.condition IS NULL THEN 0 ELSE 1 END AS conditional, s.total, s.open, s.blocked, s.waiting_input, s.succeeded, s.partly,
-    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.collect, s.metrics, s.trace
+    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.collect, s.metrics, s.trace, s.error_count
 FROM stage AS s WHERE s.key IN (SELECT value FROM json_each(:keys));
 
 -- name: stages_of_flow
--- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, ending_how, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, collect, metrics, trace)
+-- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, ending_how, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, collect, metrics, trace, error_count)
 SELECT s.key, s.job, s.ns, s.ord, CAST(s.id AS text) AS id, s.name, s.state, s.version, s.on_failure, s.sealed, s.takes_more,
     s.gate, s.started_at, s.opened_to, s.opened_at, s.due_at, s.ending, s.ending_why, s.ending_how, s.deciding,
     CASE WHEN s.condition IS NULL THEN 0 ELSE 1 END AS conditional, s.total, s.open, s.blocked, s.waiting_input, s.succeeded, s.partly,
-    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.collect, s.metrics, s.trace
+    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.collect, s.metrics, s.trace, s.error_count
 FROM stage AS s WHERE s.job = :job ORDER BY s.ord;
 
 -- name: unended_stages
--- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, ending_how, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, collect, metrics, trace)
+-- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, ending_how, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, collect, metrics, trace, error_count)
 SELECT s.key, s.job, s.ns, s.ord, CAST(s.id AS text) AS id, s.name, s.state, s.version, s.on_failure, s.sealed, s.takes_more,
     s.gate, s.started_at, s.opened_to, s.opened_at, s.due_at, s.ending, s.ending_why, s.ending_how, s.deciding,
     CASE WHEN s.condition IS NULL THEN 0 ELSE 1 END AS conditional, s.total, s.open, s.blocked, s.waiting_input, s.succeeded, s.partly,
-    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.collect, s.metrics, s.trace
+    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.collect, s.metrics, s.trace, s.error_count
 FROM stage AS s WHERE s.job = :job AND s.state IN ('created', 'waiting', 'pending', 'running') ORDER BY s.ord;
 
 -- name: next_stage
--- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, ending_how, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, collect, metrics, trace)
+-- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, ending_how, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, collect, metrics, trace, error_count)
 SELECT s.key, s.job, s.ns, s.ord, CAST(s.id AS text) AS id, s.name, s.state, s.version, s.on_failure, s.sealed, s.takes_more,
     s.gate, s.started_at, s.opened_to, s.opened_at, s.due_at, s.ending, s.ending_why, s.ending_how, s.deciding,
     CASE WHEN s.condition IS NULL THEN 0 ELSE 1 END AS conditional, s.total, s.open, s.blocked, s.waiting_input, s.succeeded, s.partly,
-    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.collect, s.metrics, s.trace
+    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.collect, s.metrics, s.trace, s.error_count
 FROM stage AS s WHERE s.job = :job AND s.ord > :ord AND s.state IN ('created', 'waiting', 'pending', 'running') ORDER BY s.ord LIMIT 1;
 
 -- name: any_started
 SELECT 1 FROM stage AS s WHERE s.job = :job AND s.started_at IS NOT NULL LIMIT 1;
 
 -- name: stage_by_name
--- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, ending_how, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, collect, metrics, trace)
+-- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, ending_how, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, collect, metrics, trace, error_count)
 SELECT s.key, s.job, s.ns, s.ord, CAST(s.id AS text) AS id, s.name, s.state, s.version, s.on_failure, s.sealed, s.takes_more,
     s.gate, s.started_at, s.opened_to, s.opened_at, s.due_at, s.ending, s.ending_why, s.ending_how, s.deciding,
     CASE WHEN s.condition IS NULL THEN 0 ELSE 1 END AS conditional, s.total, s.open, s.blocked, s.waiting_input, s.succeeded, s.partly,
-    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.collect, s.metrics, s.trace
+    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.collect, s.metrics, s.trace, s.error_count
 FROM stage AS s WHERE s.job = :job AND s.name = :name;
 
 -- name: names_of_stages
@@ -372,8 +372,18 @@ UPDATE stage SET sealed = b.sealed, opened_to = b.opened_to, opened_at = b.opene
     ending_why = b.ending_why, ending_how = b.ending_how, deciding = b.deciding, total = b.total, open = b.open, blocked = b.blocked,
     waiting_input = b.waiting_input, succeeded = b.succeeded, partly = b.partly, failed = b.failed,
     dead_lettered = b.dead_lettered, cancelled = b.cancelled, redriven = b.redriven, retrying = b.retrying,
-    metrics = b.metrics
-FROM (SELECT value ->> 0 AS sealed, value ->> 1 AS opened_to, value ->> 2 AS opened_at, value ->> 3 AS due_at, value ->> 4 AS ending, value ->> 5 AS ending_why, value ->> 6 AS ending_how, value ->> 7 AS deciding, value ->> 8 AS total, value ->> 9 AS open, value ->> 10 AS blocked, value ->> 11 AS waiting_input, value ->> 12 AS succeeded, value ->> 13 AS partly, value ->> 14 AS failed, value ->> 15 AS dead_lettered, value ->> 16 AS cancelled, value ->> 17 AS redriven, value ->> 18 AS retrying, value ->> 19 AS metrics, value ->> 20 AS key FROM json_each(:batch)) AS b WHERE stage.key = b.key;
+    metrics = b.metrics, error_count = b.error_count
+FROM (SELECT value ->> 0 AS sealed, value ->> 1 AS opened_to, value ->> 2 AS opened_at, value ->> 3 AS due_at, value ->> 4 AS ending, value ->> 5 AS ending_why, value ->> 6 AS ending_how, value ->> 7 AS deciding, value ->> 8 AS total, value ->> 9 AS open, value ->> 10 AS blocked, value ->> 11 AS waiting_input, value ->> 12 AS succeeded, value ->> 13 AS partly, value ->> 14 AS failed, value ->> 15 AS dead_lettered, value ->> 16 AS cancelled, value ->> 17 AS redriven, value ->> 18 AS retrying, value ->> 19 AS metrics, value ->> 20 AS error_count, value ->> 21 AS key FROM json_each(:batch)) AS b WHERE stage.key = b.key;
+
+-- name: errors_of_stages
+SELECT key, errors FROM stage WHERE key IN (SELECT value FROM json_each(:keys));
+
+-- name: set_errors
+UPDATE stage SET errors = b.errors FROM (SELECT value ->> 0 AS errors, value ->> 1 AS key FROM json_each(:batch)) AS b WHERE stage.key = b.key;
+
+-- name: names_of_tasks
+-- row: TaskNameRow(key, id, name)
+SELECT t.key, CAST(t.id AS text) AS id, t.name FROM task AS t WHERE t.key IN (SELECT value FROM json_each(:keys));
 
 -- name: set_answer
 UPDATE stage SET answer = b.answer FROM (SELECT value ->> 0 AS answer, value ->> 1 AS key FROM json_each(:batch)) AS b WHERE stage.key = b.key;
@@ -583,6 +593,10 @@ SELECT c.key, CAST(c.id AS text) AS id, CAST(f.id AS text) AS flow_id, CAST(t.id
 FROM context AS c JOIN flow AS f ON f.key = c.job AND f.deleted_at IS NULL JOIN namespace AS n ON n.key = c.ns
     LEFT JOIN task AS t ON t.key = c.task LEFT JOIN context AS p ON p.key = c.parent WHERE f.id = :id AND n.name = :namespace AND c.key = f.context;
 
+-- name: key_of_flow
+SELECT f.key FROM flow AS f JOIN namespace AS n ON n.key = f.ns
+WHERE f.id = :id AND n.name = :namespace AND f.deleted_at IS NULL;
+
 -- name: flow_by_id
 -- row: FlowDetails(key, id, namespace, name, state, version, roll_up, sealed, created_at, updated_at, started_at, finished_at, deadline_at, ending, current_stage, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, retry_of, compensates, compensation, correlation_id, trace, tracestate, priority, data, metadata, error, labels)
 SELECT f.key, CAST(f.id AS text) AS id, n.name AS namespace, k.name, f.state, f.version, f.roll_up, f.sealed,
@@ -623,49 +637,53 @@ FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
     LEFT JOIN flow AS c ON c.key = f.compensates LEFT JOIN flow AS u ON u.key = f.compensation WHERE n.name = :namespace AND f.key < :before ORDER BY f.key DESC LIMIT :limit;
 
 -- name: stage_by_id
--- row: StageDetails(key, id, flow_id, namespace, ord, name, state, version, on_failure, sealed, takes_more, created_at, updated_at, started_at, finished_at, due_at, ending, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, data, metadata, result, metrics, error, approval, answer, carried_from, type, trace, tracestate, opened_at)
+-- row: StageDetails(key, id, flow_id, namespace, ord, name, state, version, on_failure, sealed, takes_more, created_at, updated_at, started_at, finished_at, due_at, ending, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, data, metadata, result, metrics, error, approval, answer, carried_from, type, trace, tracestate, opened_at, error_count, errors)
 SELECT s.key, CAST(s.id AS text) AS id, CAST(f.id AS text) AS flow_id, n.name AS namespace, s.ord, s.name, s.state,
     s.version, s.on_failure, s.sealed, s.takes_more, s.created_at, s.updated_at, s.started_at, s.finished_at, s.due_at, s.ending, s.total, s.open,
     s.blocked, s.waiting_input, s.succeeded, s.partly, s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.data,
     s.metadata, s.result, s.metrics, s.error, s.approval, s.answer, CAST(w.id AS text) AS carried_from,
-    coalesce(s.type, s.name) AS type, s.trace, s.tracestate, s.opened_at
+    coalesce(s.type, s.name) AS type, s.trace, s.tracestate, s.opened_at, s.error_count, s.errors
 FROM stage AS s JOIN flow AS f ON f.key = s.job AND f.deleted_at IS NULL
     JOIN namespace AS n ON n.key = s.ns LEFT JOIN stage AS w ON w.key = s.carried_from WHERE s.id = :id AND n.name = :namespace;
 
 -- name: stages_of
--- row: StageDetails(key, id, flow_id, namespace, ord, name, state, version, on_failure, sealed, takes_more, created_at, updated_at, started_at, finished_at, due_at, ending, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, data, metadata, result, metrics, error, approval, answer, carried_from, type, trace, tracestate, opened_at)
+-- row: StageDetails(key, id, flow_id, namespace, ord, name, state, version, on_failure, sealed, takes_more, created_at, updated_at, started_at, finished_at, due_at, ending, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, data, metadata, result, metrics, error, approval, answer, carried_from, type, trace, tracestate, opened_at, error_count, errors)
 SELECT s.key, CAST(s.id AS text) AS id, CAST(f.id AS text) AS flow_id, n.name AS namespace, s.ord, s.name, s.state,
     s.version, s.on_failure, s.sealed, s.takes_more, s.created_at, s.updated_at, s.started_at, s.finished_at, s.due_at, s.ending, s.total, s.open,
     s.blocked, s.waiting_input, s.succeeded, s.partly, s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.data,
     s.metadata, s.result, s.metrics, s.error, s.approval, s.answer, CAST(w.id AS text) AS carried_from,
-    coalesce(s.type, s.name) AS type, s.trace, s.tracestate, s.opened_at
+    coalesce(s.type, s.name) AS type, s.trace, s.tracestate, s.opened_at, s.error_count, s.errors
 FROM stage AS s JOIN flow AS f ON f.key = s.job AND f.deleted_at IS NULL
     JOIN namespace AS n ON n.key = s.ns LEFT JOIN stage AS w ON w.key = s.carried_from WHERE f.id = :id AND n.name = :namespace ORDER BY s.ord;
 
 -- name: stages_of_flows
--- row: StageDetails(key, id, flow_id, namespace, ord, name, state, version, on_failure, sealed, takes_more, created_at, updated_at, started_at, finished_at, due_at, ending, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, data, metadata, result, metrics, error, approval, answer, carried_from, type, trace, tracestate, opened_at)
+-- row: StageDetails(key, id, flow_id, namespace, ord, name, state, version, on_failure, sealed, takes_more, created_at, updated_at, started_at, finished_at, due_at, ending, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, data, metadata, result, metrics, error, approval, answer, carried_from, type, trace, tracestate, opened_at, error_count, errors)
 SELECT s.key, CAST(s.id AS text) AS id, CAST(f.id AS text) AS flow_id, n.name AS namespace, s.ord, s.name, s.state,
     s.version, s.on_failure, s.sealed, s.takes_more, s.created_at, s.updated_at, s.started_at, s.finished_at, s.due_at, s.ending, s.total, s.open,
     s.blocked, s.waiting_input, s.succeeded, s.partly, s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.data,
     s.metadata, s.result, s.metrics, s.error, s.approval, s.answer, CAST(w.id AS text) AS carried_from,
-    coalesce(s.type, s.name) AS type, s.trace, s.tracestate, s.opened_at
+    coalesce(s.type, s.name) AS type, s.trace, s.tracestate, s.opened_at, s.error_count, s.errors
 FROM stage AS s JOIN flow AS f ON f.key = s.job AND f.deleted_at IS NULL
     JOIN namespace AS n ON n.key = s.ns LEFT JOIN stage AS w ON w.key = s.carried_from WHERE s.job IN (SELECT value FROM json_each(:keys)) ORDER BY s.job, s.ord;
 
 -- name: stages_of_ids
--- row: StageDetails(key, id, flow_id, namespace, ord, name, state, version, on_failure, sealed, takes_more, created_at, updated_at, started_at, finished_at, due_at, ending, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, data, metadata, result, metrics, error, approval, answer, carried_from, type, trace, tracestate, opened_at)
+-- row: StageDetails(key, id, flow_id, namespace, ord, name, state, version, on_failure, sealed, takes_more, created_at, updated_at, started_at, finished_at, due_at, ending, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, data, metadata, result, metrics, error, approval, answer, carried_from, type, trace, tracestate, opened_at, error_count, errors)
 SELECT s.key, CAST(s.id AS text) AS id, CAST(f.id AS text) AS flow_id, n.name AS namespace, s.ord, s.name, s.state,
     s.version, s.on_failure, s.sealed, s.takes_more, s.created_at, s.updated_at, s.started_at, s.finished_at, s.due_at, s.ending, s.total, s.open,
     s.blocked, s.waiting_input, s.succeeded, s.partly, s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.data,
     s.metadata, s.result, s.metrics, s.error, s.approval, s.answer, CAST(w.id AS text) AS carried_from,
-    coalesce(s.type, s.name) AS type, s.trace, s.tracestate, s.opened_at
+    coalesce(s.type, s.name) AS type, s.trace, s.tracestate, s.opened_at, s.error_count, s.errors
 FROM stage AS s JOIN flow AS f ON f.key = s.job AND f.deleted_at IS NULL
     JOIN namespace AS n ON n.key = s.ns LEFT JOIN stage AS w ON w.key = s.carried_from WHERE f.id IN (SELECT value FROM json_each(:ids)) AND n.name = :namespace ORDER BY s.job, s.ord;
 
 -- name: held_in_stages
--- row: HeldInStageRow(stage, held, retried)
-SELECT h.stage, count(*) AS held, sum(CASE WHEN h.attempts > 1 THEN 1 ELSE 0 END) AS retried FROM (
-    SELECT (SELECT t.stage FROM task AS t WHERE t.key = j.value AND t.lease = l.key AND t.control = 0) AS stage,
+-- row: HeldInStageRow(stage, held, retried, progress)
+SELECT h.stage, count(*) AS held, sum(CASE WHEN h.attempts > 1 THEN 1 ELSE 0 END) AS retried, coalesce(sum((
+    SELECT CASE WHEN p.done < p.total THEN p.done / p.total ELSE 1.0 END FROM progress AS p
+    WHERE p.task = h.task AND p.total > 0 AND p.attempt = h.attempts
+)), 0) AS progress
+FROM (
+    SELECT j.value AS task, (SELECT t.stage FROM task AS t WHERE t.key = j.value AND t.lease = l.key AND t.control = 0) AS stage,
         (SELECT t.attempts FROM task AS t WHERE t.key = j.value) AS attempts
     FROM lease AS l CROSS JOIN json_each(l.tasks) AS j
 ) AS h
@@ -955,12 +973,12 @@ SELECT s.key, s.created_at FROM stage AS s WHERE s.key <= :upto ORDER BY s.key D
 SELECT t.key, t.created_at FROM task AS t WHERE t.key <= :upto ORDER BY t.key DESC LIMIT 1;
 
 -- name: find_stages
--- row: StageDetails(key, id, flow_id, namespace, ord, name, state, version, on_failure, sealed, takes_more, created_at, updated_at, started_at, finished_at, due_at, ending, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, data, metadata, result, metrics, error, approval, answer, carried_from, type, trace, tracestate, opened_at)
+-- row: StageDetails(key, id, flow_id, namespace, ord, name, state, version, on_failure, sealed, takes_more, created_at, updated_at, started_at, finished_at, due_at, ending, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, data, metadata, result, metrics, error, approval, answer, carried_from, type, trace, tracestate, opened_at, error_count, errors)
 SELECT s.key, CAST(s.id AS text) AS id, CAST(f.id AS text) AS flow_id, n.name AS namespace, s.ord, s.name, s.state,
     s.version, s.on_failure, s.sealed, s.takes_more, s.created_at, s.updated_at, s.started_at, s.finished_at, s.due_at, s.ending, s.total, s.open,
     s.blocked, s.waiting_input, s.succeeded, s.partly, s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.data,
     s.metadata, s.result, s.metrics, s.error, s.approval, s.answer, CAST(w.id AS text) AS carried_from,
-    coalesce(s.type, s.name) AS type, s.trace, s.tracestate, s.opened_at
+    coalesce(s.type, s.name) AS type, s.trace, s.tracestate, s.opened_at, s.error_count, s.errors
 FROM stage AS s JOIN flow AS f ON f.key = s.job AND f.deleted_at IS NULL
     JOIN namespace AS n ON n.key = s.ns LEFT JOIN stage AS w ON w.key = s.carried_from WHERE s.key > :after AND s.key <= :upto AND n.name = :namespace
     AND s.created_at >= :since AND s.created_at <= :until
@@ -1000,6 +1018,7 @@ FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN queue AS q ON q.key = t.
     LEFT JOIN lease AS l ON l.key = t.lease WHERE t.key > :after AND t.key <= :upto AND n.name = :namespace AND t.control = 0
     AND t.created_at >= :since AND t.created_at <= :until
     AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:attempted AS integer) IS NULL OR (t.attempts > 0) = (CAST(:attempted AS integer) = 1))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind)
     AND (CAST(:type AS text) IS NULL OR t.stage IN (
         SELECT s.key FROM stage AS s WHERE s.key = t.stage AND coalesce(s.type, s.name) = :type))
@@ -1009,6 +1028,7 @@ ORDER BY t.key DESC LIMIT :limit;
 SELECT count(*) FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind WHERE t.key > :after AND t.key <= :upto AND n.name = :namespace AND t.control = 0
     AND t.created_at >= :since AND t.created_at <= :until
     AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:attempted AS integer) IS NULL OR (t.attempts > 0) = (CAST(:attempted AS integer) = 1))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind)
     AND (CAST(:type AS text) IS NULL OR t.stage IN (
         SELECT s.key FROM stage AS s WHERE s.key = t.stage AND coalesce(s.type, s.name) = :type));
@@ -1017,6 +1037,49 @@ SELECT count(*) FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS 
 SELECT t.key FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind WHERE t.key > :after AND t.key <= :upto AND n.name = :namespace AND t.control = 0
     AND t.created_at >= :since AND t.created_at <= :until
     AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:attempted AS integer) IS NULL OR (t.attempts > 0) = (CAST(:attempted AS integer) = 1))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind)
+    AND (CAST(:type AS text) IS NULL OR t.stage IN (
+        SELECT s.key FROM stage AS s WHERE s.key = t.stage AND coalesce(s.type, s.name) = :type)) ORDER BY t.key DESC LIMIT 1 OFFSET :offset;
+
+-- name: find_tasks_of_stage
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels)
+SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
+        ELSE (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
+    q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
+    t.updated_at, t.run_at, t.started_at, t.finished_at, t.owner, t.lease, l.expires_at AS lease_expires_at,
+    t.cancel_at AS cancel_requested_at, t.held_by, t.held_why,
+    (SELECT CAST(o.id AS text) FROM task AS o WHERE o.key = t.retry_of) AS retry_of,
+    coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.trace, t.payload, t.input, t.result, t.error,
+    p.body AS policy, (SELECT CAST(s.id AS text) FROM stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
+    t.unmet, t.control, (SELECT CAST(c.id AS text) FROM context AS c WHERE c.key = t.context) AS context_id,
+    t.metadata, t.tracestate, (SELECT CAST(json_group_object(a.name, a.value ORDER BY a.name) AS text) FROM label AS a WHERE a.job = t.job)
+    AS labels
+FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN queue AS q ON q.key = t.queue
+    JOIN kind AS k ON k.key = t.kind JOIN policy AS p ON p.key = t.policy
+    LEFT JOIN lease AS l ON l.key = t.lease WHERE t.stage = :stage AND t.key > :after AND t.key <= :upto AND n.name = :namespace AND t.control = 0
+    AND t.created_at >= :since AND t.created_at <= :until
+    AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:attempted AS integer) IS NULL OR (t.attempts > 0) = (CAST(:attempted AS integer) = 1))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind)
+    AND (CAST(:type AS text) IS NULL OR t.stage IN (
+        SELECT s.key FROM stage AS s WHERE s.key = t.stage AND coalesce(s.type, s.name) = :type))
+ORDER BY t.key DESC LIMIT :limit;
+
+-- name: total_tasks_of_stage
+SELECT count(*) FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind WHERE t.stage = :stage AND t.key > :after AND t.key <= :upto AND n.name = :namespace AND t.control = 0
+    AND t.created_at >= :since AND t.created_at <= :until
+    AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:attempted AS integer) IS NULL OR (t.attempts > 0) = (CAST(:attempted AS integer) = 1))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind)
+    AND (CAST(:type AS text) IS NULL OR t.stage IN (
+        SELECT s.key FROM stage AS s WHERE s.key = t.stage AND coalesce(s.type, s.name) = :type));
+
+-- name: nth_task_of_stage
+SELECT t.key FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind WHERE t.stage = :stage AND t.key > :after AND t.key <= :upto AND n.name = :namespace AND t.control = 0
+    AND t.created_at >= :since AND t.created_at <= :until
+    AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:attempted AS integer) IS NULL OR (t.attempts > 0) = (CAST(:attempted AS integer) = 1))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind)
     AND (CAST(:type AS text) IS NULL OR t.stage IN (
         SELECT s.key FROM stage AS s WHERE s.key = t.stage AND coalesce(s.type, s.name) = :type)) ORDER BY t.key DESC LIMIT 1 OFFSET :offset;
@@ -1374,12 +1437,35 @@ SELECT (SELECT count(*) FROM task AS t WHERE t.created_at <= :before AND t.finis
     AND NOT EXISTS (SELECT 1 FROM flow AS c WHERE c.key = f.compensation AND c.finished_at IS NULL)
     AND f.key <> (SELECT e.job FROM event AS e ORDER BY e.id DESC LIMIT 1)) AS flows;
 
+-- name: last_report_numbers
+SELECT f.key, max(coalesce((SELECT max(l.seq) FROM log AS l WHERE l.job = f.key), 0),
+    coalesce((SELECT max(p.seq) FROM progress AS p WHERE p.job = f.key), 0))
+FROM flow AS f WHERE f.key IN (SELECT value FROM json_each(:keys));
+
+-- name: reports_of_flow
+-- row: MemberReport(cursor, ts, stage, task, name, attempt, level, line, data, done, total, message)
+SELECT r.seq AS cursor, r.ts, s.name AS stage, CAST(t.id AS text) AS task, t.name, r.attempt, r.level, r.line, r.data,
+    r.done, r.total, r.message
+FROM (
+    SELECT * FROM (
+        SELECT l.seq, l.task, l.ts, l.attempt, l.level, l.line, l.data, CAST(NULL AS double precision) AS done,
+            CAST(NULL AS double precision) AS total, CAST(NULL AS text) AS message
+        FROM log AS l WHERE l.job = :job AND l.seq > :after ORDER BY l.seq LIMIT :limit
+    ) AS lines
+    UNION ALL
+    SELECT * FROM (
+        SELECT p.seq, p.task, p.at, p.attempt, NULL, NULL, NULL, p.done, p.total, p.message
+        FROM progress AS p WHERE p.job = :job AND p.seq > :after ORDER BY p.seq LIMIT :limit
+    ) AS latest
+) AS r JOIN task AS t ON t.key = r.task JOIN stage AS s ON s.key = t.stage
+ORDER BY r.seq LIMIT :limit;
+
 -- name: last_cursor
 SELECT task, max(cursor) FROM log WHERE task IN (SELECT value FROM json_each(:keys)) GROUP BY task;
 
 -- name: insert_log
-INSERT INTO log (task, cursor, ts, attempt, level, line, data)
-SELECT b.key, b.cursor, b.at, b.attempt, b.level, b.line, b.data FROM (SELECT value ->> 0 AS key, value ->> 1 AS cursor, value ->> 2 AS at, value ->> 3 AS attempt, value ->> 4 AS level, value ->> 5 AS line, value ->> 6 AS data FROM json_each(:batch)) AS b;
+INSERT INTO log (task, cursor, ts, attempt, level, line, data, job, seq)
+SELECT b.key, b.cursor, b.at, b.attempt, b.level, b.line, b.data, b.job, b.seq FROM (SELECT value ->> 0 AS key, value ->> 1 AS cursor, value ->> 2 AS at, value ->> 3 AS attempt, value ->> 4 AS level, value ->> 5 AS line, value ->> 6 AS data, value ->> 7 AS job, value ->> 8 AS seq FROM json_each(:batch)) AS b;
 
 -- name: logs_of
 -- row: LogLine(cursor, ts, attempt, level, line, data)
@@ -1475,10 +1561,10 @@ WHERE q.key IN (SELECT value FROM json_each(:keys)) AND q.paused_at IS NULL AND 
 UPDATE queue SET paused_at = :at, paused_by = :by WHERE key = :key;
 
 -- name: set_progress
-INSERT INTO progress (task, at, attempt, done, total, message)
-SELECT b.key, b.at, b.attempt, b.done, b.out_of, b.message FROM (SELECT value ->> 0 AS key, value ->> 1 AS at, value ->> 2 AS attempt, value ->> 3 AS done, value ->> 4 AS out_of, value ->> 5 AS message FROM json_each(:batch)) AS b WHERE true
+INSERT INTO progress (task, at, attempt, done, total, message, job, seq)
+SELECT b.key, b.at, b.attempt, b.done, b.out_of, b.message, b.job, b.seq FROM (SELECT value ->> 0 AS key, value ->> 1 AS at, value ->> 2 AS attempt, value ->> 3 AS done, value ->> 4 AS out_of, value ->> 5 AS message, value ->> 6 AS job, value ->> 7 AS seq FROM json_each(:batch)) AS b WHERE true
 ON CONFLICT (task) DO UPDATE SET at = excluded.at, attempt = excluded.attempt, done = excluded.done,
-    total = excluded.total, message = excluded.message;
+    total = excluded.total, message = excluded.message, job = excluded.job, seq = excluded.seq;
 
 -- name: progress_of
 -- row: TaskProgress(at, attempt, done, total, message)
@@ -1507,7 +1593,11 @@ DELETE FROM checkpoint WHERE task IN (SELECT value FROM json_each(:keys));
 SELECT t.key, (SELECT max(l.cursor) FROM log AS l WHERE l.task = t.key) AS last_line,
     (SELECT p.at FROM progress AS p WHERE p.task = t.key) AS progress_at,
     (SELECT p.done FROM progress AS p WHERE p.task = t.key) AS done
-FROM task AS t WHERE t.key IN (SELECT value FROM json_each(:keys));
+FROM task AS t WHERE t.key IN (SELECT value FROM json_each(:keys))
+UNION ALL
+SELECT f.key, (SELECT max(l.seq) FROM log AS l WHERE l.job = f.key),
+    (SELECT max(p.seq) FROM progress AS p WHERE p.job = f.key), NULL
+FROM flow AS f WHERE f.key IN (SELECT value FROM json_each(:keys));
 
 -- name: redacting_policies
 SELECT key, body FROM policy WHERE replace(body, :mark, '') <> body;
@@ -1985,10 +2075,10 @@ UPDATE stage SET state = 'succeeded', version = stage.version + 1, updated_at = 
 WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.succeeded', 'running', 'succeeded', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS result, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b CROSS JOIN stage ON stage.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
 
 -- move: stage.end_partly
-UPDATE stage SET state = 'partial', version = stage.version + 1, updated_at = max(b.at, stage.updated_at), finished_at = max(b.at, stage.updated_at), result = b.result FROM (SELECT value ->> 0 AS at, value ->> 1 AS result, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('running');
+UPDATE stage SET state = 'partial', version = stage.version + 1, updated_at = max(b.at, stage.updated_at), finished_at = max(b.at, stage.updated_at), result = b.result, error = b.error FROM (SELECT value ->> 0 AS at, value ->> 1 AS result, value ->> 2 AS error, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('running');
 
 -- move: stage.end_partly (its events)
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.partial', 'running', 'partial', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS result, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b CROSS JOIN stage ON stage.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.partial', 'running', 'partial', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS result, value ->> 2 AS error, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b CROSS JOIN stage ON stage.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
 
 -- move: stage.fail
 UPDATE stage SET state = 'failed', version = stage.version + 1, updated_at = max(b.at, stage.updated_at), finished_at = max(b.at, stage.updated_at), result = b.result, error = b.error FROM (SELECT value ->> 0 AS at, value ->> 1 AS result, value ->> 2 AS error, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS was, value ->> 6 AS actor, value ->> 7 AS cause, value ->> 8 AS trace, value ->> 9 AS detail FROM json_each(:batch)) AS b WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('running', 'waiting') AND stage.state = b.was;

@@ -31,6 +31,8 @@ RELEASED = {
     (8, POSTGRES): "c4b3b42754f0f40ea1236d3da52d84e69e2e06f1b12032ba38b627ec1705acd3",
     (9, SQLITE): "e0e5907b5b91021d6d134e08a8032c616cd359e24d8e3703e82673d4f51c36fb",
     (9, POSTGRES): "33f6440dad9f47ed8ee27210de98b09a70db2e4dc818d06b14af6b7091f3f8b3",
+    (10, SQLITE): "7df9f33dbffc9a0a1c08a12f7582f28451b1c10aaae654549a533e9eac8737d6",
+    (10, POSTGRES): "a239b0d6675242ce7e3a3fcb6f6bf466312008feb0ce6500189394f2b0042a67",
 }
 """What each migration sends. A line comes with a migration, and never changes: databases out there were made by it."""
 

@@ -148,6 +148,63 @@ def test_a_flows_stream_tells_its_stages(api: TestClient, engine: Engine) -> Non
     assert not [f for f in found if f.data.get("type", "").startswith("task.")]
 
 
+def test_a_flows_stream_has_what_its_tasks_log_and_report_whatever_it_is_cut_after(
+    api: TestClient, engine: Engine
+) -> None:
+    members = [TaskSpec("get", name=name) for name in ("one", "two")]
+    flow = engine.submit_flow("report", [StageSpec("fetch", members), StageSpec("send", [TaskSpec("put")])])
+    path = f"/api/v1/jobs/{flow.id}/stream"
+    first, second = running(engine), running(engine)
+    engine.log(first, "looking", ("warning", "slow", {"n": 1}))
+    engine.say_progress(second, 1, 2, "half")
+    view = view_of(engine, flow.id, "default")
+    before = read_changes(view, StreamPosition())
+    reported = [f for f in blocks(before.parts.decode()) if f.event in ("log", "task_progress")]
+    said = [(f.event, f.data["stage"], f.data["name"], f.data.get("line"), f.data.get("done")) for f in reported]
+    assert said == [
+        ("log", "fetch", "one", "looking", None), ("log", "fetch", "one", "slow", None),
+        ("task_progress", "fetch", "two", None, 1.0),
+    ]  # fmt: skip
+    assert (reported[0].data["task"], reported[1].data["data"], reported[2].data["message"]) == (
+        first.id,
+        {"n": 1},
+        "half",
+    )
+    (progress,) = [f.data for f in blocks(before.parts.decode()) if f.event == "progress"]
+    assert (progress["percentage"], progress["stages"]) == (12, [{"stage": "fetch", "percentage": 25}])
+    # Half of the stage is a quarter of the flow: more progress within a stage changes the frame, too.
+    engine.say_progress(second, 52, 100)
+    after = blocks(read_changes(view, before.position).parts.decode())
+    assert [(f.event, f.data.get("done"), f.data.get("stages")) for f in after] == [
+        ("task_progress", 52.0, None), ("progress", None, [{"stage": "fetch", "percentage": 26}]),
+    ]  # fmt: skip
+    for claimed in (first, second, None):
+        engine.succeed(claimed or running(engine))
+    whole = blocks(api.get(path).text)
+    assert [f.data["cursor"] for f in whole if f.event in ("log", "task_progress")] == [1, 2, 4]
+    for i, frame in enumerate(whole[:-1]):
+        assert blocks(api.get(path, headers={"Last-Event-ID": str(frame.id)}).text) == whole[i + 1 :]
+
+
+def test_a_line_of_a_task_wakes_the_stream_of_its_flow(live: Live, engine: Engine) -> None:
+    flow = engine.submit_flow("report", [StageSpec("fetch", [TaskSpec("get")] * 2)])
+    claimed = running(engine)
+
+    async def follow() -> list[Any]:
+        async with stream(live.port, f"/api/v1/jobs/{flow.id}/stream") as one:
+            found, acts = [], [lambda: engine.say_progress(claimed, 1, 2), lambda: engine.log(claimed, "now")]
+            async for frame in one.frames():
+                if frame.event in ("log", "task_progress"):
+                    found.append((frame.event, frame.data.get("line"), frame.data.get("done")))
+                if found or frame.data.get("type") == "flow.started":
+                    if not acts:
+                        break
+                    await asyncio.to_thread(acts.pop())
+            return found
+
+    assert asyncio.run(asyncio.wait_for(follow(), WAIT_S)) == [("log", "now", None), ("task_progress", None, 1.0)]
+
+
 @each_case(
     ("path", "status"),
     [

@@ -40,7 +40,7 @@ READS = {
     "stage_by_id", "stages_of", "tasks_of_stage", "results_of_stage", "place_of_task", "results_before",
     "results_needed", "held_in_stages", "events_of_job", "contexts_of_flow", "current_context", "newest_before",
     "key_of_job", "entity_of_id", "list_jobs", "next_tasks", "next_flows", "count_events", "times_of_ended",
-    "log_and_progress", "kinds_of_ids", "events_of_flow_and_stages", "queues_with_work",
+    "log_and_progress", "kinds_of_ids", "events_of_flow_and_stages", "queues_with_work", "reports_of_flow",
 }  # fmt: skip
 """What the engine runs outside of any transaction, under the planner's own settings."""
 OF_KEYS = tuple(f"{word}jobs_of_{table}" for word in ("", "lock_") for table in ("idempotency", "unique_keys"))
@@ -198,6 +198,8 @@ def of_flows(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
         "stages_to_copy": {"job": flow},
         "to_compensate": {"job": flow},
         "held_in_stages": {"stages": [crowd.big]},
+        "reports_of_flow": {"job": flow, "after": 0, "limit": limit}, "last_report_numbers": {"keys": flows},
+        "errors_of_stages": {"keys": stages}, "names_of_tasks": {"keys": members},
         "prunable_flows": {"before": FAR, "after": 0, "upto": FAR, "ns": None, "now": 0, "limit": limit},
         "next_flows": {"after": flow, "span": limit}, "sizes_of_flows": {"keys": flows},
         "members_of_stages": {"keys": stages}, "stage_keys_of_flows": {"keys": flows},
@@ -245,7 +247,7 @@ FOR_FLOWS = (
     "prune_dependencies_on",
     "flow_by_id", "stage_by_id", "stages_of", "tasks_of_stage", "results_of_stage", "place_of_task",
     "results_before", "results_needed", "events_of_job", "events_of_flow_and_stages", "contexts_of_flow",
-    "current_context",
+    "current_context", "reports_of_flow", "last_report_numbers", "errors_of_stages", "names_of_tasks",
 )  # fmt: skip
 OF_A_STAGE = {"tasks_of_stage", "results_of_stage"}
 """Outside of a transaction PostgreSQL may read a stage to its end and sort it, for a large page of it."""

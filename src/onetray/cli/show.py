@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from onetray.cli.format import moment
 from onetray.cli.tables import print_table
 
 if TYPE_CHECKING:
-    from onetray.domain.flow import Flow, Progress, Stage
+    from onetray.domain.flow import Flow, FlowErrors, Progress, Stage
     from onetray.domain.listing import MemberSummary
     from onetray.domain.task import Task
 
@@ -58,6 +60,15 @@ def print_stages(stages: Sequence[Stage], now: int) -> None:
         ("stage", "name", "state", "done", "waits for", "id"),
         [(s.order, s.name, s.state, f"{s.counts.done:,} of {s.counts.total:,}", _waits(s, now), s.id) for s in stages],
     )
+
+
+def print_errors(errors: FlowErrors) -> None:
+    if not errors.errors:
+        return
+    click.echo()
+    print_table(("stage", "task", "error"), [(e.stage, e.name or e.task, e.message) for e in errors.errors])
+    if errors.total > len(errors.errors):
+        click.echo(f"These are the first of {errors.total:,} errors.", err=True)
 
 
 def print_members(members: Sequence[MemberSummary], now: int) -> None:

@@ -10,6 +10,7 @@ from onetray.domain.lifecycle import FLOW, MACHINES, STAGE
 from onetray.domain.machine import USER
 from onetray.domain.policy import Policy
 from onetray.domain.rollup import ON_FAILURE, STOP
+from onetray.domain.task import value_of
 
 COLLECT = ("list", "one", "none")
 ON_DEADLINE = ("approve", "reject", "skip", "cancel")
@@ -119,6 +120,12 @@ class Placed(NamedTuple):
         return MACHINES[self.entity].actions(self.state, self.actor)
 
 
+def message_of_error(error: Any) -> str:
+    """The message of a stored error. A heavily redacted one is a text."""
+    error = value_of(error)
+    return str(error.get("message", "")) if isinstance(error, dict) else str(error)
+
+
 @dataclass(frozen=True, slots=True)
 class Counts:
     """The tasks of a stage or of a whole flow, counted by state."""
@@ -146,6 +153,48 @@ class Counts:
     @property
     def done(self) -> int:
         return self.succeeded + self.failed + self.dead_lettered + self.cancelled + self.redriven
+
+
+@dataclass(frozen=True, slots=True)
+class FlowError:
+    """What went wrong in a flow, and where: in a task, in a stage as a whole, or in the flow as a whole."""
+
+    stage: str | None
+    """The stage's name."""
+    task: str | None
+    """The task's id."""
+    name: str | None
+    """The task's name, if it has one."""
+    message: str
+    cut: bool = False
+    """Whether the message is only the beginning: read the whole at the task."""
+
+
+class FlowErrors(NamedTuple):
+    """The first errors of a flow, in the order of its stages, and how many there are."""
+
+    errors: list[FlowError]
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemberReport:
+    """A log line, or the last progress, of a task of a flow. `cursor` counts those of the whole flow."""
+
+    cursor: int
+    ts: int
+    stage: str
+    task: str
+    name: str | None
+    attempt: int
+    level: str | None
+    """Set for a log line, like `line` and `data`."""
+    line: str | None
+    data: Any
+    done: float | None
+    """Set for progress, like `total` and `message`."""
+    total: float | None
+    message: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,13 +230,27 @@ class Stage:
     type: str
     trace: str | None
     tracestate: str | None
+    error_count: int = 0
+    """How many errors its tasks have ended with: one for each failed task, and those of tasks that are partial."""
+    errors: tuple[FlowError, ...] = ()
+    """The first of them."""
+    reported_progress: float = 0.0
+    """The progress that its running tasks have reported, each from 0 to 1, added up."""
     actor: str = USER
 
     @property
     def percentage(self) -> int:
         if self.state in STAGE.terminal:
             return 100
-        return self.counts.done * 100 // self.counts.total if self.counts.total else 0
+        done = self.counts.done + self.reported_progress
+        return int(done * 100 // self.counts.total) if self.counts.total else 0
+
+    @property
+    def all_errors(self) -> tuple[FlowError, ...]:
+        """The errors of its tasks or, if there are none, its own, such as a rejection."""
+        if self.errors or self.error is None:
+            return self.errors
+        return (FlowError(self.name, None, None, message_of_error(self.error)),)
 
     @property
     def actions(self) -> tuple[str, ...]:

@@ -285,6 +285,7 @@ class EngineApi(ABC):
     find_tasks = ListApi.find_tasks
     tasks_by_id = TaskApi.tasks_by_id
     flow = FlowApi.flow
+    flow_errors = FlowApi.flow_errors
     flow_events = FlowApi.flow_events
     flows = FlowApi.flows
     forget_flow = DeclaredFlowApi.forget_flow
@@ -298,6 +299,7 @@ class EngineApi(ABC):
     last_checkpoint = WorkerApi.last_checkpoint
     locate = ListApi.locate
     logs = TaskApi.logs
+    member_reports = FlowApi.member_reports
     members = ListApi.members
     now = WorkerApi.now
     open_breaker = WorkerApi.open_breaker

@@ -9,7 +9,18 @@ from typing import Any
 
 from onetray.domain.checks import MAX_ROWS, choice, listed, task_id, whole
 from onetray.domain.errors import NotFound
-from onetray.domain.flow import Context, Counts, Flow, Progress, Stage, StageResult
+from onetray.domain.flow import (
+    Context,
+    Counts,
+    Flow,
+    FlowError,
+    FlowErrors,
+    MemberReport,
+    Progress,
+    Stage,
+    StageResult,
+    message_of_error,
+)
 from onetray.domain.lifecycle import FLOW
 from onetray.domain.machine import ACTORS, USER
 from onetray.domain.policy import Policy
@@ -17,7 +28,7 @@ from onetray.domain.task import Event, Task, json_of
 from onetray.domain.token import READ, WORK
 from onetray.engine.reads import DatabaseReads, read
 from onetray.feed import event_of
-from onetray.redaction.answers import by_owner, json_of_task, results_of_stage
+from onetray.redaction.answers import by_owner, errors_of_flow, json_of_task, of_flow, results_of_stage
 from onetray.store.shown_rows import FlowDetails, HeldInStageRow, StageDetails, TaskDetails
 
 
@@ -67,13 +78,39 @@ class FlowApi(DatabaseReads):
 
     @read(by_owner)
     def progress(self, flow: str, *, namespace: str = "default") -> Progress:
-        """The progress of a flow, from its counters: the cost does not depend on the number of tasks."""
+        """The progress of a flow, from its counters and what its running tasks have reported: the cost does not depend
+        on the number of tasks."""
         root = self.flow(flow, namespace=namespace)
         stages = tuple(self.stages(flow, namespace=namespace))
         total = sum(s.percentage for s in stages)
         percentage = 100 if root.state in FLOW.terminal else total // len(stages) if stages else 0
         counts = Counts(**{c.name: sum(getattr(s.counts, c.name) for s in stages) for c in dataclass_fields(Counts)})
         return Progress(root.state, percentage, root.current_stage, counts, stages)
+
+    @read(errors_of_flow)
+    def flow_errors(self, flow: str, *, namespace: str = "default", limit: int = 100) -> FlowErrors:
+        """What went wrong in a flow: which task of which stage, with which message. Of each stage the first errors."""
+        whole(limit, "limit", 0, MAX_ROWS)
+        stages = self.stages(flow, namespace=namespace)
+        errors = [error for stage in stages for error in stage.all_errors]
+        total = sum(max(stage.error_count, len(stage.all_errors)) for stage in stages)
+        if not errors:
+            flow_error = self.flow(flow, namespace=namespace).error
+            if flow_error is not None:
+                errors, total = [FlowError(None, None, None, message_of_error(flow_error))], 1
+        return FlowErrors(errors[:limit], total)
+
+    @read(of_flow)
+    def member_reports(
+        self, flow: str, *, namespace: str = "default", after: int = 0, limit: int = 1000, raw: bool = False
+    ) -> list[MemberReport]:
+        """What the tasks of a flow have logged after a cursor, and the last progress of each, in order. Progress that a
+        task reports again gets a new cursor, in place of its old one."""
+        keys = [key for (key,) in self._read("key_of_flow", id=task_id(flow, "flow"), namespace=namespace)]
+        if not keys:
+            raise NotFound(f"there is no flow {flow}", flow=flow)
+        reports = self._read("reports_of_flow", job=keys[0], after=after, limit=limit)
+        return [row if row.data is None else replace(row, data=json_of(row.data, raw)) for row in reports]
 
     @read(by_owner)
     def stage_tasks(self, stage: str, *, namespace: str = "default", after: int = 0, limit: int = 100) -> list[Task]:
@@ -147,7 +184,10 @@ def _flow(row: FlowDetails, actor: str, raw: bool = False) -> Flow:
 def _stage(row: StageDetails, held: HeldInStageRow | None, actor: str, raw: bool) -> Stage:
     fields = _parsed(row._asdict(), raw, "data", "metadata", "result", "metrics", "error", "approval", "answer")
     fields |= {"order": row.ord, "takes_more": bool(row.takes_more), "actor": actor}
-    return Stage(counts=_counts(row, held), **{name: fields[name] for name in _STAGE_FIELDS})
+    fields["errors"] = tuple(FlowError(row.name, **error) for error in json_of(row.errors) or ())
+    counts = _counts(row, held)
+    fields["reported_progress"] = min(held.progress, counts.held) if held else 0.0
+    return Stage(counts=counts, **{name: fields[name] for name in _STAGE_FIELDS})
 
 
 def _counts(row: StageDetails, held_row: HeldInStageRow | None) -> Counts:

@@ -83,7 +83,10 @@ class PendingWrites:
         moved = row._replace(state=transition.target, version=row.version + 1)
         if row.stage is not None:
             given_back = columns.get("given_back", int(transition in _GIVE_BACK))
-            self._locked.count_move(row, transition.target, started=transition is TASK.start, given_back=given_back)
+            self._locked.count_move(
+                row, transition.target, started=transition is TASK.start, given_back=given_back,
+                error=columns.get("error"),
+            )  # fmt: skip
         if transition.reopens:
             moved = moved._replace(fence=row.fence + 1, run_at=columns["run_at"])
             if row.stage is None or not self._locked.holds_back(moved):

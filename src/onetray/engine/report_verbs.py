@@ -332,31 +332,44 @@ def log(batch: BatchContext, work: list[tuple[int, Log, TaskRow]]) -> None:
         else:
             accepted.append((i, command, row))
     last: dict[int, int] = dict(tx.query("last_cursor", keys=[row.key for _, _, row in accepted])) if accepted else {}
+    numbers = _ReportNumbers(batch, [row for _, _, row in accepted])
     for i, command, row in accepted:
         for cursor, (level, line, data) in enumerate(command.stored, last.get(row.key, 0) + 1):
             writes.put(
                 "insert_log", key=row.key, cursor=cursor, at=tx.now, attempt=row.attempts, level=level, line=line,
-                data=data,
+                data=data, **numbers.next(row),
             )  # fmt: skip
         batch.answer(i, Verdict(last.get(row.key, 0) + len(command.stored)))
     writes.flush()
 
 
+class _ReportNumbers:
+    """Numbers the log lines and the progress of a flow's tasks, all together. The lock of the flow keeps the order."""
+
+    def __init__(self, batch: BatchContext, rows: list[TaskRow]) -> None:
+        flows = sorted({row.job for row in rows if row.stage is not None})
+        self._last: dict[int, int] = dict(batch.tx.query("last_report_numbers", keys=flows)) if flows else {}
+
+    def next(self, row: TaskRow) -> dict[str, int | None]:
+        """The columns of the next line or progress of a task; a single task needs none."""
+        if row.stage is None:
+            return {"job": None, "seq": None}
+        self._last[row.job] += 1
+        return {"job": row.job, "seq": self._last[row.job]}
+
+
 def report_progress(batch: BatchContext, work: list[tuple[int, Progress, TaskRow]]) -> None:
-    _store_last(
-        batch,
-        work,
-        "set_progress",
-        lambda command: {
-            "done": float(command.done),
-            "out_of": None if command.total is None else float(command.total),
-            "message": command.message,
-        },
-    )
+    numbers = _ReportNumbers(batch, [row for _, _, row in work])
+
+    def columns(command: Progress, row: TaskRow) -> dict[str, Any]:
+        out_of = None if command.total is None else float(command.total)
+        return {"done": float(command.done), "out_of": out_of, "message": command.message, **numbers.next(row)}
+
+    _store_last(batch, work, "set_progress", columns)
 
 
 def checkpoint(batch: BatchContext, work: list[tuple[int, Checkpoint, TaskRow]]) -> None:
-    _store_last(batch, work, "set_checkpoint", lambda command: {"body": command.body_json})
+    _store_last(batch, work, "set_checkpoint", lambda command, _: {"body": command.body_json})
 
 
 def _store_last(batch: BatchContext, work: list[tuple[int, Any, TaskRow]], statement: str, columns: Any) -> None:
@@ -364,7 +377,7 @@ def _store_last(batch: BatchContext, work: list[tuple[int, Any, TaskRow]], state
     for i, command, row in work:
         refusal = refuse_report(batch, command, row)
         if refusal is None:
-            writes.put(statement, key=row.key, at=batch.tx.now, attempt=row.attempts, **columns(command))
+            writes.put(statement, key=row.key, at=batch.tx.now, attempt=row.attempts, **columns(command, row))
         batch.answer(i, refusal or accept_report(row))
     writes.flush()
 

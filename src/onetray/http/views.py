@@ -16,7 +16,7 @@ from onetray.domain.task import Assignment, DeadLetter, Receipt, Task, Verdict, 
 from onetray.http import problems
 from onetray.http.json_answers import iso_time, to_json
 
-LARGE = ("data", "metadata", "result", "metrics", "error", "approval", "answer")
+LARGE = ("data", "metadata", "result", "metrics", "error", "errors", "approval", "answer")
 """Fields of a stage that may be large."""
 
 

@@ -31,6 +31,16 @@ def of_task(redaction: JobRedaction, answer: Any, arguments: Mapping[str, Any]) 
     return redaction.redacted(answer, arguments["task"].lower())
 
 
+def of_flow(redaction: JobRedaction, answer: Any, arguments: Mapping[str, Any]) -> Any:
+    """The values belong to the flow that the arguments name."""
+    return redaction.redacted(answer, arguments["flow"].lower())
+
+
+def errors_of_flow(redaction: JobRedaction, answer: Any, arguments: Mapping[str, Any]) -> Any:
+    """The answer is the errors of the flow that the arguments name, and their number."""
+    return answer._replace(errors=of_flow(redaction, answer.errors, arguments))
+
+
 def json_of_task(redaction: JobRedaction, answer: Any, arguments: Mapping[str, Any]) -> Any:
     """The answer is JSON of the task that the arguments name."""
     return None if answer is None else redaction.redacted_json([answer], arguments["task"].lower())[0]

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import orjson
 
-from onetray.domain.flow import Context, Flow, Progress, Stage
+from onetray.domain.flow import Context, Flow, FlowError, MemberReport, Progress, Stage
 from onetray.domain.listing import DeadGroup, DeadLetterSummary, JobSummary, MemberSummary
 from onetray.domain.policy import Policy
 from onetray.domain.redactor import HIDDEN, Paths, Secrets, in_flow
@@ -41,6 +41,8 @@ USER_FIELDS: dict[type, tuple[str, ...]] = {
     Event: ("payload", "cause"),
     LogLine: ("line", "data"),
     TaskProgress: ("message",),
+    FlowError: ("message",),
+    MemberReport: ("line", "data", "message"),
     DeadLetter: ("last_error",),
     DeadLetterSummary: ("error_class", "message"),
     MemberSummary: ("error",),
@@ -58,7 +60,8 @@ MARK = '"redact":["'
 """Is in the body of every policy that redacts."""
 JSON_FIELDS: dict[type, tuple[str, ...]] = {
     Task: ("payload", "input", "result", "metadata"), Flow: ("metadata",),
-    Stage: ("data", "metadata", "result", "metrics"), LogLine: ("data",), Context: ("payload",),
+    Stage: ("data", "metadata", "result", "metrics"), LogLine: ("data",), MemberReport: ("data",),
+    Context: ("payload",),
 }  # fmt: skip
 """The fields of each type with JSON from users, to which paths apply."""
 CONFIG, APPROVAL = "config", "approval"
@@ -87,10 +90,15 @@ class JobSecrets:
             changes["data"] = _hidden_as(CONFIG, changes["data"], paths)
         elif kind is Stage:
             changes["answer"] = _hidden_as(APPROVAL, changes["answer"], paths)
+        elif kind is FlowError and value.cut:
+            # A secret at its end may be cut, so that it would not be recognized.
+            changes["message"] = HIDDEN
         elif kind is Event and isinstance(changes["payload"], dict) and _INPUT in changes["payload"]:
             changes["payload"] = _hidden_as(APPROVAL, changes["payload"], paths)
         # Empty labels and facts stay a dict: a job that hides everything would replace them by a text.
         changes = {name: new if new == {} else self.secrets.scrub(new) for name, new in changes.items()}
+        if kind is Stage:
+            changes["errors"] = tuple(map(self.redact, value.errors))
         if kind is DeadLetter:
             # A reader could check guesses of the secret against the hash.
             changes["payload_hash"] = HIDDEN

@@ -116,11 +116,20 @@ class StageRow(NamedTuple):
     collect: str = ""
     metrics: str | None = None
     trace: str | None = None
+    error_count: int = 0
 
     @property
     def stalled(self) -> bool:
         """Whether all open tasks are blocked or wait for input."""
         return 0 < self.open == self.blocked + self.waiting_input
+
+
+class TaskNameRow(NamedTuple):
+    """A task, by its key, as readers name it."""
+
+    key: int
+    id: str
+    name: str | None
 
 
 class ClaimedRow(NamedTuple):

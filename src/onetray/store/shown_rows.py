@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from onetray.domain.declared_flow import DeclaredFlowSummary
-from onetray.domain.flow import Context
+from onetray.domain.flow import Context, MemberReport
 from onetray.domain.listing import DeadGroup, DeadLetterSummary, JobSummary, MemberSummary, Prunable, QueueDepth
 from onetray.domain.policy import Policy
 from onetray.domain.task import DeadLetter, Event, Holding, LogLine, TaskProgress
 
 VALUES = (
     Context, DeadGroup, DeadLetter, DeadLetterSummary, DeclaredFlowSummary, Event, Holding, JobSummary, LogLine,
-    MemberSummary, Prunable, QueueDepth, TaskProgress,
+    MemberReport, MemberSummary, Prunable, QueueDepth, TaskProgress,
 )  # fmt: skip
 
 
@@ -145,14 +145,17 @@ class StageDetails(NamedTuple):
     trace: str | None
     tracestate: str | None
     opened_at: int | None
+    error_count: int
+    errors: str | None
 
 
 class HeldInStageRow(NamedTuple):
-    """How many tasks of a stage a worker holds, and how many of these after a failed attempt."""
+    """The tasks of a stage that workers hold: how many, how many after a failed attempt, their progress added up."""
 
     stage: int
     held: int
     retried: int
+    progress: float
 
 
 class IdRow(NamedTuple):

@@ -41,10 +41,11 @@ Word = str | Callable[[str], str]
 TYPES = {
     "bigint": "key job lease created_at updated_at run_at at began retry_of ts entity expires_at length successor "
     "last_lease_expires_at stage context spawned_by needs task current deadline_at compensates compensation opened_to "
-    "opened_at due_at deciding carried_from parent open_until",
+    "opened_at due_at deciding carried_from parent open_until seq",
     "integer": "ns queue kind policy version fence priority attempts max_attempts spared given_back rank part cursor "
     "attempt unmet control met ord sealed takes_more gate total open blocked waiting_input succeeded partly failed "
-    "dead_lettered cancelled redriven retrying stages stages_open partial skipped ignored chained amends probing",
+    "dead_lettered cancelled redriven retrying error_count stages stages_open partial skipped ignored chained amends "
+    "probing",
     "double precision": "done out_of",
     "uuid": "id",
 }

@@ -10,7 +10,7 @@ import click
 from onetray.cli.format import age, counted, moment
 from onetray.cli.options import common, label, limit_option, opened
 from onetray.cli.output import print_json
-from onetray.cli.show import flow_facts, print_stages, task_facts
+from onetray.cli.show import flow_facts, print_errors, print_stages, task_facts
 from onetray.cli.tables import one_line, print_facts, print_table
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _progress(job: JobSummary) -> str:
 @click.argument("id")
 @common
 def show(id: str, database: str, namespace: str, as_json: bool) -> None:
-    """Show one job with all its fields: a task, or a flow with its stages."""
+    """Show one job with all its fields: a task, or a flow with its stages and its errors."""
     with opened(database) as engine:
         located, now = engine.locate(id, among=JOB, namespace=namespace), engine.now()
         if located.entity == "task":
@@ -117,12 +117,14 @@ def show(id: str, database: str, namespace: str, as_json: bool) -> None:
             return
         flow = engine.flow(located.id, namespace=namespace)
         progress = engine.progress(located.id, namespace=namespace)
+        errors = engine.flow_errors(located.id, namespace=namespace)
     if as_json:
-        print_json({"flow": flow, "progress": progress})
+        print_json({"flow": flow, "progress": progress, "errors": errors})
         return
     print_facts(flow_facts(flow, progress, now))
     click.echo()
     print_stages(list(progress.stages), now)
+    print_errors(errors)
 
 
 @click.command(short_help="Show a flow as a tree.")

@@ -27,6 +27,7 @@ from onetray.domain.lifecycle import (
     WAITING_INPUT,
 )
 from onetray.domain.machine import Transition
+from onetray.engine.flows.stage_errors import StageErrors, messages_of_failure
 from onetray.engine.pending_writes import ENGINE, event_detail
 from onetray.store.rows import FlowRow, StageRow, TaskRow
 
@@ -38,7 +39,7 @@ _COUNTED_STATES = {BLOCKED, WAITING_INPUT, SUCCEEDED, FAILED, DEAD_LETTERED, CAN
 _SAVED_STAGE = (
     "key", "sealed", "opened_to", "opened_at", "due_at", "ending", "ending_why", "ending_how", "deciding", "total",
     "open", "blocked", "waiting_input", "succeeded", "partly", "failed", "dead_lettered", "cancelled", "redriven",
-    "retrying", "metrics",
+    "retrying", "metrics", "error_count",
 )  # fmt: skip
 _SAVED_FLOW = (
     "key", "sealed", "current", "ending", "ending_how", "ending_why", "ending_by", "stages", "stages_open", "succeeded",
@@ -90,6 +91,7 @@ class LockedFlows:
         """How the stages that are ending will end."""
         self.budget: list[int] = []
         """How many tasks this transaction may still cancel because their flow or stage is ending."""
+        self.errors = StageErrors(batch.tx)
         self._dirty_stages: set[int] = set()
         self._dirty_flows: set[int] = set()
         self._rounds: list[dict[Transition, dict[str, list[Any]]]] = []
@@ -136,9 +138,12 @@ class LockedFlows:
         partly: bool = False,
         started: bool = False,
         given_back: int = 0,
+        error: str | None = None,
     ) -> None:
         """Count a task's move in its stage. `row` is the row before it; `given_back` is 1 if it returns its attempt."""
         assert row.stage is not None
+        if target in (FAILED, DEAD_LETTERED):
+            self.add_errors(row, messages_of_failure(error))
         if row.control:
             if target in TASK.terminal:
                 self.ended_controls.append((row, target, result))
@@ -162,6 +167,12 @@ class LockedFlows:
         if changes:
             self.change(stage, **changes)
         self.touched.add(row.stage)
+
+    def add_errors(self, row: TaskRow, messages: list[str]) -> None:
+        """Record the errors that a task ended with at its stage."""
+        stage = self.stage(row.stage or 0)
+        self.errors.add(row, messages, stage.error_count)
+        self.change(stage, error_count=stage.error_count + len(messages))
 
     def count_plain_successes(self, rows: list[TaskRow]) -> None:
         """Count many successes without extras."""
@@ -296,6 +307,7 @@ class LockedFlows:
     def save(self) -> None:
         """Write the moves, then the changed rows."""
         self.write_moves()
+        self.errors.write()
         for statement, fields, rows in (
             ("save_stage", _SAVED_STAGE, [self.stages[k] for k in sorted(self._dirty_stages)]),
             ("save_flow", _SAVED_FLOW, [self.flows[k] for k in sorted(self._dirty_flows)]),

@@ -55,10 +55,17 @@ def columns_of_end(locked: LockedFlows, stage: StageRow, transition: Transition)
     columns: dict[str, Any] = {}
     if transition in _WITH_RESULT:
         columns["result"] = collected_result(locked, stage)
-    if transition in (STAGE.fail, STAGE.reject):
-        message = stage.ending_why or f"{stage.failed + stage.dead_lettered} of {stage.total} tasks failed"
+    if transition in (STAGE.fail, STAGE.reject, STAGE.end_partly):
+        message = stage.ending_why or _what_failed(stage)
         columns["error"] = event_detail(stage=stage.name, message=message)
     return columns
+
+
+def _what_failed(stage: StageRow) -> str:
+    failed = stage.failed + stage.dead_lettered
+    if failed or not stage.partly:
+        return f"{failed} of {stage.total} tasks failed"
+    return f"{stage.partly} of {stage.total} tasks succeeded in part"
 
 
 def collected_result(locked: LockedFlows, stage: StageRow) -> str | None:

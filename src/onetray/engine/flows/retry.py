@@ -242,6 +242,10 @@ def _add_successor(
     spec.run_at = tx.now + int(c.delay_s * SECOND)
     if old.name is not None:
         tx.query("clear_task_name", key=row.key)
-    batch.locked.change(stage, redriven=stage.redriven + 1, **{row.state: getattr(stage, row.state) - 1})
+    counts = {"redriven": stage.redriven + 1, row.state: getattr(stage, row.state) - 1}
+    if row.state in (FAILED, DEAD_LETTERED):
+        counts["error_count"] = stage.error_count - 1
+        batch.locked.errors.drop(row)
+    batch.locked.change(stage, **counts)
     add_members(batch, flow, [(stage, (spec, needs))])
     return spec

@@ -16,6 +16,7 @@ from onetray.domain.flow import More
 from onetray.domain.lifecycle import STAGE, SUCCEEDED
 from onetray.domain.task import Verdict
 from onetray.engine.flows.create import add_members, known_members, resolve, write_context
+from onetray.engine.flows.stage_errors import messages_of_partial
 from onetray.engine.pending_writes import event_detail
 from onetray.store.rows import StageRow, TaskRow
 
@@ -104,6 +105,8 @@ def _apply_extras(batch: BatchContext, i: int, command: Succeed, row: TaskRow) -
         write_context(batch, flow, key, payload, "run", row.key, flow.context, more.context_label)
         locked.change_flow(locked.flows[row.job], context=key)
     locked.count_move(row, SUCCEEDED, command.result_json, partly=more.partial, started=True)
+    if more.partial:
+        locked.add_errors(row, messages_of_partial(more.errors))
     if more.metrics:
         stage = locked.stage(row.stage)
         metrics = _merge_metrics(stage.metrics, more.metrics)

@@ -10,7 +10,7 @@ from typing import Any
 
 from onetray.domain.declare import Declaration
 from onetray.domain.declared_flow import DeclaredFlow, DeclaredFlowSummary, DeclaredStage
-from onetray.domain.flow import Approval, Counts, Flow, Placed, Stage
+from onetray.domain.flow import Approval, Counts, Flow, FlowError, Placed, Stage
 from onetray.domain.listing import DeadGroup, DeadLetterSummary, JobSummary, MemberSummary, QueueDepth
 from onetray.domain.policy import Policy
 from onetray.domain.task import Beaten, Blocker, DeadLetter, Event, LogLine, Receipt, Task, TaskProgress
@@ -55,9 +55,9 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     **{
         kind.__name__: schema_of(kind)
         for kind in (
-            Stage, Counts, Policy, Event, LogLine, Blocker, Beaten, JobSummary, MemberSummary, QueueDepth, DeadGroup,
-            DeadLetterSummary, WorkerInfo, Breaker, TaskProgress, Approval, DeclaredFlow, DeclaredFlowSummary,
-            DeclaredStage,
+            Stage, Counts, FlowError, Policy, Event, LogLine, Blocker, Beaten, JobSummary, MemberSummary, QueueDepth,
+            DeadGroup, DeadLetterSummary, WorkerInfo, Breaker, TaskProgress, Approval, DeclaredFlow,
+            DeclaredFlowSummary, DeclaredStage,
         )
     },
     "StageLine": schema_of(Stage, without=LARGE),
@@ -187,10 +187,16 @@ PROGRESS = AnswerShape(
     "Progress",
     record({"id": STRING, "entity": STRING, "state": STRING, "percentage": of_type(int | None),
             "current_stage": of_type(str | None), "counts": either(ref(Counts), NULL),
+            "stages": {"type": "array", "items": record({"name": STRING, "state": STRING, "percentage": INTEGER})},
             "said": either(ref(TaskProgress), NULL)}),
     {"id": SOME_ID, "entity": "task", "state": "running", "percentage": None, "current_stage": None, "counts": None,
-     "said": example_of(TaskProgress)},
+     "stages": [], "said": example_of(TaskProgress)},
 )  # fmt: skip
+ERRORS = AnswerShape(
+    "The first errors, and how many there are",
+    record({"errors": {"type": "array", "items": ref(FlowError)}, "total": INTEGER}),
+    {"errors": [example_of(FlowError)], "total": 1},
+)
 RESULTS = AnswerShape(
     "The results of a stage's tasks",
     record({"results": {"type": "array", "items": record({"id": STRING, "name": of_type(str | None),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from onetray.domain.declared_flow import DeclaredFlow, DeclaredFlowSummary, DeclaredStage
-from onetray.domain.flow import Counts, Flow, Placed, Stage
+from onetray.domain.flow import Counts, Flow, FlowError, MemberReport, Placed, Stage
 from onetray.domain.listing import DeadGroup, DeadLetterSummary, JobSummary, MemberSummary, QueueDepth
 from onetray.domain.policy import Policy
 from onetray.domain.task import Assignment, Beaten, Blocker, DeadLetter, Event, LogLine, Receipt, Task, TaskProgress
@@ -52,6 +52,8 @@ VALUES: tuple[Any, ...] = (
     Blocker("delayed", "the task may run at 09:31", None, SOON),
     TaskProgress(AT, 1, 30.0, 100.0, "a third"),
     LogLine(1, AT, 1, "info", "connected", None),
+    FlowError("resize", SOME_ID, None, "the file is no image"),
+    MemberReport(1, AT, "resize", SOME_ID, None, 1, "info", "connected", None, None, None, None),
     Event(
         id=12, job_id=SOME_ID, entity_id=SOME_ID, type="task.claimed", ts=AT, actor="worker:worker-1",
         correlation_id=SOME_ID, cause=None, trace=None, payload=None, version=2, was="queued", state="assigned",

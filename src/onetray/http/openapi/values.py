@@ -10,7 +10,7 @@ from typing import Any, Union, get_args, get_origin
 
 import orjson
 
-from onetray.domain.flow import Context, Counts, Progress, StageResult
+from onetray.domain.flow import Context, Counts, FlowError, FlowErrors, Progress, StageResult
 from onetray.domain.listing import JobDetails, JobPage, JobStatus, JobSummary, Located, StagePage, TaskPage
 from onetray.domain.policy import Policy
 from onetray.domain.task import Holding
@@ -31,6 +31,7 @@ _VALUES: dict[Any, Any] = {
         JobDetails.of(ex.TASK, [], [], ex.AT),
     )
 } | {int: 12, Any: {"sent": True}, type(None): None}  # fmt: skip
+_VALUES[FlowErrors] = FlowErrors([_VALUES[FlowError]], 1)
 _VALUES[JobPage] = JobPage([_VALUES[JobSummary]], None)
 _VALUES[StagePage], _VALUES[TaskPage] = StagePage([ex.STAGE], None), TaskPage([ex.TASK], None)
 _PLAIN: dict[Any, dict[str, Any]] = {Any: {}, int: {"type": "integer"}, type(None): {"type": "null"}}

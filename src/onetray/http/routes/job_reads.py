@@ -1,4 +1,4 @@
-"""Details of one job: its tree, events, log, result and progress, and why it does not run."""
+"""Details of one job: its tree, events, log, result, errors and progress, and why it does not run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 
 from onetray.domain.errors import JobFailed, NotYet
-from onetray.domain.flow import Flow, Stage
+from onetray.domain.flow import Flow, FlowError, Stage, message_of_error
 from onetray.domain.lifecycle import FLOW, PARTIAL, SUCCEEDED, TASK
 from onetray.domain.task import Task, value_of
 from onetray.engine.api import EngineApi
@@ -138,7 +138,8 @@ async def list_job_actions(request: Request, id: Id, principal: Principal = Read
 
 @router.get("/progress", summary="Get a job's progress", **returns(answers.PROGRESS))
 async def get_job_progress(request: Request, id: Id, principal: Principal = Reader) -> Json:
-    """For a task, `said` is the last progress that its handler reported. A flow has a percentage and task counts."""
+    """For a task, `said` is the last progress that its handler reported. A flow has a percentage, also for each stage,
+    that includes what its running tasks have reported, and task counts."""
     services = services_of(request)
     return await services.answer(_progress, services.engine, id, principal.namespace)
 
@@ -148,10 +149,33 @@ def _progress(engine: EngineApi, id: str, namespace: str) -> dict[str, Any]:
     facts = {"id": job.id, "entity": job.entity, "state": job.state}
     if job.entity == TASK.entity:
         reported = to_json(engine.progress_of(job.id, namespace=namespace))
-        return {**facts, "percentage": None, "current_stage": None, "counts": None, "said": reported}
+        return {**facts, "percentage": None, "current_stage": None, "counts": None, "stages": [], "said": reported}
     progress = engine.progress(job.id, namespace=namespace)
-    return {**facts, "percentage": progress.percentage, "current_stage": progress.current_stage,
-            "counts": to_json(progress.counts), "said": None}  # fmt: skip
+    return {
+        **facts,
+        "percentage": progress.percentage,
+        "current_stage": progress.current_stage,
+        "counts": to_json(progress.counts),
+        "said": None,
+        "stages": [{"name": s.name, "state": s.state, "percentage": s.percentage} for s in progress.stages],
+    }
+
+
+@router.get("/errors", summary="List what went wrong in a job", **returns(answers.ERRORS))
+async def list_job_errors(request: Request, id: Id, limit: Limit = 100, principal: Principal = Reader) -> Json:
+    """Which task of which stage failed, or succeeded only in part, with which message: the first errors of each stage,
+    in order. `total` counts all of them."""
+    services = services_of(request)
+    return await services.answer(_errors, services.engine, id, principal.namespace, limit)
+
+
+def _errors(engine: EngineApi, id: str, namespace: str, limit: int) -> dict[str, Any]:
+    job = job_of(engine, id, namespace)
+    if isinstance(job, Flow):
+        errors, total = engine.flow_errors(job.id, namespace=namespace, limit=limit)
+        return {"errors": to_json(errors), "total": total}
+    failed = [] if job.error is None else [FlowError(None, job.id, job.name, message_of_error(job.error))]
+    return {"errors": to_json(failed[:limit]), "total": len(failed)}
 
 
 def _entity(job: Task | Flow) -> str:

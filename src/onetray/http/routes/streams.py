@@ -70,7 +70,8 @@ async def streaming(services: Services, principal: Principal, frames: Frames, **
 async def job_stream(
     request: Request, id: Id, cursor: Cursor = None, last: LastEventId = None, principal: Principal = Reader
 ) -> Response:
-    """Sends `status`, `log`, `progress`, `stage` and `note` events. The id of each is a cursor to continue from.
+    """Sends `status`, `log`, `progress`, `stage`, `task_progress` and `note` events. The id of each is a cursor to
+    continue from. For a flow, `log` and `task_progress` are those of its tasks.
 
     The stream ends after the terminal status. A client that reconnects after it gets 204, so that browsers stop
     reconnecting.

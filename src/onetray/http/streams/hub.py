@@ -87,7 +87,8 @@ class Hub:
 
     @contextmanager
     def watching(self, *ids: str, key: int | None = None) -> Iterator[Watcher]:
-        """A watcher that is signalled by events of these jobs and tasks, and by the log and progress of task `key`."""
+        """A watcher that is signalled by events of these jobs and tasks, and by the log and progress of task `key`, or
+        of all tasks of the flow `key`."""
         watcher = Watcher(frozenset(ids), key)
         with self._reader_running():
             for id_ in watcher.ids:

@@ -1,4 +1,4 @@
-"""The stream of one job: its states, log, progress and stages.
+"""The stream of one job: its states, log, progress and stages; of a flow also what its tasks log and report.
 
 Owns the cursor of such a stream, and how a stream follows a job (`follow`), which dialects share. It reads by job,
 without the feed's barrier: all events of a task, or of a flow and its stages, are written under one lock, in order.
@@ -7,7 +7,7 @@ without the feed's barrier: all events of a task, or of a flow and its stages, a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from heapq import merge
@@ -15,7 +15,8 @@ from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from onetray.domain.errors import InvalidInput
-from onetray.domain.lifecycle import MACHINES, TASK
+from onetray.domain.flow import MemberReport
+from onetray.domain.lifecycle import MACHINES, STAGE, TASK
 from onetray.domain.listing import JobStatus
 from onetray.domain.task import Event, LogLine
 from onetray.engine.api import EngineApi
@@ -27,7 +28,13 @@ from onetray.http.streams.sse import Frames, frame
 P = TypeVar("P")
 PAGE = 100
 """Events, and lines, per read: lines may be long, and there may be many streams."""
+PERCENTS = 1_000_000
+"""More than the percentages of all stages of a flow together."""
 _CURSOR = re.compile(r"e(\d{1,19})\.l(\d{1,19})\.p(\d{1,19})")
+
+
+Line = LogLine | MemberReport
+"""Of a task, its log lines; of a flow, the log lines and the progress of its tasks, numbered together."""
 
 
 class StreamPosition(NamedTuple):
@@ -61,7 +68,8 @@ class Changes(Generic[P]):
 
 
 class JobView:
-    """What the stream of a task, or of a flow and its stages, reads. The tasks of a flow have their own streams."""
+    """What the stream of a task, or of a flow and its stages, reads. The events of a flow's tasks are in their own
+    streams."""
 
     def __init__(self, engine: EngineApi, job: JobStatus, namespace: str) -> None:
         self._engine, self._namespace = engine, namespace
@@ -75,10 +83,9 @@ class JobView:
         self.state = self._engine.job_status(self.id, namespace=self._namespace).state
         return self._engine.own_events(self.id, after=after, limit=PAGE, namespace=self._namespace)
 
-    def lines(self, after: int) -> list[LogLine]:
-        if not self._is_task:
-            return []
-        return self._engine.logs(self.id, after=after, limit=PAGE, namespace=self._namespace)
+    def lines(self, after: int) -> Sequence[Line]:
+        read = self._engine.logs if self._is_task else self._engine.member_reports
+        return read(self.id, after=after, limit=PAGE, namespace=self._namespace)
 
     def progress(self) -> tuple[int, dict[str, Any]]:
         """The progress, and a number that changes with it."""
@@ -90,9 +97,13 @@ class JobView:
         body = {
             "percentage": progress.percentage, "current_stage": progress.current_stage,
             "counts": to_json(progress.counts),
+            "stages": [
+                {"stage": stage.name, "percentage": stage.percentage}
+                for stage in progress.stages if stage.started_at is not None and stage.state not in STAGE.terminal
+            ],
         }  # fmt: skip
-        # The percentage may fall when tasks are added; the number of ended tasks only rises.
-        return progress.counts.done * 101 + progress.percentage, body
+        # The percentages may fall when tasks are added or start again; the number of ended tasks only rises.
+        return progress.counts.done * PERCENTS + sum(stage.percentage for stage in progress.stages), body
 
     def event_body(self, event: Event) -> dict[str, Any]:
         """An event; that of a stage has its name, and the job's terminal one has its result and error."""
@@ -117,7 +128,7 @@ def read_changes(view: JobView, position: StreamPosition) -> Changes[StreamPosit
     more = PAGE in (len(events), len(lines))
     end = next((i for i, e in enumerate(events) if e.entity_id == view.id and e.state in view.terminal), None)
     parts = []
-    items: Iterator[Event | LogLine] = merge(events[:end], lines, key=attrgetter("ts"))
+    items: Iterator[Event | Line] = merge(events[:end], lines, key=attrgetter("ts"))
     for item in items:
         position, part = _part(view, position, item)
         parts.append(part)
@@ -131,13 +142,22 @@ def read_changes(view: JobView, position: StreamPosition) -> Changes[StreamPosit
     return Changes(b"".join(parts), position, ended, more)
 
 
-def _part(view: JobView, position: StreamPosition, item: Event | LogLine) -> tuple[StreamPosition, bytes]:
-    if isinstance(item, LogLine):
+def _part(view: JobView, position: StreamPosition, item: Event | Line) -> tuple[StreamPosition, bytes]:
+    if not isinstance(item, Event):
         position = position._replace(line=item.cursor)
-        return position, frame("log", to_json(item), str(position))
+        return position, frame(*_line_frame(item), str(position))
     position = position._replace(event=item.id)
     name = "note" if item.version is None else "status" if item.entity_id == view.id else "stage"
     return position, frame(name, view.event_body(item), str(position))
+
+
+def _line_frame(line: Line) -> tuple[str, dict[str, Any]]:
+    body: dict[str, Any] = to_json(line)
+    if isinstance(line, LogLine):
+        return "log", body
+    is_log = line.line is not None
+    unset = ("done", "total", "message") if is_log else ("level", "line", "data")
+    return "log" if is_log else "task_progress", {name: value for name, value in body.items() if name not in unset}
 
 
 async def follow(
@@ -153,7 +173,7 @@ async def follow(
     `bye` writes a last frame when the server stops. Without it, the client reconnects with the cursor that it has.
     """
     hub = services.hub
-    with hub.watching(job.id, key=job.key if job.entity == TASK.entity else None) as watcher:
+    with hub.watching(job.id, key=job.key) as watcher:
         while True:
             watcher.signal.clear()
             changes = await services.read(read, position)

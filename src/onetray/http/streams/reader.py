@@ -1,4 +1,4 @@
-"""The thread that reads the feed for all streams of a process, and checks watched tasks for log lines and progress.
+"""The thread that reads the feed for all streams of a process, and checks watched jobs for log lines and progress.
 
 Owns its cursor and its pace. The hub distributes what it reads.
 """
@@ -24,7 +24,7 @@ from onetray.http.streams.sse import frame
 logger = logging.getLogger("onetray.http")
 
 WATCH_INTERVAL_S = 0.05
-"""The shortest time between two checks of watched tasks: log lines and progress are not events."""
+"""The shortest time between two checks of watched jobs: log lines and progress are not events."""
 STOP_CHECK_S = 0.1
 
 
@@ -53,7 +53,7 @@ class Reading:
         followers: Sized,
         watched: Mapping[int, int],
     ) -> None:
-        """`deliver` is called on the loop. The hub keeps changing `followers` and `watched`, the keys of tasks."""
+        """`deliver` is called on the loop. The hub keeps changing `followers` and `watched`, the keys of jobs."""
         self._engine, self._deliver, self._followers, self._watched = engine, deliver, followers, watched
         self._loop = asyncio.get_running_loop()
         self._stop = threading.Event()
@@ -83,7 +83,7 @@ class Reading:
                     cursor = self._engine.feed.tail()
                     self.on_loop(self._take, Batch([], cursor), [])
                 page = self._engine.redacted.feed.read(cursor, PAGE)
-                updated = self._updated_tasks() if wait_s <= 0 else []
+                updated = self._updated_jobs() if wait_s <= 0 else []
                 frames = encode(page.events) if self._followers else {}
             except Exception as e:
                 if not isinstance(e, Unavailable):
@@ -101,7 +101,7 @@ class Reading:
         self.on_loop(self.begun.set)
 
     def _next_check_s(self) -> float:
-        """Seconds until the next check of watched tasks."""
+        """Seconds until the next check of watched jobs."""
         return self._checked_at + WATCH_INTERVAL_S - time.monotonic() if self._watched else 0.0
 
     def _send(self, batch: Batch, updated: list[int]) -> None:
@@ -122,8 +122,8 @@ class Reading:
         self._deliver(batch, updated)
         self.begun.set()
 
-    def _updated_tasks(self) -> list[int]:
-        """The keys of watched tasks with new log lines or progress."""
+    def _updated_jobs(self) -> list[int]:
+        """The keys of watched tasks, and of flows with such tasks, that have new log lines or progress."""
         keys = list(self._watched)
         if not keys:
             self._last_rows.clear()

@@ -54,7 +54,7 @@ SELECT s.name FROM onetray.stage AS s WHERE s.job = :job
 SELECT s.key, s.job, s.ns, s.ord, CAST(s.id AS text) AS id, s.name, s.state, s.version, s.on_failure, s.sealed, s.takes_more,
     s.gate, s.started_at, s.opened_to, s.opened_at, s.due_at, s.ending, s.ending_why, s.ending_how, s.deciding,
     CASE WHEN s.condition IS NULL THEN 0 ELSE 1 END AS conditional, s.total, s.open, s.blocked, s.waiting_input, s.succeeded, s.partly,
-    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.collect, s.metrics, s.trace
+    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.collect, s.metrics, s.trace, s.error_count
 FROM onetray.stage AS s
 
 -- name: insert_flow
@@ -83,8 +83,18 @@ UPDATE onetray.stage SET sealed = b.sealed, opened_to = b.opened_to, opened_at =
     ending_why = b.ending_why, ending_how = b.ending_how, deciding = b.deciding, total = b.total, open = b.open, blocked = b.blocked,
     waiting_input = b.waiting_input, succeeded = b.succeeded, partly = b.partly, failed = b.failed,
     dead_lettered = b.dead_lettered, cancelled = b.cancelled, redriven = b.redriven, retrying = b.retrying,
-    metrics = b.metrics
+    metrics = b.metrics, error_count = b.error_count
 {from_batch} WHERE stage.key = b.key
+
+-- name: errors_of_stages
+SELECT key, errors FROM onetray.stage WHERE key {in:keys:bigint}
+
+-- name: set_errors
+UPDATE onetray.stage SET errors = b.errors {from_batch} WHERE stage.key = b.key
+
+-- name: names_of_tasks
+-- row: TaskNameRow
+SELECT t.key, CAST(t.id AS text) AS id, t.name FROM onetray.task AS t WHERE t.key {in:keys:bigint}
 
 -- name: set_answer
 UPDATE onetray.stage SET answer = b.answer {from_batch} WHERE stage.key = b.key
@@ -307,6 +317,10 @@ SELECT c.key, CAST(c.id AS text) AS id, CAST(f.id AS text) AS flow_id, CAST(t.id
 FROM onetray.context AS c JOIN onetray.flow AS f ON f.key = c.job AND f.deleted_at IS NULL JOIN onetray.namespace AS n ON n.key = c.ns
     LEFT JOIN onetray.task AS t ON t.key = c.task LEFT JOIN onetray.context AS p ON p.key = c.parent
 
+-- name: key_of_flow
+SELECT f.key FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns
+WHERE f.id = :id AND n.name = :namespace AND f.deleted_at IS NULL
+
 -- name: flow_by_id
 -- row: FlowDetails
 {select_flow} WHERE f.id = :id AND n.name = :namespace
@@ -352,16 +366,21 @@ SELECT s.key, CAST(s.id AS text) AS id, CAST(f.id AS text) AS flow_id, n.name AS
     s.version, s.on_failure, s.sealed, s.takes_more, s.created_at, s.updated_at, s.started_at, s.finished_at, s.due_at, s.ending, s.total, s.open,
     s.blocked, s.waiting_input, s.succeeded, s.partly, s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.data,
     s.metadata, s.result, s.metrics, s.error, s.approval, s.answer, CAST(w.id AS text) AS carried_from,
-    coalesce(s.type, s.name) AS type, s.trace, s.tracestate, s.opened_at
+    coalesce(s.type, s.name) AS type, s.trace, s.tracestate, s.opened_at, s.error_count, s.errors
 FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job AND f.deleted_at IS NULL
     JOIN onetray.namespace AS n ON n.key = s.ns LEFT JOIN onetray.stage AS w ON w.key = s.carried_from
 
 -- name: held_in_stages
 -- row: HeldInStageRow
--- How many tasks of each stage a worker holds. Read from the leases: they are few. With a subquery for each task: for a
--- join PostgreSQL would read all tasks of the stage.
-SELECT h.stage, count(*) AS held, sum(CASE WHEN h.attempts > 1 THEN 1 ELSE 0 END) AS retried FROM (
-    SELECT (SELECT t.stage FROM onetray.task AS t WHERE t.key = j.value AND t.lease = l.key AND t.control = 0) AS stage,
+-- How many tasks of each stage a worker holds, and the progress that they have reported on this attempt, each from 0 to 1.
+-- Read from the leases: they are few. With a subquery for each task: for a join PostgreSQL would read all tasks of the
+-- stage.
+SELECT h.stage, count(*) AS held, sum(CASE WHEN h.attempts > 1 THEN 1 ELSE 0 END) AS retried, coalesce(sum((
+    SELECT CASE WHEN p.done < p.total THEN p.done / p.total ELSE 1.0 END FROM onetray.progress AS p
+    WHERE p.task = h.task AND p.total > 0 AND p.attempt = h.attempts
+)), 0) AS progress
+FROM (
+    SELECT j.value AS task, (SELECT t.stage FROM onetray.task AS t WHERE t.key = j.value AND t.lease = l.key AND t.control = 0) AS stage,
         (SELECT t.attempts FROM onetray.task AS t WHERE t.key = j.value) AS attempts
     FROM onetray.lease AS l CROSS JOIN {lease_tasks}
 ) AS h

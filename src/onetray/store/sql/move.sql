@@ -63,7 +63,7 @@ UPDATE onetray.stage SET {moved}, started_at = coalesce(stage.started_at, {last}
 UPDATE onetray.stage SET {moved}, {ended}, result = b.result
 
 -- move: stage.end_partly
-UPDATE onetray.stage SET {moved}, {ended}, result = b.result
+UPDATE onetray.stage SET {moved}, {ended}, result = b.result, error = b.error
 
 -- move: stage.fail
 UPDATE onetray.stage SET {moved}, {ended}, result = b.result, error = b.error

@@ -1,10 +1,10 @@
 -- Progress and checkpoints of tasks.
 
 -- name: set_progress
-INSERT INTO onetray.progress (task, at, attempt, done, total, message)
-SELECT b.key, b.at, b.attempt, b.done, b.out_of, b.message {from_batch} WHERE true
+INSERT INTO onetray.progress (task, at, attempt, done, total, message, job, seq)
+SELECT b.key, b.at, b.attempt, b.done, b.out_of, b.message, b.job, b.seq {from_batch} WHERE true
 ON CONFLICT (task) DO UPDATE SET at = excluded.at, attempt = excluded.attempt, done = excluded.done,
-    total = excluded.total, message = excluded.message
+    total = excluded.total, message = excluded.message, job = excluded.job, seq = excluded.seq
 
 -- name: progress_of
 -- row: TaskProgress
@@ -30,8 +30,12 @@ DELETE FROM onetray.checkpoint WHERE task {in:keys:bigint}
 
 -- name: log_and_progress
 -- row: LogAndProgressRow
--- What tasks have reported without an event: the number of their log lines, and their progress.
+-- What tasks, and the tasks of flows, have reported without an event: the number of their log lines, and their progress.
 SELECT t.key, (SELECT max(l.cursor) FROM onetray.log AS l WHERE l.task = t.key) AS last_line,
     (SELECT p.at FROM onetray.progress AS p WHERE p.task = t.key) AS progress_at,
     (SELECT p.done FROM onetray.progress AS p WHERE p.task = t.key) AS done
 FROM onetray.task AS t WHERE t.key {in:keys:bigint}
+UNION ALL
+SELECT f.key, (SELECT max(l.seq) FROM onetray.log AS l WHERE l.job = f.key),
+    (SELECT max(p.seq) FROM onetray.progress AS p WHERE p.job = f.key), NULL
+FROM onetray.flow AS f WHERE f.key {in:keys:bigint}

@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from onetray.dialects.jobnik.values import JOB_STATES, STAGE_STATES, TASK_STATES
+from onetray.dialects.jobnik.states import JOB_STATES, STAGE_STATES, TASK_STATES
 from onetray.domain.clock import VirtualClock
 from onetray.domain.flow import StageSpec, TaskSpec
 from onetray.domain.lifecycle import FLOW, STAGE, TASK

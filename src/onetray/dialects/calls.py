@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 from fastapi import Depends, Request
 
 from onetray.dialects.kit import DialectRoute
+from onetray.domain.checks import MAX_ROWS
 from onetray.domain.commands import Claim, Command, Report
-from onetray.domain.errors import NotFound
+from onetray.domain.errors import IllegalTransition, InvalidInput, NotFound
 from onetray.domain.flow import Counts, Flow, Stage
 from onetray.domain.lifecycle import (
     ASSIGNED,
@@ -32,7 +33,7 @@ from onetray.domain.lifecycle import (
     WAITING,
     WAITING_INPUT,
 )
-from onetray.domain.listing import JobDetails
+from onetray.domain.listing import JobSummary
 from onetray.domain.rollup import STOP, STRICT
 from onetray.domain.task import Task, Verdict
 from onetray.engine.api import EngineApi
@@ -41,6 +42,7 @@ from onetray.http.observe.tracing import carry
 from onetray.http.services import Services, services_of
 
 T = TypeVar("T")
+Verb = Callable[..., Command]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +64,63 @@ class Call:
         """Call a read of the engine in the caller's namespace."""
         return read(*args, namespace=self.namespace, **options)
 
-    def run(self, verb: Callable[..., Command], *args: Any, **fields: Any) -> Any:
+    def run(self, verb: Verb, *args: Any, **fields: Any) -> Any:
         """Carry out a command in the caller's name. Returns its value or raises its error."""
         return self.services.unredacted.call(self._command(verb, *args, **fields))
+
+    def run_for(self, flow: Flow, verb: Verb, of_single: Verb | None, **fields: Any) -> Any:
+        """Carry out a command about a flow, or its counterpart for a task that is shown as one."""
+        if not isinstance(flow, SingleFlow):
+            return self.run(verb, flow.id, **fields)
+        if of_single is None:
+            raise IllegalTransition("a task without a flow cannot do this")
+        return self.run(of_single, flow.id, **fields)
+
+    def flow(self, id_: str) -> Flow:
+        """A flow by its id, or a task without one as a flow."""
+        try:
+            return self.read(self.engine.flow, id_)
+        except NotFound:
+            return single_flow(self._single(id_, "job"))
+
+    def stage(self, id_: str) -> Stage:
+        """A stage by its id, or a task without a flow as a stage."""
+        try:
+            return self.read(self.engine.stage, id_)
+        except NotFound:
+            return single_stage(self._single(id_, "stage"))
+
+    def _single(self, id_: str, entity: str) -> Task:
+        for task in self.read(self.engine.tasks_by_id, [id_]):
+            if task.stage_id is None:
+                return task
+        raise NotFound(f"there is no {entity} {id_}")
+
+    def stages(self, flow: Flow) -> list[Stage]:
+        """The stages of a flow, in order."""
+        return [self.stage(flow.id)] if isinstance(flow, SingleFlow) else self.read(self.engine.stages, flow.id)
+
+    def flows(self, jobs: Sequence[JobSummary], with_stages: bool) -> list[tuple[Flow, list[Stage] | None]]:
+        """Jobs of a list as flows, with their stages if these are wanted. Costs the same for any number of jobs."""
+        found = self.read(self.engine.job_details, [job.key for job in jobs], lines=0) if jobs else []
+        flows = [each.flow or single_flow(each.task) for each in found]  # type: ignore[arg-type]
+        if not with_stages:
+            return [(flow, None) for flow in flows]
+        stages: dict[str, list[Stage]] = {each.task.id: [single_stage(each.task)] for each in found if each.task}
+        for stage in self.read(self.engine.stages_of_flows, [each.flow.id for each in found if each.flow]):
+            stages.setdefault(stage.flow_id, []).append(stage)
+        return [(flow, stages.get(flow.id, [])) for flow in flows]
+
+    def tasks(self, stages: Sequence[Stage]) -> dict[str, list[Task]]:
+        """All tasks of these stages, by the ids of the stages."""
+        found = self.read(self.engine.tasks_of_stages, [stage.key for stage in stages], limit=MAX_ROWS)
+        if len(found) == MAX_ROWS:
+            raise InvalidInput(f"these stages have {MAX_ROWS:,} tasks or more: list the tasks by pages", field="page")
+        found += self.read(self.engine.tasks_by_id, [stage.id for stage in stages if isinstance(stage, SingleStage)])
+        tasks: dict[str, list[Task]] = {stage.id: [] for stage in stages}
+        for task in found:
+            tasks[task.stage_id or task.id].append(task)
+        return tasks
 
     async def claim(self, **fields: Any) -> Task | None:
         """Claim one task and start it. Not redacted: a worker needs its whole input."""
@@ -76,7 +132,7 @@ class Call:
         """Report about the current attempt of a task. Returns the verdict, and the task as it is then."""
         return await self.services.gather(_report, self._command(verb, task, **fields))
 
-    def _command(self, verb: Callable[..., Command], *args: Any, **fields: Any) -> Any:
+    def _command(self, verb: Verb, *args: Any, **fields: Any) -> Any:
         if "actor_name" in verb.__dataclass_fields__:  # type: ignore[attr-defined]
             fields["actor_name"] = self.principal.name
         command = verb(*args, namespace=self.namespace, **fields)
@@ -151,48 +207,14 @@ STATE_OF_SINGLE = {
     SUCCEEDED: SUCCEEDED, FAILED: FAILED, DEAD_LETTERED: FAILED, CANCELLED: CANCELLED,
 }  # fmt: skip
 """The state of the flow, and of the stage, as which a task without a flow is shown."""
+
+
 class SingleFlow(Flow):
     """A task without a flow, shown as a flow."""
 
 
 class SingleStage(Stage):
     """A task without a flow, shown as the stage of a flow."""
-
-
-def flow_of(engine: EngineApi, id_: str, *, namespace: str) -> Flow:
-    """A flow by its id, or a task without one as a flow."""
-    try:
-        return engine.flow(id_, namespace=namespace)
-    except NotFound:
-        return single_flow(_single(engine, id_, "job", namespace))
-
-
-def stage_of(engine: EngineApi, id_: str, *, namespace: str) -> Stage:
-    """A stage by its id, or a task without a flow as a stage."""
-    try:
-        return engine.stage(id_, namespace=namespace)
-    except NotFound:
-        return single_stage(_single(engine, id_, "stage", namespace))
-
-
-def stages_of(engine: EngineApi, flow: Flow) -> list[Stage]:
-    if isinstance(flow, SingleFlow):
-        return [stage_of(engine, flow.id, namespace=flow.namespace)]
-    return engine.stages(flow.id, namespace=flow.namespace)
-
-
-def _single(engine: EngineApi, id_: str, entity: str, namespace: str) -> Task:
-    try:
-        task = engine.task(id_, namespace=namespace)
-    except NotFound:
-        task = None
-    if task is None or task.stage_id is not None:
-        raise NotFound(f"there is no {entity} {id_}")
-    return task
-
-
-def flow_of_details(details: JobDetails) -> Flow:
-    return details.flow if details.task is None else single_flow(details.task)  # type: ignore[return-value]
 
 
 def single_flow(task: Task) -> SingleFlow:

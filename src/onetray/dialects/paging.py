@@ -31,7 +31,7 @@ class PageQuery(ClosedBody):
         return self.page is not None or self.page_size is not None
 
 
-def listed(query: PageQuery, read: Callable[..., Any], show: Show, always: bool = False) -> Any:
+def page_or_all(query: PageQuery, read: Callable[..., Any], show: Show, always: bool = False) -> Any:
     """A list as an array, or a page of it as `{total, items}`. `read` is a list of the engine with its filters."""
     if not query.is_page and not always:
         return _all(read, show)
@@ -39,7 +39,7 @@ def listed(query: PageQuery, read: Callable[..., Any], show: Show, always: bool 
     return {"total": page.total, "items": show(page[0])}
 
 
-def listed_from(query: PageQuery, values: Sequence[Any], show: Show, always: bool = False) -> Any:
+def page_of_values(query: PageQuery, values: Sequence[Any], show: Show, always: bool = False) -> Any:
     """The same of values that are at hand."""
     if not query.is_page and not always:
         return show(values)

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_origin
 
 from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
@@ -82,7 +82,10 @@ def _example(route: Any) -> Any:
 def _declared(dependant: Any) -> Any:
     """An example of the body that a route of a dialect declares: each field says one of its own."""
     for body in dependant.body_params if dependant is not None else ():
-        fields = body.field_info.annotation.model_fields
+        fields = getattr(body.field_info.annotation, "model_fields", None)
+        # Any object, or a list.
+        if fields is None:
+            return [] if get_origin(body.field_info.annotation) is list else {}
         return {name: field.examples[0] for name, field in fields.items() if field.examples}
     return None
 

@@ -10,6 +10,7 @@ import pytest
 
 from onetray.domain.commands import Submit
 from onetray.domain.verbs import SubmitMany
+from onetray.engine.flows import advance
 from tests.cli.conftest import Place
 from tests.cli.run import called, one_line, onetray, told
 from tests.support.tasks import UNKNOWN_ID, in_state, submit, take
@@ -193,6 +194,16 @@ def test_a_flow_is_cancelled_only_after_a_yes(place: Place) -> None:
     assert "--yes" in done.stderr
     assert place.engine.flow(flow).state == "pending"
     assert told("jobs", "cancel", flow, *place.at, "--yes")["state"] == "cancelled"
+
+
+def test_a_flow_that_ends_in_steps_says_how_it_will_end(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(advance, "STEP", 1)
+    flow = place.flow()
+    done = called("jobs", "cancel", flow, *place.at, "--yes")
+    assert done.stdout.startswith(f"flow {flow} is pending, ending as cancelled")
+    for words in (("list",), ("show", flow), ("tree", flow)):
+        assert "pending, ending as cancelled" in called("jobs", *words, *place.at).stdout
+    assert "being_ended" in called("jobs", "explain", flow, *place.at).stdout
 
 
 def test_an_ended_job_is_deleted_only_after_a_yes(place: Place) -> None:

@@ -36,6 +36,8 @@ class JobSummary:
     owner: str | None
     correlation_id: str
     priority: int
+    ending: str | None = None
+    """The state in which a flow will end, while its tasks are being cancelled."""
 
 
 class StagePage(NamedTuple):

@@ -91,8 +91,8 @@ class ListScan:
             count = self._count(after, upto)
             if skip < count:
                 keys = self._read(self._statements.nth, after=after, upto=upto, offset=skip, **self._filters)
-                # Items that were deleted since they were counted.
-                return (keys[0][0] if keys else after) + 1
+                # None if items were deleted since they were counted.
+                return next((int(key) for (key,) in keys), after) + 1
             skip -= count
         return None
 

@@ -80,6 +80,7 @@ class FlowDetails(NamedTuple):
     finished_at: int | None
     deadline_at: int | None
     ending: str | None
+    ending_how: str | None
     current_stage: str | None
     stages: int
     stages_open: int
@@ -122,6 +123,7 @@ class StageDetails(NamedTuple):
     finished_at: int | None
     due_at: int | None
     ending: str | None
+    ending_how: str | None
     total: int
     open: int
     blocked: int

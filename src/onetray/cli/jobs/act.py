@@ -144,5 +144,6 @@ def print_result(answer: Any, as_json: bool, *, new: bool = False) -> None:
         return
     entity = getattr(answer, "entity", "task")
     prefix = "existing " if new and answer.repeated else "new " if new else ""
+    ending = f", ending as {answer.ending}" if getattr(answer, "ending", None) else ""
     allowed = f"; allowed now: {', '.join(answer.actions)}" if answer.actions else ""
-    click.echo(f"{prefix}{entity} {answer.id} is {answer.state}{allowed}")
+    click.echo(f"{prefix}{entity} {answer.id} is {answer.state}{ending}{allowed}")

@@ -10,7 +10,7 @@ import click
 from onetray.cli.format import age, counted, moment
 from onetray.cli.options import common, label, limit_option, opened
 from onetray.cli.output import print_json
-from onetray.cli.show import flow_facts, print_errors, print_stages, task_facts
+from onetray.cli.show import flow_facts, print_errors, print_stages, state_of, task_facts
 from onetray.cli.tables import one_line, print_facts, print_table
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def list_(
         return
     print_table(
         ("id", "job", "state", "queue", "progress", "submitted"),
-        [(j.id, j.kind, j.state, j.queue, _progress(j), moment(j.created_at, now)) for j in jobs],
+        [(j.id, j.kind, state_of(j), j.queue, _progress(j), moment(j.created_at, now)) for j in jobs],
     )
     if first.total is not None:
         click.echo(f"{counted(first.total, 'job')} in total", err=True)
@@ -153,7 +153,7 @@ def tree(id: str, most: int, database: str, namespace: str, as_json: bool) -> No
     if as_json:
         print_json({"flow": flow, "stages": [{"stage": s, "tasks": tasks} for s, tasks in branches]})
         return
-    click.echo(f"{one_line(flow.name)}  {flow.state}  {flow.id}")
+    click.echo(f"{one_line(flow.name)}  {state_of(flow)}  {flow.id}")
     for i, (stage, tasks) in enumerate(branches):
         for line in _branch(stage, tasks, last=i == len(branches) - 1):
             click.echo(line)
@@ -167,7 +167,7 @@ def _tasks(engine: EngineApi, stage: Stage, most: int) -> list[Any]:
 
 def _branch(stage: Stage, tasks: list[Any], *, last: bool) -> Iterator[str]:
     fork, name = "└─" if last else "├─", one_line(stage.name)
-    yield f"{fork} {stage.order}. {name}  {stage.state}  {stage.percentage} %  {stage.id}"
+    yield f"{fork} {stage.order}. {name}  {state_of(stage)}  {stage.percentage} %  {stage.id}"
     stem = "   " if last else "│  "
     lines = [f"{one_line(t.name or t.kind)}  {t.state}  {t.id}" for t in tasks]
     if stage.counts.total > len(tasks):

@@ -335,7 +335,9 @@ WHERE f.id = :id AND n.name = :namespace AND f.deleted_at IS NULL
 
 -- word: select_flow
 SELECT f.key, CAST(f.id AS text) AS id, n.name AS namespace, k.name, f.state, f.version, f.roll_up, f.sealed,
-    f.created_at, f.updated_at, f.started_at, f.finished_at, f.deadline_at, f.ending, s.name AS current_stage, f.stages,
+    f.created_at, f.updated_at, f.started_at, f.finished_at, f.deadline_at,
+    CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending,
+    CASE WHEN f.finished_at IS NULL THEN f.ending_how END AS ending_how, s.name AS current_stage, f.stages,
     f.stages_open, f.succeeded, f.partial, f.failed, f.cancelled, f.skipped, f.ignored, CAST(o.id AS text) AS retry_of,
     CAST(c.id AS text) AS compensates, CAST(u.id AS text) AS compensation, f.correlation_id, f.trace, f.tracestate,
     f.priority, f.data, f.metadata, f.error,
@@ -363,7 +365,9 @@ FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns AND f.deleted
 
 -- word: select_stage
 SELECT s.key, CAST(s.id AS text) AS id, CAST(f.id AS text) AS flow_id, n.name AS namespace, s.ord, s.name, s.state,
-    s.version, s.on_failure, s.sealed, s.takes_more, s.created_at, s.updated_at, s.started_at, s.finished_at, s.due_at, s.ending, s.total, s.open,
+    s.version, s.on_failure, s.sealed, s.takes_more, s.created_at, s.updated_at, s.started_at, s.finished_at, s.due_at,
+    CASE WHEN s.finished_at IS NULL THEN s.ending END AS ending,
+    CASE WHEN s.finished_at IS NULL THEN coalesce(f.ending_how, s.ending_how) END AS ending_how, s.total, s.open,
     s.blocked, s.waiting_input, s.succeeded, s.partly, s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.data,
     s.metadata, s.result, s.metrics, s.error, s.approval, s.answer, CAST(w.id AS text) AS carried_from,
     coalesce(s.type, s.name) AS type, s.trace, s.tracestate, s.opened_at, s.error_count, s.errors

@@ -168,21 +168,29 @@ class FlowDefinition(Generic[C]):
         self._check_redact(name, rules.get("redact", ()))
         item = {ITEM} if each is not None else set()
         task = self._declare(name, function, "", _Stage(self, name), {CONFIG, APPROVAL, *item, *self.stages}, **rules)
-        condition = undo = None
-        if when is not None:
-            available = {CONFIG, RESULTS, *self.stages}
-            condition = self._declare(name, when, ".when", _Condition(self, name), available, **inner)
+        condition, undo = self._condition(name, when, inner), None
         if compensate is not None:
             undo = self._declare(name, compensate, ".undo", _Undo(self), {CONFIG, RESULT}, **inner)
-        expand = condition
-        if callable(each) and source is None and when is None:
-            expand = self._declare(name, _always, ".each", _Condition(self, name), set(), **inner | {"isolation": None})
+        expand = self._expansion(name, condition, inner) if callable(each) and source is None else None
         approval = Approval(owner=approve) if isinstance(approve, str) else approve
-        stage = StageDefinition(
-            name, task, source or each, source, condition, approval, undo, on_failure, expand
-        )  # fmt: skip
+        stage = StageDefinition(name, task, source or each, source, condition, approval, undo, on_failure, expand)
         self.stages[name] = stage
         return stage
+
+    def _condition(
+        self, stage: str, when: Callable[..., Any] | None, rules: dict[str, Any]
+    ) -> TaskDefinition[Any, Any] | None:
+        if when is None:
+            return None
+        available = {CONFIG, RESULTS, *self.stages}
+        return self._declare(stage, when, ".when", _Condition(self, stage), available, **rules)
+
+    def _expansion(
+        self, stage: str, condition: TaskDefinition[Any, Any] | None, rules: dict[str, Any]
+    ) -> TaskDefinition[Any, Any]:
+        """The task that creates the tasks of a fan-out over the config: the condition, or one that is always met."""
+        rules = {**rules, "isolation": None}
+        return condition or self._declare(stage, _always, ".each", _Condition(self, stage), set(), **rules)
 
     def _with_flow_rules(self, rules: dict[str, Any]) -> dict[str, Any]:
         """The rules of one task: its own, and those of the flow for the rest."""

@@ -223,7 +223,8 @@ def single_flow(task: Task) -> SingleFlow:
     return SingleFlow(
         key=task.key, id=task.id, namespace=task.namespace, name=task.kind, state=state, version=task.version,
         roll_up=STRICT, sealed=1, created_at=task.created_at, updated_at=task.updated_at, started_at=task.started_at,
-        finished_at=task.finished_at, deadline_at=None, ending=None, current_stage=task.kind if is_open else None,
+        finished_at=task.finished_at, deadline_at=None, ending=None, ending_how=None,
+        current_stage=task.kind if is_open else None,
         stages=1, stages_open=int(is_open), succeeded=int(state == SUCCEEDED), partial=0, failed=int(state == FAILED),
         cancelled=int(state == CANCELLED), skipped=0, ignored=0, retry_of=task.retry_of, compensates=None,
         compensation=None, correlation_id=task.correlation_id, trace=task.trace, tracestate=task.tracestate,
@@ -236,7 +237,8 @@ def single_stage(task: Task) -> SingleStage:
         key=task.key, id=task.id, flow_id=task.id, namespace=task.namespace, order=1, name=task.kind,
         state=STATE_OF_SINGLE[task.state], version=task.version, on_failure=STOP, sealed=1, takes_more=False,
         created_at=task.created_at, updated_at=task.updated_at, started_at=task.started_at,
-        finished_at=task.finished_at, due_at=None, ending=None, counts=_counts(task), data=None, metadata=None,
+        finished_at=task.finished_at, due_at=None, ending=None, ending_how=None, counts=_counts(task), data=None,
+        metadata=None,
         result=None, metrics=None, error=task.error, approval=None, answer=None, carried_from=None, type=task.kind,
         trace=task.trace, tracestate=task.tracestate,
     )  # fmt: skip

@@ -229,7 +229,7 @@ def checked_config(schema: dict[str, Any] | None, config: Any) -> Any:
     if schema is None:
         return config
     config = with_defaults(schema, {} if config is None else config, "config")
-    check_value(schema, config, "config", "schema of the config")
+    check_value(schema, config, "config", "config_schema")
     return config
 
 

@@ -29,7 +29,7 @@ def must_be_schema(schema: object, field: str) -> None:
         raise InvalidInput(f"{field} is not a JSON Schema: {e.message}"[:300], field=field) from None
 
 
-def check_value(schema: dict[str, Any], value: object, field: str, what: str) -> None:
+def check_value(schema: dict[str, Any], value: object, field: str, schema_field: str) -> None:
     """Raises InvalidInput if the value does not satisfy the schema; the message names the part that does not."""
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import best_match
@@ -41,9 +41,9 @@ def check_value(schema: dict[str, Any], value: object, field: str, what: str) ->
     try:
         error = best_match(validator.iter_errors(value))
     except Unresolvable as e:
-        raise InvalidInput(f"the {what} has a reference outside of itself: {e}"[:300], field=field) from None
+        raise InvalidInput(f"{schema_field} has a reference outside of itself: {e}"[:300], field=schema_field) from None
     except RecursionError:
-        raise InvalidInput(f"the {what} refers to itself endlessly", field=field) from None
+        raise InvalidInput(f"{schema_field} refers to itself endlessly", field=schema_field) from None
     if error is not None:
         at = "/".join(map(str, error.absolute_path))
         raise InvalidInput(f"{field}{'/' + at if at else ''}: {error.message}"[:300], field=field)

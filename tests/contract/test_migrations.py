@@ -27,12 +27,17 @@ RELEASED = {
     (6, POSTGRES): "e54bb2ab0317dc904edca241cc62a16af6ed9d915b903c08a287e8a6ad1f2f0b",
     (7, SQLITE): "95b9a811e78536b9273616e2b09efbb497f0cc64488053d38bd02f0d7f504085",
     (7, POSTGRES): "c7658d79a9a9a580435473b42f5eeabf041aed1055a9fc5cfd8d1ad1f45d0259",
+<<<<<<< HEAD
     (8, SQLITE): "cb2452dcd3d3f4b911686245df522839a12f92a6d4fe010e2a3b0b699788de1c",
     (8, POSTGRES): "c4b3b42754f0f40ea1236d3da52d84e69e2e06f1b12032ba38b627ec1705acd3",
     (9, SQLITE): "e0e5907b5b91021d6d134e08a8032c616cd359e24d8e3703e82673d4f51c36fb",
     (9, POSTGRES): "33f6440dad9f47ed8ee27210de98b09a70db2e4dc818d06b14af6b7091f3f8b3",
     (10, SQLITE): "7df9f33dbffc9a0a1c08a12f7582f28451b1c10aaae654549a533e9eac8737d6",
     (10, POSTGRES): "a239b0d6675242ce7e3a3fcb6f6bf466312008feb0ce6500189394f2b0042a67",
+=======
+    (8, SQLITE): "c98e9750c5a4a98d1c866e77253f73cc7324212d79b90e5175044120dcafee30",
+    (8, POSTGRES): "c91062acda453f7a279413b615db189fb144a529412112501b64f260cf854f80",
+>>>>>>> p15-a
 }
 """What each migration sends. A line comes with a migration, and never changes: databases out there were made by it."""
 

@@ -156,7 +156,7 @@ check() {
 lock() {
     find_python
     find_uv || fail "uv is needed to compile the requirements"
-    for name in uv dev bench; do
+    for name in uv dev bench node; do
         "$uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
             --custom-compile-command './go lock' "$@" "requirements/$name.in" -o "requirements/$name.txt"
     done

@@ -51,16 +51,20 @@ class Client:
         self._reader, self._writer, self._answers = reader, writer, answers
 
     async def post(self, path: str, body: Any, asked: Asked) -> Any:
-        content = orjson.dumps(body)
-        head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
-        began = time.perf_counter()
-        self._writer.write(f"{head}content-length: {len(content)}\r\n\r\n".encode() + content)
-        status, answer = await self._answer()
-        asked.waits_s.append(time.perf_counter() - began)
+        status, answer = await self.send("POST", path, body, asked)
         if status >= 300:
             raise RuntimeError(f"POST {path} was answered with {status}: {answer[:500]!r}")
         self._answers[path] = answer
         return orjson.loads(answer)
+
+    async def send(self, method: str, path: str, body: Any, asked: Asked) -> tuple[int, bytes]:
+        content = b"" if body is None else orjson.dumps(body)
+        head = f"{method} {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+        began = time.perf_counter()
+        self._writer.write(f"{head}content-length: {len(content)}\r\n\r\n".encode() + content)
+        answer = await self._answer()
+        asked.waits_s.append(time.perf_counter() - began)
+        return answer
 
     async def _answer(self) -> tuple[int, bytes]:
         head = (await self._reader.readuntil(b"\r\n\r\n")).lower()
@@ -75,9 +79,9 @@ def http(host: Host, store: str, batch: int, jobs: int, clients: int, rounds: in
     for _ in range(rounds):
         with host.database(store) as url:
             prepare(url)
-            with _process(_ours(url)) as (pid, port):
+            with process(our_server(url)) as (pid, port):
                 _add(found, SERVER, asyncio.run(_phases(host, store, pid, port, batch, jobs, clients, answers)))
-        with _process(BARE_COMMAND, _told(answers)) as (pid, port):
+        with process(BARE_COMMAND, _told(answers)) as (pid, port):
             _add(found, BARE, asyncio.run(_phases(host, "bare", pid, port, batch, jobs, clients, {})))
     return {name: _figures(sides) for name, sides in found.items()}
 
@@ -90,7 +94,7 @@ def _add(found: dict[str, dict[str, list[Asked]]], side: str, phases: dict[str, 
 async def _phases(
     host: Host, store: str, pid: int, port: int, batch: int, jobs: int, clients: int, answers: dict[str, bytes]
 ) -> dict[str, Asked]:
-    async with _connected(port, clients, answers) as crew:
+    async with connected(port, clients, answers) as crew:
         # The first requests pay for what is loaded late; what they submit is done with.
         await _submits(crew[:1], batch, batch, Asked())
         await _drain(crew[0], batch, Asked(), batch)
@@ -142,7 +146,7 @@ def _share(jobs: int, batch: int, crew: list[Client]) -> int:
 
 
 @asynccontextmanager
-async def _connected(port: int, clients: int, answers: dict[str, bytes]) -> AsyncIterator[list[Client]]:
+async def connected(port: int, clients: int, answers: dict[str, bytes]) -> AsyncIterator[list[Client]]:
     pairs = [await asyncio.open_connection("127.0.0.1", port, limit=2**24) for _ in range(clients)]
     try:
         yield [Client(reader, writer, answers) for reader, writer in pairs]
@@ -151,7 +155,7 @@ async def _connected(port: int, clients: int, answers: dict[str, bytes]) -> Asyn
             writer.close()
 
 
-def _ours(url: str) -> list[str]:
+def our_server(url: str) -> list[str]:
     return [sys.executable, "-m", "onetray", "serve", "--port", "0", "--database", url, "--log-level", "warning"]
 
 
@@ -160,7 +164,7 @@ def _told(answers: dict[str, bytes]) -> bytes:
 
 
 @contextmanager
-def _process(command: list[str], told: bytes = b"") -> Iterator[tuple[int, int]]:
+def process(command: list[str], told: bytes = b"") -> Iterator[tuple[int, int]]:
     """A server in a process of its own: its id and its port, which it says in its first line."""
     with tempfile.TemporaryFile() as log, tempfile.TemporaryFile() as given:
         given.write(told)
@@ -180,18 +184,19 @@ def _process(command: list[str], told: bytes = b"") -> Iterator[tuple[int, int]]
 
 
 def _figures(sides: dict[str, list[Asked]]) -> Figures:
-    ours, bare = ({**_of(asked)} for asked in (sides[SERVER], sides[BARE]))
+    ours, bare = ({**figures_of(asked)} for asked in (sides[SERVER], sides[BARE]))
     ours["to_bare"] = round(ours["requests_per_s"] / bare["requests_per_s"], 3)
     return {SERVER: ours, BARE: bare}
 
 
-def _of(rounds: list[Asked]) -> dict[str, float]:
+def figures_of(rounds: list[Asked]) -> dict[str, float]:
     ms = [wait * 1000 for asked in rounds for wait in asked.waits_s]
     requests = sum(len(asked.waits_s) for asked in rounds)
     return {
         "jobs_per_s": round(median(asked.jobs / asked.wall_s for asked in rounds), 1),
         "requests_per_s": round(median(len(asked.waits_s) / asked.wall_s for asked in rounds), 1),
         "p50_ms": round(percentile(ms, 50), 3),
+        "p95_ms": round(percentile(ms, 95), 3),
         "p99_ms": round(percentile(ms, 99), 3),
         "cpu_us_per_request": round(sum(asked.cpu_s for asked in rounds) / requests * 1e6, 1),
     }

@@ -20,3 +20,10 @@ def test_submits_and_reports_are_set_beside_a_bare_route(run: Callable[..., Any]
 
 def test_arguments_out_of_range_are_refused(refused: Callable[..., str]) -> None:
     assert "--clients" in refused("http", "--clients", "0")
+
+
+def test_tasks_of_jobnik_are_taken_and_completed(run: Callable[..., Any]) -> None:
+    found = run("http", "--dialect", "jobnik", "--store", "sqlite", *SMALL)["http"]["sqlite"]["jobnik"]
+    assert found["to_manager"] == pytest.approx(found["jobs_per_s"] / 77, rel=0.01, abs=0.01)
+    assert 0 < found["p50_ms"] <= found["p95_ms"] <= found["p99_ms"]
+    assert found["cpu_us_per_request"] > 0

@@ -7,13 +7,18 @@ and the description at /api/v1/openapi.json is built from these declarations.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Iterator
+from inspect import iscoroutinefunction
 from typing import Any
 
+import orjson
 from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.params import Body
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.routing import BaseRoute
 
+from onetray.domain.checks import read_json
 from onetray.domain.errors import InvalidInput
 from onetray.http.idempotency import run_with_key
 from onetray.http.openapi.answers import AnswerShape
@@ -50,7 +55,55 @@ class GuardedRoute(APIRoute):
 
     def handler(self) -> Handler:
         """What handles a request that passed these checks."""
-        return super().get_route_handler()
+        return direct_handler(self) or super().get_route_handler()
+
+
+def direct_handler(route: APIRoute) -> Handler | None:
+    """A handler that does what FastAPI's would, in a third of the time, for a route that needs little of it.
+
+    Such a route has no parameters but the request, those of its path, guards and one body. None: it needs more.
+    """
+    needs, endpoint = route.dependant, route.endpoint
+    guards = [(dependency.name, dependency.call) for dependency in needs.dependencies]
+    others = (*needs.query_params, *needs.header_params, *needs.cookie_params, *needs.body_params[1:])
+    if others or not iscoroutinefunction(endpoint) or not all(hasattr(call, "scopes") for _, call in guards):
+        return None
+    bodies = [(field.name, field) for field in needs.body_params]
+    if any(type(field.field_info) is not Body for _, field in bodies):
+        return None
+
+    async def handle(request: Request) -> Response:
+        values: dict[str, Any] = {name: await guard(request) for name, guard in guards}  # type: ignore[misc]
+        if needs.request_param_name:
+            values[needs.request_param_name] = request
+        errors: list[Any] = []
+        for field in needs.path_params:
+            sent = request.path_params[field.alias]
+            values[field.name] = _validated(field, sent, ("path", field.alias), errors)
+        for name, field in bodies:
+            values[name] = _validated(field, _parsed_body(await request.body()), ("body",), errors)
+        if errors:
+            raise RequestValidationError(errors)
+        response: Response = await endpoint(**values)
+        return response
+
+    return handle
+
+
+def _validated(field: Any, sent: Any, place: tuple[str, ...], errors: list[Any]) -> Any:
+    value, found = field.validate(sent, {}, loc=place)
+    errors += found or ()
+    return value
+
+
+def _parsed_body(raw: bytes) -> Any:
+    if not raw:
+        raise RequestValidationError([{"type": "missing", "loc": ("body",), "msg": "Field required", "input": None}])
+    try:
+        return read_json(raw)
+    except (orjson.JSONDecodeError, TypeError) as e:
+        place = ("body", getattr(e, "pos", 0))
+        raise RequestValidationError([{"type": "json_invalid", "loc": place, "msg": str(e), "input": {}}]) from None
 
 
 class NativeRoute(GuardedRoute):

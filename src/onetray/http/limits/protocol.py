@@ -32,6 +32,37 @@ LINGER_ZERO = struct.pack("ii", 1, 0)
 """SO_LINGER value: on close, the kernel discards unsent data, too."""
 
 
+class JoinedWrites:
+    """The transport of one response: sends its head together with the first part of its body, in one system call."""
+
+    __slots__ = ("_held", "_is_first", "_loop", "_transport")
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._held, self._is_first = b"", True
+
+    def write(self, data: bytes) -> None:
+        if self._is_first:
+            self._held, self._is_first = data, False
+            # A stream may send its first event much later.
+            self._loop.call_soon(self._flush)
+        else:
+            self._transport.write(self._held + data if self._held else data)
+            self._held = b""
+
+    def _flush(self) -> None:
+        if self._held:
+            self._transport.write(self._held)
+            self._held = b""
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+
 class Protocol(HttpToolsProtocol):
     _head_bytes = _buffered = 0
     """Size of the current request line and headers; bytes read since the last callback of the parser."""
@@ -232,6 +263,7 @@ class Protocol(HttpToolsProtocol):
             # Its response would only be buffered behind the unread one.
             self._deferred = cycle, app
             return
+        cycle.transport = JoinedWrites(self.transport, self.loop)  # type: ignore[assignment]
         task = self.loop.create_task(cycle.run_asgi(app))
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)

@@ -63,7 +63,7 @@ SUMMARIES = {
     "dead": "List dead letters and redrive them.",
     "demo": "Watch two workers run a pipeline and survive a crash.",
     "doctor": "Check the installation and suggest fixes.",
-    "jobs": "List, inspect, cancel, pause, resume and retry jobs.",
+    "jobs": "List, inspect, cancel, pause, resume, retry and delete jobs.",
     "lifecycle": "Print the states and transitions of a lifecycle.",
     "migrate": "Bring the database's schema up to date.",
     "prune": "Delete old jobs permanently.",

@@ -556,7 +556,8 @@ FROM stage AS s WHERE s.job = :job ORDER BY s.ord;
 
 -- name: stage_carried_from
 -- row: CarriedStageRow(key, carried_from, gate, condition, compensate)
-SELECT s.key, s.carried_from, s.gate, s.condition, s.compensate FROM stage AS s WHERE s.key = :key;
+SELECT s.key, s.carried_from, s.gate, s.condition, s.compensate
+FROM stage AS s JOIN flow AS f ON f.key = s.job AND f.deleted_at IS NULL WHERE s.key = :key;
 
 -- name: successors_in_stage
 -- row: SuccessorRow(key, retry_of, name)

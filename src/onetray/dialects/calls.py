@@ -124,13 +124,13 @@ class Call:
 
     async def claim(self, **fields: Any) -> Task | None:
         """Claim one task and start it. Not redacted: a worker needs its whole input."""
-        verdict, task = await self.services.gather(_claim, self._command(Claim, start=True, **fields))
+        verdict, task = await self.services.gather(_run_about_tasks, self._command(Claim, start=True, **fields))
         verdict.unwrap()
         return task
 
     async def report(self, verb: Callable[..., Report], task: str, **fields: Any) -> tuple[Verdict, Task | None]:
         """Report about the current attempt of a task. Returns the verdict, and the task as it is then."""
-        return await self.services.gather(_report, self._command(verb, task, **fields))
+        return await self.services.gather(_run_about_tasks, self._command(verb, task, **fields))
 
     def _command(self, verb: Verb, *args: Any, **fields: Any) -> Any:
         if "actor_name" in verb.__dataclass_fields__:  # type: ignore[attr-defined]
@@ -140,38 +140,56 @@ class Call:
         return command
 
 
-def _claim(services: Services, claims: list[Claim]) -> list[tuple[Verdict, Task | None]]:
-    """Claims of the same tasks are one claim, for as many: it costs little more than one for a single task."""
+def _run_about_tasks(services: Services, commands: list[Claim | Report]) -> list[tuple[Verdict, Task | None]]:
+    """Run claims of one task each, and reports, in one transaction. Returns each verdict with its task."""
     alike: dict[tuple[Any, ...], list[int]] = {}
-    for i, claim in enumerate(claims):
-        alike.setdefault((claim.namespace, claim.worker, claim.queue, claim.kinds, claim.lease_s), []).append(i)
-    joint = [replace(claims[indexes[0]], limit=len(indexes)) for indexes in alike.values()]
-    verdicts = [Verdict([])] * len(claims)
+    for i, command in enumerate(commands):
+        alike.setdefault(_sameness(command, i), []).append(i)
+    # Claims of the same tasks are one claim for as many: it costs little more than one for a single task.
+    joint = [_joined(commands[indexes[0]], len(indexes)) for indexes in alike.values()]
+    verdicts = [Verdict()] * len(commands)
     for indexes, verdict in zip(alike.values(), services.unredacted.run(joint), strict=True):
-        for i, index in enumerate(indexes):
-            verdicts[index] = verdict if verdict.error is not None else Verdict(verdict.value[i : i + 1])
-    ids = [verdict.value[0].id if verdict.value else None for verdict in verdicts]
-    return _with_tasks(services.unredacted, claims, verdicts, ids)
-
-
-def _report(services: Services, reports: list[Report]) -> list[tuple[Verdict, Task | None]]:
-    verdicts = services.unredacted.run(reports)
-    return _with_tasks(services.engine, reports, verdicts, [str(report.task) for report in reports])
-
-
-def _with_tasks(
-    engine: EngineApi, commands: Sequence[Claim | Report], verdicts: list[Verdict], ids: list[str | None]
-) -> list[tuple[Verdict, Task | None]]:
-    """The verdicts with the tasks, which one read finds for all callers of a namespace."""
-    found: dict[tuple[str, str], Task] = {}
-    for namespace in {command.namespace for command in commands}:
-        of_namespace = [id_ for id_, c in zip(ids, commands, strict=True) if id_ and c.namespace == namespace]
-        for task in engine.tasks_by_id(of_namespace, namespace=namespace, raw=True):
-            found[namespace, task.id] = task
+        for place, i in enumerate(indexes):
+            is_claim = isinstance(commands[i], Claim) and verdict.error is None
+            verdicts[i] = Verdict(verdict.value[place : place + 1]) if is_claim else verdict
+    ids = [_task_of(command, verdict) for command, verdict in zip(commands, verdicts, strict=True)]
+    tasks = _read_tasks(services, commands, ids)
     return [
-        (verdict, found.get((command.namespace, (id_ or "").lower())))
-        for verdict, command, id_ in zip(verdicts, commands, ids, strict=True)
+        (verdict, tasks.get((isinstance(command, Claim), command.namespace, id_)))
+        for command, verdict, id_ in zip(commands, verdicts, ids, strict=True)
     ]
+
+
+def _sameness(command: Claim | Report, i: int) -> tuple[Any, ...]:
+    if isinstance(command, Claim):
+        return command.namespace, command.worker, command.queue, command.kinds, command.lease_s
+    return (i,)
+
+
+def _joined(command: Claim | Report, count: int) -> Claim | Report:
+    return replace(command, limit=count) if isinstance(command, Claim) else command
+
+
+def _task_of(command: Claim | Report, verdict: Verdict) -> str:
+    if isinstance(command, Claim):
+        return str(verdict.value[0].id) if verdict.value else ""
+    return str(command.task).lower()
+
+
+def _read_tasks(
+    services: Services, commands: Sequence[Claim | Report], ids: list[str]
+) -> dict[tuple[bool, str, str], Task]:
+    """The tasks by whether they were claimed, namespace and id. What reporters get is redacted."""
+    wanted: dict[tuple[bool, str], list[str]] = {}
+    for command, id_ in zip(commands, ids, strict=True):
+        if id_:
+            wanted.setdefault((isinstance(command, Claim), command.namespace), []).append(id_)
+    found: dict[tuple[bool, str, str], Task] = {}
+    for (claimed, namespace), some in wanted.items():
+        engine = services.unredacted if claimed else services.engine
+        for task in engine.tasks_by_id(some, namespace=namespace, raw=True):
+            found[claimed, namespace, task.id] = task
+    return found
 
 
 def caller(*scopes: str) -> Any:

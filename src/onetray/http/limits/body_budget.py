@@ -70,8 +70,8 @@ class Body:
     def __exit__(self, *_: object) -> None:
         self._budget.release(self)
 
-    def begin(self, timeout: asyncio.Timeout) -> None:
-        """Start receiving. Eviction expires the timeout at once."""
+    def begin(self, timeout: asyncio.Timeout | None) -> None:
+        """Start receiving. Eviction expires the timeout at once. None: all of it has arrived."""
         self._timeout = timeout
         self._budget.begin(self)
 

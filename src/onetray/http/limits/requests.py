@@ -79,7 +79,7 @@ async def read_body(scope: Scope, receive: Receive, config: HttpConfig, upload: 
     headers = {name: value for name, value in scope["headers"] if name in _BODY_HEADERS}
     content_length = headers.get(b"content-length", b"")
     chunked = b"transfer-encoding" in headers
-    if scope["method"] in _BODILESS_METHODS and content_length in (b"", b"0") and not chunked:
+    if not chunked and (content_length == b"0" or (not content_length and scope["method"] in _BODILESS_METHODS)):
         return None
     if scope["method"] in _READ_METHODS:
         raise InvalidInput(f"a {scope['method']} request cannot have a body: leave it out", field="body")
@@ -104,6 +104,10 @@ async def _at_once(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) 
 
 async def _receive_in_time(receive: Receive, config: HttpConfig, upload: Body) -> bytes:
     try:
+        if getattr(getattr(receive, "__self__", None), "more_body", True) is False:
+            # It came together with the head, as most do: a timeout would cost more than the body.
+            upload.begin(None)
+            return await _receive_all(receive, config, upload)
         async with asyncio.timeout(config.body_s) as timeout:
             upload.begin(timeout)
             return await _receive_all(receive, config, upload)

@@ -2,7 +2,7 @@
 
 Owns the order in which a request passes through them:
 
-    request ─▶ request log (id, metrics) ─▶ authentication ─▶ limits ─▶ router ─▶ allow (scope) ─▶ route ─▶ engine
+    request ─▶ request log (id, metrics) ─▶ authentication ─▶ limits ─▶ index ─▶ allow (scope) ─▶ route ─▶ engine
                    └─▶ problems: every error, as RFC 9457
 """
 

@@ -84,10 +84,10 @@ def test_what_failed_besides_a_stages_tasks_is_listed_too(engine: Engine, clock:
     settle(engine)
     ((error,), total) = engine.flow_errors(late.id)
     assert (error.stage, error.task, total, engine.flow(late.id).error) == (None, None, 1, {"message": error.message})
-    for refused, error in ((UNKNOWN_ID, NotFound), ("x", InvalidInput)):
-        with pytest.raises(error):
+    for refused, expected in ((UNKNOWN_ID, NotFound), ("x", InvalidInput)):
+        with pytest.raises(expected):
             engine.flow_errors(refused)
-        with pytest.raises(error):
+        with pytest.raises(expected):
             engine.member_reports(refused)
     with pytest.raises(InvalidInput):
         engine.flow_errors(good.id, limit=-1)

@@ -50,6 +50,10 @@ class EngineConfig:
     """PostgreSQL behind pgbouncer in transaction mode: no prepared statements, no LISTEN."""
 
 
+BUILT_IN_DIALECTS = ("so1",)
+"""The dialects that onetray contains, each at onetray.dialects.<name>."""
+
+
 @dataclass(frozen=True, slots=True)
 class HttpConfig:
     """Settings of the HTTP server."""
@@ -57,8 +61,8 @@ class HttpConfig:
     host: str = "127.0.0.1"
     port: int = 8321
     """0: any free port. The server prints it at the start."""
-    dialects: tuple[str, ...] = ("so1",)
-    """Dialects to serve besides the native API. "none": no dialect."""
+    dialects: tuple[str, ...] = BUILT_IN_DIALECTS
+    """Dialects to serve besides the native API, by name: those of onetray, or of installed packages. "none": none."""
     grace_s: float = 10.0
     """How long open requests may continue after a request to stop."""
     threads: int = 16

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onetray.cli.wait import follow
+from onetray.cli.wait import wait_for_end
 from onetray.domain.flow import StageSpec, TaskSpec
 from onetray.domain.policy import Policy
 from onetray.redaction import job_secrets
@@ -68,7 +68,7 @@ def test_nor_when_there_are_too_many_to_look_for(place: Place, monkeypatch: pyte
 
 @pytest.mark.parametrize("as_json", [False, True])
 def test_nor_when_it_is_followed(place: Place, capsys: pytest.CaptureFixture[str], as_json: bool) -> None:
-    assert not follow(place.engine.redacted, failed(place), "task", "default", 5.0, as_json)
+    assert not wait_for_end(place.engine.redacted, failed(place), "task", "default", 5.0, as_json)
     printed = capsys.readouterr().out
     assert "***" in printed
     assert SECRET not in printed

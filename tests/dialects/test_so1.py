@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from onetray.dialects.so1_job import STATES, TERMINAL, without_paths
+from onetray.dialects.kit import without_paths
+from onetray.dialects.so1.job import STATES, TERMINAL
 from onetray.domain.clock import VirtualClock
 from onetray.domain.errors import Unavailable
 from onetray.domain.flow import StageSpec, TaskSpec

@@ -166,7 +166,7 @@ class Job(Generic[R]):
         return type(self)(self.app, new, self.entity, self._load)
 
 
-def find_job(app: Onetray, id: str) -> Job[Any]:
+def job_by_id(app: Onetray, id: str) -> Job[Any]:
     """The job with this id: a task or a flow."""
     try:
         kind = app.engine.task(id, namespace=app.namespace).kind

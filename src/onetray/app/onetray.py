@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
-from onetray.app.job import Job, find_job
+from onetray.app.job import Job, job_by_id
 from onetray.app.tasks import TaskDefinition, declare
 from onetray.domain.errors import InvalidInput, OnetrayError, StoreError, Unavailable
 from onetray.domain.verbs import SubmitMany
@@ -176,7 +176,7 @@ class Onetray:
 
     def job(self, id: str) -> Job[Any]:
         """The job with this id. Raises NotFound."""
-        return find_job(self, id)
+        return job_by_id(self, id)
 
     def submit(
         self, task: str | TaskDefinition[Any, R], /, payload: dict[str, Any] | None = None, **options: Any

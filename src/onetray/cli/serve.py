@@ -13,6 +13,7 @@ import click
 
 from onetray.cli import BadInput
 from onetray.cli.options import check_connection, database_of, database_option, opened_database
+from onetray.config import BUILT_IN_DIALECTS
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from onetray.worker import Worker
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+DIALECTS = ", ".join(BUILT_IN_DIALECTS)
 EXAMPLE, EXAMPLE_QUEUES = "onetray.examples.parcels:app", ["default", "parcels"]
 
 
@@ -32,7 +34,9 @@ def _shared(command: Command) -> Command:
             click.option("--host", metavar="ADDRESS", help="The address to listen on. Default: 127.0.0.1."),
             click.option("--port", metavar="N", type=int, help="The port; 0 picks a free one. Default: 8321."),
             click.option("--no-janitor", is_flag=True, help="Leave expired leases and due tasks to other processes."),
-            click.option("--dialects", metavar="A,B", help="Also serve the routes of these systems: so1. Or none."),
+            click.option(
+                "--dialects", metavar="A,B", help=f"Dialects to serve: {DIALECTS}, or installed ones. Or none."
+            ),
             click.option("--retention", metavar="AGE", help="Delete jobs this long after their end: 12h, 30d. Or off."),
             click.option("--log-level", metavar="LEVEL", help="debug, info, warning, error or critical."),
             click.option("--log-format", metavar="FORMAT", help="json or text. Default: text on a terminal."),
@@ -127,8 +131,9 @@ def _server() -> ModuleType:
 def _run(
     server: Any, engine: Engine, settings: Settings, *, close: Callable[[], None], worker: Worker | None = None
 ) -> None:
-    from onetray.http.app import build, check_dialects
+    from onetray.http.app import build
     from onetray.http.auth.middleware import may_bind
+    from onetray.http.dialects import check_dialects
     from onetray.log_format import set_up
 
     config = replace(settings.http, dialects=check_dialects(settings.http.dialects))

@@ -58,9 +58,9 @@ def submit(
     with opened(database, create=True) as engine:
         id_, entity, repeated = _submit(engine, path or load().settings.app, kind, body, namespace, fields)
         if wait:
-            from onetray.cli.wait import follow
+            from onetray.cli.wait import wait_for_end
 
-            if not follow(engine, id_, entity, namespace, timeout, as_json):
+            if not wait_for_end(engine, id_, entity, namespace, timeout, as_json):
                 click.get_current_context().exit(CHECK_FAILED)
         elif as_json:
             print_json({"id": id_, "entity": entity, "repeated": repeated})

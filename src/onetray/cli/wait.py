@@ -21,7 +21,9 @@ PAGE = 500
 SHORT = 100
 
 
-def follow(engine: EngineApi, id_: str, entity: str, namespace: str, timeout_s: float | None, as_json: bool) -> bool:
+def wait_for_end(
+    engine: EngineApi, id_: str, entity: str, namespace: str, timeout_s: float | None, as_json: bool
+) -> bool:
     """Print log and progress until the job has ended. Returns whether it succeeded."""
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     view, after = (_Flow if entity == "flow" else _Task)(engine, id_, namespace), 0

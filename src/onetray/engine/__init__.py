@@ -15,7 +15,7 @@ from onetray.config import LEAST_RETENTION_S, EngineConfig
 from onetray.domain import commands as c
 from onetray.domain.checks import MAX_ROWS, listed, seconds, text, whole
 from onetray.domain.clock import SECOND, Clock
-from onetray.domain.errors import Conflict, InvalidInput, Unavailable
+from onetray.domain.errors import Conflict, InvalidInput, KeyReused, Unavailable
 from onetray.domain.listing import Prunable
 from onetray.domain.policy import Policy
 from onetray.domain.task import Assignment, Event, Verdict
@@ -125,6 +125,11 @@ class Engine(EngineApi):
         for verdict in self.run([c.Release(**c.ticket(a), reason=reason) for a in claimed]):
             if verdict.error is not None and not isinstance(verdict.error, Conflict):
                 raise verdict.error
+
+    def reserve_key(self, owner: str, key: str, *, route: str, body_hash: str, ttl_s: float) -> None:
+        """Bind an owner's idempotency key to one request body. Raises KeyReused if it belongs to another one."""
+        if not self.http_keys.reserve(owner, key, route=route, body_hash=body_hash, ttl_s=ttl_s):
+            raise KeyReused(f"the Idempotency-Key {key} was used with another body: use a new one", idempotency_key=key)
 
     def on_batch(self, watcher: Watcher) -> None:
         """Call a function after each batch, with its commands, verdicts and duration in seconds.

@@ -46,11 +46,7 @@ class HttpKeys:
 
     def begin(self, caller: str, key: str, *, route: str, body_hash: str) -> HeldKey:
         """Take a key for a request. If the result has no status, the caller runs the request."""
-        limits = self._limits
-        text(caller, "caller", limits.key_chars)
-        text(key, "key", limits.key_chars)
-        text(route, "route", limits.key_chars)
-        text(body_hash, "body_hash", limits.name_chars)
+        self._check(caller, key, route, body_hash)
         tried_at: list[int] = []
 
         def take(tx: Tx) -> tuple[int, RequestRow | None]:
@@ -71,6 +67,13 @@ class HttpKeys:
         if began_at:
             return HeldKey(caller, key, (began_at,))
         return _answered(caller, key, route, body_hash, row)
+
+    def _check(self, caller: str, key: str, route: str, body_hash: str) -> None:
+        limits = self._limits
+        text(caller, "caller", limits.key_chars)
+        text(key, "key", limits.key_chars)
+        text(route, "route", limits.key_chars)
+        text(body_hash, "body_hash", limits.name_chars)
 
     def renew(self, held: HeldKey) -> HeldKey | None:
         """Renew a running request, at the last of its times. Returns None if another caller has taken it over."""
@@ -93,6 +96,7 @@ class HttpKeys:
 
         No response is stored: a repeated request with the same body runs again.
         """
+        self._check(caller, key, route, body_hash)
 
         def take(tx: Tx) -> str:
             tx.query(

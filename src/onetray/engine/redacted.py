@@ -30,7 +30,7 @@ class RedactedEngine(EngineApi):
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine._committer, engine.wake)
         self._engine, self.config, self.piggyback = engine, engine.config, engine.piggyback
-        self.feed = RedactedFeed(engine.feed, engine.redaction)
+        self.feed, self.reserve_key = RedactedFeed(engine.feed, engine.redaction), engine.reserve_key
 
     @property
     def redacted(self) -> RedactedEngine:

@@ -8,18 +8,17 @@ Owns the order in which a request passes through them:
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from starlette.types import ASGIApp
 
 from onetray import __version__
-from onetray.domain.errors import InvalidInput
 from onetray.engine import Engine
 from onetray.http import problems
 from onetray.http.auth.middleware import AuthMiddleware
 from onetray.http.auth.scopes import must_be_guarded
+from onetray.http.dialects import mount
 from onetray.http.json_answers import Json
 from onetray.http.limits.requests import LimitMiddleware
 from onetray.http.native_route import also_head
@@ -91,29 +90,3 @@ def build(engine: Engine, config: HttpConfig | None = None) -> FastAPI:
     app.add_middleware(LimitMiddleware, services=services)
     app.add_middleware(AuthMiddleware, services=services)
     return app
-
-
-DIALECTS = ("so1",)
-NONE = "none"
-
-
-def check_dialects(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The dialects by name, without repetitions; `none` alone means no dialect."""
-    if names == (NONE,):
-        return ()
-    for name in names:
-        if name not in DIALECTS:
-            raise InvalidInput(f"there is no dialect {name!r}: use {', '.join(DIALECTS)}, or none", field="dialects")
-    return tuple(dict.fromkeys(names))
-
-
-def mount(app: FastAPI, names: tuple[str, ...]) -> None:
-    """Add dialects to an app."""
-    for name in check_dialects(names):
-        dialect = import_module(f"onetray.dialects.{name}")
-        also_head(dialect.router.routes)
-        must_be_guarded(dialect.router.routes)
-        app.state.guarded += dialect.router.routes
-        # Not in the OpenAPI description: dialects have contracts of their own.
-        app.include_router(dialect.router, include_in_schema=False)
-        app.state.shapes[dialect.PREFIX] = dialect.shape

@@ -25,7 +25,9 @@ and drop every null from the examples."""
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
-class NativeRoute(APIRoute):
+class GuardedRoute(APIRoute):
+    """Checks the scope before everything else, then rejects unknown query parameters."""
+
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         super().__init__(path, endpoint, **options)
         self.guards = [d.call for d in self.dependant.dependencies if hasattr(d.call, "scopes")]
@@ -33,9 +35,8 @@ class NativeRoute(APIRoute):
         self.openapi_extra = {**(self.openapi_extra or {}), "x-onetray-scopes": scopes}
 
     def get_route_handler(self) -> Handler:
-        handler = super().get_route_handler()
+        handler = self.handler()
         known = {field.alias for field in self.dependant.query_params}
-        takes_key = "POST" in (self.methods or ()) and not getattr(self.endpoint, "has_own_key", False)
 
         async def handle(request: Request) -> Response:
             for guard in self.guards:
@@ -43,11 +44,28 @@ class NativeRoute(APIRoute):
                 await guard(request)  # type: ignore[misc]
             if request.scope["query_string"]:
                 _reject_unknown(request, known)
-            if takes_key and "idempotency-key" in request.headers:
-                return await run_with_key(request, self.path, handler)
             return await handler(request)
 
         return handle
+
+    def handler(self) -> Handler:
+        """What handles a request that passed these checks."""
+        return super().get_route_handler()
+
+
+class NativeRoute(GuardedRoute):
+    """A route whose POST takes an `Idempotency-Key`."""
+
+    def handler(self) -> Handler:
+        handler = super().handler()
+        takes_key = "POST" in (self.methods or ()) and not getattr(self.endpoint, "has_own_key", False)
+
+        async def handle(request: Request) -> Response:
+            if "idempotency-key" in request.headers:
+                return await run_with_key(request, self.path, handler)
+            return await handler(request)
+
+        return handle if takes_key else handler
 
 
 def also_head(routes: Iterable[BaseRoute]) -> None:

@@ -56,6 +56,7 @@ def answer(body: dict[str, Any], headers: dict[str, str] | None = None, scope: S
     """The response to an error; under a dialect's paths, in the dialect's format."""
     if scope is not None and "app" in scope:
         path = scope["path"]
+        # The longest prefix is the first one: see http/dialects.py.
         for prefix, shape in getattr(scope["app"].state, "shapes", {}).items():
             if path == prefix or path.startswith(f"{prefix}/"):
                 shaped: Response = shape(body, scope, headers)

@@ -1,17 +1,20 @@
-"""The OpenAPI 3.1 description, generated from the routes.
+"""The OpenAPI 3.1 descriptions of the native API and of dialects, generated from their routes.
 
-Owns the parts that routes do not declare: the schemas, the common errors, authentication. It is built once per app.
+Owns the parts that routes do not declare: the schemas, the common errors, authentication. The native one is built once
+per app. The errors of a dialect are those that its `shape` makes.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import orjson
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
+from starlette.routing import BaseRoute
 
 from onetray import __version__
 from onetray.config import Limits
@@ -20,9 +23,11 @@ from onetray.domain.errors import OnetrayError
 from onetray.domain.lifecycle import MACHINES, STAGE
 from onetray.http import problems
 from onetray.http.auth.scopes import EXEMPT
+from onetray.http.dialects import Dialect
 from onetray.http.native_route import ANSWER, ANSWERS, BODIES
 from onetray.http.openapi.answers import SCHEMAS, STRING, AnswerShape
-from onetray.http.openapi.shapes import SCHEMA_PREFIX, record, ref
+from onetray.http.openapi.shapes import SCHEMA_PREFIX, record, ref, schema_like
+from onetray.http.schemas.base import SOME_ID
 from onetray.http.schemas.bodies import COMMANDS_BODY, commands_body
 from onetray.http.schemas.sizes import LIMIT
 
@@ -35,6 +40,7 @@ once and gets the same response, with `Idempotent-Replay: true`. HEAD works wher
 READ_ERRORS = (400, 401, 403, 404, 413, 429, 500, 503)
 WRITE_ERRORS = (*READ_ERRORS, 408, 409, 415)
 RESULT_ERRORS = (*READ_ERRORS, 409)
+_SECURITY = {"token": {"type": "http", "scheme": "bearer"}}
 IDEMPOTENCY_KEY = {
     "name": "Idempotency-Key", "in": "header", "required": False, "example": "3f0c2b6e-order-17",
     "description": "A request repeated with the same key runs only once.",
@@ -71,25 +77,36 @@ def description_of(app: FastAPI) -> dict[str, Any]:
 
 
 def _describe(app: FastAPI) -> dict[str, Any]:
-    with warnings.catch_warnings():
-        # HEAD shares its operation id with GET. The loop below removes it.
-        warnings.filterwarnings("ignore", message="Duplicate Operation ID")
-        document = get_openapi(
-            title="onetray", version=__version__, openapi_version="3.1.0", description=ABOUT, routes=app.routes
-        )
-    for item in document["paths"].values():
-        item.pop("head", None)
-    schemas = document.setdefault("components", {}).setdefault("schemas", {})
-    for name in ("HTTPValidationError", "ValidationError"):
-        schemas.pop(name, None)
-    schemas.update({**SCHEMAS, "Lifecycle": _LIFECYCLE_SCHEMA, **_bodies()})
-    document["components"]["responses"] = {f"Problem{status}": _error_response(status) for status in WRITE_ERRORS}
-    document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    document = _declared(app.routes, "onetray", ABOUT)
+    document["components"]["schemas"].update({**SCHEMAS, "Lifecycle": _LIFECYCLE_SCHEMA, **_bodies()})
+    responses = {f"Problem{status}": _error_response(status) for status in WRITE_ERRORS}
+    document["components"] |= {"responses": responses, "securitySchemes": _SECURITY}
     document["security"] = [{"token": []}]
     for path, method, operation in _operations(document):
         _complete(path, method, operation)
     limited: dict[str, Any] = _with_limits(document, app.state.services.engine.config.limits)
     return limited
+
+
+def _declared(routes: Sequence[BaseRoute], title: str, description: str) -> dict[str, Any]:
+    """What the routes declare: their operations, without HEAD and without FastAPI's own errors."""
+    with warnings.catch_warnings():
+        # HEAD shares its operation id with GET. The loop below removes it.
+        warnings.filterwarnings("ignore", message="Duplicate Operation ID")
+        document = get_openapi(
+            title=title, version=__version__, openapi_version="3.1.0", description=description, routes=routes
+        )
+    schemas = document.setdefault("components", {}).setdefault("schemas", {})
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    for item in document["paths"].values():
+        item.pop("head", None)
+    for _, _, operation in _operations(document):
+        operation["responses"].pop("422", None)
+        for answer in operation["responses"].values():
+            if ANSWER in answer:
+                answer["content"] = ANSWERS[answer.pop(ANSWER)].content
+    return document
 
 
 _BOUNDS = {"string": "maxLength", "array": "maxItems", "object": "maxProperties"}
@@ -118,10 +135,6 @@ def _operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, 
 def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
     """Add what all operations have in common."""
     answers = operation["responses"]
-    answers.pop("422", None)
-    for answer in answers.values():
-        if ANSWER in answer:
-            answer["content"] = ANSWERS[answer.pop(ANSWER)].content
     if (method.upper(), path) in EXEMPT:
         operation["security"] = []
         if path in _SERVER_ANSWERS:
@@ -132,15 +145,19 @@ def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
     shared = WRITE_ERRORS if method == "post" else RESULT_ERRORS if path.endswith("/result") else READ_ERRORS
     for status in shared:
         answers.setdefault(str(status), {"$ref": f"#/components/responses/Problem{status}"})
-    scopes = operation.get("x-onetray-scopes")
-    if scopes:
-        needs = f"Needs the scope {' or '.join(f'`{scope}`' for scope in scopes)}."
-        operation["description"] = f"{operation.get('description', '')}\n\n{needs}".strip()
+    if operation.get("x-onetray-scopes"):
+        _name_scopes(operation)
         if method == "post":
             operation.setdefault("parameters", []).append(IDEMPOTENCY_KEY)
             for status, answer in answers.items():
                 if status.startswith("2"):
                     answer["headers"] = REPLAYED
+
+
+def _name_scopes(operation: dict[str, Any]) -> None:
+    """Name the scopes of an operation in its description."""
+    needs = f"Needs the scope {' or '.join(f'`{scope}`' for scope in operation['x-onetray-scopes'])}."
+    operation["description"] = f"{operation.get('description', '')}\n\n{needs}".strip()
 
 
 def _bodies() -> dict[str, Any]:
@@ -174,3 +191,32 @@ def _errors(root: type[OnetrayError]) -> Iterator[type[OnetrayError]]:
 
 def _first_line(error: type[OnetrayError]) -> str:
     return (error.__doc__ or "").strip().split("\n")[0]
+
+
+def describe_dialect(dialect: Dialect, limits: Limits) -> dict[str, Any]:
+    """The document of a dialect, with the limits of a server."""
+    document = _declared(dialect.router.routes, dialect.title, dialect.description)
+    errors = {status: _dialect_error(dialect, status) for status in WRITE_ERRORS}
+    components = {str(status): error for status, error in errors.values()}
+    document["components"] |= {"responses": components, "securitySchemes": _SECURITY}
+    document["security"] = [{"token": []}]
+    for _, method, operation in _operations(document):
+        for status in READ_ERRORS if method == "get" else WRITE_ERRORS:
+            shown = str(errors[status][0])
+            operation["responses"].setdefault(shown, {"$ref": f"#/components/responses/{shown}"})
+        _name_scopes(operation)
+    limited: dict[str, Any] = _with_limits(document, limits)
+    return limited
+
+
+def _dialect_error(dialect: Dialect, status: int) -> tuple[int, dict[str, Any]]:
+    """The status of an error in the dialect, and its response: `shape` shows what the format is."""
+    title = problems.TITLES[status]
+    # What a shape may use of a request; its id is the same each time.
+    scope = {"type": "http", "method": "GET", "path": dialect.prefix, "query_string": b"", "headers": [],
+             "onetray.request_id": SOME_ID}  # fmt: skip
+    response = dialect.shape(problems.problem(status, title.lower().replace(" ", "_"), title), scope, None)
+    example = orjson.loads(bytes(response.body))
+    content = {"schema": schema_like(example), "example": example}
+    media_type = response.headers["content-type"].partition(";")[0]
+    return response.status_code, {"description": title, "content": {media_type: content}}

@@ -6,7 +6,7 @@ Owns the mapping from a class to its schema, which describes what json_answers.t
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import is_dataclass
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -58,6 +58,16 @@ def of_type(hint: Any) -> dict[str, Any]:
     if is_dataclass(hint) or hasattr(hint, "_fields"):
         return ref(hint)
     raise TypeError(f"no schema is known for {hint!r}: add it to of_type")
+
+
+def schema_like(example: Any, optional: Container[str] = ()) -> dict[str, Any]:
+    """The schema of JSON such as this. Fields named in `optional` may be missing; null stands for any value."""
+    if isinstance(example, dict):
+        fields = {name: schema_like(value, optional) for name, value in example.items()}
+        return {**record(fields), "required": [name for name in fields if name not in optional]}
+    if isinstance(example, list | tuple):
+        return {"type": "array", "items": schema_like(example[0], optional) if example else {}}
+    return {} if example is None else dict(_SCALARS[type(example)])
 
 
 def either(*schemas: dict[str, Any]) -> dict[str, Any]:

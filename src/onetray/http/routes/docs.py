@@ -1,4 +1,4 @@
-"""The API's documentation: lifecycles, the OpenAPI description, and an HTML page of it."""
+"""The API's documentation: lifecycles, the OpenAPI descriptions, and an HTML page of the native one."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from onetray.domain.errors import NotFound
 from onetray.domain.lifecycle import MACHINES
 from onetray.domain.machine import Machine
 from onetray.http.auth.scopes import Principal, Reader
+from onetray.http.dialects import Dialect
 from onetray.http.json_answers import Json
 from onetray.http.native_route import NativeRoute, returns
-from onetray.http.openapi.document import DESCRIPTION, DRAWING, LIFECYCLE, LIFECYCLES, description_of
+from onetray.http.openapi.document import DESCRIPTION, DRAWING, LIFECYCLE, LIFECYCLES, describe_dialect, description_of
 from onetray.http.openapi.page import rendered
+from onetray.http.services import services_of
 
 router = APIRouter(tags=["server"], route_class=NativeRoute)
 
@@ -59,6 +61,15 @@ def _machine(entity: str) -> Machine:
 async def get_openapi(request: Request, principal: Principal = Reader) -> Json:
     """Returns it as OpenAPI 3.1, with the limits of this server."""
     return Json(description_of(request.app))
+
+
+@router.get("/api/v1/openapi/{dialect}.json", include_in_schema=False)
+async def get_dialect_openapi(request: Request, dialect: str, principal: Principal = Reader) -> Json:
+    dialects: dict[str, Dialect] = request.app.state.dialects
+    if dialect not in dialects:
+        served = ", ".join(dialects) or "none"
+        raise NotFound(f"this server has no dialect {dialect[:50]!r}; it has: {served}", dialect=dialect[:50])
+    return Json(describe_dialect(dialects[dialect], services_of(request).engine.config.limits))
 
 
 @router.get("/docs", include_in_schema=False)

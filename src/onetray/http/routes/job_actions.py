@@ -43,14 +43,18 @@ async def _carry_out(
 async def cancel_job(request: Request, id: Id, principal: Principal = Operator) -> Json:
     """A soft cancel asks running workers to stop within their grace. A hard one revokes their leases at once."""
     body = await read_model(request, CancelBody)
-    hard = body.mode == "hard"
 
     def command(job: JobStatus, headers: dict[str, Any]) -> Command:
-        if job.entity == FLOW.entity:
-            return f.CancelFlow(job.id, hard=hard, **headers)
-        return c.Cancel(task=job.id, hard=hard, **headers)
+        return cancel_command(job, hard=body.mode == "hard", **headers)
 
     return Json(views.placed_view(await _carry_out(request, principal, id, body, command), id))
+
+
+def cancel_command(job: JobStatus, *, hard: bool, **headers: Any) -> Command:
+    """The command that cancels a task or a flow."""
+    if job.entity == FLOW.entity:
+        return f.CancelFlow(job.id, hard=hard, **headers)
+    return c.Cancel(task=job.id, hard=hard, **headers)
 
 
 @router.post("/pause", summary="Pause a flow", **returns(answers.FLOW_PLACED), **accepts(ReasonBody, required=False))

@@ -25,7 +25,12 @@ from onetray.http.streams.sse import EventStream, Frames
 
 router = APIRouter(prefix="/api/v1", tags=["streams"])
 
-ENDED: dict[int | str, dict[str, Any]] = {204: {"description": "The client has received the job's end"}}
+_STREAM = returns(answers.STREAM)
+JOB_STREAM = _STREAM | {
+    "response_class": EventStream,
+    "responses": _STREAM["responses"] | {204: {"description": "The client has received the job's end"}},
+}
+"""Declares the responses of a job's stream, for the decorator of its route."""
 MAX_TYPES = 100
 NAME_CHARS = 200
 
@@ -61,12 +66,7 @@ async def streaming(services: Services, principal: Principal, frames: Frames, **
     )
 
 
-@router.get(
-    "/jobs/{id}/stream",
-    summary="Follow a job by server-sent events",
-    response_class=EventStream,
-    **{**returns(answers.STREAM), "responses": {**returns(answers.STREAM)["responses"], **ENDED}},
-)
+@router.get("/jobs/{id}/stream", summary="Follow a job by server-sent events", **JOB_STREAM)
 async def job_stream(
     request: Request, id: Id, cursor: Cursor = None, last: LastEventId = None, principal: Principal = Reader
 ) -> Response:

@@ -1,17 +1,18 @@
 """The stream of one job: its states, log, progress and stages; of a flow also what its tasks log and report.
 
-Owns the cursor of such a stream. It reads by job, without the feed's barrier: all events of a task, or of a flow and
-its stages, are written under one lock, in order.
+Owns the cursor of such a stream, and how a stream follows a job (`follow`), which dialects share. It reads by job,
+without the feed's barrier: all events of a task, or of a flow and its stages, are written under one lock, in order.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from heapq import merge
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from onetray.domain.errors import InvalidInput
 from onetray.domain.flow import MemberReport
@@ -24,6 +25,7 @@ from onetray.http.services import Services
 from onetray.http.streams.feed import wait_for_signal
 from onetray.http.streams.sse import Frames, frame
 
+P = TypeVar("P")
 PAGE = 100
 """Events, and lines, per read: lines may be long, and there may be many streams."""
 PERCENTS = 1_000_000
@@ -54,11 +56,11 @@ class StreamPosition(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class JobChanges:
+class Changes(Generic[P]):
     """What one read found since a position."""
 
     parts: bytes
-    position: StreamPosition
+    position: P
     ended: bool
     """Whether the client has the terminal status, in these parts or from before."""
     more: bool
@@ -72,9 +74,8 @@ class JobView:
     def __init__(self, engine: EngineApi, job: JobStatus, namespace: str) -> None:
         self._engine, self._namespace = engine, namespace
         self._is_task = job.entity == TASK.entity
-        self.id, self.state = job.id, job.state
+        self.job, self.id, self.state = job, job.id, job.state
         self.terminal = MACHINES[job.entity].terminal
-        self.watched = job.key
         self._names: dict[str, str] = {}
 
     def events(self, after: int) -> list[Event]:
@@ -119,7 +120,7 @@ def view_of(engine: EngineApi, id_: str, namespace: str) -> JobView:
     return JobView(engine, engine.job_status(id_, namespace=namespace), namespace)
 
 
-def read_changes(view: JobView, position: StreamPosition) -> JobChanges:
+def read_changes(view: JobView, position: StreamPosition) -> Changes[StreamPosition]:
     """Read what happened since a position. Events are read before lines: an ended task logs no more."""
     events = view.events(position.event)
     lines = view.lines(position.line)
@@ -138,7 +139,7 @@ def read_changes(view: JobView, position: StreamPosition) -> JobChanges:
         position, part = _part(view, position, events[end])
         parts.append(part)
     ended = not more and (end is not None or view.state in view.terminal)
-    return JobChanges(b"".join(parts), position, ended, more)
+    return Changes(b"".join(parts), position, ended, more)
 
 
 def _part(view: JobView, position: StreamPosition, item: Event | Line) -> tuple[StreamPosition, bytes]:
@@ -159,20 +160,40 @@ def _line_frame(line: Line) -> tuple[str, dict[str, Any]]:
     return "log" if is_log else "task_progress", {name: value for name, value in body.items() if name not in unset}
 
 
-async def job_frames(services: Services, view: JobView, position: StreamPosition) -> Frames:
-    """The frames of a job since a position, until its terminal status."""
+async def follow(
+    services: Services,
+    job: JobStatus,
+    read: Callable[[P], Changes[P]],
+    position: P,
+    *,
+    bye: Callable[[P], bytes] | None = None,
+) -> Frames:
+    """What `read` finds of a job since a position, until it says that the stream has ended.
+
+    `bye` writes a last frame when the server stops. Without it, the client reconnects with the cursor that it has.
+    """
     hub = services.hub
-    with hub.watching(view.id, key=view.watched) as watcher:
+    with hub.watching(job.id, key=job.key) as watcher:
         while True:
             watcher.signal.clear()
-            changes = await services.read(read_changes, view, position)
+            changes = await services.read(read, position)
             position = changes.position
             if changes.parts:
                 yield changes.parts
             if changes.ended:
                 return
             if hub.closing:
-                yield frame("bye", {"cursor": str(position)}, str(position))
+                if bye is not None:
+                    yield bye(position)
                 return
             if not changes.more:
                 await wait_for_signal(watcher.signal, services.config.heartbeat_s)
+
+
+def job_frames(services: Services, view: JobView, position: StreamPosition) -> Frames:
+    """The frames of a job since a position, until its terminal status."""
+    return follow(services, view.job, partial(read_changes, view), position, bye=_bye)
+
+
+def _bye(position: StreamPosition) -> bytes:
+    return frame("bye", {"cursor": str(position)}, str(position))

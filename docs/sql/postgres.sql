@@ -78,6 +78,36 @@ SELECT t.key, CAST(t.id AS text) AS id, t.queue, t.kind, t.policy, t.priority, t
     t.payload, t.name, t.spawned_by, t.metadata, t.tracestate
 FROM onetray.task AS t WHERE t.key = :key;
 
+-- name: declared_flow
+-- row: DeclaredFlowRow(name, version, declared_at, declared_by, seen_at, other_version, other_seen_at, body)
+SELECT d.name, d.version, d.declared_at, d.declared_by, d.seen_at, d.other_version, d.other_seen_at, d.body
+FROM onetray.declared_flow AS d JOIN onetray.namespace AS n ON n.key = d.ns
+WHERE n.name = :namespace AND d.name = :flow;
+
+-- name: declared_flows
+-- row: DeclaredFlowSummary(name, version, stages, declared_at, declared_by, seen_at, other_version, other_seen_at)
+SELECT d.name, d.version, d.stages, d.declared_at, d.declared_by, d.seen_at, d.other_version, d.other_seen_at
+FROM onetray.declared_flow AS d JOIN onetray.namespace AS n ON n.key = d.ns
+WHERE n.name = :namespace ORDER BY d.name LIMIT :limit;
+
+-- name: declare_flow
+INSERT INTO onetray.declared_flow (ns, name, version, stages, declared_at, declared_by, seen_at, body)
+VALUES (:ns, :name, :version, :stages, :at, :by, :at, :body)
+ON CONFLICT (ns, name) DO UPDATE SET version = excluded.version, stages = excluded.stages,
+    declared_at = excluded.declared_at, declared_by = excluded.declared_by, seen_at = excluded.seen_at,
+    other_version = declared_flow.version, other_seen_at = declared_flow.seen_at, body = excluded.body
+WHERE declared_flow.version <> excluded.version;
+
+-- name: renew_flow
+UPDATE onetray.declared_flow SET
+    seen_at = CASE WHEN version = :version THEN :at ELSE seen_at END,
+    other_version = CASE WHEN version = :version THEN other_version ELSE :version END,
+    other_seen_at = CASE WHEN version = :version THEN other_seen_at ELSE :at END
+WHERE ns = :ns AND name = :name;
+
+-- name: forget_flow
+DELETE FROM onetray.declared_flow WHERE ns = :ns AND name = :name RETURNING name;
+
 -- name: explain
 -- row: TaskFacts(state, fence, attempts, max_attempts, run_at, created_at, finished_at, owner, lease_expires_at, cancel_at, held_by, held_why, queue, paused_at, paused_by, policy_body, ready, due, last_event, rescheduled, cancel_request, key, control, unmet, flow_state, flow_ending, flow_ending_why, stage, stage_ord, stage_state, stage_ending, opened_to, deciding, approval, stage_due_at, current, current_ord, current_state, flow_paused_by, kind, breaker_opened_at, breaker_until, breaker_probing, breaker_why, breaker_by, now)
 SELECT t.state, t.fence, t.attempts, t.max_attempts, t.run_at, t.created_at, t.finished_at, t.owner,
@@ -775,6 +805,9 @@ FROM onetray.idempotency AS i LEFT JOIN onetray.task AS t ON t.key = i.job
 
 -- name: link_key
 UPDATE onetray.idempotency SET job = b.job FROM unnest(:job::bigint[], :kind::integer[], :key::text[]) AS b(job, kind, key) WHERE idempotency.kind = b.kind AND idempotency.key = b.key;
+
+-- name: free_key
+DELETE FROM onetray.idempotency WHERE idempotency.ctid = ANY(ARRAY(SELECT (SELECT idempotency.ctid FROM onetray.idempotency WHERE idempotency.kind = b.kind AND idempotency.key = b.key) FROM unnest(:kind::integer[], :key::text[]) AS b(kind, key)));
 
 -- name: lock_unique
 INSERT INTO onetray.unique_key (kind, key, job) SELECT b.kind, b.key, b.job FROM unnest(:kind::integer[], :key::text[], :job::bigint[]) AS b(kind, key, job) WHERE true

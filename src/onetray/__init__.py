@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from onetray.app.onetray import Onetray
     from onetray.config import EngineConfig, Limits
     from onetray.domain.clock import SystemClock, VirtualClock
+    from onetray.domain.declared_flow import DeclaredFlow, DeclaredFlowSummary, DeclaredStage
     from onetray.domain.errors import (
+        AlreadyOpen,
         AnswerNotKept,
         BodyTooLarge,
         Busy,
@@ -81,11 +83,12 @@ _HOME = {
     "onetray.config": "EngineConfig Limits",
     "onetray.app.context": "TaskContext ctx",
     "onetray.engine": "Engine",
-    "onetray.domain.errors": "AnswerNotKept BodyTooLarge Busy Conflict DatabaseMoved DatabaseReplaced DependencyCycle "
-    "Forbidden GuardFailed IllegalTransition InProgress InvalidInput JobFailed KeyReused LeaseConflictError LeaseLost "
-    "MigrationNeeded MissingExtra NameTaken NotFound NotJson NotLocal NotYet OnetrayError OutcomeUnknown "
-    "PermanentError SlowBody StoreError TaskCancelled TaskError TooDeep TooLarge TooManyRequests TooManyStreams "
-    "TransientError Unauthorized Unavailable UnknownVerb ValidationError WrongHost WrongOrigin",
+    "onetray.domain.errors": "AlreadyOpen AnswerNotKept BodyTooLarge Busy Conflict DatabaseMoved DatabaseReplaced "
+    "DependencyCycle Forbidden GuardFailed IllegalTransition InProgress InvalidInput JobFailed KeyReused "
+    "LeaseConflictError LeaseLost MigrationNeeded MissingExtra NameTaken NotFound NotJson NotLocal NotYet OnetrayError "
+    "OutcomeUnknown PermanentError SlowBody StoreError TaskCancelled TaskError TooDeep TooLarge TooManyRequests "
+    "TooManyStreams TransientError Unauthorized Unavailable UnknownVerb ValidationError WrongHost WrongOrigin",
+    "onetray.domain.declared_flow": "DeclaredFlow DeclaredFlowSummary DeclaredStage",
     "onetray.domain.worker": "Breaker WorkerBeat WorkerInfo",
     "onetray.domain.flow": "Approval Context Counts Flow More Placed Progress Stage StageSpec TaskSpec",
     "onetray.domain.policy": "Policy",
@@ -95,6 +98,7 @@ _HOME = {
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
 
 __all__ = [
+    "AlreadyOpen",
     "AnswerNotKept",
     "Approval",
     "Assignment",
@@ -108,6 +112,9 @@ __all__ = [
     "DatabaseMoved",
     "DatabaseReplaced",
     "DeadLetter",
+    "DeclaredFlow",
+    "DeclaredFlowSummary",
+    "DeclaredStage",
     "DependencyCycle",
     "Engine",
     "EngineConfig",

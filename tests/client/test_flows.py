@@ -452,6 +452,50 @@ def test_what_a_flow_redacts_is_declared_for_its_name_and_for_all_its_tasks(app:
     assert (stage.answer["input"], stage.result) == ({"code": "***"}, "******")
 
 
+def test_the_deadline_of_a_flow_is_that_of_the_whole_and_the_deadline_of_a_stage_that_of_its_tasks(
+    app: Onetray, anywhere: Harness
+) -> None:
+    flow = app.flow("slow", deadline_s=7200, idempotency_ttl_s=60)
+    flow.stage(name="first", deadline_s=10_000)(lambda: 1)
+    flow.stage(name="second", approve="ann")(lambda: 2)
+    assert [flow.stages[name].task.policy.deadline_s for name in flow.stages] == [10_000, None]
+    assert app.policies["slow"].idempotency_ttl_s == 60
+    job, patient = flow.submit(), flow.submit(deadline_s=8000)
+    anywhere.drain()
+    anywhere.advance(7201)
+    assert (job.state, patient.state) == ("failed", "waiting")
+    assert "timed out or was orphaned" in job.view().error["message"]
+    anywhere.advance(800)
+    assert patient.state == "failed"
+    with pytest.raises(InvalidInput, match="deadline_s"):
+        app.flow("never", deadline_s=-1)
+
+
+def test_a_condition_and_a_compensation_are_retried_as_their_stage(app: Onetray, anywhere: Harness) -> None:
+    flow, tried = app.flow("stubborn", max_attempts=2, lease_s=9), {"when": 0, "undo": 0}
+
+    def flaky(what: str) -> bool:
+        tried[what] += 1
+        if tried[what] < 4:
+            raise RuntimeError("not yet")
+        return True
+
+    rules = {"retries": 3, "backoff_base_s": 1, "jitter": False, "timeout_s": 5, "deadline_s": 900, "lease_s": 3}
+    when, undo = lambda: flaky("when"), lambda result: flaky("undo")
+    flow.stage(name="only", when=when, compensate=undo, **rules)(lambda: 1)
+    flow.stage(name="last")(lambda: int("no number"))
+    for kind in ("stubborn.only.when", "stubborn.only.undo"):
+        policy = app.policies[kind]
+        assert (policy.max_attempts, policy.backoff_base_s, policy.timeout_s) == (4, 1, 5)
+        assert (policy.deadline_s, policy.lease_s) == (None, 9)
+    assert app.policies["stubborn.last"].max_attempts == 2
+    job = flow.submit()
+    for _ in range(20):
+        anywhere.drain()
+        anywhere.advance(10)
+    assert (job.state, tried) == ("failed", {"when": 4, "undo": 4})
+
+
 def test_a_parameter_that_is_no_earlier_stage_is_refused(app: Onetray) -> None:
     flow = app.flow("odd")
     with pytest.raises(InvalidInput, match=r"no value for the parameter 'later'; available: approval, config$"):

@@ -48,6 +48,8 @@ FLOW_FIELDS: dict[str, dict[str, tuple[Any, ...]]] = {
         "priority": (None, *WHOLE, 2**31, -(2**31)),
         "roll_up": (None, "loose", 5, ["strict"], NUL),
         "sealed": SWITCH,
+        "as_declared": (None, *SWITCH),
+        "singleton": (None, *SWITCH),
         "start": (None, *SWITCH),
         "deadline_s": SECONDS,
         "context": JSON,
@@ -89,8 +91,14 @@ FLOW_FIELDS: dict[str, dict[str, tuple[Any, ...]]] = {
     "reject_stage": OF_ANSWERS,
     "skip_stage": OF_ANSWERS,
 }
+_OF_STAGES = ("stages", "data", "roll_up", "sealed", "as_declared", "singleton", "context", "redact")
+FLOW_FIELDS["submit_declared"] = {"config": JSON} | {
+    name: values for name, values in FLOW_FIELDS["submit_flow"].items() if name not in _OF_STAGES
+}
+
 FLOW_GOOD: dict[str, dict[str, Any]] = {
     "submit_flow": {"name": "f"},
+    "submit_declared": {"name": "f"},
     "add_stage": {"stage": StageSpec("a")},
     "add_tasks": {"tasks": [TaskSpec("x")]},
     "append_context": {"payload": 1},

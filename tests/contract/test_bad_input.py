@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from onetray.domain import commands as c
+from onetray.domain.declared_flow import FlowDeclaration, StageDeclaration
 from onetray.domain.errors import InvalidInput, NotFound, TooLarge, UnknownVerb
 from onetray.domain.task import RawJson
 from onetray.domain.verbs import VERBS
@@ -327,6 +328,8 @@ def test_a_search_by_correlation_refuses_what_cannot_be_one(engine: Engine) -> N
         assert refused.value.field == "correlation_id"
 
 
+A_STAGE = StageDeclaration(name="a", kind="k")
+A_FLOW = FlowDeclaration(name="f", stages=[A_STAGE])
 BEAT = WorkerBeat(name="w", host="h", pid=1, version="1")
 STEPS: dict[str, tuple[str, Callable[[Engine, str], object]]] = {
     "explain, namespace": ("namespace", lambda e, id_: e.explain(id_, namespace=NUL)),
@@ -348,6 +351,16 @@ STEPS: dict[str, tuple[str, Callable[[Engine, str], object]]] = {
     "worker_beat, namespace": ("namespace", lambda e, id_: e.worker_beat(BEAT, namespace=NUL)),
     "worker_leave, name": ("name", lambda e, id_: e.worker_leave("")),
     "worker_leave, namespace": ("namespace", lambda e, id_: e.worker_leave("w", namespace=NUL)),
+    "declare_flow, no declaration": ("flow", lambda e, id_: e.declare_flow("f")),  # type: ignore[arg-type]
+    "declare_flow, no stages": ("stages", lambda e, id_: e.declare_flow(FlowDeclaration(name="f", stages=[]))),
+    "declare_flow, name": ("name", lambda e, id_: e.declare_flow(FlowDeclaration(name=NUL, stages=[A_STAGE]))),
+    "declare_flow, worker": ("worker", lambda e, id_: e.declare_flow(A_FLOW, worker="")),
+    "declare_flow, namespace": ("namespace", lambda e, id_: e.declare_flow(A_FLOW, namespace=NUL)),
+    "declared_flow, name": ("name", lambda e, id_: e.declared_flow(NUL)),
+    "declared_flow, namespace": ("namespace", lambda e, id_: e.declared_flow("f", namespace=NUL)),
+    "declared_flows, limit": ("limit", lambda e, id_: e.declared_flows(limit=10_001)),
+    "forget_flow, name": ("name", lambda e, id_: e.forget_flow("")),
+    "forget_flow, namespace": ("namespace", lambda e, id_: e.forget_flow("f", namespace=NUL)),
     "workers, namespace": ("namespace", lambda e, id_: e.workers(namespace=NUL)),
     "workers, limit": ("limit", lambda e, id_: e.workers(limit=10_001)),
     "open_breaker, kind": ("kind", lambda e, id_: e.open_breaker(NUL, for_s=1)),

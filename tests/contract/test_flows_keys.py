@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from onetray.config import EngineConfig, Limits
 from onetray.domain.clock import VirtualClock
-from onetray.domain.errors import KeyReused, TooLarge
+from onetray.domain.errors import AlreadyOpen, KeyReused, TooLarge
 from onetray.domain.flow import Approval, StageSpec, TaskSpec
 from onetray.domain.flow_commands import SubmitFlow
 from onetray.domain.task import RawJson
@@ -145,3 +146,42 @@ def test_the_payloads_of_all_stages_count_together(database_url: str) -> None:
             engine.submit_flow("f", [StageSpec(name, [TaskSpec("x", "y" * 60)]) for name in "ab"])
         assert refused.value.limit == 100
         assert engine.flows() == []
+
+
+def test_a_second_singleton_is_rejected_with_the_id_of_the_open_one_and_leaves_no_key(engine: Engine) -> None:
+    first = engine.submit_flow(**body(singleton=True))
+    assert engine.submit_flow(**body(singleton=True)).id == first.id, "the same idempotency key is the same submit"
+    before = written(engine)
+    second = body(singleton=True, idempotency_key="other")
+    verdicts = engine.run([SubmitFlow(**second), SubmitFlow(**second), SubmitFlow(**body(idempotency_key=None))])
+    for verdict in verdicts[:2]:
+        assert isinstance(verdict.error, AlreadyOpen)
+        assert (verdict.error.job, verdict.error.state) == (first.id, "pending")
+    assert verdicts[2].ok, "a flow of the same name that is not a singleton is no matter of it"
+    assert written(engine)["idempotency"] == before["idempotency"]
+    assert not engine.submit_flow(**body(singleton=True, unique_key="eu", idempotency_key=None)).repeated
+    run_all(engine)
+    ended, late = engine.run([SubmitFlow(**second), SubmitFlow(**body(singleton=True, idempotency_key="third"))])
+    assert ended.value.id != first.id
+    assert late.error.job == ended.value.id
+    for verb, of in (("retry_flow", {"flow": first.id}), ("redrive", {"task": first.tasks[0]})):
+        with pytest.raises(AlreadyOpen) as refused:
+            engine.do(verb, **of)
+        assert refused.value.job == ended.value.id
+    run_all(engine)
+    again = engine.retry_flow(first.id)
+    with pytest.raises(AlreadyOpen) as refused:
+        engine.submit_flow(**body(singleton=True, idempotency_key="fourth"))
+    assert refused.value.job == again.id
+
+
+def test_of_singletons_that_are_submitted_at_once_one_is_open(engine: Engine) -> None:
+    def submit(number: int) -> str:
+        try:
+            return engine.submit_flow(**body(singleton=True, idempotency_key=f"k{number}")).id
+        except AlreadyOpen as e:
+            return str(e.job)
+
+    with ThreadPoolExecutor(8) as threads:
+        assert len(set(threads.map(submit, range(40)))) == 1
+    assert len(engine.flows()) == 1

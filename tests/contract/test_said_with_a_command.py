@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from onetray.domain.declared_flow import FlowDeclaration, StageDeclaration
 from onetray.domain.errors import InvalidInput
 from onetray.domain.flow import Approval, StageSpec, TaskSpec
 from onetray.domain.system_commands import SystemCommand
@@ -63,6 +64,12 @@ def growing(engine: Engine, queue: str) -> tuple[str, str]:
     return flow(engine, queue, StageSpec("a", [TaskSpec("x", queue=queue)], sealed=False), sealed=False)
 
 
+def declared(engine: Engine, queue: str) -> Fields:
+    stage = StageDeclaration(name="a", kind="x", queue=queue)
+    engine.declare_flow(FlowDeclaration(name=f"of {queue}", stages=[stage]))
+    return {"name": f"of {queue}"}
+
+
 def new_stage(queue: str) -> StageSpec:
     return StageSpec("new", [TaskSpec("x", queue=queue)])
 
@@ -80,6 +87,7 @@ COMMANDS: dict[str, Callable[[Engine, str], Fields]] = {
     "cancel_stage": lambda e, q: {"flow": flow(e, q)[1]},
     "reschedule": lambda e, q: {"task": task(e, q), "delay_s": 5},
     "submit_flow": lambda e, q: {"name": "f", "stages": [new_stage(q)]},
+    "submit_declared": declared,
     "add_stage": lambda e, q: {"flow": growing(e, q)[0], "stage": new_stage(q)},
     "add_tasks": lambda e, q: {"flow": growing(e, q)[1], "tasks": [TaskSpec("x", queue=q)]},
     "open_flow": lambda e, q: {"flow": flow(e, q, start=False)[0]},

@@ -14,6 +14,7 @@ import pytest
 import onetray
 from onetray import Onetray, failpoints
 from onetray.domain.clock import SECOND
+from onetray.domain.declared_flow import FlowDeclaration, StageDeclaration
 from onetray.domain.errors import Unavailable
 from onetray.domain.policy import Policy
 from onetray.domain.task import Assignment
@@ -216,6 +217,23 @@ def worker_leave(direct: Engine, n: str) -> Steps:
     assert f"l{n}" not in workers(direct)
 
 
+def declared(n: str, kind: str = "k") -> FlowDeclaration:
+    return FlowDeclaration(name=f"f{n}", stages=[StageDeclaration(name="a", kind=kind)])
+
+
+def declare_flow(direct: Engine, n: str) -> Steps:
+    direct.declare_flow(declared(n))
+    yield lambda engine: engine.declare_flow(declared(n, "new"))
+    assert direct.declared_flow(f"f{n}").stages[0].kind == "new"
+    assert direct.declared_flow(f"f{n}").other_version is not None
+
+
+def forget_flow(direct: Engine, n: str) -> Steps:
+    direct.declare_flow(declared(n))
+    yield lambda engine: engine.forget_flow(f"f{n}")
+    assert f"f{n}" not in [flow.name for flow in direct.declared_flows()]
+
+
 def prune(direct: Engine, n: str) -> Steps:
     a = ended(direct, f"prune{n}")
     removed = yield lambda engine: engine.prune(0, namespace=f"prune{n}")
@@ -286,6 +304,8 @@ CASES: dict[Case, tuple[str, ...]] = {
     reserve_key: ("reserve",),
     worker_beat: ("worker_beat",),
     worker_leave: ("worker_leave",),
+    declare_flow: ("declare_flow",),
+    forget_flow: ("forget_flow",),
     prune: ("prune",),
     prune_notes: ("prune_notes",),
     # One by one is how either of them goes on after a batch that broke: the same work, in smaller parts.

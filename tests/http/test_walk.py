@@ -35,10 +35,12 @@ OPEN = {(method, path) for method in ("GET", "HEAD") for path in ("/", "/healthz
 """What anybody may ask, once more: whoever opens a route has to say so twice."""
 WRITES = {
     SUBMIT: (
+        "/api/v1/flow-definitions/{name:path}/submit",
         "/api/jobs", "/api/v1/jobs", "/api/v1/jobs/batch", "/api/v1/jobs/{id}/open", "/api/v1/jobs/{id}/seal",
         "/api/v1/jobs/{id}/stages", "/api/v1/stages/{id}/seal", "/api/v1/stages/{id}/tasks",
     ),
     WORK: (
+        "/api/v1/flow-definitions",
         "/api/v1/kinds", "/api/v1/tasks/claim", "/api/v1/tasks/reports", "/api/v1/tasks/{id}/beat",
         "/api/v1/tasks/{id}/checkpoint",
         "/api/v1/tasks/{id}/fail", "/api/v1/tasks/{id}/log", "/api/v1/tasks/{id}/pause", "/api/v1/tasks/{id}/progress",
@@ -46,8 +48,10 @@ WRITES = {
         "/api/v1/workers/leave",
     ),
     OPERATE: (
-        "/api/v1/acts/close_breaker", "/api/v1/acts/open_breaker", "/api/v1/acts/pause_queue",
+        "/api/v1/acts/close_breaker", "/api/v1/acts/forget_flow",
+        "/api/v1/acts/open_breaker", "/api/v1/acts/pause_queue",
         "/api/v1/acts/resume_queue", "/api/v1/breakers/{kind:path}/close", "/api/v1/breakers/{kind:path}/open",
+        "/api/v1/flow-definitions/{name:path}/forget",
         "/api/v1/dead-letters/redrive", "/api/v1/dead-letters/{id}/redrive", "/api/v1/jobs/{id}/cancel",
         "/api/v1/jobs/{id}/metadata", "/api/v1/jobs/{id}/pause", "/api/v1/jobs/{id}/priority",
         "/api/v1/jobs/{id}/resume", "/api/v1/jobs/{id}/retry",

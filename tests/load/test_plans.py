@@ -154,7 +154,7 @@ def params_of(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
         "outcomes_of_attempt": {"key": keys[0], "fence": 1},
         "prunable_jobs": {"before": FAR, "after": 0, "upto": FAR, "ns": None, "now": 0, "limit": limit},
         "next_tasks": {"after": keys[0], "span": limit},
-        **dict.fromkeys(("keys_taken", "unique_held"), taken),
+        **dict.fromkeys(("keys_taken", "unique_held", "free_key"), taken),
         **{name: {**taken, "job": keys} for name in ("lock_unique", "take_unique", "link_key")},
         **{name: {"keys": keys} for name in ("prune_unique_keys", "prune_labels", *OF_KEYS)},
         "copy_labels": {"to": 1, "of": keys[0]},
@@ -230,7 +230,7 @@ OTHERS = (
     "outcomes_of_attempt", "prunable_jobs", "keys_taken", "last_cursor", "newest_before", "key_of_job", "entity_of_id",
     "list_jobs", "next_tasks", "count_events", "times_of_ended", "log_and_progress", "kinds_of_ids", *OF_KEYS,
     "lock_unique", "unique_held", "take_unique", "link_key", "prune_unique_keys", "prune_labels", "copy_labels",
-    "queues_with_work",
+    "queues_with_work", "free_key",
 )  # fmt: skip
 FOR_FLOWS = (
     "lock_flows", "flows_of_ids", "flows_of_stages", "flows_of_tasks", "stages_by_key", "unended_stages", "next_stage",

@@ -180,7 +180,7 @@ def test_every_error_arrives_as_the_same_class_with_its_facts(kind: type[Onetray
 
 
 NEEDS = {
-    SUBMIT: "submit submit_flow add_stage add_tasks open_flow seal_flow seal_stage append_context",
+    SUBMIT: "submit submit_flow submit_declared add_stage add_tasks open_flow seal_flow seal_stage append_context",
     WORK: "claim start beat succeed fail release pause log progress checkpoint",
     OPERATE: "resume cancel redrive set_priority set_metadata reschedule pause_flow resume_flow cancel_flow retry_flow "
     "set_flow_metadata set_flow_priority set_stage_metadata cancel_stage wait_stage approve_stage reject_stage "

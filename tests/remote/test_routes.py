@@ -219,7 +219,7 @@ def test_a_read_says_what_it_may_tell_and_only_a_declared_one_can_be_asked() -> 
         read()  # type: ignore[call-arg]
     every = {name: method for name, method in vars(EngineApi).items() if isinstance(method, ApiMethod)}
     assert {name for name, method in every.items() if method.scopes} == {*READS, *ACTS}
-    assert every.keys() - METHODS.keys() == {"configure", "declare", "worker_beat", "worker_leave"}
+    assert every.keys() - METHODS.keys() == {"configure", "declare", "declare_flow", "worker_beat", "worker_leave"}
     asked = {route.path for route in rpc.router.routes if "/reads/" in route.path or "/acts/" in route.path}  # type: ignore[attr-defined]
     assert asked == {f"/api/v1/{'acts' if name in ACTS else 'reads'}/{name}" for name in METHODS}
 

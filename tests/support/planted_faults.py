@@ -571,7 +571,7 @@ REMOTE = (
         name="submit-without-a-key",
         harm="A remote submit whose answer is lost makes two jobs.",
         file="remote/sender.py",
-        old="if isinstance(command, Submit | SubmitFlow) and command.idempotency_key is None:",
+        old="if isinstance(command, Submit | SubmitFlow | SubmitDeclared) and command.idempotency_key is None:",
         new="if isinstance(command, SubmitFlow) and command.idempotency_key is None:",
         look_in=("remote/test_engine.py",),
     ),

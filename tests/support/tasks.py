@@ -23,7 +23,7 @@ TABLES = (
     "namespace", "queue", "kind", "policy", "task", "ready", "lease", "due", "event", "idempotency", "dead_letter",
     "log", "progress", "checkpoint", "label", "unique_key",
 )  # fmt: skip
-OTHER_TABLES = ("flow", "stage", "dependency", "context", "worker", "breaker")
+OTHER_TABLES = ("flow", "stage", "dependency", "context", "worker", "breaker", "declared_flow")
 UNKNOWN_ID = "01890a5d-ac96-774b-bcce-b302099a8057"
 
 

@@ -21,12 +21,14 @@ engine runs the flow.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from onetray.app.context import TaskContext
 from onetray.app.signature import validation_message
 from onetray.app.tasks import TaskDefinition, declare, inherit
+from onetray.domain.checks import flag
+from onetray.domain.declared_flow import CREATE_TASKS
 from onetray.domain.errors import InvalidInput, short_repr
 from onetray.domain.flow import Approval, StageSpec, TaskSpec
 from onetray.domain.flow_commands import SubmitFlow
@@ -40,9 +42,14 @@ if TYPE_CHECKING:
     from onetray.app.onetray import Onetray
 
 C = TypeVar("C")
-_SET_BY_FLOW = ("name", "stages", "data", "data_json", "namespace")
-_OPTIONS = tuple(name for name in SubmitFlow.__dataclass_fields__ if name not in _SET_BY_FLOW)
+_SET_BY_FLOW = ("name", "stages", "data", "data_json", "namespace", "as_declared")
+_OPTIONS = tuple(field.name for field in fields(SubmitFlow) if field.name not in _SET_BY_FLOW)
 CONFIG, ITEM, APPROVAL, RESULTS, RESULT = "config", "item", "approval", "results", "result"
+_RULES_OF_INNER_TASKS = frozenset({
+    "queue", "retries", "max_attempts", "backoff_base_s", "backoff_factor", "backoff_max_s", "jitter", "retry_on",
+    "no_retry_on", "on_exhaustion", "timeout_s",
+})  # fmt: skip
+"""Rules of a stage that also apply to its condition and its compensation: where they run, and how they are retried."""
 ANSWER = ("by", "at", "verdict", "note", "input")
 """The fields of an `approval` argument."""
 
@@ -60,6 +67,8 @@ class StageDefinition:
     approve: Approval | None = None
     compensate: TaskDefinition[Any, Any] | None = None
     on_failure: str = STOP
+    expand: TaskDefinition[Any, Any] | None = None
+    """Creates its tasks from the config, if the flow is submitted without its code: its condition, or a task for it."""
 
     @property
     def fanned_out(self) -> bool:
@@ -98,12 +107,18 @@ class FlowDefinition(Generic[C]):
     """A declared flow: its stages in order, and the type of its config."""
 
     def __init__(
-        self, app: Onetray, name: str, config: type[C] | None = None, *, roll_up: str = STRICT, **rules: Any
-    ) -> None:
+        self, app: Onetray, name: str, config: type[C] | None = None, *, roll_up: str = STRICT,
+        singleton: bool = False, **rules: Any,
+    ) -> None:  # fmt: skip
         self.app, self.name, self.config_type, self.roll_up = app, name, config, roll_up
+        self.singleton = flag(singleton, "singleton")
+        self.deadline_s: float | None = Policy(deadline_s=rules.pop("deadline_s", None)).deadline_s
+        """The whole flow must end within this time after its submit; the deadline of a task is a rule of its stage."""
         self._rules = rules
         self.redact: tuple[str, ...] = Policy(redact=rules.get("redact", ())).redact
         """Paths of fields in its config, approvals and tasks that readers do not see."""
+        self.own_rules = {name: rules[name] for name in ("redact", "idempotency_ttl_s") if rules.get(name)}
+        """Rules that also apply to the flow's own job."""
         self.stages: dict[str, StageDefinition] = {}
 
     def __repr__(self) -> str:
@@ -145,29 +160,43 @@ class FlowDefinition(Generic[C]):
         if source is None and each is not None and not callable(each):
             # A list, because every submit reads it: an iterator would be empty at the second.
             each = _item_list(name, each)
-        inner = {**self._rules, **{k: v for k, v in rules.items() if k == "queue"}}
-        rules = {**self._rules, **rules}
+        inner = self._with_flow_rules({k: v for k, v in rules.items() if k in _RULES_OF_INNER_TASKS})
+        rules = self._with_flow_rules(rules)
         if self.redact:
             # Each task also hides the paths of the whole flow.
             rules["redact"] = tuple(dict.fromkeys((*self.redact, *rules["redact"])))
         self._check_redact(name, rules.get("redact", ()))
         item = {ITEM} if each is not None else set()
-        stage = StageDefinition(
-            name,
-            self._declare(name, function, "", _Stage(self, name), {CONFIG, APPROVAL, *item, *self.stages}, **rules),
-            source or each,
-            source,
-            None
-            if when is None
-            else self._declare(name, when, ".when", _Condition(self), {CONFIG, RESULTS, *self.stages}, **inner),
-            Approval(owner=approve) if isinstance(approve, str) else approve,
-            None
-            if compensate is None
-            else self._declare(name, compensate, ".undo", _Undo(self), {CONFIG, RESULT}, **inner),
-            on_failure,
-        )
+        task = self._declare(name, function, "", _Stage(self, name), {CONFIG, APPROVAL, *item, *self.stages}, **rules)
+        condition, undo = self._condition(name, when, inner), None
+        if compensate is not None:
+            undo = self._declare(name, compensate, ".undo", _Undo(self), {CONFIG, RESULT}, **inner)
+        expand = self._expansion(name, condition, inner) if callable(each) and source is None else None
+        approval = Approval(owner=approve) if isinstance(approve, str) else approve
+        stage = StageDefinition(name, task, source or each, source, condition, approval, undo, on_failure, expand)
         self.stages[name] = stage
         return stage
+
+    def _condition(
+        self, stage: str, when: Callable[..., Any] | None, rules: dict[str, Any]
+    ) -> TaskDefinition[Any, Any] | None:
+        if when is None:
+            return None
+        available = {CONFIG, RESULTS, *self.stages}
+        return self._declare(stage, when, ".when", _Condition(self, stage), available, **rules)
+
+    def _expansion(
+        self, stage: str, condition: TaskDefinition[Any, Any] | None, rules: dict[str, Any]
+    ) -> TaskDefinition[Any, Any]:
+        """The task that creates the tasks of a fan-out over the config: the condition, or one that is always met."""
+        rules = {**rules, "isolation": None}
+        return condition or self._declare(stage, _always, ".each", _Condition(self, stage), set(), **rules)
+
+    def _with_flow_rules(self, rules: dict[str, Any]) -> dict[str, Any]:
+        """The rules of one task: its own, and those of the flow for the rest."""
+        # `retries` and `max_attempts` are one rule with two names.
+        attempts = {"retries", "max_attempts"} if {"retries", "max_attempts"} & rules.keys() else set()
+        return {**{k: v for k, v in self._rules.items() if k not in attempts}, **rules}
 
     def _check_redact(self, stage: str, redact: Iterable[str]) -> None:
         """Raise InvalidInput for a path that names no value of this stage: it would hide nothing."""
@@ -236,7 +265,10 @@ class FlowDefinition(Generic[C]):
                 raise InvalidInput(f"unknown option {name!r}; options of a flow: {', '.join(_OPTIONS)}", field=name)
         value, config_json = self.checked(config)
         stages = [stage.spec(value, config_json) for stage in self.stages.values()]
-        fields = {"roll_up": self.roll_up, "namespace": self.app.namespace, "redact": self.redact, **options}
+        fields = {
+            "roll_up": self.roll_up, "namespace": self.app.namespace, "redact": self.redact,
+            "deadline_s": self.deadline_s, "singleton": self.singleton, **options,
+        }  # fmt: skip
         inherit(fields, self.name, config_json)
         return SubmitFlow(name=self.name, stages=stages, data=config_json, **fields)
 
@@ -290,9 +322,13 @@ class _Stage:
 
 @dataclass(frozen=True)
 class _Condition:
-    """Provides the arguments of a condition: the config, all results so far, or single ones by stage name."""
+    """Provides the arguments of a condition: the config, all results so far, or single ones by stage name.
+
+    In a flow that was submitted by its name, it also creates the tasks of a stage that fans out over the config.
+    """
 
     flow: FlowDefinition[Any]
+    stage: str
 
     def arguments(self, ctx: TaskContext) -> dict[str, Any]:
         payload, signature = ctx.payload, self.flow.app.tasks[ctx.kind].signature
@@ -304,7 +340,17 @@ class _Condition:
         return signature.arguments({name: values[name] for name in signature.parameters if name in values})
 
     def spawn(self, ctx: TaskContext, result: Any) -> dict[str, list[TaskSpec]]:
-        return {}
+        if not result or ctx.payload["payload"] != CREATE_TASKS:
+            return {}
+        stage = self.flow.stages[self.stage]
+        config, _ = self.flow.checked(ctx.payload[CONFIG])
+        members = stage.members(stage.each(config))
+        return {stage.name: members} if members else {}
+
+
+def _always() -> bool:
+    """The condition of a stage that has none."""
+    return True
 
 
 @dataclass(frozen=True)

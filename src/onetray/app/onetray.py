@@ -90,9 +90,9 @@ class Onetray:
         return task
 
     def flow(self, name: str, *, config: type[Any] | None = None, **rules: Any) -> FlowDefinition[Any]:
-        """Declare a flow: see app/flows.py. `roll_up` is its roll-up policy; further rules apply to all its tasks.
+        """Declare a flow: see app/flows.py. `roll_up` is its roll-up policy, `deadline_s` the time to its end.
 
-        `redact` also applies to its config and to the input of its approvals.
+        Further rules apply to all its tasks; `redact` also to its config and to the input of its approvals.
         """
         from onetray.app.flows import FlowDefinition
 
@@ -125,14 +125,15 @@ class Onetray:
 
     @property
     def policies(self) -> dict[str, Policy]:
-        """The declared policy of each kind. A flow that redacts has one under its name, too."""
+        """The declared policy of each kind. A flow with rules for its own job has one under its name, too."""
         from onetray.domain.policy import Policy
 
         policies = {task.kind: task.policy for task in self.tasks.values()}
         for flow in self.flows.values():
-            if flow.redact:
+            if flow.own_rules:
                 policy = policies.get(flow.name, Policy())
-                policies[flow.name] = policy.with_(redact=tuple(dict.fromkeys((*policy.redact, *flow.redact))))
+                redact = tuple(dict.fromkeys((*policy.redact, *flow.redact)))
+                policies[flow.name] = policy.with_(**{**flow.own_rules, "redact": redact})
         return policies
 
     # The database.

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 @click.argument("kind")
 @click.argument("arguments", nargs=-1, metavar="[NAME=VALUE]...")
 @click.option("--app", "path", metavar="MODULE:APP",
-              help="Check the arguments with this app; a flow needs one. Default: the setting app.")  # fmt: skip
+              help="Check the arguments with this app; a flow needs one. Default: the setting app. To submit a flow "
+              "without its app: `onetray flows submit`.")  # fmt: skip
 @click.option("--payload", metavar="JSON", help="The arguments, or a flow's config, as one JSON value.")
 @click.option("--queue", metavar="NAME", help="Use this queue instead of the task's own.")
 @click.option("--priority", type=int, help="Higher runs sooner.")

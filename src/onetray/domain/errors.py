@@ -23,7 +23,8 @@
     │   ├── InProgress        an earlier request with this key is still running
     │   ├── AnswerNotKept     an earlier request with this key succeeded; its answer was too large to keep
     │   ├── DependencyCycle   these tasks could never run: each waits for the next
-    │   └── NameTaken         the flow already has a task or a stage of this name
+    │   ├── NameTaken         the flow already has a task or a stage of this name
+    │   └── AlreadyOpen       another flow of this name is open, and only one may be
     ├── Unavailable           the database could not be reached; nothing was written
     │   ├── Busy              the server is at its limit; nothing was written
     │   ├── OutcomeUnknown    the answer to COMMIT was lost: the change may have been written
@@ -217,6 +218,12 @@ class NameTaken(Conflict):
     """The flow already has a task or a stage of this name. Use another name."""
 
     code = "name_taken"
+
+
+class AlreadyOpen(Conflict):
+    """Another flow of this name is open, and only one may be: `job` is its id. Wait for its end, or cancel it."""
+
+    code = "already_open"
 
 
 class Unavailable(OnetrayError):

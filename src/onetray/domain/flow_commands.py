@@ -23,6 +23,8 @@ from onetray.domain.rollup import ROLL_UPS, STRICT
 from onetray.domain.task import RawJson
 from onetray.domain.token import OPERATE, SUBMIT
 
+SINGLETON = "singleton"
+"""The unique key of a singleton that is submitted without one."""
 A_STAGE: dict[str, Any] = {"name": "resize", "tasks": [{"kind": "resize", "payload": {"width": 640}}]}
 
 
@@ -64,6 +66,8 @@ class SubmitFlow(Command):
     """The same as the header `Idempotency-Key`, for each job of a batch."""
     unique_key: f.Key | None = None
     """While a flow of this name with this key is open, a submit creates nothing and returns that flow."""
+    singleton: bool = False
+    """While a flow of this name (and, if it has one, with this unique key) is open, a submit is rejected."""
     labels: f.LabelTexts | None = None
     correlation_id: f.Key | None = None
     trace: f.Traceparent | None = None
@@ -71,10 +75,14 @@ class SubmitFlow(Command):
     cause: f.Reason | None = None
     actor: f.Actor = USER
     actor_name: f.ActorName = "anonymous"
+    as_declared: Annotated[bool, f.FLAG, f.INTERNAL] = False
+    """Whether its stages are those of a declared flow: a repeated submit need only repeat the config."""
     data_json: str = field(init=False, default="null")
 
     def check(self, limits: Limits) -> None:
         Command.check(self, limits)
+        if self.singleton and self.unique_key is None:
+            self.unique_key = SINGLETON
         size = [0]
         stages = listed(self.stages, "stages", 0, limits.stages)
         self.stages = tuple(check_stage(s, limits, "stages", size) for s in stages)
@@ -91,6 +99,9 @@ class SubmitFlow(Command):
     @property
     def body(self) -> object:
         """What a second submit with the same idempotency key must repeat."""
+        if self.as_declared:
+            # Not its stages: they may have been declared anew since the first submit.
+            return ["declared", self.start, orjson.loads(self.data_json)]
         stages = [
             [
                 *([s.name] if s.type is None else [s.name, s.type]),
@@ -102,6 +113,33 @@ class SubmitFlow(Command):
         ]  # fmt: skip
         flow = [self.roll_up, self.sealed, self.start, self.deadline_s, orjson.Fragment(self.data_json)]
         return orjson.loads(orjson.dumps([flow, stages]))
+
+
+@command(
+    "submit_declared", scope=SUBMIT, summary="Submit a declared flow", answer=Placed, repeatable=True,
+    example={"name": "thumbnails", "config": {"width": 640}},
+)  # fmt: skip
+class SubmitDeclared(Command):
+    """Submit a flow that a worker has declared, by its name. Its code is not needed."""
+
+    name: f.Name
+    config: Annotated[Any, f.Json("payload_bytes")] = None
+    """Checked against the schema of the flow's config; missing fields get their defaults."""
+    metadata: f.Metadata = None
+    priority: f.Priority = 0
+    start: bool = True
+    deadline_s: f.Seconds | None = None
+    """In place of the declared one."""
+    namespace: f.Namespace = "default"
+    idempotency_key: f.Key | None = None
+    unique_key: f.Key | None = None
+    labels: f.LabelTexts | None = None
+    correlation_id: f.Key | None = None
+    trace: f.Traceparent | None = None
+    tracestate: f.Tracestate | None = None
+    cause: f.Reason | None = None
+    actor: f.Actor = USER
+    actor_name: f.ActorName = "anonymous"
 
 
 def _body(t: TaskSpec) -> list[object]:

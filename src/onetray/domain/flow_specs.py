@@ -6,13 +6,13 @@ Owns these checks, including that all dependencies can be met.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
-from typing import Any
 
 from onetray.config import Limits
 from onetray.domain.checks import check_when, json_text, listed, text
 from onetray.domain.errors import DependencyCycle, InvalidInput, TooLarge
 from onetray.domain.fields import check_of
 from onetray.domain.flow import Approval, More, StageSpec, TaskSpec
+from onetray.domain.json_schema import must_be_schema
 
 
 def check_task(spec: object, limits: Limits, where: str) -> TaskSpec:
@@ -91,7 +91,7 @@ def check_approval(approval: object, limits: Limits) -> Approval:
     check_of(Approval, "approval.")(approval, limits)
     if approval.form is not None:
         json_text(approval.form, "approval.form", limits.result_bytes)
-        check_form(approval.form)
+        must_be_schema(approval.form, "approval.form")
     return approval
 
 
@@ -167,37 +167,3 @@ def check_more(more: object, limits: Limits) -> More:
     }
     check_names([(1, [task for tasks in more.spawn.values() for task in tasks])])
     return more
-
-
-def check_form(form: object) -> None:
-    """Raises InvalidInput if the form is not a JSON Schema."""
-    # Imported here: it is slow, and few commands need it.
-    from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import SchemaError
-
-    if not isinstance(form, dict):
-        raise InvalidInput("approval.form must be a JSON Schema, a dict", field="approval.form")
-    try:
-        Draft202012Validator.check_schema(form)
-    except SchemaError as e:
-        raise InvalidInput(f"approval.form is not a JSON Schema: {e.message}"[:300], field="approval.form") from None
-
-
-def fill_in(form: dict[str, Any], answer: object) -> None:
-    """Raises InvalidInput if the answer does not satisfy the form; the message names the part that does not."""
-    from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import best_match
-    from referencing import Registry
-    from referencing.exceptions import Unresolvable
-
-    # With an empty registry it loads nothing from outside of the schema.
-    validator = Draft202012Validator(form, registry=Registry())
-    try:
-        error = best_match(validator.iter_errors(answer))
-    except Unresolvable as e:
-        raise InvalidInput(f"the form has a reference outside of itself: {e}"[:300], field="approval.form") from None
-    except RecursionError:
-        raise InvalidInput("the form refers to itself endlessly", field="approval.form") from None
-    if error is not None:
-        at = "/".join(map(str, error.absolute_path))
-        raise InvalidInput(f"input{'/' + at if at else ''}: {error.message}"[:300], field="input")

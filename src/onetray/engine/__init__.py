@@ -16,6 +16,7 @@ from onetray.domain import commands as c
 from onetray.domain.checks import MAX_ROWS, listed, seconds, text, whole
 from onetray.domain.clock import SECOND, Clock
 from onetray.domain.errors import Conflict, InvalidInput, KeyReused, Unavailable
+from onetray.domain.flow_commands import SubmitDeclared
 from onetray.domain.listing import Prunable
 from onetray.domain.policy import Policy
 from onetray.domain.task import Assignment, Event, Verdict
@@ -26,6 +27,7 @@ from onetray.engine.batch import run_batch
 from onetray.engine.batch_context import BatchContext
 from onetray.engine.caller_tx import submit_within
 from onetray.engine.committer import Committer, Watcher
+from onetray.engine.declared_flow_api import DeclaredFlowApi
 from onetray.engine.flow_api import FlowApi
 from onetray.engine.http_keys import HttpKeys
 from onetray.engine.job_details import JobApi
@@ -75,7 +77,8 @@ class Engine(EngineApi):
         reads = store, self.config, committer.must_not_have_forked
         tasks, flows = TaskApi(*reads), FlowApi(*reads)
         self._lists, self._kinds = ListApi(flows), KindApi(*reads)
-        parts = tasks, flows, self._lists, self._kinds, WorkerApi(tasks), JobApi(tasks, flows)
+        self._declared = DeclaredFlowApi(self._kinds)
+        parts = tasks, flows, self._lists, self._kinds, self._declared, WorkerApi(tasks), JobApi(tasks, flows)
         self._parts: dict[type | None, Any] = {type(part): part for part in parts}
         self.tokens = Tokens(*reads)
         self.http_keys = HttpKeys(store, self.config.limits)
@@ -111,6 +114,15 @@ class Engine(EngineApi):
 
     def bind(self, method: ApiMethod[P, R]) -> Callable[P, R]:
         return self._parts[method.part].bind(method)  # type: ignore[no-any-return]
+
+    def run(self, commands: Sequence[c.Command], *, connection: Any = None) -> list[Verdict]:
+        if not _has_submit_by_name(commands):
+            return super().run(commands, connection=connection)
+        resolved, refused = self._declared.resolve(commands)
+        verdicts = super().run(resolved, connection=connection)
+        for i, verdict in refused.items():
+            verdicts.insert(i, verdict)
+        return verdicts
 
     def _submit_within(self, connection: object, commands: Sequence[c.Command]) -> list[Verdict]:
         self._committer.must_not_have_forked()
@@ -226,6 +238,11 @@ class Engine(EngineApi):
     ) -> Subscription:
         """Call a function for every committed event, in order, from now on or from a cursor."""
         return self._listeners.add(listener, after, namespace)
+
+
+def _has_submit_by_name(commands: object) -> bool:
+    # At the speed of C: every command of the process comes by.
+    return isinstance(commands, Sequence) and SubmitDeclared in map(type, commands)
 
 
 __all__ = ["Engine", "command_of", "event_of"]

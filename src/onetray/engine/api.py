@@ -22,6 +22,7 @@ from onetray.domain.task import Assignment, Receipt, Verdict
 from onetray.domain.verbs import check_command, command_of
 from onetray.engine.caller_tx import require_submits
 from onetray.engine.committer import CommandExecutor
+from onetray.engine.declared_flow_api import DeclaredFlowApi
 from onetray.engine.flow_api import FlowApi
 from onetray.engine.job_details import JobApi
 from onetray.engine.kind_api import KindApi
@@ -198,6 +199,10 @@ class EngineApi(ABC):
         """Submit a flow. Stages can be added later. With a psycopg connection of yours, inside its transaction."""
         return _placed(self.call(f.SubmitFlow(name=name, stages=list(stages), **fields), connection=connection))
 
+    def submit_declared(self, name: str, config: Any = None, *, connection: Any = None, **fields: Any) -> Placed:
+        """Submit a flow that a worker has declared, by its name."""
+        return _placed(self.call(f.SubmitDeclared(name=name, config=config, **fields), connection=connection))
+
     def add_stage(self, flow: str, stage: StageSpec, **fields: Any) -> Placed:
         return _placed(self.call(f.AddStage(flow, stage=stage, **fields)))
 
@@ -257,6 +262,7 @@ class EngineApi(ABC):
 
     configure = KindApi.configure
     declare = KindApi.declare
+    declare_flow = DeclaredFlowApi.declare_flow
     worker_beat = WorkerApi.worker_beat
     worker_leave = WorkerApi.worker_leave
 
@@ -269,6 +275,8 @@ class EngineApi(ABC):
     dead_groups = ListApi.dead_groups
     dead_letters = TaskApi.dead_letters
     dead_lines = ListApi.dead_lines
+    declared_flow = DeclaredFlowApi.declared_flow
+    declared_flows = DeclaredFlowApi.declared_flows
     events = TaskApi.events
     events_by_correlation = TaskApi.events_by_correlation
     explain = TaskApi.explain
@@ -278,6 +286,7 @@ class EngineApi(ABC):
     flow_errors = FlowApi.flow_errors
     flow_events = FlowApi.flow_events
     flows = FlowApi.flows
+    forget_flow = DeclaredFlowApi.forget_flow
     held = WorkerApi.held
     inputs = FlowApi.inputs
     job_counts = ListApi.job_counts

@@ -14,9 +14,9 @@ import orjson
 
 from onetray.domain.clock import SECOND
 from onetray.domain.commands import Submit
-from onetray.domain.errors import KeyReused
+from onetray.domain.errors import AlreadyOpen, KeyReused
 from onetray.domain.flow import Placed
-from onetray.domain.flow_commands import SubmitFlow
+from onetray.domain.flow_commands import SINGLETON, SubmitFlow
 from onetray.domain.lifecycle import FLOW, PENDING, QUEUED, TASK
 from onetray.domain.task import Receipt, Verdict
 from onetray.engine.batch_context import BatchContext
@@ -107,6 +107,8 @@ def _take_idempotency(
 def _repeat_of(batch: BatchContext, command: C, first: tuple[int, C, K]) -> Verdict:
     """The verdict of a submit that repeats an earlier one of its batch, which may have got the job of a unique key."""
     i, other, spec = first
+    if isinstance(batch.verdicts[i].error, AlreadyOpen):
+        return batch.verdicts[i]
     receipt = batch.verdicts[i].value
     refusal = _refuse_other_body(command, body_hash(other), spec.id if receipt is None else receipt.id)
     if refusal is not None:
@@ -146,7 +148,7 @@ def _take_unique(batch: BatchContext, work: list[tuple[int, C, K]]) -> list[tupl
     if not firsts:
         return work
     held = _lock_unique(batch.tx, {at: w[2].key for at, w in firsts.items()})
-    fresh, repointed = [], []
+    fresh, repointed, freed = [], [], []
     for w in work:
         i, command, spec = w
         at = (spec.kind, command.unique_key or "")
@@ -154,12 +156,29 @@ def _take_unique(batch: BatchContext, work: list[tuple[int, C, K]]) -> list[tupl
             fresh.append(w)
             continue
         job = held[at] if at in held else _new_job(*firsts[at][1:])
-        batch.answer(i, _repeated(command, job))
-        if command.idempotency_key is not None:
+        refusal = _refuse_second(command, job)
+        batch.answer(i, refusal or _repeated(command, job))
+        if command.idempotency_key is not None and refusal is not None:
+            freed.append((spec.kind, command.idempotency_key))
+        elif command.idempotency_key is not None:
             repointed.append((spec.kind, command.idempotency_key, job.key))
+    if freed:
+        batch.tx.batch("free_key", _columns(freed))
     if repointed:
         batch.tx.batch("link_key", {**_columns([at[:2] for at in repointed]), "job": [job for _, _, job in repointed]})
     return fresh
+
+
+def take_singleton(tx: Tx, kind: int, name: str, job: int) -> None:
+    """Make a new flow the only open one of its name, if flows of that name are singletons.
+
+    Raises AlreadyOpen, before anything is written."""
+    at = (kind, SINGLETON)
+    if not tx.batch("unique_held", _columns([at])):
+        return
+    held = _lock_unique(tx, {at: job}).get(at)
+    if held is not None:
+        raise _already_open(name, held)
 
 
 def _lock_unique(tx: Tx, wanted: dict[tuple[int, str], int]) -> dict[tuple[int, str], KeyedJob]:
@@ -197,6 +216,20 @@ def _repeated(command: Submit | SubmitFlow, job: KeyedJob) -> Verdict:
     if isinstance(command, SubmitFlow):
         return Verdict(Placed(job.id, job.entity, job.state, job.version, command.actor, repeated=True))
     return Verdict(Receipt(job.id, job.state, job.fence, job.version, command.actor, repeated=True))
+
+
+def _refuse_second(command: Submit | SubmitFlow, job: KeyedJob) -> Verdict | None:
+    if not isinstance(command, SubmitFlow) or not command.singleton:
+        return None
+    return Verdict(error=_already_open(command.name, job))
+
+
+def _already_open(name: str, job: KeyedJob) -> AlreadyOpen:
+    return AlreadyOpen(
+        f"the flow {name!r} is {job.state} as {job.id}, and only one may be open: wait, or cancel it",
+        job=job.id,
+        state=job.state,
+    )
 
 
 def _refuse_other_body(command: Submit | SubmitFlow, stored_hash: str, id_: str) -> Verdict | None:

@@ -173,3 +173,12 @@ def _hash(path: str, body: bytes) -> str:
     hashed = hashlib.sha256(path.encode(errors="replace") + b"\0")
     hashed.update(body)
     return hashed.hexdigest()
+
+
+def submit_key(body: Any, key: str | None) -> dict[str, Any]:
+    """The field of a submit that the header sets."""
+    if key is None or body.idempotency_key == key:
+        return {}
+    if body.idempotency_key is not None:
+        raise InvalidInput("Idempotency-Key and idempotency_key differ: send only one", field="idempotency_key")
+    return {"idempotency_key": key}

@@ -18,6 +18,7 @@ from typing import NoReturn, ParamSpec, TypeVar, overload
 from onetray.config import EngineConfig, Limits
 from onetray.domain.checks import choice
 from onetray.domain.commands import Command
+from onetray.domain.declared_flow import FlowDeclaration, check_declaration
 from onetray.domain.errors import InvalidInput, StoreError
 from onetray.domain.machine import ACTORS, USER
 from onetray.domain.policy import Policy
@@ -26,6 +27,7 @@ from onetray.domain.worker import WorkerBeat, check_beat
 from onetray.engine.api import EngineApi
 from onetray.engine.reads import ApiMethod
 from onetray.notify.wake import Wake
+from onetray.remote.command_codec import encode_fields
 from onetray.remote.notify import RemoteSource
 from onetray.remote.sender import CommandSender
 from onetray.remote.transport import Transport
@@ -127,6 +129,14 @@ class RemoteEngine(EngineApi):
         answer = self._transport.post("/api/v1/kinds", dumps({"policies": dict(policies)}))
         for kind, paths in answer.get("kept", {}).items():
             logger.warning("the server keeps redacting %s of %s: only a token with operate can stop that", paths, kind)
+
+    def declare_flow(
+        self, flow: FlowDeclaration, *, worker: str = "anonymous", renew: bool = False, namespace: str = ANY
+    ) -> None:
+        self.check_namespace(namespace)
+        check_declaration(flow, self.config.limits)
+        body = {**encode_fields(flow), "worker": worker, "renew": renew}
+        self._transport.post("/api/v1/flow-definitions", dumps(body))
 
     def configure(self, kind: str, policy: Policy, *, namespace: str = ANY) -> None:
         self.declare({kind: policy}, namespace=namespace)

@@ -14,7 +14,7 @@ from uuid_utils import uuid4
 
 from onetray.domain.commands import Claim, Command, Submit
 from onetray.domain.errors import InvalidInput, OnetrayError, OutcomeUnknown, Unavailable
-from onetray.domain.flow_commands import SubmitFlow
+from onetray.domain.flow_commands import SubmitDeclared, SubmitFlow
 from onetray.domain.task import Verdict
 from onetray.domain.verbs import SubmitMany
 from onetray.remote.command_codec import decode_answer, encode_command
@@ -91,7 +91,7 @@ def _encode(index: int, command: Command) -> Iterator[EncodedCommand]:
         yield from _encode_many(index, command)
         return
     body, has_new_key = encode_command(command), False
-    if isinstance(command, Submit | SubmitFlow) and command.idempotency_key is None:
+    if isinstance(command, Submit | SubmitFlow | SubmitDeclared) and command.idempotency_key is None:
         body["idempotency_key"], has_new_key = f"remote-{uuid4()}", command.unique_key is None
     elif isinstance(command, Claim) and command.request_key is None:
         body["request_key"] = str(uuid4())

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from onetray.domain.declared_flow import DeclaredFlowSummary
 from onetray.domain.flow import Context, MemberReport
 from onetray.domain.listing import DeadGroup, DeadLetterSummary, JobSummary, MemberSummary, Prunable, QueueDepth
 from onetray.domain.policy import Policy
 from onetray.domain.task import DeadLetter, Event, Holding, LogLine, TaskProgress
 
 VALUES = (
-    Context, DeadGroup, DeadLetter, DeadLetterSummary, Event, Holding, JobSummary, LogLine, MemberReport, MemberSummary,
-    Prunable, QueueDepth, TaskProgress,
+    Context, DeadGroup, DeadLetter, DeadLetterSummary, DeclaredFlowSummary, Event, Holding, JobSummary, LogLine,
+    MemberReport, MemberSummary, Prunable, QueueDepth, TaskProgress,
 )  # fmt: skip
 
 
@@ -215,6 +216,17 @@ class WorkerRow(NamedTuple):
     kinds: str
     state: str
     seen_at: int
+
+
+class DeclaredFlowRow(NamedTuple):
+    name: str
+    version: str
+    declared_at: int
+    declared_by: str
+    seen_at: int
+    other_version: str | None
+    other_seen_at: int | None
+    body: str
 
 
 class BreakerDetails(NamedTuple):

@@ -55,7 +55,8 @@ TYPE_OF = {column: type_ for type_, columns in TYPES.items() for column in colum
 # letter, which is a word.
 TEXT = {
     ("insert_dead_letter", "stage"),
-    *((name, "key") for name in ("take_key", "keys_taken", "link_key", "lock_unique", "unique_held", "take_unique")),
+    *((name, "key") for name in ("take_key", "keys_taken", "link_key", "free_key")),
+    *((name, "key") for name in ("lock_unique", "unique_held", "take_unique")),
 }
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from onetray.domain.clock import SECOND
 from onetray.domain.commands import Command, Fail, Redrive, Submit
-from onetray.domain.flow_commands import RetryFlow, SubmitFlow
+from onetray.domain.flow_commands import RetryFlow, SubmitDeclared, SubmitFlow
 from onetray.domain.lifecycle import DEAD_LETTERED, FAILED, HELD
 from onetray.domain.verbs import SubmitMany
 from onetray.engine import Engine
@@ -55,8 +55,8 @@ def _new_job_ids(command: Command, verdict: Verdict) -> list[str]:
         return []
     if isinstance(command, SubmitMany):
         return list(verdict.value)
-    is_new = isinstance(command, Submit | SubmitFlow | Redrive | RetryFlow) and not verdict.value.repeated
-    return [verdict.value.id] if is_new else []
+    submits = Submit | SubmitFlow | SubmitDeclared | Redrive | RetryFlow
+    return [verdict.value.id] if isinstance(command, submits) and not verdict.value.repeated else []
 
 
 class InlineHarness(Harness):

@@ -29,11 +29,20 @@ from typing import TYPE_CHECKING, Any
 from uuid_utils import uuid4
 
 from onetray import __version__
+from onetray.app.flow_declaration import declaration_of_flow
 from onetray.app.tasks import PROCESS
 from onetray.config import LEAST_RETENTION_S
 from onetray.domain.checks import seconds, whole
 from onetray.domain.commands import Claim, Fail, Release, Report, Start, Succeed
-from onetray.domain.errors import Conflict, DatabaseMoved, DatabaseReplaced, InvalidInput, NotFound, OnetrayError
+from onetray.domain.errors import (
+    Conflict,
+    DatabaseMoved,
+    DatabaseReplaced,
+    InvalidInput,
+    NotFound,
+    OnetrayError,
+    Unavailable,
+)
 from onetray.domain.task import Assignment, Verdict
 from onetray.domain.worker import WorkerBeat
 from onetray.engine import Engine
@@ -60,6 +69,8 @@ _M_ARENA_MAX = -8
 SWITCH_INTERVAL_S = 0.001
 GC_THRESHOLD = 2000
 DEREGISTER_TIMEOUT_S = 5.0
+RENEW_FLOWS_S = 600.0
+"""How often a worker says that it still has the flows that it declared."""
 FILE_CHECK_INTERVAL_S = 0.5
 HURRIED_TIMEOUT_S = 0.5
 """How long each step of a stop may take after a second request to stop."""
@@ -106,6 +117,7 @@ class Worker:
         if not self.app.tasks:
             raise InvalidInput("the app has no tasks: declare one with @app.task", field="app")
         engine.declare(self.app.policies, namespace=self.app.namespace)
+        self._declare_flows()
         self._prepare_tasks()
         self.reporter = Reporter(engine, self._handle_verdict, self.held.drop, helpers=1)
         self.executor = Executor(self.app, self.config.concurrency, self._process_pool, self._report_outcomes)
@@ -129,6 +141,21 @@ class Worker:
             self._janitor.start()
         self._claimer.start()
         logger.info("worker %s claims from %s", self.name, ", ".join(self.config.queues))
+
+    def _declare_flows(self, renew: bool = False) -> None:
+        """Register the app's flows, so that they can be submitted by name. The worker runs without that, too."""
+        for flow in self.app.flows.values():
+            if not flow.stages:
+                continue
+            try:
+                declaration = declaration_of_flow(flow)
+                self.app.engine.declare_flow(declaration, worker=self.name, renew=renew, namespace=self.app.namespace)
+            except Unavailable:
+                raise
+            except Exception as e:
+                # Types and functions of users may raise anything, and a server may be too old to know declarations.
+                logger.warning("the flow %s cannot be submitted by name: %s", flow.name, e)
+        self._renew_flows_at = time.monotonic() + RENEW_FLOWS_S
 
     def _prepare_tasks(self) -> None:
         """Build the argument checks now: the first call must not block the loop. Child processes build their own."""
@@ -329,6 +356,9 @@ class Worker:
             ),
             namespace=self.app.namespace,
         )  # fmt: skip
+
+        if time.monotonic() >= self._renew_flows_at:
+            self._declare_flows(renew=True)
 
     def __enter__(self) -> Worker:
         self.start()

@@ -18,6 +18,7 @@ from onetray.engine.flows import advance
 from onetray.engine.flows.create import FlowDraft, StageDraft, add_members, write_flow
 from onetray.engine.pending_writes import actor
 from onetray.engine.submit import Spec, spec_like
+from onetray.engine.submit_keys import allocate_keys, take_singleton
 from onetray.store.rows import FlowRow, MemberRow, StageRow, StageToCopy, TaskRow
 from onetray.store.shown_rows import TaskDetails
 
@@ -79,6 +80,9 @@ def _draft_like(stage: StageToCopy) -> StageDraft:
 def _write_and_open(
     batch: BatchContext, draft: FlowDraft, by: str, cause: str | None, trace: str | None
 ) -> tuple[FlowRow, list[StageRow], list[Spec]]:
+    if draft.compensates is None:
+        allocate_keys(batch.tx, [draft])
+        take_singleton(batch.tx, draft.kind, batch.tx.names.kind_name(draft.kind), draft.key)
     new, stages, specs = write_flow(batch, draft)
     advance.open_flow(batch.locked, new, by, cause, trace)
     advance.settle(batch)

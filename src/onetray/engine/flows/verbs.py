@@ -34,7 +34,8 @@ from onetray.domain.flow_commands import (
     SubmitFlow,
     WaitStage,
 )
-from onetray.domain.flow_specs import fill_in, free_name
+from onetray.domain.flow_specs import free_name
+from onetray.domain.json_schema import check_value
 from onetray.domain.lifecycle import (
     CANCELLED,
     CREATED,
@@ -317,7 +318,7 @@ def _approve(batch: BatchContext, c: ApproveStage, flow: FlowRow, stage: StageRo
     (specs,) = batch.tx.query("specs_of_stage", key=stage.key)
     form = orjson.loads(specs.approval).get("form") if specs.approval else None
     if form is not None and c.actor != SYSTEM:
-        fill_in(form, c.input)
+        check_value(form, c.input, "input", "form")
     answer = _store_answer(batch, stage, c, "approved", c.input)
     stage = locked.move_stage(
         STAGE.approve, stage, flow_actor(c), cause=c.cause or c.note, trace=c.trace, detail=answer, answer=answer

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from onetray.domain.declare import Declaration
-from onetray.domain.flow import Counts, Flow, FlowError, Placed, Stage
+from onetray.domain.declared_flow import DeclaredFlow, DeclaredFlowSummary, DeclaredStage
+from onetray.domain.flow import Approval, Counts, Flow, FlowError, Placed, Stage
 from onetray.domain.listing import DeadGroup, DeadLetterSummary, JobSummary, MemberSummary, QueueDepth
 from onetray.domain.policy import Policy
 from onetray.domain.task import Beaten, Blocker, DeadLetter, Event, LogLine, Receipt, Task, TaskProgress
@@ -54,7 +55,8 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         kind.__name__: schema_of(kind)
         for kind in (
             Stage, Counts, FlowError, Policy, Event, LogLine, Blocker, Beaten, JobSummary, MemberSummary, QueueDepth,
-            DeadGroup, DeadLetterSummary, WorkerInfo, Breaker, TaskProgress,
+            DeadGroup, DeadLetterSummary, WorkerInfo, Breaker, TaskProgress, Approval, DeclaredFlow,
+            DeclaredFlowSummary, DeclaredStage,
         )
     },
     "StageLine": schema_of(Stage, without=LARGE),
@@ -129,6 +131,8 @@ GROUPS = _list("groups", DeadGroup)
 QUEUES = _list("queues", QueueDepth)
 WORKERS = _list("workers", WorkerInfo)
 BREAKERS = _list("breakers", Breaker)
+DECLARED_FLOWS = _list("flows", DeclaredFlowSummary)
+DECLARED_FLOW = AnswerShape("The declared flow", ref(DeclaredFlow), example_of(DeclaredFlow))
 LETTER = AnswerShape("The dead letter", ref(DeadLetter), ex.LETTER_JSON)
 SUBMITTED = _verdicts(PLACED.schema, ex.RECEIPT_JSON)
 BEATEN = AnswerShape("The lease's expiry, and which of its tasks are cancelled or lost", ref(Beaten),

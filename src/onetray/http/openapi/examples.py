@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from onetray.domain.declared_flow import DeclaredFlow, DeclaredFlowSummary, DeclaredStage
 from onetray.domain.flow import Counts, Flow, FlowError, MemberReport, Placed, Stage
 from onetray.domain.listing import DeadGroup, DeadLetterSummary, JobSummary, MemberSummary, QueueDepth
 from onetray.domain.policy import Policy
@@ -76,6 +77,13 @@ VALUES: tuple[Any, ...] = (
     ),
     WorkerInfo(
         "worker-1", "host-a", 4711, "0.1.0", AT, AT, SOON, 10, 4, 5, ("default",), ("send_mail",), "running", True,
+    ),
+    DeclaredFlowSummary("thumbnails", "9f86d081884c7d65", 1, AT, "worker-1", AT, None, None),
+    DeclaredFlow(
+        "default", "thumbnails", "9f86d081884c7d65", AT, "worker-1", AT, None, None, "strict", False, 7200.0, (),
+        {"type": "object", "properties": {"width": {"type": "integer", "default": 640}}},
+        (DeclaredStage("resize", "thumbnails.resize", "default", "config", None, None, "stop", None, None, None,
+                       Policy()),),
     ),
     Breaker("send_mail", "open", 5, AT, SOON, "5 failures in 60 s", None),
 )  # fmt: skip

@@ -15,7 +15,7 @@ from onetray.engine.api import EngineApi
 from onetray.engine.list_api import JOB_STATES
 from onetray.http import views
 from onetray.http.auth.scopes import Principal, Reader, Submitter
-from onetray.http.idempotency import free_key_if_unavailable, key_of
+from onetray.http.idempotency import free_key_if_unavailable, key_of, submit_key
 from onetray.http.json_answers import Json, to_json
 from onetray.http.native_route import NativeRoute, accepts, own_key, returns
 from onetray.http.openapi import answers
@@ -67,18 +67,10 @@ async def submit_job(request: Request, principal: Principal = Submitter) -> Json
     long they live.
     """
     body = await read_model(request, JOB)
-    command = body.value(**_submit_key(body, key_of(request)), **headers_of_request(request, principal))
+    command = body.value(**submit_key(body, key_of(request)), **headers_of_request(request, principal))
     job = await services_of(request).call(command)
     location = {"Location": f"/api/v1/jobs/{job.id}"}
     return Json(views.placed_view(job), status_code=200 if job.repeated else 201, headers=location)
-
-
-def _submit_key(body: Any, key: str | None) -> dict[str, Any]:
-    if key is None or body.idempotency_key == key:
-        return {}
-    if body.idempotency_key is not None:
-        raise InvalidInput("Idempotency-Key and idempotency_key differ: send only one", field="idempotency_key")
-    return {"idempotency_key": key}
 
 
 @router.post("/batch", summary="Submit many jobs", **returns(answers.SUBMITTED), **accepts(BatchBody))

@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal, TypeAlias, Union
 from pydantic import ConfigDict, Discriminator, Field, Tag, TypeAdapter
 
 from onetray.domain.commands import Claim, Redrive, Report, Resume, SetMetadata, SetPriority, Submit
-from onetray.domain.flow_commands import AddTasks, OpenFlow, SubmitFlow
+from onetray.domain.declared_flow import FlowDeclaration
+from onetray.domain.flow_commands import AddTasks, OpenFlow, SubmitDeclared, SubmitFlow
 from onetray.domain.task import REASON_CODES
 from onetray.domain.verbs import VERBS, sendable_verbs
 from onetray.http.params import MAX_CHARS
@@ -37,6 +38,16 @@ FlowBody: Any = body_of(
     stages=(Annotated[tuple[StageBody, ...], FAIL_FAST, limited_by("stages")], ...),
 )  # fmt: skip
 """Unlike in the command, `stages` is required: it distinguishes a flow from a task."""
+SubmitDeclaredBody: Any = body_of(
+    SubmitDeclared, "SubmitDeclaredBody", without=(*OUTSIDE, "name"), about="The config of a declared flow.",
+    example={"config": {"width": 640}, "labels": {"tenant": "a"}},
+)  # fmt: skip
+DeclareFlowBody: Any = body_of(
+    FlowDeclaration, "DeclareFlowBody",
+    example={"name": "thumbnails", "stages": [{"name": "resize", "kind": "thumbnails.resize"}]},
+    worker=(Name, Field("anonymous", description="The worker that declares it.")),
+    renew=(bool, Field(False, description="Only say that this version is still in use.")),
+)  # fmt: skip
 MembersBody: Any = body_of(
     AddTasks, "MembersBody", without=(*OUTSIDE, "stage"), example=command_example(AddTasks),
     about="The tasks to add to a stage.",

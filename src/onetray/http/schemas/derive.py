@@ -17,6 +17,7 @@ from pydantic import ConfigDict, Field, create_model
 from onetray.domain import fields as rules
 from onetray.domain.checks import MOST
 from onetray.domain.commands import Command, Lines, Report
+from onetray.domain.declared_flow import StageDeclaration
 from onetray.domain.fields import FieldSpec, Rule, Spec, public_fields
 from onetray.domain.flow import Approval, StageSpec, TaskSpec
 from onetray.domain.flow_commands import A_STAGE, Paths
@@ -184,6 +185,9 @@ PARTS: dict[type, Any] = {}
 PARTS[TaskSpec] = MemberBody = body_of(TaskSpec, "MemberBody", example=A_STAGE["tasks"][0])
 PARTS[Approval] = ApprovalBody = body_of(Approval, "ApprovalBody")
 PARTS[StageSpec] = StageBody = body_of(StageSpec, "StageBody", example=A_STAGE)
+PARTS[StageDeclaration] = body_of(
+    StageDeclaration, "StageDeclarationBody", example={"name": "resize", "kind": "thumbnails.resize"}
+)
 
 TICKET: dict[str, Any] = {"fence": 1, "worker": "worker-1"}
 OUTSIDE = ("trace",)

@@ -28,7 +28,7 @@ TYPES: dict[Any, Any] = {
 """The types of parameters, by their annotation in the method."""
 EXAMPLES: dict[str, Any] = {
     **dict.fromkeys(("task", "flow", "stage", "job"), SOME_ID), "keys": [1], "part": SOME_ID, "kind": "send_mail",
-    "queue": "default", "for_s": 60.0, "correlation_id": SOME_ID,
+    "queue": "default", "name": "thumbnails", "for_s": 60.0, "correlation_id": SOME_ID,
 }  # fmt: skip
 
 

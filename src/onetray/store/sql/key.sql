@@ -23,6 +23,10 @@ coalesce(t.finished_at, f.finished_at) AS finished_at, coalesce(CAST(t.id AS tex
 -- A submit whose unique key is taken creates no job: its idempotency key then refers to the holder of the unique key.
 UPDATE onetray.idempotency SET job = b.job {from_batch} WHERE idempotency.kind = b.kind AND idempotency.key = b.key
 
+-- name: free_key
+-- A rejected submit leaves no key: it can be sent again.
+DELETE FROM onetray.idempotency {using_batch} idempotency.kind = b.kind AND idempotency.key = b.key
+
 -- name: lock_unique
 -- Inserts free keys, and locks the others without changing them. The next statement reads their holders: this one does
 -- not see the job of a transaction that it waited for.

@@ -1,0 +1,98 @@
+"""Check JSON values against JSON Schemas that users provide, and fill in the defaults that a schema names.
+
+Nothing is loaded from outside of a schema.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+from onetray.domain.errors import InvalidInput
+
+MAX_HOPS = 100
+"""References that refer to references are followed this far."""
+
+
+def must_be_schema(schema: object, field: str) -> None:
+    """Raises InvalidInput if it is not a JSON Schema."""
+    # Imported here: it is slow, and few commands need it.
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import SchemaError
+
+    if not isinstance(schema, dict):
+        raise InvalidInput(f"{field} must be a JSON Schema, a dict", field=field)
+    try:
+        # With formats: a pattern that is no regular expression would fail at the first value.
+        Draft202012Validator.check_schema(schema, format_checker=Draft202012Validator.FORMAT_CHECKER)
+    except SchemaError as e:
+        raise InvalidInput(f"{field} is not a JSON Schema: {e.message}"[:300], field=field) from None
+
+
+def check_value(schema: dict[str, Any], value: object, field: str, what: str) -> None:
+    """Raises InvalidInput if the value does not satisfy the schema; the message names the part that does not."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import best_match
+    from referencing import Registry
+    from referencing.exceptions import Unresolvable
+
+    # With an empty registry it loads nothing from outside of the schema.
+    validator = Draft202012Validator(schema, registry=Registry())
+    try:
+        error = best_match(validator.iter_errors(value))
+    except Unresolvable as e:
+        raise InvalidInput(f"the {what} has a reference outside of itself: {e}"[:300], field=field) from None
+    except RecursionError:
+        raise InvalidInput(f"the {what} refers to itself endlessly", field=field) from None
+    if error is not None:
+        at = "/".join(map(str, error.absolute_path))
+        raise InvalidInput(f"{field}{'/' + at if at else ''}: {error.message}"[:300], field=field)
+
+
+def with_defaults(schema: dict[str, Any], value: Any, field: str) -> Any:
+    """A copy of the value with the defaults of missing properties, at any depth.
+
+    A union is followed only if one of its members is an object: what the value means is the handler's to decide.
+    """
+    try:
+        return _filled(schema, value, schema)
+    except RecursionError:
+        raise InvalidInput(f"{field} is nested too deeply", field=field) from None
+
+
+def _filled(schema: Any, value: Any, root: dict[str, Any]) -> Any:
+    schema = _resolved(schema, root)
+    if isinstance(value, list):
+        return [_filled(schema.get("items"), item, root) for item in value]
+    if not isinstance(value, dict):
+        return value
+    known, others = schema.get("properties"), schema.get("additionalProperties")
+    known = known if isinstance(known, dict) else {}
+    filled = {name: _filled(known.get(name, others), item, root) for name, item in value.items()}
+    for name, part in known.items():
+        if name not in filled and isinstance(part, dict) and "default" in part:
+            filled[name] = deepcopy(part["default"])
+    return filled
+
+
+def _resolved(schema: Any, root: dict[str, Any]) -> dict[str, Any]:
+    """The schema that describes the value: behind references, and the only object of a union."""
+    for _ in range(MAX_HOPS):
+        if not isinstance(schema, dict):
+            return {}
+        if isinstance(schema.get("$ref"), str):
+            schema = _referred(schema["$ref"], root)
+            continue
+        members = next((schema[name] for name in ("anyOf", "oneOf", "allOf") if name in schema), None)
+        if not isinstance(members, list):
+            return schema
+        objects = [part for part in members if isinstance(part, dict) and ("$ref" in part or "properties" in part)]
+        schema = objects[0] if len(objects) == 1 else None
+    return {}
+
+
+def _referred(reference: str, root: dict[str, Any]) -> Any:
+    part: Any = root
+    for name in reference.removeprefix("#").strip("/").split("/"):
+        part = part.get(name.replace("~1", "/").replace("~0", "~")) if isinstance(part, dict) else None
+    return part

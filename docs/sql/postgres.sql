@@ -108,6 +108,47 @@ WHERE ns = :ns AND name = :name;
 -- name: forget_flow
 DELETE FROM onetray.declared_flow WHERE ns = :ns AND name = :name RETURNING name;
 
+-- name: job_to_delete
+-- row: JobToDelete(entity, key, id, state, kind, correlation_id, flow_id)
+SELECT 'task' AS entity, t.key, CAST(t.id AS text) AS id, t.state, k.name AS kind,
+    coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id,
+    (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = t.job) AS flow_id
+FROM onetray.task AS t JOIN onetray.kind AS k ON k.key = t.kind WHERE t.id = :id AND t.ns = :ns
+UNION ALL
+SELECT 'flow', f.key, CAST(f.id AS text), f.state, k.name, f.correlation_id, CAST(NULL AS text)
+FROM onetray.flow AS f JOIN onetray.kind AS k ON k.key = f.kind WHERE f.id = :id AND f.ns = :ns;
+
+-- name: any_open_member
+SELECT 1 FROM onetray.stage AS s WHERE s.job = :job AND s.open > 0 LIMIT 1;
+
+-- name: open_compensation
+SELECT CAST(c.id AS text) FROM onetray.flow AS f JOIN onetray.flow AS c ON c.key = f.compensation
+WHERE f.key = :job AND c.finished_at IS NULL;
+
+-- name: mark_deleted
+UPDATE onetray.flow SET deleted_at = :at WHERE key = :key;
+
+-- name: members_to_delete
+SELECT t.key FROM onetray.task AS t WHERE t.stage >= :stage AND t.stage <= :stage ORDER BY t.stage, t.key LIMIT :limit;
+
+-- name: contexts_to_delete
+SELECT c.key FROM onetray.context AS c WHERE c.job = :job LIMIT :limit;
+
+-- name: notes_to_delete
+SELECT e.id FROM onetray.event AS e WHERE e.entity = :job AND e.version IS NULL AND e.type <> 'job.deleted' LIMIT :limit;
+
+-- name: stages_to_delete
+SELECT s.key FROM onetray.stage AS s WHERE s.job = :job ORDER BY s.job, s.ord LIMIT :limit;
+
+-- name: prune_dependencies_on
+DELETE FROM onetray.dependency WHERE needs = ANY(:keys::bigint[]);
+
+-- name: prune_contexts_by_key
+DELETE FROM onetray.context WHERE key = ANY(:keys::bigint[]);
+
+-- name: prune_notes_by_key
+DELETE FROM onetray.event WHERE id = ANY(:keys::bigint[]);
+
 -- name: explain
 -- row: TaskFacts(state, fence, attempts, max_attempts, run_at, created_at, finished_at, owner, lease_expires_at, cancel_at, held_by, held_why, queue, paused_at, paused_by, policy_body, ready, due, last_event, rescheduled, cancel_request, key, control, unmet, flow_state, flow_ending, flow_ending_why, stage, stage_ord, stage_state, stage_ending, opened_to, deciding, approval, stage_due_at, current, current_ord, current_state, flow_paused_by, kind, breaker_opened_at, breaker_until, breaker_probing, breaker_why, breaker_by, now)
 SELECT t.state, t.fence, t.attempts, t.max_attempts, t.run_at, t.created_at, t.finished_at, t.owner,
@@ -142,14 +183,15 @@ WHERE t.id = :id AND n.name = :namespace;
 SELECT f.key, f.state, f.ending, f.ending_why, f.stages, f.stages_open, f.finished_at, CAST(c.id AS text) AS current,
     n.name AS namespace
 FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns LEFT JOIN onetray.stage AS c ON c.key = f.current
-WHERE f.id = :id AND n.name = :namespace;
+WHERE f.id = :id AND n.name = :namespace AND f.deleted_at IS NULL;
 
 -- name: explain_stage
 -- row: StageFacts(key, name, ord, state, ending, ending_why, total, open, paused, deciding, approval, due_at, finished_at, current, current_state, is_current)
 SELECT s.key, s.name, s.ord, s.state, s.ending, s.ending_why, s.total, s.open,
     s.blocked + s.waiting_input AS paused, CAST(t.id AS text) AS deciding, s.approval, s.due_at, s.finished_at,
     c.name AS current, c.state AS current_state, CASE WHEN c.key = s.key THEN 1 ELSE 0 END AS is_current
-FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job JOIN onetray.namespace AS n ON n.key = s.ns
+FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job AND f.deleted_at IS NULL
+    JOIN onetray.namespace AS n ON n.key = s.ns
     LEFT JOIN onetray.stage AS c ON c.key = f.current LEFT JOIN onetray.task AS t ON t.key = s.deciding
 WHERE s.id = :id AND n.name = :namespace;
 
@@ -176,11 +218,11 @@ WHERE t.id = :id AND n.name = :namespace;
 
 -- name: events_after
 -- row: Event(id, job_id, entity_id, type, ts, actor, correlation_id, cause, trace, payload, version, was, state, fence, attempts, namespace)
-SELECT e.id, CASE WHEN e.job = t.key THEN CAST(t.id AS text)
-        ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.job) END AS job_id,
+SELECT e.id, CASE WHEN e.job = t.key THEN CAST(t.id AS text) ELSE coalesce(
+        (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.job), CASE WHEN e.type = 'job.deleted' THEN CAST(e.payload AS jsonb) ->> 'id' END) END AS job_id,
     CASE WHEN t.key IS NOT NULL THEN CAST(t.id AS text) ELSE coalesce(
         (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.entity),
-        (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = e.entity)) END AS entity_id,
+        (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = e.entity), CASE WHEN e.type = 'job.deleted' THEN CAST(e.payload AS jsonb) ->> 'id' END) END AS entity_id,
     e.type, e.ts, e.actor, coalesce(e.correlation_id, CAST(t.id AS text)) AS correlation_id, e.cause, e.trace, e.payload,
     e.version, e.was, e.state, e.fence, e.attempts, n.name AS namespace FROM (
     SELECT * FROM onetray.event WHERE id > :after ORDER BY id LIMIT :scan
@@ -196,21 +238,21 @@ SELECT max(w.id) FROM (
 
 -- name: events_of_task
 -- row: Event(id, job_id, entity_id, type, ts, actor, correlation_id, cause, trace, payload, version, was, state, fence, attempts, namespace)
-SELECT e.id, CASE WHEN e.job = t.key THEN CAST(t.id AS text)
-        ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.job) END AS job_id,
+SELECT e.id, CASE WHEN e.job = t.key THEN CAST(t.id AS text) ELSE coalesce(
+        (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.job), CASE WHEN e.type = 'job.deleted' THEN CAST(e.payload AS jsonb) ->> 'id' END) END AS job_id,
     CASE WHEN t.key IS NOT NULL THEN CAST(t.id AS text) ELSE coalesce(
         (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.entity),
-        (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = e.entity)) END AS entity_id,
+        (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = e.entity), CASE WHEN e.type = 'job.deleted' THEN CAST(e.payload AS jsonb) ->> 'id' END) END AS entity_id,
     e.type, e.ts, e.actor, coalesce(e.correlation_id, CAST(t.id AS text)) AS correlation_id, e.cause, e.trace, e.payload,
     e.version, e.was, e.state, e.fence, e.attempts, n.name AS namespace FROM onetray.event AS e LEFT JOIN onetray.task AS t ON t.key = e.entity JOIN onetray.namespace AS n ON n.key = e.ns WHERE e.entity = :key AND e.id + 0 > :after ORDER BY e.id + 0 LIMIT :limit;
 
 -- name: events_of_flow_and_stages
 -- row: Event(id, job_id, entity_id, type, ts, actor, correlation_id, cause, trace, payload, version, was, state, fence, attempts, namespace)
-SELECT e.id, CASE WHEN e.job = t.key THEN CAST(t.id AS text)
-        ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.job) END AS job_id,
+SELECT e.id, CASE WHEN e.job = t.key THEN CAST(t.id AS text) ELSE coalesce(
+        (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.job), CASE WHEN e.type = 'job.deleted' THEN CAST(e.payload AS jsonb) ->> 'id' END) END AS job_id,
     CASE WHEN t.key IS NOT NULL THEN CAST(t.id AS text) ELSE coalesce(
         (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.entity),
-        (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = e.entity)) END AS entity_id,
+        (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = e.entity), CASE WHEN e.type = 'job.deleted' THEN CAST(e.payload AS jsonb) ->> 'id' END) END AS entity_id,
     e.type, e.ts, e.actor, coalesce(e.correlation_id, CAST(t.id AS text)) AS correlation_id, e.cause, e.trace, e.payload,
     e.version, e.was, e.state, e.fence, e.attempts, n.name AS namespace FROM onetray.event AS e LEFT JOIN onetray.task AS t ON t.key = e.entity JOIN onetray.namespace AS n ON n.key = e.ns WHERE e.entity = ANY(:keys::bigint[]) AND e.id + 0 > :after ORDER BY e.id + 0 LIMIT :limit;
 
@@ -224,11 +266,11 @@ SELECT CAST(f.id AS text), k.name FROM onetray.flow AS f JOIN onetray.kind AS k 
 
 -- name: events_by_correlation
 -- row: Event(id, job_id, entity_id, type, ts, actor, correlation_id, cause, trace, payload, version, was, state, fence, attempts, namespace)
-SELECT e.id, CASE WHEN e.job = t.key THEN CAST(t.id AS text)
-        ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.job) END AS job_id,
+SELECT e.id, CASE WHEN e.job = t.key THEN CAST(t.id AS text) ELSE coalesce(
+        (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.job), CASE WHEN e.type = 'job.deleted' THEN CAST(e.payload AS jsonb) ->> 'id' END) END AS job_id,
     CASE WHEN t.key IS NOT NULL THEN CAST(t.id AS text) ELSE coalesce(
         (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.entity),
-        (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = e.entity)) END AS entity_id,
+        (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = e.entity), CASE WHEN e.type = 'job.deleted' THEN CAST(e.payload AS jsonb) ->> 'id' END) END AS entity_id,
     e.type, e.ts, e.actor, coalesce(e.correlation_id, CAST(t.id AS text)) AS correlation_id, e.cause, e.trace, e.payload,
     e.version, e.was, e.state, e.fence, e.attempts, n.name AS namespace FROM onetray.event AS e LEFT JOIN onetray.task AS t ON t.key = e.entity JOIN onetray.namespace AS n ON n.key = e.ns WHERE e.entity IN (
     SELECT f.entity FROM onetray.event AS f WHERE f.correlation_id = :correlation_id AND f.version = 1
@@ -250,12 +292,13 @@ SELECT CAST(id AS text) AS id, key, job FROM onetray.stage WHERE id = ANY(:ids::
 SELECT DISTINCT job FROM onetray.task WHERE key = ANY(:keys::bigint[]) AND job <> key;
 
 -- name: lock_flows
--- row: FlowRow(key, ns, kind, id, state, version, roll_up, sealed, started_at, current, ending, ending_how, ending_why, ending_by, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, chained, amends, context, compensates, correlation_id, trace, priority, seen_at)
+-- row: FlowRow(key, ns, kind, id, state, version, roll_up, sealed, started_at, current, ending, ending_how, ending_why, ending_by, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, chained, amends, context, compensates, correlation_id, trace, priority, deleted_at, seen_at)
 SELECT l.*, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS seen_at FROM (
     SELECT flow.key, flow.ns, flow.kind, CAST(flow.id AS text) AS id, flow.state, flow.version, flow.roll_up, flow.sealed,
         flow.started_at, flow.current, flow.ending, flow.ending_how, flow.ending_why, flow.ending_by, flow.stages,
         flow.stages_open, flow.succeeded, flow.partial, flow.failed, flow.cancelled, flow.skipped, flow.ignored,
-        flow.chained, flow.amends, flow.context, flow.compensates, flow.correlation_id, flow.trace, flow.priority
+        flow.chained, flow.amends, flow.context, flow.compensates, flow.correlation_id, flow.trace, flow.priority,
+        flow.deleted_at
     FROM onetray.flow WHERE flow.key = ANY(:keys::bigint[]) ORDER BY flow.key FOR NO KEY UPDATE
 ) AS l;
 
@@ -540,97 +583,111 @@ SELECT key FROM onetray.context WHERE id = :id AND job = :job;
 -- row: Context(key, id, flow_id, task_id, scope, parent_id, label, payload, created_at)
 SELECT c.key, CAST(c.id AS text) AS id, CAST(f.id AS text) AS flow_id, CAST(t.id AS text) AS task_id, c.scope,
     CAST(p.id AS text) AS parent_id, c.label, c.payload, c.created_at
-FROM onetray.context AS c JOIN onetray.flow AS f ON f.key = c.job JOIN onetray.namespace AS n ON n.key = c.ns
+FROM onetray.context AS c JOIN onetray.flow AS f ON f.key = c.job AND f.deleted_at IS NULL JOIN onetray.namespace AS n ON n.key = c.ns
     LEFT JOIN onetray.task AS t ON t.key = c.task LEFT JOIN onetray.context AS p ON p.key = c.parent WHERE f.id = :id AND n.name = :namespace AND c.key > :after ORDER BY c.key LIMIT :limit;
 
 -- name: current_context
 -- row: Context(key, id, flow_id, task_id, scope, parent_id, label, payload, created_at)
 SELECT c.key, CAST(c.id AS text) AS id, CAST(f.id AS text) AS flow_id, CAST(t.id AS text) AS task_id, c.scope,
     CAST(p.id AS text) AS parent_id, c.label, c.payload, c.created_at
-FROM onetray.context AS c JOIN onetray.flow AS f ON f.key = c.job JOIN onetray.namespace AS n ON n.key = c.ns
+FROM onetray.context AS c JOIN onetray.flow AS f ON f.key = c.job AND f.deleted_at IS NULL JOIN onetray.namespace AS n ON n.key = c.ns
     LEFT JOIN onetray.task AS t ON t.key = c.task LEFT JOIN onetray.context AS p ON p.key = c.parent WHERE f.id = :id AND n.name = :namespace AND c.key = f.context;
 
 -- name: key_of_flow
-SELECT f.key FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns WHERE f.id = :id AND n.name = :namespace;
+SELECT f.key FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns
+WHERE f.id = :id AND n.name = :namespace AND f.deleted_at IS NULL;
 
 -- name: flow_by_id
--- row: FlowDetails(key, id, namespace, name, state, version, roll_up, sealed, created_at, updated_at, started_at, finished_at, deadline_at, ending, current_stage, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, retry_of, compensates, compensation, correlation_id, trace, tracestate, priority, data, metadata, error, labels)
+-- row: FlowDetails(key, id, namespace, name, state, version, roll_up, sealed, created_at, updated_at, started_at, finished_at, deadline_at, ending, ending_how, current_stage, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, retry_of, compensates, compensation, correlation_id, trace, tracestate, priority, data, metadata, error, labels)
 SELECT f.key, CAST(f.id AS text) AS id, n.name AS namespace, k.name, f.state, f.version, f.roll_up, f.sealed,
-    f.created_at, f.updated_at, f.started_at, f.finished_at, f.deadline_at, f.ending, s.name AS current_stage, f.stages,
+    f.created_at, f.updated_at, f.started_at, f.finished_at, f.deadline_at,
+    CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending,
+    CASE WHEN f.finished_at IS NULL THEN f.ending_how END AS ending_how, s.name AS current_stage, f.stages,
     f.stages_open, f.succeeded, f.partial, f.failed, f.cancelled, f.skipped, f.ignored, CAST(o.id AS text) AS retry_of,
     CAST(c.id AS text) AS compensates, CAST(u.id AS text) AS compensation, f.correlation_id, f.trace, f.tracestate,
     f.priority, f.data, f.metadata, f.error,
     (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = f.key)
     AS labels
-FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns JOIN onetray.kind AS k ON k.key = f.kind
-    LEFT JOIN onetray.stage AS s ON s.key = f.current LEFT JOIN onetray.flow AS o ON o.key = f.retry_of
+FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+    JOIN onetray.kind AS k ON k.key = f.kind LEFT JOIN onetray.stage AS s ON s.key = f.current LEFT JOIN onetray.flow AS o ON o.key = f.retry_of
     LEFT JOIN onetray.flow AS c ON c.key = f.compensates LEFT JOIN onetray.flow AS u ON u.key = f.compensation WHERE f.id = :id AND n.name = :namespace;
 
 -- name: flows_by_keys
--- row: FlowDetails(key, id, namespace, name, state, version, roll_up, sealed, created_at, updated_at, started_at, finished_at, deadline_at, ending, current_stage, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, retry_of, compensates, compensation, correlation_id, trace, tracestate, priority, data, metadata, error, labels)
+-- row: FlowDetails(key, id, namespace, name, state, version, roll_up, sealed, created_at, updated_at, started_at, finished_at, deadline_at, ending, ending_how, current_stage, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, retry_of, compensates, compensation, correlation_id, trace, tracestate, priority, data, metadata, error, labels)
 SELECT f.key, CAST(f.id AS text) AS id, n.name AS namespace, k.name, f.state, f.version, f.roll_up, f.sealed,
-    f.created_at, f.updated_at, f.started_at, f.finished_at, f.deadline_at, f.ending, s.name AS current_stage, f.stages,
+    f.created_at, f.updated_at, f.started_at, f.finished_at, f.deadline_at,
+    CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending,
+    CASE WHEN f.finished_at IS NULL THEN f.ending_how END AS ending_how, s.name AS current_stage, f.stages,
     f.stages_open, f.succeeded, f.partial, f.failed, f.cancelled, f.skipped, f.ignored, CAST(o.id AS text) AS retry_of,
     CAST(c.id AS text) AS compensates, CAST(u.id AS text) AS compensation, f.correlation_id, f.trace, f.tracestate,
     f.priority, f.data, f.metadata, f.error,
     (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = f.key)
     AS labels
-FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns JOIN onetray.kind AS k ON k.key = f.kind
-    LEFT JOIN onetray.stage AS s ON s.key = f.current LEFT JOIN onetray.flow AS o ON o.key = f.retry_of
+FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+    JOIN onetray.kind AS k ON k.key = f.kind LEFT JOIN onetray.stage AS s ON s.key = f.current LEFT JOIN onetray.flow AS o ON o.key = f.retry_of
     LEFT JOIN onetray.flow AS c ON c.key = f.compensates LEFT JOIN onetray.flow AS u ON u.key = f.compensation WHERE f.key = ANY(:keys::bigint[]);
 
 -- name: flows_newest
--- row: FlowDetails(key, id, namespace, name, state, version, roll_up, sealed, created_at, updated_at, started_at, finished_at, deadline_at, ending, current_stage, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, retry_of, compensates, compensation, correlation_id, trace, tracestate, priority, data, metadata, error, labels)
+-- row: FlowDetails(key, id, namespace, name, state, version, roll_up, sealed, created_at, updated_at, started_at, finished_at, deadline_at, ending, ending_how, current_stage, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, retry_of, compensates, compensation, correlation_id, trace, tracestate, priority, data, metadata, error, labels)
 SELECT f.key, CAST(f.id AS text) AS id, n.name AS namespace, k.name, f.state, f.version, f.roll_up, f.sealed,
-    f.created_at, f.updated_at, f.started_at, f.finished_at, f.deadline_at, f.ending, s.name AS current_stage, f.stages,
+    f.created_at, f.updated_at, f.started_at, f.finished_at, f.deadline_at,
+    CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending,
+    CASE WHEN f.finished_at IS NULL THEN f.ending_how END AS ending_how, s.name AS current_stage, f.stages,
     f.stages_open, f.succeeded, f.partial, f.failed, f.cancelled, f.skipped, f.ignored, CAST(o.id AS text) AS retry_of,
     CAST(c.id AS text) AS compensates, CAST(u.id AS text) AS compensation, f.correlation_id, f.trace, f.tracestate,
     f.priority, f.data, f.metadata, f.error,
     (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = f.key)
     AS labels
-FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns JOIN onetray.kind AS k ON k.key = f.kind
-    LEFT JOIN onetray.stage AS s ON s.key = f.current LEFT JOIN onetray.flow AS o ON o.key = f.retry_of
+FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+    JOIN onetray.kind AS k ON k.key = f.kind LEFT JOIN onetray.stage AS s ON s.key = f.current LEFT JOIN onetray.flow AS o ON o.key = f.retry_of
     LEFT JOIN onetray.flow AS c ON c.key = f.compensates LEFT JOIN onetray.flow AS u ON u.key = f.compensation WHERE n.name = :namespace AND f.key < :before ORDER BY f.key DESC LIMIT :limit;
 
 -- name: stage_by_id
--- row: StageDetails(key, id, flow_id, namespace, ord, name, state, version, on_failure, sealed, takes_more, created_at, updated_at, started_at, finished_at, due_at, ending, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, data, metadata, result, metrics, error, approval, answer, carried_from, type, trace, tracestate, error_count, errors)
+-- row: StageDetails(key, id, flow_id, namespace, ord, name, state, version, on_failure, sealed, takes_more, created_at, updated_at, started_at, finished_at, due_at, ending, ending_how, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, data, metadata, result, metrics, error, approval, answer, carried_from, type, trace, tracestate, error_count, errors, opened_at)
 SELECT s.key, CAST(s.id AS text) AS id, CAST(f.id AS text) AS flow_id, n.name AS namespace, s.ord, s.name, s.state,
-    s.version, s.on_failure, s.sealed, s.takes_more, s.created_at, s.updated_at, s.started_at, s.finished_at, s.due_at, s.ending, s.total, s.open,
+    s.version, s.on_failure, s.sealed, s.takes_more, s.created_at, s.updated_at, s.started_at, s.finished_at, s.due_at,
+    CASE WHEN s.finished_at IS NULL THEN s.ending END AS ending,
+    CASE WHEN s.finished_at IS NULL THEN coalesce(f.ending_how, s.ending_how) END AS ending_how, s.total, s.open,
     s.blocked, s.waiting_input, s.succeeded, s.partly, s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.data,
     s.metadata, s.result, s.metrics, s.error, s.approval, s.answer, CAST(w.id AS text) AS carried_from,
-    coalesce(s.type, s.name) AS type, s.trace, s.tracestate, s.error_count, s.errors
-FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job JOIN onetray.namespace AS n ON n.key = s.ns
-    LEFT JOIN onetray.stage AS w ON w.key = s.carried_from WHERE s.id = :id AND n.name = :namespace;
+    coalesce(s.type, s.name) AS type, s.trace, s.tracestate, s.error_count, s.errors, s.opened_at
+FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job AND f.deleted_at IS NULL
+    JOIN onetray.namespace AS n ON n.key = s.ns LEFT JOIN onetray.stage AS w ON w.key = s.carried_from WHERE s.id = :id AND n.name = :namespace;
 
 -- name: stages_of
--- row: StageDetails(key, id, flow_id, namespace, ord, name, state, version, on_failure, sealed, takes_more, created_at, updated_at, started_at, finished_at, due_at, ending, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, data, metadata, result, metrics, error, approval, answer, carried_from, type, trace, tracestate, error_count, errors)
+-- row: StageDetails(key, id, flow_id, namespace, ord, name, state, version, on_failure, sealed, takes_more, created_at, updated_at, started_at, finished_at, due_at, ending, ending_how, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, data, metadata, result, metrics, error, approval, answer, carried_from, type, trace, tracestate, error_count, errors, opened_at)
 SELECT s.key, CAST(s.id AS text) AS id, CAST(f.id AS text) AS flow_id, n.name AS namespace, s.ord, s.name, s.state,
-    s.version, s.on_failure, s.sealed, s.takes_more, s.created_at, s.updated_at, s.started_at, s.finished_at, s.due_at, s.ending, s.total, s.open,
+    s.version, s.on_failure, s.sealed, s.takes_more, s.created_at, s.updated_at, s.started_at, s.finished_at, s.due_at,
+    CASE WHEN s.finished_at IS NULL THEN s.ending END AS ending,
+    CASE WHEN s.finished_at IS NULL THEN coalesce(f.ending_how, s.ending_how) END AS ending_how, s.total, s.open,
     s.blocked, s.waiting_input, s.succeeded, s.partly, s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.data,
     s.metadata, s.result, s.metrics, s.error, s.approval, s.answer, CAST(w.id AS text) AS carried_from,
-    coalesce(s.type, s.name) AS type, s.trace, s.tracestate, s.error_count, s.errors
-FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job JOIN onetray.namespace AS n ON n.key = s.ns
-    LEFT JOIN onetray.stage AS w ON w.key = s.carried_from WHERE f.id = :id AND n.name = :namespace ORDER BY s.ord;
+    coalesce(s.type, s.name) AS type, s.trace, s.tracestate, s.error_count, s.errors, s.opened_at
+FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job AND f.deleted_at IS NULL
+    JOIN onetray.namespace AS n ON n.key = s.ns LEFT JOIN onetray.stage AS w ON w.key = s.carried_from WHERE f.id = :id AND n.name = :namespace ORDER BY s.ord;
 
 -- name: stages_of_flows
--- row: StageDetails(key, id, flow_id, namespace, ord, name, state, version, on_failure, sealed, takes_more, created_at, updated_at, started_at, finished_at, due_at, ending, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, data, metadata, result, metrics, error, approval, answer, carried_from, type, trace, tracestate, error_count, errors)
+-- row: StageDetails(key, id, flow_id, namespace, ord, name, state, version, on_failure, sealed, takes_more, created_at, updated_at, started_at, finished_at, due_at, ending, ending_how, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, data, metadata, result, metrics, error, approval, answer, carried_from, type, trace, tracestate, error_count, errors, opened_at)
 SELECT s.key, CAST(s.id AS text) AS id, CAST(f.id AS text) AS flow_id, n.name AS namespace, s.ord, s.name, s.state,
-    s.version, s.on_failure, s.sealed, s.takes_more, s.created_at, s.updated_at, s.started_at, s.finished_at, s.due_at, s.ending, s.total, s.open,
+    s.version, s.on_failure, s.sealed, s.takes_more, s.created_at, s.updated_at, s.started_at, s.finished_at, s.due_at,
+    CASE WHEN s.finished_at IS NULL THEN s.ending END AS ending,
+    CASE WHEN s.finished_at IS NULL THEN coalesce(f.ending_how, s.ending_how) END AS ending_how, s.total, s.open,
     s.blocked, s.waiting_input, s.succeeded, s.partly, s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.data,
     s.metadata, s.result, s.metrics, s.error, s.approval, s.answer, CAST(w.id AS text) AS carried_from,
-    coalesce(s.type, s.name) AS type, s.trace, s.tracestate, s.error_count, s.errors
-FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job JOIN onetray.namespace AS n ON n.key = s.ns
-    LEFT JOIN onetray.stage AS w ON w.key = s.carried_from WHERE s.job = ANY(:keys::bigint[]) ORDER BY s.job, s.ord;
+    coalesce(s.type, s.name) AS type, s.trace, s.tracestate, s.error_count, s.errors, s.opened_at
+FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job AND f.deleted_at IS NULL
+    JOIN onetray.namespace AS n ON n.key = s.ns LEFT JOIN onetray.stage AS w ON w.key = s.carried_from WHERE s.job = ANY(:keys::bigint[]) ORDER BY s.job, s.ord;
 
 -- name: held_in_stages
--- row: HeldRow(stage, held, progress)
-SELECT h.stage, count(*) AS held, coalesce(sum((
+-- row: HeldInStageRow(stage, held, retried, progress)
+SELECT h.stage, count(*) AS held, sum(CASE WHEN h.attempts > 1 THEN 1 ELSE 0 END) AS retried, coalesce(sum((
     SELECT CASE WHEN p.done < p.total THEN p.done / p.total ELSE 1.0 END FROM onetray.progress AS p
-    WHERE p.task = h.task AND p.total > 0
-        AND p.attempt = (SELECT t.attempts FROM onetray.task AS t WHERE t.key = p.task)
+    WHERE p.task = h.task AND p.total > 0 AND p.attempt = h.attempts
 )), 0) AS progress
 FROM (
-    SELECT j.value AS task, (SELECT t.stage FROM onetray.task AS t WHERE t.key = j.value AND t.lease = l.key AND t.control = 0) AS stage
+    SELECT j.value AS task,
+        (SELECT t.stage FROM onetray.task AS t WHERE t.key = j.value AND t.lease = l.key AND t.control = 0) AS stage,
+        (SELECT t.attempts FROM onetray.task AS t WHERE t.key = j.value) AS attempts
     FROM onetray.lease AS l CROSS JOIN unnest(CAST(string_to_array(btrim(l.tasks, '[]'), ',') AS bigint[])) AS j(value)
 ) AS h
 WHERE h.stage = ANY(:stages::bigint[]) GROUP BY h.stage;
@@ -678,11 +735,11 @@ WHERE t.id = :id AND n.name = :namespace;
 
 -- name: events_of_job
 -- row: Event(id, job_id, entity_id, type, ts, actor, correlation_id, cause, trace, payload, version, was, state, fence, attempts, namespace)
-SELECT e.id, CASE WHEN e.job = t.key THEN CAST(t.id AS text)
-        ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.job) END AS job_id,
+SELECT e.id, CASE WHEN e.job = t.key THEN CAST(t.id AS text) ELSE coalesce(
+        (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.job), CASE WHEN e.type = 'job.deleted' THEN CAST(e.payload AS jsonb) ->> 'id' END) END AS job_id,
     CASE WHEN t.key IS NOT NULL THEN CAST(t.id AS text) ELSE coalesce(
         (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.entity),
-        (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = e.entity)) END AS entity_id,
+        (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = e.entity), CASE WHEN e.type = 'job.deleted' THEN CAST(e.payload AS jsonb) ->> 'id' END) END AS entity_id,
     e.type, e.ts, e.actor, coalesce(e.correlation_id, CAST(t.id AS text)) AS correlation_id, e.cause, e.trace, e.payload,
     e.version, e.was, e.state, e.fence, e.attempts, n.name AS namespace FROM onetray.event AS e LEFT JOIN onetray.task AS t ON t.key = e.entity JOIN onetray.namespace AS n ON n.key = e.ns WHERE (e.job = :key AND e.job <> e.entity OR e.entity = :key) AND e.id + 0 > :after
 ORDER BY e.id + 0 LIMIT :limit;
@@ -779,10 +836,18 @@ DELETE FROM onetray.dead_letter WHERE task = ANY(:keys::bigint[]);
 DELETE FROM onetray.log WHERE task = ANY(:keys::bigint[]);
 
 -- name: prune_events
-DELETE FROM onetray.event WHERE entity = ANY(:keys::bigint[]);
+DELETE FROM onetray.event WHERE entity = ANY(:keys::bigint[]) AND type <> 'job.deleted';
 
 -- name: prune_tasks
 DELETE FROM onetray.task WHERE key = ANY(:keys::bigint[]);
+
+-- name: prune_deletions
+DELETE FROM onetray.event WHERE id IN (
+    SELECT e.id FROM onetray.event AS e WHERE e.type = 'job.deleted' AND e.ts <= :before
+        AND (CAST(:ns AS integer) IS NULL OR e.ns = :ns) AND e.id < (SELECT max(m.id) FROM onetray.event AS m)
+    ORDER BY e.ts LIMIT :limit
+)
+RETURNING id;
 
 -- name: prune_notes
 DELETE FROM onetray.event WHERE version IS NULL AND type = ANY(:types::text[]) AND ts < :before
@@ -893,18 +958,34 @@ SELECT s.key, s.created_at FROM onetray.stage AS s WHERE s.key <= :upto ORDER BY
 SELECT t.key, t.created_at FROM onetray.task AS t WHERE t.key <= :upto ORDER BY t.key DESC LIMIT 1;
 
 -- name: find_stages
--- row: StageDetails(key, id, flow_id, namespace, ord, name, state, version, on_failure, sealed, takes_more, created_at, updated_at, started_at, finished_at, due_at, ending, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, data, metadata, result, metrics, error, approval, answer, carried_from, type, trace, tracestate, error_count, errors)
+-- row: StageDetails(key, id, flow_id, namespace, ord, name, state, version, on_failure, sealed, takes_more, created_at, updated_at, started_at, finished_at, due_at, ending, ending_how, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, data, metadata, result, metrics, error, approval, answer, carried_from, type, trace, tracestate, error_count, errors, opened_at)
 SELECT s.key, CAST(s.id AS text) AS id, CAST(f.id AS text) AS flow_id, n.name AS namespace, s.ord, s.name, s.state,
-    s.version, s.on_failure, s.sealed, s.takes_more, s.created_at, s.updated_at, s.started_at, s.finished_at, s.due_at, s.ending, s.total, s.open,
+    s.version, s.on_failure, s.sealed, s.takes_more, s.created_at, s.updated_at, s.started_at, s.finished_at, s.due_at,
+    CASE WHEN s.finished_at IS NULL THEN s.ending END AS ending,
+    CASE WHEN s.finished_at IS NULL THEN coalesce(f.ending_how, s.ending_how) END AS ending_how, s.total, s.open,
     s.blocked, s.waiting_input, s.succeeded, s.partly, s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.data,
     s.metadata, s.result, s.metrics, s.error, s.approval, s.answer, CAST(w.id AS text) AS carried_from,
-    coalesce(s.type, s.name) AS type, s.trace, s.tracestate, s.error_count, s.errors
-FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job JOIN onetray.namespace AS n ON n.key = s.ns
-    LEFT JOIN onetray.stage AS w ON w.key = s.carried_from WHERE s.key > :after AND s.key <= :upto AND n.name = :namespace
+    coalesce(s.type, s.name) AS type, s.trace, s.tracestate, s.error_count, s.errors, s.opened_at
+FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job AND f.deleted_at IS NULL
+    JOIN onetray.namespace AS n ON n.key = s.ns LEFT JOIN onetray.stage AS w ON w.key = s.carried_from WHERE s.key > :after AND s.key <= :upto AND n.name = :namespace
     AND s.created_at >= :since AND s.created_at <= :until
     AND (CAST(:any_state AS integer) = 1 OR s.state = ANY(:states::text[]))
     AND (CAST(:type AS text) IS NULL OR coalesce(s.type, s.name) = :type)
 ORDER BY s.key DESC LIMIT :limit;
+
+-- name: total_stages
+SELECT count(*) FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job AND f.deleted_at IS NULL
+    JOIN onetray.namespace AS n ON n.key = s.ns WHERE s.key > :after AND s.key <= :upto AND n.name = :namespace
+    AND s.created_at >= :since AND s.created_at <= :until
+    AND (CAST(:any_state AS integer) = 1 OR s.state = ANY(:states::text[]))
+    AND (CAST(:type AS text) IS NULL OR coalesce(s.type, s.name) = :type);
+
+-- name: nth_stage
+SELECT s.key FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job AND f.deleted_at IS NULL
+    JOIN onetray.namespace AS n ON n.key = s.ns WHERE s.key > :after AND s.key <= :upto AND n.name = :namespace
+    AND s.created_at >= :since AND s.created_at <= :until
+    AND (CAST(:any_state AS integer) = 1 OR s.state = ANY(:states::text[]))
+    AND (CAST(:type AS text) IS NULL OR coalesce(s.type, s.name) = :type) ORDER BY s.key DESC LIMIT 1 OFFSET :offset;
 
 -- name: find_tasks
 -- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels)
@@ -929,20 +1010,37 @@ FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.
         SELECT s.key FROM onetray.stage AS s WHERE s.key = t.stage AND coalesce(s.type, s.name) = :type))
 ORDER BY t.key DESC LIMIT :limit;
 
+-- name: total_tasks
+SELECT count(*) FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.kind AS k ON k.key = t.kind WHERE t.key > :after AND t.key <= :upto AND n.name = :namespace AND t.control = 0
+    AND t.created_at >= :since AND t.created_at <= :until
+    AND (CAST(:any_state AS integer) = 1 OR t.state = ANY(:states::text[]))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind)
+    AND (CAST(:type AS text) IS NULL OR t.stage IN (
+        SELECT s.key FROM onetray.stage AS s WHERE s.key = t.stage AND coalesce(s.type, s.name) = :type));
+
+-- name: nth_task
+SELECT t.key FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.kind AS k ON k.key = t.kind WHERE t.key > :after AND t.key <= :upto AND n.name = :namespace AND t.control = 0
+    AND t.created_at >= :since AND t.created_at <= :until
+    AND (CAST(:any_state AS integer) = 1 OR t.state = ANY(:states::text[]))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind)
+    AND (CAST(:type AS text) IS NULL OR t.stage IN (
+        SELECT s.key FROM onetray.stage AS s WHERE s.key = t.stage AND coalesce(s.type, s.name) = :type)) ORDER BY t.key DESC LIMIT 1 OFFSET :offset;
+
 -- name: list_jobs
--- row: JobSummary(key, entity, id, namespace, kind, queue, state, attempts, max_attempts, stages, stages_open, created_at, updated_at, started_at, finished_at, owner, correlation_id, priority)
+-- row: JobSummary(key, entity, id, namespace, kind, queue, state, attempts, max_attempts, stages, stages_open, created_at, updated_at, started_at, finished_at, owner, correlation_id, priority, ending)
 SELECT * FROM (
     SELECT t.key AS key, 'task' AS entity, CAST(t.id AS text) AS id, n.name AS namespace, k.name AS kind, q.name AS queue,
     t.state AS state, t.attempts AS attempts, t.max_attempts AS max_attempts, 0 AS stages, 0 AS stages_open,
     t.created_at AS created_at, t.updated_at AS updated_at, t.started_at AS started_at, t.finished_at AS finished_at,
-    t.owner AS owner, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.priority AS priority
+    t.owner AS owner, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.priority AS priority,
+    CAST(NULL AS text) AS ending
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.kind AS k ON k.key = t.kind
-    JOIN onetray.queue AS q ON q.key = t.queue WHERE t.key > :after AND t.key <= :upto AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
+    JOIN onetray.queue AS q ON q.key = t.queue WHERE t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR t.state = ANY(:states::text[]))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
-        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted)
+        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND t.key > :after AND t.key <= :upto
     ORDER BY t.key DESC LIMIT :limit
 ) AS a
 UNION ALL SELECT * FROM (
@@ -950,34 +1048,68 @@ UNION ALL SELECT * FROM (
     CAST(NULL AS text) AS queue, f.state AS state, 0 AS attempts, 0 AS max_attempts, f.stages AS stages,
     f.stages_open AS stages_open, f.created_at AS created_at, f.updated_at AS updated_at, f.started_at AS started_at,
     f.finished_at AS finished_at, CAST(NULL AS text) AS owner, f.correlation_id AS correlation_id,
-    f.priority AS priority
-FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns JOIN onetray.kind AS k ON k.key = f.kind WHERE f.key > :after AND f.key <= :upto AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
+    f.priority AS priority, CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending
+FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+    JOIN onetray.kind AS k ON k.key = f.kind WHERE n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR f.state = ANY(:states::text[]))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
-        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted)
+        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND f.key > :after AND f.key <= :upto
     ORDER BY f.key DESC LIMIT :limit
 ) AS b
 ORDER BY 1 DESC LIMIT :limit;
+
+-- name: total_jobs
+SELECT count(*) FROM (SELECT t.key FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.kind AS k ON k.key = t.kind
+    JOIN onetray.queue AS q ON q.key = t.queue WHERE t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR t.state = ANY(:states::text[]))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
+        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND t.key > :after AND t.key <= :upto
+UNION ALL
+SELECT f.key FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+    JOIN onetray.kind AS k ON k.key = f.kind WHERE n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR f.state = ANY(:states::text[]))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
+        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND f.key > :after AND f.key <= :upto) AS j;
+
+-- name: nth_job
+SELECT j.key FROM (SELECT t.key FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.kind AS k ON k.key = t.kind
+    JOIN onetray.queue AS q ON q.key = t.queue WHERE t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR t.state = ANY(:states::text[]))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
+        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND t.key > :after AND t.key <= :upto
+UNION ALL
+SELECT f.key FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+    JOIN onetray.kind AS k ON k.key = f.kind WHERE n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR f.state = ANY(:states::text[]))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
+        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND f.key > :after AND f.key <= :upto) AS j ORDER BY j.key DESC LIMIT 1 OFFSET :offset;
 
 -- name: list_jobs_of_correlation
--- row: JobSummary(key, entity, id, namespace, kind, queue, state, attempts, max_attempts, stages, stages_open, created_at, updated_at, started_at, finished_at, owner, correlation_id, priority)
+-- row: JobSummary(key, entity, id, namespace, kind, queue, state, attempts, max_attempts, stages, stages_open, created_at, updated_at, started_at, finished_at, owner, correlation_id, priority, ending)
 SELECT * FROM (
     SELECT t.key AS key, 'task' AS entity, CAST(t.id AS text) AS id, n.name AS namespace, k.name AS kind, q.name AS queue,
     t.state AS state, t.attempts AS attempts, t.max_attempts AS max_attempts, 0 AS stages, 0 AS stages_open,
     t.created_at AS created_at, t.updated_at AS updated_at, t.started_at AS started_at, t.finished_at AS finished_at,
-    t.owner AS owner, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.priority AS priority
+    t.owner AS owner, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.priority AS priority,
+    CAST(NULL AS text) AS ending
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.kind AS k ON k.key = t.kind
-    JOIN onetray.queue AS q ON q.key = t.queue WHERE t.key IN (
-        SELECT e.job FROM onetray.event AS e WHERE e.correlation_id = :correlation_id AND e.version = 1
-        UNION SELECT own.key FROM onetray.task AS own WHERE own.id = :id AND own.correlation_id IS NULL
-    ) AND t.key <= :upto AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
+    JOIN onetray.queue AS q ON q.key = t.queue WHERE t.key IN (SELECT e.job FROM onetray.event AS e WHERE e.correlation_id = :correlation_id AND e.version = 1
+    UNION SELECT own.key FROM onetray.task AS own WHERE own.id = :id AND own.correlation_id IS NULL) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR t.state = ANY(:states::text[]))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
-        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted)
+        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND t.key > :after AND t.key <= :upto
     ORDER BY t.key DESC LIMIT :limit
 ) AS a
 UNION ALL SELECT * FROM (
@@ -985,36 +1117,73 @@ UNION ALL SELECT * FROM (
     CAST(NULL AS text) AS queue, f.state AS state, 0 AS attempts, 0 AS max_attempts, f.stages AS stages,
     f.stages_open AS stages_open, f.created_at AS created_at, f.updated_at AS updated_at, f.started_at AS started_at,
     f.finished_at AS finished_at, CAST(NULL AS text) AS owner, f.correlation_id AS correlation_id,
-    f.priority AS priority
-FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns JOIN onetray.kind AS k ON k.key = f.kind WHERE f.key IN (
-        SELECT e.job FROM onetray.event AS e WHERE e.correlation_id = :correlation_id AND e.version = 1
-    ) AND f.key <= :upto AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
+    f.priority AS priority, CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending
+FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+    JOIN onetray.kind AS k ON k.key = f.kind WHERE f.key IN (SELECT e.job FROM onetray.event AS e WHERE e.correlation_id = :correlation_id AND e.version = 1
+    UNION SELECT own.key FROM onetray.task AS own WHERE own.id = :id AND own.correlation_id IS NULL) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR f.state = ANY(:states::text[]))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
-        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted)
+        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND f.key > :after AND f.key <= :upto
     ORDER BY f.key DESC LIMIT :limit
 ) AS b
 ORDER BY 1 DESC LIMIT :limit;
 
--- name: list_jobs_labelled
--- row: JobSummary(key, entity, id, namespace, kind, queue, state, attempts, max_attempts, stages, stages_open, created_at, updated_at, started_at, finished_at, owner, correlation_id, priority)
-SELECT * FROM (
-    SELECT t.key AS key, 'task' AS entity, CAST(t.id AS text) AS id, n.name AS namespace, k.name AS kind, q.name AS queue,
-    t.state AS state, t.attempts AS attempts, t.max_attempts AS max_attempts, 0 AS stages, 0 AS stages_open,
-    t.created_at AS created_at, t.updated_at AS updated_at, t.started_at AS started_at, t.finished_at AS finished_at,
-    t.owner AS owner, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.priority AS priority
-FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.kind AS k ON k.key = t.kind
-    JOIN onetray.queue AS q ON q.key = t.queue WHERE t.key IN (
-        SELECT l.job FROM onetray.label AS l JOIN onetray.namespace AS m ON m.key = l.ns
-        WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled
-    ) AND t.key <= :upto AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
+-- name: total_jobs_of_correlation
+SELECT count(*) FROM (SELECT t.key FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.kind AS k ON k.key = t.kind
+    JOIN onetray.queue AS q ON q.key = t.queue WHERE t.key IN (SELECT e.job FROM onetray.event AS e WHERE e.correlation_id = :correlation_id AND e.version = 1
+    UNION SELECT own.key FROM onetray.task AS own WHERE own.id = :id AND own.correlation_id IS NULL) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR t.state = ANY(:states::text[]))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
-        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted)
+        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND t.key > :after AND t.key <= :upto
+UNION ALL
+SELECT f.key FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+    JOIN onetray.kind AS k ON k.key = f.kind WHERE f.key IN (SELECT e.job FROM onetray.event AS e WHERE e.correlation_id = :correlation_id AND e.version = 1
+    UNION SELECT own.key FROM onetray.task AS own WHERE own.id = :id AND own.correlation_id IS NULL) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR f.state = ANY(:states::text[]))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
+        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND f.key > :after AND f.key <= :upto) AS j;
+
+-- name: nth_job_of_correlation
+SELECT j.key FROM (SELECT t.key FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.kind AS k ON k.key = t.kind
+    JOIN onetray.queue AS q ON q.key = t.queue WHERE t.key IN (SELECT e.job FROM onetray.event AS e WHERE e.correlation_id = :correlation_id AND e.version = 1
+    UNION SELECT own.key FROM onetray.task AS own WHERE own.id = :id AND own.correlation_id IS NULL) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR t.state = ANY(:states::text[]))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
+        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND t.key > :after AND t.key <= :upto
+UNION ALL
+SELECT f.key FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+    JOIN onetray.kind AS k ON k.key = f.kind WHERE f.key IN (SELECT e.job FROM onetray.event AS e WHERE e.correlation_id = :correlation_id AND e.version = 1
+    UNION SELECT own.key FROM onetray.task AS own WHERE own.id = :id AND own.correlation_id IS NULL) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR f.state = ANY(:states::text[]))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
+        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND f.key > :after AND f.key <= :upto) AS j ORDER BY j.key DESC LIMIT 1 OFFSET :offset;
+
+-- name: list_jobs_labelled
+-- row: JobSummary(key, entity, id, namespace, kind, queue, state, attempts, max_attempts, stages, stages_open, created_at, updated_at, started_at, finished_at, owner, correlation_id, priority, ending)
+SELECT * FROM (
+    SELECT t.key AS key, 'task' AS entity, CAST(t.id AS text) AS id, n.name AS namespace, k.name AS kind, q.name AS queue,
+    t.state AS state, t.attempts AS attempts, t.max_attempts AS max_attempts, 0 AS stages, 0 AS stages_open,
+    t.created_at AS created_at, t.updated_at AS updated_at, t.started_at AS started_at, t.finished_at AS finished_at,
+    t.owner AS owner, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.priority AS priority,
+    CAST(NULL AS text) AS ending
+FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.kind AS k ON k.key = t.kind
+    JOIN onetray.queue AS q ON q.key = t.queue WHERE t.key IN (SELECT l.job FROM onetray.label AS l JOIN onetray.namespace AS m ON m.key = l.ns
+    WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR t.state = ANY(:states::text[]))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
+        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND t.key > :after AND t.key <= :upto
     ORDER BY t.key DESC LIMIT :limit
 ) AS a
 UNION ALL SELECT * FROM (
@@ -1022,26 +1191,64 @@ UNION ALL SELECT * FROM (
     CAST(NULL AS text) AS queue, f.state AS state, 0 AS attempts, 0 AS max_attempts, f.stages AS stages,
     f.stages_open AS stages_open, f.created_at AS created_at, f.updated_at AS updated_at, f.started_at AS started_at,
     f.finished_at AS finished_at, CAST(NULL AS text) AS owner, f.correlation_id AS correlation_id,
-    f.priority AS priority
-FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns JOIN onetray.kind AS k ON k.key = f.kind WHERE f.key IN (
-        SELECT l.job FROM onetray.label AS l JOIN onetray.namespace AS m ON m.key = l.ns
-        WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled
-    ) AND f.key <= :upto AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
+    f.priority AS priority, CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending
+FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+    JOIN onetray.kind AS k ON k.key = f.kind WHERE f.key IN (SELECT l.job FROM onetray.label AS l JOIN onetray.namespace AS m ON m.key = l.ns
+    WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR f.state = ANY(:states::text[]))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
-        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted)
+        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND f.key > :after AND f.key <= :upto
     ORDER BY f.key DESC LIMIT :limit
 ) AS b
 ORDER BY 1 DESC LIMIT :limit;
+
+-- name: total_jobs_labelled
+SELECT count(*) FROM (SELECT t.key FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.kind AS k ON k.key = t.kind
+    JOIN onetray.queue AS q ON q.key = t.queue WHERE t.key IN (SELECT l.job FROM onetray.label AS l JOIN onetray.namespace AS m ON m.key = l.ns
+    WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR t.state = ANY(:states::text[]))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
+        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND t.key > :after AND t.key <= :upto
+UNION ALL
+SELECT f.key FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+    JOIN onetray.kind AS k ON k.key = f.kind WHERE f.key IN (SELECT l.job FROM onetray.label AS l JOIN onetray.namespace AS m ON m.key = l.ns
+    WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR f.state = ANY(:states::text[]))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
+        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND f.key > :after AND f.key <= :upto) AS j;
+
+-- name: nth_job_labelled
+SELECT j.key FROM (SELECT t.key FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.kind AS k ON k.key = t.kind
+    JOIN onetray.queue AS q ON q.key = t.queue WHERE t.key IN (SELECT l.job FROM onetray.label AS l JOIN onetray.namespace AS m ON m.key = l.ns
+    WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR t.state = ANY(:states::text[]))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
+        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND t.key > :after AND t.key <= :upto
+UNION ALL
+SELECT f.key FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+    JOIN onetray.kind AS k ON k.key = f.kind WHERE f.key IN (SELECT l.job FROM onetray.label AS l JOIN onetray.namespace AS m ON m.key = l.ns
+    WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR f.state = ANY(:states::text[]))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
+        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND f.key > :after AND f.key <= :upto) AS j ORDER BY j.key DESC LIMIT 1 OFFSET :offset;
 
 -- name: count_jobs
 SELECT j.state, count(*) FROM (
     SELECT t.key AS key, 'task' AS entity, CAST(t.id AS text) AS id, n.name AS namespace, k.name AS kind, q.name AS queue,
     t.state AS state, t.attempts AS attempts, t.max_attempts AS max_attempts, 0 AS stages, 0 AS stages_open,
     t.created_at AS created_at, t.updated_at AS updated_at, t.started_at AS started_at, t.finished_at AS finished_at,
-    t.owner AS owner, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.priority AS priority
+    t.owner AS owner, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.priority AS priority,
+    CAST(NULL AS text) AS ending
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.kind AS k ON k.key = t.kind
     JOIN onetray.queue AS q ON q.key = t.queue WHERE t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
@@ -1053,8 +1260,9 @@ FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.
     CAST(NULL AS text) AS queue, f.state AS state, 0 AS attempts, 0 AS max_attempts, f.stages AS stages,
     f.stages_open AS stages_open, f.created_at AS created_at, f.updated_at AS updated_at, f.started_at AS started_at,
     f.finished_at AS finished_at, CAST(NULL AS text) AS owner, f.correlation_id AS correlation_id,
-    f.priority AS priority
-FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns JOIN onetray.kind AS k ON k.key = f.kind WHERE n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
+    f.priority AS priority, CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending
+FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+    JOIN onetray.kind AS k ON k.key = f.kind WHERE n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR f.state = ANY(:states::text[]))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
@@ -1065,7 +1273,7 @@ FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns JOIN onetray.
 -- name: key_of_job
 SELECT t.key FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns WHERE t.id = :id AND n.name = :namespace
 UNION ALL
-SELECT f.key FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns WHERE f.id = :id AND n.name = :namespace;
+SELECT f.key FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns WHERE f.id = :id AND n.name = :namespace AND f.deleted_at IS NULL;
 
 -- name: entity_of_id
 SELECT 'task', t.key FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns
@@ -1073,7 +1281,7 @@ WHERE t.id = :id AND n.name = :namespace
 UNION ALL SELECT 'stage', s.key FROM onetray.stage AS s JOIN onetray.namespace AS n ON n.key = s.ns
 WHERE s.id = :id AND n.name = :namespace
 UNION ALL SELECT 'flow', f.key FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns
-WHERE f.id = :id AND n.name = :namespace;
+WHERE f.id = :id AND n.name = :namespace AND f.deleted_at IS NULL;
 
 -- name: ids_newest
 -- row: IdRow(entity, id, name, state)

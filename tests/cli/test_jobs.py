@@ -10,6 +10,7 @@ import pytest
 
 from onetray.domain.commands import Submit
 from onetray.domain.verbs import SubmitMany
+from onetray.engine.flows import advance
 from tests.cli.conftest import Place
 from tests.cli.run import called, one_line, onetray, told
 from tests.support.tasks import UNKNOWN_ID, in_state, running, submit, take
@@ -78,6 +79,10 @@ def test_pages_go_on_after_the_last_job_of_the_page_before(place: Place) -> None
     last = told("jobs", "list", *place.at, "--before", page["before"])
     assert ([job["id"] for job in last["jobs"]], last["before"]) == ([made[0]], None)
     assert f"--before {made[1]}" in called("jobs", "list", *place.at, "--limit", "2").stderr
+    numbered = told("jobs", "list", *place.at, "--limit", "2", "--page", "2", "--total")
+    assert (numbered["jobs"], numbered["total"]) == (last["jobs"], 3)
+    assert "3 jobs in total" in called("jobs", "list", *place.at, "--total").stderr
+    assert called("jobs", "list", *place.at, "--page", "0").exit_code == 2
 
 
 def test_times_are_utc_for_programs_and_payloads_stay_as_they_are(place: Place) -> None:
@@ -198,6 +203,27 @@ def test_a_flow_is_cancelled_only_after_a_yes(place: Place) -> None:
     assert "--yes" in done.stderr
     assert place.engine.flow(flow).state == "pending"
     assert told("jobs", "cancel", flow, *place.at, "--yes")["state"] == "cancelled"
+
+
+def test_a_flow_that_ends_in_steps_says_how_it_will_end(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(advance, "STEP", 1)
+    flow = place.flow()
+    done = called("jobs", "cancel", flow, *place.at, "--yes")
+    assert done.stdout.startswith(f"flow {flow} is pending, ending as cancelled")
+    for words in (("list",), ("show", flow), ("tree", flow)):
+        assert "pending, ending as cancelled" in called("jobs", *words, *place.at).stdout
+    assert "being_ended" in called("jobs", "explain", flow, *place.at).stdout
+
+
+def test_an_ended_job_is_deleted_only_after_a_yes(place: Place) -> None:
+    task = in_state(place.engine, "succeeded").id
+    done = called("jobs", "delete", task, *place.at)
+    assert (done.exit_code, "--yes" in done.stderr) == (2, True)
+    assert told("jobs", "delete", task[-8:], *place.at, "--yes") == {"entity": "task", "id": task, "deleted": True}
+    assert called("jobs", "delete", task, *place.at, "--yes").exit_code == 4
+    flow = place.flow()
+    refused = called("jobs", "delete", flow, *place.at, "--yes")
+    assert (refused.exit_code, "cancel it" in refused.stderr) == (5, True)
 
 
 def test_a_flow_is_paused_and_resumed(place: Place) -> None:

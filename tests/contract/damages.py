@@ -167,6 +167,7 @@ TASK_DAMAGES = [
     lease("done", "tasks = '{\"a\":1}'", "12 lease_readable"),
     sql("event of nobody", MOVE.format(id=LAST, entity=NOBODY, version=1, type="task.submitted", was="NULL",
         actor="user:x", name="queued"), "13 unknown_entity"),
+    sql("deleted and still there", NOTE.format(id=LAST, type="job.deleted", name="queued"), "13 deleted_gone"),
     event("done", 2, "job = 1", "13 belongs"),
     event("done", 2, "ns = 99", "13 belongs"),
     event("done", 2, "correlation_id = NULL", "13 belongs"),
@@ -228,6 +229,7 @@ FLOW_DAMAGES = [
         "15 approval_timer"),
     stage("going", 3, "ending = 'skipped'", "15 cascade_timer"),
     stage("early", 1, "opened_to = 0", "15 opening_timer"),
+    flow("never", "deleted_at = 1", "15 deletion_timer"),
     sql("ready before its turn", "INSERT INTO onetray.ready (queue, rank, task, kind) "
         "SELECT queue, -priority, key, kind FROM onetray.task WHERE stage = $going.3", "9 held_back"),
     sql("ready while its flow is paused", "INSERT INTO onetray.ready (queue, rank, task, kind) "

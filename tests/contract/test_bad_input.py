@@ -347,6 +347,9 @@ STEPS: dict[str, tuple[str, Callable[[Engine, str], object]]] = {
     "expire_leases, now": ("now", lambda e, id_: e.expire_leases(now="soon")),  # type: ignore[arg-type]
     "do_due, limit": ("limit", lambda e, id_: e.do_due(limit=None)),  # type: ignore[arg-type]
     "pause_queue, by": ("by", lambda e, id_: e.pause_queue("default", by=NUL)),
+    "delete_job, job": ("job", lambda e, id_: e.delete_job("x")),
+    "delete_job, reason": ("reason", lambda e, id_: e.delete_job(id_, reason=NUL)),
+    "delete_job, by": ("by", lambda e, id_: e.delete_job(id_, by="")),
     "worker_beat, no beat": ("beat", lambda e, id_: e.worker_beat({"name": "w"})),  # type: ignore[arg-type]
     "worker_beat, namespace": ("namespace", lambda e, id_: e.worker_beat(BEAT, namespace=NUL)),
     "worker_leave, name": ("name", lambda e, id_: e.worker_leave("")),

@@ -214,9 +214,14 @@ def steps(engine: Engine, flow: Placed) -> list[int]:
 def test_a_large_cancel_goes_in_steps_and_nothing_is_claimable_in_between(engine: Engine, hard: bool) -> None:
     flow = engine.submit_flow("f", [StageSpec("a", [TaskSpec("x")] * 10), StageSpec("b", [TaskSpec("y")] * 4)])
     settle(engine)
-    assert engine.cancel_flow(flow.id, hard=hard).state == "pending"
-    assert engine.flow(flow.id).ending == "cancelled"
+    placed = engine.cancel_flow(flow.id, hard=hard)
+    assert (placed.state, placed.ending) == ("pending", "cancelled")
+    shown = [engine.flow(flow.id), *engine.stages(flow.id), *engine.find_stages(limit=2).stages]
+    assert {(s.ending, s.ending_how) for s in shown} == {("cancelled", "hard" if hard else "soft")}
+    assert [(job.state, job.ending) for job in engine.jobs(limit=1).jobs] == [("pending", "cancelled")]
+    assert {b.code for id_ in (flow.id, *flow.stages, flow.tasks[-1]) for b in engine.explain(id_)} == {"being_ended"}
     assert steps(engine, flow) == [14, 11, 8, 5, 2]
+    assert {s.ending for s in (engine.flow(flow.id), *engine.stages(flow.id), *engine.jobs(limit=1).jobs)} == {None}
     assert how(engine, flow) == ["cancelled"] * 3
     ends = [e.entity_id for e in history(engine, flow) if e.type == "task.cancelled"]
     assert len(ends) == len(set(ends)) == 14

@@ -209,6 +209,31 @@ def test_a_rejected_stage_is_passed_when_its_policy_says_so(engine: Engine, poli
     assert how(engine, flow) == [end, "failed", "succeeded"]
 
 
+@pytest.mark.parametrize("when", ["from the start", "before its turn", "empty", "once more"])
+def test_a_stage_that_waits_takes_tasks_and_starts_them_after_its_approval(engine: Engine, when: str) -> None:
+    first = [] if when != "before its turn" else [StageSpec("first", [TaskSpec("f")])]
+    own = [] if when == "empty" else [TaskSpec("own"), TaskSpec("own")]
+    gate = StageSpec("gate", own, start_as_waiting=when != "once more", takes_more=False)
+    flow = engine.submit_flow("f", [*first, gate], sealed=False)
+    stage = flow.stages[-1]
+    if when == "before its turn":
+        engine.wait_stage(stage)
+    elif when == "once more":
+        engine.succeed(engine.claim(worker="w")[0])
+        engine.wait_stage(stage)
+    assert engine.stage(stage).state == "waiting"
+    added = engine.add_tasks(stage, [TaskSpec("new"), TaskSpec("late", delay_s=0.001)]).tasks
+    for task in engine.claim(worker="w", limit=10):
+        assert task.kind == "f", "nothing of it starts before the approval"
+        engine.succeed(task)
+    counts = engine.stage(stage).counts
+    assert counts.created == (0 if when == "once more" else len(own) + 2)
+    engine.approve_stage(stage)
+    assert {b.code for b in engine.explain(added[0])} == set()
+    assert added[0] in [task.id for task in engine.claim(worker="w", limit=10)]
+    assert engine.task(added[1]).state == "queued"
+
+
 def test_a_skipped_approval_goes_on_with_the_next_stage(engine: Engine) -> None:
     flow = submit(engine, start_as_waiting=True)
     engine.skip_stage(flow.stages[0], note="not needed", actor_name="bob")

@@ -10,7 +10,7 @@ from onetray.domain.clock import SECOND, VirtualClock
 from onetray.domain.errors import InvalidInput, NotFound
 from onetray.domain.flow import StageSpec, TaskSpec
 from onetray.domain.policy import Policy
-from onetray.engine import Engine, list_api
+from onetray.engine import Engine, list_scan
 from tests.support.cases import each_case
 from tests.support.flows import run_all
 from tests.support.tasks import UNKNOWN_ID, in_state, submit, take
@@ -165,7 +165,7 @@ def test_jobs_are_found_by_all_their_labels(engine: Engine) -> None:
 
 def test_pages_go_through_all_jobs_once(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     made = [submit(engine) if i % 3 else flow_of(engine) for i in range(9)]
-    monkeypatch.setattr(list_api, "SCAN", 4)
+    monkeypatch.setattr(list_scan, "SCAN", 4)
     seen, before = [], None
     while True:
         page = engine.jobs(limit=2, before=before)
@@ -190,7 +190,7 @@ def test_a_walk_jumps_over_what_was_pruned(
     assert engine.prunable(86_400, namespace="other") == (0, 0)
     assert len(engine.prune(86_400)) == 10
     assert engine.prunable(86_400) == (0, 0)
-    monkeypatch.setattr(list_api, "SCAN", 2)
+    monkeypatch.setattr(list_scan, "SCAN", 2)
     first = engine.jobs(limit=5)
     assert ids(engine, before=first.before) == [kept]
 
@@ -231,6 +231,33 @@ def test_members_of_a_flow_come_in_the_order_of_its_stages(engine: Engine) -> No
         engine.members(flow, after=UNKNOWN_ID)
     with pytest.raises(NotFound):
         engine.members(flow_of(engine), stage=fetch)
+
+
+def test_pages_have_numbers_and_a_list_has_a_total(
+    engine: Engine, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SCAN", "COUNTED_SPAN"):
+        monkeypatch.setattr(list_scan, name, 3)
+    old = submit(engine, correlation_id="c", labels={"team": "a"})
+    clock.advance(2 * 3600)
+    flows = [flow_of(engine, tasks=2, correlation_id="c", labels={"team": "a"}) for _ in range(3)]
+    made = [*flows[::-1], old]
+    submit(engine, "other", namespace="theirs")
+    for filters in ({}, {"correlation_id": "c"}, {"labels": {"team": "a"}}):
+        pages = [engine.jobs(page=n, limit=3, total=True, **filters) for n in (1, 2, 3)]
+        assert [[job.id for job in page.jobs] for page in pages] == [made[:3], made[3:], []]
+        assert {page.total for page in pages} == {4}
+        assert engine.jobs(limit=1, **filters).total is None
+        first = engine.jobs(page=1, limit=3, **filters)
+        assert [job.id for job in engine.jobs(before=first.before, **filters).jobs] == [old]
+    assert engine.jobs(total=True, since=clock.now() - 1).total == engine.jobs(total=True, entity="flow").total == 3
+    tasks = [t.id for n in (1, 2, 3) for t in engine.find_tasks(kind="fetch", page=n, limit=2).tasks]
+    assert tasks == [t.id for t in engine.find_tasks(kind="fetch", page=1).tasks]
+    assert engine.find_tasks(kind="fetch", total=True, limit=1).total == len(tasks) == 6
+    stages = engine.redacted.find_stages(type="send", page=2, limit=2, total=True)
+    assert ([s.flow_id for s in stages.stages], stages.total) == ([flows[0]], 3)
+    monkeypatch.setattr(list_scan, "MAX_TOTAL", 2)
+    assert engine.jobs(total=True).total == 2, "counting stops"
 
 
 def test_a_queue_tells_what_is_ready_delayed_and_held(engine: Engine, clock: VirtualClock) -> None:
@@ -291,6 +318,10 @@ def test_a_letter_of_a_flow_names_it_and_says_whether_it_ended(engine: Engine) -
         ("jobs", {"limit": 10_001}),
         ("jobs", {"states": ["done"]}),
         ("jobs", {"before": -1}),
+        ("jobs", {"page": 0}),
+        ("jobs", {"page": 2, "before": 9}),
+        ("find_tasks", {"page": True}),
+        ("find_stages", {"page": 1_000_001}),
         ("jobs", {"since": "yesterday"}),
         ("jobs", {"kind": ""}),
         ("jobs", {"labels": ["team"]}),

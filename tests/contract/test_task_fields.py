@@ -162,19 +162,31 @@ def test_a_flow_that_has_ended_keeps_its_priority(engine: Engine) -> None:
 
 
 def test_a_stage_counts_its_tasks_that_are_retried(engine: Engine) -> None:
-    flow = engine.submit_flow("f", [StageSpec("a", [TaskSpec("x", max_attempts=3) for _ in range(3)])], roll_up="drain")
+    tasks = [TaskSpec("x", max_attempts=3) for _ in range(3)]
+    flow = engine.submit_flow("f", [StageSpec("a", tasks), StageSpec("b", tasks)], roll_up="drain")
 
     def retrying() -> int:
         return engine.stage(flow.stages[0]).counts.retrying
+
+    def open_tasks(stage: int) -> tuple[int, int, int, int]:
+        c = engine.stage(flow.stages[stage]).counts
+        assert c.created + c.pending + c.retried + c.held + c.done == c.total
+        return c.created, c.pending, c.retried, c.held
 
     one, two, three = engine.claim(worker="w", limit=3)
     engine.fail(one, "no", retry_after_s=0)
     engine.fail(two, "no", retry_after_s=0)
     engine.release(three)
     assert retrying() == 2
+    assert (open_tasks(0), open_tasks(1)) == ((0, 1, 2, 0), (3, 0, 0, 0))
     one, two, three = engine.claim(worker="w", limit=3)
     assert retrying() == 2
+    assert open_tasks(0) == (0, 0, 0, 3)
     engine.succeed(one)
+    engine.pause(three, owner="ann", reason="why")
+    assert (open_tasks(0), engine.progress(flow.id).counts.created) == ((0, 1, 0, 1), 3)
+    engine.resume(three.id)
+    (three,) = engine.claim(worker="w")
     assert retrying() == 1
     engine.release(two)
     assert retrying() == 1

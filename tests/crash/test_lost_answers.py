@@ -241,6 +241,14 @@ def prune(direct: Engine, n: str) -> Steps:
     assert direct.tasks(namespace=f"prune{n}") == []
 
 
+def delete_job(direct: Engine, n: str) -> Steps:
+    namespace = f"delete{n}"
+    a = ended(direct, namespace)
+    yield lambda engine: engine.delete_job(a.id, namespace=namespace)
+    assert direct.tasks(namespace=namespace) == []
+    assert [e.type for e in direct.feed.read(0, 10_000, namespace=namespace).events] == ["job.deleted"]
+
+
 def prune_notes(direct: Engine, n: str) -> Steps:
     submit(direct, namespace=f"notes{n}")
     a = take(direct, namespace=f"notes{n}")
@@ -308,6 +316,7 @@ CASES: dict[Case, tuple[str, ...]] = {
     forget_flow: ("forget_flow",),
     prune: ("prune",),
     prune_notes: ("prune_notes",),
+    delete_job: ("run",),
     # One by one is how either of them goes on after a batch that broke: the same work, in smaller parts.
     expire_leases: ("expire_leases", "_expire_one_by_one"),
     do_due: ("do_due", "_handle_due_one_by_one"),

@@ -140,6 +140,10 @@ def test_jobs_are_listed_newest_first_in_pages(shop: TestClient, queue: str) -> 
     third = get(shop, "/jobs", queue=queue, limit=2, cursor=second["next"])
     assert [j["id"] for page in (first, second, third) for j in page["jobs"]] == ids[::-1]
     assert third["next"] is None
+    numbered = get(shop, "/jobs", queue=queue, limit=2, page=3, total=True)
+    assert (numbered["jobs"], numbered["total"], third["total"]) == (third["jobs"], 5, None)
+    assert refusal(shop.get("/api/v1/jobs?page=0")) == (400, "invalid_input")
+    assert refusal(shop.get(f"/api/v1/jobs?page=2&cursor={first['next']}")) == (400, "invalid_input")
 
 
 def test_jobs_are_listed_by_what_they_are(shop: TestClient, shared_engine: Engine, queue: str) -> None:
@@ -253,6 +257,18 @@ def test_a_flows_result_is_what_its_stages_gave(shop: TestClient, queue: str) ->
     assert [r["result"] for r in page["results"]] == [0]
     rest = get(shop, f"/stages/{made['stages'][0]}/results", cursor=page["next"])
     assert [r["result"] for r in rest["results"]] == [1]
+
+
+def test_an_ended_job_is_deleted_and_an_open_one_is_not(shop: TestClient, shared_engine: Engine, queue: str) -> None:
+    id_, after = submit(shop, queue), shared_engine.feed.tail()
+    path = f"/api/v1/jobs/{id_}"
+    assert refusal(shop.delete(path)) == (409, "illegal_transition")
+    post(shop, f"/jobs/{id_}/cancel", {"mode": "hard"})
+    deleted = shop.delete(path, params={"reason": "as asked"})
+    assert (deleted.status_code, deleted.json()) == (200, {"id": id_, "deleted": True})
+    assert refusal(shop.delete(path)) == refusal(shop.get(path)) == (404, "not_found")
+    events = [e for e in get(shop, "/feed", after=after)["events"] if e["job_id"] == id_]
+    assert [(e["type"], e["cause"]) for e in events] == [("job.deleted", "as asked")]
 
 
 def test_explain_says_what_stands_in_the_way(shop: TestClient, queue: str) -> None:

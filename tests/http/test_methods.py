@@ -23,7 +23,7 @@ from tests.support.live import serving
 @each_case(
     ("method", "path", "allowed"),
     [
-        ("DELETE", "/api/v1/jobs", "GET, HEAD, POST"), ("PUT", f"/api/v1/jobs/{NOBODY}", "GET, HEAD"),
+        ("DELETE", "/api/v1/jobs", "GET, HEAD, POST"), ("PUT", f"/api/v1/jobs/{NOBODY}", "DELETE, GET, HEAD"),
         ("GET", f"/api/v1/jobs/{NOBODY}/cancel", "POST"), ("HEAD", "/api/v1/queues/a/pause", "POST"),
         ("DELETE", f"/api/v1/stages/{NOBODY}/tasks", "GET, HEAD, POST"), ("POST", "/healthz", "GET, HEAD"),
         ("PATCH", "/api/jobs", "GET, HEAD, POST"), ("GET", "/api/v1/queues/a/b/pause", "POST"),

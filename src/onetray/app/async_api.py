@@ -147,6 +147,9 @@ class AsyncJob(Generic[R]):
     async def retry(self, *, by: str = "anonymous") -> AsyncJob[R]:
         return AsyncJob(await asyncio.to_thread(self.job.retry, by=by))
 
+    async def delete(self, *, by: str = "anonymous") -> None:
+        await asyncio.to_thread(self.job.delete, by=by)
+
 
 class LoopNotifier:
     """One thread that waits for the engine's wake-ups, on behalf of all waiting coroutines."""

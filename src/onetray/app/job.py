@@ -1,4 +1,4 @@
-"""Job: a submitter's handle to a job: state, result, events, logs; wait, cancel, resume, retry."""
+"""Job: a submitter's handle to a job: state, result, events, logs; wait, cancel, resume, retry, delete."""
 
 from __future__ import annotations
 
@@ -164,6 +164,10 @@ class Job(Generic[R]):
             new = engine.redrive(self.id, actor_name=by, namespace=namespace).id
         assert new is not None
         return type(self)(self.app, new, self.entity, self._load)
+
+    def delete(self, *, by: str = "anonymous") -> None:
+        """Delete the ended job with everything that belongs to it."""
+        self.app.engine.delete_job(self.id, by=by, namespace=self.app.namespace)
 
 
 def job_by_id(app: Onetray, id: str) -> Job[Any]:

@@ -120,9 +120,9 @@ def submit(
     with opened(database) as engine:
         placed = engine.submit_declared(name, namespace=namespace, **fields)
         if wait:
-            from onetray.cli.wait import follow
+            from onetray.cli.wait import wait_for_end
 
-            if not follow(engine, placed.id, "flow", namespace, timeout, as_json):
+            if not wait_for_end(engine, placed.id, "flow", namespace, timeout, as_json):
                 click.get_current_context().exit(CHECK_FAILED)
         elif as_json:
             print_json({"id": placed.id, "entity": "flow", "repeated": placed.repeated})

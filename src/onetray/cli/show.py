@@ -12,7 +12,7 @@ from onetray.cli.tables import print_table
 
 if TYPE_CHECKING:
     from onetray.domain.flow import Flow, FlowErrors, Progress, Stage
-    from onetray.domain.listing import MemberSummary
+    from onetray.domain.listing import JobSummary, MemberSummary
     from onetray.domain.task import Task
 
 Facts = list[tuple[str, Any]]
@@ -42,7 +42,7 @@ def flow_facts(f: Flow, p: Progress, now: int) -> Facts:
         "succeeded": c.succeeded, "failed": c.failed, "dead-lettered": c.dead_lettered, "cancelled": c.cancelled,
     }  # fmt: skip
     return [
-        ("flow", f.id), ("name", f.name), ("state", f.state), ("namespace", f.namespace),
+        ("flow", f.id), ("name", f.name), ("state", state_of(f)), ("namespace", f.namespace),
         ("progress", f"{p.percentage} %"), ("at stage", f.current_stage), ("tasks", _cell(c.total, tasks)),
         ("roll-up", f.roll_up), ("submitted", moment(f.created_at, now)),
         ("started", moment(f.started_at, now)), ("finished", moment(f.finished_at, now)),
@@ -58,7 +58,10 @@ def flow_facts(f: Flow, p: Progress, now: int) -> Facts:
 def print_stages(stages: Sequence[Stage], now: int) -> None:
     print_table(
         ("stage", "name", "state", "done", "waits for", "id"),
-        [(s.order, s.name, s.state, f"{s.counts.done:,} of {s.counts.total:,}", _waits(s, now), s.id) for s in stages],
+        [
+            (s.order, s.name, state_of(s), f"{s.counts.done:,} of {s.counts.total:,}", _waits(s, now), s.id)
+            for s in stages
+        ],
     )
 
 
@@ -87,6 +90,11 @@ def print_members(members: Sequence[MemberSummary], now: int) -> None:
 def _message(error: Any) -> str | None:
     """The message of an error. A heavily redacted error is the text `***` instead of an object."""
     return error.get("message") if isinstance(error, dict) else error
+
+
+def state_of(entity: Flow | Stage | JobSummary) -> str:
+    """The state, and the one in which the entity is about to end."""
+    return entity.state if entity.ending is None else f"{entity.state}, ending as {entity.ending}"
 
 
 def as_text(value: Any) -> str | None:

@@ -114,6 +114,8 @@ class Placed(NamedTuple):
     tasks: tuple[str, ...] = ()
     was: str | None = None
     """The state before the command; None for a new flow."""
+    ending: str | None = None
+    """The state in which it will end, if that takes more steps: a large flow is cancelled in parts."""
 
     @property
     def actions(self) -> tuple[str, ...]:
@@ -143,6 +145,12 @@ class Counts:
     redriven: int = 0
     retrying: int = 0
     """Open tasks that have a failed attempt behind them; they are counted by their states, too."""
+    created: int = 0
+    """Open tasks of a stage that has not opened yet. These three and `held` are all open tasks."""
+    pending: int = 0
+    """Open tasks of an open stage that no worker holds, before their first attempt or after one that was returned."""
+    retried: int = 0
+    """Open tasks that no worker holds, after a failed attempt."""
 
     @property
     def done(self) -> int:
@@ -212,6 +220,9 @@ class Stage:
     finished_at: int | None
     due_at: int | None
     ending: str | None
+    """The state in which it will end, while its tasks are being cancelled. No task of it is claimable then."""
+    ending_how: str | None
+    """How a user ends it: `soft` waits for the tasks that workers hold, `hard` revokes them."""
     counts: Counts
     data: Any
     metadata: Any
@@ -269,6 +280,9 @@ class Flow:
     finished_at: int | None
     deadline_at: int | None
     ending: str | None
+    """The state in which it will end, while its tasks are being cancelled. No task of it is claimable then."""
+    ending_how: str | None
+    """How it is ended: `soft` waits for the tasks that workers hold, `hard` revokes them."""
     current_stage: str | None
     stages: int
     stages_open: int

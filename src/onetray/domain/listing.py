@@ -36,6 +36,8 @@ class JobSummary:
     owner: str | None
     correlation_id: str
     priority: int
+    ending: str | None = None
+    """The state in which a flow will end, while its tasks are being cancelled."""
 
 
 class StagePage(NamedTuple):
@@ -43,6 +45,8 @@ class StagePage(NamedTuple):
 
     stages: list[Stage]
     before: int | None
+    total: int | None = None
+    """How many match the filters, up to a million; None unless it was requested."""
 
 
 class TaskPage(NamedTuple):
@@ -50,6 +54,8 @@ class TaskPage(NamedTuple):
 
     tasks: list[Task]
     before: int | None
+    total: int | None = None
+    """How many match the filters, up to a million; None unless it was requested."""
 
 
 class JobPage(NamedTuple):
@@ -57,6 +63,8 @@ class JobPage(NamedTuple):
 
     jobs: list[JobSummary]
     before: int | None
+    total: int | None = None
+    """How many match the filters, up to a million; None unless it was requested."""
 
 
 class JobStatus(NamedTuple):

@@ -277,6 +277,7 @@ class EngineApi(ABC):
     dead_lines = ListApi.dead_lines
     declared_flow = DeclaredFlowApi.declared_flow
     declared_flows = DeclaredFlowApi.declared_flows
+    delete_job = JobApi.delete_job
     events = TaskApi.events
     events_by_correlation = TaskApi.events_by_correlation
     explain = TaskApi.explain

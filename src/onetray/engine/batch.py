@@ -175,7 +175,7 @@ def _require_locked(batch: BatchContext, rows: list[TaskRow]) -> None:
 def _run_flow_command(batch: BatchContext, i: int, command: FlowCommand, flows_by_id: FlowKeys, drafts: Drafts) -> None:
     key, flow_key = flows_by_id.get((command.of_stage, command.flow), (0, 0))
     flow = batch.locked.flows.get(flow_key)
-    if flow is None or flow.ns != batch.tx.names.namespace(command.namespace):
+    if flow is None or flow.deleted_at is not None or flow.ns != batch.tx.names.namespace(command.namespace):
         entity = "stage" if command.of_stage else "flow"
         batch.answer(i, Verdict(error=NotFound(f"there is no {entity} {command.flow}", **{entity: command.flow})))
         return
@@ -235,7 +235,7 @@ def _run_round(batch: BatchContext, about: TaskCommands, keys: dict[int | str, i
     for item in about:
         i, command = item
         row = rows.get(keys.get(command.task, 0))
-        if row is None or row.ns != namespaces[command.namespace]:
+        if row is None or row.ns != namespaces[command.namespace] or batch.locked.is_deleted(row):
             batch.answer(i, Verdict(error=NotFound(f"there is no task {command.task}", task=command.task)))
         elif row.key in seen:
             postponed.append(item)

@@ -28,7 +28,7 @@ from onetray.domain.token import READ, WORK
 from onetray.engine.reads import DatabaseReads, read
 from onetray.feed import event_of
 from onetray.redaction.answers import by_owner, errors_of_flow, json_of_task, of_flow, results_of_stage
-from onetray.store.shown_rows import FlowDetails, HeldRow, StageDetails, TaskDetails
+from onetray.store.shown_rows import FlowDetails, HeldInStageRow, StageDetails, TaskDetails
 
 
 class FlowApi(DatabaseReads):
@@ -167,19 +167,28 @@ def _flow(row: FlowDetails, actor: str, raw: bool = False) -> Flow:
     return Flow(**fields | {"labels": json_of(row.labels) or {}, "actor": actor})
 
 
-def _stage(row: StageDetails, at_work: HeldRow | None, actor: str, raw: bool) -> Stage:
-    # Held tasks were counted a moment later than the rest: never more than are open.
-    held = min(at_work.held if at_work else 0, row.open - row.blocked - row.waiting_input)
-    queued = row.open - row.blocked - row.waiting_input - held
+def _stage(row: StageDetails, held: HeldInStageRow | None, actor: str, raw: bool) -> Stage:
     fields = _parsed(row._asdict(), raw, "data", "metadata", "result", "metrics", "error", "approval", "answer")
-    fields |= {"order": row.ord, "takes_more": bool(row.takes_more), "queued": queued, "held": held, "actor": actor}
+    fields |= {"order": row.ord, "takes_more": bool(row.takes_more), "actor": actor}
     fields["errors"] = tuple(FlowError(row.name, **error) for error in json_of(row.errors) or ())
-    fields["reported_progress"] = min(at_work.progress, held) if at_work else 0.0
-    counts = Counts(**{name: fields[name] for name in _COUNT_FIELDS})
+    counts = _counts(row, held)
+    fields["reported_progress"] = min(held.progress, counts.held) if held else 0.0
     return Stage(counts=counts, **{name: fields[name] for name in _STAGE_FIELDS})
 
 
-_COUNT_FIELDS = tuple(field.name for field in dataclass_fields(Counts))
+def _counts(row: StageDetails, held_row: HeldInStageRow | None) -> Counts:
+    # Held tasks were counted a moment later than the rest: never more than are open.
+    queued_or_held = row.open - row.blocked - row.waiting_input
+    held = min(held_row.held, queued_or_held) if held_row else 0
+    waiting = row.open - held
+    retried = min(max(row.retrying - (held_row.retried if held_row else 0), 0), waiting)
+    created = waiting if row.opened_at is None else 0
+    pending = waiting - retried - created
+    stored = {name: getattr(row, name) for name in _COUNTERS}
+    return Counts(queued=queued_or_held - held, held=held, created=created, pending=pending, retried=retried, **stored)
+
+
+_COUNTERS = tuple(field.name for field in dataclass_fields(Counts) if field.name in StageDetails._fields)
 _STAGE_FIELDS = tuple(field.name for field in dataclass_fields(Stage) if field.name != "counts")
 
 

@@ -18,6 +18,7 @@ from onetray.domain.errors import Unavailable
 from onetray.domain.system_commands import EndCancel, Expire, Promote, SystemCommand, TimeOut
 from onetray.engine.batch import HANDLERS
 from onetray.engine.batch_context import BatchContext
+from onetray.engine.deletion import delete_step
 from onetray.engine.flows.advance import continue_opening, continue_step, settle
 from onetray.engine.flows.verbs import approval_is_due, time_out_flow
 from onetray.engine.pending_writes import (
@@ -25,11 +26,13 @@ from onetray.engine.pending_writes import (
     CANCEL,
     CASCADE,
     DEADLINE,
+    DELETE,
     FLOW_DEADLINE,
     OPEN_STAGE,
     QUEUE_TTL,
     RUN,
     TIMEOUT,
+    PendingWrites,
 )
 from onetray.engine.retention import ROUND_S, Retention
 from onetray.store.base import Store, Tx
@@ -53,7 +56,7 @@ def _command(what: str, key: int, fence: int) -> SystemCommand:
 
 
 OF_TASKS = (RUN, CANCEL, QUEUE_TTL, DEADLINE, TIMEOUT)
-OF_FLOWS, OF_STAGES = (FLOW_DEADLINE, CASCADE), (APPROVAL, OPEN_STAGE)
+OF_FLOWS, OF_STAGES = (FLOW_DEADLINE, CASCADE, DELETE), (APPROVAL, OPEN_STAGE)
 KNOWN = (*OF_TASKS, *OF_FLOWS, *OF_STAGES)
 NewBatch = Callable[[Tx, int], BatchContext]
 
@@ -214,6 +217,9 @@ def _handle_flow_or_stage(batch: BatchContext, at: int, key: int, what: str) -> 
         return
     if what == FLOW_DEADLINE:
         time_out_flow(batch, flow)
+    elif what == DELETE:
+        if flow.deleted_at is not None and not delete_step(batch.tx, flow):
+            PendingWrites(batch).due_now(flow.key, DELETE)
     elif what == CASCADE:
         continue_step(locked, flow)
     elif what == APPROVAL:

@@ -1,4 +1,4 @@
-"""Reads about jobs, whether tasks or flows: their status, their events, and details of many jobs.
+"""Reads about jobs, whether tasks or flows: their status, their events, and details of many jobs; and their deletion.
 
 The number of statements does not depend on the number of jobs.
 """
@@ -9,15 +9,16 @@ from collections.abc import Sequence
 
 import orjson
 
-from onetray.domain.checks import listed, whole
+from onetray.domain.checks import listed, optional_text, task_id, text, whole
 from onetray.domain.errors import NotFound
 from onetray.domain.flow import Flow, Stage
 from onetray.domain.lifecycle import FLOW, PARTIAL, SUCCEEDED, TASK
 from onetray.domain.listing import JobDetails, JobStatus
 from onetray.domain.machine import USER
 from onetray.domain.task import Event, LogLine, Task
+from onetray.engine.deletion import Deletion
 from onetray.engine.flow_api import FlowApi, _flow, _stage, task_of_row
-from onetray.engine.reads import DatabaseReads, read
+from onetray.engine.reads import DatabaseReads, act, read
 from onetray.engine.task_api import TaskApi
 from onetray.feed import event_of
 from onetray.redaction.answers import by_owner, of_details, plain
@@ -28,7 +29,7 @@ MAX_DETAILS, MAX_LINES = 100, 1_000
 
 
 class JobApi(DatabaseReads):
-    """The engine's reads about jobs, on a database."""
+    """The engine's reads about jobs, and their deletion, on a database."""
 
     def __init__(self, tasks: TaskApi, flows: FlowApi) -> None:
         super().__init__(tasks.store, tasks.config, tasks.must_not_have_forked)
@@ -93,6 +94,22 @@ class JobApi(DatabaseReads):
             )
             for job in jobs
         ]  # fmt: skip
+
+    @act
+    def delete_job(
+        self, job: str, *, reason: str | None = None, by: str = "anonymous", namespace: str = "default"
+    ) -> None:
+        """Delete an ended job with everything that belongs to it: tasks, events, logs, results and keys.
+
+        An event `job.deleted` records it. A large flow goes in steps; nobody finds it after the first one.
+        """
+        limits = self.config.limits
+        text(by, "by", limits.name_chars)
+        optional_text(reason, "reason", limits.reason_chars)
+        id_ = task_id(job, "job")
+        ns = self.store.names.namespace(text(namespace, "namespace", limits.name_chars))
+        self.must_not_have_forked()
+        Deletion(id_, ns, by, reason).run(self.store)
 
 
 def tasks_by_keys(store: Store, keys: Sequence[int]) -> list[Task]:

@@ -1,6 +1,6 @@
 """The engine's lists: jobs, members of flows, queues, dead letters; and the search by a part of an id.
 
-Owns how a long scan is split into short reads.
+Owns the filters; list_scan.py reads long lists in parts.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from onetray.domain.checks import FAR_US, MAX_ROWS, choice, listed, optional_text, seconds, task_id, text, whole
+from onetray.domain.checks import FAR_US, choice, listed, optional_text, seconds, task_id, text, whole
 from onetray.domain.clock import SECOND
 from onetray.domain.errors import InvalidInput, NotFound
 from onetray.domain.lifecycle import FLOW, MACHINES, STAGE, TASK
@@ -18,7 +18,6 @@ from onetray.domain.listing import (
     DeadGroup,
     DeadLetterSummary,
     JobPage,
-    JobSummary,
     Located,
     MemberSummary,
     Prunable,
@@ -29,16 +28,11 @@ from onetray.domain.listing import (
 from onetray.domain.machine import USER
 from onetray.domain.task import REASON_CODES, json_of
 from onetray.engine.flow_api import FlowApi, task_of_row
+from onetray.engine.list_scan import ListScan, Statements
 from onetray.engine.pending_writes import RUN
 from onetray.engine.reads import DatabaseReads, read
 from onetray.redaction.answers import by_owner, of_page, plain
-from onetray.store.base import Rows
 
-SCAN = 20_000
-"""How many keys one read scans at most. It stays short even if almost nothing matches, or if a PostgreSQL without
-statistics reads and sorts the whole span."""
-MAX_KEY_AGE_US = 3600 * SECOND
-"""A key may have been allocated this long before `created_at` of its job, at most."""
 GROUP_MESSAGE_CHARS = 80
 """Dead letters are grouped by this many first characters of their message."""
 NEWEST = 1_000
@@ -50,6 +44,11 @@ LABEL_SEPARATOR = "\x1f"
 ENTITIES = tuple(MACHINES)
 JOB_ENTITIES = (TASK.entity, FLOW.entity)
 JOB_STATES = tuple(dict.fromkeys((*TASK.states, *FLOW.states)))
+JOBS = Statements("list_jobs", "total_jobs", "nth_job", "newest_before")
+OF_CORRELATION = Statements("list_jobs_of_correlation", "total_jobs_of_correlation", "nth_job_of_correlation")
+LABELLED = Statements("list_jobs_labelled", "total_jobs_labelled", "nth_job_labelled")
+STAGES = Statements("find_stages", "total_stages", "nth_stage", "newest_stage")
+TASKS = Statements("find_tasks", "total_tasks", "nth_task", "newest_task")
 _FULL_ID = re.compile(r"[\da-f]{8}-[\da-f]{4}-[\da-f]{4}-[\da-f]{4}-[\da-f]{12}")
 
 
@@ -75,19 +74,22 @@ class ListApi(DatabaseReads):
         since: int = 0,
         until: int | None = None,
         before: int | None = None,
+        page: int | None = None,
         limit: int = 100,
+        total: bool = False,
     ) -> JobPage:
-        """Single tasks and flows, newest first. A page may be short: the list ends when its `before` is None."""
-        whole(limit, "limit", 1, MAX_ROWS)
-        upto = (FAR_US if before is None else whole(before, "before", 0, FAR_US)) - 1
+        """Single tasks and flows, newest first. A page may be short: the list ends when its `before` is None.
+
+        `page` counts pages of `limit` jobs from 1, and fills them. `total` counts all jobs, up to a million.
+        """
         filters = self._job_filters(namespace, states, kind, queue, labels, entity, priority, since, until)
+        statements = JOBS
         if correlation_id is not None:
-            return self._jobs_of_correlation(correlation_id, upto, {**filters, "limit": limit})
-        if labels:
+            statements, filters = OF_CORRELATION, filters | self._correlation_filters(correlation_id)
+        elif labels:
             label, labelled = next(iter(labels.items()))
-            wanted = {"label": label, "labelled": labelled, "upto": upto, "limit": limit}
-            return _page(self._read("list_jobs_labelled", **wanted, **filters), limit)
-        return JobPage(*self._window("list_jobs", "newest_before", filters, since, before, limit))
+            statements, filters = LABELLED, {**filters, "label": label, "labelled": labelled}
+        return JobPage(*ListScan(self._read, statements, filters, since).slice(before, limit, page, total))
 
     @read(plain)
     def job_counts(
@@ -129,11 +131,10 @@ class ListApi(DatabaseReads):
             "queue": optional_text(queue, "queue", self.config.limits.name_chars), **self._label_filters(labels or {}),
         }  # fmt: skip
 
-    def _jobs_of_correlation(self, correlation_id: str, upto: int, filters: dict[str, Any]) -> JobPage:
+    def _correlation_filters(self, correlation_id: str) -> dict[str, Any]:
         text(correlation_id, "correlation_id", self.config.limits.key_chars)
         id_ = correlation_id.lower() if _FULL_ID.fullmatch(correlation_id.lower()) else None
-        rows = self._read("list_jobs_of_correlation", correlation_id=correlation_id, id=id_, upto=upto, **filters)
-        return _page(rows, filters["limit"])
+        return {"correlation_id": correlation_id, "id": id_}
 
     @read(plain)
     def job_key(self, job: str, *, namespace: str = "default") -> int:
@@ -185,15 +186,20 @@ class ListApi(DatabaseReads):
         since: int = 0,
         until: int | None = None,
         before: int | None = None,
+        page: int | None = None,
         limit: int = 100,
+        total: bool = False,
     ) -> StagePage:
-        """Stages of any flows, newest first. A page may be short: the list ends when its `before` is None."""
+        """Stages of any flows, newest first. A page may be short: the list ends when its `before` is None.
+
+        `page` and `total` are as for `jobs`.
+        """
         filters = {
             **self._state_filters(states, STAGE.states), **self._time_filters(since, until), "namespace": namespace,
             "type": optional_text(type, "type", self.config.limits.name_chars),
         }  # fmt: skip
-        rows, cursor = self._window("find_stages", "newest_stage", filters, since, before, limit)
-        return StagePage(self._flows.stages_of_rows(rows), cursor)
+        found = ListScan(self._read, STAGES, filters, since).slice(before, limit, page, total)
+        return StagePage(self._flows.stages_of_rows(found.rows), found.before, found.total)
 
     @read(of_page)
     def find_tasks(
@@ -206,32 +212,21 @@ class ListApi(DatabaseReads):
         since: int = 0,
         until: int | None = None,
         before: int | None = None,
+        page: int | None = None,
         limit: int = 100,
+        total: bool = False,
     ) -> TaskPage:
-        """Tasks of any jobs, newest first. A page may be short: the list ends when its `before` is None."""
+        """Tasks of any jobs, newest first. A page may be short: the list ends when its `before` is None.
+
+        `page` and `total` are as for `jobs`.
+        """
         names = self.config.limits.name_chars
         filters = {
             **self._state_filters(states, TASK.states), **self._time_filters(since, until), "namespace": namespace,
             "kind": optional_text(kind, "kind", names), "type": optional_text(stage_type, "stage_type", names),
         }  # fmt: skip
-        rows, cursor = self._window("find_tasks", "newest_task", filters, since, before, limit)
-        return TaskPage([task_of_row(row, USER) for row in rows], cursor)
-
-    def _window(
-        self, statement: str, newest: str, filters: dict[str, Any], since: int, before: int | None, limit: int
-    ) -> tuple[Rows, int | None]:
-        """Read one bounded window of keys, downwards. Returns the rows and where the next window starts."""
-        whole(limit, "limit", 1, MAX_ROWS)
-        upto = (FAR_US if before is None else whole(before, "before", 0, FAR_US)) - 1
-        top = self._read(newest, upto=upto)
-        upto, created_at = top[0] if top else (0, 0)
-        if not top or created_at < since - MAX_KEY_AGE_US:
-            return [], None
-        after = max(upto - SCAN, 0)
-        rows = self._read(statement, after=after, upto=upto, limit=limit, **filters)
-        if len(rows) == limit:
-            return rows, rows[-1].key
-        return rows, after + 1 if after else None
+        found = ListScan(self._read, TASKS, filters, since).slice(before, limit, page, total)
+        return TaskPage([task_of_row(row, USER) for row in found.rows], found.before, found.total)
 
     def _time_filters(self, since: int, until: int | None) -> dict[str, int]:
         return {
@@ -354,8 +349,3 @@ class ListApi(DatabaseReads):
         for state in listed(states, "states", 0, len(known)):
             choice(state, "states", tuple(known))
         return {"states": list(states), "any_state": int(not states)}
-
-
-def _page(rows: list[JobSummary], limit: int) -> JobPage:
-    """A page of a complete search: a short one is the last."""
-    return JobPage(rows, rows[-1].key if len(rows) == limit else None)

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 RUN, QUEUE_TTL, DEADLINE, TIMEOUT, CANCEL = "run", "queue_ttl", "deadline", "timeout", "cancel"
 FLOW_DEADLINE, APPROVAL, CASCADE, OPEN_STAGE = "flow_deadline", "approval", "cascade", "open_stage"
-"""What the janitor does for a due row. Those of the second line are for flows and stages."""
+DELETE = "delete"
+"""What the janitor does for a due row. Those from the second line on are for flows and stages."""
 
 RESCHEDULED = "task.rescheduled"
 

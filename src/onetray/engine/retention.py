@@ -22,9 +22,10 @@ from onetray.store.base import Store, Tx
 
 # Unique keys first: a submit that holds one may be pointing its idempotency key to the job.
 _KEY_TABLES = ("unique_keys", "idempotency")
-_TASK_TABLES = ("dead_letters", "logs", "progress", "checkpoints", "events", "tasks")
+TASK_TABLES = ("dead_letters", "logs", "progress", "checkpoints", "events", "tasks")
 _DELETE_STEP = 10_000
 _LAST_KEY = 2**62
+_NEXT_TABLE = {"tasks": "flows", "flows": "deletions", "deletions": "tasks"}
 
 SPAN = 1_000
 """How many tasks or flows a step scans."""
@@ -53,6 +54,7 @@ class OldJobs(NamedTuple):
 def prune(store: Store, older_than_s: float, ns: int | None, limit: int) -> list[int]:
     def remove(tx: Tx) -> list[int]:
         old = OldJobs(tx.now - int(older_than_s * SECOND), ns, limit)
+        prune_deletions(tx, old)
         return prune_tasks(tx, old) + prune_flows(tx, old)
 
     return store.write(remove)
@@ -61,8 +63,8 @@ def prune(store: Store, older_than_s: float, ns: int | None, limit: int) -> list
 def prune_tasks(tx: Tx, old: OldJobs) -> list[int]:
     keys = [key for (key,) in tx.query("prunable_jobs", now=tx.now, **old._asdict())]
     if keys:
-        keys = _delete_keys(tx, keys)
-        _remove(tx, keys, "labels", *_TASK_TABLES)
+        keys = delete_keys(tx, keys)
+        remove_rows(tx, keys, "labels", *TASK_TABLES)
     return keys
 
 
@@ -72,16 +74,21 @@ def prune_flows(tx: Tx, old: OldJobs, max_members: int | None = None) -> list[in
     if flows and max_members is not None:
         flows = _limit_members(tx, flows, max_members)
     if flows:
-        flows = _delete_keys(tx, flows)
+        flows = delete_keys(tx, flows)
         stages = [key for (key,) in tx.query("stage_keys_of_flows", keys=flows)]
         members = [key for (key,) in tx.query("members_of_stages", keys=stages)]
-        _remove(tx, members, "dependencies", *_TASK_TABLES)
-        _remove(tx, stages, "events", "stages")
-        _remove(tx, flows, "labels", "contexts", "events", "flows")
+        remove_rows(tx, members, "dependencies", *TASK_TABLES)
+        remove_rows(tx, stages, "events", "stages")
+        remove_rows(tx, flows, "labels", "contexts", "events", "flows")
     return flows
 
 
-def _delete_keys(tx: Tx, jobs: list[int]) -> list[int]:
+def prune_deletions(tx: Tx, old: OldJobs) -> list[int]:
+    """Delete the notes about jobs that were deleted by their ids. Returns the ids of the notes."""
+    return [id_ for (id_,) in tx.query("prune_deletions", before=old.before, ns=old.ns, limit=old.limit)]
+
+
+def delete_keys(tx: Tx, jobs: list[int]) -> list[int]:
     """Delete the keys of these jobs. Returns the jobs without those of which another transaction has locked a key.
 
     Waiting for that lock could deadlock: the other transaction may want another of these keys.
@@ -93,7 +100,7 @@ def _delete_keys(tx: Tx, jobs: list[int]) -> list[int]:
             keyed.append(table)
             held.subtract(job for (job,) in tx.query(f"lock_jobs_of_{table}", keys=sorted(held)))
             jobs = [job for job in jobs if held[job] <= 0]
-    _remove(tx, jobs, *keyed)
+    remove_rows(tx, jobs, *keyed)
     return jobs
 
 
@@ -107,7 +114,7 @@ def _limit_members(tx: Tx, flows: list[int], max_members: int) -> list[int]:
     return flows
 
 
-def _remove(tx: Tx, keys: list[int], *tables: str) -> None:
+def remove_rows(tx: Tx, keys: list[int], *tables: str) -> None:
     """Delete the rows of these entities from each table."""
     for i in range(0, len(keys), _DELETE_STEP):
         for table in tables:
@@ -115,7 +122,10 @@ def _remove(tx: Tx, keys: list[int], *tables: str) -> None:
 
 
 class Retention:
-    """The background scan: tasks first, then flows. After each step it pauses for longer than the step took."""
+    """The background scan: tasks, then flows, then notes about deleted jobs.
+
+    After each step it pauses for longer than the step took.
+    """
 
     def __init__(self, store: Store, keep_s: float, namespace: Callable[[], int | None] | None = None) -> None:
         self._store, self._keep_us, self._namespace = store, int(keep_s * SECOND), namespace
@@ -143,6 +153,9 @@ class Retention:
         if self._namespace is not None and (ns := self._namespace()) is None:
             return None
         before = self._store.now() - self._keep_us
+        if self._table == "deletions":
+            notes = self._remove(OldJobs(before, ns, self._limit))
+            return [] if notes else self._next_table()
         ((upto, oldest),) = self._store.read(f"next_{self._table}", after=self._after, span=SPAN)
         if upto is None or oldest > before:
             return self._next_table()
@@ -153,8 +166,9 @@ class Retention:
         return removed
 
     def _next_table(self) -> list[int] | None:
-        self._table, self._after = ("flows", 0) if self._table == "tasks" else ("tasks", 0)
-        return [] if self._table == "flows" else None
+        """Go on with the next table. Returns None at the end of the round."""
+        self._table, self._after = _NEXT_TABLE[self._table], 0
+        return None if self._table == "tasks" else []
 
     def _remove(self, old: OldJobs) -> list[int] | None:
         """Returns None while another janitor deletes: one is enough for a database."""
@@ -167,6 +181,8 @@ class Retention:
             ((is_our_turn,),) = tx.query("turn_to_prune")
             if not is_our_turn:
                 return None
+            if self._table == "deletions":
+                return prune_deletions(tx, old)
             return prune_tasks(tx, old) if self._table == "tasks" else prune_flows(tx, old, old.limit)
 
         removed = self._store.write(remove, again=False)

@@ -22,9 +22,8 @@ def by_owner(redaction: JobRedaction, answer: Any, arguments: Mapping[str, Any])
 
 
 def of_page(redaction: JobRedaction, answer: Any, arguments: Mapping[str, Any]) -> Any:
-    """The answer is a page of values, each of which names its job, and a cursor."""
-    values, cursor = answer
-    return type(answer)(redaction.redacted(values), cursor)
+    """The answer is a page: first its values, each of which names its job."""
+    return type(answer)(redaction.redacted(answer[0]), *answer[1:])
 
 
 def of_task(redaction: JobRedaction, answer: Any, arguments: Mapping[str, Any]) -> Any:

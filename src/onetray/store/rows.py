@@ -73,6 +73,7 @@ class FlowRow(NamedTuple):
     correlation_id: str = ""
     trace: str | None = None
     priority: int = 0
+    deleted_at: int | None = None
     seen_at: int = 0
 
 
@@ -204,6 +205,18 @@ class KeyRow(NamedTuple):
     id: str
     key: int
     job: int
+
+
+class JobToDelete(NamedTuple):
+    """A task or a flow that a user deletes."""
+
+    entity: str
+    key: int
+    id: str
+    state: str
+    kind: str
+    correlation_id: str
+    flow_id: str | None
 
 
 class KeyHolderRow(NamedTuple):

@@ -80,6 +80,7 @@ class FlowDetails(NamedTuple):
     finished_at: int | None
     deadline_at: int | None
     ending: str | None
+    ending_how: str | None
     current_stage: str | None
     stages: int
     stages_open: int
@@ -122,6 +123,7 @@ class StageDetails(NamedTuple):
     finished_at: int | None
     due_at: int | None
     ending: str | None
+    ending_how: str | None
     total: int
     open: int
     blocked: int
@@ -146,13 +148,16 @@ class StageDetails(NamedTuple):
     tracestate: str | None
     error_count: int
     errors: str | None
+    opened_at: int | None
 
 
-class HeldRow(NamedTuple):
-    """How many tasks of a stage workers hold, and the progress that these have reported, added up."""
+class HeldInStageRow(NamedTuple):
+    """How many tasks of a stage a worker holds, how many of these after a failed attempt, and the progress that they
+    have reported, added up."""
 
     stage: int
     held: int
+    retried: int
     progress: float
 
 

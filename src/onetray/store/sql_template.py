@@ -91,6 +91,7 @@ WORDS = {
         "letter_text": "({letter_error} ->> 'class' || ': ' || ({letter_error} ->> 'message'))",
         # The error in a dead letter, as JSON.
         "letter_error": "d.last_error",
+        "event_payload": "e.payload",
         # The tasks t of a stage: all, after a key, between two keys.
         "all_in_stage": "t.stage = :stage",
         "after_in_stage": "t.stage = :stage AND t.key > :after",
@@ -114,6 +115,7 @@ WORDS = {
         "lease_tasks": "unnest(CAST(string_to_array(btrim(l.tasks, '[]'), ',') AS bigint[])) AS j(value)",
         "letter_text": "({letter_error} ->> 'class' || ': ' || ({letter_error} ->> 'message'))",
         "letter_error": "CAST(d.last_error AS jsonb)",
+        "event_payload": "CAST(e.payload AS jsonb)",
         # For `t.stage = :stage ORDER BY t.stage, t.key` the planner may scan the primary key of all tasks to find those
         # of the stage.
         "all_in_stage": "t.stage >= :stage AND t.stage <= :stage",

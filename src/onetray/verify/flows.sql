@@ -42,11 +42,12 @@ counted AS (
 )
 SELECT s.key AS stage, CAST(s.id AS text) AS id, s.name, s.state, s.total AS tasks, s.open, s.blocked, s.waiting_input, s.succeeded,
     s.failed, s.dead_lettered, s.cancelled, s.redriven, s.sealed, s.ending, f.roll_up,
-    s.total <> coalesce(c.total, 0) OR s.open <> coalesce(c.open, 0) OR s.blocked <> coalesce(c.blocked, 0)
+    -- A deleted flow is removed in steps.
+    f.deleted_at IS NULL AND (s.total <> coalesce(c.total, 0) OR s.open <> coalesce(c.open, 0) OR s.blocked <> coalesce(c.blocked, 0)
         OR s.waiting_input <> coalesce(c.waiting_input, 0) OR s.succeeded <> coalesce(c.succeeded, 0)
         OR s.failed <> coalesce(c.failed, 0) OR s.dead_lettered <> coalesce(c.dead_lettered, 0)
         OR s.cancelled <> coalesce(c.cancelled, 0) OR s.redriven <> coalesce(c.redriven, 0)
-        OR s.retrying <> coalesce(c.retrying, 0) OR s.error_count < s.failed + s.dead_lettered + s.partly AS stage_counts,
+        OR s.retrying <> coalesce(c.retrying, 0) OR s.error_count < s.failed + s.dead_lettered + s.partly) AS stage_counts,
     f.key IS NULL OR f.ns <> s.ns AS stage_of_flow,
     s.state IN ({stage.state:pending}, {stage.state:running}) AND s.open = 0 AND (s.sealed = 2 OR s.sealed = 1 AND s.total > 0)
         AS done_yet_open,
@@ -83,11 +84,11 @@ WITH counted AS (
 SELECT f.key AS flow, CAST(f.id AS text) AS id, f.state, f.roll_up, f.sealed, f.ending, f.stages, f.stages_open, f.succeeded,
     f.partial, f.failed, f.cancelled, f.skipped, f.ignored, f.started_at, k.ord AS current_ord, k.state AS current_state,
     c.first_open,
-    f.stages <> coalesce(c.stages, 0) OR f.stages_open <> coalesce(c.open, 0)
+    f.deleted_at IS NULL AND (f.stages <> coalesce(c.stages, 0) OR f.stages_open <> coalesce(c.open, 0)
         OR f.succeeded <> coalesce(c.succeeded, 0) OR f.partial <> coalesce(c.partial, 0)
         OR f.failed <> coalesce(c.failed, 0) OR f.cancelled <> coalesce(c.cancelled, 0)
-        OR f.skipped <> coalesce(c.skipped, 0) OR f.ignored <> coalesce(c.ignored, 0) AS flow_counts,
-    c.first_ord <> 1 OR c.last_ord <> c.stages AS stage_orders,
+        OR f.skipped <> coalesce(c.skipped, 0) OR f.ignored <> coalesce(c.ignored, 0)) AS flow_counts,
+    f.deleted_at IS NULL AND (c.first_ord <> 1 OR c.last_ord <> c.stages) AS stage_orders,
     f.state <> {flow.state:created} AND f.state NOT IN ({flow.terminal}) AND f.ending IS NULL AND c.first_lasting IS NOT NULL
         AND k.ord IS DISTINCT FROM c.first_open AS current,
     f.state NOT IN ({flow.terminal}, {flow.state:created}, {flow.state:paused}) AND f.ending IS NULL AND (
@@ -166,8 +167,10 @@ WHERE c.id > st.id AND c.id < coalesce(st.until, c.id + 1)
 -- check: 15 approval_timer: a stage that waits for approval with a deadline has a due row for it
 -- check: 15 cascade_timer: an ending stage has no tasks left to cancel, or a due row for the rest
 -- check: 15 opening_timer: an open stage has opened to all its tasks, or has a due row for the rest
+-- check: 15 deletion_timer: a deleted flow that is not gone has a due row for the rest
 SELECT n.entity, n.what, n.what = {due:flow_deadline} AS flow_deadline_timer, n.what = {due:approval} AS approval_timer,
-    n.what = {due:cascade} AS cascade_timer, n.what = {due:open_stage} AS opening_timer
+    n.what = {due:cascade} AS cascade_timer, n.what = {due:open_stage} AS opening_timer,
+    n.what = {due:delete} AS deletion_timer
 FROM (
     SELECT f.key AS entity, {due:flow_deadline} AS what, f.deadline_at AS at FROM onetray.flow AS f
     WHERE f.deadline_at IS NOT NULL AND f.state NOT IN ({flow.terminal}) AND coalesce(f.ending, '') <> {flow.state:failed}
@@ -181,6 +184,7 @@ FROM (
     UNION ALL SELECT s.key, {due:open_stage}, CAST(NULL AS bigint) FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job
     WHERE s.state IN ({stage.state:pending}, {stage.state:running}) AND s.opened_to < {last_member} AND s.ending IS NULL
         AND f.state NOT IN ({flow.terminal}, {flow.state:paused}) AND f.ending IS NULL
+    UNION ALL SELECT f.key, {due:delete}, CAST(NULL AS bigint) FROM onetray.flow AS f WHERE f.deleted_at IS NOT NULL
 ) AS n
 WHERE NOT EXISTS (SELECT 1 FROM onetray.due AS d WHERE d.task = n.entity AND d.what = n.what AND (n.at IS NULL OR d.at = n.at))
 
@@ -190,7 +194,7 @@ WHERE NOT EXISTS (SELECT 1 FROM onetray.due AS d WHERE d.task = n.entity AND d.w
 -- check: 12 context_there: a flow's current context exists and belongs to it
 -- check: 12 compensation_linked: a flow and its compensating flow name each other
 SELECT f.key AS flow, CAST(f.id AS text) AS id, f.context, f.compensates, f.compensation,
-    f.context IS NOT NULL AND c.key IS NULL AS context_there,
+    f.deleted_at IS NULL AND f.context IS NOT NULL AND c.key IS NULL AS context_there,
     f.compensation IS NOT NULL AND u.key IS NOT NULL AND u.compensates IS DISTINCT FROM f.key AS compensation_linked
 FROM onetray.flow AS f LEFT JOIN onetray.context AS c ON c.key = f.context AND c.job = f.key
     LEFT JOIN onetray.flow AS u ON u.key = f.compensation

@@ -105,13 +105,15 @@ FROM history AS h JOIN parent AS p ON p.key = h.entity
 
 -- pass: events
 -- check: 13 unknown_entity: every event belongs to an existing entity
+-- check: 13 deleted_gone: a deleted job is gone, or is being removed
 -- check: 13 belongs: an event has the job, namespace and correlation id of its entity
 -- check: 3 shape: a transition has a version and a state; a note has neither, and not the type of a transition
 -- check: 2 note_fence: no note has a fence that its task has not reached
 SELECT e.entity AS task, e.id AS event, e.version, e.type, e.state, e.fence, e.job, e.ns, e.correlation_id,
     coalesce(t.job, s.job, f.job) AS row_job, coalesce(t.ns, s.ns, f.ns) AS row_ns,
     coalesce(t.correlation_id, s.correlation_id, f.correlation_id) AS row_correlation_id, t.fence AS row_fence,
-    t.key IS NULL AND s.key IS NULL AND f.key IS NULL AS unknown_entity,
+    t.key IS NULL AND s.key IS NULL AND f.key IS NULL AND e.type <> 'job.deleted' AS unknown_entity,
+    e.type = 'job.deleted' AND coalesce(t.key, s.key, f.key) IS NOT NULL AND f.deleted_at IS NULL AS deleted_gone,
     e.job <> coalesce(t.job, s.job, f.job) OR e.ns <> coalesce(t.ns, s.ns, f.ns)
         OR coalesce(t.key, s.key, f.key) IS NOT NULL
         AND e.correlation_id IS DISTINCT FROM coalesce(t.correlation_id, s.correlation_id, f.correlation_id) AS belongs,

@@ -1,4 +1,4 @@
-"""`onetray jobs`: list, inspect, cancel, pause, resume and retry jobs. A job is a single task or a flow."""
+"""`onetray jobs`: list, inspect, cancel, pause, resume, retry and delete jobs. A job is a single task or a flow."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import click
 from onetray.cli.jobs import act, follow, reads
 
 
-@click.group(short_help="List, inspect, cancel, pause, resume and retry jobs.")
+@click.group(short_help="List, inspect, cancel, pause, resume, retry and delete jobs.")
 def jobs() -> None:
-    """List, inspect, cancel, pause, resume and retry jobs. A job is a single task or a flow.
+    """List, inspect, cancel, pause, resume, retry and delete jobs. A job is a single task or a flow.
 
     The first or last characters of an id, at least 6, are enough if only one of the newest 1,000 jobs has them.
     """
@@ -17,6 +17,6 @@ def jobs() -> None:
 
 for command in (
     reads.list_, reads.show, reads.tree, follow.events, follow.logs, act.cancel, act.pause, act.resume, act.retry,
-    act.priority, act.metadata, reads.explain, reads.actions,
+    act.priority, act.metadata, act.delete, reads.explain, reads.actions,
 ):  # fmt: skip
     jobs.add_command(command)

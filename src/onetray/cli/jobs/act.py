@@ -1,4 +1,4 @@
-"""`onetray jobs cancel`, `pause`, `resume`, `retry`, `priority` and `metadata`.
+"""`onetray jobs cancel`, `pause`, `resume`, `retry`, `priority`, `metadata` and `delete`.
 
 Each calls one verb of the engine for a task and another for a flow; the engine decides whether it is allowed.
 """
@@ -121,6 +121,22 @@ def metadata(id: str, value: Any, reason: str | None, database: str, namespace: 
         print_result(replace(located.id, value, namespace=namespace, cause=reason, **acting_user()), as_json)
 
 
+@click.command(short_help="Delete an ended job permanently.")
+@click.argument("id")
+@reason_option
+@yes_option
+@common
+def delete(id: str, reason: str | None, yes: bool, database: str, namespace: str, as_json: bool) -> None:
+    """Delete an ended job with everything that belongs to it: tasks, events, logs, results and keys."""
+    with opened(database) as engine:
+        located = engine.locate(id, among=JOB, namespace=namespace)
+        confirm(f"Delete the {located.entity} {located.id} permanently?", yes)
+        by = acting_user()["actor_name"]
+        engine.delete_job(located.id, reason=reason, by=by, namespace=namespace)
+    deleted = {"entity": located.entity, "id": located.id, "deleted": True}
+    print_json(deleted) if as_json else click.echo(f"{located.entity} {located.id} is deleted")
+
+
 def print_result(answer: Any, as_json: bool, *, new: bool = False) -> None:
     """Print the entity's state after a command, and the actions that are allowed now."""
     if as_json:
@@ -128,5 +144,6 @@ def print_result(answer: Any, as_json: bool, *, new: bool = False) -> None:
         return
     entity = getattr(answer, "entity", "task")
     prefix = "existing " if new and answer.repeated else "new " if new else ""
+    ending = f", ending as {answer.ending}" if getattr(answer, "ending", None) else ""
     allowed = f"; allowed now: {', '.join(answer.actions)}" if answer.actions else ""
-    click.echo(f"{prefix}{entity} {answer.id} is {answer.state}{allowed}")
+    click.echo(f"{prefix}{entity} {answer.id} is {answer.state}{ending}{allowed}")

@@ -10,12 +10,12 @@ import click
 from onetray.cli.format import age, counted, moment
 from onetray.cli.options import common, label, limit_option, opened
 from onetray.cli.output import print_json
-from onetray.cli.show import flow_facts, print_errors, print_stages, task_facts
+from onetray.cli.show import flow_facts, print_errors, print_stages, state_of, task_facts
 from onetray.cli.tables import one_line, print_facts, print_table
 
 if TYPE_CHECKING:
     from onetray.domain.flow import Stage
-    from onetray.domain.listing import JobSummary
+    from onetray.domain.listing import JobPage, JobSummary
     from onetray.engine.api import EngineApi
 
 JOB = ("task", "flow")
@@ -38,6 +38,8 @@ SECOND = 1_000_000
 @click.option("--entity", type=click.Choice(["task", "flow"]), help="Only single tasks, or only flows.")
 @click.option("--priority", type=int, help="Only jobs with this priority.")
 @click.option("--before", metavar="ID", help="Start after this job: the last one of the previous page.")
+@click.option("--page", type=int, help="The number of a page of --limit jobs, from 1.")
+@click.option("--total", is_flag=True, help="Count all jobs, up to a million.")
 @limit_option
 @common
 def list_(
@@ -51,6 +53,8 @@ def list_(
     entity: str | None,
     priority: int | None,
     before: str | None,
+    page: int | None,
+    total: bool,
     limit: int,
     database: str,
     namespace: str,
@@ -59,7 +63,7 @@ def list_(
     """List jobs, single tasks and flows together, newest first."""
     with opened(database) as engine:
         now = engine.now()
-        filters = {
+        filters: dict[str, Any] = {
             "namespace": namespace, "labels": dict(labels), "states": states, "kind": kind,
             "queue": queue, "correlation_id": correlation,
             "since": 0 if since is None else max(now - int(since * SECOND), 0),
@@ -69,27 +73,28 @@ def list_(
         start = None
         if before is not None:
             start = engine.job_key(engine.locate(before, among=JOB, namespace=namespace).id, namespace=namespace)
-        jobs, has_more = _pages(engine, filters, start, limit)
+        first = engine.jobs(**filters, before=start, page=page, limit=limit, total=total)
+        jobs, has_more = _fill_page(engine, filters, first, limit)
     next_ = jobs[-1].id if has_more and jobs else None
     if as_json:
-        print_json({"jobs": jobs, "before": next_})
+        print_json({"jobs": jobs, "before": next_, "total": first.total})
         return
     print_table(
         ("id", "job", "state", "queue", "progress", "submitted"),
-        [(j.id, j.kind, j.state, j.queue, _progress(j), moment(j.created_at, now)) for j in jobs],
+        [(j.id, j.kind, state_of(j), j.queue, _progress(j), moment(j.created_at, now)) for j in jobs],
     )
+    if first.total is not None:
+        click.echo(f"{counted(first.total, 'job')} in total", err=True)
     if next_:
         click.echo(f"There may be more: --before {next_}", err=True)
 
 
-def _pages(engine: EngineApi, filters: dict[str, Any], before: int | None, limit: int) -> tuple[list[JobSummary], bool]:
-    jobs: list[JobSummary] = []
-    while len(jobs) < limit:
+def _fill_page(engine: EngineApi, filters: dict[str, Any], first: JobPage, limit: int) -> tuple[list[JobSummary], bool]:
+    jobs, before = list(first.jobs), first.before
+    while before is not None and len(jobs) < limit:
         page = engine.jobs(**filters, before=before, limit=limit - len(jobs))
         jobs += page.jobs
         before = page.before
-        if before is None:
-            break
     return jobs, before is not None
 
 
@@ -148,7 +153,7 @@ def tree(id: str, most: int, database: str, namespace: str, as_json: bool) -> No
     if as_json:
         print_json({"flow": flow, "stages": [{"stage": s, "tasks": tasks} for s, tasks in branches]})
         return
-    click.echo(f"{one_line(flow.name)}  {flow.state}  {flow.id}")
+    click.echo(f"{one_line(flow.name)}  {state_of(flow)}  {flow.id}")
     for i, (stage, tasks) in enumerate(branches):
         for line in _branch(stage, tasks, last=i == len(branches) - 1):
             click.echo(line)
@@ -162,7 +167,7 @@ def _tasks(engine: EngineApi, stage: Stage, most: int) -> list[Any]:
 
 def _branch(stage: Stage, tasks: list[Any], *, last: bool) -> Iterator[str]:
     fork, name = "└─" if last else "├─", one_line(stage.name)
-    yield f"{fork} {stage.order}. {name}  {stage.state}  {stage.percentage} %  {stage.id}"
+    yield f"{fork} {stage.order}. {name}  {state_of(stage)}  {stage.percentage} %  {stage.id}"
     stem = "   " if last else "│  "
     lines = [f"{one_line(t.name or t.kind)}  {t.state}  {t.id}" for t in tasks]
     if stage.counts.total > len(tasks):

@@ -123,6 +123,10 @@ class LockedFlows:
     def current(self, flow: FlowRow) -> StageRow | None:
         return None if flow.current is None else self.stage(flow.current)
 
+    def is_deleted(self, row: TaskRow) -> bool:
+        """Whether the task belongs to a flow that is being deleted."""
+        return row.stage is not None and self.flows[row.job].deleted_at is not None
+
     # Moves of tasks.
 
     def count_move(

@@ -50,17 +50,17 @@ def placed_verdict(
 ) -> Verdict:
     """Settle the batch. Returns the state of the flow or stage after that."""
     settle(batch)
-    if isinstance(row, FlowRow):
-        now = batch.locked.flows[row.key]
-        return Verdict(Placed(now.id, FLOW.entity, now.state, now.version, command.actor, repeated, **added))
-    stage = batch.locked.stages[row.key]
-    return Verdict(Placed(stage.id, STAGE.entity, stage.state, stage.version, command.actor, repeated, **added))
+    machine = FLOW if isinstance(row, FlowRow) else STAGE
+    now = batch.locked.flows[row.key] if machine is FLOW else batch.locked.stages[row.key]
+    ending = None if now.state in machine.terminal else now.ending
+    return Verdict(
+        Placed(now.id, machine.entity, now.state, now.version, command.actor, repeated, ending=ending, **added)
+    )
 
 
 def require_takes_tasks(stage: StageRow, actor_kind: str) -> None:
     require_open(STAGE, stage, "take tasks", actor_kind)
-    has_begun = stage.state == RUNNING or stage.started_at is not None
-    if has_begun and not stage.takes_more:
+    if stage.state == RUNNING and not stage.takes_more:
         raise IllegalTransition(
             f"the stage {stage.name!r} is running and takes no more tasks",
             **{"from": stage.state, "attempted": "take tasks", "allowed": list(STAGE.actions(stage.state, actor_kind))},

@@ -29,6 +29,7 @@ INTEGER, BOOLEAN = {"type": "integer"}, {"type": "boolean"}
 ACTIONS = {"type": "array", "items": STRING}
 NEXT_CURSOR = {"type": ["string", "null"], "description": "The cursor of the next page; null on the last page."}
 RESUME_CURSOR = {"type": "string", "description": "Read on from here. After the last page it finds later entries."}
+TOTAL = {"type": ["integer", "null"], "description": "The number of all that match; null unless it was requested."}
 ANY_JOB = {"oneOf": [ref(Task), ref(Flow)]}
 
 
@@ -113,7 +114,11 @@ STAGE = AnswerShape("The stage", ref(Stage), example_of(Stage))
 PLACED = AnswerShape("The current state", {"anyOf": [ref(Receipt), ref(Placed)]}, ex.RECEIPT_JSON)
 RECEIPT = AnswerShape("The task's current state", ref(Receipt), ex.RECEIPT_JSON)
 FLOW_PLACED = AnswerShape("The flow's current state", ref(Placed), ex.PLACED_JSON)
-JOBS = _page("jobs", JobSummary)
+JOBS = AnswerShape(
+    "A page of jobs",
+    record({"jobs": {"type": "array", "items": ref(JobSummary)}, "next": NEXT_CURSOR, "total": TOTAL}),
+    {"jobs": [example_of(JobSummary)], "next": cursor_at("jobs", 12), "total": None},
+)
 EVENTS = _page("events", Event, RESUME_CURSOR)
 FEED = AnswerShape(
     "Events, and the cursor to read on from",
@@ -207,6 +212,8 @@ REDRIVEN = AnswerShape(
 )  # fmt: skip
 QUEUE_SET = AnswerShape("Whether the queue is paused", record({"queue": STRING, "paused": BOOLEAN}),
                    {"queue": "default", "paused": True})  # fmt: skip
+DELETED = AnswerShape("The job is deleted", record({"id": STRING, "deleted": BOOLEAN}),
+                 {"id": SOME_ID, "deleted": True})  # fmt: skip
 BREAKER_SET = AnswerShape("Whether the breaker is open", record({"kind": STRING, "open": BOOLEAN}),
                      {"kind": "send_mail", "open": True})  # fmt: skip
 WHOAMI = AnswerShape(

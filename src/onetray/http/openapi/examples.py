@@ -33,7 +33,7 @@ TASK = Task(
 )  # fmt: skip
 FLOW = Flow(
     key=2, id=FLOW_ID, namespace="default", name="thumbnails", state="running", version=3, roll_up="strict", sealed=1,
-    created_at=AT, updated_at=AT, started_at=AT, finished_at=None, deadline_at=None, ending=None,
+    created_at=AT, updated_at=AT, started_at=AT, finished_at=None, deadline_at=None, ending=None, ending_how=None,
     current_stage="resize", stages=2, stages_open=2, succeeded=0, partial=0, failed=0, cancelled=0, skipped=0,
     ignored=0, retry_of=None, compensates=None, compensation=None, correlation_id=FLOW_ID, trace=None,
     tracestate=None, priority=0, data=None, metadata=None, error=None,
@@ -41,7 +41,8 @@ FLOW = Flow(
 STAGE = Stage(
     key=3, id=STAGE_ID, flow_id=FLOW_ID, namespace="default", order=1, name="resize", state="running", version=3,
     on_failure="stop", sealed=1, takes_more=True, created_at=AT, updated_at=AT, started_at=AT, finished_at=None,
-    due_at=None, ending=None, counts=Counts(total=2, queued=1, held=1), data=None, metadata=None, result=None,
+    due_at=None, ending=None, ending_how=None, counts=Counts(total=2, queued=1, held=1),
+    data=None, metadata=None, result=None,
     metrics=None, error=None, approval=None, answer=None, carried_from=None, type="resize", trace=None, tracestate=None,
 )  # fmt: skip
 VALUES: tuple[Any, ...] = (

@@ -1,4 +1,4 @@
-"""Actions of users on a job: cancel, pause, resume, retry, set its priority, add a stage.
+"""Actions of users on a job: cancel, pause, resume, retry, set its priority, add a stage, delete.
 
 A route chooses the command for a task or for a flow. The engine decides whether it is allowed.
 """
@@ -6,9 +6,9 @@ A route chooses the command for a task or for a flow. The engine decides whether
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 
 from onetray.domain import commands as c
 from onetray.domain import flow_commands as f
@@ -25,6 +25,7 @@ from onetray.http.params import Id, headers_of_request
 from onetray.http.schemas.base import read_model
 from onetray.http.schemas.bodies import CancelBody, MetadataBody, PriorityBody, ReasonBody, ResumeBody, RetryBody
 from onetray.http.schemas.derive import StageBody
+from onetray.http.schemas.sizes import LIMIT
 from onetray.http.services import services_of
 
 router = APIRouter(prefix="/api/v1/jobs/{id}", tags=["jobs"], route_class=NativeRoute)
@@ -137,3 +138,20 @@ async def add_stage(request: Request, id: Id, principal: Principal = Submitter) 
     body = await read_model(request, StageBody)
     command = f.AddStage(flow=id, stage=body.value(), **headers_of_request(request, principal))
     return Json(views.placed_view(await services_of(request).call(command)), status_code=201)
+
+
+@router.delete("", summary="Delete a job that has ended", **returns(answers.DELETED))
+async def delete_job(
+    request: Request,
+    id: Id,
+    reason: Annotated[
+        str | None, Query(min_length=1, description="For the event.", json_schema_extra={LIMIT: "reason_chars"})
+    ] = None,
+    principal: Principal = Operator,
+) -> Json:
+    """Deletes everything that belongs to it: tasks, events, logs, results and keys. The event `job.deleted` stays."""
+    services = services_of(request)
+    await services.read(
+        services.engine.delete_job, id, reason=reason, by=principal.name, namespace=principal.namespace
+    )  # fmt: skip
+    return Json({"id": id, "deleted": True})

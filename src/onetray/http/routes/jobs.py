@@ -9,10 +9,10 @@ from fastapi import APIRouter, Query, Request
 
 from onetray.domain.errors import InvalidInput, NotFound
 from onetray.domain.flow import Flow
-from onetray.domain.listing import JobSummary
 from onetray.domain.task import Task
 from onetray.engine.api import EngineApi
 from onetray.engine.list_api import JOB_STATES
+from onetray.engine.list_scan import MAX_PAGE, MAX_TOTAL
 from onetray.http import views
 from onetray.http.auth.scopes import Principal, Reader, Submitter
 from onetray.http.idempotency import free_key_if_unavailable, key_of, submit_key
@@ -112,18 +112,25 @@ async def list_jobs(
     since: Annotated[Moment | None, Query(description="Only jobs submitted at or after this time.")] = None,
     until: Annotated[Moment | None, Query(description="Only jobs submitted at or before this time.")] = None,
     cursor: Cursor = None,
+    page: Annotated[int | None, Query(ge=1, le=MAX_PAGE, description="The number of a page, from 1.")] = None,
     limit: Limit = 100,
+    total: Annotated[bool, Query(description=f"Count all jobs, up to {MAX_TOTAL:,}.")] = False,
     principal: Principal = Reader,
 ) -> Json:
-    """A page may be short or empty although more follow: continue until `next` is null."""
+    """A page may be short or empty although more follow: continue until `next` is null. A numbered page is filled.
+
+    Numbered pages and totals read all jobs before them: limit them by `since`.
+    """
     services = services_of(request)
     filters = {
         "namespace": principal.namespace, "states": state, "kind": kind, "queue": queue, "since": since or 0,
         "correlation_id": correlation_id, "labels": dict(_label(pair) for pair in label), "entity": entity,
         "priority": priority, "until": until,
     }  # fmt: skip
+    if cursor is not None and page is not None:
+        raise InvalidInput("send cursor or page, not both", field="query.page")
     before = None if cursor is None else cursor_position("jobs", cursor)
-    return await services.answer(_page, services.engine, filters, before, limit)
+    return await services.answer(_page, services.engine, filters, before, page, limit, total)
 
 
 def _label(pair: str) -> tuple[str, str]:
@@ -133,15 +140,19 @@ def _label(pair: str) -> tuple[str, str]:
     return name, value
 
 
-def _page(engine: EngineApi, filters: dict[str, Any], before: int | None, limit: int) -> dict[str, Any]:
-    jobs: list[JobSummary] = []
-    for _ in range(READS):
-        page = engine.jobs(**filters, before=before, limit=limit - len(jobs))
-        jobs += page.jobs
-        before = page.before
+def _page(
+    engine: EngineApi, filters: dict[str, Any], before: int | None, page: int | None, limit: int, total: bool
+) -> dict[str, Any]:
+    first = engine.jobs(**filters, before=before, page=page, limit=limit, total=total)
+    jobs, before = list(first.jobs), first.before
+    for _ in range(READS - 1):
         if before is None or len(jobs) == limit:
             break
-    return {"jobs": to_json(jobs), "next": None if before is None else cursor_at("jobs", before)}
+        more = engine.jobs(**filters, before=before, limit=limit - len(jobs))
+        jobs += more.jobs
+        before = more.before
+    next_ = None if before is None else cursor_at("jobs", before)
+    return {"jobs": to_json(jobs), "next": next_, "total": first.total}
 
 
 @router.get("/{id}", summary="Get a job", **returns(answers.JOB))

@@ -35,14 +35,15 @@ WHERE t.id = :id AND n.name = :namespace
 SELECT f.key, f.state, f.ending, f.ending_why, f.stages, f.stages_open, f.finished_at, CAST(c.id AS text) AS current,
     n.name AS namespace
 FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns LEFT JOIN onetray.stage AS c ON c.key = f.current
-WHERE f.id = :id AND n.name = :namespace
+WHERE f.id = :id AND n.name = :namespace AND f.deleted_at IS NULL
 
 -- name: explain_stage
 -- row: StageFacts
 SELECT s.key, s.name, s.ord, s.state, s.ending, s.ending_why, s.total, s.open,
     s.blocked + s.waiting_input AS paused, CAST(t.id AS text) AS deciding, s.approval, s.due_at, s.finished_at,
     c.name AS current, c.state AS current_state, CASE WHEN c.key = s.key THEN 1 ELSE 0 END AS is_current
-FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job JOIN onetray.namespace AS n ON n.key = s.ns
+FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job AND f.deleted_at IS NULL
+    JOIN onetray.namespace AS n ON n.key = s.ns
     LEFT JOIN onetray.stage AS c ON c.key = f.current LEFT JOIN onetray.task AS t ON t.key = s.deciding
 WHERE s.id = :id AND n.name = :namespace
 

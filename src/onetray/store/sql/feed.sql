@@ -47,13 +47,16 @@ SELECT coalesce(max(id), 0) FROM onetray.event
 SELECT {shown_event} FROM onetray.event AS e {event_joins}
 
 -- word: shown_event
-e.id, CASE WHEN e.job = t.key THEN CAST(t.id AS text)
-        ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.job) END AS job_id,
+e.id, CASE WHEN e.job = t.key THEN CAST(t.id AS text) ELSE coalesce(
+        (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.job), {deleted_id}) END AS job_id,
     CASE WHEN t.key IS NOT NULL THEN CAST(t.id AS text) ELSE coalesce(
         (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.entity),
-        (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = e.entity)) END AS entity_id,
+        (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = e.entity), {deleted_id}) END AS entity_id,
     e.type, e.ts, e.actor, coalesce(e.correlation_id, CAST(t.id AS text)) AS correlation_id, e.cause, e.trace, e.payload,
     e.version, e.was, e.state, e.fence, e.attempts, n.name AS namespace
+
+-- word: deleted_id
+CASE WHEN e.type = 'job.deleted' THEN {event_payload} ->> 'id' END
 
 -- word: event_joins
 LEFT JOIN onetray.task AS t ON t.key = e.entity JOIN onetray.namespace AS n ON n.key = e.ns

@@ -19,7 +19,8 @@ SELECT l.*, {clock} AS seen_at FROM (
     SELECT flow.key, flow.ns, flow.kind, CAST(flow.id AS text) AS id, flow.state, flow.version, flow.roll_up, flow.sealed,
         flow.started_at, flow.current, flow.ending, flow.ending_how, flow.ending_why, flow.ending_by, flow.stages,
         flow.stages_open, flow.succeeded, flow.partial, flow.failed, flow.cancelled, flow.skipped, flow.ignored,
-        flow.chained, flow.amends, flow.context, flow.compensates, flow.correlation_id, flow.trace, flow.priority
+        flow.chained, flow.amends, flow.context, flow.compensates, flow.correlation_id, flow.trace, flow.priority,
+        flow.deleted_at
     FROM onetray.flow WHERE flow.key {in:keys:bigint} ORDER BY flow.key {for_no_key_update}
 ) AS l
 
@@ -313,11 +314,12 @@ SELECT key FROM onetray.context WHERE id = :id AND job = :job
 -- word: select_context
 SELECT c.key, CAST(c.id AS text) AS id, CAST(f.id AS text) AS flow_id, CAST(t.id AS text) AS task_id, c.scope,
     CAST(p.id AS text) AS parent_id, c.label, c.payload, c.created_at
-FROM onetray.context AS c JOIN onetray.flow AS f ON f.key = c.job JOIN onetray.namespace AS n ON n.key = c.ns
+FROM onetray.context AS c JOIN onetray.flow AS f ON f.key = c.job AND f.deleted_at IS NULL JOIN onetray.namespace AS n ON n.key = c.ns
     LEFT JOIN onetray.task AS t ON t.key = c.task LEFT JOIN onetray.context AS p ON p.key = c.parent
 
 -- name: key_of_flow
-SELECT f.key FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns WHERE f.id = :id AND n.name = :namespace
+SELECT f.key FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns
+WHERE f.id = :id AND n.name = :namespace AND f.deleted_at IS NULL
 
 -- name: flow_by_id
 -- row: FlowDetails
@@ -333,14 +335,16 @@ SELECT f.key FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns 
 
 -- word: select_flow
 SELECT f.key, CAST(f.id AS text) AS id, n.name AS namespace, k.name, f.state, f.version, f.roll_up, f.sealed,
-    f.created_at, f.updated_at, f.started_at, f.finished_at, f.deadline_at, f.ending, s.name AS current_stage, f.stages,
+    f.created_at, f.updated_at, f.started_at, f.finished_at, f.deadline_at,
+    CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending,
+    CASE WHEN f.finished_at IS NULL THEN f.ending_how END AS ending_how, s.name AS current_stage, f.stages,
     f.stages_open, f.succeeded, f.partial, f.failed, f.cancelled, f.skipped, f.ignored, CAST(o.id AS text) AS retry_of,
     CAST(c.id AS text) AS compensates, CAST(u.id AS text) AS compensation, f.correlation_id, f.trace, f.tracestate,
     f.priority, f.data, f.metadata, f.error,
     (SELECT CAST({json_object}(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = f.key)
     AS labels
-FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns JOIN onetray.kind AS k ON k.key = f.kind
-    LEFT JOIN onetray.stage AS s ON s.key = f.current LEFT JOIN onetray.flow AS o ON o.key = f.retry_of
+FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+    JOIN onetray.kind AS k ON k.key = f.kind LEFT JOIN onetray.stage AS s ON s.key = f.current LEFT JOIN onetray.flow AS o ON o.key = f.retry_of
     LEFT JOIN onetray.flow AS c ON c.key = f.compensates LEFT JOIN onetray.flow AS u ON u.key = f.compensation
 
 -- name: stage_by_id
@@ -357,25 +361,28 @@ FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns JOIN onetray.
 
 -- word: select_stage
 SELECT s.key, CAST(s.id AS text) AS id, CAST(f.id AS text) AS flow_id, n.name AS namespace, s.ord, s.name, s.state,
-    s.version, s.on_failure, s.sealed, s.takes_more, s.created_at, s.updated_at, s.started_at, s.finished_at, s.due_at, s.ending, s.total, s.open,
+    s.version, s.on_failure, s.sealed, s.takes_more, s.created_at, s.updated_at, s.started_at, s.finished_at, s.due_at,
+    CASE WHEN s.finished_at IS NULL THEN s.ending END AS ending,
+    CASE WHEN s.finished_at IS NULL THEN coalesce(f.ending_how, s.ending_how) END AS ending_how, s.total, s.open,
     s.blocked, s.waiting_input, s.succeeded, s.partly, s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.data,
     s.metadata, s.result, s.metrics, s.error, s.approval, s.answer, CAST(w.id AS text) AS carried_from,
-    coalesce(s.type, s.name) AS type, s.trace, s.tracestate, s.error_count, s.errors
-FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job JOIN onetray.namespace AS n ON n.key = s.ns
-    LEFT JOIN onetray.stage AS w ON w.key = s.carried_from
+    coalesce(s.type, s.name) AS type, s.trace, s.tracestate, s.error_count, s.errors, s.opened_at
+FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job AND f.deleted_at IS NULL
+    JOIN onetray.namespace AS n ON n.key = s.ns LEFT JOIN onetray.stage AS w ON w.key = s.carried_from
 
 -- name: held_in_stages
--- row: HeldRow
+-- row: HeldInStageRow
 -- How many tasks of each stage a worker holds, and the progress that they have reported on this attempt, each from 0 to 1.
 -- Read from the leases: they are few. With a subquery for each task: for a join PostgreSQL would read all tasks of the
 -- stage.
-SELECT h.stage, count(*) AS held, coalesce(sum((
+SELECT h.stage, count(*) AS held, sum(CASE WHEN h.attempts > 1 THEN 1 ELSE 0 END) AS retried, coalesce(sum((
     SELECT CASE WHEN p.done < p.total THEN p.done / p.total ELSE 1.0 END FROM onetray.progress AS p
-    WHERE p.task = h.task AND p.total > 0
-        AND p.attempt = (SELECT t.attempts FROM onetray.task AS t WHERE t.key = p.task)
+    WHERE p.task = h.task AND p.total > 0 AND p.attempt = h.attempts
 )), 0) AS progress
 FROM (
-    SELECT j.value AS task, (SELECT t.stage FROM onetray.task AS t WHERE t.key = j.value AND t.lease = l.key AND t.control = 0) AS stage
+    SELECT j.value AS task,
+        (SELECT t.stage FROM onetray.task AS t WHERE t.key = j.value AND t.lease = l.key AND t.control = 0) AS stage,
+        (SELECT t.attempts FROM onetray.task AS t WHERE t.key = j.value) AS attempts
     FROM onetray.lease AS l CROSS JOIN {lease_tasks}
 ) AS h
 WHERE h.stage {in:stages:bigint} GROUP BY h.stage

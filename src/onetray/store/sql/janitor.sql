@@ -100,10 +100,20 @@ DELETE FROM onetray.dead_letter WHERE task {in:keys:bigint}
 DELETE FROM onetray.log WHERE task {in:keys:bigint}
 
 -- name: prune_events
-DELETE FROM onetray.event WHERE entity {in:keys:bigint}
+-- The note of a deletion outlives its job.
+DELETE FROM onetray.event WHERE entity {in:keys:bigint} AND type <> 'job.deleted'
 
 -- name: prune_tasks
 DELETE FROM onetray.task WHERE key {in:keys:bigint}
+
+-- name: prune_deletions
+-- Notes about deleted jobs. The newest event stays: SQLite would assign its id again.
+DELETE FROM onetray.event WHERE id IN (
+    SELECT e.id FROM onetray.event AS e WHERE e.type = 'job.deleted' AND e.ts <= :before
+        AND (CAST(:ns AS integer) IS NULL OR e.ns = :ns) AND e.id < (SELECT max(m.id) FROM onetray.event AS m)
+    ORDER BY e.ts LIMIT :limit
+)
+RETURNING id
 
 -- name: prune_notes
 DELETE FROM onetray.event WHERE version IS NULL AND type {in:types:text} AND ts < :before

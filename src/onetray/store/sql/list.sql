@@ -17,76 +17,131 @@ SELECT t.key, t.created_at FROM onetray.task AS t WHERE t.key <= :upto ORDER BY 
 -- name: find_stages
 -- row: StageDetails
 -- Stages of any flows, between two keys.
-{select_stage} WHERE s.key > :after AND s.key <= :upto AND n.name = :namespace
+{select_stage} WHERE {stage_wanted}
+ORDER BY s.key DESC LIMIT :limit
+
+-- name: total_stages
+SELECT count(*) {from_stages} WHERE {stage_wanted}
+
+-- name: nth_stage
+SELECT s.key {from_stages} WHERE {stage_wanted} ORDER BY s.key DESC LIMIT 1 OFFSET :offset
+
+-- word: from_stages
+FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job AND f.deleted_at IS NULL
+    JOIN onetray.namespace AS n ON n.key = s.ns
+
+-- word: stage_wanted
+s.key > :after AND s.key <= :upto AND n.name = :namespace
     AND s.created_at >= :since AND s.created_at <= :until
     AND (CAST(:any_state AS integer) = 1 OR s.state {in:states:text})
     AND (CAST(:type AS text) IS NULL OR coalesce(s.type, s.name) = :type)
-ORDER BY s.key DESC LIMIT :limit
 
 -- name: find_tasks
 -- row: TaskDetails
 -- Tasks of any jobs, between two keys.
-{select_task} WHERE t.key > :after AND t.key <= :upto AND n.name = :namespace AND t.control = 0
+{select_task} WHERE {task_wanted}
+ORDER BY t.key DESC LIMIT :limit
+
+-- name: total_tasks
+SELECT count(*) {from_tasks} WHERE {task_wanted}
+
+-- name: nth_task
+SELECT t.key {from_tasks} WHERE {task_wanted} ORDER BY t.key DESC LIMIT 1 OFFSET :offset
+
+-- word: from_tasks
+FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.kind AS k ON k.key = t.kind
+
+-- word: task_wanted
+t.key > :after AND t.key <= :upto AND n.name = :namespace AND t.control = 0
     AND t.created_at >= :since AND t.created_at <= :until
     AND (CAST(:any_state AS integer) = 1 OR t.state {in:states:text})
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind)
     AND (CAST(:type AS text) IS NULL OR t.stage IN (
         SELECT s.key FROM onetray.stage AS s WHERE s.key = t.stage AND coalesce(s.type, s.name) = :type))
-ORDER BY t.key DESC LIMIT :limit
 
 -- name: list_jobs
 -- row: JobSummary
 -- Single tasks and flows between two keys: a scan of all jobs consists of short reads.
 SELECT * FROM (
-    {select_job_task} WHERE t.key > :after AND t.key <= :upto AND t.job = t.key AND {job_task_wanted}
+    {select_job_task} WHERE {job_task_wanted} AND t.key > :after AND t.key <= :upto
     ORDER BY t.key DESC LIMIT :limit
 ) AS a
 UNION ALL SELECT * FROM (
-    {select_job_flow} WHERE f.key > :after AND f.key <= :upto AND {job_flow_wanted}
+    {select_job_flow} WHERE {job_flow_wanted} AND f.key > :after AND f.key <= :upto
     ORDER BY f.key DESC LIMIT :limit
 ) AS b
 ORDER BY 1 DESC LIMIT :limit
+
+-- name: total_jobs
+SELECT count(*) FROM ({keys_of_jobs}) AS j
+
+-- name: nth_job
+SELECT j.key FROM ({keys_of_jobs}) AS j ORDER BY j.key DESC LIMIT 1 OFFSET :offset
+
+-- word: keys_of_jobs
+SELECT t.key {from_job_tasks} WHERE {job_task_wanted} AND t.key > :after AND t.key <= :upto
+UNION ALL
+SELECT f.key {from_job_flows} WHERE {job_flow_wanted} AND f.key > :after AND f.key <= :upto
 
 -- name: list_jobs_of_correlation
 -- row: JobSummary
 -- By the index on first events. A task without a correlation id is found by its own id.
 SELECT * FROM (
-    {select_job_task} WHERE t.key IN (
-        SELECT e.job FROM onetray.event AS e WHERE e.correlation_id = :correlation_id AND e.version = 1
-        UNION SELECT own.key FROM onetray.task AS own WHERE own.id = :id AND own.correlation_id IS NULL
-    ) AND t.key <= :upto AND t.job = t.key AND {job_task_wanted}
+    {select_job_task} WHERE t.key IN ({correlated}) AND {job_task_wanted} AND t.key > :after AND t.key <= :upto
     ORDER BY t.key DESC LIMIT :limit
 ) AS a
 UNION ALL SELECT * FROM (
-    {select_job_flow} WHERE f.key IN (
-        SELECT e.job FROM onetray.event AS e WHERE e.correlation_id = :correlation_id AND e.version = 1
-    ) AND f.key <= :upto AND {job_flow_wanted}
+    {select_job_flow} WHERE f.key IN ({correlated}) AND {job_flow_wanted} AND f.key > :after AND f.key <= :upto
     ORDER BY f.key DESC LIMIT :limit
 ) AS b
 ORDER BY 1 DESC LIMIT :limit
+
+-- name: total_jobs_of_correlation
+SELECT count(*) FROM ({keys_of_jobs_of_correlation}) AS j
+
+-- name: nth_job_of_correlation
+SELECT j.key FROM ({keys_of_jobs_of_correlation}) AS j ORDER BY j.key DESC LIMIT 1 OFFSET :offset
+
+-- word: keys_of_jobs_of_correlation
+SELECT t.key {from_job_tasks} WHERE t.key IN ({correlated}) AND {job_task_wanted} AND t.key > :after AND t.key <= :upto
+UNION ALL
+SELECT f.key {from_job_flows} WHERE f.key IN ({correlated}) AND {job_flow_wanted} AND f.key > :after AND f.key <= :upto
 
 -- name: list_jobs_labelled
 -- row: JobSummary
 -- By the index on one label; the other labels are compared for each job.
 SELECT * FROM (
-    {select_job_task} WHERE t.key IN (
-        SELECT l.job FROM onetray.label AS l JOIN onetray.namespace AS m ON m.key = l.ns
-        WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled
-    ) AND t.key <= :upto AND t.job = t.key AND {job_task_wanted}
+    {select_job_task} WHERE t.key IN ({labelled}) AND {job_task_wanted} AND t.key > :after AND t.key <= :upto
     ORDER BY t.key DESC LIMIT :limit
 ) AS a
 UNION ALL SELECT * FROM (
-    {select_job_flow} WHERE f.key IN (
-        SELECT l.job FROM onetray.label AS l JOIN onetray.namespace AS m ON m.key = l.ns
-        WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled
-    ) AND f.key <= :upto AND {job_flow_wanted}
+    {select_job_flow} WHERE f.key IN ({labelled}) AND {job_flow_wanted} AND f.key > :after AND f.key <= :upto
     ORDER BY f.key DESC LIMIT :limit
 ) AS b
 ORDER BY 1 DESC LIMIT :limit
 
+-- name: total_jobs_labelled
+SELECT count(*) FROM ({keys_of_jobs_labelled}) AS j
+
+-- name: nth_job_labelled
+SELECT j.key FROM ({keys_of_jobs_labelled}) AS j ORDER BY j.key DESC LIMIT 1 OFFSET :offset
+
+-- word: keys_of_jobs_labelled
+SELECT t.key {from_job_tasks} WHERE t.key IN ({labelled}) AND {job_task_wanted} AND t.key > :after AND t.key <= :upto
+UNION ALL
+SELECT f.key {from_job_flows} WHERE f.key IN ({labelled}) AND {job_flow_wanted} AND f.key > :after AND f.key <= :upto
+
+-- word: correlated
+SELECT e.job FROM onetray.event AS e WHERE e.correlation_id = :correlation_id AND e.version = 1
+    UNION SELECT own.key FROM onetray.task AS own WHERE own.id = :id AND own.correlation_id IS NULL
+
+-- word: labelled
+SELECT l.job FROM onetray.label AS l JOIN onetray.namespace AS m ON m.key = l.ns
+    WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled
+
 -- name: count_jobs
 SELECT j.state, count(*) FROM (
-    {select_job_task} WHERE t.job = t.key AND {job_task_wanted}
+    {select_job_task} WHERE {job_task_wanted}
     UNION ALL {select_job_flow} WHERE {job_flow_wanted}
 ) AS j GROUP BY j.state
 
@@ -94,7 +149,11 @@ SELECT j.state, count(*) FROM (
 SELECT t.key AS key, 'task' AS entity, CAST(t.id AS text) AS id, n.name AS namespace, k.name AS kind, q.name AS queue,
     t.state AS state, t.attempts AS attempts, t.max_attempts AS max_attempts, 0 AS stages, 0 AS stages_open,
     t.created_at AS created_at, t.updated_at AS updated_at, t.started_at AS started_at, t.finished_at AS finished_at,
-    t.owner AS owner, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.priority AS priority
+    t.owner AS owner, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.priority AS priority,
+    CAST(NULL AS text) AS ending
+{from_job_tasks}
+
+-- word: from_job_tasks
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.kind AS k ON k.key = t.kind
     JOIN onetray.queue AS q ON q.key = t.queue
 
@@ -103,11 +162,15 @@ SELECT f.key AS key, 'flow' AS entity, CAST(f.id AS text) AS id, n.name AS names
     CAST(NULL AS text) AS queue, f.state AS state, 0 AS attempts, 0 AS max_attempts, f.stages AS stages,
     f.stages_open AS stages_open, f.created_at AS created_at, f.updated_at AS updated_at, f.started_at AS started_at,
     f.finished_at AS finished_at, CAST(NULL AS text) AS owner, f.correlation_id AS correlation_id,
-    f.priority AS priority
-FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns JOIN onetray.kind AS k ON k.key = f.kind
+    f.priority AS priority, CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending
+{from_job_flows}
+
+-- word: from_job_flows
+FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+    JOIN onetray.kind AS k ON k.key = f.kind
 
 -- word: job_task_wanted
-n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
+t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR t.state {in:states:text})
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
@@ -126,7 +189,7 @@ n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
 -- The key from which a list continues.
 SELECT t.key FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns WHERE t.id = :id AND n.name = :namespace
 UNION ALL
-SELECT f.key FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns WHERE f.id = :id AND n.name = :namespace
+SELECT f.key FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns WHERE f.id = :id AND n.name = :namespace AND f.deleted_at IS NULL
 
 -- name: entity_of_id
 SELECT 'task', t.key FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns
@@ -134,7 +197,7 @@ WHERE t.id = :id AND n.name = :namespace
 UNION ALL SELECT 'stage', s.key FROM onetray.stage AS s JOIN onetray.namespace AS n ON n.key = s.ns
 WHERE s.id = :id AND n.name = :namespace
 UNION ALL SELECT 'flow', f.key FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns
-WHERE f.id = :id AND n.name = :namespace
+WHERE f.id = :id AND n.name = :namespace AND f.deleted_at IS NULL
 
 -- name: ids_newest
 -- row: IdRow

@@ -1,0 +1,123 @@
+"""Scans of long lists, newest first: a page after a cursor, a page by its number, the number of all items.
+
+Owns how a long scan is split into short reads. No index covers the filters: a scan goes by key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from onetray.domain.checks import FAR_US, MAX_ROWS, whole
+from onetray.domain.clock import SECOND
+from onetray.domain.errors import InvalidInput
+from onetray.store.base import Rows
+
+SCAN = 20_000
+"""How many keys one read scans at most. It stays short even if almost nothing matches, or if a PostgreSQL without
+statistics reads and sorts the whole span."""
+COUNTED_SPAN = 100_000
+"""How many keys one read counts at most."""
+MAX_TOTAL = 1_000_000
+"""A total stops here: a million, or more."""
+MAX_PAGE = 1_000_000
+MAX_KEY_AGE_US = 3600 * SECOND
+"""A key may have been allocated this long before `created_at` of its job, at most."""
+
+
+class Statements(NamedTuple):
+    """The statements of a list: its rows, the number of its items, the key of its nth item, its newest key.
+
+    A list that is found by an index is read in one span: it needs no newest key.
+    """
+
+    rows: str
+    total: str
+    nth: str
+    newest: str | None = None
+
+
+class Slice(NamedTuple):
+    """The rows of a page, the cursor of the next one, and the number of all items, if it was requested."""
+
+    rows: Rows
+    before: int | None
+    total: int | None
+
+
+class ListScan:
+    """One list with its filters."""
+
+    def __init__(
+        self, read: Callable[..., Rows], statements: Statements, filters: dict[str, Any], since: int = 0
+    ) -> None:
+        self._read, self._statements, self._filters, self._since = read, statements, filters, since
+
+    def slice(self, before: int | None, limit: int, page: int | None, total: bool) -> Slice:
+        whole(limit, "limit", 1, MAX_ROWS)
+        start = FAR_US if before is None else whole(before, "before", 0, FAR_US)
+        if page is None:
+            rows, cursor = self._window(start, limit)
+        elif before is not None:
+            raise InvalidInput("pass before or page, not both", field="page")
+        else:
+            rows, cursor = self._numbered(whole(page, "page", 1, MAX_PAGE), limit)
+        return Slice(rows, cursor, self._total() if total else None)
+
+    def _window(self, before: int, limit: int) -> tuple[Rows, int | None]:
+        """Read one bounded window of keys, downwards. Returns the rows and where the next window starts."""
+        for after, upto in self._spans(SCAN, before):
+            rows = self._read(self._statements.rows, after=after, upto=upto, limit=limit, **self._filters)
+            if len(rows) == limit:
+                return rows, rows[-1].key
+            return rows, after + 1 if after else None
+        return [], None
+
+    def _numbered(self, page: int, limit: int) -> tuple[Rows, int | None]:
+        """A whole page: windows until it is full or the list ends."""
+        rows: Rows = []
+        before = self._start_of(page, limit)
+        while before is not None and len(rows) < limit:
+            more, before = self._window(before, limit - len(rows))
+            rows += more
+        return rows, before
+
+    def _start_of(self, page: int, limit: int) -> int | None:
+        """The cursor before the first item of a page; None past the end."""
+        skip = (page - 1) * limit
+        if not skip:
+            return FAR_US
+        for after, upto in self._spans(COUNTED_SPAN):
+            count = self._count(after, upto)
+            if skip < count:
+                keys = self._read(self._statements.nth, after=after, upto=upto, offset=skip, **self._filters)
+                # None if items were deleted since they were counted.
+                return next((int(key) for (key,) in keys), after) + 1
+            skip -= count
+        return None
+
+    def _total(self) -> int:
+        total = 0
+        for after, upto in self._spans(COUNTED_SPAN):
+            total += self._count(after, upto)
+            if total >= MAX_TOTAL:
+                return MAX_TOTAL
+        return total
+
+    def _count(self, after: int, upto: int) -> int:
+        ((count,),) = self._read(self._statements.total, after=after, upto=upto, **self._filters)
+        return int(count)
+
+    def _spans(self, size: int, before: int = FAR_US) -> Iterator[tuple[int, int]]:
+        """Ranges of keys below a cursor, downwards, as far as the items are not older than `since`."""
+        if self._statements.newest is None:
+            yield 0, before - 1
+            return
+        upto = before - 1
+        while top := self._read(self._statements.newest, upto=upto):
+            upto, created_at = top[0]
+            if created_at < self._since - MAX_KEY_AGE_US:
+                return
+            after = max(upto - size, 0)
+            yield after, upto
+            upto = after

@@ -1,0 +1,45 @@
+-- Delete one job. What is deleted with each entity is in janitor.sql.
+
+-- name: job_to_delete
+-- row: JobToDelete
+-- flow_id is that of a task's flow, if it has one.
+SELECT 'task' AS entity, t.key, CAST(t.id AS text) AS id, t.state, k.name AS kind,
+    coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id,
+    (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = t.job) AS flow_id
+FROM onetray.task AS t JOIN onetray.kind AS k ON k.key = t.kind WHERE t.id = :id AND t.ns = :ns
+UNION ALL
+SELECT 'flow', f.key, CAST(f.id AS text), f.state, k.name, f.correlation_id, CAST(NULL AS text)
+FROM onetray.flow AS f JOIN onetray.kind AS k ON k.key = f.kind WHERE f.id = :id AND f.ns = :ns
+
+-- name: any_open_member
+-- Tasks of a failed strict stage may still run.
+SELECT 1 FROM onetray.stage AS s WHERE s.job = :job AND s.open > 0 LIMIT 1
+
+-- name: open_compensation
+SELECT CAST(c.id AS text) FROM onetray.flow AS f JOIN onetray.flow AS c ON c.key = f.compensation
+WHERE f.key = :job AND c.finished_at IS NULL
+
+-- name: mark_deleted
+UPDATE onetray.flow SET deleted_at = :at WHERE key = :key
+
+-- name: members_to_delete
+SELECT t.key FROM onetray.task AS t WHERE {all_in_stage} ORDER BY t.stage, t.key LIMIT :limit
+
+-- name: contexts_to_delete
+SELECT c.key FROM onetray.context AS c WHERE c.job = :job LIMIT :limit
+
+-- name: notes_to_delete
+-- The flow keeps its transitions until it goes itself.
+SELECT e.id FROM onetray.event AS e WHERE e.entity = :job AND e.version IS NULL AND e.type <> 'job.deleted' LIMIT :limit
+
+-- name: stages_to_delete
+SELECT s.key FROM onetray.stage AS s WHERE s.job = :job ORDER BY s.job, s.ord LIMIT :limit
+
+-- name: prune_dependencies_on
+DELETE FROM onetray.dependency WHERE needs {in:keys:bigint}
+
+-- name: prune_contexts_by_key
+DELETE FROM onetray.context WHERE key {in:keys:bigint}
+
+-- name: prune_notes_by_key
+DELETE FROM onetray.event WHERE id {in:keys:bigint}

@@ -48,9 +48,11 @@ WRITES = {
         "/api/v1/workers/leave",
     ),
     OPERATE: (
-        "/api/v1/acts/close_breaker", "/api/v1/acts/delete_job", "/api/v1/acts/forget_flow", "/api/v1/acts/open_breaker",
+        "/api/v1/acts/close_breaker", "/api/v1/acts/delete_job", "/api/v1/acts/forget_flow",
+        "/api/v1/acts/open_breaker",
         "/api/v1/acts/pause_queue", "/api/v1/acts/resume_queue",
-        "/api/v1/flow-definitions/{name:path}/forget", "/api/v1/breakers/{kind:path}/close", "/api/v1/breakers/{kind:path}/open",
+        "/api/v1/flow-definitions/{name:path}/forget",
+        "/api/v1/breakers/{kind:path}/close", "/api/v1/breakers/{kind:path}/open",
         "/api/v1/dead-letters/redrive", "/api/v1/dead-letters/{id}/redrive", "/api/v1/jobs/{id}",
         "/api/v1/jobs/{id}/cancel",
         "/api/v1/jobs/{id}/metadata", "/api/v1/jobs/{id}/pause", "/api/v1/jobs/{id}/priority",

@@ -192,7 +192,7 @@ def test_only_one_runs_and_what_is_wrong_is_refused_in_the_dialects_words(pipeli
     refused = pipeline.start(expect=409)
     assert (refused["job_id"], refused["code"]) == (running, "already_open")
     assert running in refused["detail"]
-    pipeline.harness.run_next()
+    pipeline.run_until(running, "gather")
     engine.pause_flow(running)
     # A paused job still runs for its users, and one that has not begun is still pending.
     assert pipeline.get()["jobs"][0]["status"] == "RUNNING"

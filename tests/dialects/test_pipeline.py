@@ -132,6 +132,9 @@ def test_a_partial_stage_goes_on_and_names_the_task(pipeline: Pipeline) -> None:
     ingest = job["stage_progress"]["ingest"]
     assert (job["status"], ingest["status"], ingest["completed"], ingest["failed"]) == ("PARTIAL", "partial", 1, 1)
     assert [e["message"] for e in job["errors"]] == ["there is no feed 'moon'"]
+    (error,) = news.app.job(id_).errors()
+    assert (error.stage, error.message) == ("ingest", "there is no feed 'moon'")
+    assert [e.message for e in news.app.job(error.task or "").errors()] == [error.message]
     assert job["stage_progress"]["summary"]["status"] == "completed"
 
 

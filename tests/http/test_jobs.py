@@ -267,7 +267,7 @@ def test_an_ended_job_is_deleted_and_an_open_one_is_not(shop: TestClient, shared
     deleted = shop.delete(path, params={"reason": "as asked"})
     assert (deleted.status_code, deleted.json()) == (200, {"id": id_, "deleted": True})
     assert refusal(shop.delete(path)) == refusal(shop.get(path)) == (404, "not_found")
-    events = [e for e in get(shop, "/feed", after=after)["events"] if e["job_id"] == id_]
+    events = [e for e in get(shop, "/feed", cursor=after)["events"] if e["job_id"] == id_]
     assert [(e["type"], e["cause"]) for e in events] == [("job.deleted", "as asked")]
 
 

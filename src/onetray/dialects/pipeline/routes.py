@@ -51,7 +51,7 @@ class NewPipelineJob(kit.ClosedBody):
     config: dict[str, Any] = Field(default_factory=dict, examples=[{"enable_evaluation": True}])
 
 
-def shape(problem: dict[str, Any], scope: Scope, headers: dict[str, str] | None = None) -> Response:
+def pipeline_error(problem: dict[str, Any], scope: Scope, headers: dict[str, str] | None = None) -> Response:
     """An error: `detail` is for people, `code` for programs; `job_id` is the open job of a singleton."""
     problem = kit.renamed(problem, _FIELDS)
     shown = {name: problem[name] for name in _SHOWN if name in problem}
@@ -122,6 +122,6 @@ async def cancel(request: Request, id: str, principal: Principal = Operator) -> 
 
 
 DIALECT = kit.Dialect(
-    "pipeline", PREFIX, router, shape, title="Async pipeline jobs", states=(pipeline.TABLE,),
+    "pipeline", PREFIX, router, pipeline_error, title="Async pipeline jobs", states=(pipeline.TABLE,),
     description="Declared flows as jobs: start one by name, follow its stages, cancel it.",
 )  # fmt: skip

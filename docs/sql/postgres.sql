@@ -556,7 +556,8 @@ FROM onetray.stage AS s WHERE s.job = :job ORDER BY s.ord;
 
 -- name: stage_carried_from
 -- row: CarriedStageRow(key, carried_from, gate, condition, compensate)
-SELECT s.key, s.carried_from, s.gate, s.condition, s.compensate FROM onetray.stage AS s WHERE s.key = :key;
+SELECT s.key, s.carried_from, s.gate, s.condition, s.compensate
+FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job AND f.deleted_at IS NULL WHERE s.key = :key;
 
 -- name: successors_in_stage
 -- row: SuccessorRow(key, retry_of, name)
@@ -1473,8 +1474,8 @@ SELECT key, name FROM onetray.namespace;
 SELECT key, ns, name FROM onetray.queue;
 
 -- name: kinds
--- row: KindRow(key, ns, name, policy)
-SELECT key, ns, name, policy FROM onetray.kind;
+-- row: KindRow(key, ns, name, policy, retired_at)
+SELECT key, ns, name, policy, retired_at FROM onetray.kind;
 
 -- name: policies
 SELECT key, body FROM onetray.policy;
@@ -1489,13 +1490,40 @@ INSERT INTO onetray.queue (ns, name) VALUES (:ns, :name) ON CONFLICT DO NOTHING;
 INSERT INTO onetray.policy (body) VALUES (:body) ON CONFLICT DO NOTHING;
 
 -- name: add_kind
-INSERT INTO onetray.kind (ns, name, policy) VALUES (:ns, :name, :policy) ON CONFLICT DO NOTHING;
+INSERT INTO onetray.kind (ns, name, policy) VALUES (:ns, :name, :policy)
+ON CONFLICT (ns, name) DO UPDATE SET retired_at = NULL WHERE kind.retired_at IS NOT NULL;
 
 -- name: set_kind_policy
-UPDATE onetray.kind SET policy = :policy WHERE key = :key;
+UPDATE onetray.kind SET policy = :policy, retired_at = NULL WHERE key = :key;
 
 -- name: replace_kind_policy
-UPDATE onetray.kind SET policy = :policy WHERE key = :key AND policy = :was RETURNING key;
+UPDATE onetray.kind SET policy = :policy, retired_at = NULL WHERE key = :key AND policy = :was RETURNING key;
+
+-- name: plain_kinds
+-- row: PlainKindRow(key, retired_at)
+SELECT k.key, k.retired_at FROM onetray.kind AS k
+WHERE k.key > :after AND (CAST(:ns AS integer) IS NULL OR k.ns = :ns) AND k.policy IN (SELECT p.key FROM onetray.policy AS p WHERE p.body = :body)
+    AND NOT EXISTS (SELECT 1 FROM onetray.breaker AS b WHERE b.kind = k.key)
+ORDER BY k.key LIMIT :limit;
+
+-- name: kinds_of_tasks
+SELECT DISTINCT kind FROM onetray.task WHERE key > :after AND key <= :upto;
+
+-- name: kinds_of_flows
+SELECT DISTINCT kind FROM onetray.flow WHERE key > :after AND key <= :upto;
+
+-- name: retire_kinds
+UPDATE onetray.kind SET retired_at = :at
+WHERE retired_at IS NULL AND key IN (SELECT k.key FROM onetray.kind AS k WHERE k.key = ANY(:keys::bigint[]) AND k.policy IN (SELECT p.key FROM onetray.policy AS p WHERE p.body = :body)
+    AND NOT EXISTS (SELECT 1 FROM onetray.breaker AS b WHERE b.kind = k.key));
+
+-- name: delete_kinds
+DELETE FROM onetray.kind
+WHERE retired_at <= :before AND key IN (SELECT k.key FROM onetray.kind AS k WHERE k.key = ANY(:keys::bigint[]) AND k.policy IN (SELECT p.key FROM onetray.policy AS p WHERE p.body = :body)
+    AND NOT EXISTS (SELECT 1 FROM onetray.breaker AS b WHERE b.kind = k.key));
+
+-- name: take_back_kinds
+UPDATE onetray.kind SET retired_at = NULL WHERE retired_at IS NOT NULL AND key = ANY(:keys::bigint[]);
 
 -- name: queues_with_work
 SELECT q.key FROM onetray.queue AS q

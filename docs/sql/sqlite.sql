@@ -556,7 +556,8 @@ FROM stage AS s WHERE s.job = :job ORDER BY s.ord;
 
 -- name: stage_carried_from
 -- row: CarriedStageRow(key, carried_from, gate, condition, compensate)
-SELECT s.key, s.carried_from, s.gate, s.condition, s.compensate FROM stage AS s WHERE s.key = :key;
+SELECT s.key, s.carried_from, s.gate, s.condition, s.compensate
+FROM stage AS s JOIN flow AS f ON f.key = s.job AND f.deleted_at IS NULL WHERE s.key = :key;
 
 -- name: successors_in_stage
 -- row: SuccessorRow(key, retry_of, name)
@@ -1473,8 +1474,8 @@ SELECT key, name FROM namespace;
 SELECT key, ns, name FROM queue;
 
 -- name: kinds
--- row: KindRow(key, ns, name, policy)
-SELECT key, ns, name, policy FROM kind;
+-- row: KindRow(key, ns, name, policy, retired_at)
+SELECT key, ns, name, policy, retired_at FROM kind;
 
 -- name: policies
 SELECT key, body FROM policy;
@@ -1489,13 +1490,40 @@ INSERT INTO queue (ns, name) VALUES (:ns, :name) ON CONFLICT DO NOTHING;
 INSERT INTO policy (body) VALUES (:body) ON CONFLICT DO NOTHING;
 
 -- name: add_kind
-INSERT INTO kind (ns, name, policy) VALUES (:ns, :name, :policy) ON CONFLICT DO NOTHING;
+INSERT INTO kind (ns, name, policy) VALUES (:ns, :name, :policy)
+ON CONFLICT (ns, name) DO UPDATE SET retired_at = NULL WHERE kind.retired_at IS NOT NULL;
 
 -- name: set_kind_policy
-UPDATE kind SET policy = :policy WHERE key = :key;
+UPDATE kind SET policy = :policy, retired_at = NULL WHERE key = :key;
 
 -- name: replace_kind_policy
-UPDATE kind SET policy = :policy WHERE key = :key AND policy = :was RETURNING key;
+UPDATE kind SET policy = :policy, retired_at = NULL WHERE key = :key AND policy = :was RETURNING key;
+
+-- name: plain_kinds
+-- row: PlainKindRow(key, retired_at)
+SELECT k.key, k.retired_at FROM kind AS k
+WHERE k.key > :after AND (CAST(:ns AS integer) IS NULL OR k.ns = :ns) AND k.policy IN (SELECT p.key FROM policy AS p WHERE p.body = :body)
+    AND NOT EXISTS (SELECT 1 FROM breaker AS b WHERE b.kind = k.key)
+ORDER BY k.key LIMIT :limit;
+
+-- name: kinds_of_tasks
+SELECT DISTINCT kind FROM task WHERE key > :after AND key <= :upto;
+
+-- name: kinds_of_flows
+SELECT DISTINCT kind FROM flow WHERE key > :after AND key <= :upto;
+
+-- name: retire_kinds
+UPDATE kind SET retired_at = :at
+WHERE retired_at IS NULL AND key IN (SELECT k.key FROM kind AS k WHERE k.key IN (SELECT value FROM json_each(:keys)) AND k.policy IN (SELECT p.key FROM policy AS p WHERE p.body = :body)
+    AND NOT EXISTS (SELECT 1 FROM breaker AS b WHERE b.kind = k.key));
+
+-- name: delete_kinds
+DELETE FROM kind
+WHERE retired_at <= :before AND key IN (SELECT k.key FROM kind AS k WHERE k.key IN (SELECT value FROM json_each(:keys)) AND k.policy IN (SELECT p.key FROM policy AS p WHERE p.body = :body)
+    AND NOT EXISTS (SELECT 1 FROM breaker AS b WHERE b.kind = k.key));
+
+-- name: take_back_kinds
+UPDATE kind SET retired_at = NULL WHERE retired_at IS NOT NULL AND key IN (SELECT value FROM json_each(:keys));
 
 -- name: queues_with_work
 SELECT q.key FROM queue AS q

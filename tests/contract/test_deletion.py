@@ -139,6 +139,8 @@ def test_a_large_flow_goes_in_steps_and_is_not_found_after_the_first(
         if engine.find_tasks(states=["succeeded"]).tasks[-1].id == flow.tasks[0]:
             with pytest.raises(NotFound):
                 engine.redrive(flow.tasks[0])
+        with pytest.raises(Conflict, match="was deleted: submit it anew"):
+            engine.retry_flow(retried.id, from_stage="a")
         assert [job.id for job in engine.jobs().jobs] == [retried.id]
     assert steps > 4
     assert [e.type for e in engine.feed.read(0).events].count("job.deleted") == 1

@@ -48,7 +48,7 @@ def test_tasks_are_counted_by_where_they_are(engine: Engine, clock: VirtualClock
     engine.cancel(held[7].id, hard=True)
     expected = Counts(
         total=9, queued=1, held=1, blocked=1, waiting_input=1, succeeded=2, partly=1, failed=1, dead_lettered=1,
-        cancelled=1,
+        cancelled=1, pending=3,
     )  # fmt: skip
     progress = engine.progress(flow.id)
     assert progress.counts == engine.stage(flow.stages[0]).counts == expected
@@ -62,7 +62,7 @@ def test_tasks_are_counted_by_where_they_are(engine: Engine, clock: VirtualClock
 def test_a_condition_is_not_counted_among_the_tasks_of_its_stage(engine: Engine) -> None:
     flow = engine.submit_flow("f", [StageSpec("a", [TaskSpec("x")], when=TaskSpec("decide"))])
     take(engine)
-    assert engine.progress(flow.id).counts == Counts(total=1, queued=1)
+    assert engine.progress(flow.id).counts == Counts(total=1, queued=1, created=1)
 
 
 def test_a_flow_without_stages_has_made_no_progress(engine: Engine) -> None:

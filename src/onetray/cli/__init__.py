@@ -65,7 +65,7 @@ SUMMARIES = {
     "demo": "Watch two workers run a pipeline and survive a crash.",
     "doctor": "Check the installation and suggest fixes.",
     "flows": "List declared flows; show, submit and forget one.",
-    "jobs": "List, inspect, cancel, pause, resume and retry jobs.",
+    "jobs": "List, inspect, cancel, pause, resume, retry and delete jobs.",
     "lifecycle": "Print the states and transitions of a lifecycle.",
     "migrate": "Bring the database's schema up to date.",
     "prune": "Delete old jobs permanently.",

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from onetray.domain.clock import SECOND
+from onetray.engine.unused_kinds import UnusedKinds
 from onetray.store.base import Store, Tx
 
 # Unique keys first: a submit that holds one may be pointing its idempotency key to the job.
@@ -25,7 +26,7 @@ _KEY_TABLES = ("unique_keys", "idempotency")
 TASK_TABLES = ("dead_letters", "logs", "progress", "checkpoints", "events", "tasks")
 _DELETE_STEP = 10_000
 _LAST_KEY = 2**62
-_NEXT_TABLE = {"tasks": "flows", "flows": "deletions", "deletions": "tasks"}
+_NEXT_TABLE = {"tasks": "flows", "flows": "deletions", "deletions": "kinds", "kinds": "tasks"}
 
 SPAN = 1_000
 """How many tasks or flows a step scans."""
@@ -122,7 +123,7 @@ def remove_rows(tx: Tx, keys: list[int], *tables: str) -> None:
 
 
 class Retention:
-    """The background scan: tasks, then flows, then notes about deleted jobs.
+    """The background scan: tasks, then flows, then notes about deleted jobs, then kinds that nothing uses.
 
     After each step it pauses for longer than the step took.
     """
@@ -131,6 +132,7 @@ class Retention:
         self._store, self._keep_us, self._namespace = store, int(keep_s * SECOND), namespace
         self._round_s = min(ROUND_S, max(1.0, keep_s / 10))
         self._table, self._after, self._limit = "tasks", 0, FIRST_LIMIT
+        self._kinds = UnusedKinds(store)
         self.rest_s = 0.0
         """How long to wait before the next step."""
 
@@ -153,6 +155,8 @@ class Retention:
         if self._namespace is not None and (ns := self._namespace()) is None:
             return None
         before = self._store.now() - self._keep_us
+        if self._table == "kinds":
+            return self._scan_kinds(ns)
         if self._table == "deletions":
             notes = self._remove(OldJobs(before, ns, self._limit))
             return [] if notes else self._next_table()
@@ -164,6 +168,11 @@ class Retention:
         if removed:
             self._after = removed[-1]
         return removed
+
+    def _scan_kinds(self, ns: int | None) -> list[int] | None:
+        if not self._kinds.step(ns):
+            return self._next_table()
+        return self._remove(OldJobs(0, ns, self._limit)) if self._kinds.found else []
 
     def _next_table(self) -> list[int] | None:
         """Go on with the next table. Returns None at the end of the round."""
@@ -181,6 +190,9 @@ class Retention:
             ((is_our_turn,),) = tx.query("turn_to_prune")
             if not is_our_turn:
                 return None
+            if self._table == "kinds":
+                self._kinds.remove(tx)
+                return []
             if self._table == "deletions":
                 return prune_deletions(tx, old)
             return prune_tasks(tx, old) if self._table == "tasks" else prune_flows(tx, old, old.limit)

@@ -1,7 +1,8 @@
 """The keys of namespaces, queues, kinds and policies, cached in memory.
 
 Owns that cache. A key never changes its meaning, so the cache stays valid. Only a kind's current policy may change:
-callers say how old it may be.
+callers say how old it may be. A kind that nothing has used for long is deleted, days after new tasks stopped to get it
+(engine/unused_kinds.py): a lookup reads the kinds again if the cache is older than MAX_AGE_S.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from onetray.store.rows import KindRow, QueueRow
 
 
+MAX_AGE_S = 60.0
+
+
 class InternedNames:
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -26,20 +30,22 @@ class InternedNames:
         self._namespaces: dict[str, int] = {}
         self._queues: dict[tuple[int, str], int] = {}
         self._kinds: dict[tuple[int, str], int] = {}
+        self._retired: set[int] = set()
+        """Kinds that new tasks must not have."""
         self._kind_policy: dict[int, int] = {}
         self._policies: dict[int, Policy] = {}
         self._policy_keys: dict[str, int] = {}
         self._queue_names: dict[int, str] = {}
         self._queue_places: dict[int, tuple[str, str]] = {}
         self._kind_names: dict[int, str] = {}
-        self._read_at = float("-inf")
+        self._read_at = self._read_at_wall = float("-inf")
         self._turns = itertools.count(1)
         self._turn = 0
 
     def refresh(self) -> None:
         """Read everything again. The refresh that began last wins: a slow one must not replace newer data."""
         turn = next(self._turns)
-        read, began = self._store.read_within, time.monotonic()
+        read, began, began_wall = self._store.read_within, time.monotonic(), time.time()
         # Without a lock: in a memory database a read waits for a transaction, whose thread may call refresh, too.
         # In this order, so that the policies that a kind refers to are read after it.
         namespaces = read("namespaces")
@@ -64,7 +70,8 @@ class InternedNames:
             self._kind_policy = {kind.key: kind.policy for kind in kinds}
             self._kind_names = {kind.key: kind.name for kind in kinds}
             self._kinds = {(kind.ns, kind.name): kind.key for kind in kinds}
-            self._read_at = began
+            self._retired = {kind.key for kind in kinds if kind.retired_at is not None}
+            self._read_at, self._read_at_wall = began, began_wall
 
     def namespace(self, name: str) -> int | None:
         key = self._namespaces.get(name)
@@ -82,7 +89,9 @@ class InternedNames:
 
     def kind(self, ns: int, name: str) -> int | None:
         key = self._kinds.get((ns, name))
-        if key is None:
+        # By two clocks: the monotonic one stands still while the machine sleeps.
+        now, wall = time.monotonic(), time.time()
+        if key is None or now - self._read_at > MAX_AGE_S or abs(wall - self._read_at_wall) > MAX_AGE_S:
             self.refresh()
             key = self._kinds.get((ns, name))
         return key
@@ -142,7 +151,7 @@ class InternedNames:
 
     def intern_kind(self, ns: int, name: str) -> int:
         key = self.kind(ns, name)
-        if key is None:
+        if key is None or key in self._retired:
             self._write("add_kind", ns=ns, name=name, policy=self.intern_policy(Policy()))
             key = self._kinds[(ns, name)]
         return key

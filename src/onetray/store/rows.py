@@ -414,3 +414,10 @@ class KindRow(NamedTuple):
     ns: int
     name: str
     policy: int
+    retired_at: int | None
+    """Nothing used it then: it will be deleted unless a submit takes it back."""
+
+
+class PlainKindRow(NamedTuple):
+    key: int
+    retired_at: int | None

@@ -96,7 +96,7 @@ def _with_origin(batch: BatchContext, stage: StageToCopy, carried_from: int) -> 
         rows = batch.tx.query("stage_carried_from", key=key)
         if not rows:
             raise Conflict(
-                f"stage {stage.name!r} was carried over, and the flow in which it ran was pruned: submit it anew"
+                f"stage {stage.name!r} was carried over, and the flow in which it ran was deleted: submit it anew"
             )
         stage = stage._replace(**rows[0]._asdict())
         key = stage.carried_from

@@ -279,7 +279,8 @@ FROM onetray.stage AS s WHERE s.job = :job ORDER BY s.ord
 -- name: stage_carried_from
 -- row: CarriedStageRow
 -- The origin of a carried-over stage: it has the tasks, the condition and the approval.
-SELECT s.key, s.carried_from, s.gate, s.condition, s.compensate FROM onetray.stage AS s WHERE s.key = :key
+SELECT s.key, s.carried_from, s.gate, s.condition, s.compensate
+FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job AND f.deleted_at IS NULL WHERE s.key = :key
 
 -- name: successors_in_stage
 -- row: SuccessorRow

@@ -9,7 +9,7 @@ SELECT key, ns, name FROM onetray.queue
 
 -- name: kinds
 -- row: KindRow
-SELECT key, ns, name, policy FROM onetray.kind
+SELECT key, ns, name, policy, retired_at FROM onetray.kind
 
 -- name: policies
 SELECT key, body FROM onetray.policy
@@ -24,13 +24,43 @@ INSERT INTO onetray.queue (ns, name) VALUES (:ns, :name) ON CONFLICT DO NOTHING
 INSERT INTO onetray.policy (body) VALUES (:body) ON CONFLICT DO NOTHING
 
 -- name: add_kind
-INSERT INTO onetray.kind (ns, name, policy) VALUES (:ns, :name, :policy) ON CONFLICT DO NOTHING
+-- A retired kind is taken back.
+INSERT INTO onetray.kind (ns, name, policy) VALUES (:ns, :name, :policy)
+ON CONFLICT (ns, name) DO UPDATE SET retired_at = NULL WHERE kind.retired_at IS NOT NULL
 
 -- name: set_kind_policy
-UPDATE onetray.kind SET policy = :policy WHERE key = :key
+UPDATE onetray.kind SET policy = :policy, retired_at = NULL WHERE key = :key
 
 -- name: replace_kind_policy
-UPDATE onetray.kind SET policy = :policy WHERE key = :key AND policy = :was RETURNING key
+UPDATE onetray.kind SET policy = :policy, retired_at = NULL WHERE key = :key AND policy = :was RETURNING key
+
+-- name: plain_kinds
+-- row: PlainKindRow
+-- Kinds that nobody has configured and that have no breaker.
+SELECT k.key, k.retired_at FROM onetray.kind AS k
+WHERE k.key > :after AND (CAST(:ns AS integer) IS NULL OR k.ns = :ns) AND {plain_kind}
+ORDER BY k.key LIMIT :limit
+
+-- word: plain_kind
+k.policy IN (SELECT p.key FROM onetray.policy AS p WHERE p.body = :body)
+    AND NOT EXISTS (SELECT 1 FROM onetray.breaker AS b WHERE b.kind = k.key)
+
+-- name: kinds_of_tasks
+SELECT DISTINCT kind FROM onetray.task WHERE key > :after AND key <= :upto
+
+-- name: kinds_of_flows
+SELECT DISTINCT kind FROM onetray.flow WHERE key > :after AND key <= :upto
+
+-- name: retire_kinds
+UPDATE onetray.kind SET retired_at = :at
+WHERE retired_at IS NULL AND key IN (SELECT k.key FROM onetray.kind AS k WHERE k.key {in:keys:bigint} AND {plain_kind})
+
+-- name: delete_kinds
+DELETE FROM onetray.kind
+WHERE retired_at <= :before AND key IN (SELECT k.key FROM onetray.kind AS k WHERE k.key {in:keys:bigint} AND {plain_kind})
+
+-- name: take_back_kinds
+UPDATE onetray.kind SET retired_at = NULL WHERE retired_at IS NOT NULL AND key {in:keys:bigint}
 
 -- name: queues_with_work
 -- The queues among these with a claimable task. Not by EXISTS: PostgreSQL may scan all of ready for the join.

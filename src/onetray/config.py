@@ -50,7 +50,7 @@ class EngineConfig:
     """PostgreSQL behind pgbouncer in transaction mode: no prepared statements, no LISTEN."""
 
 
-BUILT_IN_DIALECTS = ("so1", "jobnik")
+BUILT_IN_DIALECTS = ("so1", "jobnik", "pipeline")
 """The dialects that onetray contains, each at onetray.dialects.<name>."""
 
 

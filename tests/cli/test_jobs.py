@@ -13,7 +13,7 @@ from onetray.domain.verbs import SubmitMany
 from onetray.engine.flows import advance
 from tests.cli.conftest import Place
 from tests.cli.run import called, one_line, onetray, told
-from tests.support.tasks import UNKNOWN_ID, in_state, submit, take
+from tests.support.tasks import UNKNOWN_ID, in_state, running, submit, take
 
 
 def test_a_piped_list_has_one_line_for_each_job_and_no_colour(place: Place) -> None:
@@ -101,6 +101,15 @@ def test_a_task_and_a_flow_are_shown_by_the_end_of_their_ids(place: Place) -> No
     assert "allowed    pause, cancel" in text
     assert "ann: looks at it" in text
     assert told("jobs", "show", flow, *place.at)["progress"]["counts"]["total"] == 3
+
+
+def test_a_flow_is_shown_with_its_errors(place: Place) -> None:
+    flow = place.flow()
+    failed = running(place.engine)
+    place.engine.fail(failed, "no such shop", retryable=False)
+    errors = told("jobs", "show", flow, *place.at)["errors"]
+    assert (errors["total"], errors["errors"][0]["message"]) == (1, "no such shop")
+    assert re.search(f"fetch +{failed.id} +no such shop", called("jobs", "show", flow, *place.at).stdout)
 
 
 def test_an_id_that_fits_several_names_them_all(place: Place) -> None:

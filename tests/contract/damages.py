@@ -209,7 +209,7 @@ FLOW_DAMAGES = [
     stage("gate", 1, "blocked = 1", "6 stage_counts"),
     stage("whole", 1, "ns = 99", "6 stage_of_flow", "6 member_of", "13 belongs"),
     stage("grows", 1, "sealed = 2", "6 done_yet_open"),
-    stage("whole", 1, "partly = 1", "7 stage_decided"),
+    stage("whole", 1, "partly = 1", "6 stage_counts", "7 stage_decided"),
     flow("whole", "stages = stages + 1, skipped = skipped + 1", "7 flow_counts"),
     flow("stopping", "cancelled = 1, stages_open = 0", "7 flow_counts"),
     stage("whole", 2, "ord = 5", "6 stage_orders"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from onetray.domain.clock import VirtualClock
@@ -9,6 +11,7 @@ from onetray.domain.commands import Fail, ticket
 from onetray.domain.errors import InvalidInput, NotFound
 from onetray.domain.flow import FlowError, Placed, StageSpec, TaskSpec
 from onetray.domain.policy import Policy
+from onetray.domain.task import Assignment
 from onetray.engine import Engine
 from onetray.engine.flows.stage_errors import KEPT, MESSAGE_CHARS
 from tests.support.tasks import UNKNOWN_ID, settle, take
@@ -84,10 +87,10 @@ def test_what_failed_besides_a_stages_tasks_is_listed_too(engine: Engine, clock:
     settle(engine)
     ((error,), total) = engine.flow_errors(late.id)
     assert (error.stage, error.task, total, engine.flow(late.id).error) == (None, None, 1, {"message": error.message})
-    for refused, error in ((UNKNOWN_ID, NotFound), ("x", InvalidInput)):
-        with pytest.raises(error):
+    for refused, expected in ((UNKNOWN_ID, NotFound), ("x", InvalidInput)):
+        with pytest.raises(expected):
             engine.flow_errors(refused)
-        with pytest.raises(error):
+        with pytest.raises(expected):
             engine.member_reports(refused)
     with pytest.raises(InvalidInput):
         engine.flow_errors(good.id, limit=-1)
@@ -135,6 +138,22 @@ def test_reports_of_a_flows_tasks_have_one_order_and_progress_keeps_its_last_pla
     assert [r.line for r in engine.member_reports(other.id)] == ["elsewhere"]
     # The log of a task itself counts as before.
     assert [line.cursor for line in engine.logs(three.id)] == [1]
+
+
+def test_reports_that_come_at_once_are_numbered_without_a_gap(engine: Engine) -> None:
+    flow = wide(engine, 4)
+
+    def report(task: Assignment) -> None:
+        for n in range(10):
+            engine.log(task, str(n), "more")
+            engine.say_progress(task, n)
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(report, engine.claim(worker="w", limit=4)))
+    found = engine.member_reports(flow.id)
+    lines = [r.cursor for r in found if r.line is not None]
+    assert (len(lines), len(found), found[-1].cursor) == (80, 84, 120)
+    assert lines == sorted(set(lines))
 
 
 def test_the_percentage_of_a_stage_includes_what_its_running_tasks_report(engine: Engine) -> None:

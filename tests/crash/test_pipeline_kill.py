@@ -1,48 +1,59 @@
-"""The news pipeline of the examples, whose worker is killed in the middle of it."""
+"""The news pipeline of the examples, started over HTTP, whose worker is killed in every one of its stages."""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from onetray import Engine, Onetray
-from onetray.examples.news_pipeline import NewsConfig, news
-from tests.support.engines import must_verify
+import httpx2
+
+from onetray import Engine
+from onetray.examples.news_pipeline import news
+from tests.support.engines import migrated_sqlite, must_verify
 from tests.support.fleet import wait_until
+from tests.support.live import serving, told
 from tests.support.workers import READY, WorkerProcess
 
+JOBS = "/v1/pipeline/jobs"
+CONFIG = {"pace_s": 0, "enable_evaluation": True, "enable_auto_optimize": True}
 
-def test_a_pipeline_whose_worker_was_killed_goes_on_at_the_first_stage_that_has_not_ended(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'jobs.db'}"
-    with Engine.open(url) as engine:
-        app: Onetray = news.app
-        before = app.use(engine)
+
+def test_a_pipeline_whose_worker_is_killed_in_every_stage_goes_on_there(migrated_url: str, tmp_path: Path) -> None:
+    (tmp_path / "sqlite").mkdir()
+    (tmp_path / "postgres").mkdir()
+    # Both at once: most of the time leases run out.
+    with ThreadPoolExecutor(2) as threads:
+        runs = [
+            threads.submit(kill_in_every_stage, url, tmp_path / name)
+            for name, url in (("sqlite", migrated_sqlite(tmp_path)), ("postgres", migrated_url))
+        ]
+        for run in runs:
+            run.result()
+
+
+def kill_in_every_stage(url: str, logs: Path) -> None:
+    with Engine.open(url) as engine, serving(engine) as live, httpx2.Client(base_url=live.url) as client:
+        worker = _worker(url, logs / "0.log")
         try:
-            job = news.submit(NewsConfig(pace_s=0.4, evaluate=True))
-            first = _worker(url, tmp_path / "first.log")
-            wait_until(lambda: _state(engine, job.id, "classify") == "running")
-            first.kill()
-            done = {s.name: s.state for s in engine.stages(job.id)}
-            assert (done["ingest"], done["gather"], done["neutralize"]) == ("succeeded", "succeeded", "created")
-            second = _worker(url, tmp_path / "second.log")
-            try:
-                assert job.wait(60) == "succeeded", second.log
-            finally:
-                second.kill()
-            runs = {s.name: [t.attempts for t in engine.stage_tasks(s.id)] for s in engine.stages(job.id)}
-            # What had ended was not done again; what was under way was.
-            assert (runs["ingest"], runs["gather"]) == ([1, 1], [1])
-            assert 2 in runs["classify"]
-            assert job.results()["evaluation"] == 1.0
-            must_verify(engine)
+            worker.until_logged(READY)
+            new = client.post(JOBS, json={"pipeline": "news", "config": CONFIG}).json()
+            path = new["status_url"]
+            for number, stage in enumerate(news.stages, 1):
+                wait_until(lambda stage=stage: client.get(path).json()["stage_progress"][stage]["status"] == "running")
+                worker.kill()
+                worker = _worker(url, logs / f"{number}.log")
+            wait_until(lambda: client.get(path).json()["finished_at"] is not None)
         finally:
-            app.use(before)
+            worker.kill()
+        job = client.get(path).json()
+        assert (job["status"], job["errors"]) == ("COMPLETED", []), worker.log
+        stages = {stage.name: engine.stage_tasks(stage.id) for stage in engine.stages(job["job_id"])}
+        # In every stage something was under way and was run again.
+        assert all(max(task.attempts for task in tasks) >= 2 for tasks in stages.values())
+        frames = told(live.port, new["stream_url"])
+        assert [f.data["stage"] for f in frames if f.event == "stage_complete"] == list(news.stages)
+        must_verify(engine)
 
 
 def _worker(url: str, log: Path) -> WorkerProcess:
-    worker = WorkerProcess(url, log, "--app", "onetray.examples.news_pipeline:app")
-    worker.until_logged(READY)
-    return worker
-
-
-def _state(engine: Engine, flow: str, stage: str) -> str:
-    return next(s.state for s in engine.stages(flow) if s.name == stage)
+    return WorkerProcess(url, log, "--app", "tests.support.hanging_news:app")

@@ -53,14 +53,14 @@ def test_a_server_without_the_code_runs_what_a_worker_has_declared(
             assert (line["name"], line["version"], line["stages"]) == ("news", news["version"], len(news["stages"]))
             assert [stage["fan_out"] for stage in news["stages"]][:3] == ["config", "one", "stage"]
             assert news["config_schema"]["properties"]["pace_s"]["default"] == 0.05
-            config = {"pace_s": 0, "evaluate": True}
+            config = {"pace_s": 0, "enable_evaluation": True}
             submitted = client.post("/api/v1/flow-definitions/news/submit", json={"config": config})
             assert submitted.status_code == 201, submitted.text
             path = submitted.headers["location"]
             wait_until(lambda: client.get(path).json()["finished_at"] is not None, 60)
             job = client.get(path).json()
             assert job["state"] == "succeeded"
-            assert job["data"] == {**config, "feeds": ["harbour", "valley"], "optimize": False}
+            assert job["data"] == {**config, "feeds": ["harbour", "valley"], "enable_auto_optimize": False}
             states = {s["name"]: s["state"] for s in told("stages", "list", job["id"], "--database", server.url)}
             assert (states["evaluation"], states["optimization"]) == ("succeeded", "skipped")
             done = called("flows", "submit", "news", "--config", '{"pace_s": 0}', "--wait", "--database", server.url)

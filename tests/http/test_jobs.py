@@ -7,6 +7,7 @@ from typing import Any
 from fastapi.testclient import TestClient
 
 from onetray.domain.clock import SECOND, VirtualClock
+from onetray.domain.flow import StageSpec, TaskSpec
 from onetray.engine import Engine
 from onetray.http.json_answers import iso_time, micros
 from tests.http.calls import NOBODY, claim, dead, flow, get, post, refusal, submit, ticket
@@ -215,6 +216,24 @@ def test_a_flows_events_are_those_of_its_tasks_too(shop: TestClient) -> None:
     assert {"flow.submitted", "stage.added", "task.submitted"} <= types
 
 
+def test_the_errors_of_a_job_name_stage_and_task(shop: TestClient, shared_engine: Engine, queue: str) -> None:
+    stages = [StageSpec("a", [TaskSpec("x", queue=queue)] * 2), StageSpec("b", [TaskSpec("y", queue=queue)])]
+    made = shared_engine.submit_flow("f", stages, roll_up="mixed").id
+    one, two = shared_engine.claim(queue, worker="w", limit=2)
+    shared_engine.fail(one, "no such shop", retryable=False)
+    shared_engine.fail(two, "closed", retryable=False)
+    found = get(shop, f"/jobs/{made}/errors")
+    assert [(e["stage"], e["task"], e["message"]) for e in found["errors"]] == [
+        ("a", one.id, "no such shop"), ("a", two.id, "closed"),
+    ]  # fmt: skip
+    assert (found["total"], len(get(shop, f"/jobs/{made}/errors", limit=1)["errors"])) == (2, 1)
+    assert get(shop, f"/jobs/{one.id}/errors")["errors"][0]["message"] == "no such shop"
+    assert get(shop, f"/jobs/{submit(shop, queue)}/errors") == {"errors": [], "total": 0}
+    assert get(shop, f"/jobs/{made}/progress")["stages"] == [
+        {"name": "a", "state": "failed", "percentage": 100}, {"name": "b", "state": "skipped", "percentage": 100},
+    ]  # fmt: skip
+
+
 def test_a_result_is_there_once_the_job_has_ended(shop: TestClient, queue: str) -> None:
     id_ = submit(shop, queue)
     task = claim(shop, queue)[0]
@@ -248,7 +267,7 @@ def test_an_ended_job_is_deleted_and_an_open_one_is_not(shop: TestClient, shared
     deleted = shop.delete(path, params={"reason": "as asked"})
     assert (deleted.status_code, deleted.json()) == (200, {"id": id_, "deleted": True})
     assert refusal(shop.delete(path)) == refusal(shop.get(path)) == (404, "not_found")
-    events = [e for e in get(shop, "/feed", after=after)["events"] if e["job_id"] == id_]
+    events = [e for e in get(shop, "/feed", cursor=after)["events"] if e["job_id"] == id_]
     assert [(e["type"], e["cause"]) for e in events] == [("job.deleted", "as asked")]
 
 
@@ -278,7 +297,7 @@ def test_progress_is_what_a_task_said_or_a_flows_numbers(shop: TestClient, queue
     assert (far["percentage"], far["counts"]["total"]) == (0, 4)
 
 
-@each_case("look", ["", "/tree", "/events", "/logs", "/result", "/explain", "/actions", "/progress"])
+@each_case("look", ["", "/tree", "/events", "/logs", "/result", "/explain", "/actions", "/progress", "/errors"])
 def test_a_look_at_what_is_not_there(shop: TestClient, look: str) -> None:
     assert refusal(shop.get(f"/api/v1/jobs/{NOBODY}{look}")) == (404, "not_found")
     assert refusal(shop.get(f"/api/v1/jobs/nonsense{look}")) == (400, "invalid_input")

@@ -35,6 +35,7 @@ OPEN = {(method, path) for method in ("GET", "HEAD") for path in ("/", "/healthz
 """What anybody may ask, once more: whoever opens a route has to say so twice."""
 WRITES = {
     SUBMIT: (
+        "/v1/pipeline/jobs",
         "/api/v1/flow-definitions/{name:path}/submit",
         "/api/jobs", "/api/v1/jobs", "/api/v1/jobs/batch", "/api/v1/jobs/{id}/open", "/api/v1/jobs/{id}/seal",
         "/api/v1/jobs/{id}/stages", "/api/v1/stages/{id}/seal", "/api/v1/stages/{id}/tasks",
@@ -49,11 +50,12 @@ WRITES = {
         "/api/v1/workers/leave", "/v1/stages/{stageType}/tasks/dequeue", "/v1/tasks/{taskId}/status",
     ),
     OPERATE: (
+        "/v1/pipeline/jobs/{id}/cancel",
         "/api/v1/acts/close_breaker", "/api/v1/acts/delete_job", "/api/v1/acts/forget_flow",
         "/api/v1/acts/open_breaker",
         "/api/v1/acts/pause_queue", "/api/v1/acts/resume_queue",
-        "/api/v1/breakers/{kind:path}/close", "/api/v1/breakers/{kind:path}/open",
         "/api/v1/flow-definitions/{name:path}/forget",
+        "/api/v1/breakers/{kind:path}/close", "/api/v1/breakers/{kind:path}/open",
         "/api/v1/dead-letters/redrive", "/api/v1/dead-letters/{id}/redrive", "/api/v1/jobs/{id}",
         "/api/v1/jobs/{id}/cancel",
         "/api/v1/jobs/{id}/metadata", "/api/v1/jobs/{id}/pause", "/api/v1/jobs/{id}/priority",

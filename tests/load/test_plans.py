@@ -251,9 +251,8 @@ FOR_FLOWS = (
 )  # fmt: skip
 OF_A_STAGE = {"tasks_of_stage", "results_of_stage"}
 """Outside of a transaction PostgreSQL may read a stage to its end and sort it, for a large page of it."""
-FEW = {"held_in_stages": {"lease", "l", "j"}, "log_and_progress": {"progress"}, "count_events": {"dead_letter"}}
-"""What may be read from end to end: there are as many leases as claims, however many tasks there are, and in this crowd
-nobody has said how far it is."""
+FEW = {"held_in_stages": {"lease", "l", "j"}, "count_events": {"dead_letter"}}
+"""What may be read from end to end: there are as many leases as claims, however many tasks there are."""
 
 
 def statement_of(crowd: Crowd, name: str, params: dict[str, Any]) -> Statement:

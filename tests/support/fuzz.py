@@ -22,6 +22,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from onetray import Policy
+from onetray.domain.declared_flow import FlowDeclaration, StageDeclaration
 from onetray.domain.flow import Approval, StageSpec, TaskSpec
 from onetray.engine import Engine
 
@@ -51,6 +52,7 @@ class Campaign:
 def furnish(engine: Engine) -> dict[str, list[str]]:
     """One thing in each state that requests may be about, by what its id stands for."""
     engine.configure("once", Policy(max_attempts=1))
+    engine.declare_flow(FlowDeclaration(name="news", stages=[StageDeclaration(name="a", kind="k", queue="idle")]))
     ids: dict[str, list[str]] = {"jobs": [], "stages": [], "tasks": [], "dead-letters": []}
     flow = engine.submit_flow(
         "f",

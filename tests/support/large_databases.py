@@ -67,6 +67,7 @@ _LABELS = """INSERT INTO onetray.label (job, name, value, ns)
 SELECT t.key + n.i, 'team', 'a', t.ns FROM onetray.task AS t CROSS JOIN {series} WHERE t.key = :first"""
 _LOGS = """INSERT INTO onetray.log (task, cursor, ts, attempt, level, line)
 SELECT :first + n.i, 1, 0, 1, 'info', 'a line' FROM {series}"""
+_PROGRESS = """INSERT INTO onetray.progress (task, at, attempt, done) SELECT :first + n.i, 0, 1, 1 FROM {series}"""
 _LEASES = f"""INSERT INTO onetray.lease (key, ns, worker, expires_at, length, tasks, part)
 SELECT n.i, 1, 'w', CASE WHEN n.i % 50 = 0 THEN n.i ELSE {FAR} END, 60000000, '[]', 0 FROM {{series}}"""
 
@@ -118,7 +119,7 @@ def fill(url: str, idle: int, events: int = 0) -> int:
     first = _first_task(url)
     last = idle + CLAIMABLE - 1
     parts = [(_READY_TASKS, idle + 1, last), (_READY, idle + 1, last), (_EVENTS, idle + 1, last)]
-    parts += [(part, idle + 1, last) for part in (_KEYS, _UNIQUE, _LABELS, _LOGS)]
+    parts += [(part, idle + 1, last) for part in (_KEYS, _UNIQUE, _LABELS, _LOGS, _PROGRESS)]
     if idle:
         parts = [(_IDLE, 1, idle), (_DUE, 1, idle), (_EVENTS, 1, min(events, idle)), (_LEASES, 1, LEASES), *parts]
     flows = first + last

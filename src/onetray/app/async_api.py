@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from onetray.app.flows import FlowDefinition
     from onetray.app.onetray import Onetray
     from onetray.app.tasks import TaskDefinition
-    from onetray.domain.flow import Flow, Progress
+    from onetray.domain.flow import Flow, FlowError, Progress
     from onetray.domain.task import Blocker, Event, LogLine
     from onetray.domain.task import Task as TaskView
     from onetray.notify.wake import Wake
@@ -134,6 +134,9 @@ class AsyncJob(Generic[R]):
                 return
             else:
                 await notifier.wait(seen, notifier.poll_s)
+
+    async def errors(self) -> list[FlowError]:
+        return await asyncio.to_thread(self.job.errors)
 
     async def explain(self) -> list[Blocker]:
         return await asyncio.to_thread(self.job.explain)

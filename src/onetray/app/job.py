@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from onetray.domain.errors import JobFailed, NotFound, NotYet
+from onetray.domain.flow import errors_of_task
 from onetray.domain.lifecycle import FLOW, PARTIAL, SUCCEEDED, TASK
 from onetray.domain.task import Blocker, Event, LogLine
 from onetray.domain.task import Task as TaskView
 
 if TYPE_CHECKING:
     from onetray.app.onetray import Onetray
-    from onetray.domain.flow import Flow, Progress
+    from onetray.domain.flow import Flow, FlowError, Progress
 
 R = TypeVar("R")
 
@@ -137,6 +138,13 @@ class Job(Generic[R]):
                 return
             else:
                 wake.wait(seen, wake.poll_s)
+
+    def errors(self) -> list[FlowError]:
+        """What went wrong: the error of a task; of a flow the first errors of each stage, with stage and task."""
+        engine, namespace = self.app.engine, self.app.namespace
+        if self.entity == "flow":
+            return engine.flow_errors(self.id, namespace=namespace).errors
+        return errors_of_task(engine.task(self.id, namespace=namespace)).errors
 
     def explain(self) -> list[Blocker]:
         """Why the job does not run: each reason, who holds it, when it ends. Empty if it is claimable now."""

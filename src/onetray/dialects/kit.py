@@ -26,12 +26,13 @@ from onetray.http.json_answers import Json, iso_time
 from onetray.http.native_route import GuardedRoute, returns
 from onetray.http.openapi.answers import AnswerShape
 from onetray.http.openapi.shapes import schema_like
+from onetray.http.params import headers_of_request
 from onetray.http.problems import request_id_of
 from onetray.http.routes.job_actions import cancel_command
-from onetray.http.routes.streams import JOB_STREAM, Cursor, LastEventId, streaming
+from onetray.http.routes.streams import JOB_STREAM, Cursor, LastEventId, stream_view, streaming
 from onetray.http.schemas.sizes import MAX_UNKNOWN
 from onetray.http.services import Services, services_of
-from onetray.http.streams.job import Changes, follow
+from onetray.http.streams.job import Changes, JobView, Line, Part, follow
 from onetray.http.streams.sse import frame
 
 READS = 20
@@ -152,8 +153,9 @@ async def reserve_key(
 
 
 __all__ = [
-    "JOB_STREAM", "Changes", "ClosedBody", "Cursor", "Dialect", "DialectRoute", "Json", "LastEventId", "Operator",
-    "Principal", "Reader", "Services", "StateTable", "Submitter", "Worker", "allow", "answers_with", "cancel_command",
-    "find_job", "follow", "frame", "iso_time", "labels_of", "renamed", "request_id_of", "reserve_key", "services_of",
-    "streaming", "walk_jobs", "without_internals", "without_paths",
+    "JOB_STREAM", "Changes", "ClosedBody", "Cursor", "Dialect", "DialectRoute", "JobView", "Json", "LastEventId",
+    "Line", "Operator", "Part", "Principal", "Reader", "Services", "StateTable", "Submitter", "Worker", "allow",
+    "answers_with", "cancel_command", "find_job", "follow", "frame", "headers_of_request", "iso_time", "labels_of",
+    "renamed", "request_id_of", "reserve_key", "services_of", "stream_view", "streaming", "walk_jobs",
+    "without_internals", "without_paths",
 ]  # fmt: skip

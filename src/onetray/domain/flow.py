@@ -10,7 +10,7 @@ from onetray.domain.lifecycle import FLOW, MACHINES, STAGE
 from onetray.domain.machine import USER
 from onetray.domain.policy import Policy
 from onetray.domain.rollup import ON_FAILURE, STOP
-from onetray.domain.task import value_of
+from onetray.domain.task import Task, value_of
 
 COLLECT = ("list", "one", "none")
 ON_DEADLINE = ("approve", "reject", "skip", "cancel")
@@ -177,6 +177,12 @@ class FlowErrors(NamedTuple):
 
     errors: list[FlowError]
     total: int
+
+
+def errors_of_task(task: Task) -> FlowErrors:
+    """The error of a single task in the same form."""
+    errors = [] if task.error is None else [FlowError(None, task.id, task.name, message_of_error(task.error))]
+    return FlowErrors(errors, len(errors))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
     onetray worker --app onetray.examples.news_pipeline:app     # in one terminal
     python -m onetray.examples.news_pipeline                    # in another
 
-Kill the worker at any moment and start it again: the pipeline continues where it was.
+Kill the worker at any moment and start it again: the pipeline continues where it was. With a server, it can be started
+by its name: POST /v1/pipeline/jobs {"pipeline": "news"} (docs/pipeline.md).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 
 from pydantic import BaseModel, Field
 
-from onetray import Onetray, PermanentError, ctx
+from onetray import AlreadyOpen, Onetray, PermanentError, ctx
 
 FEEDS = {
     "harbour": ["Shock as ferry is late again", "Town votes on new bridge", "Herring prices steady"],
@@ -26,8 +27,8 @@ LEASE_S = 3.0
 
 class NewsConfig(BaseModel, extra="forbid"):
     feeds: list[str] = Field(default_factory=lambda: sorted(FEEDS), min_length=1)
-    evaluate: bool = False
-    optimize: bool = False
+    enable_evaluation: bool = False
+    enable_auto_optimize: bool = False
     pace_s: float = Field(default=0.05, ge=0)
     """The simulated time of work for one article."""
 
@@ -39,7 +40,8 @@ class Article(BaseModel):
 
 
 app = Onetray()
-news = app.flow("news", config=NewsConfig, roll_up="mixed", lease_s=LEASE_S)
+# Only one runs at a time, and it fails if it has not ended after two hours.
+news = app.flow("news", config=NewsConfig, roll_up="mixed", singleton=True, deadline_s=7200, lease_s=LEASE_S)
 
 
 @news.stage(each=lambda config: config.feeds, retries=3, timeout_s=60)
@@ -51,7 +53,8 @@ async def ingest(item: str, config: NewsConfig) -> list[Article]:
 
 
 @news.stage
-def gather(ingest: list[list[Article]]) -> list[Article]:
+async def gather(ingest: list[list[Article]], config: NewsConfig) -> list[Article]:
+    await asyncio.sleep(config.pace_s)
     return [article for feed in ingest for article in feed]
 
 
@@ -65,42 +68,51 @@ async def classify(item: Article, config: NewsConfig) -> Article:
 
 @news.stage(each=classify, on_failure="continue", retries=2)
 async def neutralize(item: Article, config: NewsConfig) -> Article:
+    ctx.progress(0, 2, "reading")
     ctx.check_cancelled()
     await asyncio.sleep(config.pace_s)
+    ctx.progress(1, 2, "rewriting")
     words = [LOUD.get(word.lower(), word) for word in item.title.split()]
     if words != item.title.split():
         ctx.log("neutralized", before=item.title)
     return item.model_copy(update={"title": " ".join(words)})
 
 
-@news.stage
-def brief(neutralize: list[Article]) -> dict[str, list[str]]:
+@news.stage(on_failure="continue")
+async def brief(neutralize: list[Article], config: NewsConfig) -> dict[str, list[str]]:
+    await asyncio.sleep(config.pace_s)
     topics: dict[str, list[str]] = {}
     for article in neutralize:
         topics.setdefault(article.topic, []).append(article.title)
     return topics
 
 
-@news.stage
-def summary(brief: dict[str, list[str]]) -> str:
-    return "; ".join(f"{topic}: {len(titles)}" for topic, titles in sorted(brief.items()))
+@news.stage(on_failure="continue")
+async def summary(brief: dict[str, list[str]] | None, config: NewsConfig) -> str:
+    await asyncio.sleep(config.pace_s)
+    return "; ".join(f"{topic}: {len(titles)}" for topic, titles in sorted((brief or {}).items()))
 
 
-@news.stage(when=lambda config: config.evaluate, on_failure="ignore")
-def evaluation(neutralize: list[Article]) -> float:
+@news.stage(when=lambda config: config.enable_evaluation, on_failure="continue")
+async def evaluation(neutralize: list[Article], config: NewsConfig) -> float:
     """The share of titles without a loud word."""
+    await asyncio.sleep(config.pace_s)
     plain = [a for a in neutralize if not any(word in a.title.lower() for word in LOUD)]
-    return len(plain) / len(neutralize)
+    return len(plain) / max(len(neutralize), 1)
 
 
-@news.stage(when=lambda config, evaluation: config.optimize and evaluation is not None, approve="editor")
-def optimization(evaluation: float) -> str:
+@news.stage(when=lambda config, evaluation: config.enable_auto_optimize and evaluation is not None)
+async def optimization(evaluation: float, config: NewsConfig) -> str:
+    await asyncio.sleep(config.pace_s)
     return "nothing to improve" if evaluation == 1.0 else f"{1 - evaluation:.0%} of the titles are still loud"
 
 
 if __name__ == "__main__":
-    job = news.submit(NewsConfig(evaluate="--evaluate" in sys.argv, pace_s=0.5), unique_key="news")
-    print(f"job {job.id}{' (already running)' if job.repeated else ''}")
+    try:
+        job = news.submit(NewsConfig(enable_evaluation="--evaluate" in sys.argv, pace_s=0.5))
+    except AlreadyOpen as e:
+        sys.exit(str(e))
+    print(f"job {job.id}")
     for stage in (event for event in job.events(follow=True) if event.type.startswith("stage.")):
         print(stage.type)
     print(job.outcome()["summary"])

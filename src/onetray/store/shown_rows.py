@@ -146,13 +146,14 @@ class StageDetails(NamedTuple):
     type: str
     trace: str | None
     tracestate: str | None
-    opened_at: int | None
     error_count: int
     errors: str | None
+    opened_at: int | None
 
 
 class HeldInStageRow(NamedTuple):
-    """The tasks of a stage that workers hold: how many, how many after a failed attempt, their progress added up."""
+    """How many tasks of a stage a worker holds, how many of these after a failed attempt, and the progress that they
+    have reported, added up."""
 
     stage: int
     held: int

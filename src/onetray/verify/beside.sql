@@ -64,16 +64,17 @@ FROM onetray.task AS t
 WHERE t.state = {task.state:dead_lettered} AND NOT EXISTS (SELECT 1 FROM onetray.dead_letter AS d WHERE d.task = t.key)
 
 -- pass: logs
--- check: 12 log_known: log lines belong to an existing task
-SELECT l.task, l.lines, true AS log_known
-FROM (SELECT task, count(*) AS lines FROM onetray.log GROUP BY task) AS l
+-- check: 12 log_known: log lines belong to an existing task, and those of a flow's task are numbered in the flow
+SELECT l.task, l.lines, l.job, true AS log_known
+FROM (SELECT task, job, count(*) AS lines FROM onetray.log GROUP BY task, job) AS l
     LEFT JOIN onetray.task AS t ON t.key = l.task
-WHERE t.key IS NULL
+WHERE t.key IS NULL OR l.job IS DISTINCT FROM CASE WHEN t.stage IS NOT NULL THEN t.job END
 
 -- pass: kept
--- check: 12 progress_known: progress belongs to an existing task
-SELECT p.task, p.at, p.attempt, true AS progress_known
-FROM onetray.progress AS p LEFT JOIN onetray.task AS t ON t.key = p.task WHERE t.key IS NULL
+-- check: 12 progress_known: progress belongs to an existing task, and that of a flow's task is numbered in the flow
+SELECT p.task, p.at, p.attempt, p.job, true AS progress_known
+FROM onetray.progress AS p LEFT JOIN onetray.task AS t ON t.key = p.task
+WHERE t.key IS NULL OR p.job IS DISTINCT FROM CASE WHEN t.stage IS NOT NULL THEN t.job END
 
 -- pass: checkpoints
 -- check: 12 checkpoint_known: a checkpoint belongs to an existing task

@@ -47,7 +47,7 @@ SELECT s.key AS stage, CAST(s.id AS text) AS id, s.name, s.state, s.total AS tas
         OR s.waiting_input <> coalesce(c.waiting_input, 0) OR s.succeeded <> coalesce(c.succeeded, 0)
         OR s.failed <> coalesce(c.failed, 0) OR s.dead_lettered <> coalesce(c.dead_lettered, 0)
         OR s.cancelled <> coalesce(c.cancelled, 0) OR s.redriven <> coalesce(c.redriven, 0)
-        OR s.retrying <> coalesce(c.retrying, 0)) AS stage_counts,
+        OR s.retrying <> coalesce(c.retrying, 0) OR s.error_count < s.failed + s.dead_lettered + s.partly) AS stage_counts,
     f.key IS NULL OR f.ns <> s.ns AS stage_of_flow,
     s.state IN ({stage.state:pending}, {stage.state:running}) AND s.open = 0 AND (s.sealed = 2 OR s.sealed = 1 AND s.total > 0)
         AS done_yet_open,

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 
 from onetray.domain.errors import JobFailed, NotYet
-from onetray.domain.flow import Flow, FlowError, Stage, message_of_error
+from onetray.domain.flow import Flow, Stage, errors_of_task
 from onetray.domain.lifecycle import FLOW, PARTIAL, SUCCEEDED, TASK
 from onetray.domain.task import Task, value_of
 from onetray.engine.api import EngineApi
@@ -171,11 +171,11 @@ async def list_job_errors(request: Request, id: Id, limit: Limit = 100, principa
 
 def _errors(engine: EngineApi, id: str, namespace: str, limit: int) -> dict[str, Any]:
     job = job_of(engine, id, namespace)
-    if isinstance(job, Flow):
-        errors, total = engine.flow_errors(job.id, namespace=namespace, limit=limit)
-        return {"errors": to_json(errors), "total": total}
-    failed = [] if job.error is None else [FlowError(None, job.id, job.name, message_of_error(job.error))]
-    return {"errors": to_json(failed[:limit]), "total": len(failed)}
+    if isinstance(job, Task):
+        found = errors_of_task(job)
+    else:
+        found = engine.flow_errors(job.id, namespace=namespace, limit=limit)
+    return {"errors": to_json(found.errors), "total": found.total}
 
 
 def _entity(job: Task | Flow) -> str:

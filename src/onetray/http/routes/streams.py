@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
@@ -20,7 +21,7 @@ from onetray.http.openapi import answers
 from onetray.http.params import Id
 from onetray.http.services import Services, services_of
 from onetray.http.streams.feed import FeedFilter, FeedPosition, feed_frames, page_of
-from onetray.http.streams.job import StreamPosition, job_frames, read_changes, view_of
+from onetray.http.streams.job import JobView, StreamPosition, job_frames, read_changes, view_of
 from onetray.http.streams.sse import EventStream, Frames
 
 router = APIRouter(prefix="/api/v1", tags=["streams"])
@@ -66,6 +67,19 @@ async def streaming(services: Services, principal: Principal, frames: Frames, **
     )
 
 
+async def stream_view(
+    request: Request, principal: Principal, open_view: Callable[..., JobView], cursor: str | None
+) -> Response:
+    """The stream of one job from a cursor, or 204 if the client has received its end."""
+    services, position = services_of(request), StreamPosition.of(cursor) if cursor else StreamPosition()
+    view = await services.read(open_view, services.engine, namespace=principal.namespace)
+    if position != StreamPosition():
+        changes = await services.read(read_changes, view, position)
+        if changes.ended and not changes.parts:
+            return Response(status_code=204)
+    return await streaming(services, principal, job_frames(services, view, position))
+
+
 @router.get("/jobs/{id}/stream", summary="Follow a job by server-sent events", **JOB_STREAM)
 async def job_stream(
     request: Request, id: Id, cursor: Cursor = None, last: LastEventId = None, principal: Principal = Reader
@@ -76,14 +90,7 @@ async def job_stream(
     The stream ends after the terminal status. A client that reconnects after it gets 204, so that browsers stop
     reconnecting.
     """
-    services = services_of(request)
-    position = StreamPosition.of(last or cursor or str(StreamPosition()))
-    view = await services.read(view_of, services.engine, id, principal.namespace)
-    if position != StreamPosition():
-        changes = await services.read(read_changes, view, position)
-        if changes.ended and not changes.parts:
-            return Response(status_code=204)
-    return await streaming(services, principal, job_frames(services, view, position))
+    return await stream_view(request, principal, partial(view_of, id_=id), last or cursor)
 
 
 @router.get("/feed", summary="Read the feed of all events from a cursor", **returns(answers.FEED))

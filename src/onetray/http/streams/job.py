@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from onetray.domain.errors import InvalidInput
-from onetray.domain.flow import MemberReport
+from onetray.domain.flow import MemberReport, Progress, Stage
 from onetray.domain.lifecycle import MACHINES, STAGE, TASK
 from onetray.domain.listing import JobStatus
 from onetray.domain.task import Event, LogLine
@@ -30,7 +30,9 @@ PAGE = 100
 """Events, and lines, per read: lines may be long, and there may be many streams."""
 PERCENTS = 1_000_000
 """More than the percentages of all stages of a flow together."""
-_CURSOR = re.compile(r"e(\d{1,19})\.l(\d{1,19})\.p(\d{1,19})")
+_CURSOR = re.compile(r"e(\d{1,19})\.l(\d{1,19})\.p(\d{1,19})(?:\.(\d{1,2}))?")
+Part = tuple[str, dict[str, Any]]
+"""The name and the data of a frame."""
 
 
 Line = LogLine | MemberReport
@@ -43,16 +45,18 @@ class StreamPosition(NamedTuple):
     event: int = 0
     line: int = 0
     progress: int = 0
+    parts: int = 0
+    """How many frames of the event after the last one, if an event has several."""
 
     def __str__(self) -> str:
-        return f"e{self.event}.l{self.line}.p{self.progress}"
+        return f"e{self.event}.l{self.line}.p{self.progress}{f'.{self.parts}' if self.parts else ''}"
 
     @classmethod
     def of(cls, text: str) -> StreamPosition:
         match = _CURSOR.fullmatch(text)
-        if not match or any(int(part) >= 2**62 for part in match.groups()):
+        if not match or any(int(part) >= 2**62 for part in match.groups("0")):
             raise InvalidInput("cursor must be an id of an event of this stream, such as e12.l34.p0", field="cursor")
-        return cls(*map(int, match.groups()))
+        return cls(*map(int, match.groups("0")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +72,15 @@ class Changes(Generic[P]):
 
 
 class JobView:
-    """What the stream of a task, or of a flow and its stages, reads. The events of a flow's tasks are in their own
-    streams."""
+    """What the stream of a task, or of a flow and its stages, reads, and how it shows it. The events of a flow's tasks
+    are in their own streams."""
 
     def __init__(self, engine: EngineApi, job: JobStatus, namespace: str) -> None:
         self._engine, self._namespace = engine, namespace
         self._is_task = job.entity == TASK.entity
         self.job, self.id, self.state = job, job.id, job.state
         self.terminal = MACHINES[job.entity].terminal
-        self._names: dict[str, str] = {}
+        self._stages: dict[str, Stage] = {}
 
     def events(self, after: int) -> list[Event]:
         # Before the events: they include the one that led to this state.
@@ -87,13 +91,12 @@ class JobView:
         read = self._engine.logs if self._is_task else self._engine.member_reports
         return read(self.id, after=after, limit=PAGE, namespace=self._namespace)
 
-    def progress(self) -> tuple[int, dict[str, Any]]:
-        """The progress, and a number that changes with it."""
+    def progress(self) -> tuple[int, Part | None]:
+        """A number that changes with the progress, and the progress."""
         if self._is_task:
             reported = self._engine.progress_of(self.id, namespace=self._namespace)
-            return (0, {}) if reported is None else (reported.at, to_json(reported))
-        progress = self._engine.progress(self.id, namespace=self._namespace)
-        self._names = {stage.id: stage.name for stage in progress.stages}
+            return (0, None) if reported is None else (reported.at, ("progress", to_json(reported)))
+        progress = self._read_flow()
         body = {
             "percentage": progress.percentage, "current_stage": progress.current_stage,
             "counts": to_json(progress.counts),
@@ -103,17 +106,33 @@ class JobView:
             ],
         }  # fmt: skip
         # The percentages may fall when tasks are added or start again; the number of ended tasks only rises.
-        return progress.counts.done * PERCENTS + sum(stage.percentage for stage in progress.stages), body
+        number = progress.counts.done * PERCENTS + sum(stage.percentage for stage in progress.stages)
+        return number, ("progress", body)
 
-    def event_body(self, event: Event) -> dict[str, Any]:
+    def _read_flow(self) -> Progress:
+        progress = self._engine.progress(self.id, namespace=self._namespace)
+        self._stages = {stage.id: stage for stage in progress.stages}
+        return progress
+
+    def is_end(self, event: Event) -> bool:
+        return event.entity_id == self.id and event.state in self.terminal
+
+    def parts(self, item: Event | Line) -> list[Part]:
+        """What a client receives of an event or a line. It must be the same whenever it is read again."""
+        if not isinstance(item, Event):
+            return [_line_part(item)]
+        name = "note" if item.version is None else "status" if item.entity_id == self.id else "stage"
+        return [(name, self._event_body(item))]
+
+    def _event_body(self, event: Event) -> dict[str, Any]:
         """An event; that of a stage has its name, and the job's terminal one has its result and error."""
         body: dict[str, Any] = to_json(event)
-        if event.entity_id == self.id and event.state in self.terminal:
+        if self.is_end(event):
             read = self._engine.task if self._is_task else self._engine.flow
             job: Any = read(self.id, namespace=self._namespace, raw=True)
             body |= {"result": getattr(job, "result", None), "error": job.error}
-        name = self._names.get(event.entity_id)
-        return body if name is None else {**body, "stage": name}
+        stage = self._stages.get(event.entity_id)
+        return body if stage is None else {**body, "stage": stage.name}
 
 
 def view_of(engine: EngineApi, id_: str, namespace: str) -> JobView:
@@ -126,32 +145,34 @@ def read_changes(view: JobView, position: StreamPosition) -> Changes[StreamPosit
     lines = view.lines(position.line)
     number, progress = view.progress()
     more = PAGE in (len(events), len(lines))
-    end = next((i for i, e in enumerate(events) if e.entity_id == view.id and e.state in view.terminal), None)
-    parts = []
+    end = next((i for i, event in enumerate(events) if view.is_end(event)), None)
+    frames: list[bytes] = []
     items: Iterator[Event | Line] = merge(events[:end], lines, key=attrgetter("ts"))
     for item in items:
-        position, part = _part(view, position, item)
-        parts.append(part)
-    if progress and number != position.progress:
+        position = _add(frames, view, position, item)
+    if progress is not None and number != position.progress:
         position = position._replace(progress=number)
-        parts.append(frame("progress", progress, str(position)))
+        frames.append(frame(*progress, str(position)))
     if end is not None and not more:
-        position, part = _part(view, position, events[end])
-        parts.append(part)
+        position = _add(frames, view, position, events[end])
     ended = not more and (end is not None or view.state in view.terminal)
-    return Changes(b"".join(parts), position, ended, more)
+    return Changes(b"".join(frames), position, ended, more)
 
 
-def _part(view: JobView, position: StreamPosition, item: Event | Line) -> tuple[StreamPosition, bytes]:
-    if not isinstance(item, Event):
-        position = position._replace(line=item.cursor)
-        return position, frame(*_line_frame(item), str(position))
-    position = position._replace(event=item.id)
-    name = "note" if item.version is None else "status" if item.entity_id == view.id else "stage"
-    return position, frame(name, view.event_body(item), str(position))
+def _add(frames: list[bytes], view: JobView, position: StreamPosition, item: Event | Line) -> StreamPosition:
+    """Add the frames of an event or a line that the client has not received. Returns the position after them."""
+    if isinstance(item, Event):
+        sent, after = position.parts, position._replace(event=item.id, parts=0)
+    else:
+        sent, after = 0, position._replace(line=item.cursor)
+    parts = view.parts(item)
+    for n, part in enumerate(parts[sent:], sent + 1):
+        at = after if n == len(parts) else position._replace(parts=n)
+        frames.append(frame(*part, str(at)))
+    return after
 
 
-def _line_frame(line: Line) -> tuple[str, dict[str, Any]]:
+def _line_part(line: Line) -> Part:
     body: dict[str, Any] = to_json(line)
     if isinstance(line, LogLine):
         return "log", body

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from onetray import AlreadyOpen, Engine, InvalidInput, NotFound, Onetray
 from onetray.app.flow_declaration import declaration_of_flow
 from onetray.domain.declared_flow import FlowDeclaration, StageDeclaration
-from onetray.domain.errors import KeyReused
+from onetray.domain.errors import KeyReused, Unavailable
 from onetray.domain.flow_commands import SubmitDeclared
 from onetray.engine.declared_flow_api import RENEW_S
 from onetray.testing import Harness
@@ -190,3 +190,23 @@ def test_a_worker_declares_its_flows_and_declares_again_what_was_forgotten(
         worker._renew_flows_at = 0
         worker._register()
         assert len(engine.declared_flows()) == 2
+
+
+@pytest.mark.parametrize("call", ["declare", "declare_flow"])
+def test_a_worker_that_starts_while_the_database_goes_away_goes_on_when_it_is_back(
+    app: Onetray, engine: Engine, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    app.use(engine)
+    app.flow("cards").stage(name="a")(lambda: 1)
+    real, tries = getattr(engine, call), []
+
+    def away_at_first(*args: Any, **options: Any) -> Any:
+        tries.append(1)
+        if len(tries) < 3:
+            raise Unavailable("the database does not answer")
+        return real(*args, **options)
+
+    monkeypatch.setattr(engine, call, away_at_first)
+    with app.worker(janitor=False):
+        assert [flow.name for flow in engine.declared_flows()] == ["cards"]
+    assert len(tries) == 3

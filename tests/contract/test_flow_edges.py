@@ -208,7 +208,7 @@ def test_a_retry_from_a_stage_whose_tasks_were_pruned_is_refused(engine: Engine,
     again = engine.retry_flow(flow.id)
     run_all(engine, "bad")
     assert len(engine.prune(50)) == 1
-    with pytest.raises(Conflict, match="pruned"):
+    with pytest.raises(Conflict, match="deleted"):
         engine.retry_flow(again.id, from_stage="a")
     assert run_all(engine) == 0
     engine.retry_flow(again.id, from_stage="b")

@@ -11,6 +11,7 @@ from onetray import Engine
 from onetray.examples.news_pipeline import news
 from tests.support.engines import migrated_sqlite, must_verify
 from tests.support.fleet import wait_until
+from tests.support.hanging_news import HANG_IN
 from tests.support.live import serving, told
 from tests.support.workers import READY, WorkerProcess
 
@@ -33,7 +34,8 @@ def test_a_pipeline_whose_worker_is_killed_in_every_stage_goes_on_there(migrated
 
 def kill_in_every_stage(url: str, logs: Path) -> None:
     with Engine.open(url) as engine, serving(engine) as live, httpx2.Client(base_url=live.url) as client:
-        worker = _worker(url, logs / "0.log")
+        names = [*news.stages, None]
+        worker = _worker(url, logs / "0.log", names[0])
         try:
             worker.until_logged(READY)
             new = client.post(JOBS, json={"pipeline": "news", "config": CONFIG}).json()
@@ -41,7 +43,7 @@ def kill_in_every_stage(url: str, logs: Path) -> None:
             for number, stage in enumerate(news.stages, 1):
                 wait_until(lambda stage=stage: client.get(path).json()["stage_progress"][stage]["status"] == "running")
                 worker.kill()
-                worker = _worker(url, logs / f"{number}.log")
+                worker = _worker(url, logs / f"{number}.log", names[number])
             wait_until(lambda: client.get(path).json()["finished_at"] is not None)
         finally:
             worker.kill()
@@ -55,5 +57,7 @@ def kill_in_every_stage(url: str, logs: Path) -> None:
         must_verify(engine)
 
 
-def _worker(url: str, log: Path) -> WorkerProcess:
-    return WorkerProcess(url, log, "--app", "tests.support.hanging_news:app")
+def _worker(url: str, log: Path, hang_in: str | None) -> WorkerProcess:
+    """A worker whose tasks hang in one stage: it is killed there. The next one runs them, and hangs one stage later."""
+    env = {} if hang_in is None else {HANG_IN: hang_in}
+    return WorkerProcess(url, log, "--app", "tests.support.hanging_news:app", env=env)

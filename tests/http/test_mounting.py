@@ -117,7 +117,10 @@ def test_a_package_whose_dialect_is_no_good_is_named(offer: Callable[..., None])
         ("other",): "'other' of the package broken-pack calls itself 'v1'",
         ("twice",): "the packages (pack and pack-too|pack-too and pack) both offer a dialect 'twice'",
         ("v1", "again"): "v1 and again both use /v1",
-        ("none", "so1"): "there is no dialect 'none': use so1, jobnik, pipeline, again, gone, other, text, twice, v1, or none",
+        (
+            "none",
+            "so1",
+        ): "there is no dialect 'none': use so1, jobnik, pipeline, again, gone, other, text, twice, v1, or none",
     }.items():
         with pytest.raises(InvalidInput, match=message) as refused:
             check_dialects(names)

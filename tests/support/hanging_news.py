@@ -1,26 +1,23 @@
-"""The news pipeline of the examples. The first attempt of every task of a stage hangs until its worker is gone."""
+"""The news pipeline of the examples. In the stage that HANG_IN names, every task hangs until its worker is gone."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import os
 from dataclasses import replace
 from typing import Any
 
-from onetray import ctx
 from onetray.examples.news_pipeline import app, news
 
-__all__ = ["app"]
+__all__ = ["HANG_IN", "app"]
+
+HANG_IN = "HANG_IN"
 
 
-def hanging(function: Callable[..., Any]) -> Callable[..., Any]:
-    async def hang_first(**arguments: Any) -> Any:
-        if ctx.attempt == 1:
-            await asyncio.sleep(600)
-        return await function(**arguments)
-
-    return hang_first
+async def hang(**_: Any) -> Any:
+    await asyncio.sleep(600)
 
 
-for stage in news.stages.values():
-    app.tasks[stage.task.kind] = replace(stage.task, function=hanging(stage.task.function))
+if (name := os.environ.get(HANG_IN)) is not None:
+    stage = news.stages[name]
+    app.tasks[stage.task.kind] = replace(stage.task, function=hang)

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,11 +22,13 @@ READY = "claims from"
 class WorkerProcess:
     """One `onetray worker`, whose log goes to a file."""
 
-    def __init__(self, url: str, log: Path, *options: str, under: Sequence[str] = ()) -> None:
+    def __init__(
+        self, url: str, log: Path, *options: str, under: Sequence[str] = (), env: Mapping[str, str] | None = None
+    ) -> None:
         self.url, self.log_file = url, log
         package = Path(onetray.__file__).parents[1]
         path = os.pathsep.join([str(package), str(ROOT), os.environ.get("PYTHONPATH", "")])
-        environment = {**os.environ, "PYTHONPATH": path}
+        environment = {**os.environ, "PYTHONPATH": path, **(env or {})}
         log.touch()
         self.process = (
             _run_under(under, self.program(url, options), environment, log)

@@ -46,6 +46,7 @@ from onetray.domain.errors import (
 from onetray.domain.task import Assignment, Verdict
 from onetray.domain.worker import WorkerBeat
 from onetray.engine import Engine
+from onetray.store.retry_transaction import retry_transaction
 from onetray.worker.attempt import LOST, STOPPING, Attempt
 from onetray.worker.call_handler import invalid_outcome, is_invalid_outcome
 from onetray.worker.claimer import Claimer, ClaimSource
@@ -116,8 +117,8 @@ class Worker:
         sys.setswitchinterval(min(SWITCH_INTERVAL_S, sys.getswitchinterval()))
         if not self.app.tasks:
             raise InvalidInput("the app has no tasks: declare one with @app.task", field="app")
-        engine.declare(self.app.policies, namespace=self.app.namespace)
-        self._declare_flows()
+        # A database that goes away meanwhile must not end a worker that would outlast it a moment later.
+        retry_transaction(self._declare, engine.config.call_timeout_s)
         self._prepare_tasks()
         self.reporter = Reporter(engine, self._handle_verdict, self.held.drop, helpers=1)
         self.executor = Executor(self.app, self.config.concurrency, self._process_pool, self._report_outcomes)
@@ -141,6 +142,10 @@ class Worker:
             self._janitor.start()
         self._claimer.start()
         logger.info("worker %s claims from %s", self.name, ", ".join(self.config.queues))
+
+    def _declare(self) -> None:
+        self.app.engine.declare(self.app.policies, namespace=self.app.namespace)
+        self._declare_flows()
 
     def _declare_flows(self, renew: bool = False) -> None:
         """Register the app's flows, so that they can be submitted by name. The worker runs without that, too."""

@@ -11,6 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from onetray.dialects import paging
 from onetray.dialects.jobnik.states import JOB_STATES, STAGE_STATES, TASK_STATES
 from onetray.domain.clock import VirtualClock
 from onetray.domain.flow import StageSpec, TaskSpec
@@ -533,6 +534,18 @@ def test_lists_are_filtered_and_are_arrays_unless_a_page_is_asked_for(jobnik: Jo
     assert page == {"total": 3, "items": []}
     jobnik.refused("GET", f"/stages/{UNKNOWN_ID}/tasks", None, 404, "STAGE_NOT_FOUND")
     jobnik.refused("GET", f"/jobs/{UNKNOWN_ID}/stages", None, 404, "JOB_NOT_FOUND")
+
+
+def test_a_list_that_is_too_long_asks_for_pages(jobnik: Jobnik, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = jobnik.stage(jobnik.job())
+    jobnik.tasks(stage, 5, userMetadata={"long": "x" * 200})
+    for limit, most in (("MAX_ITEMS", 4), ("MAX_BYTES", 2_000)):
+        with monkeypatch.context() as patch:
+            patch.setattr(paging, limit, most)
+            message = jobnik.refused("GET", f"/tasks?stage_id={stage}", None, 400, "VALIDATION_ERROR")
+            assert message.endswith("match: send page and page_size")
+            assert len(jobnik.call("GET", f"/tasks?stage_id={stage}&page_size=5")["items"]) == 5
+    assert len(jobnik.call("GET", f"/tasks?stage_id={stage}")) == 5
 
 
 # Bad requests.

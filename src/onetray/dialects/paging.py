@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import orjson
 from pydantic import ConfigDict, Field
 
 from onetray.dialects.kit import ClosedBody
 from onetray.domain.errors import InvalidInput
+from onetray.http.json_answers import encoded
 
 CHUNK, PAGE_SIZE = 100, 10
-MAX_ITEMS = 10_000
-"""How many items a list without pages has at most."""
+MAX_ITEMS, MAX_BYTES = 10_000, 32_000_000
+"""How many items a list without pages has at most, and how many bytes of JSON."""
 
 
 Show = Callable[[Sequence[Any]], list[Any]]
@@ -50,12 +52,16 @@ def page_of_values(query: PageQuery, values: Sequence[Any], show: Show, always: 
 
 def _all(read: Callable[..., Any], show: Show) -> list[Any]:
     items: list[Any] = []
-    before: int | None = None
+    size, before = 0, None
     while True:
         page = read(before=before, limit=CHUNK)
-        items += show(page[0])
+        # Encoded at once: that takes less memory, and says how much it is.
+        texts = [encoded(item) for item in show(page[0])]
+        items += map(orjson.Fragment, texts)
+        size += sum(map(len, texts))
         before = page.before
+        if len(items) > MAX_ITEMS or size > MAX_BYTES:
+            limit = f"{MAX_ITEMS:,} items, or {MAX_BYTES:,} bytes,"
+            raise InvalidInput(f"more than {limit} match: send page and page_size", field="page")
         if before is None:
             return items
-        if len(items) >= MAX_ITEMS:
-            raise InvalidInput(f"more than {MAX_ITEMS:,} items match: send page and page_size", field="page")

@@ -55,7 +55,11 @@ class Json(Response):
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        return orjson.dumps(content, default=_default)
+        return encoded(content)
+
+
+def encoded(content: Any) -> bytes:
+    return orjson.dumps(content, default=_default)
 
 
 def _default(value: Any) -> orjson.Fragment:

@@ -54,7 +54,7 @@ def test_the_description_of_a_dialect_is_whole(name: str) -> None:
 def test_no_request_breaks_a_dialect_and_every_answer_is_as_described(name: str) -> None:
     with open_migrated("sqlite://:memory:") as engine:
         app, ids = build(engine), furnish(engine)
-        done = run_campaign(app, ids, cases=60, each=5, description=f"/api/v1/openapi/{name}.json")
+        done = run_campaign(app, ids, cases=60, each=3, description=f"/api/v1/openapi/{name}.json")
         assert not done.faults, "\n\n".join(done.faults[:5])
         assert {200, 400, 404} <= set(done.statuses), done
         must_verify(engine)

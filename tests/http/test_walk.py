@@ -233,7 +233,8 @@ def test_a_token_goes_where_its_scope_allows_and_nowhere_else(house: House, scop
 def test_from_another_namespace_it_is_as_if_nothing_were_there(request: pytest.FixtureRequest, where: str) -> None:
     house: House = request.getfixturevalue(where)
     for number, way in enumerate(house.guarded):
-        if not way.endless or way.parameters:
+        # HEAD answers what GET does, without its body.
+        if way.method != "HEAD" and (not way.endless or way.parameters):
             # A namespace for each: what one way has made there, another would find.
             token = house.engine.tokens.create("they", [ADMIN], namespace=f"theirs-{number}")
             tells_nothing(house, way, bearer(token.text))

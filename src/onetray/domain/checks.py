@@ -94,8 +94,11 @@ def flag(value: object, field: str) -> bool:
 
 
 def listed(value: object, field: str, least: int, most: int) -> tuple[object, ...]:
-    if not isinstance(value, list | tuple | set | frozenset) or not least <= len(value) <= most:
-        raise InvalidInput(f"{field} must be a list of {least} to {most} entries, not {short_repr(value)}", field=field)
+    must = f"{field} must be a list of {least} to {most:,} entries"
+    if not isinstance(value, list | tuple | set | frozenset):
+        raise InvalidInput(f"{must}, not {short_repr(value)}", field=field)
+    if not least <= len(value) <= most:
+        raise InvalidInput(f"{must}, not of {len(value):,}", field=field)
     return tuple(value)
 
 

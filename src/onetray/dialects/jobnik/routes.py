@@ -79,7 +79,8 @@ def delete_job(on: Operating, jobId: Id) -> Json:
     try:
         on.read(on.engine.delete_job, flow.id, by=on.principal.name)
     except Conflict:
-        message = f"The job is not in a finite state: {v.job_state(flow)}"
+        still = "not in a finite state" if flow.ending is None else "still ending, try again"
+        message = f"The job is {still}: {v.job_state(flow)}"
         raise JobnikRefusal(message, refusal="JOB_NOT_IN_FINITE_STATE") from None
     return _done("JOB_DELETED")
 

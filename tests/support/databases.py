@@ -28,8 +28,8 @@ FEW_EVENTS = 2_000
 
 # What a test could have added, dropped or altered in the schema.
 _SHAPE = """
-SELECT (SELECT array_agg(c.oid ORDER BY c.oid) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-        WHERE n.nspname = 'onetray'),
+SELECT (SELECT array_agg((c.oid, c.reloptions)::text ORDER BY c.oid) FROM pg_class c
+        JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'onetray'),
     (SELECT array_agg(o.oid ORDER BY o.oid) FROM pg_constraint o JOIN pg_namespace n ON n.oid = o.connamespace
         WHERE n.nspname = 'onetray'),
     (SELECT array_agg(oid ORDER BY oid) FROM pg_trigger),

@@ -109,12 +109,13 @@ def test_the_head_of_an_answer_is_sent_with_what_follows_at_once(steps: list[str
         joined = JoinedWrites(transport, asyncio.get_running_loop())  # type: ignore[arg-type]
         for step in steps:
             if step is None:
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(0)
             elif step == "close":
                 joined.close()
             else:
                 joined.write(step.encode())
-        await asyncio.sleep(0.001)
+        # What is held goes with the next turn of the loop.
+        await asyncio.sleep(0)
         return transport
 
     transport = asyncio.run(send())

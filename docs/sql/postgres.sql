@@ -293,14 +293,33 @@ SELECT DISTINCT job FROM onetray.task WHERE key = ANY(:keys::bigint[]) AND job <
 
 -- name: lock_flows
 -- row: FlowRow(key, ns, kind, id, state, version, roll_up, sealed, started_at, current, ending, ending_how, ending_why, ending_by, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, chained, amends, context, compensates, correlation_id, trace, priority, deleted_at, seen_at)
-SELECT l.*, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS seen_at FROM (
-    SELECT flow.key, flow.ns, flow.kind, CAST(flow.id AS text) AS id, flow.state, flow.version, flow.roll_up, flow.sealed,
-        flow.started_at, flow.current, flow.ending, flow.ending_how, flow.ending_why, flow.ending_by, flow.stages,
-        flow.stages_open, flow.succeeded, flow.partial, flow.failed, flow.cancelled, flow.skipped, flow.ignored,
-        flow.chained, flow.amends, flow.context, flow.compensates, flow.correlation_id, flow.trace, flow.priority,
-        flow.deleted_at
-    FROM onetray.flow WHERE flow.key = ANY(:keys::bigint[]) ORDER BY flow.key FOR NO KEY UPDATE
-) AS l;
+SELECT l.*, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS seen_at FROM (SELECT flow.key, flow.ns, flow.kind, CAST(flow.id AS text) AS id, flow.state, flow.version, flow.roll_up, flow.sealed,
+    flow.started_at, flow.current, flow.ending, flow.ending_how, flow.ending_why, flow.ending_by, flow.stages,
+    flow.stages_open, flow.succeeded, flow.partial, flow.failed, flow.cancelled, flow.skipped, flow.ignored,
+    flow.chained, flow.amends, flow.context, flow.compensates, flow.correlation_id, flow.trace, flow.priority,
+    flow.deleted_at
+FROM onetray.flow WHERE flow.key = ANY(:keys::bigint[]) ORDER BY flow.key FOR NO KEY UPDATE) AS l;
+
+-- name: lock_free_flows
+-- row: FlowRow(key, ns, kind, id, state, version, roll_up, sealed, started_at, current, ending, ending_how, ending_why, ending_by, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, chained, amends, context, compensates, correlation_id, trace, priority, deleted_at, seen_at)
+SELECT l.*, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS seen_at FROM (SELECT flow.key, flow.ns, flow.kind, CAST(flow.id AS text) AS id, flow.state, flow.version, flow.roll_up, flow.sealed,
+    flow.started_at, flow.current, flow.ending, flow.ending_how, flow.ending_why, flow.ending_by, flow.stages,
+    flow.stages_open, flow.succeeded, flow.partial, flow.failed, flow.cancelled, flow.skipped, flow.ignored,
+    flow.chained, flow.amends, flow.context, flow.compensates, flow.correlation_id, flow.trace, flow.priority,
+    flow.deleted_at
+FROM onetray.flow WHERE flow.key = ANY(:keys::bigint[]) ORDER BY flow.key FOR NO KEY UPDATE SKIP LOCKED) AS l;
+
+-- name: running_stages
+SELECT s.key FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job
+WHERE s.key = ANY(:keys::bigint[]) AND s.state = :running AND f.state = :running;
+
+-- name: stages_of_tasks
+-- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, ending_how, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, collect, metrics, trace, error_count)
+SELECT s.key, s.job, s.ns, s.ord, CAST(s.id AS text) AS id, s.name, s.state, s.version, s.on_failure, s.sealed, s.takes_more,
+    s.gate, s.started_at, s.opened_to, s.opened_at, s.due_at, s.ending, s.ending_why, s.ending_how, s.deciding,
+    CASE WHEN s.condition IS NULL THEN 0 ELSE 1 END AS conditional, s.total, s.open, s.blocked, s.waiting_input, s.succeeded, s.partly,
+    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.collect, s.metrics, s.trace, s.error_count
+FROM onetray.stage AS s WHERE s.key IN (SELECT t.stage FROM onetray.task AS t WHERE t.key = ANY(:keys::bigint[]));
 
 -- name: stages_by_key
 -- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, ending_how, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, collect, metrics, trace, error_count)
@@ -1789,17 +1808,17 @@ SELECT l.*, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000
 ) AS l;
 
 -- name: claim_any
--- row: ClaimedRow(rank, key, id, kind, policy, version, fence, attempts, payload, input, correlation_id, trace, job, seen_at)
+-- row: ClaimedRow(rank, key, id, kind, policy, version, fence, attempts, payload, input, correlation_id, trace, job, stage, control, seen_at)
 SELECT r.rank, t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
-    t.correlation_id, t.trace, t.job, greatest(coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint), t.run_at) AS seen_at
+    t.correlation_id, t.trace, t.job, t.stage, t.control, greatest(coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint), t.run_at) AS seen_at
 FROM onetray.ready AS r JOIN onetray.task AS t ON t.key = r.task WHERE r.queue = :queue AND (r.rank, r.task) >= (:rank, :task) AND (:past_breakers = 1 OR NOT EXISTS (SELECT 1 FROM onetray.breaker AS br WHERE br.open_until IS NOT NULL))
     AND EXISTS (SELECT 1 FROM onetray.queue AS q WHERE q.key = :queue AND q.paused_at IS NULL)
 ORDER BY r.queue, r.rank, r.task LIMIT :limit FOR UPDATE OF r, t SKIP LOCKED;
 
 -- name: claim_kind
--- row: ClaimedRow(rank, key, id, kind, policy, version, fence, attempts, payload, input, correlation_id, trace, job, seen_at)
+-- row: ClaimedRow(rank, key, id, kind, policy, version, fence, attempts, payload, input, correlation_id, trace, job, stage, control, seen_at)
 SELECT r.rank, t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
-    t.correlation_id, t.trace, t.job, greatest(coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint), t.run_at) AS seen_at
+    t.correlation_id, t.trace, t.job, t.stage, t.control, greatest(coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint), t.run_at) AS seen_at
 FROM onetray.ready AS r JOIN onetray.task AS t ON t.key = r.task WHERE r.queue = :queue AND r.kind = :kind AND (:past_breakers = 1 OR NOT EXISTS (SELECT 1 FROM onetray.breaker AS br WHERE br.open_until IS NOT NULL))
     AND EXISTS (SELECT 1 FROM onetray.queue AS q WHERE q.key = :queue AND q.paused_at IS NULL)
 ORDER BY r.queue, r.kind, r.rank, r.task LIMIT :limit FOR UPDATE OF r, t SKIP LOCKED;
@@ -2009,6 +2028,9 @@ WHERE n.name = :namespace ORDER BY w.started_at DESC, w.name LIMIT :limit;
 
 -- move: claim
 WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'assigned', version = task.version + 1, updated_at = greatest(b.at, task.updated_at), attempts = task.attempts + 1, owner = b.worker, lease = b.lease FROM unnest(:at::bigint[], :worker::text[], :lease::bigint[], :key::bigint[], :version::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, worker, lease, key, version, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued') RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.claimed', 'queued', 'assigned', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+
+-- move: claim, start
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'running', version = task.version + 2, updated_at = greatest(b.at, task.updated_at), attempts = task.attempts + 1, owner = b.worker, lease = b.lease, started_at = greatest(b.at, task.updated_at) FROM unnest(:at::bigint[], :worker::text[], :lease::bigint[], :key::bigint[], :version::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, worker, lease, key, version, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued') RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.started', 'assigned', 'running', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, CASE hop WHEN 1 THEN began ELSE ts END, ns, version - 2 + hop, fence, attempts, hops.type, hops.was, hops.state, actor, correlation_id, cause, trace, CASE hop WHEN 2 THEN payload END FROM moved CROSS JOIN (SELECT 1 AS hop, 'task.claimed' AS type, 'queued' AS was, 'assigned' AS state UNION ALL SELECT 2, 'task.started', 'assigned', 'running') AS hops ORDER BY entity, hop) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: start
 WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'running', version = task.version + 1, updated_at = greatest(b.at, task.updated_at), started_at = greatest(b.at, task.updated_at) FROM unnest(:at::bigint[], :key::bigint[], :version::integer[], :fence::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, key, version, fence, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned') AND task.fence = b.fence RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.started', 'assigned', 'running', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
 
 from onetray.domain.commands import Claim, Submit, Succeed, ticket
 from onetray.domain.flow import StageSpec, TaskSpec
@@ -10,6 +13,7 @@ from onetray.domain.policy import Policy
 from onetray.engine import Engine
 from tests.support.engines import engine_on
 from tests.support.flows import history, how, run_all
+from tests.support.waits import somebody_waits, wait_until
 
 
 def test_a_single_task_is_claimed_and_started_at_once(engine: Engine) -> None:
@@ -87,3 +91,45 @@ def test_many_claimers_of_many_flows_start_every_task_once(database_url: str) ->
         work(engine, "last")
         assert sorted(ran) == sorted(id_ for flow in flows for id_ in flow.tasks)
         assert [how(engine, flow) for flow in flows] == [["succeeded"] * 2] * 20
+
+
+def test_the_first_start_of_a_stage_waits_for_whoever_changes_its_flow(pg_url: str) -> None:
+    with engine_on(pg_url) as engine, ThreadPoolExecutor(1) as background:
+        flow = engine.submit_flow("f", [StageSpec("a", [TaskSpec("x")] * 2)])
+        with psycopg.connect(pg_url) as other:
+            other.execute("SELECT 1 FROM onetray.flow FOR NO KEY UPDATE")
+            claimed = background.submit(engine.claim, worker="w", start=True)
+            wait_until(lambda: somebody_waits(pg_url))
+            # It holds no task meanwhile: whoever has the flow may want that, too.
+            other.execute("SELECT 1 FROM onetray.task FOR UPDATE NOWAIT")
+        assert [a.state for a in claimed.result(30)] == ["running"]
+        assert how(engine, flow) == ["running", "running"]
+
+
+def test_later_starts_of_a_stage_wait_for_nobody(pg_url: str) -> None:
+    with engine_on(pg_url) as engine:
+        engine.submit_flow("f", [StageSpec("a", [TaskSpec("x")] * 2)])
+        engine.claim(worker="w", start=True)
+        with psycopg.connect(pg_url) as other:
+            other.execute("SELECT 1 FROM onetray.flow FOR NO KEY UPDATE")
+            assert [a.state for a in engine.claim(worker="w", start=True)] == ["running"]
+
+
+def test_a_control_task_starts_without_its_stage(engine: Engine) -> None:
+    flow = engine.submit_flow("f", [StageSpec("a", [TaskSpec("x")], when=TaskSpec("decide"))])
+    (held,) = engine.claim(worker="w", start=True)
+    assert (held.kind, held.state, how(engine, flow)) == ("decide", "running", ["pending", "created"])
+    engine.succeed(held, True)
+    (task,) = engine.claim(worker="w", start=True)
+    assert (task.kind, how(engine, flow)) == ("x", ["running", "running"])
+
+
+def test_a_stage_that_was_approved_again_starts_again(engine: Engine) -> None:
+    flow = engine.submit_flow("f", [StageSpec("a", [TaskSpec("x")] * 3)])
+    (first,) = engine.claim(worker="w", start=True)
+    engine.wait_stage(flow.stages[0])
+    assert engine.claim(worker="w", start=True) == []
+    engine.succeed(first)
+    engine.approve_stage(flow.stages[0])
+    engine.claim(worker="w", start=True)
+    assert how(engine, flow) == ["running", "running"]

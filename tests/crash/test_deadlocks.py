@@ -23,12 +23,14 @@ from tests.support import fleet
 from tests.support.audit import audit, deadlocks
 from tests.support.engines import engine_on, must_verify
 from tests.support.lock_contention import compete, prepare, prepare_flows
+from tests.support.waits import somebody_waits, waiting
 
 ROUND_S = 1.0
 MOST_ROUNDS = 15
 """On a busy machine one of them may be over before a rival has met the others."""
 MARKS = {
     "claim": "task.claimed",
+    "claim_and_start": "stage.started",
     "report": "task.started",
     "expire": "task.lease_expired",
     "cancel_flow": "flow.cancelled",
@@ -64,6 +66,7 @@ def test_rivals_for_the_same_tasks_never_deadlock(rivals: tuple[str, ...], pg_ur
         ("pause_flow", "claim", "report", "pause_flow", "expire"),
         ("touch_flows", "touch_flows", "report", "pause_flow", "expire"),
         ("expire", "cancel_flow", "claim", "expire", "cancel_flow"),
+        ("claim_and_start", "cancel_flow", "claim_and_start", "pause_flow", "report"),
     ],
     ids="-".join,
 )
@@ -96,16 +99,6 @@ def stop_once_at(point: str, act: object, monkeypatch: pytest.MonkeyPatch, threa
         patch.setattr(failpoints, "hook", hook)
         yield
     assert not left[0]
-
-
-def waiting(url: str) -> int:
-    with psycopg.connect(url, autocommit=True) as connection:
-        sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-        return int(connection.execute(sql).fetchall()[0][0])
-
-
-def somebody_waits(url: str) -> bool:
-    return waiting(url) > 0
 
 
 def started(name: str, call: object, *args: object) -> threading.Thread:

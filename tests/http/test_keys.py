@@ -22,6 +22,7 @@ from onetray.http.auth.middleware import LOCAL
 from onetray.http.auth.scopes import READ, Principal
 from onetray.http.native_route import NativeRoute
 from onetray.http.routes import queues
+from onetray.http.services import SERVICES
 from tests.http.callers import served, token
 from tests.http.calls import NOBODY, claim, dead, flow, get, held, post, refusal, sent, submit, ticket
 from tests.support.cases import each_case
@@ -282,6 +283,7 @@ class Slow:
         scope = {
             "type": "http", "method": "POST", "path": "/x", "query_string": b"", "app": app or self.app,
             "headers": [(b"idempotency-key", b"k")], "onetray.principal": LOCAL,
+            SERVICES: (app or self.app).state.services,
         }  # fmt: skip
 
         async def receive() -> dict[str, Any]:

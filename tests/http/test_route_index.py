@@ -15,7 +15,7 @@ from starlette.routing import Match
 from onetray.domain.clock import VirtualClock
 from onetray.http.app import build
 from onetray.http.limits.protocol import JoinedWrites
-from onetray.http.native_route import direct_handler
+from onetray.http.native_route import GuardedRoute, direct_handler
 from onetray.http.route_index import MAX_SEGMENTS, RouteIndex
 from tests.support.engines import engine_on
 
@@ -46,10 +46,13 @@ def test_the_index_finds_the_route_that_a_router_would_take() -> None:
     seen = 0
     for method, path in requests(routes):
         scope = {"type": "http", "method": method, "path": path, "headers": []}
-        expected = next(route for route in routes if route.matches(dict(scope))[0] is Match.FULL)
+        expected, child_scope = next(
+            (route, found[1]) for route in routes if (found := route.matches(dict(scope)))[0] is Match.FULL
+        )
         handler = index._find(scope)
         assert handlers[id(handler)] is expected, (method, path)
         assert scope["route"] is expected
+        assert scope["path_params"] == child_scope["path_params"]
         seen += 1
     assert seen > 4 * len(routes)
 
@@ -74,7 +77,7 @@ def test_a_dependency_that_would_never_be_ended_stops_the_server() -> None:
 
 
 def test_most_routes_are_called_directly() -> None:
-    direct = [route for route in guarded() if direct_handler(route) is not None]
+    direct = [route for route in guarded() if isinstance(route, GuardedRoute) and direct_handler(route) is not None]
     paths = {route.path for route in direct}
     assert {"/api/v1/tasks/claim", "/api/v1/tasks/reports", "/v1/tasks/{taskId}/status"} <= paths
 

@@ -23,7 +23,7 @@ from onetray.http import problems
 from onetray.http.auth.scopes import Principal
 from onetray.http.json_answers import iso_time
 from onetray.http.routes import commands, rpc, rpc_wait
-from onetray.http.services import HttpConfig, Services
+from onetray.http.services import SERVICES, HttpConfig, Services
 from onetray.remote.transport import REDACTED
 from onetray.store.interned import InternedNames
 from tests.support.cases import each_case
@@ -39,7 +39,7 @@ class As:
         self._app, self._principal = app, principal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope["onetray.principal"] = self._principal
+        scope["onetray.principal"], scope[SERVICES] = self._principal, scope["app"].state.services
         await self._app(scope, receive, send)
 
 

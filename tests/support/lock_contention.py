@@ -86,6 +86,13 @@ def _claim(engine: Engine, chance: random.Random) -> None:
     _run(engine, [Claim(worker="rival", limit=chance.randint(1, 10), lease_s=0.02)])
 
 
+def _claim_and_start(engine: Engine, chance: random.Random) -> None:
+    """Start tasks with their claim, beside reports of others, and let them go again."""
+    held = engine.claim(worker="rival", limit=chance.randint(1, 10), lease_s=2.0, start=True)
+    reports: list[Command] = [Release(task=a.key, fence=a.fence, worker=a.worker) for a in held]
+    _run(engine, [*reports, Claim(worker="rival", lease_s=0.02, start=True)])
+
+
 def _expire(engine: Engine, chance: random.Random) -> None:
     engine.expire_leases()
     engine.do_due()
@@ -142,6 +149,7 @@ ROUNDS: dict[str, Round] = {
     "cancel": _cancel_and_submit,
     "report": _claim_and_report,
     "claim": _claim,
+    "claim_and_start": _claim_and_start,
     "expire": _expire,
     "put_off": _put_off,
     "beat": _beat_for_others,

@@ -194,6 +194,22 @@ SQL = (
         look_in=("contract/test_breakers.py", "contract/test_claims.py"),
     ),
     Fault(
+        name="stage-not-started-by-a-claim",
+        harm="A stage whose tasks are started by their claims stays pending while they run.",
+        file="engine/claim.py",
+        old="if stage not in running}",
+        new="if stage in running}",
+        look_in=("contract/test_claim_start.py",),
+    ),
+    Fault(
+        name="claim-waits-for-a-flow-behind-its-tasks",
+        harm="On PostgreSQL a claim that starts tasks and a cancel of their flow wait for each other: a deadlock.",
+        file="store/sql_template.py",
+        old='"skip_locked_flow": "FOR NO KEY UPDATE SKIP LOCKED"',
+        new='"skip_locked_flow": "FOR NO KEY UPDATE"',
+        look_in=("contract/test_claim_start.py",),
+    ),
+    Fault(
         name="claims-wait-for-each-other",
         harm="On PostgreSQL workers of one queue wait for each other's claims.",
         file="store/sql_template.py",

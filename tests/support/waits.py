@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import psycopg
+
 LOOK_EVERY_S = 0.005
 MOST_BETWEEN_LOOKS_S = 0.05
 
@@ -47,3 +49,14 @@ def hold_thread(limit_s: float = 1000.0) -> None:
 async def yield_once() -> None:
     """Let everything else on the loop have its turn."""
     await asyncio.sleep(0)
+
+
+def waiting(url: str) -> int:
+    """How many transactions of this PostgreSQL database wait for a lock."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        return int(connection.execute(sql).fetchall()[0][0])
+
+
+def somebody_waits(url: str) -> bool:
+    return waiting(url) > 0

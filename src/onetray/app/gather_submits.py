@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -28,6 +29,8 @@ class Gathering(Generic[Item, Answer]):
         self._work, self._limit, self._loop = work, limit, asyncio.get_running_loop()
         self._waiting: list[tuple[Item, asyncio.Future[Answer]]] = []
         self._busy = False
+        # Its own thread: one batch runs at a time. The thread ends with this object.
+        self._thread = ThreadPoolExecutor(1, "onetray-batch")
 
     async def call(self, item: Item) -> Answer:
         answer: asyncio.Future[Answer] = self._loop.create_future()
@@ -40,18 +43,30 @@ class Gathering(Generic[Item, Answer]):
 
     def _send(self) -> None:
         batch, self._waiting = self._waiting[: self._limit], self._waiting[self._limit :]
-        work = self._loop.run_in_executor(None, self._work, [item for item, _ in batch])
-        work.add_done_callback(partial(self._answer, batch))
+        self._thread.submit(self._run, batch)
 
-    def _answer(self, batch: list[tuple[Item, asyncio.Future[Answer]]], work: asyncio.Future[Sequence[Answer]]) -> None:
-        error = asyncio.CancelledError() if work.cancelled() else work.exception()
+    def _run(self, batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
+        """Run a batch, in the thread. Calls back by itself: a chain of futures would cost as much as a request."""
+        error: BaseException | None = None
+        answers: Sequence[Answer] = ()
+        try:
+            answers = self._work([item for item, _ in batch])
+        except BaseException as e:
+            error = e
+        # The loop may be closed: then nobody waits for the answers.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._answer, batch, answers, error)
+
+    def _answer(
+        self, batch: list[tuple[Item, asyncio.Future[Answer]]], answers: Sequence[Answer], error: BaseException | None
+    ) -> None:
         for i, (_, answer) in enumerate(batch):
             if answer.done():
                 continue  # The caller was cancelled; its command was carried out all the same.
             if error is not None:
                 answer.set_exception(error)
             else:
-                answer.set_result(work.result()[i])
+                answer.set_result(answers[i])
         self._busy = bool(self._waiting)
         if self._busy:
             self._send()

@@ -144,6 +144,7 @@ def _run(
     access = "every request needs a token" if has_tokens else "no token is needed: only this machine can connect"
     set_up(settings.log_level, config.log_format)
     app = build(engine, config)
+    server.tune_process()
 
     def ready() -> None:
         click.echo(f"onetray listens on {url}; its API is documented at {url}/docs; {access}")

@@ -124,7 +124,8 @@ class Call:
 
     async def claim(self, **fields: Any) -> Task | None:
         """Claim one task and start it. Not redacted: a worker needs its whole input."""
-        verdict, task = await self.services.gather(_run_about_tasks, self._command(Claim, start=True, **fields))
+        command = self._command(Claim, start=True, **fields)
+        verdict, task = await self.services.gather(_run_about_tasks, command, beside="claims")
         verdict.unwrap()
         return task
 
@@ -180,15 +181,17 @@ def _read_tasks(
     services: Services, commands: Sequence[Claim | Report], ids: list[str]
 ) -> dict[tuple[bool, str, str], Task]:
     """The tasks by whether they were claimed, namespace and id. What reporters get is redacted."""
-    wanted: dict[tuple[bool, str], list[str]] = {}
+    wanted: dict[str, list[tuple[bool, str]]] = {}
     for command, id_ in zip(commands, ids, strict=True):
         if id_:
-            wanted.setdefault((isinstance(command, Claim), command.namespace), []).append(id_)
+            wanted.setdefault(command.namespace, []).append((isinstance(command, Claim), id_))
     found: dict[tuple[bool, str, str], Task] = {}
-    for (claimed, namespace), some in wanted.items():
-        engine = services.unredacted if claimed else services.engine
-        for task in engine.tasks_by_id(some, namespace=namespace, raw=True):
-            found[claimed, namespace, task.id] = task
+    for namespace, some in wanted.items():
+        tasks = services.unredacted.tasks_by_id([id_ for _, id_ in some], namespace=namespace, raw=True)
+        reported = {id_ for claimed, id_ in some if not claimed}
+        found |= {(True, namespace, task.id): task for task in tasks}
+        redacted = services.engine.redact([task for task in tasks if task.id in reported])
+        found |= {(False, namespace, task.id): task for task in redacted}
     return found
 
 

@@ -6,7 +6,7 @@ Owns the defaults and the allowed range of each setting.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import orjson
@@ -63,11 +63,12 @@ class Policy:
         """The policy as JSON; equal policies have equal texts."""
         return orjson.dumps(asdict(self), option=orjson.OPT_SORT_KEYS).decode()
 
-    @classmethod
-    def from_body(cls, body: str) -> Policy:
+    @staticmethod
+    @lru_cache(maxsize=1024)
+    def from_body(body: str) -> Policy:
         """Read a policy that any version has written; ignores fields that this version does not know."""
-        known = {f.name for f in fields(cls)}
-        return cls(**{k: v for k, v in orjson.loads(body).items() if k in known})
+        known = {f.name for f in fields(Policy)}
+        return Policy(**{k: v for k, v in orjson.loads(body).items() if k in known})
 
     def with_(self, **changes: Any) -> Policy:
         if "lease_s" in changes and "heartbeat_s" not in changes:

@@ -19,7 +19,7 @@ from onetray.domain.task import Verdict
 from onetray.domain.verbs import VERBS
 from onetray.engine import control_verbs, report_verbs, system_verbs
 from onetray.engine.batch_context import BatchContext, FlowUnlocked
-from onetray.engine.claim import claim, flows_to_start
+from onetray.engine.claim import claim
 from onetray.engine.fast_succeed import plain_successes, succeed_without_reading, success_verdict
 from onetray.engine.flows import verbs
 from onetray.engine.flows.advance import settle
@@ -108,7 +108,8 @@ def run_in_batch(
     flows: Collection[int] = (),
 ) -> None:
     claims = _claims(commands)
-    flow_keys = {*flows, *flows_to_start(batch.tx, claims)}
+    flow_keys = set(flows)
+    batch.runs_again = bool(flows)
     about = [(i, c) for i, c in enumerate(commands) if isinstance(c, TaskCommand | FlowCommand)]
     if about:
         _run_commands_about(batch, about, drafts, trust_reports, flow_keys)
@@ -143,10 +144,11 @@ def _run_commands_about(
     keys, flow_keys = _find_tasks(batch.tx, tasks, trust_reports)
     flows_by_id = _find_flows_and_stages(batch.tx, [c for _, c in about if isinstance(c, FlowCommand)])
     flow_keys |= {flow for _, flow in flows_by_id.values()} | more_flows
-    if flow_keys:
+    if flow_keys and not keys:
         batch.locked.lock(sorted(flow_keys))
     if keys:
-        rows = batch.tx.lock(sorted(set(keys.values())))
+        task_keys = sorted(set(keys.values()))
+        rows = batch.locked.lock_with_tasks(sorted(flow_keys), task_keys) if flow_keys else batch.tx.lock(task_keys)
         batch.rows = {row.key: row for row in rows}
         if flow_keys or any(row.stage is not None for row in rows):
             _require_locked(batch, rows)

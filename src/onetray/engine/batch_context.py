@@ -43,6 +43,8 @@ class BatchContext:
         """Tasks that this batch submitted as claimable and has not claimed."""
         self.with_more_commands: set[int] = set()
         """Tasks for which this batch has further commands."""
+        self.runs_again = False
+        """Whether the batch runs again, with flows locked that its claims could not lock."""
         self.reset_verdicts(size)
 
     def reset_verdicts(self, size: int) -> None:

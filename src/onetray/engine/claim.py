@@ -5,22 +5,19 @@ The claimable tasks are exactly those with a ready row, which the other verbs wr
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import orjson
 
 from onetray import failpoints
 from onetray.domain.clock import SECOND
-from onetray.domain.commands import Claim, Start, ticket
-from onetray.domain.lifecycle import ASSIGNED, HELD, RUNNING, TASK
+from onetray.domain.commands import Claim
+from onetray.domain.lifecycle import HELD, RUNNING, TASK
 from onetray.domain.machine import WORKER
 from onetray.domain.policy import Policy
 from onetray.domain.task import Assignment, Verdict
 from onetray.engine.batch_context import BatchContext, FlowUnlocked
 from onetray.engine.breakers import pick_past_breakers
 from onetray.engine.flows.advance import settle
-from onetray.engine.pending_writes import PendingWrites, actor, once
-from onetray.engine.report_verbs import start_task
+from onetray.engine.pending_writes import TIMEOUT, PendingWrites, actor, once
 from onetray.store.base import Tx
 from onetray.store.rows import ClaimedRow, LeaseRow
 
@@ -52,50 +49,37 @@ def _claim(batch: BatchContext, command: Claim) -> list[Assignment]:
         return repeated
     if not picked and kinds != []:
         picked = pick_past_breakers(tx, ns, queue, kinds, command.limit)
-    if command.start and picked:
-        picked = _with_locked_flows(batch, picked)
+    to_start = _stages_to_start(batch, picked) if command.start else {}
+    if to_start:
+        picked = _with_locked_flows(batch, picked, to_start)
     claimed = _assign(batch, command, ns, queue, picked) if picked else []
-    return _start_claimed(batch, claimed) if command.start and claimed else claimed
+    if to_start:
+        batch.locked.start_stages({stage for stage, flow in to_start.items() if flow in batch.locked.flows})
+        settle(batch)
+    return claimed
 
 
-AHEAD = 32
-"""Claimable tasks, besides as many as are claimed, whose flows are locked: other claims may take the first ones."""
+def _stages_to_start(batch: BatchContext, picked: list[ClaimedRow]) -> dict[int, int]:
+    """The stages that start with one of these tasks, and the flow of each. Most stages run already."""
+    flow_of = {row.stage: row.job for row in picked if row.stage is not None and not row.control}
+    unknown = flow_of.keys() - batch.locked.stages.keys()
+    running = {stage for stage in flow_of.keys() - unknown if batch.locked.runs(stage)}
+    if unknown:
+        running |= {key for (key,) in batch.tx.query("running_stages", keys=sorted(unknown), running=RUNNING)}
+    return {stage: flow for stage, flow in flow_of.items() if stage not in running}
 
 
-def flows_to_start(tx: Tx, claims: list[tuple[int, Claim]]) -> set[int]:
-    """The flows of the tasks that the claims with `start` will probably take. A flow is locked before its tasks are."""
-    names, tasks = tx.names, set[int]()
-    for _, c in claims:
-        ns = names.namespace(c.namespace) if c.start else None
-        queue = None if ns is None else names.queue(ns, c.queue)
-        if ns is None or queue is None:
-            continue
-        most = c.limit + AHEAD
-        if c.kinds is None:
-            tasks |= {task for (task,) in tx.query("heads_of_queue", queue=queue, limit=most)}
-            continue
-        for kind in filter(None, (names.kind(ns, name) for name in c.kinds)):
-            tasks |= {task for _, task in tx.query("heads_of_kind", queue=queue, kind=kind, limit=most)}
-    return {job for (job,) in tx.query("flows_of_tasks", keys=sorted(tasks))} if tasks else set()
+def _with_locked_flows(batch: BatchContext, picked: list[ClaimedRow], to_start: dict[int, int]) -> list[ClaimedRow]:
+    """The tasks that this transaction can start: a flow in which a stage starts has to be locked.
 
-
-def _with_locked_flows(batch: BatchContext, picked: list[ClaimedRow]) -> list[ClaimedRow]:
-    """Those whose flows are locked. The others are free again at the end of the transaction."""
-    ready = [row for row in picked if row.job == row.key or row.job in batch.locked.flows]
-    if not ready:
-        raise FlowUnlocked(row.job for row in picked)
-    return ready
-
-
-def _start_claimed(batch: BatchContext, claimed: list[Assignment]) -> list[Assignment]:
-    rows = {row.key: row for row in batch.tx.lock(sorted(a.key for a in claimed))}
-    batch.locked.load(list(rows.values()))
-    writes = PendingWrites(batch)
-    for a in claimed:
-        start_task(batch, writes, Start(**ticket(a)), rows[a.key])
-    writes.flush()
-    settle(batch)
-    return [replace(a, state=RUNNING, version=a.version + 1 if a.version else 0) for a in claimed]
+    Flows are locked before their tasks, but only the tasks say which flows. So lock them without waiting. If another
+    transaction has locked one, run the batch again with that one locked first.
+    """
+    unlocked = batch.locked.lock_free(set(to_start.values()))
+    can_start = [row for row in picked if row.job not in unlocked or row.stage not in to_start]
+    if unlocked and not (batch.runs_again and can_start):
+        raise FlowUnlocked(unlocked)
+    return can_start
 
 
 def _pick(tx: Tx, queue: int, kinds: list[int] | None, limit: int) -> list[ClaimedRow]:
@@ -126,11 +110,14 @@ def _assign(batch: BatchContext, command: Claim, ns: int, queue: int, picked: li
         "queue": queue, "rank": once([row.rank for row in picked]), "key": keys,
         "kind": once([row.kind for row in picked]),
     })  # fmt: skip
-    tx.move((TASK.claim,), {
+    hops = (TASK.claim, TASK.start) if command.start else (TASK.claim,)
+    tx.move(hops, {
         "key": keys, "version": once([row.version for row in picked]), "worker": command.worker,
         "lease": lease_of if len(leases) > 1 else lease_of[0], "at": now, "actor": actor(WORKER, command.worker),
         "cause": None, "trace": None, "detail": None,
     })  # fmt: skip
+    if command.start:
+        _write_timeouts(batch, picked, policies)
     failpoints.hit("claimed")
     batch.unclaimed_new.difference_update(keys)
     kinds = {key: names.kind_name(key) for key in {row.kind for row in picked}}
@@ -140,12 +127,21 @@ def _assign(batch: BatchContext, command: Claim, ns: int, queue: int, picked: li
         Assignment(
             row.key, row.id, kinds[row.kind], command.queue, command.namespace, command.worker, row.fence,
             row.attempts + 1, lease, now + length_of[row.policy], row.payload, row.input, row.correlation_id or row.id,
-            row.trace, policies[row.policy], length_of[row.policy] / SECOND, ASSIGNED,
+            row.trace, policies[row.policy], length_of[row.policy] / SECOND, hops[-1].target,
             0 if row.job == row.key else row.job,
-            row.version + 1 if row.job == row.key and row.policy in without_breaker else 0,
+            row.version + len(hops) if row.job == row.key and row.policy in without_breaker else 0,
         )
         for row, lease in zip(picked, lease_of, strict=True)
     ]  # fmt: skip
+
+
+def _write_timeouts(batch: BatchContext, started: list[ClaimedRow], policies: dict[int, Policy]) -> None:
+    writes = PendingWrites(batch)
+    for row in started:
+        timeout_s = policies[row.policy].timeout_s
+        if timeout_s is not None:
+            writes.due(batch.tx.now + int(timeout_s * SECOND), row.key, TIMEOUT, row.fence)
+    writes.flush()
 
 
 def _tasks_json(lease: int, keys: list[int], lease_of: list[int]) -> str:

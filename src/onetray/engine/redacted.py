@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 class RedactedEngine(EngineApi):
@@ -47,6 +48,10 @@ class RedactedEngine(EngineApi):
             return method.redact(self._engine.redaction, read(*args, **kwargs), arguments)  # type: ignore[no-any-return]
 
         return read_and_redact
+
+    def redact(self, values: list[T]) -> list[T]:
+        """Redact values that were read from the engine behind this one."""
+        return self._engine.redaction.redacted(values)
 
     def run(self, commands: Sequence[Command], *, connection: Any = None) -> list[Verdict]:
         return self._engine.run(commands, connection=connection)

@@ -41,7 +41,7 @@ from onetray.http.routes import (
     streams,
     tasks,
 )
-from onetray.http.services import HttpConfig, Services
+from onetray.http.services import SERVICES, HttpConfig, Services
 
 OWN_SPANS: Any = {"tracing": False, "metrics": False, "logs": False}
 """Disables FastAPI's own telemetry: its spans would contain queries and messages."""
@@ -73,7 +73,7 @@ class App(FastAPI):
         if scope["type"] != "http":
             await super().__call__(scope, receive, send)
             return
-        scope["app"] = self
+        scope["app"], scope[SERVICES] = self, self.state.services
         if self.middleware_stack is None:
             self.middleware_stack = self.build_middleware_stack()
         await self.middleware_stack(scope, receive, send)

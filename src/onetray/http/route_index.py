@@ -7,6 +7,7 @@ do not need: more than half of a short request. What the index does not find, th
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from typing import NamedTuple
@@ -19,6 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from onetray.http import problems
 from onetray.http.native_route import Handler
 
+WHOLE_SEGMENT = re.compile(r"\{\w+\}")
 MAX_SEGMENTS = 16
 """Paths with more are left to the router."""
 NO_STACK = AsyncExitStack()
@@ -27,11 +29,26 @@ STACKS = dict.fromkeys(("fastapi_middleware_astack", "fastapi_inner_astack", "fa
 
 
 class Candidate(NamedTuple):
-    """A route that may match: the fixed segments of its path, with their positions."""
+    """A route that may match: the fixed segments of its path and its parameters, with their positions."""
 
     fixed: tuple[tuple[int, str], ...]
+    params: tuple[tuple[int, str], ...] | None
+    """None if a parameter is not a whole segment: then the route's own pattern decides."""
     route: APIRoute
     handler: Handler
+
+    def match(self, segments: list[str], scope: Scope) -> Scope | None:
+        """What the scope of a request to this route gets, or None if its path is another one."""
+        for i, part in self.fixed:
+            if segments[i] != part:
+                return None
+        if self.params is None or scope.get("root_path"):
+            match, child_scope = self.route.matches(scope)
+            return child_scope if match is Match.FULL else None
+        values = {name: segments[i] for i, name in self.params}
+        if "" in values.values():
+            return None
+        return {"endpoint": self.route.endpoint, "route": self.route, "path_params": values}
 
 
 class RouteIndex:
@@ -56,7 +73,7 @@ class RouteIndex:
             at = next(i for i, part in enumerate(segments) if ":path}" in part)
             fixed = tuple((i, part) for i, part in fixed if i < at)
             lengths = range(len(segments), MAX_SEGMENTS + 1)
-        candidate = Candidate(fixed, route, route.get_route_handler())
+        candidate = Candidate(fixed, _whole_segments(segments), route, route.get_route_handler())
         for method in route.methods or ():
             for length in lengths:
                 self._candidates.setdefault((method, length), []).append(candidate)
@@ -76,10 +93,17 @@ class RouteIndex:
 
     def _find(self, scope: Scope) -> Handler | None:
         segments = scope["path"].split("/")
-        for fixed, route, handler in self._candidates.get((scope["method"], len(segments)), ()):
-            if all(segments[i] == part for i, part in fixed):
-                match, child_scope = route.matches(scope)
-                if match is Match.FULL:
-                    scope.update(child_scope)
-                    return handler
+        for candidate in self._candidates.get((scope["method"], len(segments)), ()):
+            found = candidate.match(segments, scope)
+            if found is not None:
+                scope.update(found)
+                return candidate.handler
         return None
+
+
+def _whole_segments(segments: list[str]) -> tuple[tuple[int, str], ...] | None:
+    """The parameters of a path, if each is a whole segment of text."""
+    params = [(i, part) for i, part in enumerate(segments) if "{" in part]
+    if not all(WHOLE_SEGMENT.fullmatch(part) for _, part in params):
+        return None
+    return tuple((i, part[1:-1]) for i, part in params)

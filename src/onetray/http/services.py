@@ -42,6 +42,8 @@ SHARED_COMMANDS = 10
 """Up to this many commands of a request share a transaction with other requests. More get their own."""
 READY_S = 2.0
 """How long /readyz waits for the database."""
+SERVICES = "onetray.services"
+"""Key in a request's scope."""
 CLOSE_S = 1.0
 """How long a shutdown waits for each callback of `closing`."""
 
@@ -69,8 +71,8 @@ class Services:
         self.stopping = False
         self.keys_in_use: set[tuple[str, str]] = set()
         """Callers and idempotency keys of open requests."""
-        self.gatherings: dict[Callable[..., Any], Gathering[Any, Any]] = {}
-        """By what they call for a whole batch."""
+        self.gatherings: dict[tuple[Callable[..., Any], str], Gathering[Any, Any]] = {}
+        """By what they call for a whole batch, and for which items."""
         self.tokens: TokenWatch
         """Set by the authentication middleware."""
 
@@ -97,12 +99,17 @@ class Services:
             gathering = gathering_of(self.unredacted)
             return list(await asyncio.gather(*map(gathering.call, commands)))
 
-    async def gather(self, work: Callable[[Services, list[T]], Sequence[R]], item: T) -> R:
-        """Call a function in a thread with this item and those of other requests that came meanwhile."""
-        gathering = self.gatherings.get(work)
+    async def gather(self, work: Callable[[Services, list[T]], Sequence[R]], item: T, *, beside: str = "") -> R:
+        """Call a function in a thread with this item and those of other requests that came meanwhile.
+
+        `beside` names items that need not wait for the others: on PostgreSQL, which has many writers, they run in
+        batches of their own.
+        """
+        name = work, beside if self.unredacted.store.writers > 1 else ""
+        gathering = self.gatherings.get(name)
         if gathering is None:
             limit = self.engine.config.limits.batch
-            gathering = self.gatherings[work] = Gathering(partial(work, self), limit)
+            gathering = self.gatherings[name] = Gathering(partial(work, self), limit)
         answer: R = await gathering.call(item)
         return answer
 
@@ -122,7 +129,7 @@ class Services:
 
 
 def services_of(request: Request) -> Services:
-    services: Services = request.app.state.services
+    services: Services = request.scope[SERVICES]
     return services
 
 
@@ -167,4 +174,4 @@ async def _in_daemon_thread(function: Callable[[], T]) -> T:
     return await done
 
 
-__all__ = ["HttpConfig", "Services", "services_of"]
+__all__ = ["SERVICES", "HttpConfig", "Services", "services_of"]

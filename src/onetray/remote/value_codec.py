@@ -190,11 +190,7 @@ def _construct(kind: type, values: dict[str, Any]) -> Any:
 def _policy(data: Any) -> Policy:
     if not isinstance(data, dict):
         raise InvalidInput(f"a policy must be an object, not {short_repr(data)}", field="policy")
-    return _policy_of(orjson.dumps(data, option=orjson.OPT_SORT_KEYS).decode())
-
-
-# Most tasks of a claim have the same policy.
-_policy_of = lru_cache(maxsize=256)(Policy.from_body)
+    return Policy.from_body(orjson.dumps(data, option=orjson.OPT_SORT_KEYS).decode())
 
 
 def _time(data: Any) -> Any:

@@ -21,7 +21,7 @@ from onetray.notify.base import Listener, WantedWork, WorkListener
 from onetray.notify.new_work import NewWork, Queue, everywhere
 from onetray.store.interned import InternedNames
 from onetray.store.retry_transaction import retry_transaction
-from onetray.store.rows import ClaimedRow, FlowRow, TaskRow
+from onetray.store.rows import ClaimedRow, FlowRow, StageRow, TaskRow
 from onetray.store.schema import migrations
 from onetray.store.statements import statements_for
 
@@ -109,6 +109,16 @@ class Tx(Protocol):
 
     def lock_flows(self, keys: list[int]) -> list[FlowRow]:
         """Lock flows in the order of their keys. Call it before locking any of their tasks."""
+        ...
+
+    def lock_flows_and_tasks(
+        self, flows: list[int], tasks: list[int]
+    ) -> tuple[list[FlowRow], list[TaskRow], list[StageRow]]:
+        """Lock flows, then tasks, both in the order of their keys, and read the stages of the tasks."""
+        ...
+
+    def lock_free_flows(self, keys: list[int]) -> list[FlowRow]:
+        """Lock the flows that no other transaction has locked, without waiting: tasks may be locked already."""
         ...
 
     def pick(self, queue: int, kinds: list[int] | None, limit: int, past_breakers: bool = False) -> list[ClaimedRow]:

@@ -20,7 +20,7 @@ from onetray.store.base import WAKING, Columns, Rows, in_rows
 from onetray.store.commit_check import WrittenRow, row_of_batch, row_of_move, row_of_submit
 from onetray.store.interned import InternedNames
 from onetray.store.pg_copy import CopyBuffer
-from onetray.store.rows import ClaimedRow, FlowRow, TaskRow
+from onetray.store.rows import ClaimedRow, FlowRow, StageRow, TaskRow
 from onetray.store.sql_template import POSTGRES, WORDS, Statement
 
 if TYPE_CHECKING:
@@ -163,7 +163,18 @@ class PostgresTx:
         failpoints.hit("moved")
 
     def lock(self, keys: list[int]) -> list[TaskRow]:
-        locked = self.query("lock_tasks", keys=keys)
+        return self._locked_tasks(self.query("lock_tasks", keys=keys))
+
+    def lock_flows_and_tasks(
+        self, flows: list[int], tasks: list[int]
+    ) -> tuple[list[FlowRow], list[TaskRow], list[StageRow]]:
+        # In one round trip: each statement runs when the one before it has its locks, and sees what was committed then.
+        flow_rows: list[FlowRow] = self.query_later("lock_flows", keys=flows)
+        locked: list[TaskRow] = self.query_later("lock_tasks", keys=tasks)
+        stages: list[StageRow] = self.query("stages_of_tasks", keys=tasks)
+        return self._locked_flows(flow_rows), self._locked_tasks(locked), stages
+
+    def _locked_tasks(self, locked: list[TaskRow]) -> list[TaskRow]:
         if locked:
             # The time never goes back: a task that was due when it was found must be due when it is decided.
             self._now = max(self._now or 0, locked[-1].seen_at)
@@ -184,7 +195,12 @@ class PostgresTx:
         return [r._replace(lease_expires_at=expiries.get(r.lease)) if r.lease in old else r for r in rows]
 
     def lock_flows(self, keys: list[int]) -> list[FlowRow]:
-        rows = self.query("lock_flows", keys=keys)
+        return self._locked_flows(self.query("lock_flows", keys=keys))
+
+    def lock_free_flows(self, keys: list[int]) -> list[FlowRow]:
+        return self._locked_flows(self.query("lock_free_flows", keys=keys))
+
+    def _locked_flows(self, rows: list[FlowRow]) -> list[FlowRow]:
         if rows:
             self._now = max(self._now or 0, rows[-1].seen_at)
         failpoints.hit("flows_locked")

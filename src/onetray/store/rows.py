@@ -148,6 +148,8 @@ class ClaimedRow(NamedTuple):
     correlation_id: str | None
     trace: str | None
     job: int
+    stage: int | None
+    control: int
     seen_at: int
 
 

@@ -100,6 +100,7 @@ WORDS = {
         "skip_locked": "",
         "skip_locked_t": "",
         "skip_locked_f": "",
+        "skip_locked_flow": "",
         "skip_locked_due": "",
         "skip_locked_keys": "",
         # There is only one writer.
@@ -126,6 +127,7 @@ WORDS = {
         "skip_locked": "FOR UPDATE OF r, t SKIP LOCKED",
         "skip_locked_t": "FOR UPDATE OF t SKIP LOCKED",
         "skip_locked_f": "FOR UPDATE OF f SKIP LOCKED",
+        "skip_locked_flow": "FOR NO KEY UPDATE SKIP LOCKED",
         "skip_locked_due": "FOR UPDATE SKIP LOCKED",
         "skip_locked_keys": "FOR UPDATE SKIP LOCKED",
         "turn_to_prune": "pg_try_advisory_xact_lock(7136211506)",

@@ -16,7 +16,7 @@ from onetray.domain.machine import Transition
 from onetray.notify.new_work import NewWork, count_statement
 from onetray.store.base import WAKING, Columns, Rows, in_rows
 from onetray.store.interned import InternedNames
-from onetray.store.rows import ClaimedRow, FlowRow, TaskRow
+from onetray.store.rows import ClaimedRow, FlowRow, StageRow, TaskRow
 from onetray.store.sql_template import SQLITE, Statement, single_row
 from onetray.store.statements import Statements
 
@@ -85,6 +85,13 @@ class SqliteTx:
         rows = self.query("lock_flows", keys=keys)
         failpoints.hit("flows_locked")
         return rows
+
+    lock_free_flows = lock_flows
+
+    def lock_flows_and_tasks(
+        self, flows: list[int], tasks: list[int]
+    ) -> tuple[list[FlowRow], list[TaskRow], list[StageRow]]:
+        return self.lock_flows(flows), self.lock(tasks), self.query("stages_of_tasks", keys=tasks)
 
     def pick(self, queue: int, kinds: list[int] | None, limit: int, past_breakers: bool = False) -> list[ClaimedRow]:
         params = {"queue": queue, "limit": limit, "past_breakers": int(past_breakers)}

@@ -98,9 +98,22 @@ class LockedFlows:
         self._round_of: dict[int, int] = defaultdict(int)
 
     def lock(self, keys: list[int]) -> None:
-        """Lock flows, once in a transaction and before any task. Sorted, so that two transactions cannot deadlock."""
+        """Lock flows, before any task. Sorted, so that two transactions cannot deadlock."""
         for flow in self.batch.tx.lock_flows(sorted(keys)):
             self.flows[flow.key] = flow
+
+    def lock_with_tasks(self, flows: list[int], tasks: list[int]) -> list[TaskRow]:
+        """Lock flows, then tasks, and read the stages of these tasks."""
+        flow_rows, rows, stages = self.batch.tx.lock_flows_and_tasks(flows, tasks)
+        self.flows |= {flow.key: flow for flow in flow_rows}
+        self.with_changes(stages)
+        return rows
+
+    def lock_free(self, keys: set[int]) -> set[int]:
+        """Lock flows after tasks, without waiting. Returns those that another transaction has locked."""
+        for flow in self.batch.tx.lock_free_flows(sorted(keys - self.flows.keys())):
+            self.flows[flow.key] = flow
+        return keys - self.flows.keys()
 
     def load(self, rows: list[TaskRow]) -> None:
         """Read the stages of these tasks. Their flows must be locked."""
@@ -119,6 +132,11 @@ class LockedFlows:
         if key not in self.stages:
             self.load_stages({key})
         return self.stages[key]
+
+    def runs(self, stage: int) -> bool:
+        """Whether a stage that was read runs, and its flow, too."""
+        row = self.stages[stage]
+        return row.state == self.flows[row.job].state == RUNNING
 
     def current(self, flow: FlowRow) -> StageRow | None:
         return None if flow.current is None else self.stage(flow.current)
@@ -167,6 +185,12 @@ class LockedFlows:
         if changes:
             self.change(stage, **changes)
         self.touched.add(row.stage)
+
+    def start_stages(self, keys: set[int]) -> None:
+        """Note that a task of these stages has started. Their flows must be locked."""
+        self.load_stages(keys)
+        self.started |= keys
+        self.touched |= keys
 
     def add_errors(self, row: TaskRow, messages: list[str]) -> None:
         """Record the errors that a task ended with at its stage."""

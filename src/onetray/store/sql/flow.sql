@@ -15,14 +15,30 @@ SELECT DISTINCT job FROM onetray.task WHERE key {in:keys:bigint} AND job <> key
 
 -- name: lock_flows
 -- row: FlowRow
-SELECT l.*, {clock} AS seen_at FROM (
-    SELECT flow.key, flow.ns, flow.kind, CAST(flow.id AS text) AS id, flow.state, flow.version, flow.roll_up, flow.sealed,
-        flow.started_at, flow.current, flow.ending, flow.ending_how, flow.ending_why, flow.ending_by, flow.stages,
-        flow.stages_open, flow.succeeded, flow.partial, flow.failed, flow.cancelled, flow.skipped, flow.ignored,
-        flow.chained, flow.amends, flow.context, flow.compensates, flow.correlation_id, flow.trace, flow.priority,
-        flow.deleted_at
-    FROM onetray.flow WHERE flow.key {in:keys:bigint} ORDER BY flow.key {for_no_key_update}
-) AS l
+SELECT l.*, {clock} AS seen_at FROM ({select_flow_row} {for_no_key_update}) AS l
+
+-- name: lock_free_flows
+-- row: FlowRow
+-- Those that no other transaction has locked: a claim, which holds tasks already, must not wait.
+SELECT l.*, {clock} AS seen_at FROM ({select_flow_row} {skip_locked_flow}) AS l
+
+-- word: select_flow_row
+SELECT flow.key, flow.ns, flow.kind, CAST(flow.id AS text) AS id, flow.state, flow.version, flow.roll_up, flow.sealed,
+    flow.started_at, flow.current, flow.ending, flow.ending_how, flow.ending_why, flow.ending_by, flow.stages,
+    flow.stages_open, flow.succeeded, flow.partial, flow.failed, flow.cancelled, flow.skipped, flow.ignored,
+    flow.chained, flow.amends, flow.context, flow.compensates, flow.correlation_id, flow.trace, flow.priority,
+    flow.deleted_at
+FROM onetray.flow WHERE flow.key {in:keys:bigint} ORDER BY flow.key
+
+-- name: running_stages
+-- Those that run, as their flows do. Needs no lock of the flow for the stage of a task that a claim has locked: who ends a
+-- stage, or makes it wait, deletes the ready rows of its tasks, and so waits for the claim.
+SELECT s.key FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job
+WHERE s.key {in:keys:bigint} AND s.state = :running AND f.state = :running
+
+-- name: stages_of_tasks
+-- row: StageRow
+{select_stage_row} WHERE s.key IN (SELECT t.stage FROM onetray.task AS t WHERE t.key {in:keys:bigint})
 
 -- name: stages_by_key
 -- row: StageRow

@@ -5,6 +5,9 @@
 -- move: claim
 UPDATE onetray.task SET {moved}, attempts = task.attempts + 1, owner = b.worker, lease = b.lease
 
+-- move: claim, start
+UPDATE onetray.task SET {moved}, attempts = task.attempts + 1, owner = b.worker, lease = b.lease, started_at = {last}
+
 -- move: start
 UPDATE onetray.task SET {moved}, started_at = {last}
 

@@ -31,7 +31,7 @@ ORDER BY r.queue, r.kind, r.rank, r.task LIMIT :limit {skip_locked}
 
 -- word: select_claimable
 SELECT r.rank, t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
-    t.correlation_id, t.trace, t.job, {greatest}({clock}, t.run_at) AS seen_at
+    t.correlation_id, t.trace, t.job, t.stage, t.control, {greatest}({clock}, t.run_at) AS seen_at
 FROM onetray.ready AS r JOIN onetray.task AS t ON t.key = r.task
 
 -- name: heads_of_queue

@@ -1,6 +1,35 @@
 -- generated: tools/rendered_sql.py sqlite
 -- Every statement, as sqlite gets it. In sqlite3: .parameter set :keys '[1,2]'. Lists and batches are JSON.
 
+-- name: insert_aliases
+INSERT INTO alias (ns, alias, entity, key) SELECT b.ns, b.alias, b.entity, b.key FROM (SELECT value ->> 0 AS ns, value ->> 1 AS alias, value ->> 2 AS entity, value ->> 3 AS key FROM json_each(:batch)) AS b WHERE true
+ON CONFLICT DO NOTHING;
+
+-- name: alias_holders
+-- row: AliasHolderRow(ns, alias, entity, key, id)
+SELECT a.ns, a.alias, a.entity, a.key, coalesce(CAST(t.id AS text), CAST(c.id AS text), CAST(f.id AS text)) AS id
+FROM alias AS a LEFT JOIN task AS t ON t.key = a.key LEFT JOIN context AS c ON c.key = a.key
+    LEFT JOIN flow AS f ON f.key = coalesce(t.job, c.job, a.key) JOIN (SELECT value ->> 0 AS ns, value ->> 1 AS alias FROM json_each(:batch)) AS b ON a.ns = b.ns AND a.alias = b.alias;
+
+-- name: free_aliases
+DELETE FROM alias WHERE alias.ns = ?1 AND alias.alias = ?2;
+
+-- name: hand_on_aliases
+UPDATE alias SET key = b.successor FROM (SELECT value ->> 0 AS successor, value ->> 1 AS key FROM json_each(:batch)) AS b WHERE alias.key = b.key;
+
+-- name: release_aliases
+DELETE FROM alias WHERE key IN (
+    SELECT t.key FROM task AS t JOIN stage AS s ON s.key = t.stage WHERE s.job = :job AND s.ord >= :ord
+);
+
+-- name: entities_by_alias
+-- row: Alias(alias, entity, id, job_id)
+SELECT a.alias, a.entity, coalesce(CAST(t.id AS text), CAST(c.id AS text), CAST(f.id AS text)) AS id,
+    coalesce(CASE WHEN t.job = t.key THEN CAST(t.id AS text) END, CAST(f.id AS text)) AS job_id
+FROM alias AS a JOIN namespace AS n ON n.key = a.ns LEFT JOIN task AS t ON t.key = a.key LEFT JOIN context AS c ON c.key = a.key
+    LEFT JOIN flow AS f ON f.key = coalesce(t.job, c.job, a.key)
+WHERE n.name = :namespace AND a.alias IN (SELECT value FROM json_each(:aliases)) AND f.deleted_at IS NULL;
+
 -- name: kinds_past_breakers
 SELECT k.key, br.open_until FROM kind AS k LEFT JOIN breaker AS br ON br.kind = k.key
 WHERE EXISTS (SELECT 1 FROM breaker AS o WHERE o.open_until IS NOT NULL) AND k.ns = :ns
@@ -581,16 +610,18 @@ SELECT b.key, b.job, b.ns, b.task, b.parent, b.at, b.scope, b.label, b.id, b.pay
 SELECT key FROM context WHERE id = :id AND job = :job;
 
 -- name: contexts_of_flow
--- row: Context(key, id, flow_id, task_id, scope, parent_id, label, payload, created_at)
+-- row: Context(key, id, flow_id, task_id, scope, parent_id, label, payload, created_at, alias)
 SELECT c.key, CAST(c.id AS text) AS id, CAST(f.id AS text) AS flow_id, CAST(t.id AS text) AS task_id, c.scope,
-    CAST(p.id AS text) AS parent_id, c.label, c.payload, c.created_at
+    CAST(p.id AS text) AS parent_id, c.label, c.payload, c.created_at,
+    (SELECT i.alias FROM alias AS i WHERE i.key = c.key) AS alias
 FROM context AS c JOIN flow AS f ON f.key = c.job AND f.deleted_at IS NULL JOIN namespace AS n ON n.key = c.ns
     LEFT JOIN task AS t ON t.key = c.task LEFT JOIN context AS p ON p.key = c.parent WHERE f.id = :id AND n.name = :namespace AND c.key > :after ORDER BY c.key LIMIT :limit;
 
 -- name: current_context
--- row: Context(key, id, flow_id, task_id, scope, parent_id, label, payload, created_at)
+-- row: Context(key, id, flow_id, task_id, scope, parent_id, label, payload, created_at, alias)
 SELECT c.key, CAST(c.id AS text) AS id, CAST(f.id AS text) AS flow_id, CAST(t.id AS text) AS task_id, c.scope,
-    CAST(p.id AS text) AS parent_id, c.label, c.payload, c.created_at
+    CAST(p.id AS text) AS parent_id, c.label, c.payload, c.created_at,
+    (SELECT i.alias FROM alias AS i WHERE i.key = c.key) AS alias
 FROM context AS c JOIN flow AS f ON f.key = c.job AND f.deleted_at IS NULL JOIN namespace AS n ON n.key = c.ns
     LEFT JOIN task AS t ON t.key = c.task LEFT JOIN context AS p ON p.key = c.parent WHERE f.id = :id AND n.name = :namespace AND c.key = f.context;
 
@@ -599,7 +630,7 @@ SELECT f.key FROM flow AS f JOIN namespace AS n ON n.key = f.ns
 WHERE f.id = :id AND n.name = :namespace AND f.deleted_at IS NULL;
 
 -- name: flow_by_id
--- row: FlowDetails(key, id, namespace, name, state, version, roll_up, sealed, created_at, updated_at, started_at, finished_at, deadline_at, ending, ending_how, current_stage, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, retry_of, compensates, compensation, correlation_id, trace, tracestate, priority, data, metadata, error, labels)
+-- row: FlowDetails(key, id, namespace, name, state, version, roll_up, sealed, created_at, updated_at, started_at, finished_at, deadline_at, ending, ending_how, current_stage, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, retry_of, compensates, compensation, correlation_id, trace, tracestate, priority, data, metadata, error, labels, alias)
 SELECT f.key, CAST(f.id AS text) AS id, n.name AS namespace, k.name, f.state, f.version, f.roll_up, f.sealed,
     f.created_at, f.updated_at, f.started_at, f.finished_at, f.deadline_at,
     CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending,
@@ -608,13 +639,13 @@ SELECT f.key, CAST(f.id AS text) AS id, n.name AS namespace, k.name, f.state, f.
     CAST(c.id AS text) AS compensates, CAST(u.id AS text) AS compensation, f.correlation_id, f.trace, f.tracestate,
     f.priority, f.data, f.metadata, f.error,
     (SELECT CAST(json_group_object(a.name, a.value ORDER BY a.name) AS text) FROM label AS a WHERE a.job = f.key)
-    AS labels
+    AS labels, (SELECT i.alias FROM alias AS i WHERE i.key = f.key) AS alias
 FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
     JOIN kind AS k ON k.key = f.kind LEFT JOIN stage AS s ON s.key = f.current LEFT JOIN flow AS o ON o.key = f.retry_of
     LEFT JOIN flow AS c ON c.key = f.compensates LEFT JOIN flow AS u ON u.key = f.compensation WHERE f.id = :id AND n.name = :namespace;
 
 -- name: flows_by_keys
--- row: FlowDetails(key, id, namespace, name, state, version, roll_up, sealed, created_at, updated_at, started_at, finished_at, deadline_at, ending, ending_how, current_stage, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, retry_of, compensates, compensation, correlation_id, trace, tracestate, priority, data, metadata, error, labels)
+-- row: FlowDetails(key, id, namespace, name, state, version, roll_up, sealed, created_at, updated_at, started_at, finished_at, deadline_at, ending, ending_how, current_stage, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, retry_of, compensates, compensation, correlation_id, trace, tracestate, priority, data, metadata, error, labels, alias)
 SELECT f.key, CAST(f.id AS text) AS id, n.name AS namespace, k.name, f.state, f.version, f.roll_up, f.sealed,
     f.created_at, f.updated_at, f.started_at, f.finished_at, f.deadline_at,
     CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending,
@@ -623,13 +654,13 @@ SELECT f.key, CAST(f.id AS text) AS id, n.name AS namespace, k.name, f.state, f.
     CAST(c.id AS text) AS compensates, CAST(u.id AS text) AS compensation, f.correlation_id, f.trace, f.tracestate,
     f.priority, f.data, f.metadata, f.error,
     (SELECT CAST(json_group_object(a.name, a.value ORDER BY a.name) AS text) FROM label AS a WHERE a.job = f.key)
-    AS labels
+    AS labels, (SELECT i.alias FROM alias AS i WHERE i.key = f.key) AS alias
 FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
     JOIN kind AS k ON k.key = f.kind LEFT JOIN stage AS s ON s.key = f.current LEFT JOIN flow AS o ON o.key = f.retry_of
     LEFT JOIN flow AS c ON c.key = f.compensates LEFT JOIN flow AS u ON u.key = f.compensation WHERE f.key IN (SELECT value FROM json_each(:keys));
 
 -- name: flows_newest
--- row: FlowDetails(key, id, namespace, name, state, version, roll_up, sealed, created_at, updated_at, started_at, finished_at, deadline_at, ending, ending_how, current_stage, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, retry_of, compensates, compensation, correlation_id, trace, tracestate, priority, data, metadata, error, labels)
+-- row: FlowDetails(key, id, namespace, name, state, version, roll_up, sealed, created_at, updated_at, started_at, finished_at, deadline_at, ending, ending_how, current_stage, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, retry_of, compensates, compensation, correlation_id, trace, tracestate, priority, data, metadata, error, labels, alias)
 SELECT f.key, CAST(f.id AS text) AS id, n.name AS namespace, k.name, f.state, f.version, f.roll_up, f.sealed,
     f.created_at, f.updated_at, f.started_at, f.finished_at, f.deadline_at,
     CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending,
@@ -638,7 +669,7 @@ SELECT f.key, CAST(f.id AS text) AS id, n.name AS namespace, k.name, f.state, f.
     CAST(c.id AS text) AS compensates, CAST(u.id AS text) AS compensation, f.correlation_id, f.trace, f.tracestate,
     f.priority, f.data, f.metadata, f.error,
     (SELECT CAST(json_group_object(a.name, a.value ORDER BY a.name) AS text) FROM label AS a WHERE a.job = f.key)
-    AS labels
+    AS labels, (SELECT i.alias FROM alias AS i WHERE i.key = f.key) AS alias
 FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
     JOIN kind AS k ON k.key = f.kind LEFT JOIN stage AS s ON s.key = f.current LEFT JOIN flow AS o ON o.key = f.retry_of
     LEFT JOIN flow AS c ON c.key = f.compensates LEFT JOIN flow AS u ON u.key = f.compensation WHERE n.name = :namespace AND f.key < :before ORDER BY f.key DESC LIMIT :limit;
@@ -706,7 +737,7 @@ FROM (
 WHERE h.stage IN (SELECT value FROM json_each(:stages)) GROUP BY h.stage;
 
 -- name: tasks_of_stage
--- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels)
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias)
 SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
         ELSE (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
     q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
@@ -717,13 +748,13 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     p.body AS policy, (SELECT CAST(s.id AS text) FROM stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
     t.unmet, t.control, (SELECT CAST(c.id AS text) FROM context AS c WHERE c.key = t.context) AS context_id,
     t.metadata, t.tracestate, (SELECT CAST(json_group_object(a.name, a.value ORDER BY a.name) AS text) FROM label AS a WHERE a.job = t.job)
-    AS labels
+    AS labels, (SELECT i.alias FROM alias AS i WHERE i.key = t.key) AS alias
 FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN queue AS q ON q.key = t.queue
     JOIN kind AS k ON k.key = t.kind JOIN policy AS p ON p.key = t.policy
     LEFT JOIN lease AS l ON l.key = t.lease WHERE t.stage = :stage AND t.key > :after ORDER BY t.stage, t.key LIMIT :limit;
 
 -- name: tasks_of_stages
--- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels)
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias)
 SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
         ELSE (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
     q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
@@ -734,14 +765,14 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     p.body AS policy, (SELECT CAST(s.id AS text) FROM stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
     t.unmet, t.control, (SELECT CAST(c.id AS text) FROM context AS c WHERE c.key = t.context) AS context_id,
     t.metadata, t.tracestate, (SELECT CAST(json_group_object(a.name, a.value ORDER BY a.name) AS text) FROM label AS a WHERE a.job = t.job)
-    AS labels
+    AS labels, (SELECT i.alias FROM alias AS i WHERE i.key = t.key) AS alias
 FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN queue AS q ON q.key = t.queue
     JOIN kind AS k ON k.key = t.kind JOIN policy AS p ON p.key = t.policy
     LEFT JOIN lease AS l ON l.key = t.lease WHERE t.stage IN (SELECT value FROM json_each(:stages)) AND n.name = :namespace AND t.control = 0
 ORDER BY t.stage, t.key LIMIT :limit;
 
 -- name: tasks_of_flow
--- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels)
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias)
 SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
         ELSE (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
     q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
@@ -752,7 +783,7 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     p.body AS policy, (SELECT CAST(s.id AS text) FROM stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
     t.unmet, t.control, (SELECT CAST(c.id AS text) FROM context AS c WHERE c.key = t.context) AS context_id,
     t.metadata, t.tracestate, (SELECT CAST(json_group_object(a.name, a.value ORDER BY a.name) AS text) FROM label AS a WHERE a.job = t.job)
-    AS labels
+    AS labels, (SELECT i.alias FROM alias AS i WHERE i.key = t.key) AS alias
 FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN queue AS q ON q.key = t.queue
     JOIN kind AS k ON k.key = t.kind JOIN policy AS p ON p.key = t.policy
     LEFT JOIN lease AS l ON l.key = t.lease JOIN stage AS s ON s.key = t.stage
@@ -859,6 +890,12 @@ DELETE FROM unique_key WHERE job IN (SELECT value FROM json_each(:keys));
 
 -- name: prune_labels
 DELETE FROM label WHERE job IN (SELECT value FROM json_each(:keys));
+
+-- name: prune_aliases
+DELETE FROM alias WHERE key IN (SELECT value FROM json_each(:keys));
+
+-- name: prune_aliases_of_contexts
+DELETE FROM alias WHERE key IN (SELECT c.key FROM context AS c WHERE c.job IN (SELECT value FROM json_each(:keys)));
 
 -- name: prune_dead_letters
 DELETE FROM dead_letter WHERE task IN (SELECT value FROM json_each(:keys));
@@ -1019,7 +1056,7 @@ SELECT s.key FROM stage AS s JOIN flow AS f ON f.key = s.job AND f.deleted_at IS
     AND (CAST(:type AS text) IS NULL OR coalesce(s.type, s.name) = :type) ORDER BY s.key DESC LIMIT 1 OFFSET :offset;
 
 -- name: find_tasks
--- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels)
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias)
 SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
         ELSE (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
     q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
@@ -1030,7 +1067,7 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     p.body AS policy, (SELECT CAST(s.id AS text) FROM stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
     t.unmet, t.control, (SELECT CAST(c.id AS text) FROM context AS c WHERE c.key = t.context) AS context_id,
     t.metadata, t.tracestate, (SELECT CAST(json_group_object(a.name, a.value ORDER BY a.name) AS text) FROM label AS a WHERE a.job = t.job)
-    AS labels
+    AS labels, (SELECT i.alias FROM alias AS i WHERE i.key = t.key) AS alias
 FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN queue AS q ON q.key = t.queue
     JOIN kind AS k ON k.key = t.kind JOIN policy AS p ON p.key = t.policy
     LEFT JOIN lease AS l ON l.key = t.lease WHERE t.key > :after AND t.key <= :upto AND n.name = :namespace AND t.control = 0
@@ -1061,7 +1098,7 @@ SELECT t.key FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k O
         SELECT s.key FROM stage AS s WHERE s.key = t.stage AND coalesce(s.type, s.name) = :type)) ORDER BY t.key DESC LIMIT 1 OFFSET :offset;
 
 -- name: find_tasks_of_stage
--- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels)
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias)
 SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
         ELSE (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
     q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
@@ -1072,7 +1109,7 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     p.body AS policy, (SELECT CAST(s.id AS text) FROM stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
     t.unmet, t.control, (SELECT CAST(c.id AS text) FROM context AS c WHERE c.key = t.context) AS context_id,
     t.metadata, t.tracestate, (SELECT CAST(json_group_object(a.name, a.value ORDER BY a.name) AS text) FROM label AS a WHERE a.job = t.job)
-    AS labels
+    AS labels, (SELECT i.alias FROM alias AS i WHERE i.key = t.key) AS alias
 FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN queue AS q ON q.key = t.queue
     JOIN kind AS k ON k.key = t.kind JOIN policy AS p ON p.key = t.policy
     LEFT JOIN lease AS l ON l.key = t.lease WHERE t.stage = :stage AND t.key > :after AND t.key <= :upto AND n.name = :namespace AND t.control = 0
@@ -1103,13 +1140,13 @@ SELECT t.key FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k O
         SELECT s.key FROM stage AS s WHERE s.key = t.stage AND coalesce(s.type, s.name) = :type)) ORDER BY t.key DESC LIMIT 1 OFFSET :offset;
 
 -- name: list_jobs
--- row: JobSummary(key, entity, id, namespace, kind, queue, state, attempts, max_attempts, stages, stages_open, created_at, updated_at, started_at, finished_at, owner, correlation_id, priority, ending)
+-- row: JobSummary(key, entity, id, namespace, kind, queue, state, attempts, max_attempts, stages, stages_open, created_at, updated_at, started_at, finished_at, owner, correlation_id, priority, ending, alias)
 SELECT * FROM (
     SELECT t.key AS key, 'task' AS entity, CAST(t.id AS text) AS id, n.name AS namespace, k.name AS kind, q.name AS queue,
     t.state AS state, t.attempts AS attempts, t.max_attempts AS max_attempts, 0 AS stages, 0 AS stages_open,
     t.created_at AS created_at, t.updated_at AS updated_at, t.started_at AS started_at, t.finished_at AS finished_at,
     t.owner AS owner, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.priority AS priority,
-    CAST(NULL AS text) AS ending
+    CAST(NULL AS text) AS ending, (SELECT i.alias FROM alias AS i WHERE i.key = t.key) AS alias
 FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
     JOIN queue AS q ON q.key = t.queue WHERE t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
@@ -1124,7 +1161,8 @@ UNION ALL SELECT * FROM (
     CAST(NULL AS text) AS queue, f.state AS state, 0 AS attempts, 0 AS max_attempts, f.stages AS stages,
     f.stages_open AS stages_open, f.created_at AS created_at, f.updated_at AS updated_at, f.started_at AS started_at,
     f.finished_at AS finished_at, CAST(NULL AS text) AS owner, f.correlation_id AS correlation_id,
-    f.priority AS priority, CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending
+    f.priority AS priority, CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending,
+    (SELECT i.alias FROM alias AS i WHERE i.key = f.key) AS alias
 FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
     JOIN kind AS k ON k.key = f.kind WHERE n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
@@ -1171,13 +1209,13 @@ SELECT f.key FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at
         WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND f.key > :after AND f.key <= :upto) AS j ORDER BY j.key DESC LIMIT 1 OFFSET :offset;
 
 -- name: list_jobs_of_correlation
--- row: JobSummary(key, entity, id, namespace, kind, queue, state, attempts, max_attempts, stages, stages_open, created_at, updated_at, started_at, finished_at, owner, correlation_id, priority, ending)
+-- row: JobSummary(key, entity, id, namespace, kind, queue, state, attempts, max_attempts, stages, stages_open, created_at, updated_at, started_at, finished_at, owner, correlation_id, priority, ending, alias)
 SELECT * FROM (
     SELECT t.key AS key, 'task' AS entity, CAST(t.id AS text) AS id, n.name AS namespace, k.name AS kind, q.name AS queue,
     t.state AS state, t.attempts AS attempts, t.max_attempts AS max_attempts, 0 AS stages, 0 AS stages_open,
     t.created_at AS created_at, t.updated_at AS updated_at, t.started_at AS started_at, t.finished_at AS finished_at,
     t.owner AS owner, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.priority AS priority,
-    CAST(NULL AS text) AS ending
+    CAST(NULL AS text) AS ending, (SELECT i.alias FROM alias AS i WHERE i.key = t.key) AS alias
 FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
     JOIN queue AS q ON q.key = t.queue WHERE t.key IN (SELECT e.job FROM event AS e WHERE e.correlation_id = :correlation_id AND e.version = 1
     UNION SELECT own.key FROM task AS own WHERE own.id = :id AND own.correlation_id IS NULL) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
@@ -1193,7 +1231,8 @@ UNION ALL SELECT * FROM (
     CAST(NULL AS text) AS queue, f.state AS state, 0 AS attempts, 0 AS max_attempts, f.stages AS stages,
     f.stages_open AS stages_open, f.created_at AS created_at, f.updated_at AS updated_at, f.started_at AS started_at,
     f.finished_at AS finished_at, CAST(NULL AS text) AS owner, f.correlation_id AS correlation_id,
-    f.priority AS priority, CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending
+    f.priority AS priority, CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending,
+    (SELECT i.alias FROM alias AS i WHERE i.key = f.key) AS alias
 FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
     JOIN kind AS k ON k.key = f.kind WHERE f.key IN (SELECT e.job FROM event AS e WHERE e.correlation_id = :correlation_id AND e.version = 1
     UNION SELECT own.key FROM task AS own WHERE own.id = :id AND own.correlation_id IS NULL) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
@@ -1245,13 +1284,13 @@ SELECT f.key FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at
         WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND f.key > :after AND f.key <= :upto) AS j ORDER BY j.key DESC LIMIT 1 OFFSET :offset;
 
 -- name: list_jobs_labelled
--- row: JobSummary(key, entity, id, namespace, kind, queue, state, attempts, max_attempts, stages, stages_open, created_at, updated_at, started_at, finished_at, owner, correlation_id, priority, ending)
+-- row: JobSummary(key, entity, id, namespace, kind, queue, state, attempts, max_attempts, stages, stages_open, created_at, updated_at, started_at, finished_at, owner, correlation_id, priority, ending, alias)
 SELECT * FROM (
     SELECT t.key AS key, 'task' AS entity, CAST(t.id AS text) AS id, n.name AS namespace, k.name AS kind, q.name AS queue,
     t.state AS state, t.attempts AS attempts, t.max_attempts AS max_attempts, 0 AS stages, 0 AS stages_open,
     t.created_at AS created_at, t.updated_at AS updated_at, t.started_at AS started_at, t.finished_at AS finished_at,
     t.owner AS owner, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.priority AS priority,
-    CAST(NULL AS text) AS ending
+    CAST(NULL AS text) AS ending, (SELECT i.alias FROM alias AS i WHERE i.key = t.key) AS alias
 FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
     JOIN queue AS q ON q.key = t.queue WHERE t.key IN (SELECT l.job FROM label AS l JOIN namespace AS m ON m.key = l.ns
     WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
@@ -1267,7 +1306,8 @@ UNION ALL SELECT * FROM (
     CAST(NULL AS text) AS queue, f.state AS state, 0 AS attempts, 0 AS max_attempts, f.stages AS stages,
     f.stages_open AS stages_open, f.created_at AS created_at, f.updated_at AS updated_at, f.started_at AS started_at,
     f.finished_at AS finished_at, CAST(NULL AS text) AS owner, f.correlation_id AS correlation_id,
-    f.priority AS priority, CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending
+    f.priority AS priority, CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending,
+    (SELECT i.alias FROM alias AS i WHERE i.key = f.key) AS alias
 FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
     JOIN kind AS k ON k.key = f.kind WHERE f.key IN (SELECT l.job FROM label AS l JOIN namespace AS m ON m.key = l.ns
     WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
@@ -1324,7 +1364,7 @@ SELECT j.state, count(*) FROM (
     t.state AS state, t.attempts AS attempts, t.max_attempts AS max_attempts, 0 AS stages, 0 AS stages_open,
     t.created_at AS created_at, t.updated_at AS updated_at, t.started_at AS started_at, t.finished_at AS finished_at,
     t.owner AS owner, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.priority AS priority,
-    CAST(NULL AS text) AS ending
+    CAST(NULL AS text) AS ending, (SELECT i.alias FROM alias AS i WHERE i.key = t.key) AS alias
 FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
     JOIN queue AS q ON q.key = t.queue WHERE t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
@@ -1336,7 +1376,8 @@ FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.k
     CAST(NULL AS text) AS queue, f.state AS state, 0 AS attempts, 0 AS max_attempts, f.stages AS stages,
     f.stages_open AS stages_open, f.created_at AS created_at, f.updated_at AS updated_at, f.started_at AS started_at,
     f.finished_at AS finished_at, CAST(NULL AS text) AS owner, f.correlation_id AS correlation_id,
-    f.priority AS priority, CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending
+    f.priority AS priority, CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending,
+    (SELECT i.alias FROM alias AS i WHERE i.key = f.key) AS alias
 FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
     JOIN kind AS k ON k.key = f.kind WHERE n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
@@ -1863,7 +1904,7 @@ SELECT type, state, fence, payload FROM event
 WHERE entity = :key AND version IS NOT NULL AND fence IN (:fence, :fence + 1) ORDER BY version;
 
 -- name: task_by_id
--- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels)
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias)
 SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
         ELSE (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
     q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
@@ -1874,13 +1915,13 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     p.body AS policy, (SELECT CAST(s.id AS text) FROM stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
     t.unmet, t.control, (SELECT CAST(c.id AS text) FROM context AS c WHERE c.key = t.context) AS context_id,
     t.metadata, t.tracestate, (SELECT CAST(json_group_object(a.name, a.value ORDER BY a.name) AS text) FROM label AS a WHERE a.job = t.job)
-    AS labels
+    AS labels, (SELECT i.alias FROM alias AS i WHERE i.key = t.key) AS alias
 FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN queue AS q ON q.key = t.queue
     JOIN kind AS k ON k.key = t.kind JOIN policy AS p ON p.key = t.policy
     LEFT JOIN lease AS l ON l.key = t.lease WHERE t.id = :id AND n.name = :namespace;
 
 -- name: task_by_key
--- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels)
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias)
 SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
         ELSE (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
     q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
@@ -1891,13 +1932,13 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     p.body AS policy, (SELECT CAST(s.id AS text) FROM stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
     t.unmet, t.control, (SELECT CAST(c.id AS text) FROM context AS c WHERE c.key = t.context) AS context_id,
     t.metadata, t.tracestate, (SELECT CAST(json_group_object(a.name, a.value ORDER BY a.name) AS text) FROM label AS a WHERE a.job = t.job)
-    AS labels
+    AS labels, (SELECT i.alias FROM alias AS i WHERE i.key = t.key) AS alias
 FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN queue AS q ON q.key = t.queue
     JOIN kind AS k ON k.key = t.kind JOIN policy AS p ON p.key = t.policy
     LEFT JOIN lease AS l ON l.key = t.lease WHERE t.key = :key;
 
 -- name: tasks_by_ids
--- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels)
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias)
 SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
         ELSE (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
     q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
@@ -1908,13 +1949,13 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     p.body AS policy, (SELECT CAST(s.id AS text) FROM stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
     t.unmet, t.control, (SELECT CAST(c.id AS text) FROM context AS c WHERE c.key = t.context) AS context_id,
     t.metadata, t.tracestate, (SELECT CAST(json_group_object(a.name, a.value ORDER BY a.name) AS text) FROM label AS a WHERE a.job = t.job)
-    AS labels
+    AS labels, (SELECT i.alias FROM alias AS i WHERE i.key = t.key) AS alias
 FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN queue AS q ON q.key = t.queue
     JOIN kind AS k ON k.key = t.kind JOIN policy AS p ON p.key = t.policy
     LEFT JOIN lease AS l ON l.key = t.lease WHERE t.id IN (SELECT value FROM json_each(:ids)) AND n.name = :namespace;
 
 -- name: tasks_by_keys
--- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels)
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias)
 SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
         ELSE (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
     q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
@@ -1925,13 +1966,13 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     p.body AS policy, (SELECT CAST(s.id AS text) FROM stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
     t.unmet, t.control, (SELECT CAST(c.id AS text) FROM context AS c WHERE c.key = t.context) AS context_id,
     t.metadata, t.tracestate, (SELECT CAST(json_group_object(a.name, a.value ORDER BY a.name) AS text) FROM label AS a WHERE a.job = t.job)
-    AS labels
+    AS labels, (SELECT i.alias FROM alias AS i WHERE i.key = t.key) AS alias
 FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN queue AS q ON q.key = t.queue
     JOIN kind AS k ON k.key = t.kind JOIN policy AS p ON p.key = t.policy
     LEFT JOIN lease AS l ON l.key = t.lease WHERE t.key IN (SELECT value FROM json_each(:keys));
 
 -- name: tasks_newest
--- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels)
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias)
 SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
         ELSE (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
     q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
@@ -1942,7 +1983,7 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     p.body AS policy, (SELECT CAST(s.id AS text) FROM stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
     t.unmet, t.control, (SELECT CAST(c.id AS text) FROM context AS c WHERE c.key = t.context) AS context_id,
     t.metadata, t.tracestate, (SELECT CAST(json_group_object(a.name, a.value ORDER BY a.name) AS text) FROM label AS a WHERE a.job = t.job)
-    AS labels
+    AS labels, (SELECT i.alias FROM alias AS i WHERE i.key = t.key) AS alias
 FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN queue AS q ON q.key = t.queue
     JOIN kind AS k ON k.key = t.kind JOIN policy AS p ON p.key = t.policy
     LEFT JOIN lease AS l ON l.key = t.lease WHERE n.name = :namespace AND t.key < :before ORDER BY t.key DESC LIMIT :limit;

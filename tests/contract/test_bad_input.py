@@ -17,6 +17,7 @@ from onetray.domain.worker import WorkerBeat
 from onetray.engine import Engine
 from tests.contract.bad_flows import FLOW_FIELDS, FLOW_GOOD, MORE_VALUES
 from tests.contract.bad_values import (
+    ALIAS,
     AMOUNTS,
     JSON,
     LABELS,
@@ -64,6 +65,7 @@ FIELDS: dict[str, dict[str, tuple[Any, ...]]] = {
         "policy": (5, {"max_attempts": 3}, "default"),
         "idempotency_key": TEXT,
         "unique_key": TEXT,
+        "alias": ALIAS,
         "labels": LABELS,
         "metadata": JSON,
         "correlation_id": TEXT,

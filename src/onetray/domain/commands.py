@@ -49,6 +49,8 @@ class Submit(Command):
     """The same as the header `Idempotency-Key`, for each job of a batch."""
     unique_key: f.Key | None = None
     """While a job of this kind with this key is open, a submit creates nothing and returns that job."""
+    alias: f.AliasText | None = None
+    """An id of your own, unique in the namespace among tasks, flows and contexts. A second submit with it fails."""
     labels: f.LabelTexts | None = None
     metadata: f.Metadata = None
     correlation_id: f.Key | None = None
@@ -67,7 +69,8 @@ class Submit(Command):
     @property
     def body(self) -> object:
         """What a second submit with the same idempotency key must repeat."""
-        return [self.queue, orjson.loads(self.payload_json)]
+        alias = [] if self.alias is None else [self.alias]
+        return [self.queue, orjson.loads(self.payload_json), *alias]
 
 
 @command(

@@ -24,6 +24,7 @@
     │   ├── AnswerNotKept     an earlier request with this key succeeded; its answer was too large to keep
     │   ├── DependencyCycle   these tasks could never run: each waits for the next
     │   ├── NameTaken         the flow already has a task or a stage of this name
+    │   ├── AliasTaken        the namespace already has a task, a flow or a context with this alias
     │   └── AlreadyOpen       another flow of this name is open, and only one may be
     ├── Unavailable           the database could not be reached; nothing was written
     │   ├── Busy              the server is at its limit; nothing was written
@@ -218,6 +219,12 @@ class NameTaken(Conflict):
     """The flow already has a task or a stage of this name. Use another name."""
 
     code = "name_taken"
+
+
+class AliasTaken(Conflict):
+    """The namespace already has a task, a flow or a context with this alias: `id` is its id. Use another alias."""
+
+    code = "alias_taken"
 
 
 class AlreadyOpen(Conflict):

@@ -12,6 +12,7 @@ from onetray.domain.clock import SECOND, run_at_us
 from onetray.domain.commands import Cancel, Control, Redrive, Reschedule, Resume, SetMetadata, SetPriority
 from onetray.domain.lifecycle import DEAD_LETTERED, HELD, OPEN, PAUSED, QUEUED, TASK
 from onetray.domain.task import Receipt, Verdict
+from onetray.engine.aliases import hand_on_aliases
 from onetray.engine.batch_context import BatchContext
 from onetray.engine.flows.retry import receipt_of, redrive_member
 from onetray.engine.pending_writes import CANCEL, RESCHEDULED, PendingWrites, actor, event_detail
@@ -172,6 +173,7 @@ def _redrive(batch: BatchContext, command: Redrive, row: TaskRow) -> Verdict:
     spec.run_at, spec.correlation_id = tx.now + int(command.delay_s * SECOND), old.correlation_id or old.id
     (receipt,) = write_tasks(batch, [spec])
     tx.query("copy_labels", to=spec.key, of=row.key)
+    hand_on_aliases(tx, {row.key: spec.key})
     if row.state == DEAD_LETTERED:
         tx.batch("set_successor", {"key": [row.key], "successor": [spec.key]})
     return Verdict(receipt._replace(actor=command.actor))

@@ -235,6 +235,16 @@ class KeyHolderRow(NamedTuple):
     """Whether the job is a single task."""
 
 
+class AliasHolderRow(NamedTuple):
+    """An alias and its entity. A new one is not written yet and has no id."""
+
+    ns: int
+    alias: str
+    entity: str
+    key: int
+    id: str | None
+
+
 class OutcomeRow(NamedTuple):
     """An event of one attempt."""
 

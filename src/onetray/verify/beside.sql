@@ -30,6 +30,14 @@ FROM onetray.label AS a LEFT JOIN onetray.task AS t ON t.key = a.job AND t.job =
     LEFT JOIN onetray.flow AS f ON f.key = a.job
 WHERE coalesce(t.ns, f.ns) IS DISTINCT FROM a.ns
 
+-- pass: aliases
+-- check: 12 alias_known: an alias belongs to an existing task, flow or context of its namespace
+SELECT i.key AS task, i.alias, i.entity, i.ns, coalesce(t.ns, f.ns, c.ns) AS row_ns, true AS alias_known
+FROM onetray.alias AS i LEFT JOIN onetray.task AS t ON t.key = i.key AND i.entity = 'task'
+    LEFT JOIN onetray.flow AS f ON f.key = i.key AND i.entity = 'flow' AND f.deleted_at IS NULL
+    LEFT JOIN onetray.context AS c ON c.key = i.key AND i.entity = 'context'
+WHERE coalesce(t.ns, f.ns, c.ns) IS DISTINCT FROM i.ns
+
 -- pass: letters
 -- check: 11 letter_of_dead: a dead letter belongs to a dead-lettered task
 -- check: 11 one_letter: a task has at most one dead letter

@@ -14,6 +14,7 @@ from onetray.domain.flow_commands import RetryFlow
 from onetray.domain.lifecycle import CANCELLED, DEAD_LETTERED, FAILED, FLOW, PARTIAL, SKIPPED, STAGE, SUCCEEDED, TASK
 from onetray.domain.rollup import IGNORE
 from onetray.domain.task import Receipt, Verdict
+from onetray.engine.aliases import hand_on_aliases
 from onetray.engine.flows import advance
 from onetray.engine.flows.create import FlowDraft, StageDraft, add_members, write_flow
 from onetray.engine.pending_writes import actor
@@ -36,8 +37,8 @@ def retry_flow(batch: BatchContext, c: RetryFlow, flow: FlowRow, *_: Any) -> Ver
             **{"from": flow.state, "attempted": "retry", "allowed": list(FLOW.actions(flow.state, c.actor))},
         )
     by = actor(c.actor, c.actor_name)
-    draft = _copy_flow(batch, flow, c.from_stage, by, c.cause or "retry", c.trace)[0]
-    new, stages, specs = _write_and_open(batch, draft, by, c.cause, c.trace)
+    draft, copies = _copy_flow(batch, flow, c.from_stage, by, c.cause or "retry", c.trace)
+    new, stages, specs = _write_and_open(batch, draft, copies, by, c.cause, c.trace)
     flow = batch.locked.flows[new.key]
     return Verdict(Placed(
         flow.id, FLOW.entity, flow.state, flow.version, c.actor, False, tuple(s.id for s in stages),
@@ -78,15 +79,24 @@ def _draft_like(stage: StageToCopy) -> StageDraft:
 
 
 def _write_and_open(
-    batch: BatchContext, draft: FlowDraft, by: str, cause: str | None, trace: str | None
+    batch: BatchContext, draft: FlowDraft, copies: dict[int, Spec], by: str, cause: str | None, trace: str | None
 ) -> tuple[FlowRow, list[StageRow], list[Spec]]:
     if draft.compensates is None:
         allocate_keys(batch.tx, [draft])
         take_singleton(batch.tx, draft.kind, batch.tx.names.kind_name(draft.kind), draft.key)
     new, stages, specs = write_flow(batch, draft)
+    _hand_on_aliases(batch, draft, copies)
     advance.open_flow(batch.locked, new, by, cause, trace)
     advance.settle(batch)
     return new, stages, specs
+
+
+def _hand_on_aliases(batch: BatchContext, draft: FlowDraft, copies: dict[int, Spec]) -> None:
+    """The aliases of the old flow and of its copied tasks belong to the new ones."""
+    assert draft.retry_of is not None
+    hand_on_aliases(batch.tx, {draft.retry_of: draft.key} | {key: copy.key for key, copy in copies.items()})
+    start = 1 + sum(stage.carried_as is not None for stage in draft.stages)
+    batch.tx.query("release_aliases", job=draft.retry_of, ord=start)
 
 
 def _with_origin(batch: BatchContext, stage: StageToCopy, carried_from: int) -> StageToCopy:
@@ -185,7 +195,7 @@ def redrive_member(batch: BatchContext, c: Redrive, row: TaskRow) -> Verdict:
             return _refuse(row, "the task that spawned it would spawn it again: redrive that one")
         new = copy
         new.delay_s = c.delay_s
-        _write_and_open(batch, draft, by, c.cause or "redrive", c.trace)
+        _write_and_open(batch, draft, copies, by, c.cause or "redrive", c.trace)
     elif row.state == SUCCEEDED:
         return _refuse(row, "it has succeeded, and its flow goes on: there is nothing to run again")
     elif stage.state in STAGE.terminal or stage.ending is not None or flow.ending is not None:
@@ -248,4 +258,5 @@ def _add_successor(
         batch.locked.errors.drop(row)
     batch.locked.change(stage, **counts)
     add_members(batch, flow, [(stage, (spec, needs))])
+    hand_on_aliases(tx, {row.key: spec.key})
     return spec

@@ -77,6 +77,13 @@ INSERT INTO onetray.dead_letter (task, ns, created_at, reason_code, stage, last_
 SELECT b.key, b.ns, b.at, b.reason_code, b.stage, b.last_error, b.attempts, b.last_owner, b.last_lease_expires_at,
     b.correlation_id, b.trace_id, b.payload_hash FROM unnest(:key::bigint[], :ns::integer[], :at::bigint[], :reason_code::text[], :stage::text[], :last_error::text[], :attempts::integer[], :last_owner::text[], :last_lease_expires_at::bigint[], :correlation_id::text[], :trace_id::text[], :payload_hash::text[]) AS b(key, ns, at, reason_code, stage, last_error, attempts, last_owner, last_lease_expires_at, correlation_id, trace_id, payload_hash);
 
+-- name: copy_letters
+INSERT INTO onetray.dead_letter (task, ns, created_at, reason_code, stage, last_error, attempts, last_owner,
+    last_lease_expires_at, correlation_id, trace_id, payload_hash)
+SELECT b.key, d.ns, d.created_at, d.reason_code, d.stage, d.last_error, d.attempts, d.last_owner, d.last_lease_expires_at,
+    d.correlation_id, d.trace_id, d.payload_hash
+FROM onetray.dead_letter AS d JOIN unnest(:key::bigint[], :task::bigint[]) AS b(key, task) ON d.task = b.task;
+
 -- name: facts_for_dead_letter
 -- row: LetterFactsRow(key, id, correlation_id, trace, payload)
 SELECT key, CAST(id AS text) AS id, correlation_id, trace, payload FROM onetray.task WHERE key = ANY(:keys::bigint[]);
@@ -568,6 +575,17 @@ FROM onetray.task AS t WHERE (t.stage, t.key) > (:stage, :after) AND t.stage <= 
     AND NOT EXISTS (SELECT 1 FROM onetray.task AS p JOIN onetray.stage AS ps ON ps.key = p.stage
         WHERE p.key = t.spawned_by AND ps.ord >= :ord)
 ORDER BY t.stage, t.key LIMIT :limit;
+
+-- name: outcomes_of_members
+-- row: MemberOutcomeRow(key, id, state, attempts, cancel_at, error, ended_by)
+SELECT t.key, CAST(t.id AS text) AS id, t.state, t.attempts, t.cancel_at, t.error,
+    CASE WHEN t.state = :cancelled THEN (SELECT e.actor FROM onetray.event AS e
+        WHERE e.entity = t.key AND e.version = t.version) END AS ended_by
+FROM onetray.task AS t WHERE (t.stage, t.key) > (:stage, :after) AND t.stage <= :stage AND t.control = 0 ORDER BY t.stage, t.key;
+
+-- name: told_by_successes
+SELECT e.entity, e.payload FROM onetray.event AS e
+WHERE e.entity = ANY(:keys::bigint[]) AND e.version IS NOT NULL AND e.state = :succeeded AND e.payload IS NOT NULL;
 
 -- name: needs_of
 SELECT d.task, d.needs FROM onetray.dependency AS d WHERE d.task = ANY(:keys::bigint[]) ORDER BY d.task, d.needs;
@@ -2091,6 +2109,16 @@ WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, acto
 
 -- move: dead_letter
 WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'dead_lettered', version = task.version + 1, updated_at = greatest(b.at, task.updated_at), finished_at = greatest(b.at, task.updated_at), owner = NULL, lease = NULL, error = b.error FROM unnest(:at::bigint[], :error::text[], :key::bigint[], :version::integer[], :was::text[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, error, key, version, was, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued', 'assigned', 'running') AND task.state = b.was RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.dead_lettered', b.was, 'dead_lettered', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+
+-- move: carry_over
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'succeeded', version = task.version + 1, updated_at = greatest(b.at, task.updated_at), finished_at = greatest(b.at, task.updated_at), owner = NULL, lease = NULL, attempts = b.attempts,
+    result = (SELECT o.result FROM onetray.task AS o WHERE o.key = b.carried_from) FROM unnest(:at::bigint[], :attempts::integer[], :carried_from::bigint[], :key::bigint[], :version::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, attempts, carried_from, key, version, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued') RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.carried_over', 'queued', 'succeeded', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+
+-- move: carry_over_failed
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'failed', version = task.version + 1, updated_at = greatest(b.at, task.updated_at), finished_at = greatest(b.at, task.updated_at), owner = NULL, lease = NULL, attempts = b.attempts, error = b.error FROM unnest(:at::bigint[], :attempts::integer[], :error::text[], :key::bigint[], :version::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, attempts, error, key, version, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued') RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.carried_over_failed', 'queued', 'failed', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+
+-- move: carry_over_dead
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'dead_lettered', version = task.version + 1, updated_at = greatest(b.at, task.updated_at), finished_at = greatest(b.at, task.updated_at), owner = NULL, lease = NULL, attempts = b.attempts, error = b.error FROM unnest(:at::bigint[], :attempts::integer[], :error::text[], :key::bigint[], :version::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, attempts, error, key, version, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued') RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.carried_over_dead', 'queued', 'dead_lettered', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: stage.open
 WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.stage SET state = 'pending', version = stage.version + 1, updated_at = greatest(b.at, stage.updated_at) FROM unnest(:at::bigint[], :key::bigint[], :version::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, key, version, actor, cause, trace, detail) WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('created') RETURNING stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.opened', 'created', 'pending', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;

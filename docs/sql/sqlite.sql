@@ -77,6 +77,13 @@ INSERT INTO dead_letter (task, ns, created_at, reason_code, stage, last_error, a
 SELECT b.key, b.ns, b.at, b.reason_code, b.stage, b.last_error, b.attempts, b.last_owner, b.last_lease_expires_at,
     b.correlation_id, b.trace_id, b.payload_hash FROM (SELECT value ->> 0 AS key, value ->> 1 AS ns, value ->> 2 AS at, value ->> 3 AS reason_code, value ->> 4 AS stage, value ->> 5 AS last_error, value ->> 6 AS attempts, value ->> 7 AS last_owner, value ->> 8 AS last_lease_expires_at, value ->> 9 AS correlation_id, value ->> 10 AS trace_id, value ->> 11 AS payload_hash FROM json_each(:batch)) AS b;
 
+-- name: copy_letters
+INSERT INTO dead_letter (task, ns, created_at, reason_code, stage, last_error, attempts, last_owner,
+    last_lease_expires_at, correlation_id, trace_id, payload_hash)
+SELECT b.key, d.ns, d.created_at, d.reason_code, d.stage, d.last_error, d.attempts, d.last_owner, d.last_lease_expires_at,
+    d.correlation_id, d.trace_id, d.payload_hash
+FROM dead_letter AS d JOIN (SELECT value ->> 0 AS key, value ->> 1 AS task FROM json_each(:batch)) AS b ON d.task = b.task;
+
 -- name: facts_for_dead_letter
 -- row: LetterFactsRow(key, id, correlation_id, trace, payload)
 SELECT key, CAST(id AS text) AS id, correlation_id, trace, payload FROM task WHERE key IN (SELECT value FROM json_each(:keys));
@@ -568,6 +575,17 @@ FROM task AS t WHERE t.stage = :stage AND t.key > :after AND t.control = 0
     AND NOT EXISTS (SELECT 1 FROM task AS p JOIN stage AS ps ON ps.key = p.stage
         WHERE p.key = t.spawned_by AND ps.ord >= :ord)
 ORDER BY t.stage, t.key LIMIT :limit;
+
+-- name: outcomes_of_members
+-- row: MemberOutcomeRow(key, id, state, attempts, cancel_at, error, ended_by)
+SELECT t.key, CAST(t.id AS text) AS id, t.state, t.attempts, t.cancel_at, t.error,
+    CASE WHEN t.state = :cancelled THEN (SELECT e.actor FROM event AS e
+        WHERE e.entity = t.key AND e.version = t.version) END AS ended_by
+FROM task AS t WHERE t.stage = :stage AND t.key > :after AND t.control = 0 ORDER BY t.stage, t.key;
+
+-- name: told_by_successes
+SELECT e.entity, e.payload FROM event AS e
+WHERE e.entity IN (SELECT value FROM json_each(:keys)) AND e.version IS NOT NULL AND e.state = :succeeded AND e.payload IS NOT NULL;
 
 -- name: needs_of
 SELECT d.task, d.needs FROM dependency AS d WHERE d.task IN (SELECT value FROM json_each(:keys)) ORDER BY d.task, d.needs;
@@ -2133,6 +2151,25 @@ UPDATE task SET state = 'dead_lettered', version = task.version + 1, updated_at 
 
 -- move: dead_letter (its events)
 WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.dead_lettered', b.was, 'dead_lettered', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS error, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS was, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b CROSS JOIN task ON task.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+
+-- move: carry_over
+UPDATE task SET state = 'succeeded', version = task.version + 1, updated_at = max(b.at, task.updated_at), finished_at = max(b.at, task.updated_at), owner = NULL, lease = NULL, attempts = b.attempts,
+    result = (SELECT o.result FROM task AS o WHERE o.key = b.carried_from) FROM (SELECT value ->> 0 AS at, value ->> 1 AS attempts, value ->> 2 AS carried_from, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued');
+
+-- move: carry_over (its events)
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.carried_over', 'queued', 'succeeded', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS attempts, value ->> 2 AS carried_from, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b CROSS JOIN task ON task.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+
+-- move: carry_over_failed
+UPDATE task SET state = 'failed', version = task.version + 1, updated_at = max(b.at, task.updated_at), finished_at = max(b.at, task.updated_at), owner = NULL, lease = NULL, attempts = b.attempts, error = b.error FROM (SELECT value ->> 0 AS at, value ->> 1 AS attempts, value ->> 2 AS error, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued');
+
+-- move: carry_over_failed (its events)
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.carried_over_failed', 'queued', 'failed', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS attempts, value ->> 2 AS error, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b CROSS JOIN task ON task.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+
+-- move: carry_over_dead
+UPDATE task SET state = 'dead_lettered', version = task.version + 1, updated_at = max(b.at, task.updated_at), finished_at = max(b.at, task.updated_at), owner = NULL, lease = NULL, attempts = b.attempts, error = b.error FROM (SELECT value ->> 0 AS at, value ->> 1 AS attempts, value ->> 2 AS error, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued');
+
+-- move: carry_over_dead (its events)
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.carried_over_dead', 'queued', 'dead_lettered', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS attempts, value ->> 2 AS error, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b CROSS JOIN task ON task.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
 
 -- move: stage.open
 UPDATE stage SET state = 'pending', version = stage.version + 1, updated_at = max(b.at, stage.updated_at) FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS actor, value ->> 4 AS cause, value ->> 5 AS trace, value ->> 6 AS detail FROM json_each(:batch)) AS b WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('created');

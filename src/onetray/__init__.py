@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         MigrationNeeded,
         MissingExtra,
         NameTaken,
+        NoAttemptsLeft,
         NotFound,
         NotJson,
         NotLocal,
@@ -87,8 +88,8 @@ _HOME = {
     "onetray.engine": "Engine",
     "onetray.domain.errors": "AliasTaken AlreadyOpen AnswerNotKept BodyTooLarge Busy Conflict DatabaseMoved "
     "DatabaseReplaced DependencyCycle Forbidden GuardFailed IllegalTransition InProgress InvalidInput JobFailed "
-    "KeyReused LeaseConflictError LeaseLost MigrationNeeded MissingExtra NameTaken NotFound NotJson NotLocal NotYet "
-    "OnetrayError OutcomeUnknown PermanentError SlowBody StoreError TaskCancelled TaskError TooDeep TooLarge "
+    "KeyReused LeaseConflictError LeaseLost MigrationNeeded MissingExtra NameTaken NoAttemptsLeft NotFound NotJson NotLocal "
+    "NotYet OnetrayError OutcomeUnknown PermanentError SlowBody StoreError TaskCancelled TaskError TooDeep TooLarge "
     "TooManyRequests TooManyStreams TransientError Unauthorized Unavailable UnknownVerb ValidationError "
     "WrongHost WrongOrigin",
     "onetray.domain.declared_flow": "DeclaredFlow DeclaredFlowSummary DeclaredStage",
@@ -142,6 +143,7 @@ __all__ = [
     "MissingExtra",
     "More",
     "NameTaken",
+    "NoAttemptsLeft",
     "NotFound",
     "NotJson",
     "NotLocal",

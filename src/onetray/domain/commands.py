@@ -329,6 +329,15 @@ class Redrive(Control):
     """Submit a dead letter, or any ended task, again: as a new job that is linked to the old one."""
 
     delay_s: f.Seconds = 0.0
+    run_at: f.Time | None = None
+    """The earliest time to run. Set this or `delay_s`."""
+    keep_attempts: bool = False
+    """Whether the attempts of the old task count against the budget of the new one."""
+
+    def check(self, limits: Limits) -> None:
+        Command.check(self, limits)
+        if self.run_at is not None and self.delay_s:
+            raise InvalidInput("set delay_s or run_at, not both", field="delay_s")
 
 
 @command("set_priority", scope=OPERATE, summary="Set a task's priority", repeatable=True, example={"priority": 10})

@@ -18,6 +18,7 @@
     ├── NotFound              no such task in this namespace
     ├── Conflict              the command is valid, but not possible now
     │   ├── IllegalTransition the lifecycle has no such transition from this state
+    │   ├── NoAttemptsLeft    the task has used up its attempts
     │   ├── LeaseLost         another attempt holds the task now
     │   ├── KeyReused         the idempotency key was used with another body
     │   ├── InProgress        an earlier request with this key is still running
@@ -183,6 +184,12 @@ class IllegalTransition(Conflict):
     """The lifecycle has no such transition from this state. `allowed` lists those that it has."""
 
     code = "illegal_transition"
+
+
+class NoAttemptsLeft(Conflict):
+    """The task has used up its attempts, and they are to be kept. Redrive it with a new budget."""
+
+    code = "no_attempts_left"
 
 
 class LeaseLost(Conflict):

@@ -61,6 +61,8 @@ class Spec:
     metadata: str | None = None
     tracestate: str | None = None
     alias: str | None = None
+    attempts: int = 0
+    """Those of its predecessor that count against its budget."""
     held: bool = False
     """Whether its flow or stage keeps it from being claimable."""
 
@@ -194,6 +196,8 @@ def write_tasks(batch: BatchContext, specs: list[Spec]) -> list[Receipt]:
     place = _columns_of(specs, "ns", "queue", "kind", "policy", "priority", "max_attempts", "run_at")
     origin = _columns_of(specs, "correlation_id", "trace", "retry_of", "actor", "cause")
     member = {name: [getattr(s, name) for s in specs] for name in _MEMBER_COLUMNS} if members else {}
+    if any(s.attempts for s in specs):
+        rows["attempts"] = [s.attempts for s in specs]
     claimable = [s for s in specs if s.run_at is not None and s.run_at <= now and not s.held]
     ready = {"key": [s.key for s in claimable], **_columns_of(claimable, "queue", "kind", "rank")}
     batch.unclaimed_new.update(ready["key"])
@@ -212,9 +216,10 @@ _MEMBER_COLUMNS = ("stage", "name", "unmet", "control", "context", "spawned_by")
 
 def _insert(tx: Tx, tasks: dict[str, Any], ready: dict[str, Any]) -> None:
     """Write new tasks, the ready rows of the claimable ones, and the first events."""
-    events = {"entity": tasks["key"], **{name: tasks[name] for name in _EVENT_COLUMNS}, **_NEW_EVENT, "ts": tx.now}
+    shared = {name: tasks[name] for name in (*_EVENT_COLUMNS, "attempts") if name in tasks}
+    events = {"entity": tasks["key"], **_NEW_EVENT, **shared, "ts": tx.now}
     rows = {name: values for name, values in tasks.items() if name not in ("actor", "cause")}
-    tx.insert_tasks({**rows, **_NEW_TASK, "created_at": tx.now, "updated_at": tx.now}, ready, events)
+    tx.insert_tasks({**_NEW_TASK, **rows, "created_at": tx.now, "updated_at": tx.now}, ready, events)
 
 
 def _describe(tx: Tx, described: list[tuple[int, str | None, str | None]]) -> None:

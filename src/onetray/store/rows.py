@@ -283,6 +283,19 @@ class TaskToCopy(NamedTuple):
     tracestate: str | None
 
 
+class MemberOutcomeRow(NamedTuple):
+    """How a task of a stage ended."""
+
+    key: int
+    id: str
+    state: str
+    attempts: int
+    cancel_at: int | None
+    error: str | None
+    ended_by: str | None
+    """Who cancelled it, if it was cancelled."""
+
+
 class StageToCopy(NamedTuple):
     """The columns that a retry of a flow copies to a new stage."""
 

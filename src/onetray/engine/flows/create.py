@@ -329,11 +329,14 @@ def add_members(batch: BatchContext, flow: FlowRow, members: list[tuple[StageRow
         spec.priority = flow.priority if spec.priority is None else spec.priority
         spec.unmet = sum(1 for met in needs.get(spec.key, {}).values() if not met)
     counts: dict[int, int] = {}
-    for stage, _ in members:
+    retried: dict[int, int] = {}
+    for stage, (spec, _) in members:
         counts[stage.key] = counts.get(stage.key, 0) + 1
+        retried[stage.key] = retried.get(stage.key, 0) + (spec.attempts > 0)
     for key, n in counts.items():
         current = locked.stages[key]
-        locked.change(current, total=current.total + n, open=current.open + n)
+        retrying = current.retrying + retried[key]
+        locked.change(current, total=current.total + n, open=current.open + n, retrying=retrying)
         locked.touch(current)
     locked.write_moves()
     write_tasks(batch, specs)

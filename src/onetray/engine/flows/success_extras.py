@@ -112,12 +112,12 @@ def _apply_extras(batch: BatchContext, i: int, command: Succeed, row: TaskRow) -
         locked.add_errors(row, messages_of_partial(more.errors))
     if more.metrics:
         stage = locked.stage(row.stage)
-        metrics = _merge_metrics(stage.metrics, more.metrics)
+        metrics = merge_metrics(stage.metrics, more.metrics)
         if len(metrics) <= batch.limits.result_bytes:
             locked.change(stage, metrics=metrics)
 
 
-def _merge_metrics(metrics: str | None, new: dict[str, Any]) -> str:
+def merge_metrics(metrics: str | None, new: dict[str, Any]) -> str:
     """Numbers are added; other values replace the old ones."""
     merged = orjson.loads(metrics) if metrics else {}
     for name, value in new.items():

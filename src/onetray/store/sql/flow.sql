@@ -262,6 +262,18 @@ WHERE t.stage = :stage AND t.retry_of = :key
         WHERE p.key = t.spawned_by AND ps.ord >= :ord)
 ORDER BY t.stage, t.key LIMIT :limit
 
+-- name: outcomes_of_members
+-- row: MemberOutcomeRow
+-- How the tasks of a stage ended, and who cancelled those that were cancelled.
+SELECT t.key, CAST(t.id AS text) AS id, t.state, t.attempts, t.cancel_at, t.error,
+    CASE WHEN t.state = :cancelled THEN (SELECT e.actor FROM onetray.event AS e
+        WHERE e.entity = t.key AND e.version = t.version) END AS ended_by
+FROM onetray.task AS t WHERE {after_in_stage} AND t.control = 0 ORDER BY t.stage, t.key
+
+-- name: told_by_successes
+SELECT e.entity, e.payload FROM onetray.event AS e
+WHERE e.entity {in:keys:bigint} AND e.version IS NOT NULL AND e.state = :succeeded AND e.payload IS NOT NULL
+
 -- name: needs_of
 SELECT d.task, d.needs FROM onetray.dependency AS d WHERE d.task {in:keys:bigint} ORDER BY d.task, d.needs
 

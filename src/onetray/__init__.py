@@ -88,9 +88,9 @@ _HOME = {
     "onetray.engine": "Engine",
     "onetray.domain.errors": "AliasTaken AlreadyOpen AnswerNotKept BodyTooLarge Busy Conflict DatabaseMoved "
     "DatabaseReplaced DependencyCycle Forbidden GuardFailed IllegalTransition InProgress InvalidInput JobFailed "
-    "KeyReused LeaseConflictError LeaseLost MigrationNeeded MissingExtra NameTaken NoAttemptsLeft NotFound NotJson NotLocal "
-    "NotYet OnetrayError OutcomeUnknown PermanentError SlowBody StoreError TaskCancelled TaskError TooDeep TooLarge "
-    "TooManyRequests TooManyStreams TransientError Unauthorized Unavailable UnknownVerb ValidationError "
+    "KeyReused LeaseConflictError LeaseLost MigrationNeeded MissingExtra NameTaken NoAttemptsLeft NotFound NotJson "
+    "NotLocal NotYet OnetrayError OutcomeUnknown PermanentError SlowBody StoreError TaskCancelled TaskError TooDeep "
+    "TooLarge TooManyRequests TooManyStreams TransientError Unauthorized Unavailable UnknownVerb ValidationError "
     "WrongHost WrongOrigin",
     "onetray.domain.declared_flow": "DeclaredFlow DeclaredFlowSummary DeclaredStage",
     "onetray.domain.worker": "Breaker WorkerBeat WorkerInfo",

@@ -273,7 +273,7 @@ def small_steps(most: int | None) -> Iterator[None]:
         return
     engine = "onetray.engine"
     with patch(f"{engine}.flows.advance.STEP", most), patch(f"{engine}.flows.bulk.OPEN_STEP", most), \
-            patch(f"{engine}.flows.bulk.PAGE", most), patch(f"{engine}.flows.retry.PAGE", most):  # fmt: skip
+            patch(f"{engine}.flows.bulk.PAGE", most), patch(f"{engine}.flows.copy_flow.PAGE", most):  # fmt: skip
         yield
 
 

@@ -17,11 +17,6 @@ DELETE FROM onetray.alias WHERE alias.ctid = ANY(ARRAY(SELECT (SELECT alias.ctid
 -- name: hand_on_aliases
 UPDATE onetray.alias SET key = b.successor FROM unnest(:successor::bigint[], :key::bigint[]) AS b(successor, key) WHERE alias.key = b.key;
 
--- name: release_aliases
-DELETE FROM onetray.alias WHERE key IN (
-    SELECT t.key FROM onetray.task AS t JOIN onetray.stage AS s ON s.key = t.stage WHERE s.job = :job AND s.ord >= :ord
-);
-
 -- name: entities_by_alias
 -- row: Alias(alias, entity, id, job_id)
 SELECT a.alias, a.entity, coalesce(CAST(t.id AS text), CAST(c.id AS text), CAST(f.id AS text)) AS id,
@@ -586,6 +581,9 @@ FROM onetray.task AS t WHERE (t.stage, t.key) > (:stage, :after) AND t.stage <= 
 -- name: told_by_successes
 SELECT e.entity, e.payload FROM onetray.event AS e
 WHERE e.entity = ANY(:keys::bigint[]) AND e.version IS NOT NULL AND e.state = :succeeded AND e.payload IS NOT NULL;
+
+-- name: spawned_in_stage
+SELECT t.key FROM onetray.task AS t WHERE (t.stage, t.key) > (:stage, :after) AND t.stage <= :stage AND t.spawned_by IS NOT NULL ORDER BY t.stage, t.key;
 
 -- name: needs_of
 SELECT d.task, d.needs FROM onetray.dependency AS d WHERE d.task = ANY(:keys::bigint[]) ORDER BY d.task, d.needs;

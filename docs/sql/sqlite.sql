@@ -17,11 +17,6 @@ DELETE FROM alias WHERE alias.ns = ?1 AND alias.alias = ?2;
 -- name: hand_on_aliases
 UPDATE alias SET key = b.successor FROM (SELECT value ->> 0 AS successor, value ->> 1 AS key FROM json_each(:batch)) AS b WHERE alias.key = b.key;
 
--- name: release_aliases
-DELETE FROM alias WHERE key IN (
-    SELECT t.key FROM task AS t JOIN stage AS s ON s.key = t.stage WHERE s.job = :job AND s.ord >= :ord
-);
-
 -- name: entities_by_alias
 -- row: Alias(alias, entity, id, job_id)
 SELECT a.alias, a.entity, coalesce(CAST(t.id AS text), CAST(c.id AS text), CAST(f.id AS text)) AS id,
@@ -586,6 +581,9 @@ FROM task AS t WHERE t.stage = :stage AND t.key > :after AND t.control = 0 ORDER
 -- name: told_by_successes
 SELECT e.entity, e.payload FROM event AS e
 WHERE e.entity IN (SELECT value FROM json_each(:keys)) AND e.version IS NOT NULL AND e.state = :succeeded AND e.payload IS NOT NULL;
+
+-- name: spawned_in_stage
+SELECT t.key FROM task AS t WHERE t.stage = :stage AND t.key > :after AND t.spawned_by IS NOT NULL ORDER BY t.stage, t.key;
 
 -- name: needs_of
 SELECT d.task, d.needs FROM dependency AS d WHERE d.task IN (SELECT value FROM json_each(:keys)) ORDER BY d.task, d.needs;

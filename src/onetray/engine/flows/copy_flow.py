@@ -36,6 +36,8 @@ class FlowCopy:
         """The first task of each chain of successors in a stage, by successor."""
         self.start = 1
         """The place of the first stage that is not carried over whole."""
+        self.left_out: list[int] = []
+        """Tasks that are not copied, because they will be spawned again."""
         self._again: set[int] = set()
         """Tasks that run again, or are spawned again by one that does."""
 
@@ -85,6 +87,8 @@ class FlowCopy:
                 break
             after = page[-1].key
         self.copies |= {key: self.copies[origin] for key, origin in first_of.items() if origin in self.copies}
+        spawned = self._batch.tx.query("spawned_in_stage", stage=stage, after=0)
+        self.left_out += [key for (key,) in spawned if key not in self.copies]
         needs: dict[int, list[str]] = {}
         for task, needed in self._batch.tx.query("needs_of", keys=keys) if keys else ():
             if needed in self.copies:

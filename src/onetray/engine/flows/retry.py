@@ -57,7 +57,9 @@ def _write(batch: BatchContext, copy: FlowCopy) -> tuple[FlowRow, list[StageRow]
     written = write_flow(batch, draft)
     assert draft.retry_of is not None
     hand_on_aliases(tx, {draft.retry_of: draft.key} | {key: spec.key for key, spec in copy.copies.items()})
-    tx.query("release_aliases", job=draft.retry_of, ord=copy.start)
+    if copy.left_out:
+        # Whoever spawns them again gives them their aliases again.
+        tx.query("prune_aliases", keys=copy.left_out)
     return written
 
 

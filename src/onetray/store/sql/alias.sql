@@ -18,12 +18,6 @@ DELETE FROM onetray.alias {using_batch} alias.ns = b.ns AND alias.alias = b.alia
 -- To the successors of tasks and flows, or between new ones of a batch.
 UPDATE onetray.alias SET key = b.successor {from_batch} WHERE alias.key = b.key
 
--- name: release_aliases
--- Of the tasks of these stages that a retry does not copy: those that spawned them give them to the new ones.
-DELETE FROM onetray.alias WHERE key IN (
-    SELECT t.key FROM onetray.task AS t JOIN onetray.stage AS s ON s.key = t.stage WHERE s.job = :job AND s.ord >= :ord
-)
-
 -- name: entities_by_alias
 -- row: Alias
 SELECT a.alias, a.entity, {id_of_alias} AS id,

@@ -274,6 +274,9 @@ FROM onetray.task AS t WHERE {after_in_stage} AND t.control = 0 ORDER BY t.stage
 SELECT e.entity, e.payload FROM onetray.event AS e
 WHERE e.entity {in:keys:bigint} AND e.version IS NOT NULL AND e.state = :succeeded AND e.payload IS NOT NULL
 
+-- name: spawned_in_stage
+SELECT t.key FROM onetray.task AS t WHERE {after_in_stage} AND t.spawned_by IS NOT NULL ORDER BY t.stage, t.key
+
 -- name: needs_of
 SELECT d.task, d.needs FROM onetray.dependency AS d WHERE d.task {in:keys:bigint} ORDER BY d.task, d.needs
 

@@ -1,6 +1,30 @@
 -- generated: tools/rendered_sql.py postgres
 -- Every statement, as postgres gets it. In psql: \set key 7, and \set keys '''{1,2}''' for a list.
 
+-- name: insert_aliases
+INSERT INTO onetray.alias (ns, alias, entity, key) SELECT b.ns, b.alias, b.entity, b.key FROM unnest(:ns::integer[], :alias::text[], :entity::text[], :key::bigint[]) AS b(ns, alias, entity, key) WHERE true
+ON CONFLICT DO NOTHING;
+
+-- name: alias_holders
+-- row: AliasHolderRow(ns, alias, entity, key, id)
+SELECT a.ns, a.alias, a.entity, a.key, coalesce(CAST(t.id AS text), CAST(c.id AS text), CAST(f.id AS text)) AS id
+FROM onetray.alias AS a LEFT JOIN onetray.task AS t ON t.key = a.key LEFT JOIN onetray.context AS c ON c.key = a.key
+    LEFT JOIN onetray.flow AS f ON f.key = coalesce(t.job, c.job, a.key) JOIN unnest(:ns::integer[], :alias::text[]) AS b(ns, alias) ON a.ns = b.ns AND a.alias = b.alias;
+
+-- name: free_aliases
+DELETE FROM onetray.alias WHERE alias.ctid = ANY(ARRAY(SELECT (SELECT alias.ctid FROM onetray.alias WHERE alias.ns = b.ns AND alias.alias = b.alias) FROM unnest(:ns::integer[], :alias::text[]) AS b(ns, alias)));
+
+-- name: hand_on_aliases
+UPDATE onetray.alias SET key = b.successor FROM unnest(:successor::bigint[], :key::bigint[]) AS b(successor, key) WHERE alias.key = b.key;
+
+-- name: entities_by_alias
+-- row: Alias(alias, entity, id, job_id)
+SELECT a.alias, a.entity, coalesce(CAST(t.id AS text), CAST(c.id AS text), CAST(f.id AS text)) AS id,
+    coalesce(CASE WHEN t.job = t.key THEN CAST(t.id AS text) END, CAST(f.id AS text)) AS job_id
+FROM onetray.alias AS a JOIN onetray.namespace AS n ON n.key = a.ns LEFT JOIN onetray.task AS t ON t.key = a.key LEFT JOIN onetray.context AS c ON c.key = a.key
+    LEFT JOIN onetray.flow AS f ON f.key = coalesce(t.job, c.job, a.key)
+WHERE n.name = :namespace AND a.alias = ANY(:aliases::text[]) AND f.deleted_at IS NULL;
+
 -- name: kinds_past_breakers
 SELECT k.key, br.open_until FROM onetray.kind AS k LEFT JOIN onetray.breaker AS br ON br.kind = k.key
 WHERE EXISTS (SELECT 1 FROM onetray.breaker AS o WHERE o.open_until IS NOT NULL) AND k.ns = :ns
@@ -47,6 +71,13 @@ INSERT INTO onetray.dead_letter (task, ns, created_at, reason_code, stage, last_
     last_lease_expires_at, correlation_id, trace_id, payload_hash)
 SELECT b.key, b.ns, b.at, b.reason_code, b.stage, b.last_error, b.attempts, b.last_owner, b.last_lease_expires_at,
     b.correlation_id, b.trace_id, b.payload_hash FROM unnest(:key::bigint[], :ns::integer[], :at::bigint[], :reason_code::text[], :stage::text[], :last_error::text[], :attempts::integer[], :last_owner::text[], :last_lease_expires_at::bigint[], :correlation_id::text[], :trace_id::text[], :payload_hash::text[]) AS b(key, ns, at, reason_code, stage, last_error, attempts, last_owner, last_lease_expires_at, correlation_id, trace_id, payload_hash);
+
+-- name: copy_letters
+INSERT INTO onetray.dead_letter (task, ns, created_at, reason_code, stage, last_error, attempts, last_owner,
+    last_lease_expires_at, correlation_id, trace_id, payload_hash)
+SELECT b.key, d.ns, d.created_at, d.reason_code, d.stage, d.last_error, d.attempts, d.last_owner, d.last_lease_expires_at,
+    d.correlation_id, d.trace_id, d.payload_hash
+FROM onetray.dead_letter AS d JOIN unnest(:key::bigint[], :task::bigint[]) AS b(key, task) ON d.task = b.task;
 
 -- name: facts_for_dead_letter
 -- row: LetterFactsRow(key, id, correlation_id, trace, payload)
@@ -559,6 +590,20 @@ FROM onetray.task AS t WHERE (t.stage, t.key) > (:stage, :after) AND t.stage <= 
         WHERE p.key = t.spawned_by AND ps.ord >= :ord)
 ORDER BY t.stage, t.key LIMIT :limit;
 
+-- name: outcomes_of_members
+-- row: MemberOutcomeRow(key, id, state, attempts, cancel_at, error, ended_by)
+SELECT t.key, CAST(t.id AS text) AS id, t.state, t.attempts, t.cancel_at, t.error,
+    CASE WHEN t.state = :cancelled THEN (SELECT e.actor FROM onetray.event AS e
+        WHERE e.entity = t.key AND e.version = t.version) END AS ended_by
+FROM onetray.task AS t WHERE (t.stage, t.key) > (:stage, :after) AND t.stage <= :stage AND t.control = 0 ORDER BY t.stage, t.key;
+
+-- name: told_by_successes
+SELECT e.entity, e.payload FROM onetray.event AS e
+WHERE e.entity = ANY(:keys::bigint[]) AND e.version IS NOT NULL AND e.state = :succeeded AND e.payload IS NOT NULL;
+
+-- name: spawned_in_stage
+SELECT t.key FROM onetray.task AS t WHERE (t.stage, t.key) > (:stage, :after) AND t.stage <= :stage AND t.spawned_by IS NOT NULL ORDER BY t.stage, t.key;
+
 -- name: needs_of
 SELECT d.task, d.needs FROM onetray.dependency AS d WHERE d.task = ANY(:keys::bigint[]) ORDER BY d.task, d.needs;
 
@@ -600,16 +645,18 @@ SELECT b.key, b.job, b.ns, b.task, b.parent, b.at, b.scope, b.label, b.id, b.pay
 SELECT key FROM onetray.context WHERE id = :id AND job = :job;
 
 -- name: contexts_of_flow
--- row: Context(key, id, flow_id, task_id, scope, parent_id, label, payload, created_at)
+-- row: Context(key, id, flow_id, task_id, scope, parent_id, label, payload, created_at, alias)
 SELECT c.key, CAST(c.id AS text) AS id, CAST(f.id AS text) AS flow_id, CAST(t.id AS text) AS task_id, c.scope,
-    CAST(p.id AS text) AS parent_id, c.label, c.payload, c.created_at
+    CAST(p.id AS text) AS parent_id, c.label, c.payload, c.created_at,
+    (SELECT i.alias FROM onetray.alias AS i WHERE i.key = c.key) AS alias
 FROM onetray.context AS c JOIN onetray.flow AS f ON f.key = c.job AND f.deleted_at IS NULL JOIN onetray.namespace AS n ON n.key = c.ns
     LEFT JOIN onetray.task AS t ON t.key = c.task LEFT JOIN onetray.context AS p ON p.key = c.parent WHERE f.id = :id AND n.name = :namespace AND c.key > :after ORDER BY c.key LIMIT :limit;
 
 -- name: current_context
--- row: Context(key, id, flow_id, task_id, scope, parent_id, label, payload, created_at)
+-- row: Context(key, id, flow_id, task_id, scope, parent_id, label, payload, created_at, alias)
 SELECT c.key, CAST(c.id AS text) AS id, CAST(f.id AS text) AS flow_id, CAST(t.id AS text) AS task_id, c.scope,
-    CAST(p.id AS text) AS parent_id, c.label, c.payload, c.created_at
+    CAST(p.id AS text) AS parent_id, c.label, c.payload, c.created_at,
+    (SELECT i.alias FROM onetray.alias AS i WHERE i.key = c.key) AS alias
 FROM onetray.context AS c JOIN onetray.flow AS f ON f.key = c.job AND f.deleted_at IS NULL JOIN onetray.namespace AS n ON n.key = c.ns
     LEFT JOIN onetray.task AS t ON t.key = c.task LEFT JOIN onetray.context AS p ON p.key = c.parent WHERE f.id = :id AND n.name = :namespace AND c.key = f.context;
 
@@ -618,7 +665,7 @@ SELECT f.key FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns
 WHERE f.id = :id AND n.name = :namespace AND f.deleted_at IS NULL;
 
 -- name: flow_by_id
--- row: FlowDetails(key, id, namespace, name, state, version, roll_up, sealed, created_at, updated_at, started_at, finished_at, deadline_at, ending, ending_how, current_stage, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, retry_of, compensates, compensation, correlation_id, trace, tracestate, priority, data, metadata, error, labels)
+-- row: FlowDetails(key, id, namespace, name, state, version, roll_up, sealed, created_at, updated_at, started_at, finished_at, deadline_at, ending, ending_how, current_stage, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, retry_of, compensates, compensation, correlation_id, trace, tracestate, priority, data, metadata, error, labels, alias)
 SELECT f.key, CAST(f.id AS text) AS id, n.name AS namespace, k.name, f.state, f.version, f.roll_up, f.sealed,
     f.created_at, f.updated_at, f.started_at, f.finished_at, f.deadline_at,
     CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending,
@@ -627,13 +674,13 @@ SELECT f.key, CAST(f.id AS text) AS id, n.name AS namespace, k.name, f.state, f.
     CAST(c.id AS text) AS compensates, CAST(u.id AS text) AS compensation, f.correlation_id, f.trace, f.tracestate,
     f.priority, f.data, f.metadata, f.error,
     (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = f.key)
-    AS labels
+    AS labels, (SELECT i.alias FROM onetray.alias AS i WHERE i.key = f.key) AS alias
 FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
     JOIN onetray.kind AS k ON k.key = f.kind LEFT JOIN onetray.stage AS s ON s.key = f.current LEFT JOIN onetray.flow AS o ON o.key = f.retry_of
     LEFT JOIN onetray.flow AS c ON c.key = f.compensates LEFT JOIN onetray.flow AS u ON u.key = f.compensation WHERE f.id = :id AND n.name = :namespace;
 
 -- name: flows_by_keys
--- row: FlowDetails(key, id, namespace, name, state, version, roll_up, sealed, created_at, updated_at, started_at, finished_at, deadline_at, ending, ending_how, current_stage, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, retry_of, compensates, compensation, correlation_id, trace, tracestate, priority, data, metadata, error, labels)
+-- row: FlowDetails(key, id, namespace, name, state, version, roll_up, sealed, created_at, updated_at, started_at, finished_at, deadline_at, ending, ending_how, current_stage, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, retry_of, compensates, compensation, correlation_id, trace, tracestate, priority, data, metadata, error, labels, alias)
 SELECT f.key, CAST(f.id AS text) AS id, n.name AS namespace, k.name, f.state, f.version, f.roll_up, f.sealed,
     f.created_at, f.updated_at, f.started_at, f.finished_at, f.deadline_at,
     CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending,
@@ -642,13 +689,13 @@ SELECT f.key, CAST(f.id AS text) AS id, n.name AS namespace, k.name, f.state, f.
     CAST(c.id AS text) AS compensates, CAST(u.id AS text) AS compensation, f.correlation_id, f.trace, f.tracestate,
     f.priority, f.data, f.metadata, f.error,
     (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = f.key)
-    AS labels
+    AS labels, (SELECT i.alias FROM onetray.alias AS i WHERE i.key = f.key) AS alias
 FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
     JOIN onetray.kind AS k ON k.key = f.kind LEFT JOIN onetray.stage AS s ON s.key = f.current LEFT JOIN onetray.flow AS o ON o.key = f.retry_of
     LEFT JOIN onetray.flow AS c ON c.key = f.compensates LEFT JOIN onetray.flow AS u ON u.key = f.compensation WHERE f.key = ANY(:keys::bigint[]);
 
 -- name: flows_newest
--- row: FlowDetails(key, id, namespace, name, state, version, roll_up, sealed, created_at, updated_at, started_at, finished_at, deadline_at, ending, ending_how, current_stage, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, retry_of, compensates, compensation, correlation_id, trace, tracestate, priority, data, metadata, error, labels)
+-- row: FlowDetails(key, id, namespace, name, state, version, roll_up, sealed, created_at, updated_at, started_at, finished_at, deadline_at, ending, ending_how, current_stage, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, retry_of, compensates, compensation, correlation_id, trace, tracestate, priority, data, metadata, error, labels, alias)
 SELECT f.key, CAST(f.id AS text) AS id, n.name AS namespace, k.name, f.state, f.version, f.roll_up, f.sealed,
     f.created_at, f.updated_at, f.started_at, f.finished_at, f.deadline_at,
     CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending,
@@ -657,7 +704,7 @@ SELECT f.key, CAST(f.id AS text) AS id, n.name AS namespace, k.name, f.state, f.
     CAST(c.id AS text) AS compensates, CAST(u.id AS text) AS compensation, f.correlation_id, f.trace, f.tracestate,
     f.priority, f.data, f.metadata, f.error,
     (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = f.key)
-    AS labels
+    AS labels, (SELECT i.alias FROM onetray.alias AS i WHERE i.key = f.key) AS alias
 FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
     JOIN onetray.kind AS k ON k.key = f.kind LEFT JOIN onetray.stage AS s ON s.key = f.current LEFT JOIN onetray.flow AS o ON o.key = f.retry_of
     LEFT JOIN onetray.flow AS c ON c.key = f.compensates LEFT JOIN onetray.flow AS u ON u.key = f.compensation WHERE n.name = :namespace AND f.key < :before ORDER BY f.key DESC LIMIT :limit;
@@ -725,7 +772,7 @@ FROM (
 WHERE h.stage = ANY(:stages::bigint[]) GROUP BY h.stage;
 
 -- name: tasks_of_stage
--- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels)
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias)
 SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
         ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
     q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
@@ -736,13 +783,13 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     p.body AS policy, (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
     t.unmet, t.control, (SELECT CAST(c.id AS text) FROM onetray.context AS c WHERE c.key = t.context) AS context_id,
     t.metadata, t.tracestate, (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
-    AS labels
+    AS labels, (SELECT i.alias FROM onetray.alias AS i WHERE i.key = t.key) AS alias
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
     JOIN onetray.kind AS k ON k.key = t.kind JOIN onetray.policy AS p ON p.key = t.policy
     LEFT JOIN onetray.lease AS l ON l.key = t.lease WHERE (t.stage, t.key) > (:stage, :after) AND t.stage <= :stage ORDER BY t.stage, t.key LIMIT :limit;
 
 -- name: tasks_of_stages
--- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels)
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias)
 SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
         ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
     q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
@@ -753,14 +800,14 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     p.body AS policy, (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
     t.unmet, t.control, (SELECT CAST(c.id AS text) FROM onetray.context AS c WHERE c.key = t.context) AS context_id,
     t.metadata, t.tracestate, (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
-    AS labels
+    AS labels, (SELECT i.alias FROM onetray.alias AS i WHERE i.key = t.key) AS alias
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
     JOIN onetray.kind AS k ON k.key = t.kind JOIN onetray.policy AS p ON p.key = t.policy
     LEFT JOIN onetray.lease AS l ON l.key = t.lease WHERE t.stage = ANY(:stages::bigint[]) AND n.name = :namespace AND t.control = 0
 ORDER BY t.stage, t.key LIMIT :limit;
 
 -- name: tasks_of_flow
--- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels)
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias)
 SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
         ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
     q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
@@ -771,7 +818,7 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     p.body AS policy, (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
     t.unmet, t.control, (SELECT CAST(c.id AS text) FROM onetray.context AS c WHERE c.key = t.context) AS context_id,
     t.metadata, t.tracestate, (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
-    AS labels
+    AS labels, (SELECT i.alias FROM onetray.alias AS i WHERE i.key = t.key) AS alias
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
     JOIN onetray.kind AS k ON k.key = t.kind JOIN onetray.policy AS p ON p.key = t.policy
     LEFT JOIN onetray.lease AS l ON l.key = t.lease JOIN onetray.stage AS s ON s.key = t.stage
@@ -878,6 +925,12 @@ DELETE FROM onetray.unique_key WHERE job = ANY(:keys::bigint[]);
 
 -- name: prune_labels
 DELETE FROM onetray.label WHERE job = ANY(:keys::bigint[]);
+
+-- name: prune_aliases
+DELETE FROM onetray.alias WHERE key = ANY(:keys::bigint[]);
+
+-- name: prune_aliases_of_contexts
+DELETE FROM onetray.alias WHERE key IN (SELECT c.key FROM onetray.context AS c WHERE c.job = ANY(:keys::bigint[]));
 
 -- name: prune_dead_letters
 DELETE FROM onetray.dead_letter WHERE task = ANY(:keys::bigint[]);
@@ -1038,7 +1091,7 @@ SELECT s.key FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job AND
     AND (CAST(:type AS text) IS NULL OR coalesce(s.type, s.name) = :type) ORDER BY s.key DESC LIMIT 1 OFFSET :offset;
 
 -- name: find_tasks
--- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels)
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias)
 SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
         ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
     q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
@@ -1049,7 +1102,7 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     p.body AS policy, (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
     t.unmet, t.control, (SELECT CAST(c.id AS text) FROM onetray.context AS c WHERE c.key = t.context) AS context_id,
     t.metadata, t.tracestate, (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
-    AS labels
+    AS labels, (SELECT i.alias FROM onetray.alias AS i WHERE i.key = t.key) AS alias
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
     JOIN onetray.kind AS k ON k.key = t.kind JOIN onetray.policy AS p ON p.key = t.policy
     LEFT JOIN onetray.lease AS l ON l.key = t.lease WHERE t.key > :after AND t.key <= :upto AND n.name = :namespace AND t.control = 0
@@ -1080,7 +1133,7 @@ SELECT t.key FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns 
         SELECT s.key FROM onetray.stage AS s WHERE s.key = t.stage AND coalesce(s.type, s.name) = :type)) ORDER BY t.key DESC LIMIT 1 OFFSET :offset;
 
 -- name: find_tasks_of_stage
--- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels)
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias)
 SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
         ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
     q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
@@ -1091,7 +1144,7 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     p.body AS policy, (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
     t.unmet, t.control, (SELECT CAST(c.id AS text) FROM onetray.context AS c WHERE c.key = t.context) AS context_id,
     t.metadata, t.tracestate, (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
-    AS labels
+    AS labels, (SELECT i.alias FROM onetray.alias AS i WHERE i.key = t.key) AS alias
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
     JOIN onetray.kind AS k ON k.key = t.kind JOIN onetray.policy AS p ON p.key = t.policy
     LEFT JOIN onetray.lease AS l ON l.key = t.lease WHERE t.stage = :stage AND t.key > :after AND t.key <= :upto AND n.name = :namespace AND t.control = 0
@@ -1122,13 +1175,13 @@ SELECT t.key FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns 
         SELECT s.key FROM onetray.stage AS s WHERE s.key = t.stage AND coalesce(s.type, s.name) = :type)) ORDER BY t.key DESC LIMIT 1 OFFSET :offset;
 
 -- name: list_jobs
--- row: JobSummary(key, entity, id, namespace, kind, queue, state, attempts, max_attempts, stages, stages_open, created_at, updated_at, started_at, finished_at, owner, correlation_id, priority, ending)
+-- row: JobSummary(key, entity, id, namespace, kind, queue, state, attempts, max_attempts, stages, stages_open, created_at, updated_at, started_at, finished_at, owner, correlation_id, priority, ending, alias)
 SELECT * FROM (
     SELECT t.key AS key, 'task' AS entity, CAST(t.id AS text) AS id, n.name AS namespace, k.name AS kind, q.name AS queue,
     t.state AS state, t.attempts AS attempts, t.max_attempts AS max_attempts, 0 AS stages, 0 AS stages_open,
     t.created_at AS created_at, t.updated_at AS updated_at, t.started_at AS started_at, t.finished_at AS finished_at,
     t.owner AS owner, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.priority AS priority,
-    CAST(NULL AS text) AS ending
+    CAST(NULL AS text) AS ending, (SELECT i.alias FROM onetray.alias AS i WHERE i.key = t.key) AS alias
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.kind AS k ON k.key = t.kind
     JOIN onetray.queue AS q ON q.key = t.queue WHERE t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
@@ -1143,7 +1196,8 @@ UNION ALL SELECT * FROM (
     CAST(NULL AS text) AS queue, f.state AS state, 0 AS attempts, 0 AS max_attempts, f.stages AS stages,
     f.stages_open AS stages_open, f.created_at AS created_at, f.updated_at AS updated_at, f.started_at AS started_at,
     f.finished_at AS finished_at, CAST(NULL AS text) AS owner, f.correlation_id AS correlation_id,
-    f.priority AS priority, CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending
+    f.priority AS priority, CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending,
+    (SELECT i.alias FROM onetray.alias AS i WHERE i.key = f.key) AS alias
 FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
     JOIN onetray.kind AS k ON k.key = f.kind WHERE n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
@@ -1190,13 +1244,13 @@ SELECT f.key FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns 
         WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND f.key > :after AND f.key <= :upto) AS j ORDER BY j.key DESC LIMIT 1 OFFSET :offset;
 
 -- name: list_jobs_of_correlation
--- row: JobSummary(key, entity, id, namespace, kind, queue, state, attempts, max_attempts, stages, stages_open, created_at, updated_at, started_at, finished_at, owner, correlation_id, priority, ending)
+-- row: JobSummary(key, entity, id, namespace, kind, queue, state, attempts, max_attempts, stages, stages_open, created_at, updated_at, started_at, finished_at, owner, correlation_id, priority, ending, alias)
 SELECT * FROM (
     SELECT t.key AS key, 'task' AS entity, CAST(t.id AS text) AS id, n.name AS namespace, k.name AS kind, q.name AS queue,
     t.state AS state, t.attempts AS attempts, t.max_attempts AS max_attempts, 0 AS stages, 0 AS stages_open,
     t.created_at AS created_at, t.updated_at AS updated_at, t.started_at AS started_at, t.finished_at AS finished_at,
     t.owner AS owner, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.priority AS priority,
-    CAST(NULL AS text) AS ending
+    CAST(NULL AS text) AS ending, (SELECT i.alias FROM onetray.alias AS i WHERE i.key = t.key) AS alias
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.kind AS k ON k.key = t.kind
     JOIN onetray.queue AS q ON q.key = t.queue WHERE t.key IN (SELECT e.job FROM onetray.event AS e WHERE e.correlation_id = :correlation_id AND e.version = 1
     UNION SELECT own.key FROM onetray.task AS own WHERE own.id = :id AND own.correlation_id IS NULL) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
@@ -1212,7 +1266,8 @@ UNION ALL SELECT * FROM (
     CAST(NULL AS text) AS queue, f.state AS state, 0 AS attempts, 0 AS max_attempts, f.stages AS stages,
     f.stages_open AS stages_open, f.created_at AS created_at, f.updated_at AS updated_at, f.started_at AS started_at,
     f.finished_at AS finished_at, CAST(NULL AS text) AS owner, f.correlation_id AS correlation_id,
-    f.priority AS priority, CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending
+    f.priority AS priority, CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending,
+    (SELECT i.alias FROM onetray.alias AS i WHERE i.key = f.key) AS alias
 FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
     JOIN onetray.kind AS k ON k.key = f.kind WHERE f.key IN (SELECT e.job FROM onetray.event AS e WHERE e.correlation_id = :correlation_id AND e.version = 1
     UNION SELECT own.key FROM onetray.task AS own WHERE own.id = :id AND own.correlation_id IS NULL) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
@@ -1264,13 +1319,13 @@ SELECT f.key FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns 
         WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND f.key > :after AND f.key <= :upto) AS j ORDER BY j.key DESC LIMIT 1 OFFSET :offset;
 
 -- name: list_jobs_labelled
--- row: JobSummary(key, entity, id, namespace, kind, queue, state, attempts, max_attempts, stages, stages_open, created_at, updated_at, started_at, finished_at, owner, correlation_id, priority, ending)
+-- row: JobSummary(key, entity, id, namespace, kind, queue, state, attempts, max_attempts, stages, stages_open, created_at, updated_at, started_at, finished_at, owner, correlation_id, priority, ending, alias)
 SELECT * FROM (
     SELECT t.key AS key, 'task' AS entity, CAST(t.id AS text) AS id, n.name AS namespace, k.name AS kind, q.name AS queue,
     t.state AS state, t.attempts AS attempts, t.max_attempts AS max_attempts, 0 AS stages, 0 AS stages_open,
     t.created_at AS created_at, t.updated_at AS updated_at, t.started_at AS started_at, t.finished_at AS finished_at,
     t.owner AS owner, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.priority AS priority,
-    CAST(NULL AS text) AS ending
+    CAST(NULL AS text) AS ending, (SELECT i.alias FROM onetray.alias AS i WHERE i.key = t.key) AS alias
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.kind AS k ON k.key = t.kind
     JOIN onetray.queue AS q ON q.key = t.queue WHERE t.key IN (SELECT l.job FROM onetray.label AS l JOIN onetray.namespace AS m ON m.key = l.ns
     WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
@@ -1286,7 +1341,8 @@ UNION ALL SELECT * FROM (
     CAST(NULL AS text) AS queue, f.state AS state, 0 AS attempts, 0 AS max_attempts, f.stages AS stages,
     f.stages_open AS stages_open, f.created_at AS created_at, f.updated_at AS updated_at, f.started_at AS started_at,
     f.finished_at AS finished_at, CAST(NULL AS text) AS owner, f.correlation_id AS correlation_id,
-    f.priority AS priority, CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending
+    f.priority AS priority, CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending,
+    (SELECT i.alias FROM onetray.alias AS i WHERE i.key = f.key) AS alias
 FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
     JOIN onetray.kind AS k ON k.key = f.kind WHERE f.key IN (SELECT l.job FROM onetray.label AS l JOIN onetray.namespace AS m ON m.key = l.ns
     WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
@@ -1343,7 +1399,7 @@ SELECT j.state, count(*) FROM (
     t.state AS state, t.attempts AS attempts, t.max_attempts AS max_attempts, 0 AS stages, 0 AS stages_open,
     t.created_at AS created_at, t.updated_at AS updated_at, t.started_at AS started_at, t.finished_at AS finished_at,
     t.owner AS owner, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.priority AS priority,
-    CAST(NULL AS text) AS ending
+    CAST(NULL AS text) AS ending, (SELECT i.alias FROM onetray.alias AS i WHERE i.key = t.key) AS alias
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.kind AS k ON k.key = t.kind
     JOIN onetray.queue AS q ON q.key = t.queue WHERE t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
@@ -1355,7 +1411,8 @@ FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.
     CAST(NULL AS text) AS queue, f.state AS state, 0 AS attempts, 0 AS max_attempts, f.stages AS stages,
     f.stages_open AS stages_open, f.created_at AS created_at, f.updated_at AS updated_at, f.started_at AS started_at,
     f.finished_at AS finished_at, CAST(NULL AS text) AS owner, f.correlation_id AS correlation_id,
-    f.priority AS priority, CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending
+    f.priority AS priority, CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending,
+    (SELECT i.alias FROM onetray.alias AS i WHERE i.key = f.key) AS alias
 FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
     JOIN onetray.kind AS k ON k.key = f.kind WHERE n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
@@ -1882,7 +1939,7 @@ SELECT type, state, fence, payload FROM onetray.event
 WHERE entity = :key AND version IS NOT NULL AND fence IN (:fence, :fence + 1) ORDER BY version;
 
 -- name: task_by_id
--- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels)
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias)
 SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
         ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
     q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
@@ -1893,13 +1950,13 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     p.body AS policy, (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
     t.unmet, t.control, (SELECT CAST(c.id AS text) FROM onetray.context AS c WHERE c.key = t.context) AS context_id,
     t.metadata, t.tracestate, (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
-    AS labels
+    AS labels, (SELECT i.alias FROM onetray.alias AS i WHERE i.key = t.key) AS alias
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
     JOIN onetray.kind AS k ON k.key = t.kind JOIN onetray.policy AS p ON p.key = t.policy
     LEFT JOIN onetray.lease AS l ON l.key = t.lease WHERE t.id = :id AND n.name = :namespace;
 
 -- name: task_by_key
--- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels)
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias)
 SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
         ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
     q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
@@ -1910,13 +1967,13 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     p.body AS policy, (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
     t.unmet, t.control, (SELECT CAST(c.id AS text) FROM onetray.context AS c WHERE c.key = t.context) AS context_id,
     t.metadata, t.tracestate, (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
-    AS labels
+    AS labels, (SELECT i.alias FROM onetray.alias AS i WHERE i.key = t.key) AS alias
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
     JOIN onetray.kind AS k ON k.key = t.kind JOIN onetray.policy AS p ON p.key = t.policy
     LEFT JOIN onetray.lease AS l ON l.key = t.lease WHERE t.key = :key;
 
 -- name: tasks_by_ids
--- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels)
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias)
 SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
         ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
     q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
@@ -1927,13 +1984,13 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     p.body AS policy, (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
     t.unmet, t.control, (SELECT CAST(c.id AS text) FROM onetray.context AS c WHERE c.key = t.context) AS context_id,
     t.metadata, t.tracestate, (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
-    AS labels
+    AS labels, (SELECT i.alias FROM onetray.alias AS i WHERE i.key = t.key) AS alias
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
     JOIN onetray.kind AS k ON k.key = t.kind JOIN onetray.policy AS p ON p.key = t.policy
     LEFT JOIN onetray.lease AS l ON l.key = t.lease WHERE t.id = ANY(:ids::uuid[]) AND n.name = :namespace;
 
 -- name: tasks_by_keys
--- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels)
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias)
 SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
         ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
     q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
@@ -1944,13 +2001,13 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     p.body AS policy, (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
     t.unmet, t.control, (SELECT CAST(c.id AS text) FROM onetray.context AS c WHERE c.key = t.context) AS context_id,
     t.metadata, t.tracestate, (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
-    AS labels
+    AS labels, (SELECT i.alias FROM onetray.alias AS i WHERE i.key = t.key) AS alias
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
     JOIN onetray.kind AS k ON k.key = t.kind JOIN onetray.policy AS p ON p.key = t.policy
     LEFT JOIN onetray.lease AS l ON l.key = t.lease WHERE t.key = ANY(:keys::bigint[]);
 
 -- name: tasks_newest
--- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels)
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias)
 SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
         ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
     q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
@@ -1961,7 +2018,7 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     p.body AS policy, (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
     t.unmet, t.control, (SELECT CAST(c.id AS text) FROM onetray.context AS c WHERE c.key = t.context) AS context_id,
     t.metadata, t.tracestate, (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
-    AS labels
+    AS labels, (SELECT i.alias FROM onetray.alias AS i WHERE i.key = t.key) AS alias
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
     JOIN onetray.kind AS k ON k.key = t.kind JOIN onetray.policy AS p ON p.key = t.policy
     LEFT JOIN onetray.lease AS l ON l.key = t.lease WHERE n.name = :namespace AND t.key < :before ORDER BY t.key DESC LIMIT :limit;
@@ -2072,6 +2129,16 @@ WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, acto
 
 -- move: dead_letter
 WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'dead_lettered', version = task.version + 1, updated_at = greatest(b.at, task.updated_at), finished_at = greatest(b.at, task.updated_at), owner = NULL, lease = NULL, error = b.error FROM unnest(:at::bigint[], :error::text[], :key::bigint[], :version::integer[], :was::text[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, error, key, version, was, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued', 'assigned', 'running') AND task.state = b.was RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.dead_lettered', b.was, 'dead_lettered', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+
+-- move: carry_over
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'succeeded', version = task.version + 1, updated_at = greatest(b.at, task.updated_at), finished_at = greatest(b.at, task.updated_at), owner = NULL, lease = NULL, attempts = b.attempts,
+    result = (SELECT o.result FROM onetray.task AS o WHERE o.key = b.carried_from) FROM unnest(:at::bigint[], :attempts::integer[], :carried_from::bigint[], :key::bigint[], :version::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, attempts, carried_from, key, version, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued') RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.carried_over', 'queued', 'succeeded', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+
+-- move: carry_over_failed
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'failed', version = task.version + 1, updated_at = greatest(b.at, task.updated_at), finished_at = greatest(b.at, task.updated_at), owner = NULL, lease = NULL, attempts = b.attempts, error = b.error FROM unnest(:at::bigint[], :attempts::integer[], :error::text[], :key::bigint[], :version::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, attempts, error, key, version, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued') RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.carried_over_failed', 'queued', 'failed', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+
+-- move: carry_over_dead
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'dead_lettered', version = task.version + 1, updated_at = greatest(b.at, task.updated_at), finished_at = greatest(b.at, task.updated_at), owner = NULL, lease = NULL, attempts = b.attempts, error = b.error FROM unnest(:at::bigint[], :attempts::integer[], :error::text[], :key::bigint[], :version::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, attempts, error, key, version, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued') RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.carried_over_dead', 'queued', 'dead_lettered', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: stage.open
 WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.stage SET state = 'pending', version = stage.version + 1, updated_at = greatest(b.at, stage.updated_at) FROM unnest(:at::bigint[], :key::bigint[], :version::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, key, version, actor, cause, trace, detail) WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('created') RETURNING stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.opened', 'created', 'pending', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from onetray.domain.clock import SystemClock, VirtualClock
     from onetray.domain.declared_flow import DeclaredFlow, DeclaredFlowSummary, DeclaredStage
     from onetray.domain.errors import (
+        AliasTaken,
         AlreadyOpen,
         AnswerNotKept,
         BodyTooLarge,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
         MigrationNeeded,
         MissingExtra,
         NameTaken,
+        NoAttemptsLeft,
         NotFound,
         NotJson,
         NotLocal,
@@ -67,6 +69,7 @@ if TYPE_CHECKING:
         WrongOrigin,
     )
     from onetray.domain.flow import Approval, Context, Counts, Flow, More, Placed, Progress, Stage, StageSpec, TaskSpec
+    from onetray.domain.listing import Alias
     from onetray.domain.policy import Policy
     from onetray.domain.task import Assignment, DeadLetter, Event, LogLine, Receipt, Task, TaskProgress, Verdict
     from onetray.domain.worker import Breaker, WorkerBeat, WorkerInfo
@@ -83,14 +86,16 @@ _HOME = {
     "onetray.config": "EngineConfig Limits",
     "onetray.app.context": "TaskContext ctx",
     "onetray.engine": "Engine",
-    "onetray.domain.errors": "AlreadyOpen AnswerNotKept BodyTooLarge Busy Conflict DatabaseMoved DatabaseReplaced "
-    "DependencyCycle Forbidden GuardFailed IllegalTransition InProgress InvalidInput JobFailed KeyReused "
-    "LeaseConflictError LeaseLost MigrationNeeded MissingExtra NameTaken NotFound NotJson NotLocal NotYet OnetrayError "
-    "OutcomeUnknown PermanentError SlowBody StoreError TaskCancelled TaskError TooDeep TooLarge TooManyRequests "
-    "TooManyStreams TransientError Unauthorized Unavailable UnknownVerb ValidationError WrongHost WrongOrigin",
+    "onetray.domain.errors": "AliasTaken AlreadyOpen AnswerNotKept BodyTooLarge Busy Conflict DatabaseMoved "
+    "DatabaseReplaced DependencyCycle Forbidden GuardFailed IllegalTransition InProgress InvalidInput JobFailed "
+    "KeyReused LeaseConflictError LeaseLost MigrationNeeded MissingExtra NameTaken NoAttemptsLeft NotFound NotJson "
+    "NotLocal NotYet OnetrayError OutcomeUnknown PermanentError SlowBody StoreError TaskCancelled TaskError TooDeep "
+    "TooLarge TooManyRequests TooManyStreams TransientError Unauthorized Unavailable UnknownVerb ValidationError "
+    "WrongHost WrongOrigin",
     "onetray.domain.declared_flow": "DeclaredFlow DeclaredFlowSummary DeclaredStage",
     "onetray.domain.worker": "Breaker WorkerBeat WorkerInfo",
     "onetray.domain.flow": "Approval Context Counts Flow More Placed Progress Stage StageSpec TaskSpec",
+    "onetray.domain.listing": "Alias",
     "onetray.domain.policy": "Policy",
     "onetray.domain.task": "Assignment DeadLetter Event LogLine Receipt Task TaskProgress Verdict",
     "onetray.worker": "Worker",
@@ -98,6 +103,8 @@ _HOME = {
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
 
 __all__ = [
+    "Alias",
+    "AliasTaken",
     "AlreadyOpen",
     "AnswerNotKept",
     "Approval",
@@ -136,6 +143,7 @@ __all__ = [
     "MissingExtra",
     "More",
     "NameTaken",
+    "NoAttemptsLeft",
     "NotFound",
     "NotJson",
     "NotLocal",

@@ -40,6 +40,14 @@ def test_one_letter_is_redriven_and_left_out_from_then_on(place: Place) -> None:
     assert called("dead", "redrive", letter, *place.at).stdout.startswith(f"existing task {new}")
 
 
+def test_a_letter_is_redriven_later_and_with_its_attempts(place: Place) -> None:
+    letter = place.dead()
+    done = called("dead", "redrive", letter, "--keep-attempts", *place.at)
+    assert (done.exit_code != 0, "1 of 1 attempts" in done.stderr) == (True, True)
+    new = place.engine.task(told("dead", "redrive", letter, "--delay", "15m", *place.at)["id"])
+    assert (new.attempts, new.run_at - new.created_at) == (0, 15 * 60 * 1_000_000)
+
+
 def test_many_are_redriven_only_after_a_preview_and_a_yes(place: Place) -> None:
     for kind in ("sync", "sync", "mail"):
         place.dead(kind)

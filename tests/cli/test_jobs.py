@@ -297,3 +297,15 @@ def test_events_and_logs_come_in_order_one_to_a_line(place: Place) -> None:
     assert "stage.added" in called("jobs", "events", flow, *place.at).stdout
     refused = called("jobs", "logs", flow, *place.at)
     assert (refused.exit_code, "onetray tasks list" in refused.stderr) == (5, True)
+
+
+def test_a_job_is_submitted_with_an_alias_and_shown_by_it(place: Place) -> None:
+    id_ = told("submit", "mail", "to=ann", "--alias", "order/17", *place.at)["id"]
+    assert told("jobs", "show", "--alias", "order/17", *place.at)["id"] == id_
+    assert re.search(r"alias +order/17", called("jobs", "show", id_, *place.at).stdout)
+    taken = onetray("submit", "mail", "--alias", "order/17", *place.at)
+    assert taken.returncode != 0
+    assert id_ in taken.stderr
+    assert onetray("jobs", "show", "--alias", "none", *place.at).returncode != 0
+    assert "pass the ID of a job, or its --alias" in onetray("jobs", "show", *place.at).stderr
+    assert onetray("jobs", "show", id_, "--alias", "order/17", *place.at).returncode != 0

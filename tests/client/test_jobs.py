@@ -172,3 +172,21 @@ def test_tasks_of_a_namespace_stay_in_it(database_url: str) -> None:
         assert (job.result(0), [e.type for e in job.events()][-1]) == ("1", "task.succeeded")
         assert job.explain() is not None
         assert harness.engine.tasks() == []
+
+
+def test_a_task_is_retried_later_and_with_its_attempts(app: Onetray, anywhere: Harness) -> None:
+    @app.task(retries=2)
+    def fragile() -> None:
+        raise PermanentError("no")
+
+    job = fragile.options(alias="order/17").submit()
+    anywhere.drain()
+    again = job.retry(keep_attempts=True, delay_s=3600)
+    task = app.engine.task(again.id)
+    assert (task.attempts, task.max_attempts, task.alias) == (1, 3, "order/17")
+    assert task.run_at - task.created_at == 3600 * 1_000_000
+    flow = app.flow("one")
+    flow.stage(name="only")(lambda: 1)
+    with pytest.raises(InvalidInput, match="a flow has no delay"):
+        flow.submit(alias="run").retry(delay_s=1)
+    assert app.engine.by_alias("run").entity == "flow"

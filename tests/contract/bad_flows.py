@@ -6,6 +6,7 @@ from typing import Any
 
 from onetray.domain.flow import Approval, More, StageSpec, TaskSpec
 from tests.contract.bad_values import (
+    ALIAS,
     HUGE,
     JSON,
     LABELS,
@@ -57,6 +58,7 @@ FLOW_FIELDS: dict[str, dict[str, tuple[Any, ...]]] = {
         "namespace": (None, *TEXT),
         "idempotency_key": TEXT,
         "unique_key": TEXT,
+        "alias": ALIAS,
         "labels": LABELS,
         "correlation_id": TEXT,
         "trace": TRACE,
@@ -84,6 +86,7 @@ FLOW_FIELDS: dict[str, dict[str, tuple[Any, ...]]] = {
         "task": OPTIONAL_ID,
         "parent": OPTIONAL_ID,
         "label": TEXT,
+        "alias": ALIAS,
     },
     "seal_stage": OF_FLOWS,
     "wait_stage": {**OF_FLOWS, "approval": APPROVALS},
@@ -118,6 +121,7 @@ TASK_SPEC: dict[str, tuple[Any, ...]] = {
     "max_attempts": (*WHOLE, 0, -1, 10**7),
     "policy": (5, {"max_attempts": 3}, "default"),
     "name": TEXT,
+    "alias": ALIAS,
     "depends_on": NEEDS,
     "metadata": JSON,
     "trace": TRACE,

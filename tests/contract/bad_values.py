@@ -12,6 +12,7 @@ NUL, SURROGATE, LONG = "a\0b", "a\ud800b", "x" * 30_000
 NAN, INF, HUGE = float("nan"), float("inf"), 10**5000
 TEXT: tuple[Any, ...] = (5, b"bytes", ["a"], NUL, SURROGATE, LONG, "")
 WORDS: tuple[Any, ...] = (5, b"bytes", ["a"], NUL, SURROGATE, LONG)
+ALIAS: tuple[Any, ...] = (*TEXT, "x" * 201, "a\nb", "\x7f", "\x9f")
 WHOLE: tuple[Any, ...] = ("5", 1.5, True, [1], HUGE, -HUGE, NAN)
 SECONDS: tuple[Any, ...] = ("5", True, [1], HUGE, -1, -HUGE, NAN, INF, -INF, 1e300)
 AMOUNTS: tuple[Any, ...] = ("5", True, [1], -1, -HUGE, NAN, INF, -INF, 1e300, HUGE)

@@ -126,6 +126,9 @@ TASK_DAMAGES = [
         "12 unique_known"),
     sql("label of nobody", f"UPDATE onetray.label SET job = {NOBODY} WHERE job = @quick", "12 label_known"),
     sql("label of another namespace", "UPDATE onetray.label SET ns = 99 WHERE job = @quick", "12 label_known"),
+    sql("alias of nobody", f"UPDATE onetray.alias SET key = {NOBODY} WHERE key = @quick", "12 alias_known"),
+    sql("alias of another namespace", "UPDATE onetray.alias SET ns = 99 WHERE key = @quick", "12 alias_known"),
+    sql("alias of another entity", "UPDATE onetray.alias SET entity = 'flow' WHERE key = @quick", "12 alias_known"),
     sql("letter of the living", """INSERT INTO onetray.dead_letter (task, ns, created_at, reason_code, stage,
         last_error, attempts, correlation_id, payload_hash) SELECT @cancelled, ns, created_at, reason_code, stage,
         last_error, attempts, 'cancelled', payload_hash FROM onetray.dead_letter WHERE task = @unclaimed;

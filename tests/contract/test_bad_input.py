@@ -17,6 +17,7 @@ from onetray.domain.worker import WorkerBeat
 from onetray.engine import Engine
 from tests.contract.bad_flows import FLOW_FIELDS, FLOW_GOOD, MORE_VALUES
 from tests.contract.bad_values import (
+    ALIAS,
     AMOUNTS,
     JSON,
     LABELS,
@@ -64,6 +65,7 @@ FIELDS: dict[str, dict[str, tuple[Any, ...]]] = {
         "policy": (5, {"max_attempts": 3}, "default"),
         "idempotency_key": TEXT,
         "unique_key": TEXT,
+        "alias": ALIAS,
         "labels": LABELS,
         "metadata": JSON,
         "correlation_id": TEXT,
@@ -112,7 +114,12 @@ FIELDS: dict[str, dict[str, tuple[Any, ...]]] = {
     "checkpoint": {**OF_REPORTS, "body": JSON},
     "resume": {**OF_CONTROLS, "input": JSON},
     "cancel": {**OF_CONTROLS, "hard": (None, *SWITCH), "grace_s": SECONDS},
-    "redrive": {**OF_CONTROLS, "delay_s": (None, *SECONDS)},
+    "redrive": {
+        **OF_CONTROLS,
+        "delay_s": (None, *SECONDS),
+        "run_at": (*WHOLE, -1, 2**63),
+        "keep_attempts": (None, *SWITCH),
+    },
     "set_metadata": {**OF_CONTROLS, "metadata": JSON},
     "set_priority": {**OF_CONTROLS, "priority": (None, *WHOLE, 2**31, -(2**31))},
     "reschedule": {**OF_CONTROLS, "run_at": (*WHOLE, -1, 2**63), "delay_s": SECONDS},

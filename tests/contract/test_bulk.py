@@ -132,7 +132,7 @@ def test_one_payload_past_the_limit_refuses_all(database_url: str, clock: Virtua
         assert len(many(engine, ["a", "b" * 18])) == 2
 
 
-@each_case("field", ["idempotency_key", "unique_key", "labels"])
+@each_case("field", ["idempotency_key", "unique_key", "alias", "labels"])
 def test_what_is_said_of_one_task_is_not_said_of_many(engine: Engine, field: str) -> None:
     value: Any = {"a": "b"} if field == "labels" else "k"
     with pytest.raises(InvalidInput, match="use submit for it"):

@@ -147,6 +147,23 @@ def test_many_transactions_with_one_key_make_one_job(engine: Engine, url: str) -
     assert sum(not repeated for _, repeated in said) == 1
 
 
+@pytest.mark.parametrize("ends", ["commit", "rollback"])
+def test_a_second_submit_of_an_alias_waits_for_the_end_of_the_first(
+    engine: Engine, own: Own, url: str, ends: str
+) -> None:
+    first = engine.submit("mail", connection=own, alias="a")
+    said: list[Verdict] = []
+    with psycopg.connect(url) as other:
+        two = [c.Submit(kind="mail", alias="a"), c.Submit(kind="mail")]
+        second = threading.Thread(target=lambda: said.extend(engine.run(two, connection=other)))
+        second.start()
+        fleet.wait_until(lambda: _waits_for(engine, other, own))
+        getattr(own, ends)()
+        second.join(30)
+    assert [v.ok for v in said] == [ends == "rollback", True]
+    assert engine.by_alias("a").id == (first.id if ends == "commit" else said[0].value.id)
+
+
 def _waits_for(engine: Engine, who: Own, whom: Own) -> bool:
     sql = "SELECT :whom = ANY(pg_blocking_pids(:who))"
     found = engine.store.read_sql(sql, who=who.info.backend_pid, whom=whom.info.backend_pid)

@@ -33,6 +33,8 @@ RELEASED = {
     (9, POSTGRES): "33f6440dad9f47ed8ee27210de98b09a70db2e4dc818d06b14af6b7091f3f8b3",
     (10, SQLITE): "7df9f33dbffc9a0a1c08a12f7582f28451b1c10aaae654549a533e9eac8737d6",
     (10, POSTGRES): "a239b0d6675242ce7e3a3fcb6f6bf466312008feb0ce6500189394f2b0042a67",
+    (11, SQLITE): "c3b9ab7375a1e9e1a42bffb685dbbfec1fc836faa7d5806cb463d9acf5f964c7",
+    (11, POSTGRES): "76532d6af9aa279312e51af4d24beba0daa50c9cdde689b8f10d0cdc11521e4e",
 }
 """What each migration sends. A line comes with a migration, and never changes: databases out there were made by it."""
 

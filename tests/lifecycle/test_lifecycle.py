@@ -29,6 +29,9 @@ ADDED = {
     "resume": [("blocked", "queued"), ("waiting_input", "queued")],
     "cancel": [("blocked", "cancelled"), ("waiting_input", "cancelled")],
     "time_out": [("queued", "failed"), ("blocked", "failed"), ("waiting_input", "failed")],
+    "carry_over": [("queued", "succeeded")],
+    "carry_over_failed": [("queued", "failed")],
+    "carry_over_dead": [("queued", "dead_lettered")],
 }
 PAIRS = [(name, *pair) for table in (SPECIFIED, ADDED) for name, pairs in table.items() for pair in pairs]
 
@@ -108,6 +111,9 @@ MAKERS = {
     "cancel": {USER, SYSTEM},
     "time_out": {SYSTEM},
     "dead_letter": {SYSTEM},
+    "carry_over": {SYSTEM},
+    "carry_over_failed": {SYSTEM},
+    "carry_over_dead": {SYSTEM},
 }
 
 
@@ -131,6 +137,9 @@ EVENTS = {
     "cancel": "task.cancelled",
     "time_out": "task.timed_out",
     "dead_letter": "task.dead_lettered",
+    "carry_over": "task.carried_over",
+    "carry_over_failed": "task.carried_over_failed",
+    "carry_over_dead": "task.carried_over_dead",
 }
 
 
@@ -141,7 +150,14 @@ def test_each_transition_has_its_own_event() -> None:
 ACTIONS = {
     ("queued", USER): ("cancel",),
     ("queued", WORKER): ("claim",),
-    ("queued", SYSTEM): ("cancel", "time_out", "dead_letter"),
+    ("queued", SYSTEM): (
+        "cancel",
+        "time_out",
+        "dead_letter",
+        "carry_over",
+        "carry_over_failed",
+        "carry_over_dead",
+    ),
     ("assigned", USER): ("cancel",),
     ("assigned", WORKER): ("start", "succeed", "fail", "release", "block", "wait_for_input"),
     ("assigned", SYSTEM): ("fail", "retry", "expire", "cancel", "dead_letter"),

@@ -57,7 +57,7 @@ DUE = "SELECT at, task, what, fence FROM onetray.due ORDER BY at, task, what"
 CLAIMED_EARLY = """
 SELECT c.entity, d.needs FROM onetray.event AS c JOIN onetray.dependency AS d ON d.task = c.entity
 WHERE c.type = :claimed AND NOT EXISTS (
-    SELECT 1 FROM onetray.event AS s WHERE s.entity = d.needs AND s.type = :succeeded AND s.id < c.id)
+    SELECT 1 FROM onetray.event AS s WHERE s.entity = d.needs AND s.type IN (:succeeded, :carried) AND s.id < c.id)
 """
 ROUNDS = 200
 
@@ -206,8 +206,10 @@ class Trip:
         assert not self._open(), f"not at its end: {self._open()}"
         for side in self.sides:
             must_verify(side.engine)
-            events = {"claimed": TASK.claim.event, "succeeded": TASK.succeed.event}
-            assert not side.engine.store.read_sql(CLAIMED_EARLY, **events)
+            found = side.engine.store.read_sql(
+                CLAIMED_EARLY, claimed=TASK.claim.event, succeeded=TASK.succeed.event, carried=TASK.carry_over.event
+            )
+            assert not found
 
     def _stands(self) -> Any:
         side = self.sides[0]
@@ -271,7 +273,7 @@ def small_steps(most: int | None) -> Iterator[None]:
         return
     engine = "onetray.engine"
     with patch(f"{engine}.flows.advance.STEP", most), patch(f"{engine}.flows.bulk.OPEN_STEP", most), \
-            patch(f"{engine}.flows.bulk.PAGE", most), patch(f"{engine}.flows.retry.PAGE", most):  # fmt: skip
+            patch(f"{engine}.flows.bulk.PAGE", most), patch(f"{engine}.flows.copy_flow.PAGE", most):  # fmt: skip
         yield
 
 

@@ -203,7 +203,9 @@ class Guide:
                 return {"hard": n.pick((False, True))}
             case "set_priority":
                 return {"priority": n.pick((5, 0, -1))}
-            case "redrive" | "reschedule":
+            case "redrive":
+                return {"delay_s": n.pick((0.0, 2.0)), "keep_attempts": n.rarely(4)}
+            case "reschedule":
                 return {"delay_s": n.pick((0.0, 2.0))}
             case "add_stage":
                 plan = n.pick(range(2**16)), [n.pick(range(2**10)) for _ in range(n.pick((1, 0, 2)))]

@@ -12,9 +12,11 @@ import pytest
 from onetray import Onetray
 from onetray.config import EngineConfig
 from onetray.domain.errors import (
+    AliasTaken,
     Forbidden,
     IllegalTransition,
     InvalidInput,
+    NoAttemptsLeft,
     NotFound,
     OutcomeUnknown,
     StoreError,
@@ -71,6 +73,28 @@ def test_verbs_and_reads_give_the_same_values_as_the_servers_own_engine(near: tu
         assert (remote.last_checkpoint(task), [line.line for line in remote.logs(task)]) == ({"at": 3}, ["a line"])
         assert remote.succeed(claimed, {"sent": True}).state == "succeeded"
         assert own.task(task).result == {"sent": True}
+
+
+def test_aliases_and_the_options_of_a_redrive_are_the_same_at_a_server(near: tuple[Engine, Served]) -> None:
+    own, server = near
+    with RemoteEngine(server.url) as remote:
+        task = remote.submit("mail", alias="order/17").id
+        stages = [StageSpec("one", [TaskSpec("k", alias="member", queue="q")])]
+        flow = remote.submit_flow("f", stages, alias="run")
+        assert remote.find_aliases(["order/17", "run", "member"]) == own.find_aliases(["order/17", "run", "member"])
+        assert remote.by_alias("order/17").id == task
+        with pytest.raises(AliasTaken) as e:
+            remote.submit("mail", alias="run")
+        assert (e.value.entity, e.value.id) == ("flow", flow.id)
+        remote.fail(remote.claim(worker="w")[0], "no", reason_code="parse_error")
+        new = remote.redrive(str(task), keep_attempts=True, run_at=own.now() + 60_000_000).id
+        assert own.task(str(new)).attempts == 1
+        assert own.by_alias("order/17").id == new
+        remote.configure("once", Policy(max_attempts=1))
+        once = remote.submit("once").id
+        remote.fail(remote.claim(worker="w", kinds=("once",))[0], "no")
+        with pytest.raises(NoAttemptsLeft):
+            remote.redrive(str(once), keep_attempts=True)
 
 
 def test_errors_are_the_same_as_the_engines_own(remote: RemoteEngine) -> None:

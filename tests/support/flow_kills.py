@@ -107,6 +107,18 @@ def _failed(engine: Engine) -> None:
     engine.fail(engine.claim(worker="w")[0], "no", retryable=False)
 
 
+def _set_aside(engine: Engine) -> None:
+    two = [TaskSpec("mail", n, alias=f"mail {n}") for n in range(2)]
+    engine.submit_flow("f", [StageSpec("a", two), StageSpec("b", tasks(1))], roll_up="drain", alias="flow")
+    engine.succeed(engine.claim(worker="w")[0], "done")
+    engine.fail(engine.claim(worker="w")[0], "no", reason_code="parse_error")
+
+
+def _redrive(engine: Engine) -> Step:
+    (letter,) = engine.dead_letters()
+    return lambda: engine.redrive(letter.task_id, delay_s=1)
+
+
 def _ended(engine: Engine) -> None:
     # Its names are known to the database: a submit that has to make them known does so in a transaction before.
     engine.submit_flow("f", [StageSpec("a", tasks(1))])
@@ -137,7 +149,7 @@ def _approve(engine: Engine) -> Step:
 
 def _submit(engine: Engine) -> Step:
     stages = [StageSpec("a", tasks(2)), StageSpec("b", tasks(1))]
-    return lambda: engine.submit_flow("f", stages, context={"n": 1}, deadline_s=3600)
+    return lambda: engine.submit_flow("f", stages, context={"n": 1}, deadline_s=3600, alias="flow")
 
 
 def _of_flow(verb: str, **fields: Any) -> Callable[[Engine], Step]:
@@ -217,6 +229,13 @@ CASES = {
         after="failed a:succeeded b:failed c:skipped; pending a:succeeded b:pending c:created | "
         "2 cancelled, 1 failed, 3 queued, 1 succeeded | 2 ready",
         end="failed a:succeeded b:failed c:skipped; succeeded a:succeeded b:succeeded c:succeeded",
+    ),
+    "a redrive of one task of an ended flow": Case(
+        _set_aside, _redrive,
+        before="failed a:failed b:skipped | 1 cancelled, 1 dead_lettered, 1 succeeded | 0 ready",
+        after="failed a:failed b:skipped; pending a:pending b:created | 1 cancelled, 1 dead_lettered, 2 queued, "
+        "2 succeeded | 0 ready",
+        end="failed a:failed b:skipped; succeeded a:succeeded b:succeeded",
     ),
     "a submit": Case(
         _ended, _submit,

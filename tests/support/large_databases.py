@@ -65,6 +65,8 @@ _UNIQUE = """INSERT INTO onetray.unique_key (kind, key, job)
 SELECT t.kind, 'key-' || n.i, t.key + n.i FROM onetray.task AS t CROSS JOIN {series} WHERE t.key = :first"""
 _LABELS = """INSERT INTO onetray.label (job, name, value, ns)
 SELECT t.key + n.i, 'team', 'a', t.ns FROM onetray.task AS t CROSS JOIN {series} WHERE t.key = :first"""
+_ALIASES = """INSERT INTO onetray.alias (ns, alias, entity, key)
+SELECT t.ns, 'key-' || n.i, 'task', t.key + n.i FROM onetray.task AS t CROSS JOIN {series} WHERE t.key = :first"""
 _LOGS = """INSERT INTO onetray.log (task, cursor, ts, attempt, level, line)
 SELECT :first + n.i, 1, 0, 1, 'info', 'a line' FROM {series}"""
 _PROGRESS = """INSERT INTO onetray.progress (task, at, attempt, done) SELECT :first + n.i, 0, 1, 1 FROM {series}"""
@@ -119,7 +121,7 @@ def fill(url: str, idle: int, events: int = 0) -> int:
     first = _first_task(url)
     last = idle + CLAIMABLE - 1
     parts = [(_READY_TASKS, idle + 1, last), (_READY, idle + 1, last), (_EVENTS, idle + 1, last)]
-    parts += [(part, idle + 1, last) for part in (_KEYS, _UNIQUE, _LABELS, _LOGS, _PROGRESS)]
+    parts += [(part, idle + 1, last) for part in (_KEYS, _UNIQUE, _LABELS, _ALIASES, _LOGS, _PROGRESS)]
     if idle:
         parts = [(_IDLE, 1, idle), (_DUE, 1, idle), (_EVENTS, 1, min(events, idle)), (_LEASES, 1, LEASES), *parts]
     flows = first + last
@@ -162,7 +164,7 @@ def _run_postgres(url: str, texts: list[str], last: int) -> None:
         connection.execute("SET synchronous_commit = off")
         for table in (
             "task", "ready", "event", "due", "lease", "idempotency", "log", "flow", "stage", "dependency", "context",
-            "unique_key", "label",
+            "unique_key", "label", "alias",
         ):  # fmt: skip
             # Statistics come when the test wants them.
             connection.execute(f"ALTER TABLE onetray.{table} SET (autovacuum_enabled = false)".encode())

@@ -20,7 +20,7 @@ def fill(engine: Engine, clock: VirtualClock) -> None:
         policy = TIMED if name in ("pruned", "running") else Policy(lease_s=1) if name == "expired" else LONG
         key = "k" if name == "keyed" else None
         most = 1 if name == "exhausted" else None
-        named = {"unique_key": "u", "labels": {"team": "a", "tier": "b"}} if name == "quick" else {}
+        named = {"unique_key": "u", "alias": "q", "labels": {"team": "a", "tier": "b"}} if name == "quick" else {}
         _submit(engine, name, policy=policy, idempotency_key=key, max_attempts=most, **named)
     _submit(engine, "delayed", policy=LONG, delay_s=HOUR)
     _submit(engine, "timed", policy=TIMED)

@@ -147,8 +147,9 @@ class AsyncJob(Generic[R]):
     async def resume(self, input: Any = None, *, by: str = "anonymous") -> str:
         return await asyncio.to_thread(self.job.resume, input, by=by)
 
-    async def retry(self, *, by: str = "anonymous") -> AsyncJob[R]:
-        return AsyncJob(await asyncio.to_thread(self.job.retry, by=by))
+    async def retry(self, *, delay_s: float = 0.0, keep_attempts: bool = False, by: str = "anonymous") -> AsyncJob[R]:
+        job = self.job
+        return AsyncJob(await asyncio.to_thread(job.retry, delay_s=delay_s, keep_attempts=keep_attempts, by=by))
 
     async def delete(self, *, by: str = "anonymous") -> None:
         await asyncio.to_thread(self.job.delete, by=by)

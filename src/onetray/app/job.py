@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from onetray.domain.errors import JobFailed, NotFound, NotYet
+from onetray.domain.errors import InvalidInput, JobFailed, NotFound, NotYet
 from onetray.domain.flow import errors_of_task
 from onetray.domain.lifecycle import FLOW, PARTIAL, SUCCEEDED, TASK
 from onetray.domain.task import Blocker, Event, LogLine
@@ -163,13 +163,18 @@ class Job(Generic[R]):
             return engine.resume_flow(self.id, actor_name=by, namespace=namespace).state
         return engine.resume(self.id, input=input, actor_name=by, namespace=namespace).state
 
-    def retry(self, *, by: str = "anonymous") -> Job[R]:
-        """Run an ended job again, as a new job linked to this one. A flow continues from its failed stage."""
+    def retry(self, *, delay_s: float = 0.0, keep_attempts: bool = False, by: str = "anonymous") -> Job[R]:
+        """Run an ended job again, as a new job linked to this one. A flow continues from its failed stage.
+
+        Only a task takes a delay, and can count its attempts so far against the budget of the new one."""
         engine, namespace = self.app.engine, self.app.namespace
         if self.entity == "flow":
+            if delay_s or keep_attempts:
+                raise InvalidInput("a flow has no delay and no attempts: they are of its tasks", field="delay_s")
             new: str | None = engine.retry_flow(self.id, actor_name=by, namespace=namespace).id
         else:
-            new = engine.redrive(self.id, actor_name=by, namespace=namespace).id
+            options: dict[str, Any] = {"delay_s": delay_s, "keep_attempts": keep_attempts, "actor_name": by}
+            new = engine.redrive(self.id, namespace=namespace, **options).id
         assert new is not None
         return type(self)(self.app, new, self.entity, self._load)
 

@@ -34,7 +34,7 @@ R = TypeVar("R")
 
 ASYNC, THREAD, PROCESS = "async", "thread", "process"
 ISOLATION = (ASYNC, THREAD, PROCESS)
-_SINGLE_ONLY = frozenset({"idempotency_key", "unique_key", "labels", "connection"})
+_SINGLE_ONLY = frozenset({"idempotency_key", "unique_key", "alias", "labels", "connection"})
 """Options that need a separate command for each call."""
 
 
@@ -48,6 +48,7 @@ class Options(TypedDict, total=False):
     max_attempts: int
     idempotency_key: str
     unique_key: str
+    alias: str
     labels: dict[str, str]
     metadata: Any
     correlation_id: str

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onetray.cli import CHECK_FAILED, Absent
-from onetray.cli.format import counted, moment
+from onetray.cli.format import age, counted, moment
 from onetray.cli.jobs.act import print_result
 from onetray.cli.options import acting_user, common, confirm, limit_option, opened, yes_option
 from onetray.cli.output import jsonable, print_json, progress_bar
@@ -122,6 +122,8 @@ def show(id: str, database: str, namespace: str, as_json: bool) -> None:
 @click.argument("id", required=False)
 @_filters
 @click.option("--all", "all_", is_flag=True, help="Every letter that matches the filters; without filters, every one.")
+@click.option("--delay", metavar="AGE", type=age, default=0.0, help="Run no sooner than after this time: 90s, 15m, 2h.")
+@click.option("--keep-attempts", is_flag=True, help="Count the attempts so far against the budget of the new task.")
 @yes_option
 @common
 @click.pass_context
@@ -132,6 +134,8 @@ def redrive(
     reason: str | None,
     error: str | None,
     all_: bool,
+    delay: float,
+    keep_attempts: bool,
     yes: bool,
     database: str,
     namespace: str,
@@ -140,15 +144,17 @@ def redrive(
     """Run the dead letter with this ID again, or with --all every one that matches the filters.
 
     Each becomes a new task that is linked to the old one. With --all it first lists the letters in groups, and asks.
-    Letters of flows that have ended are skipped: retry those flows instead.
+    Letters of flows that have ended are skipped then: retry those flows instead. With an ID, the letter of a flow that
+    has ended runs in a new flow, to which what has succeeded of its stage is carried over.
     """
+    options: dict[str, Any] = {"delay_s": delay, "keep_attempts": keep_attempts, **acting_user()}
     filters: dict[str, Any] = {"kind": kind, "reason": reason, "error": error}
     if (id is None) != all_ or (id is not None and any(filters.values())):
         raise click.UsageError("pass one ID, or --all with any of --kind, --reason and --error")
     with opened(database) as engine:
         if id is not None:
             located = engine.locate(id, among=("task",), namespace=namespace)
-            print_result(engine.redrive(located.id, namespace=namespace, **acting_user()), as_json, new=True)
+            print_result(engine.redrive(located.id, namespace=namespace, **options), as_json, new=True)
             return
         groups = engine.dead_groups(**filters, limit=1_000, namespace=namespace)
         if groups and not yes and not as_json:
@@ -157,7 +163,7 @@ def redrive(
         if total:
             confirm(f"Redrive {counted(total, 'dead letter')}?", yes)
         with progress_bar("redriving", total) as step:
-            outcome = _redrive_all(engine, filters, namespace, step)
+            outcome = _redrive_all(engine, filters, namespace, options, step)
     _print_outcome(outcome, as_json)
     if outcome.refused:
         ctx.exit(CHECK_FAILED)
@@ -171,17 +177,19 @@ class Outcome:
     flows: set[str] = field(default_factory=set)
 
 
-def _redrive_all(engine: EngineApi, filters: dict[str, Any], namespace: str, step: Callable[[int], None]) -> Outcome:
+def _redrive_all(
+    engine: EngineApi, filters: dict[str, Any], namespace: str, options: dict[str, Any], step: Callable[[int], None]
+) -> Outcome:
     from onetray.domain.commands import Redrive
 
-    outcome, actor_name = Outcome(), acting_user()["actor_name"]
+    outcome = Outcome()
     for page in _pages(engine, filters, namespace):
-        # A redrive in an ended flow retries the whole flow: redriving each letter would retry it many times.
+        # Such a redrive makes a new flow. Whether it includes the other letters depends on the flow's roll-up.
         of_ended_flows = [letter for letter in page if letter.flow_finished_at is not None]
         outcome.left += len(of_ended_flows)
         outcome.flows |= {letter.flow_id for letter in of_ended_flows if letter.flow_id is not None}
         letters = [letter for letter in page if letter.flow_finished_at is None]
-        commands = [Redrive(task=x.id, namespace=namespace, actor_name=actor_name) for x in letters]
+        commands = [Redrive(task=x.id, namespace=namespace, **options) for x in letters]
         for letter, verdict in zip(letters, engine.run(commands), strict=True):
             if verdict.error is None:
                 outcome.redriven += 1

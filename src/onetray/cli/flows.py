@@ -98,6 +98,7 @@ def _tasks(stage: DeclaredStage) -> str:
 @click.option("--deadline", metavar="AGE", type=age, help="Instead of the declared deadline: 90s, 15m, 2h, 3d.")
 @click.option("--idempotency-key", metavar="KEY", help="A repeated submit with this key returns the same job.")
 @click.option("--unique-key", metavar="KEY", help="At most one job with this key is open at a time.")
+@click.option("--alias", metavar="TEXT", help="An id of your own, unique in the namespace.")
 @click.option("--label", "labels", metavar="NAME=VALUE", type=label, multiple=True, help="A label. May be repeated.")
 @click.option("--metadata", type=json_value, metavar="JSON", help="JSON that is stored with the job and shown.")
 @click.option("--correlation-id", metavar="ID", help="An id that related jobs share.")

@@ -21,7 +21,7 @@ Facts = list[tuple[str, Any]]
 def task_facts(t: Task, now: int) -> Facts:
     in_flow = t.job_id != t.id
     return [
-        ("task", t.id), ("kind", t.kind), ("name", t.name), ("state", t.state), ("queue", t.queue),
+        ("task", t.id), ("alias", t.alias), ("kind", t.kind), ("name", t.name), ("state", t.state), ("queue", t.queue),
         ("namespace", t.namespace), ("flow", t.job_id if in_flow else None), ("stage", t.stage_id),
         ("attempts", f"{t.attempts} of {t.max_attempts}"), ("priority", t.priority or None), ("fence", t.fence),
         ("submitted", moment(t.created_at, now)), ("runs", moment(t.run_at, now) if t.run_at > now else None),
@@ -42,7 +42,7 @@ def flow_facts(f: Flow, p: Progress, now: int) -> Facts:
         "succeeded": c.succeeded, "failed": c.failed, "dead-lettered": c.dead_lettered, "cancelled": c.cancelled,
     }  # fmt: skip
     return [
-        ("flow", f.id), ("name", f.name), ("state", state_of(f)), ("namespace", f.namespace),
+        ("flow", f.id), ("alias", f.alias), ("name", f.name), ("state", state_of(f)), ("namespace", f.namespace),
         ("progress", f"{p.percentage} %"), ("at stage", f.current_stage), ("tasks", _cell(c.total, tasks)),
         ("roll-up", f.roll_up), ("submitted", moment(f.created_at, now)),
         ("started", moment(f.started_at, now)), ("finished", moment(f.finished_at, now)),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -204,6 +205,14 @@ def check_labels(value: object, limits: Limits) -> dict[str, str] | None:
             f"a job has at most {limits.labels} labels, not {len(value)}", field="labels", limit=limits.labels
         )
     return {_printable(name, "labels", limits): _printable(text_, "labels", limits) for name, text_ in value.items()}
+
+
+def alias_text(value: object, field: str, limits: Limits) -> str:
+    """An id that a caller has chosen: any text without control characters."""
+    alias = text(value, field, limits.name_chars)
+    if any(unicodedata.category(character) == "Cc" for character in alias):
+        raise InvalidInput(f"{field} contains a control character: remove it from {short_repr(alias)}", field=field)
+    return alias
 
 
 def _printable(value: object, field: str, limits: Limits) -> str:

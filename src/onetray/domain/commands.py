@@ -49,6 +49,8 @@ class Submit(Command):
     """The same as the header `Idempotency-Key`, for each job of a batch."""
     unique_key: f.Key | None = None
     """While a job of this kind with this key is open, a submit creates nothing and returns that job."""
+    alias: f.AliasText | None = None
+    """An id of your own, unique in the namespace among tasks, flows and contexts. A second submit with it fails."""
     labels: f.LabelTexts | None = None
     metadata: f.Metadata = None
     correlation_id: f.Key | None = None
@@ -67,7 +69,8 @@ class Submit(Command):
     @property
     def body(self) -> object:
         """What a second submit with the same idempotency key must repeat."""
-        return [self.queue, orjson.loads(self.payload_json)]
+        alias = [] if self.alias is None else [self.alias]
+        return [self.queue, orjson.loads(self.payload_json), *alias]
 
 
 @command(
@@ -326,6 +329,15 @@ class Redrive(Control):
     """Submit a dead letter, or any ended task, again: as a new job that is linked to the old one."""
 
     delay_s: f.Seconds = 0.0
+    run_at: f.Time | None = None
+    """The earliest time to run. Set this or `delay_s`."""
+    keep_attempts: bool = False
+    """Whether the attempts of the old task count against the budget of the new one."""
+
+    def check(self, limits: Limits) -> None:
+        Command.check(self, limits)
+        if self.run_at is not None and self.delay_s:
+            raise InvalidInput("set delay_s or run_at, not both", field="delay_s")
 
 
 @command("set_priority", scope=OPERATE, summary="Set a task's priority", repeatable=True, example={"priority": 10})

@@ -18,12 +18,14 @@
     ├── NotFound              no such task in this namespace
     ├── Conflict              the command is valid, but not possible now
     │   ├── IllegalTransition the lifecycle has no such transition from this state
+    │   ├── NoAttemptsLeft    the task has used up its attempts
     │   ├── LeaseLost         another attempt holds the task now
     │   ├── KeyReused         the idempotency key was used with another body
     │   ├── InProgress        an earlier request with this key is still running
     │   ├── AnswerNotKept     an earlier request with this key succeeded; its answer was too large to keep
     │   ├── DependencyCycle   these tasks could never run: each waits for the next
     │   ├── NameTaken         the flow already has a task or a stage of this name
+    │   ├── AliasTaken        the namespace already has a task, a flow or a context with this alias
     │   └── AlreadyOpen       another flow of this name is open, and only one may be
     ├── Unavailable           the database could not be reached; nothing was written
     │   ├── Busy              the server is at its limit; nothing was written
@@ -184,6 +186,12 @@ class IllegalTransition(Conflict):
     code = "illegal_transition"
 
 
+class NoAttemptsLeft(Conflict):
+    """The task has used up its attempts, and they are to be kept. Redrive it with a new budget."""
+
+    code = "no_attempts_left"
+
+
 class LeaseLost(Conflict):
     """This attempt no longer holds the task. Drop the work and claim again."""
 
@@ -218,6 +226,12 @@ class NameTaken(Conflict):
     """The flow already has a task or a stage of this name. Use another name."""
 
     code = "name_taken"
+
+
+class AliasTaken(Conflict):
+    """The namespace already has a task, a flow or a context with this alias: `id` is its id. Use another alias."""
+
+    code = "alias_taken"
 
 
 class AlreadyOpen(Conflict):

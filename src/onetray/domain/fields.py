@@ -128,6 +128,7 @@ AMOUNT = Simple("amount", lambda value, label, _: checks.amount(value, label))
 MOMENT = Simple("moment", lambda value, label, _: checks.whole(value, label, 0, checks.FAR_US))
 """A time: microseconds since the epoch inside, text as ISO 8601 outside."""
 LABELS = Simple("labels", lambda value, _, limits: checks.check_labels(value, limits))
+ALIAS = Simple("alias", checks.alias_text)
 TRACE = Simple("trace", lambda value, label, limits: checks.trace_text(value, label))
 
 
@@ -182,6 +183,8 @@ INTERNAL = "internal"
 Name = Annotated[str, Text("name_chars")]
 Key = Annotated[str, Text("key_chars")]
 Reason = Annotated[str, Text("reason_chars")]
+AliasText = Annotated[str, ALIAS]
+"""An id that a caller has chosen, unique in its namespace."""
 Seconds = Annotated[float, Duration()]
 LeaseSeconds = Annotated[float, Duration(0.001)]
 Amount = Annotated[float, AMOUNT]

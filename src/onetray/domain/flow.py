@@ -35,6 +35,8 @@ class TaskSpec:
     policy: Annotated[Policy, f.Spec(Policy)] | None = field(default=None, kw_only=True)
     name: f.Name | None = field(default=None, kw_only=True)
     """Unique in its flow; other tasks may depend on it by this name."""
+    alias: f.AliasText | None = field(default=None, kw_only=True)
+    """An id of your own: unique in the namespace among tasks, flows and contexts."""
     depends_on: Annotated[tuple[str, ...], f.Names("batch")] = field(default=(), kw_only=True)
     """Names or ids of tasks of the same flow that must succeed first."""
     metadata: f.Metadata = field(default=None, kw_only=True)
@@ -309,6 +311,8 @@ class Flow:
     metadata: Any
     error: Any
     labels: dict[str, str] = field(default_factory=dict)
+    alias: str | None = None
+    """The id that its submitter has chosen. It follows a retry."""
     actor: str = USER
 
     @property
@@ -340,6 +344,8 @@ class Context:
     label: str | None
     payload: Any
     created_at: int
+    alias: str | None = None
+    """The id that its author has chosen for it."""
 
 
 class StageResult(NamedTuple):

@@ -16,7 +16,7 @@ from onetray.domain.checks import as_json, listed
 from onetray.domain.declare import Command, command
 from onetray.domain.errors import InvalidInput, TooLarge
 from onetray.domain.flow import SCOPES, Approval, Placed, StageSpec, TaskSpec
-from onetray.domain.flow_specs import check_approval, check_names, check_stage, check_tasks, name_stages
+from onetray.domain.flow_specs import check_aliases, check_approval, check_names, check_stage, check_tasks, name_stages
 from onetray.domain.machine import USER
 from onetray.domain.policy import Policy
 from onetray.domain.rollup import ROLL_UPS, STRICT
@@ -66,6 +66,8 @@ class SubmitFlow(Command):
     """The same as the header `Idempotency-Key`, for each job of a batch."""
     unique_key: f.Key | None = None
     """While a flow of this name with this key is open, a submit creates nothing and returns that flow."""
+    alias: f.AliasText | None = None
+    """An id of your own, unique in the namespace among tasks, flows and contexts. A second submit with it fails."""
     singleton: bool = False
     """While a flow of this name (and, if it has one, with this unique key) is open, a submit is rejected."""
     labels: f.LabelTexts | None = None
@@ -95,13 +97,15 @@ class SubmitFlow(Command):
                 limit=limits.batch,
             )
         check_names([(ord_, stage.tasks) for ord_, stage in enumerate(self.stages, 1)], whole=True)
+        check_aliases([self.alias, *(task.alias for stage in self.stages for task in stage.tasks)])
 
     @property
     def body(self) -> object:
         """What a second submit with the same idempotency key must repeat."""
+        alias = [] if self.alias is None else [self.alias]
         if self.as_declared:
             # Not its stages: they may have been declared anew since the first submit.
-            return ["declared", self.start, orjson.loads(self.data_json)]
+            return ["declared", self.start, orjson.loads(self.data_json), *alias]
         stages = [
             [
                 *([s.name] if s.type is None else [s.name, s.type]),
@@ -112,7 +116,7 @@ class SubmitFlow(Command):
             for s in self.stages
         ]  # fmt: skip
         flow = [self.roll_up, self.sealed, self.start, self.deadline_s, orjson.Fragment(self.data_json)]
-        return orjson.loads(orjson.dumps([flow, stages]))
+        return orjson.loads(orjson.dumps([flow, stages, *alias]))
 
 
 @command(
@@ -133,6 +137,7 @@ class SubmitDeclared(Command):
     namespace: f.Namespace = "default"
     idempotency_key: f.Key | None = None
     unique_key: f.Key | None = None
+    alias: f.AliasText | None = None
     labels: f.LabelTexts | None = None
     correlation_id: f.Key | None = None
     trace: f.Traceparent | None = None
@@ -143,7 +148,9 @@ class SubmitDeclared(Command):
 
 
 def _body(t: TaskSpec) -> list[object]:
-    return [t.kind, t.queue, t.priority or 0, t.max_attempts, orjson.Fragment(as_json(t.payload)), t.name, t.depends_on]
+    alias = [] if t.alias is None else [t.alias]
+    payload = orjson.Fragment(as_json(t.payload))
+    return [t.kind, t.queue, t.priority or 0, t.max_attempts, payload, t.name, t.depends_on, *alias]
 
 
 @dataclass(slots=True)
@@ -177,6 +184,7 @@ class AddStage(FlowCommand):
     def check(self, limits: Limits) -> None:
         Command.check(self, limits)
         check_names([(1, self.stage.tasks)])
+        check_aliases(task.alias for task in self.stage.tasks)
 
 
 @command(
@@ -193,6 +201,7 @@ class AddTasks(StageCommand):
         Command.check(self, limits)
         self.tasks = check_tasks(self.tasks, limits, "tasks", 1)
         check_names([(1, self.tasks)])
+        check_aliases(task.alias for task in self.tasks)
 
 
 @command("open_flow", scope=SUBMIT, summary="Start a flow", path="/jobs/{id}/open")
@@ -258,6 +267,8 @@ class AppendContext(FlowCommand):
     task: Annotated[str, f.Id()] | None = None
     parent: Annotated[str, f.Id()] | None = None
     label: f.Name | None = None
+    alias: f.AliasText | None = None
+    """An id of your own for the snapshot, unique in the namespace."""
     payload_json: str = field(init=False, default="")
 
 

@@ -56,9 +56,9 @@ def check_stage(spec: object, limits: Limits, where: str = "stage", size: list[i
         if control is not None:
             check_task(control, limits, f"stage.{name}")
             json_text(control.payload, f"stage.{name}.payload", limits.payload_bytes)
-            if control.depends_on or control.name or control.delay_s or control.run_at is not None:
+            if control.depends_on or control.name or control.alias or control.delay_s or control.run_at is not None:
                 raise InvalidInput(
-                    f"stage.{name} cannot have name, depends_on, delay_s or run_at", field=f"stage.{name}"
+                    f"stage.{name} cannot have name, alias, depends_on, delay_s or run_at", field=f"stage.{name}"
                 )
     if spec.approval is not None:
         check_approval(spec.approval, limits)
@@ -124,6 +124,17 @@ def check_names(stages: Iterable[tuple[int, Iterable[TaskSpec]]], whole: bool = 
     _check_for_cycle(needs)
 
 
+def check_aliases(aliases: Iterable[str | None]) -> None:
+    """Raises if one command gives an alias twice."""
+    seen: set[str] = set()
+    for alias in aliases:
+        if alias is None:
+            continue
+        if alias in seen:
+            raise InvalidInput(f"the alias {alias!r} is given twice: use unique aliases", field="alias")
+        seen.add(alias)
+
+
 def _check_for_cycle(needs: dict[str, tuple[str, ...]]) -> None:
     """Search depth first, without recursion: a chain of dependencies may be long."""
     done: set[str] = set()
@@ -165,5 +176,7 @@ def check_more(more: object, limits: Limits) -> More:
         text(stage, "spawn", limits.name_chars): check_tasks(tasks, limits, "spawn", size=size)
         for stage, tasks in more.spawn.items()
     }
-    check_names([(1, [task for tasks in more.spawn.values() for task in tasks])])
+    spawned = [task for tasks in more.spawn.values() for task in tasks]
+    check_names([(1, spawned)])
+    check_aliases(task.alias for task in spawned)
     return more

@@ -60,6 +60,9 @@ TASK = Machine(
         Transition("cancel", OPEN, CANCELLED, _USER | _SYSTEM, "task.cancelled"),
         Transition("time_out", (QUEUED, *PAUSED), FAILED, _SYSTEM, "task.timed_out"),
         Transition("dead_letter", (QUEUED, *HELD), DEAD_LETTERED, _SYSTEM, "task.dead_lettered"),
+        Transition("carry_over", (QUEUED,), SUCCEEDED, _SYSTEM, "task.carried_over"),
+        Transition("carry_over_failed", (QUEUED,), FAILED, _SYSTEM, "task.carried_over_failed"),
+        Transition("carry_over_dead", (QUEUED,), DEAD_LETTERED, _SYSTEM, "task.carried_over_dead"),
     ),
 )
 

@@ -14,6 +14,18 @@ from onetray.domain.task import LogLine, Task
 
 
 @dataclass(frozen=True, slots=True)
+class Alias:
+    """An id that a caller has chosen, and the entity that has it."""
+
+    alias: str
+    entity: str
+    """`task`, `flow` or `context`."""
+    id: str
+    job_id: str
+    """The id of the job that it belongs to: of a single task or a flow its own."""
+
+
+@dataclass(frozen=True, slots=True)
 class JobSummary:
     """A single task or a flow in a list."""
 
@@ -38,6 +50,8 @@ class JobSummary:
     priority: int
     ending: str | None = None
     """The state in which a flow will end, while its tasks are being cancelled."""
+    alias: str | None = None
+    """The id that its submitter has chosen."""
 
 
 class StagePage(NamedTuple):

@@ -93,6 +93,8 @@ class Task:
     tracestate: str | None = None
     labels: dict[str, str] = field(default_factory=dict)
     """The labels of its job: a member of a flow has those of the flow."""
+    alias: str | None = None
+    """The id that its submitter has chosen. It follows a redrive."""
     actor: str = USER
 
     @property

@@ -269,6 +269,7 @@ class EngineApi(ABC):
     # Reads and acts: see engine/reads.py.
 
     breakers = WorkerApi.breakers
+    by_alias = JobApi.by_alias
     close_breaker = WorkerApi.close_breaker
     context = FlowApi.context
     contexts = FlowApi.contexts
@@ -281,6 +282,7 @@ class EngineApi(ABC):
     events = TaskApi.events
     events_by_correlation = TaskApi.events_by_correlation
     explain = TaskApi.explain
+    find_aliases = JobApi.find_aliases
     find_stages = ListApi.find_stages
     find_tasks = ListApi.find_tasks
     tasks_by_id = TaskApi.tasks_by_id

@@ -10,10 +10,12 @@ from typing import Any
 
 from onetray.domain.clock import SECOND, run_at_us
 from onetray.domain.commands import Cancel, Control, Redrive, Reschedule, Resume, SetMetadata, SetPriority
+from onetray.domain.errors import Conflict, NotFound
 from onetray.domain.lifecycle import DEAD_LETTERED, HELD, OPEN, PAUSED, QUEUED, TASK
 from onetray.domain.task import Receipt, Verdict
+from onetray.engine.aliases import hand_on_aliases
 from onetray.engine.batch_context import BatchContext
-from onetray.engine.flows.retry import receipt_of, redrive_member
+from onetray.engine.flows.retry import attempts_of_successor, receipt_of, redrive_member
 from onetray.engine.pending_writes import CANCEL, RESCHEDULED, PendingWrites, actor, event_detail
 from onetray.engine.report_verbs import illegal
 from onetray.engine.submit import optional_text_of, spec_like, write_tasks
@@ -152,7 +154,12 @@ def _delete_ready(batch: BatchContext, rows: list[TaskRow]) -> set[int]:
 
 def redrive(batch: BatchContext, work: list[tuple[int, Redrive, TaskRow]]) -> None:
     for i, command, row in work:
-        batch.answer(i, _redrive(batch, command, row))
+        try:
+            verdict = _redrive(batch, command, row)
+        except (Conflict, NotFound) as e:
+            # These are raised before anything is written. Any other error rolls the transaction back.
+            verdict = Verdict(error=e)
+        batch.answer(i, verdict)
 
 
 def _redrive(batch: BatchContext, command: Redrive, row: TaskRow) -> Verdict:
@@ -169,9 +176,11 @@ def _redrive(batch: BatchContext, command: Redrive, row: TaskRow) -> Verdict:
             return Verdict(receipt_of(redriven[0])._replace(actor=command.actor))
     (old,) = tx.query("spec_of", key=row.key)
     spec = spec_like(old, row.ns, actor_of(command), command.cause or "redrive", command.trace)
-    spec.run_at, spec.correlation_id = tx.now + int(command.delay_s * SECOND), old.correlation_id or old.id
+    spec.run_at, spec.attempts = run_at_us(tx.now, command.run_at, command.delay_s), attempts_of_successor(command, row)
+    spec.correlation_id = old.correlation_id or old.id
     (receipt,) = write_tasks(batch, [spec])
     tx.query("copy_labels", to=spec.key, of=row.key)
+    hand_on_aliases(tx, {row.key: spec.key})
     if row.state == DEAD_LETTERED:
         tx.batch("set_successor", {"key": [row.key], "successor": [spec.key]})
     return Verdict(receipt._replace(actor=command.actor))

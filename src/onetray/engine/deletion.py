@@ -90,9 +90,10 @@ class Deletion:
             raise Conflict(f"its compensation {id_} has not ended: delete it then", job=self._id, compensation=id_)
 
     def _record(self, tx: Tx, job: JobToDelete) -> None:
-        """Write the event and free the keys of the job. The event first: SQLite would assign the last id again."""
+        """Write the event, free the keys and the alias. The event first: SQLite would assign the last id again."""
         if not delete_keys(tx, [job.key]):
             raise Conflict("a submit is using a key of this job: try again", job=self._id)
+        remove_rows(tx, [job.key], "aliases")
         detail = event_detail(id=job.id, entity=job.entity, kind=job.kind, state=job.state)
         tx.batch("insert_event", {
             "entity": [job.key], "job": [job.key], "ts": [tx.now], "ns": [self._ns], "version": [None], "fence": [0],
@@ -113,7 +114,7 @@ def delete_step(tx: Tx, flow: FlowRow) -> bool:
     for part in ("contexts", "notes"):
         if left > 0:
             keys = [key for (key,) in tx.query(f"{part}_to_delete", job=flow.key, limit=left)]
-            remove_rows(tx, keys, f"{part}_by_key")
+            remove_rows(tx, keys, *(("aliases",) if part == "contexts" else ()), f"{part}_by_key")
             left -= len(keys)
     if left <= 0:
         return False

@@ -9,13 +9,14 @@ from collections.abc import Sequence
 
 import orjson
 
-from onetray.domain.checks import listed, optional_text, task_id, text, whole
+from onetray.domain.checks import MAX_ROWS, alias_text, listed, optional_text, task_id, text, whole
 from onetray.domain.errors import NotFound
 from onetray.domain.flow import Flow, Stage
 from onetray.domain.lifecycle import FLOW, PARTIAL, SUCCEEDED, TASK
-from onetray.domain.listing import JobDetails, JobStatus
+from onetray.domain.listing import Alias, JobDetails, JobStatus
 from onetray.domain.machine import USER
 from onetray.domain.task import Event, LogLine, Task
+from onetray.domain.token import READ, WORK
 from onetray.engine.deletion import Deletion
 from onetray.engine.flow_api import FlowApi, _flow, _stage, task_of_row
 from onetray.engine.reads import DatabaseReads, act, read
@@ -48,6 +49,22 @@ class JobApi(DatabaseReads):
             return JobStatus(FLOW.entity, flow.id, flow.key, flow.state, None, flow.started_at, flow.actions)
         except NotFound:
             raise NotFound(f"there is no job {job}", job=job) from None
+
+    @read(plain, READ, WORK)
+    def by_alias(self, alias: str, *, namespace: str = "default") -> Alias:
+        """The task, flow or context with this alias."""
+        found = self.find_aliases([alias], namespace=namespace)
+        if not found:
+            raise NotFound(f"nothing has the alias {alias!r}", alias=alias)
+        return found[0]
+
+    @read(plain, READ, WORK)
+    def find_aliases(self, aliases: Sequence[str], *, namespace: str = "default") -> list[Alias]:
+        """The tasks, flows and contexts with these aliases, in this order. Unknown aliases are left out."""
+        wanted = [alias_text(each, "alias", self.config.limits) for each in listed(aliases, "aliases", 0, MAX_ROWS)]
+        rows = self._read("entities_by_alias", aliases=wanted, namespace=namespace) if wanted else []
+        found = {row.alias: row for row in rows}
+        return [found[alias] for alias in dict.fromkeys(wanted) if alias in found]
 
     @read(by_owner)
     def own_events(self, job: str, *, namespace: str = "default", after: int = 0, limit: int = 1000) -> list[Event]:

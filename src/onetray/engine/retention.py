@@ -23,7 +23,7 @@ from onetray.store.base import Store, Tx
 
 # Unique keys first: a submit that holds one may be pointing its idempotency key to the job.
 _KEY_TABLES = ("unique_keys", "idempotency")
-TASK_TABLES = ("dead_letters", "logs", "progress", "checkpoints", "events", "tasks")
+TASK_TABLES = ("aliases", "dead_letters", "logs", "progress", "checkpoints", "events", "tasks")
 _DELETE_STEP = 10_000
 _LAST_KEY = 2**62
 _NEXT_TABLE = {"tasks": "flows", "flows": "deletions", "deletions": "kinds", "kinds": "tasks"}
@@ -80,7 +80,7 @@ def prune_flows(tx: Tx, old: OldJobs, max_members: int | None = None) -> list[in
         members = [key for (key,) in tx.query("members_of_stages", keys=stages)]
         remove_rows(tx, members, "dependencies", *TASK_TABLES)
         remove_rows(tx, stages, "events", "stages")
-        remove_rows(tx, flows, "labels", "contexts", "events", "flows")
+        remove_rows(tx, flows, "labels", "aliases", "aliases_of_contexts", "contexts", "events", "flows")
     return flows
 
 

@@ -21,6 +21,7 @@ from onetray.domain.lifecycle import QUEUED, TASK
 from onetray.domain.policy import Policy
 from onetray.domain.task import Receipt, Verdict
 from onetray.domain.verbs import SubmitMany
+from onetray.engine.aliases import NewAlias
 from onetray.engine.batch_context import BatchContext
 from onetray.engine.pending_writes import DEADLINE, QUEUE_TTL, RUN, PendingWrites, actor
 from onetray.engine.submit_keys import allocate_keys, take_keys
@@ -59,6 +60,9 @@ class Spec:
     spawned_by: int | None = None
     metadata: str | None = None
     tracestate: str | None = None
+    alias: str | None = None
+    attempts: int = 0
+    """Those of its predecessor that count against its budget."""
     held: bool = False
     """Whether its flow or stage keeps it from being claimable."""
 
@@ -66,6 +70,16 @@ class Spec:
     def rank(self) -> int:
         """The order of claims: lowest first."""
         return -(self.priority or 0)
+
+    @property
+    def has_aliases(self) -> bool:
+        return self.alias is not None
+
+    def new_aliases(self, tx: Tx) -> list[NewAlias]:
+        if self.alias is None:
+            return []
+        allocate_keys(tx, [self])
+        return [NewAlias(self.ns, self.alias, TASK.entity, self.key, self.id)]
 
 
 def spec_like(task: TaskToCopy, ns: int, by: str, cause: str, trace: str | None) -> Spec:
@@ -106,6 +120,7 @@ def intern(names: InternedNames, commands: Sequence[Command], policy_ttl_s: floa
             specs[i] = Spec(
                 *numbers, c.priority, c.run_at, c.payload_json, actor(c.actor, c.actor_name), c.correlation_id,
                 c.trace, c.cause, None, c.delay_s, metadata=optional_text_of(c.metadata), tracestate=c.tracestate,
+                alias=c.alias,
             )  # fmt: skip
         elif isinstance(c, SubmitMany):
             specs[i] = SpecMany(c, intern_task(names, c.like, c.like.namespace, policy_ttl_s))
@@ -181,6 +196,8 @@ def write_tasks(batch: BatchContext, specs: list[Spec]) -> list[Receipt]:
     place = _columns_of(specs, "ns", "queue", "kind", "policy", "priority", "max_attempts", "run_at")
     origin = _columns_of(specs, "correlation_id", "trace", "retry_of", "actor", "cause")
     member = {name: [getattr(s, name) for s in specs] for name in _MEMBER_COLUMNS} if members else {}
+    if any(s.attempts for s in specs):
+        rows["attempts"] = [s.attempts for s in specs]
     claimable = [s for s in specs if s.run_at is not None and s.run_at <= now and not s.held]
     ready = {"key": [s.key for s in claimable], **_columns_of(claimable, "queue", "kind", "rank")}
     batch.unclaimed_new.update(ready["key"])
@@ -199,9 +216,10 @@ _MEMBER_COLUMNS = ("stage", "name", "unmet", "control", "context", "spawned_by")
 
 def _insert(tx: Tx, tasks: dict[str, Any], ready: dict[str, Any]) -> None:
     """Write new tasks, the ready rows of the claimable ones, and the first events."""
-    events = {"entity": tasks["key"], **{name: tasks[name] for name in _EVENT_COLUMNS}, **_NEW_EVENT, "ts": tx.now}
+    shared = {name: tasks[name] for name in (*_EVENT_COLUMNS, "attempts") if name in tasks}
+    events = {"entity": tasks["key"], **_NEW_EVENT, **shared, "ts": tx.now}
     rows = {name: values for name, values in tasks.items() if name not in ("actor", "cause")}
-    tx.insert_tasks({**rows, **_NEW_TASK, "created_at": tx.now, "updated_at": tx.now}, ready, events)
+    tx.insert_tasks({**_NEW_TASK, **rows, "created_at": tx.now, "updated_at": tx.now}, ready, events)
 
 
 def _describe(tx: Tx, described: list[tuple[int, str | None, str | None]]) -> None:
@@ -272,7 +290,7 @@ def submit_one(store: Store, commands: Sequence[Command], names_ttl_s: float) ->
     c = commands[0]
     if type(c) is not Submit or c.delay_s is not None or c.run_at is not None:
         return None
-    if c.idempotency_key is not None or c.unique_key is not None or c.labels:
+    if c.idempotency_key is not None or c.unique_key is not None or c.labels or c.alias is not None:
         return None
     if c.metadata is not None or c.tracestate is not None:
         return None

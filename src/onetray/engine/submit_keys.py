@@ -1,7 +1,8 @@
 """Keys of submits, and the verdict of a submit whose key is taken.
 
 Owns idempotency keys (until the key expires, a repeated submit returns the same job) and unique keys (at most one open
-job). Idempotency keys are checked first. Both are taken in sorted order, so that two batches cannot deadlock.
+job). Idempotency keys are checked first, then unique keys, then aliases (aliases.py): a submit that returns an earlier
+job needs none. All are taken in sorted order, so that two batches cannot deadlock.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ import orjson
 
 from onetray.domain.clock import SECOND
 from onetray.domain.commands import Submit
-from onetray.domain.errors import AlreadyOpen, KeyReused
+from onetray.domain.errors import AliasTaken, AlreadyOpen, KeyReused
 from onetray.domain.flow import Placed
 from onetray.domain.flow_commands import SINGLETON, SubmitFlow
 from onetray.domain.lifecycle import FLOW, PENDING, QUEUED, TASK
 from onetray.domain.task import Receipt, Verdict
+from onetray.engine.aliases import NewAlias, take_aliases
 from onetray.engine.batch_context import BatchContext
 from onetray.store.base import Tx
 from onetray.store.rows import KeyHolderRow
@@ -31,6 +33,11 @@ class KeyedSubmit(Protocol):
     policy: int
     key: int
     id: str
+
+    @property
+    def has_aliases(self) -> bool: ...
+
+    def new_aliases(self, tx: Tx) -> list[NewAlias]: ...
 
 
 K = TypeVar("K", bound=KeyedSubmit)
@@ -48,7 +55,13 @@ class KeyedJob(NamedTuple):
     version: int
 
 
-def allocate_keys(tx: Tx, specs: Sequence[KeyedSubmit]) -> None:
+class Keyed(Protocol):
+    """Something new that needs a key."""
+
+    key: int
+
+
+def allocate_keys(tx: Tx, specs: Sequence[Keyed]) -> None:
     """Allocate the missing keys, in the order of the submits: it is also the order in the queue."""
     new = [s for s in specs if not s.key]
     if new:
@@ -63,11 +76,11 @@ def body_hash(command: Submit | SubmitFlow) -> str:
 
 def take_keys(batch: BatchContext, work: list[tuple[int, C, K]]) -> list[tuple[int, C, K]]:
     """Set the verdicts of submits whose keys are taken. Returns the others, which now own their keys."""
-    if all(c.idempotency_key is None and c.unique_key is None for _, c, _ in work):
+    if all(c.idempotency_key is None and c.unique_key is None and not spec.has_aliases for _, c, spec in work):
         return work
     allocate_keys(batch.tx, [spec for _, _, spec in work])
     fresh, repeats = _take_idempotency(batch, work)
-    fresh = _take_unique(batch, fresh)
+    fresh = _take_aliases(batch, _take_unique(batch, fresh))
     for i, command, first in repeats:
         batch.answer(i, _repeat_of(batch, command, first))
     return fresh
@@ -107,7 +120,7 @@ def _take_idempotency(
 def _repeat_of(batch: BatchContext, command: C, first: tuple[int, C, K]) -> Verdict:
     """The verdict of a submit that repeats an earlier one of its batch, which may have got the job of a unique key."""
     i, other, spec = first
-    if isinstance(batch.verdicts[i].error, AlreadyOpen):
+    if isinstance(batch.verdicts[i].error, AlreadyOpen | AliasTaken):
         return batch.verdicts[i]
     receipt = batch.verdicts[i].value
     refusal = _refuse_other_body(command, body_hash(other), spec.id if receipt is None else receipt.id)
@@ -167,6 +180,24 @@ def _take_unique(batch: BatchContext, work: list[tuple[int, C, K]]) -> list[tupl
     if repointed:
         batch.tx.batch("link_key", {**_columns([at[:2] for at in repointed]), "job": [job for _, _, job in repointed]})
     return fresh
+
+
+def _take_aliases(batch: BatchContext, work: list[tuple[int, C, K]]) -> list[tuple[int, C, K]]:
+    """Set the verdicts of submits whose alias is taken. Returns the others."""
+    tx = batch.tx
+    refused = take_aliases(tx, {i: spec.new_aliases(tx) for i, _, spec in work if spec.has_aliases})
+    if not refused:
+        return work
+    for i, error in refused.items():
+        batch.answer(i, Verdict(error=error))
+    gone = {spec.id: spec.key for i, _, spec in work if i in refused}
+    for v in batch.verdicts:
+        if getattr(v.value, "id", None) in gone:
+            # Another submit was answered with the job of a unique key that is not written now: run each by itself.
+            raise next(iter(refused.values()))
+    for keys in ("unique_keys", "idempotency"):
+        tx.query(f"prune_{keys}", keys=sorted(gone.values()))
+    return [w for w in work if w[0] not in refused]
 
 
 def take_singleton(tx: Tx, kind: int, name: str, job: int) -> None:

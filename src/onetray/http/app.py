@@ -25,6 +25,7 @@ from onetray.http.native_route import also_head
 from onetray.http.observe.request_log import RequestLog
 from onetray.http.route_index import RouteIndex
 from onetray.http.routes import (
+    aliases,
     commands,
     dead_letters,
     docs,
@@ -57,6 +58,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     job_reads.router,
     job_actions.router,
     stages.router,
+    aliases.router,
     dead_letters.router,
     queues.router,
     flow_definitions.router,

@@ -237,6 +237,16 @@ class KeyHolderRow(NamedTuple):
     """Whether the job is a single task."""
 
 
+class AliasHolderRow(NamedTuple):
+    """An alias and its entity. A new one is not written yet and has no id."""
+
+    ns: int
+    alias: str
+    entity: str
+    key: int
+    id: str | None
+
+
 class OutcomeRow(NamedTuple):
     """An event of one attempt."""
 
@@ -273,6 +283,19 @@ class TaskToCopy(NamedTuple):
     spawned_by: int | None
     metadata: str | None
     tracestate: str | None
+
+
+class MemberOutcomeRow(NamedTuple):
+    """How a task of a stage ended."""
+
+    key: int
+    id: str
+    state: str
+    attempts: int
+    cancel_at: int | None
+    error: str | None
+    ended_by: str | None
+    """Who cancelled it, if it was cancelled."""
 
 
 class StageToCopy(NamedTuple):

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 from onetray.domain.declared_flow import DeclaredFlowSummary
 from onetray.domain.flow import Context, MemberReport
-from onetray.domain.listing import DeadGroup, DeadLetterSummary, JobSummary, MemberSummary, Prunable, QueueDepth
+from onetray.domain.listing import Alias, DeadGroup, DeadLetterSummary, JobSummary, MemberSummary, Prunable, QueueDepth
 from onetray.domain.policy import Policy
 from onetray.domain.task import DeadLetter, Event, Holding, LogLine, TaskProgress
 
 VALUES = (
-    Context, DeadGroup, DeadLetter, DeadLetterSummary, DeclaredFlowSummary, Event, Holding, JobSummary, LogLine,
+    Alias, Context, DeadGroup, DeadLetter, DeadLetterSummary, DeclaredFlowSummary, Event, Holding, JobSummary, LogLine,
     MemberReport, MemberSummary, Prunable, QueueDepth, TaskProgress,
 )  # fmt: skip
 
@@ -61,6 +61,7 @@ class TaskDetails(NamedTuple):
     metadata: str | None
     tracestate: str | None
     labels: str | None
+    alias: str | None
 
 
 class FlowDetails(NamedTuple):
@@ -101,6 +102,7 @@ class FlowDetails(NamedTuple):
     metadata: str | None
     error: str | None
     labels: str | None
+    alias: str | None
 
 
 class StageDetails(NamedTuple):

@@ -51,10 +51,11 @@ TYPES = {
 }
 """The types of batch columns on PostgreSQL; all others are text."""
 TYPE_OF = {column: type_ for type_, columns in TYPES.items() for column in columns.split()}
-# Columns with another type in these statements: the idempotency or unique key of a submit, and the stage of a dead
-# letter, which is a word.
+# Columns with another type in these statements: the idempotency or unique key of a submit, the stage of a dead letter
+# and the entity of an alias, which are words.
 TEXT = {
     ("insert_dead_letter", "stage"),
+    ("insert_aliases", "entity"),
     *((name, "key") for name in ("take_key", "keys_taken", "link_key", "free_key")),
     *((name, "key") for name in ("lock_unique", "unique_held", "take_unique")),
 }

@@ -30,6 +30,14 @@ FROM onetray.label AS a LEFT JOIN onetray.task AS t ON t.key = a.job AND t.job =
     LEFT JOIN onetray.flow AS f ON f.key = a.job
 WHERE coalesce(t.ns, f.ns) IS DISTINCT FROM a.ns
 
+-- pass: aliases
+-- check: 12 alias_known: an alias belongs to an existing task, flow or context of its namespace
+SELECT i.key AS task, i.alias, i.entity, i.ns, coalesce(t.ns, f.ns, c.ns) AS row_ns, true AS alias_known
+FROM onetray.alias AS i LEFT JOIN onetray.task AS t ON t.key = i.key AND i.entity = 'task'
+    LEFT JOIN onetray.flow AS f ON f.key = i.key AND i.entity = 'flow' AND f.deleted_at IS NULL
+    LEFT JOIN onetray.context AS c ON c.key = i.key AND i.entity = 'context'
+WHERE coalesce(t.ns, f.ns, c.ns) IS DISTINCT FROM i.ns
+
 -- pass: letters
 -- check: 11 letter_of_dead: a dead letter belongs to a dead-lettered task
 -- check: 11 one_letter: a task has at most one dead letter
@@ -51,8 +59,10 @@ SELECT d.task, CAST(t.id AS text) AS id, t.state, d.reason_code AS reason, d.sta
     d.ns <> t.ns OR d.attempts <> t.attempts OR d.correlation_id <> coalesce(t.correlation_id, CAST(t.id AS text))
         OR d.last_error = '' OR d.created_at > t.finished_at AS letter_facts,
     d.payload_hash <> {sha256:t.payload} AS payload_hash,
-    (d.last_owner IS NULL) <> (c.actor IS NULL) OR (d.last_lease_expires_at IS NULL) <> (c.actor IS NULL)
-        OR 'worker:' || d.last_owner <> c.actor AS last_owner
+    -- A letter that was carried over names the owner of the task's predecessor.
+    ((d.last_owner IS NULL) <> (c.actor IS NULL) OR (d.last_lease_expires_at IS NULL) <> (c.actor IS NULL)
+        OR 'worker:' || d.last_owner <> c.actor) AND NOT EXISTS (SELECT 1 FROM onetray.event AS o
+            WHERE o.entity = d.task AND o.version = t.version AND o.type = {event:carry_over_dead}) AS last_owner
 FROM onetray.dead_letter AS d LEFT JOIN onetray.task AS t ON t.key = d.task
     LEFT JOIN claims ON claims.entity = d.task
     LEFT JOIN onetray.event AS c ON c.entity = claims.entity AND c.version = claims.version

@@ -14,7 +14,7 @@
 -- check: 8 created_at: the row's created_at is the time of its first event
 -- check: 9 claimed_early: no task is claimed before its run_at
 -- check: 13 id_order: the ids of a task's events rise with their versions
--- check: 16 attempts_step: a claim counts one attempt, and only a release, a pause or an expiry may give it back
+-- check: 16 attempts_step: a claim counts one attempt, only a release, a pause or an expiry may give it back, and only a successor begins with some
 WITH lawful(type, was, state, actors, reopens) AS (VALUES {transitions})
 SELECT e.entity AS task, e.id AS event, e.version, e.ts, e.type, e.was, e.state, e.fence, e.attempts,
     e.actor AS caused_by, p.state AS prev_state, p.fence AS prev_fence, p.attempts AS prev_attempts, p.ts AS prev_ts,
@@ -32,7 +32,8 @@ SELECT e.entity AS task, e.id AS event, e.version, e.ts, e.type, e.was, e.state,
     -- The row has the run_at of its current fence only. The passes below check earlier fences.
     e.type = {event:claim} AND e.fence = t.fence AND e.ts < t.run_at AS claimed_early,
     e.id <= p.id AS id_order,
-    CASE WHEN e.version = 1 THEN e.attempts <> 0
+    CASE WHEN e.version = 1 THEN e.attempts < 0 OR e.attempts > 0 AND t.retry_of IS NULL
+        WHEN e.type IN ({event:carry_over}, {event:carry_over_failed}, {event:carry_over_dead}) THEN e.attempts < 0
         WHEN e.type = {event:claim} THEN e.attempts <> p.attempts + 1
         WHEN e.type IN ({event:release}, {event:block}, {event:wait_for_input}) THEN e.attempts <> p.attempts - 1
         WHEN e.type = {event:expire} THEN e.attempts NOT IN (p.attempts, p.attempts - 1)

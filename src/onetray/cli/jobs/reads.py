@@ -105,12 +105,18 @@ def _progress(job: JobSummary) -> str:
 
 
 @click.command(short_help="Show one job.")
-@click.argument("id")
+@click.argument("id", required=False)
+@click.option("--alias", metavar="TEXT", help="Find it by the alias that its submitter has chosen, instead of its id.")
 @common
-def show(id: str, database: str, namespace: str, as_json: bool) -> None:
+def show(id: str | None, alias: str | None, database: str, namespace: str, as_json: bool) -> None:
     """Show one job with all its fields: a task, or a flow with its stages and its errors."""
+    if (id is None) == (alias is None):
+        raise click.UsageError("pass the ID of a job, or its --alias")
     with opened(database) as engine:
-        located, now = engine.locate(id, among=JOB, namespace=namespace), engine.now()
+        if alias is not None:
+            found = engine.by_alias(alias, namespace=namespace)
+            id = found.job_id if found.entity == "context" else found.id
+        located, now = engine.locate(str(id), among=JOB, namespace=namespace), engine.now()
         if located.entity == "task":
             task = engine.task(located.id, namespace=namespace)
             print_json(task) if as_json else print_facts(task_facts(task, now))

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 import orjson
 from uuid_utils import uuid7
 
-from onetray.domain.checks import as_json, id_or_none
+from onetray.domain.checks import as_json
 from onetray.domain.commands import Command, Succeed
-from onetray.domain.errors import DependencyCycle, InvalidInput, NameTaken
 from onetray.domain.flow import StageSpec, TaskSpec
 from onetray.domain.flow_commands import AddStage, AddTasks, SubmitFlow
-from onetray.domain.lifecycle import CREATED, FLOW, RUNNING, STAGE, SUCCEEDED, TASK
+from onetray.domain.lifecycle import CREATED, FLOW, STAGE, SUCCEEDED, TASK
 from onetray.domain.rollup import OPEN_ENDED, SEALED, WHEN_DONE
+from onetray.engine.aliases import NewAlias
+from onetray.engine.flows.dependencies import Member, known_members, resolve
 from onetray.engine.pending_writes import ENGINE, FLOW_DEADLINE, PendingWrites, actor, event_detail
 from onetray.engine.submit import Spec, TaskNumbers, intern_task, optional_text_of, write_labels, write_tasks
 from onetray.engine.submit_keys import allocate_keys
@@ -87,9 +88,30 @@ class FlowDraft:
     labels: dict[str, str] | None = None
     priority: int = 0
     tracestate: str | None = None
+    alias: str | None = None
     stages: list[StageDraft] = field(default_factory=list)
     key: int = 0
     id: str = field(default_factory=lambda: str(uuid7()))
+
+    @property
+    def has_aliases(self) -> bool:
+        return self.alias is not None or any(spec.has_aliases for spec in self._members())
+
+    def new_aliases(self, tx: Tx) -> list[NewAlias]:
+        allocate_keys(tx, [self])
+        own = [] if self.alias is None else [NewAlias(self.ns, self.alias, FLOW.entity, self.key, self.id)]
+        return own + aliases_of(tx, self._members())
+
+    def _members(self) -> list[Spec]:
+        return [spec for stage in self.stages for spec, _ in stage.tasks]
+
+
+def aliases_of(tx: Tx, specs: list[Spec]) -> list[NewAlias]:
+    """The aliases of new tasks. If there are any, all of the tasks get their keys: these are the order of the tasks."""
+    if not any(spec.has_aliases for spec in specs):
+        return []
+    allocate_keys(tx, specs)
+    return [new for spec in specs for new in spec.new_aliases(tx)]
 
 
 def intern_flows(names: InternedNames, commands: Sequence[Command], policy_ttl_s: float) -> Drafts:
@@ -135,6 +157,7 @@ class Drafts:
                 Spec(
                     *self._numbers(t, namespace), t.priority, t.run_at, as_json(t.payload), by, None, t.trace, cause,
                     None, t.delay_s, name=t.name, metadata=optional_text_of(t.metadata), tracestate=t.tracestate,
+                    alias=t.alias,
                 ),
                 t.depends_on,
             )
@@ -172,7 +195,7 @@ class Drafts:
             ns, kind, policy, c.roll_up, WHEN_DONE if c.sealed is None else SEALED if c.sealed else OPEN_ENDED,
             c.data_json, optional_text_of(c.metadata), by, c.correlation_id, c.trace, c.cause,
             None if c.deadline_s is None else int(c.deadline_s * 1_000_000),
-            optional_text_of(c.context), labels=c.labels, priority=c.priority, tracestate=c.tracestate,
+            optional_text_of(c.context), labels=c.labels, priority=c.priority, tracestate=c.tracestate, alias=c.alias,
             stages=[self.stage(s, c.namespace, by, stages_end) for s in c.stages],
         )  # fmt: skip
 
@@ -290,9 +313,6 @@ def add_stages(
     return [locked.stages[r.key] for r in rows]
 
 
-Member = tuple[Spec, tuple[str, ...]]
-
-
 def add_members(batch: BatchContext, flow: FlowRow, members: list[tuple[StageRow, Member]]) -> list[Spec]:
     """Add tasks to stages of a flow, with their dependencies."""
     if not members:
@@ -309,11 +329,14 @@ def add_members(batch: BatchContext, flow: FlowRow, members: list[tuple[StageRow
         spec.priority = flow.priority if spec.priority is None else spec.priority
         spec.unmet = sum(1 for met in needs.get(spec.key, {}).values() if not met)
     counts: dict[int, int] = {}
-    for stage, _ in members:
+    retried: dict[int, int] = {}
+    for stage, (spec, _) in members:
         counts[stage.key] = counts.get(stage.key, 0) + 1
+        retried[stage.key] = retried.get(stage.key, 0) + (spec.attempts > 0)
     for key, n in counts.items():
         current = locked.stages[key]
-        locked.change(current, total=current.total + n, open=current.open + n)
+        retrying = current.retrying + retried[key]
+        locked.change(current, total=current.total + n, open=current.open + n, retrying=retrying)
         locked.touch(current)
     locked.write_moves()
     write_tasks(batch, specs)
@@ -323,57 +346,6 @@ def add_members(batch: BatchContext, flow: FlowRow, members: list[tuple[StageRow
         locked.change_flow(flow, chained=1)
     _cancel_unrunnable(batch, unrunnable)
     return specs
-
-
-Known = dict[str, tuple[int, str, int]]
-"""Tasks of a flow, by name and by id: key, state, and the place of their stage."""
-
-
-def known_members(batch: BatchContext, flow: FlowRow, members: list[Member]) -> Known:
-    """The existing tasks that the new ones depend on. Raises NameTaken if a new name is taken."""
-    new_names = {spec.name for spec, _ in members if spec.name is not None}
-    new_ids = {spec.id for spec, _ in members}
-    wanted = {name for _, needs in members for name in needs} - new_ids
-    if not new_names and not wanted:
-        return {}
-    ids = sorted({i for i in map(id_or_none, wanted) if i is not None})
-    known: Known = {}
-    for row in batch.tx.query("members_named", job=flow.key, names=sorted(new_names | wanted), ids=ids):
-        if row.name in new_names:
-            raise NameTaken(f"the flow has a task called {row.name!r} already", name=row.name)
-        # `settle` will count this success for all dependents, new ones included: do not count it here, too.
-        state = RUNNING if row.key in batch.locked.new_successes else row.state
-        known[row.id] = row.key, state, row.ord
-        if row.name is not None:
-            known[row.name] = known[row.id]
-    return known
-
-
-def resolve(members: list[tuple[int, Member]], known: Known) -> tuple[dict[int, dict[int, bool]], dict[int, str]]:
-    """The dependencies of each new task, and whether each is met; and tasks with a failed dependency, with its name."""
-    new = {spec.name: (spec, ord_) for ord_, (spec, _) in members if spec.name is not None}
-    new |= {spec.id: (spec, ord_) for ord_, (spec, _) in members}
-    needs: dict[int, dict[int, bool]] = {}
-    unrunnable: dict[int, str] = {}
-    for stage_ord, (spec, wanted) in members:
-        for name in wanted:
-            if name in new:
-                other, ord_ = new[name]
-                key, state = other.key, TASK.submit.target
-            elif name in known or name.lower() in known:
-                key, state, ord_ = known.get(name) or known[name.lower()]
-            else:
-                raise InvalidInput(f"depends_on names {name!r}, and the flow has no such task", field="depends_on")
-            if ord_ > stage_ord:
-                raise DependencyCycle(
-                    f"a task of stage {stage_ord} needs {name!r} of stage {ord_}, which opens only after it",
-                    cycle=[spec.name or "the task", name, spec.name or "the task"],
-                )
-            # By key: a task may be listed twice, by name and by id.
-            needs.setdefault(spec.key, {})[key] = state == SUCCEEDED
-            if state in TASK.terminal and state != SUCCEEDED:
-                unrunnable[spec.key] = name
-    return needs, unrunnable
 
 
 def _cancel_unrunnable(batch: BatchContext, unrunnable: dict[int, str]) -> None:

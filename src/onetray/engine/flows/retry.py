@@ -1,21 +1,24 @@
 """Retry a flow from one of its stages, or redrive a task of a flow.
 
-Owns which stages and tasks are copied and which are carried over. Ended jobs do not change: the new ones link to them.
+Owns from where an ended flow runs again, and what a redrive refuses. Ended jobs do not change: new ones link to them.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from onetray.domain.clock import SECOND
-from onetray.domain.errors import Conflict, IllegalTransition, NotFound
+from onetray.domain.clock import run_at_us
+from onetray.domain.errors import IllegalTransition, NoAttemptsLeft, NotFound
 from onetray.domain.flow import Placed
 from onetray.domain.flow_commands import RetryFlow
 from onetray.domain.lifecycle import CANCELLED, DEAD_LETTERED, FAILED, FLOW, PARTIAL, SKIPPED, STAGE, SUCCEEDED, TASK
-from onetray.domain.rollup import IGNORE
+from onetray.domain.rollup import IGNORE, STRICT
 from onetray.domain.task import Receipt, Verdict
+from onetray.engine.aliases import hand_on_aliases
 from onetray.engine.flows import advance
-from onetray.engine.flows.create import FlowDraft, StageDraft, add_members, write_flow
+from onetray.engine.flows.carry_over import approval_of, carry_over, outcomes_of, to_carry_over
+from onetray.engine.flows.copy_flow import FlowCopy
+from onetray.engine.flows.create import add_members, write_flow
 from onetray.engine.pending_writes import actor
 from onetray.engine.submit import Spec, spec_like
 from onetray.engine.submit_keys import allocate_keys, take_singleton
@@ -26,8 +29,6 @@ if TYPE_CHECKING:
     from onetray.domain.commands import Redrive
     from onetray.engine.batch_context import BatchContext
 
-PAGE = 10_000
-
 
 def retry_flow(batch: BatchContext, c: RetryFlow, flow: FlowRow, *_: Any) -> Verdict:
     if flow.state not in FLOW.terminal:
@@ -36,8 +37,10 @@ def retry_flow(batch: BatchContext, c: RetryFlow, flow: FlowRow, *_: Any) -> Ver
             **{"from": flow.state, "attempted": "retry", "allowed": list(FLOW.actions(flow.state, c.actor))},
         )
     by = actor(c.actor, c.actor_name)
-    draft = _copy_flow(batch, flow, c.from_stage, by, c.cause or "retry", c.trace)[0]
-    new, stages, specs = _write_and_open(batch, draft, by, c.cause, c.trace)
+    copy = FlowCopy(batch, flow, by, c.cause or "retry", c.trace)
+    copy.from_stage(_first_stage_to_run(copy.stages, c.from_stage, is_compensated=copy.old.compensation is not None))
+    new, stages, specs = _write(batch, copy)
+    _open(batch, new, by, c.cause, c.trace)
     flow = batch.locked.flows[new.key]
     return Verdict(Placed(
         flow.id, FLOW.entity, flow.state, flow.version, c.actor, False, tuple(s.id for s in stages),
@@ -45,62 +48,24 @@ def retry_flow(batch: BatchContext, c: RetryFlow, flow: FlowRow, *_: Any) -> Ver
     ))  # fmt: skip
 
 
-def _copy_flow(
-    batch: BatchContext, flow: FlowRow, from_stage: str | None, by: str, cause: str, trace: str | None
-) -> tuple[FlowDraft, dict[int, Spec]]:
-    """The draft of the new flow, and the new task for each copied one, by its key. Writes nothing."""
-    (old,) = batch.tx.query("flow_to_copy", key=flow.key)
-    stages = batch.tx.query("stages_to_copy", job=flow.key)
-    start = _first_stage_to_run(stages, from_stage, is_compensated=old.compensation is not None)
-    draft = FlowDraft(
-        old.ns, old.kind, 0, old.roll_up, old.sealed, old.data, old.metadata, by, old.correlation_id,
-        trace or old.trace, cause, old.deadline_us, old.context, flow.key, old.compensates, priority=old.priority,
-        tracestate=None if trace else old.tracestate,
-    )  # fmt: skip
-    copies: dict[int, Spec] = {}
-    for stage in stages:
-        if stage.ord < start:
-            draft.stages.append(_carried_over(stage))
-            continue
-        if stage.carried_from is not None:
-            stage = _with_origin(batch, stage, stage.carried_from)
-        new = _draft_like(stage)
-        new.tasks = _copy_members(batch, flow, stage.key, start, copies, by, cause, trace)
-        draft.stages.append(new)
-    return draft, copies
-
-
-def _draft_like(stage: StageToCopy) -> StageDraft:
-    return StageDraft(
-        stage.name, stage.on_failure, stage.sealed, stage.takes_more, stage.gate, stage.collect, stage.condition,
-        stage.compensate, stage.approval, stage.data, stage.metadata, stage.type,
-    )  # fmt: skip
-
-
-def _write_and_open(
-    batch: BatchContext, draft: FlowDraft, by: str, cause: str | None, trace: str | None
-) -> tuple[FlowRow, list[StageRow], list[Spec]]:
+def _write(batch: BatchContext, copy: FlowCopy) -> tuple[FlowRow, list[StageRow], list[Spec]]:
+    """Write the copy of a flow, and hand on the aliases of what was copied."""
+    draft, tx = copy.draft, batch.tx
     if draft.compensates is None:
-        allocate_keys(batch.tx, [draft])
-        take_singleton(batch.tx, draft.kind, batch.tx.names.kind_name(draft.kind), draft.key)
-    new, stages, specs = write_flow(batch, draft)
-    advance.open_flow(batch.locked, new, by, cause, trace)
+        allocate_keys(tx, [draft])
+        take_singleton(tx, draft.kind, tx.names.kind_name(draft.kind), draft.key)
+    written = write_flow(batch, draft)
+    assert draft.retry_of is not None
+    hand_on_aliases(tx, {draft.retry_of: draft.key} | {key: spec.key for key, spec in copy.copies.items()})
+    if copy.left_out:
+        # Whoever spawns them again gives them their aliases again.
+        tx.query("prune_aliases", keys=copy.left_out)
+    return written
+
+
+def _open(batch: BatchContext, flow: FlowRow, by: str, cause: str | None, trace: str | None) -> None:
+    advance.open_flow(batch.locked, flow, by, cause, trace)
     advance.settle(batch)
-    return new, stages, specs
-
-
-def _with_origin(batch: BatchContext, stage: StageToCopy, carried_from: int) -> StageToCopy:
-    """A carried-over stage, with the columns of the original stage, in which its tasks ran."""
-    key: int | None = carried_from
-    while key is not None:
-        rows = batch.tx.query("stage_carried_from", key=key)
-        if not rows:
-            raise Conflict(
-                f"stage {stage.name!r} was carried over, and the flow in which it ran was deleted: submit it anew"
-            )
-        stage = stage._replace(**rows[0]._asdict())
-        key = stage.carried_from
-    return stage
 
 
 def _first_stage_to_run(stages: list[StageToCopy], from_stage: str | None, is_compensated: bool) -> int:
@@ -123,84 +88,78 @@ def _first_stage_to_run(stages: list[StageToCopy], from_stage: str | None, is_co
     return 1
 
 
-def _carried_over(stage: StageToCopy) -> StageDraft:
-    """The draft of a stage that does not run again: it keeps its outcome and its result."""
-    draft, has_succeeded = _draft_like(stage), stage.state in (SUCCEEDED, PARTIAL)
-    draft.carried_from, draft.carried_as = stage.key, SUCCEEDED if has_succeeded else SKIPPED
-    draft.result, draft.metrics, draft.gate, draft.control = stage.result, stage.metrics, 0, None
-    if not has_succeeded and not stage.succeeded:
-        draft.compensate = None  # Nothing of it succeeded, so there is nothing to undo.
-    return draft
-
-
-def _copy_members(
-    batch: BatchContext, flow: FlowRow, stage: int, start: int, copies: dict[int, Spec], by: str, cause: str,
-    trace: str | None,
-) -> list[tuple[Spec, tuple[str, ...]]]:  # fmt: skip
-    """Copies of the tasks of a stage, with their dependencies on other copied tasks."""
-    first_of, names = _successions(batch, stage)
-    after, keys = 0, []
-    while True:
-        page = batch.tx.query("members_to_copy", stage=stage, ord=start, after=after, limit=PAGE)
-        for row in page:
-            copies[row.key] = spec_like(row._replace(name=names.get(row.key, row.name)), flow.ns, by, cause, trace)
-            keys.append(row.key)
-        if len(page) < PAGE:
-            break
-        after = page[-1].key
-    copies |= {key: copies[origin] for key, origin in first_of.items() if origin in copies}
-    needs: dict[int, list[str]] = {}
-    for task, needed in batch.tx.query("needs_of", keys=keys) if keys else ():
-        if needed in copies:
-            needs.setdefault(task, []).append(copies[needed].id)
-    return [(copies[key], tuple(needs.get(key, ()))) for key in keys]
-
-
-def _successions(batch: BatchContext, stage: int) -> tuple[dict[int, int], dict[int, str]]:
-    """The first task of each chain of successors in a stage, by successor; and the names by first task."""
-    first_of: dict[int, int] = {}
-    names: dict[int, str] = {}
-    for row in batch.tx.query("successors_in_stage", stage=stage):
-        origin = first_of.setdefault(row.key, first_of.get(row.retry_of) or row.retry_of)
-        if row.name is not None:
-            names[origin] = row.name
-    return first_of, names
-
-
 def redrive_member(batch: BatchContext, c: Redrive, row: TaskRow) -> Verdict:
-    """Run a task of a flow again: in its stage if that is open, else by a retry of the flow from that stage."""
-    locked, tx = batch.locked, batch.tx
+    """Run a task of a flow again: in its stage if that is open, else in a new flow that goes on from that stage."""
     assert row.stage is not None
-    flow, stage = locked.flows[row.job], locked.stage(row.stage)
-    by = actor(c.actor, c.actor_name)
+    flow, stage = batch.locked.flows[row.job], batch.locked.stage(row.stage)
     earlier = _successor(batch, row)
+    if earlier is not None and _was_carried_over(batch, earlier):
+        return _refuse(row, f"it was carried over to a new flow as {earlier.id}: redrive that one")
     if earlier is not None:
-        return Verdict(earlier._replace(actor=c.actor))
+        return Verdict(receipt_of(earlier)._replace(actor=c.actor))
+    has_ended = flow.state in FLOW.terminal
     if row.control:
         return _refuse(row, f"it decides about stage {stage.name!r}: retry the flow from that stage once it has ended")
-    if flow.state in FLOW.terminal:
-        draft, copies = _copy_flow(batch, flow, stage.name, by, c.cause or "redrive", c.trace)
-        copy = copies.get(row.key)
-        if copy is None:
-            return _refuse(row, "the task that spawned it would spawn it again: redrive that one")
-        new = copy
-        new.delay_s = c.delay_s
-        _write_and_open(batch, draft, by, c.cause or "redrive", c.trace)
-    elif row.state == SUCCEEDED:
+    if not has_ended and row.state == SUCCEEDED:
         return _refuse(row, "it has succeeded, and its flow goes on: there is nothing to run again")
-    elif stage.state in STAGE.terminal or stage.ending is not None or flow.ending is not None:
+    if not has_ended and (stage.state in STAGE.terminal or stage.ending is not None or flow.ending is not None):
         return _refuse(row, f"its stage {stage.name!r} is over and its flow is not: retry the flow once it has ended")
-    else:
-        needs = _needs(batch, row)
-        for needed in needs:
-            if needed.state in TASK.terminal and needed.state != SUCCEEDED:
-                return _refuse(
-                    row, f"it needs {needed.name or needed.id!r}, which is {needed.state}: redrive that first"
-                )
-        new = _add_successor(batch, c, row, stage, flow, by, tuple(needed.id for needed in needs))
+    needs = _needs(batch, row)
+    for needed in () if has_ended and flow.roll_up == STRICT else needs:
+        if needed.state in TASK.terminal and needed.state != SUCCEEDED:
+            return _refuse(row, f"it needs {needed.name or needed.id!r}, which is {needed.state}: redrive that first")
+    if has_ended:
+        return _redrive_in_new_flow(batch, c, row, flow, stage)
+    new = _add_successor(batch, c, row, stage, flow, tuple(needed.id for needed in needs))
     if row.state == DEAD_LETTERED:
-        tx.batch("set_successor", {"key": [row.key], "successor": [new.key]})
+        batch.tx.batch("set_successor", {"key": [row.key], "successor": [new.key]})
     return Verdict(Receipt(new.id, "queued", 1, 1, c.actor))
+
+
+def _redrive_in_new_flow(batch: BatchContext, c: Redrive, row: TaskRow, flow: FlowRow, stage: StageRow) -> Verdict:
+    """Retry a flow from the stage of a task. Other tasks of that stage are carried over, unless they were undone."""
+    by, cause = actor(c.actor, c.actor_name), c.cause or "redrive"
+    copy = FlowCopy(batch, flow, by, cause, c.trace)
+    outcomes = outcomes_of(batch, stage.key)
+    undone = [s.ord for s in copy.stages if copy.old.compensation is not None and s.ord <= stage.ord and _is_undone(s)]
+    carried = to_carry_over(outcomes, flow, row) if stage.opened_at is not None and not undone else None
+    answer = approval_of(batch, stage)
+    copy.from_stage(min([stage.ord, *undone]), carried, gate=int(answer is not None and not answer.is_given))
+    new = copy.copies.get(row.key)
+    if new is None:
+        return _refuse(row, "the task that spawned it would spawn it again: redrive that one")
+    new.run_at, new.attempts = run_at_us(batch.tx.now, c.run_at, c.delay_s), attempts_of_successor(c, row)
+    flow, stages, _ = _write(batch, copy)
+    if carried is not None:
+        carry_over(batch, copy, carried, stage, stages[stage.ord - 1])
+        if answer is not None and answer.is_given:
+            # The tasks of the stage read it.
+            batch.tx.batch("set_answer", {"key": [stages[stage.ord - 1].key], "answer": [answer.text]})
+    # All of them, not only that of the task: each has its one successor in the new flow.
+    copied = {row: copy.copies[key].key for key, row in outcomes.items() if key in copy.copies}
+    dead = {row.key: key for row, key in copied.items() if row.state == DEAD_LETTERED}
+    if dead:
+        batch.tx.batch("set_successor", {"key": [*dead], "successor": [*dead.values()]})
+    _open(batch, flow, by, cause, c.trace)
+    return Verdict(Receipt(new.id, "queued", 1, 1, c.actor))
+
+
+def _is_undone(stage: StageToCopy) -> bool:
+    """Whether a compensation has undone the stage: it has no effect left to carry over."""
+    return stage.compensate is not None and (stage.state in (SUCCEEDED, PARTIAL) or stage.succeeded > 0)
+
+
+def attempts_of_successor(c: Redrive, row: TaskRow) -> int:
+    """How many attempts of its budget the successor of a task has used up. Raises NoAttemptsLeft if it has none."""
+    if not c.keep_attempts:
+        return 0
+    if row.attempts >= row.max_attempts:
+        raise NoAttemptsLeft(
+            f"the task has used {row.attempts} of {row.max_attempts} attempts: redrive it without keep_attempts",
+            attempts=row.attempts,
+            max_attempts=row.max_attempts,
+        )
+    return row.attempts
 
 
 def _refuse(row: TaskRow, why: str) -> Verdict:
@@ -217,14 +176,20 @@ def _needs(batch: BatchContext, row: TaskRow) -> list[MemberRow]:
     return needs
 
 
-def _successor(batch: BatchContext, row: TaskRow) -> Receipt | None:
+def _was_carried_over(batch: BatchContext, task: TaskDetails) -> bool:
+    """Whether a task has ended without running, as its predecessor in another flow."""
+    events = batch.tx.query("outcomes_of_attempt", key=task.key, fence=1) if task.state in TASK.terminal else ()
+    return any(event.type == TASK.carry_over_dead.event for event in events)
+
+
+def _successor(batch: BatchContext, row: TaskRow) -> TaskDetails | None:
     """The task that an earlier redrive of this one created."""
     keys = []
     if row.state == DEAD_LETTERED:
         keys = [key for (key,) in batch.tx.query("lock_letter", key=row.key) if key is not None]
     keys = keys or [later.key for later in batch.tx.query("successor_in_stage", stage=row.stage, key=row.key)]
     tasks = batch.tx.query("task_by_key", key=keys[0]) if keys else []
-    return receipt_of(tasks[0]) if tasks else None
+    return tasks[0] if tasks else None
 
 
 def receipt_of(task: TaskDetails) -> Receipt:
@@ -233,13 +198,13 @@ def receipt_of(task: TaskDetails) -> Receipt:
 
 
 def _add_successor(
-    batch: BatchContext, c: Redrive, row: TaskRow, stage: StageRow, flow: FlowRow, by: str, needs: tuple[str, ...]
+    batch: BatchContext, c: Redrive, row: TaskRow, stage: StageRow, flow: FlowRow, needs: tuple[str, ...]
 ) -> Spec:
     """Add a successor to the same stage, with the old task's name. The stage counts the old one as redriven only."""
     tx = batch.tx
     (old,) = tx.query("spec_of", key=row.key)
-    spec = spec_like(old, row.ns, by, c.cause or "redrive", c.trace)
-    spec.run_at = tx.now + int(c.delay_s * SECOND)
+    spec = spec_like(old, row.ns, actor(c.actor, c.actor_name), c.cause or "redrive", c.trace)
+    spec.run_at, spec.attempts = run_at_us(tx.now, c.run_at, c.delay_s), attempts_of_successor(c, row)
     if old.name is not None:
         tx.query("clear_task_name", key=row.key)
     counts = {"redriven": stage.redriven + 1, row.state: getattr(stage, row.state) - 1}
@@ -248,4 +213,5 @@ def _add_successor(
         batch.locked.errors.drop(row)
     batch.locked.change(stage, **counts)
     add_members(batch, flow, [(stage, (spec, needs))])
+    hand_on_aliases(tx, {row.key: spec.key})
     return spec

@@ -15,7 +15,9 @@ from onetray.domain.errors import Conflict, IllegalTransition, InvalidInput, Not
 from onetray.domain.flow import More
 from onetray.domain.lifecycle import STAGE, SUCCEEDED
 from onetray.domain.task import Verdict
-from onetray.engine.flows.create import add_members, known_members, resolve, write_context
+from onetray.engine.aliases import require_aliases
+from onetray.engine.flows.create import add_members, aliases_of, write_context
+from onetray.engine.flows.dependencies import known_members, resolve
 from onetray.engine.flows.stage_errors import messages_of_partial
 from onetray.engine.pending_writes import event_detail
 from onetray.store.rows import StageRow, TaskRow
@@ -43,6 +45,7 @@ def check_extras(batch: BatchContext, i: int, command: Succeed, row: TaskRow) ->
         members = _spawned_members(batch, i, row)
         known = known_members(batch, batch.locked.flows[row.job], [member for _, member in members])
         resolve([(stage.ord, member) for stage, member in members], known)
+        require_aliases(batch.tx, aliases_of(batch.tx, [spec for _, (spec, _) in members]))
     except (Conflict, NotFound, InvalidInput) as e:
         return Verdict(error=e)
     return None
@@ -109,12 +112,12 @@ def _apply_extras(batch: BatchContext, i: int, command: Succeed, row: TaskRow) -
         locked.add_errors(row, messages_of_partial(more.errors))
     if more.metrics:
         stage = locked.stage(row.stage)
-        metrics = _merge_metrics(stage.metrics, more.metrics)
+        metrics = merge_metrics(stage.metrics, more.metrics)
         if len(metrics) <= batch.limits.result_bytes:
             locked.change(stage, metrics=metrics)
 
 
-def _merge_metrics(metrics: str | None, new: dict[str, Any]) -> str:
+def merge_metrics(metrics: str | None, new: dict[str, Any]) -> str:
     """Numbers are added; other values replace the old ones."""
     merged = orjson.loads(metrics) if metrics else {}
     for name, value in new.items():

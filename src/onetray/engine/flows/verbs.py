@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import orjson
+from uuid_utils import uuid7
 
 from onetray.domain.errors import Conflict, IllegalTransition, InvalidInput, NameTaken, NotFound
 from onetray.domain.flow import Placed
@@ -52,19 +53,19 @@ from onetray.domain.lifecycle import (
 from onetray.domain.machine import SYSTEM, Transition
 from onetray.domain.rollup import SEALED, goes_on
 from onetray.domain.task import Verdict
+from onetray.engine.aliases import NewAlias, require_aliases
 from onetray.engine.batch_context import BatchContext
 from onetray.engine.flows import advance
 from onetray.engine.flows.bulk import withdraw_tasks_of_stage
 from onetray.engine.flows.create import (
     Drafts,
-    Member,
     add_members,
     add_stages,
-    known_members,
-    resolve,
+    aliases_of,
     write_context,
     write_flow,
 )
+from onetray.engine.flows.dependencies import Member, known_members, resolve
 from onetray.engine.flows.requirements import (
     flow_actor,
     placed_verdict,
@@ -76,6 +77,9 @@ from onetray.engine.flows.retry import retry_flow
 from onetray.engine.submit import optional_text_of
 from onetray.engine.submit_keys import take_keys
 from onetray.store.rows import FlowRow, StageRow
+
+CONTEXT = "context"
+"""The entity of an alias of a context."""
 
 
 def submit_flows(batch: BatchContext, work: list[tuple[int, SubmitFlow]], drafts: Drafts) -> None:
@@ -154,8 +158,9 @@ def _add_tasks(batch: BatchContext, c: AddTasks, flow: FlowRow, stage: StageRow,
 
 
 def check_members(batch: BatchContext, flow: FlowRow, ord_: int, members: list[Member]) -> None:
-    """Raise errors about names and dependencies before anything is written."""
+    """Raise errors about names, dependencies and aliases before anything is written."""
     resolve([(ord_, member) for member in members], known_members(batch, flow, members))
+    require_aliases(batch.tx, aliases_of(batch.tx, [spec for spec, _ in members]))
 
 
 def _key_of_member(batch: BatchContext, flow: FlowRow, id_: str) -> int:
@@ -362,10 +367,12 @@ def _append_context(batch: BatchContext, c: AppendContext, flow: FlowRow, _: obj
         if not rows:
             raise NotFound(f"the flow has no context {c.parent}", context=c.parent)
         ((parent,),) = rows
-    key = batch.tx.new_keys(1)[0]
-    id_ = write_context(
-        batch, flow, key, c.payload_json, c.scope, task, parent, c.label, by=flow_actor(c), cause=c.cause, trace=c.trace
-    )
+    key, id_ = batch.tx.new_keys(1)[0], str(uuid7())
+    require_aliases(batch.tx, [] if c.alias is None else [NewAlias(flow.ns, c.alias, CONTEXT, key, id_)])
+    write_context(
+        batch, flow, key, c.payload_json, c.scope, task, parent, c.label, id_, by=flow_actor(c), cause=c.cause,
+        trace=c.trace,
+    )  # fmt: skip
     # A context in the scope of the run becomes the current one.
     if c.scope == "run":
         batch.locked.change_flow(flow, context=key)

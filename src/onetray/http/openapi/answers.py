@@ -11,7 +11,7 @@ from typing import Any
 from onetray.domain.declare import Declaration
 from onetray.domain.declared_flow import DeclaredFlow, DeclaredFlowSummary, DeclaredStage
 from onetray.domain.flow import Approval, Counts, Flow, FlowError, Placed, Stage
-from onetray.domain.listing import DeadGroup, DeadLetterSummary, JobSummary, MemberSummary, QueueDepth
+from onetray.domain.listing import Alias, DeadGroup, DeadLetterSummary, JobSummary, MemberSummary, QueueDepth
 from onetray.domain.policy import Policy
 from onetray.domain.task import Beaten, Blocker, DeadLetter, Event, LogLine, Receipt, Task, TaskProgress
 from onetray.domain.verbs import sendable_verbs
@@ -57,7 +57,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         for kind in (
             Stage, Counts, FlowError, Policy, Event, LogLine, Blocker, Beaten, JobSummary, MemberSummary, QueueDepth,
             DeadGroup, DeadLetterSummary, WorkerInfo, Breaker, TaskProgress, Approval, DeclaredFlow,
-            DeclaredFlowSummary, DeclaredStage,
+            DeclaredFlowSummary, DeclaredStage, Alias,
         )
     },
     "StageLine": schema_of(Stage, without=LARGE),
@@ -138,6 +138,7 @@ WORKERS = _list("workers", WorkerInfo)
 BREAKERS = _list("breakers", Breaker)
 DECLARED_FLOWS = _list("flows", DeclaredFlowSummary)
 DECLARED_FLOW = AnswerShape("The declared flow", ref(DeclaredFlow), example_of(DeclaredFlow))
+ALIAS = AnswerShape("What has the alias", ref(Alias), example_of(Alias))
 LETTER = AnswerShape("The dead letter", ref(DeadLetter), ex.LETTER_JSON)
 SUBMITTED = _verdicts(PLACED.schema, ex.RECEIPT_JSON)
 BEATEN = AnswerShape("The lease's expiry, and which of its tasks are cancelled or lost", ref(Beaten),

@@ -9,7 +9,7 @@ from typing import Any
 
 from onetray.domain.declared_flow import DeclaredFlow, DeclaredFlowSummary, DeclaredStage
 from onetray.domain.flow import Counts, Flow, FlowError, MemberReport, Placed, Stage
-from onetray.domain.listing import DeadGroup, DeadLetterSummary, JobSummary, MemberSummary, QueueDepth
+from onetray.domain.listing import Alias, DeadGroup, DeadLetterSummary, JobSummary, MemberSummary, QueueDepth
 from onetray.domain.policy import Policy
 from onetray.domain.task import Assignment, Beaten, Blocker, DeadLetter, Event, LogLine, Receipt, Task, TaskProgress
 from onetray.domain.worker import Breaker, WorkerInfo
@@ -65,6 +65,7 @@ VALUES: tuple[Any, ...] = (
         attempts=1, max_attempts=3, stages=0, stages_open=0, created_at=AT, updated_at=AT, started_at=AT,
         finished_at=None, owner="worker-1", correlation_id=SOME_ID, priority=0,
     ),
+    Alias("order-17", "task", SOME_ID, SOME_ID),
     MemberSummary(
         key=1, id=SOME_ID, stage="resize", name=None, kind="resize", queue="default", state="running", attempts=1,
         max_attempts=3, created_at=AT, started_at=AT, finished_at=None, owner="worker-1", error=None,

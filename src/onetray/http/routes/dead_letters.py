@@ -131,7 +131,7 @@ def _check_selection(body: RedriveManyBody) -> None:
 def _redrive(request: Request, body: RedriveManyBody, headers: dict[str, Any]) -> dict[str, Any]:
     engine = services_of(request).engine
     ids, left, next_ = _selection(engine, body, headers["namespace"])
-    verdicts = engine.run([c.Redrive(task=id, delay_s=body.delay_s, **headers) for id in ids])
+    verdicts = engine.run([c.Redrive(task=id, **body.options, **headers) for id in ids])
     # A repeated request would select other dead letters.
     free_key_if_nothing_was_done(request, verdicts)
     results = list(zip(ids, verdicts, strict=True))
@@ -161,7 +161,8 @@ def _selection(
 @router.post("/{id}/redrive", summary="Redrive a dead letter", **returns(answers.PLACED, 201),
              **accepts(RedriveBody, required=False))  # fmt: skip
 async def redrive_dead_letter(request: Request, id: Id, principal: Principal = Operator) -> Json:
-    """Submits a new task that is linked to the old one; if its flow has ended, retries the flow from that stage."""
+    """Submits a new task that is linked to the old one. If its flow has ended, that is in a new flow, to which what has
+    succeeded of its stage is carried over."""
     body = await read_model(request, RedriveBody)
-    command = c.Redrive(task=id, delay_s=body.delay_s, cause=body.reason, **headers_of_request(request, principal))
+    command = body.value(task=id, **headers_of_request(request, principal))
     return Json(views.placed_view(await services_of(request).call(command)), status_code=201)

@@ -30,6 +30,8 @@ T = TypeVar("T")
 ID = r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"
 SOME_ID = "019a8c3e-5b1f-7c20-9a51-3f4e8d2b6a70"
 TRACEPARENT = r"^[\da-f]{2}-[\da-f]{32}-[\da-f]{16}-[\da-f]{2}$"
+ALIAS = r"^[^\x00-\x1f\x7f-\x9f]+$"
+"""No control characters."""
 MAX_S = 4_000_000_000
 
 
@@ -88,6 +90,7 @@ def limited_by(limit: str) -> Any:
 
 Name = Annotated[str, Field(min_length=1), limited_by("name_chars")]
 Reason = Annotated[str, Field(min_length=1), limited_by("reason_chars")]
+AliasText = Annotated[str, Field(min_length=1, pattern=ALIAS), limited_by("name_chars")]
 Seconds = Annotated[float, Field(ge=0, le=MAX_S)]
 Line = Annotated[str, limited_by("line_chars")]
 Trace = Annotated[str, Field(pattern=TRACEPARENT)]

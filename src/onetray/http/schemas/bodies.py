@@ -143,6 +143,8 @@ class RedriveManyBody(Reasoned):
     model_config = _example(kind="send_mail", reason_code="exhausted_retries", limit=100)
     delay_s: Seconds = 0.0
     """How long the new tasks wait before they can be claimed."""
+    keep_attempts: bool = False
+    """Whether the attempts of the old tasks count against the budgets of the new ones."""
     all: bool = False
     """Redrive all dead letters of the namespace, a page at a time."""
     ids: tuple[Id, ...] | None = Field(None, min_length=1, max_length=MAX_REDRIVEN)
@@ -153,3 +155,7 @@ class RedriveManyBody(Reasoned):
     limit: PageSize = 100
     cursor: str | None = Field(None, max_length=MAX_CHARS)
     """`next` of the previous page."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"delay_s": self.delay_s, "keep_attempts": self.keep_attempts}

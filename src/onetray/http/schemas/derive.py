@@ -27,6 +27,7 @@ from onetray.http.schemas.base import (
     FAIL_FAST,
     MAX_S,
     SOME_ID,
+    AliasText,
     Id,
     Line,
     MomentText,
@@ -116,7 +117,7 @@ _TYPES: dict[type[Rule], Callable[[Any], Any]] = {
 """The pydantic type of each rule."""
 _SIMPLE: dict[str, Any] = {
     "flag": bool, "amount": Annotated[float, Field(ge=0, le=MOST)], "moment": MomentText, "trace": Trace,
-    "labels": Annotated[dict[str, Name], limited_by("labels")],
+    "labels": Annotated[dict[str, Name], limited_by("labels")], "alias": AliasText,
 }  # fmt: skip
 
 

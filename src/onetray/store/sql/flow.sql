@@ -278,6 +278,21 @@ WHERE t.stage = :stage AND t.retry_of = :key
         WHERE p.key = t.spawned_by AND ps.ord >= :ord)
 ORDER BY t.stage, t.key LIMIT :limit
 
+-- name: outcomes_of_members
+-- row: MemberOutcomeRow
+-- How the tasks of a stage ended, and who cancelled those that were cancelled.
+SELECT t.key, CAST(t.id AS text) AS id, t.state, t.attempts, t.cancel_at, t.error,
+    CASE WHEN t.state = :cancelled THEN (SELECT e.actor FROM onetray.event AS e
+        WHERE e.entity = t.key AND e.version = t.version) END AS ended_by
+FROM onetray.task AS t WHERE {after_in_stage} AND t.control = 0 ORDER BY t.stage, t.key
+
+-- name: told_by_successes
+SELECT e.entity, e.payload FROM onetray.event AS e
+WHERE e.entity {in:keys:bigint} AND e.version IS NOT NULL AND e.state = :succeeded AND e.payload IS NOT NULL
+
+-- name: spawned_in_stage
+SELECT t.key FROM onetray.task AS t WHERE {after_in_stage} AND t.spawned_by IS NOT NULL ORDER BY t.stage, t.key
+
 -- name: needs_of
 SELECT d.task, d.needs FROM onetray.dependency AS d WHERE d.task {in:keys:bigint} ORDER BY d.task, d.needs
 
@@ -330,7 +345,8 @@ SELECT key FROM onetray.context WHERE id = :id AND job = :job
 
 -- word: select_context
 SELECT c.key, CAST(c.id AS text) AS id, CAST(f.id AS text) AS flow_id, CAST(t.id AS text) AS task_id, c.scope,
-    CAST(p.id AS text) AS parent_id, c.label, c.payload, c.created_at
+    CAST(p.id AS text) AS parent_id, c.label, c.payload, c.created_at,
+    (SELECT i.alias FROM onetray.alias AS i WHERE i.key = c.key) AS alias
 FROM onetray.context AS c JOIN onetray.flow AS f ON f.key = c.job AND f.deleted_at IS NULL JOIN onetray.namespace AS n ON n.key = c.ns
     LEFT JOIN onetray.task AS t ON t.key = c.task LEFT JOIN onetray.context AS p ON p.key = c.parent
 
@@ -359,7 +375,7 @@ SELECT f.key, CAST(f.id AS text) AS id, n.name AS namespace, k.name, f.state, f.
     CAST(c.id AS text) AS compensates, CAST(u.id AS text) AS compensation, f.correlation_id, f.trace, f.tracestate,
     f.priority, f.data, f.metadata, f.error,
     (SELECT CAST({json_object}(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = f.key)
-    AS labels
+    AS labels, (SELECT i.alias FROM onetray.alias AS i WHERE i.key = f.key) AS alias
 FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
     JOIN onetray.kind AS k ON k.key = f.kind LEFT JOIN onetray.stage AS s ON s.key = f.current LEFT JOIN onetray.flow AS o ON o.key = f.retry_of
     LEFT JOIN onetray.flow AS c ON c.key = f.compensates LEFT JOIN onetray.flow AS u ON u.key = f.compensation

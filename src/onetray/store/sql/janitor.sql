@@ -93,6 +93,12 @@ DELETE FROM onetray.unique_key WHERE job {in:keys:bigint}
 -- name: prune_labels
 DELETE FROM onetray.label WHERE job {in:keys:bigint}
 
+-- name: prune_aliases
+DELETE FROM onetray.alias WHERE key {in:keys:bigint}
+
+-- name: prune_aliases_of_contexts
+DELETE FROM onetray.alias WHERE key IN (SELECT c.key FROM onetray.context AS c WHERE c.job {in:keys:bigint})
+
 -- name: prune_dead_letters
 DELETE FROM onetray.dead_letter WHERE task {in:keys:bigint}
 

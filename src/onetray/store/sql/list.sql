@@ -162,7 +162,7 @@ SELECT t.key AS key, 'task' AS entity, CAST(t.id AS text) AS id, n.name AS names
     t.state AS state, t.attempts AS attempts, t.max_attempts AS max_attempts, 0 AS stages, 0 AS stages_open,
     t.created_at AS created_at, t.updated_at AS updated_at, t.started_at AS started_at, t.finished_at AS finished_at,
     t.owner AS owner, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.priority AS priority,
-    CAST(NULL AS text) AS ending
+    CAST(NULL AS text) AS ending, (SELECT i.alias FROM onetray.alias AS i WHERE i.key = t.key) AS alias
 {from_job_tasks}
 
 -- word: from_job_tasks
@@ -174,7 +174,8 @@ SELECT f.key AS key, 'flow' AS entity, CAST(f.id AS text) AS id, n.name AS names
     CAST(NULL AS text) AS queue, f.state AS state, 0 AS attempts, 0 AS max_attempts, f.stages AS stages,
     f.stages_open AS stages_open, f.created_at AS created_at, f.updated_at AS updated_at, f.started_at AS started_at,
     f.finished_at AS finished_at, CAST(NULL AS text) AS owner, f.correlation_id AS correlation_id,
-    f.priority AS priority, CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending
+    f.priority AS priority, CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending,
+    (SELECT i.alias FROM onetray.alias AS i WHERE i.key = f.key) AS alias
 {from_job_flows}
 
 -- word: from_job_flows

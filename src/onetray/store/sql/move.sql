@@ -49,6 +49,17 @@ UPDATE onetray.task SET {moved}, {ended}, held_by = NULL, held_why = NULL, error
 -- move: dead_letter
 UPDATE onetray.task SET {moved}, {ended}, error = b.error
 
+-- move: carry_over
+-- The result is copied here: it may be large.
+UPDATE onetray.task SET {moved}, {ended}, attempts = b.attempts,
+    result = (SELECT o.result FROM onetray.task AS o WHERE o.key = b.carried_from)
+
+-- move: carry_over_failed
+UPDATE onetray.task SET {moved}, {ended}, attempts = b.attempts, error = b.error
+
+-- move: carry_over_dead
+UPDATE onetray.task SET {moved}, {ended}, attempts = b.attempts, error = b.error
+
 -- move: stage.open
 UPDATE onetray.stage SET {moved}
 

@@ -928,8 +928,8 @@ INSERT INTO label (job, name, value, ns)
 SELECT :to, name, value, ns FROM label WHERE job = :of;
 
 -- name: insert_lease
-INSERT INTO lease (key, ns, worker, expires_at, length, tasks, request_key, part)
-SELECT b.key, b.ns, b.worker, b.expires_at, b.length, b.tasks, b.request_key, b.part FROM (SELECT value ->> 0 AS key, value ->> 1 AS ns, value ->> 2 AS worker, value ->> 3 AS expires_at, value ->> 4 AS length, value ->> 5 AS tasks, value ->> 6 AS request_key, value ->> 7 AS part FROM json_each(:batch)) AS b;
+INSERT INTO lease (key, ns, worker, expires_at, length, tasks, request_key, part, expiry_counts)
+SELECT b.key, b.ns, b.worker, b.expires_at, b.length, b.tasks, b.request_key, b.part, b.expiry_counts FROM (SELECT value ->> 0 AS key, value ->> 1 AS ns, value ->> 2 AS worker, value ->> 3 AS expires_at, value ->> 4 AS length, value ->> 5 AS tasks, value ->> 6 AS request_key, value ->> 7 AS part, value ->> 8 AS expiry_counts FROM json_each(:batch)) AS b;
 
 -- name: leases_of_request
 -- row: LeaseRow(key, tasks, expires_at, length)
@@ -959,6 +959,10 @@ SELECT key, tasks FROM lease WHERE expires_at < :before ORDER BY expires_at, key
 
 -- name: still_expired
 SELECT key FROM lease WHERE key IN (SELECT value FROM json_each(:keys)) AND expires_at < :before ORDER BY key;
+
+-- name: leases_by_key
+-- row: LeaseNowRow(key, expires_at, expiry_counts)
+SELECT key, expires_at, expiry_counts FROM lease WHERE key IN (SELECT value FROM json_each(:keys));
 
 -- name: expiries
 SELECT key, expires_at FROM lease WHERE key IN (SELECT value FROM json_each(:keys));
@@ -1777,10 +1781,10 @@ SELECT body_hash FROM request WHERE caller = :caller AND key = :key;
 SELECT CAST(id AS text) AS id, key, job FROM task WHERE id IN (SELECT value FROM json_each(:ids));
 
 -- name: lock_tasks
--- row: TaskRow(key, ns, state, version, fence, owner, lease, lease_expires_at, attempts, max_attempts, spared, queue, kind, policy, priority, run_at, cancel_at, job, stage, unmet, control, seen_at)
+-- row: TaskRow(key, ns, state, version, fence, owner, lease, lease_expires_at, expiry_counts, attempts, max_attempts, spared, queue, kind, policy, priority, run_at, cancel_at, job, stage, unmet, control, seen_at)
 SELECT l.*, :now AS seen_at FROM (
     SELECT task.key, task.ns, task.state, task.version, task.fence, task.owner, task.lease,
-        lease.expires_at AS lease_expires_at, task.attempts, task.max_attempts, task.spared,
+        lease.expires_at AS lease_expires_at, lease.expiry_counts, task.attempts, task.max_attempts, task.spared,
         task.queue, task.kind, task.policy, task.priority, task.run_at, task.cancel_at, task.job, task.stage,
         task.unmet, task.control
     FROM task LEFT JOIN lease ON lease.key = task.lease
@@ -2033,10 +2037,10 @@ UPDATE task SET state = 'succeeded', version = task.version + 2, updated_at = ma
 WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.succeeded', 'running', 'succeeded', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS result, value ->> 2 AS began, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS fence, value ->> 6 AS actor, value ->> 7 AS cause, value ->> 8 AS trace, value ->> 9 AS detail FROM json_each(:batch)) AS b CROSS JOIN task ON task.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, CASE hop WHEN 1 THEN began ELSE ts END, ns, version - 2 + hop, fence, attempts, hops.type, hops.was, hops.state, actor, correlation_id, cause, trace, CASE hop WHEN 2 THEN payload END FROM moved CROSS JOIN (SELECT 1 AS hop, 'task.started' AS type, 'assigned' AS was, 'running' AS state UNION ALL SELECT 2, 'task.succeeded', 'running', 'succeeded') AS hops;
 
 -- move: fail
-UPDATE task SET state = 'failed', version = task.version + 1, updated_at = max(b.at, task.updated_at), finished_at = max(b.at, task.updated_at), owner = NULL, lease = NULL, error = b.error FROM (SELECT value ->> 0 AS at, value ->> 1 AS error, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS fence, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('running') AND task.fence = b.fence;
+UPDATE task SET state = 'failed', version = task.version + 1, updated_at = max(b.at, task.updated_at), finished_at = max(b.at, task.updated_at), owner = NULL, lease = NULL, error = b.error FROM (SELECT value ->> 0 AS at, value ->> 1 AS error, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS was, value ->> 5 AS fence, value ->> 6 AS actor, value ->> 7 AS cause, value ->> 8 AS trace, value ->> 9 AS detail FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned', 'running') AND task.state = b.was AND task.fence = b.fence;
 
 -- move: fail (its events)
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.failed', 'running', 'failed', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS error, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS fence, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b CROSS JOIN task ON task.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.failed', b.was, 'failed', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS error, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS was, value ->> 5 AS fence, value ->> 6 AS actor, value ->> 7 AS cause, value ->> 8 AS trace, value ->> 9 AS detail FROM json_each(:batch)) AS b CROSS JOIN task ON task.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
 
 -- move: retry
 UPDATE task SET state = 'queued', version = task.version + 1, updated_at = max(b.at, task.updated_at), fence = task.fence + 1, run_at = b.run_at, owner = NULL, lease = NULL, error = b.error, spared = 0 FROM (SELECT value ->> 0 AS at, value ->> 1 AS run_at, value ->> 2 AS error, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS fence, value ->> 6 AS actor, value ->> 7 AS cause, value ->> 8 AS trace, value ->> 9 AS detail FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('running') AND task.fence = b.fence;

@@ -81,6 +81,7 @@ FIELDS: dict[str, dict[str, tuple[Any, ...]]] = {
         "lease_s": (*SECONDS, 0),
         "request_key": TEXT,
         "start": (None, *SWITCH),
+        "expiry_counts": (None, *SWITCH),
         "namespace": (None, *TEXT),
     },
     "start": OF_REPORTS,

@@ -33,6 +33,8 @@ RELEASED = {
     (9, POSTGRES): "33f6440dad9f47ed8ee27210de98b09a70db2e4dc818d06b14af6b7091f3f8b3",
     (10, SQLITE): "7df9f33dbffc9a0a1c08a12f7582f28451b1c10aaae654549a533e9eac8737d6",
     (10, POSTGRES): "a239b0d6675242ce7e3a3fcb6f6bf466312008feb0ce6500189394f2b0042a67",
+    (11, SQLITE): "07812a5915bbbb485be8de88a9fb87b17e7c7412ed40685fff5a7ea2a0b0060c",
+    (11, POSTGRES): "57505df04c6a661297c0cf1d50a13331d27a105ccd60236016c40351b735efc9",
 }
 """What each migration sends. A line comes with a migration, and never changes: databases out there were made by it."""
 

@@ -86,6 +86,9 @@ class Claim(Command):
     """A repeated claim with this key returns the same tasks. Same as the header `Idempotency-Key`."""
     start: bool = False
     """Start the tasks in the same transaction, and with them their stages and flows."""
+    expiry_counts: bool = False
+    """A lease that expires before the start of its task costs the attempt. By default such an attempt is returned,
+    because the task may only have been claimed ahead of need."""
     namespace: f.Namespace = "default"
 
 

@@ -47,6 +47,7 @@ OF_REPORTS = {
     "lease": (None, *WHOLE, -1, 2**63),
     "version": (None, *WHOLE, -1, 2**31),
     "ticket": TEXT,
+    "lease_id": TEXT,
 }
 OF_CONTROLS = {**OF_TASKS, "actor_name": TEXT, "cause": TEXT, "trace": TRACE}
 OF_SYSTEM = {**OF_CONTROLS, "fence": (*WHOLE, 0, -1, 2**31)}

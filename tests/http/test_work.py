@@ -99,6 +99,18 @@ def test_a_report_without_the_right_ticket_changes_nothing(shop: TestClient, que
     assert get(shop, f"/tasks/{task['id']}")["version"] == 2
 
 
+@each_case("verb", REPORTS)
+def test_a_report_may_name_its_lease_and_a_refusal_says_why(shop: TestClient, queue: str, verb: str) -> None:
+    task = held(shop, queue)
+    path = f"/tasks/{task['id']}/{verb}"
+    wrong = sent(shop, path, ticket(task, **REPORTS[verb], lease_id="1-0"))
+    assert (refusal(wrong), wrong.json()["cause"]) == ((409, "lease_lost"), "other_lease")
+    other = sent(shop, path, {**ticket(task, **REPORTS[verb]), "worker": "somebody else"})
+    assert (refusal(other), other.json()["cause"]) == ((409, "lease_lost"), "other_worker")
+    assert refusal(sent(shop, path, ticket(task, **REPORTS[verb], lease_id=""))) == (400, "invalid_input")
+    post(shop, path, ticket(task, **REPORTS[verb], lease_id=task["lease_id"]))
+
+
 def test_the_same_outcome_again_is_accepted_and_another_is_not(shop: TestClient, queue: str) -> None:
     task = held(shop, queue)
     post(shop, f"/tasks/{task['id']}/succeed", ticket(task, result=1))

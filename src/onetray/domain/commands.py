@@ -104,15 +104,17 @@ class TaskCommand(Command):
 
 @dataclass(slots=True, kw_only=True)
 class Report(TaskCommand):
-    """A command of the worker that holds the task. Without a fence it refers to the current attempt."""
+    """A command of the worker that holds the task. Without a fence and a lease id it refers to the current attempt."""
 
     actor: ClassVar[str] = WORKER
     route: ClassVar[str] = "/tasks/{id}/{verb}"
     checked_before: ClassVar[frozenset[str]] = frozenset(
-        {"task", "namespace", "fence", "worker", "ticket", "trace", "flow", "lease", "version"}
+        {"task", "namespace", "fence", "worker", "lease_id", "ticket", "trace", "flow", "lease", "version"}
     )
     fence: Annotated[int, f.Whole(1, f.INT32), f.Public(required=True)] | None = None
     worker: Annotated[str, f.Text("name_chars"), f.Public(required=True)] | None = None
+    lease_id: f.Key | None = None
+    """The `lease_id` of the claim. If it is set, it is compared, too."""
     ticket: f.Key | None = None
     """The ticket of the claim, if available: saves the server a read of the task."""
     trace: f.Traceparent | None = None
@@ -140,6 +142,8 @@ class Report(TaskCommand):
             raise InvalidInput("lease must be the number from the claim", field="lease")
         if type(self.version) is not int or not 0 <= self.version <= f.INT32:
             raise InvalidInput("version must be the number from the claim", field="version")
+        if self.lease_id is not None:
+            text(self.lease_id, "lease_id", limits.key_chars)
         if self.ticket is not None:
             text(self.ticket, "ticket", limits.key_chars)
         if self.trace is not None:

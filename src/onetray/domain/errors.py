@@ -185,7 +185,7 @@ class IllegalTransition(Conflict):
 
 
 class LeaseLost(Conflict):
-    """This attempt no longer holds the task. Drop the work and claim again."""
+    """This attempt no longer holds the task: `cause` says why. Drop the work and claim again."""
 
     code = "lease_lost"
 

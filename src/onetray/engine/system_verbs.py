@@ -16,8 +16,9 @@ from onetray.domain.system_commands import DeadLetterIt, EndCancel, Expire, Prom
 from onetray.domain.task import MAX_SPARED, Verdict
 from onetray.engine.batch_context import BatchContext
 from onetray.engine.control_verbs import accept_control, actor_of, decide_controls
+from onetray.engine.holding import illegal
 from onetray.engine.pending_writes import RUN, PendingWrites, event_detail
-from onetray.engine.report_verbs import dead_letter_tasks, illegal
+from onetray.engine.report_verbs import dead_letter_tasks
 from onetray.store.rows import TaskRow
 
 

@@ -73,9 +73,9 @@ FROM onetray.dead_letter AS d JOIN onetray.task AS t ON t.key = d.task
 WHERE n.name = :namespace AND (CAST(:id AS text) IS NULL OR CAST(t.id AS text) = :id) ORDER BY d.task DESC LIMIT :limit;
 
 -- name: spec_of
--- row: TaskToCopy(key, id, queue, kind, policy, priority, max_attempts, correlation_id, trace, payload, name, spawned_by, metadata, tracestate)
+-- row: TaskToCopy(key, id, queue, kind, policy, priority, max_attempts, correlation_id, trace, payload, name, spawned_by, metadata, tracestate, context)
 SELECT t.key, CAST(t.id AS text) AS id, t.queue, t.kind, t.policy, t.priority, t.max_attempts, t.correlation_id, t.trace,
-    t.payload, t.name, t.spawned_by, t.metadata, t.tracestate
+    t.payload, t.name, t.spawned_by, t.metadata, t.tracestate, t.context
 FROM onetray.task AS t WHERE t.key = :key;
 
 -- name: declared_flow
@@ -531,9 +531,9 @@ SELECT t.key, t.stage, CAST(t.id AS text) AS id, t.name, t.state FROM onetray.ta
 WHERE t.stage = :stage AND t.retry_of = :key;
 
 -- name: members_to_copy
--- row: TaskToCopy(key, id, queue, kind, policy, priority, max_attempts, correlation_id, trace, payload, name, spawned_by, metadata, tracestate)
+-- row: TaskToCopy(key, id, queue, kind, policy, priority, max_attempts, correlation_id, trace, payload, name, spawned_by, metadata, tracestate, context)
 SELECT t.key, CAST(t.id AS text) AS id, t.queue, t.kind, t.policy, t.priority, t.max_attempts, t.correlation_id, t.trace,
-    t.payload, t.name, t.spawned_by, t.metadata, t.tracestate
+    t.payload, t.name, t.spawned_by, t.metadata, t.tracestate, t.context
 FROM onetray.task AS t WHERE (t.stage, t.key) > (:stage, :after) AND t.stage <= :stage AND t.control = 0
     AND NOT EXISTS (SELECT 1 FROM onetray.task AS o WHERE o.key = t.retry_of AND o.stage = t.stage)
     AND NOT EXISTS (SELECT 1 FROM onetray.task AS p JOIN onetray.stage AS ps ON ps.key = p.stage
@@ -574,23 +574,41 @@ SELECT f.ns, f.kind, f.roll_up, f.sealed, f.correlation_id, f.trace, f.data, f.m
 FROM onetray.flow AS f LEFT JOIN onetray.context AS c ON c.key = f.context WHERE f.key = :key;
 
 -- name: insert_context
-INSERT INTO onetray.context (key, job, ns, task, parent, created_at, scope, label, id, payload)
-SELECT b.key, b.job, b.ns, b.task, b.parent, b.at, b.scope, b.label, b.id, b.payload FROM unnest(:key::bigint[], :job::bigint[], :ns::integer[], :task::bigint[], :parent::bigint[], :at::bigint[], :scope::text[], :label::text[], :id::uuid[], :payload::text[]) AS b(key, job, ns, task, parent, at, scope, label, id, payload);
+INSERT INTO onetray.context (key, job, ns, task, parent, created_at, scope, label, id, own_id, payload)
+SELECT b.key, b.job, b.ns, b.task, b.parent, b.at, b.scope, b.label, b.id, b.own_id, b.payload FROM unnest(:key::bigint[], :job::bigint[], :ns::integer[], :task::bigint[], :parent::bigint[], :at::bigint[], :scope::text[], :label::text[], :id::uuid[], :own_id::text[], :payload::text[]) AS b(key, job, ns, task, parent, at, scope, label, id, own_id, payload) WHERE true
+ON CONFLICT (ns, own_id) WHERE own_id IS NOT NULL DO NOTHING
+RETURNING key;
 
 -- name: context_in_flow
-SELECT key FROM onetray.context WHERE id = :id AND job = :job;
+SELECT c.key FROM onetray.context AS c WHERE c.key IN (SELECT i.key FROM onetray.context AS i WHERE i.id = :id AND i.ns = :ns
+    UNION SELECT o.key FROM onetray.context AS o WHERE o.ns = :ns AND o.own_id = :own_id) AND c.job = :job;
+
+-- name: context_in_namespace
+SELECT c.key FROM onetray.context AS c WHERE c.key IN (SELECT i.key FROM onetray.context AS i WHERE i.id = :id AND i.ns = :ns
+    UNION SELECT o.key FROM onetray.context AS o WHERE o.ns = :ns AND o.own_id = :own_id);
+
+-- name: context_by_id
+-- row: Context(key, id, flow_id, task_id, scope, parent_id, label, payload, created_at)
+SELECT c.key, coalesce(c.own_id, CAST(c.id AS text)) AS id, CAST(f.id AS text) AS flow_id,
+    CAST(t.id AS text) AS task_id, c.scope, coalesce(p.own_id, CAST(p.id AS text)) AS parent_id, c.label, c.payload, c.created_at
+FROM onetray.context AS c JOIN onetray.flow AS f ON f.key = c.job AND f.deleted_at IS NULL JOIN onetray.namespace AS n ON n.key = c.ns
+    LEFT JOIN onetray.task AS t ON t.key = c.task LEFT JOIN onetray.context AS p ON p.key = c.parent WHERE c.key IN (
+    SELECT i.key FROM onetray.context AS i WHERE i.id = :id
+    UNION SELECT o.key FROM onetray.context AS o JOIN onetray.namespace AS m ON m.key = o.ns
+        WHERE m.name = :namespace AND o.own_id = :own_id
+) AND n.name = :namespace;
 
 -- name: contexts_of_flow
 -- row: Context(key, id, flow_id, task_id, scope, parent_id, label, payload, created_at)
-SELECT c.key, CAST(c.id AS text) AS id, CAST(f.id AS text) AS flow_id, CAST(t.id AS text) AS task_id, c.scope,
-    CAST(p.id AS text) AS parent_id, c.label, c.payload, c.created_at
+SELECT c.key, coalesce(c.own_id, CAST(c.id AS text)) AS id, CAST(f.id AS text) AS flow_id,
+    CAST(t.id AS text) AS task_id, c.scope, coalesce(p.own_id, CAST(p.id AS text)) AS parent_id, c.label, c.payload, c.created_at
 FROM onetray.context AS c JOIN onetray.flow AS f ON f.key = c.job AND f.deleted_at IS NULL JOIN onetray.namespace AS n ON n.key = c.ns
     LEFT JOIN onetray.task AS t ON t.key = c.task LEFT JOIN onetray.context AS p ON p.key = c.parent WHERE f.id = :id AND n.name = :namespace AND c.key > :after ORDER BY c.key LIMIT :limit;
 
 -- name: current_context
 -- row: Context(key, id, flow_id, task_id, scope, parent_id, label, payload, created_at)
-SELECT c.key, CAST(c.id AS text) AS id, CAST(f.id AS text) AS flow_id, CAST(t.id AS text) AS task_id, c.scope,
-    CAST(p.id AS text) AS parent_id, c.label, c.payload, c.created_at
+SELECT c.key, coalesce(c.own_id, CAST(c.id AS text)) AS id, CAST(f.id AS text) AS flow_id,
+    CAST(t.id AS text) AS task_id, c.scope, coalesce(p.own_id, CAST(p.id AS text)) AS parent_id, c.label, c.payload, c.created_at
 FROM onetray.context AS c JOIN onetray.flow AS f ON f.key = c.job AND f.deleted_at IS NULL JOIN onetray.namespace AS n ON n.key = c.ns
     LEFT JOIN onetray.task AS t ON t.key = c.task LEFT JOIN onetray.context AS p ON p.key = c.parent WHERE f.id = :id AND n.name = :namespace AND c.key = f.context;
 
@@ -715,7 +733,8 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     (SELECT CAST(o.id AS text) FROM onetray.task AS o WHERE o.key = t.retry_of) AS retry_of,
     coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.trace, t.payload, t.input, t.result, t.error,
     p.body AS policy, (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
-    t.unmet, t.control, (SELECT CAST(c.id AS text) FROM onetray.context AS c WHERE c.key = t.context) AS context_id,
+    t.unmet, t.control, (SELECT coalesce(c.own_id, CAST(c.id AS text)) FROM onetray.context AS c WHERE c.key = t.context)
+    AS context_id,
     t.metadata, t.tracestate, (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
     AS labels
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
@@ -732,7 +751,8 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     (SELECT CAST(o.id AS text) FROM onetray.task AS o WHERE o.key = t.retry_of) AS retry_of,
     coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.trace, t.payload, t.input, t.result, t.error,
     p.body AS policy, (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
-    t.unmet, t.control, (SELECT CAST(c.id AS text) FROM onetray.context AS c WHERE c.key = t.context) AS context_id,
+    t.unmet, t.control, (SELECT coalesce(c.own_id, CAST(c.id AS text)) FROM onetray.context AS c WHERE c.key = t.context)
+    AS context_id,
     t.metadata, t.tracestate, (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
     AS labels
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
@@ -750,7 +770,8 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     (SELECT CAST(o.id AS text) FROM onetray.task AS o WHERE o.key = t.retry_of) AS retry_of,
     coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.trace, t.payload, t.input, t.result, t.error,
     p.body AS policy, (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
-    t.unmet, t.control, (SELECT CAST(c.id AS text) FROM onetray.context AS c WHERE c.key = t.context) AS context_id,
+    t.unmet, t.control, (SELECT coalesce(c.own_id, CAST(c.id AS text)) FROM onetray.context AS c WHERE c.key = t.context)
+    AS context_id,
     t.metadata, t.tracestate, (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
     AS labels
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
@@ -1032,7 +1053,8 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     (SELECT CAST(o.id AS text) FROM onetray.task AS o WHERE o.key = t.retry_of) AS retry_of,
     coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.trace, t.payload, t.input, t.result, t.error,
     p.body AS policy, (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
-    t.unmet, t.control, (SELECT CAST(c.id AS text) FROM onetray.context AS c WHERE c.key = t.context) AS context_id,
+    t.unmet, t.control, (SELECT coalesce(c.own_id, CAST(c.id AS text)) FROM onetray.context AS c WHERE c.key = t.context)
+    AS context_id,
     t.metadata, t.tracestate, (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
     AS labels
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
@@ -1074,7 +1096,8 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     (SELECT CAST(o.id AS text) FROM onetray.task AS o WHERE o.key = t.retry_of) AS retry_of,
     coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.trace, t.payload, t.input, t.result, t.error,
     p.body AS policy, (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
-    t.unmet, t.control, (SELECT CAST(c.id AS text) FROM onetray.context AS c WHERE c.key = t.context) AS context_id,
+    t.unmet, t.control, (SELECT coalesce(c.own_id, CAST(c.id AS text)) FROM onetray.context AS c WHERE c.key = t.context)
+    AS context_id,
     t.metadata, t.tracestate, (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
     AS labels
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
@@ -1876,7 +1899,8 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     (SELECT CAST(o.id AS text) FROM onetray.task AS o WHERE o.key = t.retry_of) AS retry_of,
     coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.trace, t.payload, t.input, t.result, t.error,
     p.body AS policy, (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
-    t.unmet, t.control, (SELECT CAST(c.id AS text) FROM onetray.context AS c WHERE c.key = t.context) AS context_id,
+    t.unmet, t.control, (SELECT coalesce(c.own_id, CAST(c.id AS text)) FROM onetray.context AS c WHERE c.key = t.context)
+    AS context_id,
     t.metadata, t.tracestate, (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
     AS labels
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
@@ -1893,7 +1917,8 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     (SELECT CAST(o.id AS text) FROM onetray.task AS o WHERE o.key = t.retry_of) AS retry_of,
     coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.trace, t.payload, t.input, t.result, t.error,
     p.body AS policy, (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
-    t.unmet, t.control, (SELECT CAST(c.id AS text) FROM onetray.context AS c WHERE c.key = t.context) AS context_id,
+    t.unmet, t.control, (SELECT coalesce(c.own_id, CAST(c.id AS text)) FROM onetray.context AS c WHERE c.key = t.context)
+    AS context_id,
     t.metadata, t.tracestate, (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
     AS labels
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
@@ -1910,7 +1935,8 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     (SELECT CAST(o.id AS text) FROM onetray.task AS o WHERE o.key = t.retry_of) AS retry_of,
     coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.trace, t.payload, t.input, t.result, t.error,
     p.body AS policy, (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
-    t.unmet, t.control, (SELECT CAST(c.id AS text) FROM onetray.context AS c WHERE c.key = t.context) AS context_id,
+    t.unmet, t.control, (SELECT coalesce(c.own_id, CAST(c.id AS text)) FROM onetray.context AS c WHERE c.key = t.context)
+    AS context_id,
     t.metadata, t.tracestate, (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
     AS labels
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
@@ -1927,7 +1953,8 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     (SELECT CAST(o.id AS text) FROM onetray.task AS o WHERE o.key = t.retry_of) AS retry_of,
     coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.trace, t.payload, t.input, t.result, t.error,
     p.body AS policy, (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
-    t.unmet, t.control, (SELECT CAST(c.id AS text) FROM onetray.context AS c WHERE c.key = t.context) AS context_id,
+    t.unmet, t.control, (SELECT coalesce(c.own_id, CAST(c.id AS text)) FROM onetray.context AS c WHERE c.key = t.context)
+    AS context_id,
     t.metadata, t.tracestate, (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
     AS labels
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
@@ -1944,7 +1971,8 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     (SELECT CAST(o.id AS text) FROM onetray.task AS o WHERE o.key = t.retry_of) AS retry_of,
     coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.trace, t.payload, t.input, t.result, t.error,
     p.body AS policy, (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
-    t.unmet, t.control, (SELECT CAST(c.id AS text) FROM onetray.context AS c WHERE c.key = t.context) AS context_id,
+    t.unmet, t.control, (SELECT coalesce(c.own_id, CAST(c.id AS text)) FROM onetray.context AS c WHERE c.key = t.context)
+    AS context_id,
     t.metadata, t.tracestate, (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
     AS labels
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue

@@ -87,7 +87,14 @@ FIELDS: dict[str, dict[str, tuple[Any, ...]]] = {
     },
     "start": OF_REPORTS,
     "beat": {**OF_REPORTS, "lease_s": (*SECONDS, 0)},
-    "succeed": {**OF_REPORTS, "result": JSON, "ran_s": SECONDS, "more": MORE_VALUES, "started": (None, *SWITCH)},
+    "succeed": {
+        **OF_REPORTS,
+        "result": JSON,
+        "ran_s": SECONDS,
+        "more": MORE_VALUES,
+        "started": (None, *SWITCH),
+        "metadata": JSON,
+    },
     "fail": {
         **OF_REPORTS,
         "message": (None, *WORDS),
@@ -97,6 +104,7 @@ FIELDS: dict[str, dict[str, tuple[Any, ...]]] = {
         "stage": (None, "nowhere", 5, NUL),
         "detail": JSON,
         "retry_after_s": SECONDS,
+        "metadata": JSON,
         "ran_s": (None, *SECONDS),
     },
     "release": {**OF_REPORTS, "reason": TEXT, "delay_s": (None, *SECONDS)},

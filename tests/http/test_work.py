@@ -460,3 +460,27 @@ def test_what_a_remote_worker_claims_goes_back_when_its_token_ends_before_the_an
         answer = httpx2.post(f"{live.url}/api/v1/commands", json=body, headers=headers, timeout=20)
         assert answer.status_code == 401
         assert untouched(engine, id_)
+
+
+def test_metadata_comes_with_an_outcome(shop: TestClient, queue: str) -> None:
+    for verb, fields in (("succeed", {}), ("fail", {"message": "no", "retryable": False})):
+        task = held(shop, queue)
+        assert post(shop, f"/tasks/{task['id']}/{verb}", ticket(task, metadata={"n": 1}, **fields))["state"]
+        assert get(shop, f"/tasks/{task['id']}")["metadata"] == {"n": 1}
+
+
+def test_snapshots_of_a_context_by_the_ids_of_their_callers(shop: TestClient, queue: str) -> None:
+    made = flow(shop, queue, {"name": "a", "sealed": False})
+    own_id = f"plan of {queue}"
+    append = {"verb": "append_context", "flow": made["id"], "payload": {"n": 1}, "context_id": own_id}
+    first, again = post(shop, "/commands", {"commands": [append, append]})["verdicts"]
+    assert (first["value"]["id"], again["error"]["code"]) == (own_id, "name_taken")
+    read = post(shop, "/reads/context_by_id", {"context": own_id})["value"]
+    assert (read["id"], read["flow_id"], read["payload"]) == (own_id, made["id"], {"n": 1})
+    assert refusal(sent(shop, "/reads/context_by_id", {"context": "nothing"})) == (404, "not_found")
+    assert refusal(sent(shop, "/reads/context_by_id", {"context": ""})) == (400, "invalid_input")
+    add = {"tasks": [{"kind": "k", "queue": queue, "context_id": own_id}]}
+    (task,) = post(shop, f"/stages/{made['stages'][0]}/tasks", add, 201)["tasks"]
+    assert get(shop, f"/tasks/{task}")["context_id"] == own_id
+    add["tasks"][0]["context_id"] = "nothing"
+    assert refusal(sent(shop, f"/stages/{made['stages'][0]}/tasks", add)) == (404, "not_found")

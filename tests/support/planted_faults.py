@@ -42,6 +42,22 @@ ENGINE = (
         look_in=("contract/test_counted_claims.py",),
     ),
     Fault(
+        name="metadata-of-a-success-is-lost",
+        harm="Metadata that a worker reports with a success is not stored.",
+        file="engine/fast_succeed.py",
+        old="if c.lease_id is not None or c.metadata is not None:",
+        new="if c.lease_id is not None:",
+        look_in=("contract/test_reported_metadata.py",),
+    ),
+    Fault(
+        name="context-of-another-flow",
+        harm="A task gets a snapshot of another flow's context.",
+        file="store/sql/flow.sql",
+        old="WHERE c.key IN ({context_keys}) AND c.job = :job",
+        new="WHERE c.key IN ({context_keys}) AND :job = :job",
+        look_in=("contract/test_contexts.py",),
+    ),
+    Fault(
         name="one-attempt-too-many",
         harm="A task that keeps failing is run once more than max_attempts allows.",
         file="engine/report_verbs.py",

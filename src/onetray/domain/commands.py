@@ -194,6 +194,8 @@ class Succeed(Report):
     """How long ago the handler started: the time of a start that is recorded together with the outcome."""
     more: Annotated[More, f.Spec(More, check_more, flat=True)] | None = None
     """What a member of a flow reports besides its result."""
+    metadata: f.Metadata = None
+    """Replaces the task's metadata; null leaves it."""
     started: bool = False
     """Whether its start was already reported and accepted."""
     result_json: str | None = field(init=False, default=None)
@@ -214,6 +216,8 @@ class Fail(Report):
     stage: Annotated[str, f.Choice(DEAD_STAGES)] = "exec"
     detail: Annotated[Any, f.Json("result_bytes", into="detail_json")] = None
     retry_after_s: f.Seconds | None = None
+    metadata: f.Metadata = None
+    """Replaces the task's metadata, also if it is retried; null leaves it."""
     ran_s: f.Seconds = 0.0
     detail_json: str | None = field(init=False, default=None)
     error_json: str = field(init=False, default="")

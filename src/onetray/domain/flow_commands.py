@@ -95,6 +95,10 @@ class SubmitFlow(Command):
                 limit=limits.batch,
             )
         check_names([(ord_, stage.tasks) for ord_, stage in enumerate(self.stages, 1)], whole=True)
+        if any(task.context_id is not None for stage in self.stages for task in stage.tasks):
+            raise InvalidInput(
+                "a new flow has no contexts yet: append one, then add the tasks that name it", field="context_id"
+            )
 
     @property
     def body(self) -> object:
@@ -256,8 +260,11 @@ class AppendContext(FlowCommand):
     payload: Annotated[Any, f.Json("payload_bytes", into="payload_json")]
     scope: Annotated[str, f.Choice(SCOPES)] = "run"
     task: Annotated[str, f.Id()] | None = None
-    parent: Annotated[str, f.Id()] | None = None
+    parent: f.Name | None = None
+    """The id of another snapshot of the flow; by default the current one."""
     label: f.Name | None = None
+    context_id: f.Name | None = None
+    """An id of your own for it, unique in the namespace."""
     payload_json: str = field(init=False, default="")
 
 

@@ -33,7 +33,9 @@ def plain_successes(commands: Sequence[Command]) -> list[Succeed] | None:
         if type(c) is Succeed:
             if not c.version or not c.lease or c.more is not None or c.fence is None or c.worker is None:
                 return None
-            if type(c.task) is not int or c.task in by_key or c.lease_id is not None:
+            if type(c.task) is not int or c.task in by_key:
+                return None
+            if c.lease_id is not None or c.metadata is not None:
                 return None
             by_key[c.task] = c
         elif type(c) is not Claim or c.start:

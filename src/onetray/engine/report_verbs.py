@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from onetray.domain.checks import as_json
 from onetray.domain.clock import SECOND
 from onetray.domain.commands import Beat, Checkpoint, Fail, Log, Pause, Progress, Release, Report, Start, Succeed
 from onetray.domain.lifecycle import ASSIGNED, BLOCKED, RUNNING, SUCCEEDED, TASK
@@ -70,11 +71,19 @@ def succeed(batch: BatchContext, work: list[tuple[int, Succeed, TaskRow]]) -> No
     for state, group in held.items():
         if group:
             batch.tx.move(TASK.path(TASK.succeed, state), _success_columns(group, now))
+            _set_metadata(batch, [(row.key, command.metadata) for command, row in group])
             batch.outcomes.succeeded([row for _, row in group])
     if batch.locked.flows:
         success_extras.count_successes(
             batch, [(i, c, row) for i, c, row in work if verdicts[i].ok and not verdicts[i].value.repeated]
         )
+
+
+def _set_metadata(batch: BatchContext, reported: list[tuple[int, Any]]) -> None:
+    """Replace the metadata of tasks whose reports have some."""
+    new = [(key, as_json(metadata)) for key, metadata in reported if metadata is not None]
+    if new:
+        batch.tx.batch("set_metadata", {"key": [key for key, _ in new], "metadata": [text for _, text in new]})
 
 
 def _success_columns(held: list[tuple[Succeed, TaskRow]], now: int) -> dict[str, Any]:
@@ -99,6 +108,7 @@ def decide_reports(
 ) -> None:
     """Call `decide` for each task that the reporting worker holds."""
     starts, writes = PendingWrites(batch), PendingWrites(batch)
+    described = []
     for i, command, row in work:
         refusal = refuse_report(batch, command, row)
         if refusal is not None:
@@ -108,9 +118,12 @@ def decide_reports(
             began = batch.tx.now - int(command.ran_s * SECOND)
             row = starts.add(TASK.start, row, reporter_of(command, row), at=began, trace=command.trace)
         batch.answer(i, decide(batch, writes, command, row))
+        if command.verb == "fail":
+            described.append((row.key, command.metadata))
     # Starts come before the moves that follow them.
     starts.flush()
     writes.flush()
+    _set_metadata(batch, described)
 
 
 def fail(batch: BatchContext, work: list[tuple[int, Fail, TaskRow]]) -> None:

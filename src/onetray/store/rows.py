@@ -281,6 +281,7 @@ class TaskToCopy(NamedTuple):
     spawned_by: int | None
     metadata: str | None
     tracestate: str | None
+    context: int | None
 
 
 class StageToCopy(NamedTuple):

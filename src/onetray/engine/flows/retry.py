@@ -239,7 +239,7 @@ def _add_successor(
     tx = batch.tx
     (old,) = tx.query("spec_of", key=row.key)
     spec = spec_like(old, row.ns, by, c.cause or "redrive", c.trace)
-    spec.run_at = tx.now + int(c.delay_s * SECOND)
+    spec.run_at, spec.context = tx.now + int(c.delay_s * SECOND), old.context
     if old.name is not None:
         tx.query("clear_task_name", key=row.key)
     counts = {"redriven": stage.redriven + 1, row.state: getattr(stage, row.state) - 1}

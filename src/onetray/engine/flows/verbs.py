@@ -55,6 +55,7 @@ from onetray.domain.task import Verdict
 from onetray.engine.batch_context import BatchContext
 from onetray.engine.flows import advance
 from onetray.engine.flows.bulk import withdraw_tasks_of_stage
+from onetray.engine.flows.contexts import context_key, find_contexts, write_context
 from onetray.engine.flows.create import (
     Drafts,
     Member,
@@ -62,7 +63,6 @@ from onetray.engine.flows.create import (
     add_stages,
     known_members,
     resolve,
-    write_context,
     write_flow,
 )
 from onetray.engine.flows.requirements import (
@@ -154,7 +154,8 @@ def _add_tasks(batch: BatchContext, c: AddTasks, flow: FlowRow, stage: StageRow,
 
 
 def check_members(batch: BatchContext, flow: FlowRow, ord_: int, members: list[Member]) -> None:
-    """Raise errors about names and dependencies before anything is written."""
+    """Raise errors about names, dependencies and contexts before anything is written."""
+    find_contexts(batch, flow, (spec for spec, _ in members))
     resolve([(ord_, member) for member in members], known_members(batch, flow, members))
 
 
@@ -356,16 +357,12 @@ def _skip(batch: BatchContext, c: SkipStage, flow: FlowRow, stage: StageRow, *__
 def _append_context(batch: BatchContext, c: AppendContext, flow: FlowRow, _: object, *__: Any) -> Verdict:
     require_open(FLOW, flow, "take a context", c.actor)
     task = _key_of_member(batch, flow, c.task) if c.task is not None else None
-    parent = flow.context
-    if c.parent is not None:
-        rows = batch.tx.query("context_in_flow", id=c.parent, job=flow.key)
-        if not rows:
-            raise NotFound(f"the flow has no context {c.parent}", context=c.parent)
-        ((parent,),) = rows
+    parent = flow.context if c.parent is None else context_key(batch, flow, c.parent)
     key = batch.tx.new_keys(1)[0]
     id_ = write_context(
-        batch, flow, key, c.payload_json, c.scope, task, parent, c.label, by=flow_actor(c), cause=c.cause, trace=c.trace
-    )
+        batch, flow, key, c.payload_json, c.scope, task, parent, c.label, c.context_id, by=flow_actor(c), cause=c.cause,
+        trace=c.trace,
+    )  # fmt: skip
     # A context in the scope of the run becomes the current one.
     if c.scope == "run":
         batch.locked.change_flow(flow, context=key)

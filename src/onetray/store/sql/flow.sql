@@ -298,11 +298,29 @@ SELECT f.ns, f.kind, f.roll_up, f.sealed, f.correlation_id, f.trace, f.data, f.m
 FROM onetray.flow AS f LEFT JOIN onetray.context AS c ON c.key = f.context WHERE f.key = :key
 
 -- name: insert_context
-INSERT INTO onetray.context (key, job, ns, task, parent, created_at, scope, label, id, payload)
-SELECT b.key, b.job, b.ns, b.task, b.parent, b.at, b.scope, b.label, b.id, b.payload {from_batch}
+-- Returns nothing if the id that the caller chose is taken.
+INSERT INTO onetray.context (key, job, ns, task, parent, created_at, scope, label, id, own_id, payload)
+SELECT b.key, b.job, b.ns, b.task, b.parent, b.at, b.scope, b.label, b.id, b.own_id, b.payload {from_batch} WHERE true
+ON CONFLICT (ns, own_id) WHERE own_id IS NOT NULL DO NOTHING
+RETURNING key
 
 -- name: context_in_flow
-SELECT key FROM onetray.context WHERE id = :id AND job = :job
+SELECT c.key FROM onetray.context AS c WHERE c.key IN ({context_keys}) AND c.job = :job
+
+-- name: context_in_namespace
+SELECT c.key FROM onetray.context AS c WHERE c.key IN ({context_keys})
+
+-- word: context_keys
+SELECT i.key FROM onetray.context AS i WHERE i.id = :id AND i.ns = :ns
+    UNION SELECT o.key FROM onetray.context AS o WHERE o.ns = :ns AND o.own_id = :own_id
+
+-- name: context_by_id
+-- row: Context
+{select_context} WHERE c.key IN (
+    SELECT i.key FROM onetray.context AS i WHERE i.id = :id
+    UNION SELECT o.key FROM onetray.context AS o JOIN onetray.namespace AS m ON m.key = o.ns
+        WHERE m.name = :namespace AND o.own_id = :own_id
+) AND n.name = :namespace
 
 -- name: contexts_of_flow
 -- row: Context
@@ -313,8 +331,8 @@ SELECT key FROM onetray.context WHERE id = :id AND job = :job
 {select_context} WHERE f.id = :id AND n.name = :namespace AND c.key = f.context
 
 -- word: select_context
-SELECT c.key, CAST(c.id AS text) AS id, CAST(f.id AS text) AS flow_id, CAST(t.id AS text) AS task_id, c.scope,
-    CAST(p.id AS text) AS parent_id, c.label, c.payload, c.created_at
+SELECT c.key, coalesce(c.own_id, CAST(c.id AS text)) AS id, CAST(f.id AS text) AS flow_id,
+    CAST(t.id AS text) AS task_id, c.scope, coalesce(p.own_id, CAST(p.id AS text)) AS parent_id, c.label, c.payload, c.created_at
 FROM onetray.context AS c JOIN onetray.flow AS f ON f.key = c.job AND f.deleted_at IS NULL JOIN onetray.namespace AS n ON n.key = c.ns
     LEFT JOIN onetray.task AS t ON t.key = c.task LEFT JOIN onetray.context AS p ON p.key = c.parent
 

@@ -133,7 +133,8 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     (SELECT CAST(o.id AS text) FROM onetray.task AS o WHERE o.key = t.retry_of) AS retry_of,
     coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.trace, t.payload, t.input, t.result, t.error,
     p.body AS policy, (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
-    t.unmet, t.control, (SELECT CAST(c.id AS text) FROM onetray.context AS c WHERE c.key = t.context) AS context_id,
+    t.unmet, t.control, (SELECT coalesce(c.own_id, CAST(c.id AS text)) FROM onetray.context AS c WHERE c.key = t.context)
+    AS context_id,
     t.metadata, t.tracestate, (SELECT CAST({json_object}(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
     AS labels
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue

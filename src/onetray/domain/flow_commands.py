@@ -177,6 +177,8 @@ class AddStage(FlowCommand):
     """Add a stage at the end of an open flow."""
 
     stage: Annotated[StageSpec, f.Spec(StageSpec, check_stage)]
+    open: bool = False
+    """Start the flow, too, if it was submitted with `start: false`."""
 
     def check(self, limits: Limits) -> None:
         Command.check(self, limits)
@@ -192,6 +194,8 @@ class AddTasks(StageCommand):
 
     tasks: Annotated[tuple[TaskSpec, ...] | list[TaskSpec], f.Spec(TaskSpec, many="batch", least=1, by_hand=True)]
     spawned_by: Annotated[str, f.Id()] | None = None
+    open: bool = False
+    """Start the flow, too, if it was submitted with `start: false`."""
 
     def check(self, limits: Limits) -> None:
         Command.check(self, limits)

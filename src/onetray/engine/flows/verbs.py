@@ -128,6 +128,7 @@ def _add_stage(batch: BatchContext, c: AddStage, flow: FlowRow, _: object, draft
     specs = add_members(batch, flow, [(stage, member) for member in draft.tasks])
     if is_next and flow.state != CREATED:
         advance.advance(batch.locked, batch.locked.flows[flow.key], 0)
+    _open_with(batch, c, flow)
     return placed_verdict(batch, stage, c, tasks=tuple(s.id for s in specs), stages=(stage.id,))
 
 
@@ -150,7 +151,14 @@ def _add_tasks(batch: BatchContext, c: AddTasks, flow: FlowRow, stage: StageRow,
         spec.spawned_by, spec.trace = spawned_by, spec.trace or c.trace
     check_members(batch, flow, stage.ord, members)
     specs = add_members(batch, flow, [(stage, member) for member in members])
+    _open_with(batch, c, flow)
     return placed_verdict(batch, stage, c, tasks=tuple(s.id for s in specs))
+
+
+def _open_with(batch: BatchContext, c: AddStage | AddTasks, flow: FlowRow) -> None:
+    """Open a flow with what was added to it. Its lock makes sure that only the first of several does."""
+    if c.open and flow.state == CREATED:
+        advance.open_flow(batch.locked, batch.locked.flows[flow.key], flow_actor(c), c.cause, c.trace)
 
 
 def check_members(batch: BatchContext, flow: FlowRow, ord_: int, members: list[Member]) -> None:

@@ -104,9 +104,9 @@ FROM onetray.dead_letter AS d JOIN onetray.task AS t ON t.key = d.task
 WHERE n.name = :namespace AND (CAST(:id AS text) IS NULL OR CAST(t.id AS text) = :id) ORDER BY d.task DESC LIMIT :limit;
 
 -- name: spec_of
--- row: TaskToCopy(key, id, queue, kind, policy, priority, max_attempts, correlation_id, trace, payload, name, spawned_by, metadata, tracestate)
+-- row: TaskToCopy(key, id, queue, kind, policy, priority, max_attempts, correlation_id, trace, payload, name, spawned_by, metadata, tracestate, context)
 SELECT t.key, CAST(t.id AS text) AS id, t.queue, t.kind, t.policy, t.priority, t.max_attempts, t.correlation_id, t.trace,
-    t.payload, t.name, t.spawned_by, t.metadata, t.tracestate
+    t.payload, t.name, t.spawned_by, t.metadata, t.tracestate, t.context
 FROM onetray.task AS t WHERE t.key = :key;
 
 -- name: declared_flow
@@ -581,9 +581,9 @@ SELECT t.key, t.stage, CAST(t.id AS text) AS id, t.name, t.state FROM onetray.ta
 WHERE t.stage = :stage AND t.retry_of = :key;
 
 -- name: members_to_copy
--- row: TaskToCopy(key, id, queue, kind, policy, priority, max_attempts, correlation_id, trace, payload, name, spawned_by, metadata, tracestate)
+-- row: TaskToCopy(key, id, queue, kind, policy, priority, max_attempts, correlation_id, trace, payload, name, spawned_by, metadata, tracestate, context)
 SELECT t.key, CAST(t.id AS text) AS id, t.queue, t.kind, t.policy, t.priority, t.max_attempts, t.correlation_id, t.trace,
-    t.payload, t.name, t.spawned_by, t.metadata, t.tracestate
+    t.payload, t.name, t.spawned_by, t.metadata, t.tracestate, t.context
 FROM onetray.task AS t WHERE (t.stage, t.key) > (:stage, :after) AND t.stage <= :stage AND t.control = 0
     AND NOT EXISTS (SELECT 1 FROM onetray.task AS o WHERE o.key = t.retry_of AND o.stage = t.stage)
     AND NOT EXISTS (SELECT 1 FROM onetray.task AS p JOIN onetray.stage AS ps ON ps.key = p.stage
@@ -642,7 +642,22 @@ INSERT INTO onetray.context (key, job, ns, task, parent, created_at, scope, labe
 SELECT b.key, b.job, b.ns, b.task, b.parent, b.at, b.scope, b.label, b.id, b.payload FROM unnest(:key::bigint[], :job::bigint[], :ns::integer[], :task::bigint[], :parent::bigint[], :at::bigint[], :scope::text[], :label::text[], :id::uuid[], :payload::text[]) AS b(key, job, ns, task, parent, at, scope, label, id, payload);
 
 -- name: context_in_flow
-SELECT key FROM onetray.context WHERE id = :id AND job = :job;
+SELECT c.key FROM onetray.context AS c WHERE c.job = :job AND c.key IN (
+    SELECT i.key FROM onetray.context AS i WHERE i.id = :id
+    UNION SELECT a.key FROM onetray.alias AS a WHERE a.ns = :ns AND a.alias = :alias
+);
+
+-- name: context_by_id
+-- row: Context(key, id, flow_id, task_id, scope, parent_id, label, payload, created_at, alias)
+SELECT c.key, CAST(c.id AS text) AS id, CAST(f.id AS text) AS flow_id, CAST(t.id AS text) AS task_id, c.scope,
+    CAST(p.id AS text) AS parent_id, c.label, c.payload, c.created_at,
+    (SELECT i.alias FROM onetray.alias AS i WHERE i.key = c.key) AS alias
+FROM onetray.context AS c JOIN onetray.flow AS f ON f.key = c.job AND f.deleted_at IS NULL JOIN onetray.namespace AS n ON n.key = c.ns
+    LEFT JOIN onetray.task AS t ON t.key = c.task LEFT JOIN onetray.context AS p ON p.key = c.parent WHERE n.name = :namespace AND c.key IN (
+    SELECT i.key FROM onetray.context AS i WHERE i.id = :id
+    UNION SELECT a.key FROM onetray.alias AS a JOIN onetray.namespace AS m ON m.key = a.ns
+        WHERE m.name = :namespace AND a.alias = :alias
+);
 
 -- name: contexts_of_flow
 -- row: Context(key, id, flow_id, task_id, scope, parent_id, label, payload, created_at, alias)
@@ -1000,8 +1015,8 @@ INSERT INTO onetray.label (job, name, value, ns)
 SELECT :to, name, value, ns FROM onetray.label WHERE job = :of;
 
 -- name: insert_lease
-INSERT INTO onetray.lease (key, ns, worker, expires_at, length, tasks, request_key, part)
-SELECT b.key, b.ns, b.worker, b.expires_at, b.length, b.tasks, b.request_key, b.part FROM unnest(:key::bigint[], :ns::integer[], :worker::text[], :expires_at::bigint[], :length::bigint[], :tasks::text[], :request_key::text[], :part::integer[]) AS b(key, ns, worker, expires_at, length, tasks, request_key, part);
+INSERT INTO onetray.lease (key, ns, worker, expires_at, length, tasks, request_key, part, expiry_counts)
+SELECT b.key, b.ns, b.worker, b.expires_at, b.length, b.tasks, b.request_key, b.part, b.expiry_counts FROM unnest(:key::bigint[], :ns::integer[], :worker::text[], :expires_at::bigint[], :length::bigint[], :tasks::text[], :request_key::text[], :part::integer[], :expiry_counts::integer[]) AS b(key, ns, worker, expires_at, length, tasks, request_key, part, expiry_counts);
 
 -- name: leases_of_request
 -- row: LeaseRow(key, tasks, expires_at, length)
@@ -1031,6 +1046,10 @@ SELECT key, tasks FROM onetray.lease WHERE expires_at < :before ORDER BY expires
 
 -- name: still_expired
 SELECT key FROM onetray.lease WHERE key = ANY(:keys::bigint[]) AND expires_at < :before ORDER BY key FOR UPDATE;
+
+-- name: leases_by_key
+-- row: LeaseNowRow(key, expires_at, expiry_counts)
+SELECT key, expires_at, expiry_counts FROM onetray.lease WHERE key = ANY(:keys::bigint[]);
 
 -- name: expiries
 SELECT key, expires_at FROM onetray.lease WHERE key = ANY(:keys::bigint[]);
@@ -1853,10 +1872,10 @@ SELECT body_hash FROM onetray.request WHERE caller = :caller AND key = :key;
 SELECT CAST(id AS text) AS id, key, job FROM onetray.task WHERE id = ANY(:ids::uuid[]);
 
 -- name: lock_tasks
--- row: TaskRow(key, ns, state, version, fence, owner, lease, lease_expires_at, attempts, max_attempts, spared, queue, kind, policy, priority, run_at, cancel_at, job, stage, unmet, control, seen_at)
+-- row: TaskRow(key, ns, state, version, fence, owner, lease, lease_expires_at, expiry_counts, attempts, max_attempts, spared, queue, kind, policy, priority, run_at, cancel_at, job, stage, unmet, control, seen_at)
 SELECT l.*, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS seen_at FROM (
     SELECT task.key, task.ns, task.state, task.version, task.fence, task.owner, task.lease,
-        lease.expires_at AS lease_expires_at, task.attempts, task.max_attempts, task.spared,
+        lease.expires_at AS lease_expires_at, lease.expiry_counts, task.attempts, task.max_attempts, task.spared,
         task.queue, task.kind, task.policy, task.priority, task.run_at, task.cancel_at, task.job, task.stage,
         task.unmet, task.control
     FROM onetray.task LEFT JOIN onetray.lease ON lease.key = task.lease
@@ -2100,7 +2119,7 @@ WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, acto
     started_at = greatest(b.began, task.updated_at) FROM unnest(:at::bigint[], :result::text[], :began::bigint[], :key::bigint[], :version::integer[], :fence::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, result, began, key, version, fence, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned') AND task.fence = b.fence RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.succeeded', 'running', 'succeeded', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, CASE hop WHEN 1 THEN began ELSE ts END, ns, version - 2 + hop, fence, attempts, hops.type, hops.was, hops.state, actor, correlation_id, cause, trace, CASE hop WHEN 2 THEN payload END FROM moved CROSS JOIN (SELECT 1 AS hop, 'task.started' AS type, 'assigned' AS was, 'running' AS state UNION ALL SELECT 2, 'task.succeeded', 'running', 'succeeded') AS hops ORDER BY entity, hop) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: fail
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'failed', version = task.version + 1, updated_at = greatest(b.at, task.updated_at), finished_at = greatest(b.at, task.updated_at), owner = NULL, lease = NULL, error = b.error FROM unnest(:at::bigint[], :error::text[], :key::bigint[], :version::integer[], :fence::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, error, key, version, fence, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('running') AND task.fence = b.fence RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.failed', 'running', 'failed', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'failed', version = task.version + 1, updated_at = greatest(b.at, task.updated_at), finished_at = greatest(b.at, task.updated_at), owner = NULL, lease = NULL, error = b.error FROM unnest(:at::bigint[], :error::text[], :key::bigint[], :version::integer[], :was::text[], :fence::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, error, key, version, was, fence, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned', 'running') AND task.state = b.was AND task.fence = b.fence RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.failed', b.was, 'failed', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: retry
 WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'queued', version = task.version + 1, updated_at = greatest(b.at, task.updated_at), fence = task.fence + 1, run_at = b.run_at, owner = NULL, lease = NULL, error = b.error, spared = 0 FROM unnest(:at::bigint[], :run_at::bigint[], :error::text[], :key::bigint[], :version::integer[], :fence::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, run_at, error, key, version, fence, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('running') AND task.fence = b.fence RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.retried', 'running', 'queued', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;

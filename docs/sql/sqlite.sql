@@ -104,9 +104,9 @@ FROM dead_letter AS d JOIN task AS t ON t.key = d.task
 WHERE n.name = :namespace AND (CAST(:id AS text) IS NULL OR CAST(t.id AS text) = :id) ORDER BY d.task DESC LIMIT :limit;
 
 -- name: spec_of
--- row: TaskToCopy(key, id, queue, kind, policy, priority, max_attempts, correlation_id, trace, payload, name, spawned_by, metadata, tracestate)
+-- row: TaskToCopy(key, id, queue, kind, policy, priority, max_attempts, correlation_id, trace, payload, name, spawned_by, metadata, tracestate, context)
 SELECT t.key, CAST(t.id AS text) AS id, t.queue, t.kind, t.policy, t.priority, t.max_attempts, t.correlation_id, t.trace,
-    t.payload, t.name, t.spawned_by, t.metadata, t.tracestate
+    t.payload, t.name, t.spawned_by, t.metadata, t.tracestate, t.context
 FROM task AS t WHERE t.key = :key;
 
 -- name: declared_flow
@@ -581,9 +581,9 @@ SELECT t.key, t.stage, CAST(t.id AS text) AS id, t.name, t.state FROM task AS t
 WHERE t.stage = :stage AND t.retry_of = :key;
 
 -- name: members_to_copy
--- row: TaskToCopy(key, id, queue, kind, policy, priority, max_attempts, correlation_id, trace, payload, name, spawned_by, metadata, tracestate)
+-- row: TaskToCopy(key, id, queue, kind, policy, priority, max_attempts, correlation_id, trace, payload, name, spawned_by, metadata, tracestate, context)
 SELECT t.key, CAST(t.id AS text) AS id, t.queue, t.kind, t.policy, t.priority, t.max_attempts, t.correlation_id, t.trace,
-    t.payload, t.name, t.spawned_by, t.metadata, t.tracestate
+    t.payload, t.name, t.spawned_by, t.metadata, t.tracestate, t.context
 FROM task AS t WHERE t.stage = :stage AND t.key > :after AND t.control = 0
     AND NOT EXISTS (SELECT 1 FROM task AS o WHERE o.key = t.retry_of AND o.stage = t.stage)
     AND NOT EXISTS (SELECT 1 FROM task AS p JOIN stage AS ps ON ps.key = p.stage
@@ -642,7 +642,22 @@ INSERT INTO context (key, job, ns, task, parent, created_at, scope, label, id, p
 SELECT b.key, b.job, b.ns, b.task, b.parent, b.at, b.scope, b.label, b.id, b.payload FROM (SELECT value ->> 0 AS key, value ->> 1 AS job, value ->> 2 AS ns, value ->> 3 AS task, value ->> 4 AS parent, value ->> 5 AS at, value ->> 6 AS scope, value ->> 7 AS label, value ->> 8 AS id, value ->> 9 AS payload FROM json_each(:batch)) AS b;
 
 -- name: context_in_flow
-SELECT key FROM context WHERE id = :id AND job = :job;
+SELECT c.key FROM context AS c WHERE c.job = :job AND c.key IN (
+    SELECT i.key FROM context AS i WHERE i.id = :id
+    UNION SELECT a.key FROM alias AS a WHERE a.ns = :ns AND a.alias = :alias
+);
+
+-- name: context_by_id
+-- row: Context(key, id, flow_id, task_id, scope, parent_id, label, payload, created_at, alias)
+SELECT c.key, CAST(c.id AS text) AS id, CAST(f.id AS text) AS flow_id, CAST(t.id AS text) AS task_id, c.scope,
+    CAST(p.id AS text) AS parent_id, c.label, c.payload, c.created_at,
+    (SELECT i.alias FROM alias AS i WHERE i.key = c.key) AS alias
+FROM context AS c JOIN flow AS f ON f.key = c.job AND f.deleted_at IS NULL JOIN namespace AS n ON n.key = c.ns
+    LEFT JOIN task AS t ON t.key = c.task LEFT JOIN context AS p ON p.key = c.parent WHERE n.name = :namespace AND c.key IN (
+    SELECT i.key FROM context AS i WHERE i.id = :id
+    UNION SELECT a.key FROM alias AS a JOIN namespace AS m ON m.key = a.ns
+        WHERE m.name = :namespace AND a.alias = :alias
+);
 
 -- name: contexts_of_flow
 -- row: Context(key, id, flow_id, task_id, scope, parent_id, label, payload, created_at, alias)
@@ -1000,8 +1015,8 @@ INSERT INTO label (job, name, value, ns)
 SELECT :to, name, value, ns FROM label WHERE job = :of;
 
 -- name: insert_lease
-INSERT INTO lease (key, ns, worker, expires_at, length, tasks, request_key, part)
-SELECT b.key, b.ns, b.worker, b.expires_at, b.length, b.tasks, b.request_key, b.part FROM (SELECT value ->> 0 AS key, value ->> 1 AS ns, value ->> 2 AS worker, value ->> 3 AS expires_at, value ->> 4 AS length, value ->> 5 AS tasks, value ->> 6 AS request_key, value ->> 7 AS part FROM json_each(:batch)) AS b;
+INSERT INTO lease (key, ns, worker, expires_at, length, tasks, request_key, part, expiry_counts)
+SELECT b.key, b.ns, b.worker, b.expires_at, b.length, b.tasks, b.request_key, b.part, b.expiry_counts FROM (SELECT value ->> 0 AS key, value ->> 1 AS ns, value ->> 2 AS worker, value ->> 3 AS expires_at, value ->> 4 AS length, value ->> 5 AS tasks, value ->> 6 AS request_key, value ->> 7 AS part, value ->> 8 AS expiry_counts FROM json_each(:batch)) AS b;
 
 -- name: leases_of_request
 -- row: LeaseRow(key, tasks, expires_at, length)
@@ -1031,6 +1046,10 @@ SELECT key, tasks FROM lease WHERE expires_at < :before ORDER BY expires_at, key
 
 -- name: still_expired
 SELECT key FROM lease WHERE key IN (SELECT value FROM json_each(:keys)) AND expires_at < :before ORDER BY key;
+
+-- name: leases_by_key
+-- row: LeaseNowRow(key, expires_at, expiry_counts)
+SELECT key, expires_at, expiry_counts FROM lease WHERE key IN (SELECT value FROM json_each(:keys));
 
 -- name: expiries
 SELECT key, expires_at FROM lease WHERE key IN (SELECT value FROM json_each(:keys));
@@ -1853,10 +1872,10 @@ SELECT body_hash FROM request WHERE caller = :caller AND key = :key;
 SELECT CAST(id AS text) AS id, key, job FROM task WHERE id IN (SELECT value FROM json_each(:ids));
 
 -- name: lock_tasks
--- row: TaskRow(key, ns, state, version, fence, owner, lease, lease_expires_at, attempts, max_attempts, spared, queue, kind, policy, priority, run_at, cancel_at, job, stage, unmet, control, seen_at)
+-- row: TaskRow(key, ns, state, version, fence, owner, lease, lease_expires_at, expiry_counts, attempts, max_attempts, spared, queue, kind, policy, priority, run_at, cancel_at, job, stage, unmet, control, seen_at)
 SELECT l.*, :now AS seen_at FROM (
     SELECT task.key, task.ns, task.state, task.version, task.fence, task.owner, task.lease,
-        lease.expires_at AS lease_expires_at, task.attempts, task.max_attempts, task.spared,
+        lease.expires_at AS lease_expires_at, lease.expiry_counts, task.attempts, task.max_attempts, task.spared,
         task.queue, task.kind, task.policy, task.priority, task.run_at, task.cancel_at, task.job, task.stage,
         task.unmet, task.control
     FROM task LEFT JOIN lease ON lease.key = task.lease
@@ -2115,10 +2134,10 @@ UPDATE task SET state = 'succeeded', version = task.version + 2, updated_at = ma
 WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.succeeded', 'running', 'succeeded', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS result, value ->> 2 AS began, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS fence, value ->> 6 AS actor, value ->> 7 AS cause, value ->> 8 AS trace, value ->> 9 AS detail FROM json_each(:batch)) AS b CROSS JOIN task ON task.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, CASE hop WHEN 1 THEN began ELSE ts END, ns, version - 2 + hop, fence, attempts, hops.type, hops.was, hops.state, actor, correlation_id, cause, trace, CASE hop WHEN 2 THEN payload END FROM moved CROSS JOIN (SELECT 1 AS hop, 'task.started' AS type, 'assigned' AS was, 'running' AS state UNION ALL SELECT 2, 'task.succeeded', 'running', 'succeeded') AS hops;
 
 -- move: fail
-UPDATE task SET state = 'failed', version = task.version + 1, updated_at = max(b.at, task.updated_at), finished_at = max(b.at, task.updated_at), owner = NULL, lease = NULL, error = b.error FROM (SELECT value ->> 0 AS at, value ->> 1 AS error, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS fence, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('running') AND task.fence = b.fence;
+UPDATE task SET state = 'failed', version = task.version + 1, updated_at = max(b.at, task.updated_at), finished_at = max(b.at, task.updated_at), owner = NULL, lease = NULL, error = b.error FROM (SELECT value ->> 0 AS at, value ->> 1 AS error, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS was, value ->> 5 AS fence, value ->> 6 AS actor, value ->> 7 AS cause, value ->> 8 AS trace, value ->> 9 AS detail FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned', 'running') AND task.state = b.was AND task.fence = b.fence;
 
 -- move: fail (its events)
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.failed', 'running', 'failed', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS error, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS fence, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b CROSS JOIN task ON task.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.failed', b.was, 'failed', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS error, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS was, value ->> 5 AS fence, value ->> 6 AS actor, value ->> 7 AS cause, value ->> 8 AS trace, value ->> 9 AS detail FROM json_each(:batch)) AS b CROSS JOIN task ON task.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
 
 -- move: retry
 UPDATE task SET state = 'queued', version = task.version + 1, updated_at = max(b.at, task.updated_at), fence = task.fence + 1, run_at = b.run_at, owner = NULL, lease = NULL, error = b.error, spared = 0 FROM (SELECT value ->> 0 AS at, value ->> 1 AS run_at, value ->> 2 AS error, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS fence, value ->> 6 AS actor, value ->> 7 AS cause, value ->> 8 AS trace, value ->> 9 AS detail FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('running') AND task.fence = b.fence;

@@ -48,6 +48,7 @@ OF_REPORTS = {
     "lease": (None, *WHOLE, -1, 2**63),
     "version": (None, *WHOLE, -1, 2**31),
     "ticket": TEXT,
+    "lease_id": TEXT,
 }
 OF_CONTROLS = {**OF_TASKS, "actor_name": TEXT, "cause": TEXT, "trace": TRACE}
 OF_SYSTEM = {**OF_CONTROLS, "fence": (*WHOLE, 0, -1, 2**31)}
@@ -83,11 +84,19 @@ FIELDS: dict[str, dict[str, tuple[Any, ...]]] = {
         "lease_s": (*SECONDS, 0),
         "request_key": TEXT,
         "start": (None, *SWITCH),
+        "expiry_counts": (None, *SWITCH),
         "namespace": (None, *TEXT),
     },
     "start": OF_REPORTS,
     "beat": {**OF_REPORTS, "lease_s": (*SECONDS, 0)},
-    "succeed": {**OF_REPORTS, "result": JSON, "ran_s": SECONDS, "more": MORE_VALUES, "started": (None, *SWITCH)},
+    "succeed": {
+        **OF_REPORTS,
+        "result": JSON,
+        "ran_s": SECONDS,
+        "more": MORE_VALUES,
+        "started": (None, *SWITCH),
+        "metadata": JSON,
+    },
     "fail": {
         **OF_REPORTS,
         "message": (None, *WORDS),
@@ -97,6 +106,7 @@ FIELDS: dict[str, dict[str, tuple[Any, ...]]] = {
         "stage": (None, "nowhere", 5, NUL),
         "detail": JSON,
         "retry_after_s": SECONDS,
+        "metadata": JSON,
         "ran_s": (None, *SECONDS),
     },
     "release": {**OF_REPORTS, "reason": TEXT, "delay_s": (None, *SECONDS)},

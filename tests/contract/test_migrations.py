@@ -35,6 +35,8 @@ RELEASED = {
     (10, POSTGRES): "a239b0d6675242ce7e3a3fcb6f6bf466312008feb0ce6500189394f2b0042a67",
     (11, SQLITE): "c3b9ab7375a1e9e1a42bffb685dbbfec1fc836faa7d5806cb463d9acf5f964c7",
     (11, POSTGRES): "76532d6af9aa279312e51af4d24beba0daa50c9cdde689b8f10d0cdc11521e4e",
+    (12, SQLITE): "0d17f1d3a0d9c26ab34eef630ffe17ce897641b9895b6f48c8a18b69c76c2b9b",
+    (12, POSTGRES): "080c33dc7404923ae9cba6887b1a7be77626b12136e0c3a9b3a571a62db1be1c",
 }
 """What each migration sends. A line comes with a migration, and never changes: databases out there were made by it."""
 

@@ -99,6 +99,18 @@ def test_a_report_without_the_right_ticket_changes_nothing(shop: TestClient, que
     assert get(shop, f"/tasks/{task['id']}")["version"] == 2
 
 
+@each_case("verb", REPORTS)
+def test_a_report_may_name_its_lease_and_a_refusal_says_why(shop: TestClient, queue: str, verb: str) -> None:
+    task = held(shop, queue)
+    path = f"/tasks/{task['id']}/{verb}"
+    wrong = sent(shop, path, ticket(task, **REPORTS[verb], lease_id="1-0"))
+    assert (refusal(wrong), wrong.json()["cause"]) == ((409, "lease_lost"), "other_lease")
+    other = sent(shop, path, {**ticket(task, **REPORTS[verb]), "worker": "somebody else"})
+    assert (refusal(other), other.json()["cause"]) == ((409, "lease_lost"), "other_worker")
+    assert refusal(sent(shop, path, ticket(task, **REPORTS[verb], lease_id=""))) == (400, "invalid_input")
+    post(shop, path, ticket(task, **REPORTS[verb], lease_id=task["lease_id"]))
+
+
 def test_the_same_outcome_again_is_accepted_and_another_is_not(shop: TestClient, queue: str) -> None:
     task = held(shop, queue)
     post(shop, f"/tasks/{task['id']}/succeed", ticket(task, result=1))
@@ -448,3 +460,28 @@ def test_what_a_remote_worker_claims_goes_back_when_its_token_ends_before_the_an
         answer = httpx2.post(f"{live.url}/api/v1/commands", json=body, headers=headers, timeout=20)
         assert answer.status_code == 401
         assert untouched(engine, id_)
+
+
+def test_metadata_comes_with_an_outcome(shop: TestClient, queue: str) -> None:
+    for verb, fields in (("succeed", {}), ("fail", {"message": "no", "retryable": False})):
+        task = held(shop, queue)
+        assert post(shop, f"/tasks/{task['id']}/{verb}", ticket(task, metadata={"n": 1}, **fields))["state"]
+        assert get(shop, f"/tasks/{task['id']}")["metadata"] == {"n": 1}
+
+
+def test_snapshots_of_a_context_by_the_ids_of_their_callers(shop: TestClient, queue: str) -> None:
+    made = flow(shop, queue, {"name": "a", "sealed": False})
+    alias = f"plan of {queue}"
+    append = {"verb": "append_context", "flow": made["id"], "payload": {"n": 1}, "alias": alias}
+    first, again = post(shop, "/commands", {"commands": [append, append]})["verdicts"]
+    id_ = first["value"]["id"]
+    assert again["error"]["code"] == "alias_taken"
+    read = post(shop, "/reads/context_by_id", {"context": alias})["value"]
+    assert (read["id"], read["alias"], read["flow_id"], read["payload"]) == (id_, alias, made["id"], {"n": 1})
+    assert refusal(sent(shop, "/reads/context_by_id", {"context": "nothing"})) == (404, "not_found")
+    assert refusal(sent(shop, "/reads/context_by_id", {"context": ""})) == (400, "invalid_input")
+    add = {"tasks": [{"kind": "k", "queue": queue, "context_id": alias}]}
+    (task,) = post(shop, f"/stages/{made['stages'][0]}/tasks", add, 201)["tasks"]
+    assert get(shop, f"/tasks/{task}")["context_id"] == id_
+    add["tasks"][0]["context_id"] = "nothing"
+    assert refusal(sent(shop, f"/stages/{made['stages'][0]}/tasks", add)) == (404, "not_found")

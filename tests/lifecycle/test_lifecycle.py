@@ -11,7 +11,7 @@ SPECIFIED = {
     "claim": [("queued", "assigned")],
     "start": [("assigned", "running")],
     "succeed": [("running", "succeeded")],
-    "fail": [("running", "failed")],
+    "fail": [("assigned", "failed"), ("running", "failed")],
     "cancel": [("queued", "cancelled"), ("assigned", "cancelled"), ("running", "cancelled")],
     "dead_letter": [
         ("queued", "dead_lettered"),

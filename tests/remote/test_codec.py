@@ -118,7 +118,7 @@ REPORTS = [verb for verb, kind in VERBS.items() if issubclass(kind, c.Report)]
 @given(data=st.data())
 def test_every_report_of_a_child_process_arrives_under_the_ticket_of_its_parent(verb: str, data: st.DataObject) -> None:
     kind = VERBS[verb]
-    drawn = {**draw(kind, data), "trace": None}
+    drawn = {**draw(kind, data), "trace": None, "lease_id": None}
     ticket = {"task": 7, "fence": 5, "worker": "parent", "namespace": "n", "lease": 3, "version": 2, "flow": 0}
     report = kind(**{**drawn, "fence": 9, "worker": "child"})
     assert isinstance(report, c.Report)

@@ -89,6 +89,9 @@ class Claim(Command):
     """A repeated claim with this key returns the same tasks. Same as the header `Idempotency-Key`."""
     start: bool = False
     """Start the tasks in the same transaction, and with them their stages and flows."""
+    expiry_counts: bool = False
+    """A lease that expires before the start of its task costs the attempt. By default such an attempt is returned,
+    because the task may only have been claimed ahead of need."""
     namespace: f.Namespace = "default"
 
 
@@ -104,15 +107,17 @@ class TaskCommand(Command):
 
 @dataclass(slots=True, kw_only=True)
 class Report(TaskCommand):
-    """A command of the worker that holds the task. Without a fence it refers to the current attempt."""
+    """A command of the worker that holds the task. Without a fence and a lease id it refers to the current attempt."""
 
     actor: ClassVar[str] = WORKER
     route: ClassVar[str] = "/tasks/{id}/{verb}"
     checked_before: ClassVar[frozenset[str]] = frozenset(
-        {"task", "namespace", "fence", "worker", "ticket", "trace", "flow", "lease", "version"}
+        {"task", "namespace", "fence", "worker", "lease_id", "ticket", "trace", "flow", "lease", "version"}
     )
     fence: Annotated[int, f.Whole(1, f.INT32), f.Public(required=True)] | None = None
     worker: Annotated[str, f.Text("name_chars"), f.Public(required=True)] | None = None
+    lease_id: f.Key | None = None
+    """The `lease_id` of the claim. If it is set, it is compared, too."""
     ticket: f.Key | None = None
     """The ticket of the claim, if available: saves the server a read of the task."""
     trace: f.Traceparent | None = None
@@ -140,6 +145,8 @@ class Report(TaskCommand):
             raise InvalidInput("lease must be the number from the claim", field="lease")
         if type(self.version) is not int or not 0 <= self.version <= f.INT32:
             raise InvalidInput("version must be the number from the claim", field="version")
+        if self.lease_id is not None:
+            text(self.lease_id, "lease_id", limits.key_chars)
         if self.ticket is not None:
             text(self.ticket, "ticket", limits.key_chars)
         if self.trace is not None:
@@ -190,6 +197,8 @@ class Succeed(Report):
     """How long ago the handler started: the time of a start that is recorded together with the outcome."""
     more: Annotated[More, f.Spec(More, check_more, flat=True)] | None = None
     """What a member of a flow reports besides its result."""
+    metadata: f.Metadata = None
+    """Replaces the task's metadata; null leaves it."""
     started: bool = False
     """Whether its start was already reported and accepted."""
     result_json: str | None = field(init=False, default=None)
@@ -210,6 +219,8 @@ class Fail(Report):
     stage: Annotated[str, f.Choice(DEAD_STAGES)] = "exec"
     detail: Annotated[Any, f.Json("result_bytes", into="detail_json")] = None
     retry_after_s: f.Seconds | None = None
+    metadata: f.Metadata = None
+    """Replaces the task's metadata, also if it is retried; null leaves it."""
     ran_s: f.Seconds = 0.0
     detail_json: str | None = field(init=False, default=None)
     error_json: str = field(init=False, default="")

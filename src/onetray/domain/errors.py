@@ -193,7 +193,7 @@ class NoAttemptsLeft(Conflict):
 
 
 class LeaseLost(Conflict):
-    """This attempt no longer holds the task. Drop the work and claim again."""
+    """This attempt no longer holds the task: `cause` says why. Drop the work and claim again."""
 
     code = "lease_lost"
 

@@ -39,6 +39,8 @@ class TaskSpec:
     """An id of your own: unique in the namespace among tasks, flows and contexts."""
     depends_on: Annotated[tuple[str, ...], f.Names("batch")] = field(default=(), kw_only=True)
     """Names or ids of tasks of the same flow that must succeed first."""
+    context_id: f.Name | None = field(default=None, kw_only=True)
+    """The snapshot of the flow's context that it gets, by its id or alias; by default the current one."""
     metadata: f.Metadata = field(default=None, kw_only=True)
     trace: f.Traceparent | None = field(default=None, kw_only=True)
     tracestate: f.Tracestate | None = field(default=None, kw_only=True)
@@ -337,6 +339,7 @@ class Context:
 
     key: int
     id: str
+    """The one that its caller chose, or the engine's."""
     flow_id: str
     task_id: str | None
     scope: str

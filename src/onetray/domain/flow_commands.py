@@ -98,6 +98,10 @@ class SubmitFlow(Command):
             )
         check_names([(ord_, stage.tasks) for ord_, stage in enumerate(self.stages, 1)], whole=True)
         check_aliases([self.alias, *(task.alias for stage in self.stages for task in stage.tasks)])
+        if any(task.context_id is not None for stage in self.stages for task in stage.tasks):
+            raise InvalidInput(
+                "a new flow has no contexts yet: append one, then add the tasks that name it", field="context_id"
+            )
 
     @property
     def body(self) -> object:
@@ -180,6 +184,8 @@ class AddStage(FlowCommand):
     """Add a stage at the end of an open flow."""
 
     stage: Annotated[StageSpec, f.Spec(StageSpec, check_stage)]
+    open: bool = False
+    """Start the flow, too, if it was submitted with `start: false`."""
 
     def check(self, limits: Limits) -> None:
         Command.check(self, limits)
@@ -196,6 +202,8 @@ class AddTasks(StageCommand):
 
     tasks: Annotated[tuple[TaskSpec, ...] | list[TaskSpec], f.Spec(TaskSpec, many="batch", least=1, by_hand=True)]
     spawned_by: Annotated[str, f.Id()] | None = None
+    open: bool = False
+    """Start the flow, too, if it was submitted with `start: false`."""
 
     def check(self, limits: Limits) -> None:
         Command.check(self, limits)
@@ -265,7 +273,8 @@ class AppendContext(FlowCommand):
     payload: Annotated[Any, f.Json("payload_bytes", into="payload_json")]
     scope: Annotated[str, f.Choice(SCOPES)] = "run"
     task: Annotated[str, f.Id()] | None = None
-    parent: Annotated[str, f.Id()] | None = None
+    parent: f.Name | None = None
+    """The id or alias of another snapshot of the flow; by default the current one."""
     label: f.Name | None = None
     alias: f.AliasText | None = None
     """An id of your own for the snapshot, unique in the namespace."""

@@ -56,9 +56,11 @@ def check_stage(spec: object, limits: Limits, where: str = "stage", size: list[i
         if control is not None:
             check_task(control, limits, f"stage.{name}")
             json_text(control.payload, f"stage.{name}.payload", limits.payload_bytes)
-            if control.depends_on or control.name or control.alias or control.delay_s or control.run_at is not None:
+            fixed = control.depends_on or control.name or control.alias or control.context_id
+            if fixed or control.delay_s or control.run_at is not None:
                 raise InvalidInput(
-                    f"stage.{name} cannot have name, alias, depends_on, delay_s or run_at", field=f"stage.{name}"
+                    f"stage.{name} cannot have name, alias, depends_on, context_id, delay_s or run_at",
+                    field=f"stage.{name}",
                 )
     if spec.approval is not None:
         check_approval(spec.approval, limits)

@@ -50,7 +50,7 @@ TASK = Machine(
         Transition("claim", (QUEUED,), ASSIGNED, _WORKER, "task.claimed"),
         Transition("start", (ASSIGNED,), RUNNING, _WORKER, "task.started", fenced=True),
         Transition("succeed", (RUNNING,), SUCCEEDED, _WORKER, "task.succeeded", fenced=True, implies="start"),
-        Transition("fail", (RUNNING,), FAILED, _WORKER | _SYSTEM, "task.failed", fenced=True, implies="start"),
+        Transition("fail", HELD, FAILED, _WORKER | _SYSTEM, "task.failed", fenced=True),
         Transition("retry", (RUNNING,), QUEUED, _SYSTEM, "task.retried", fenced=True, reopens=True, implies="start"),
         Transition("release", HELD, QUEUED, _WORKER, "task.released", fenced=True, reopens=True),
         Transition("expire", HELD, QUEUED, _SYSTEM, "task.lease_expired", fenced=True, reopens=True),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import orjson
@@ -47,6 +48,19 @@ def json_of(text: str | None, raw: bool = False) -> Any:
     if text is None or text == "null":
         return None
     return RawJson(text.encode()) if raw else orjson.loads(text)
+
+
+def lease_text(task: int, fence: int) -> str:
+    """The public id of the lease of an attempt. Not its number, which would tell how many claims others make."""
+    return f"{fence}-{blake2b(f'{task}:{fence}'.encode(), digest_size=12).hexdigest()}"
+
+
+def fence_of_lease(lease_id: str, task: int) -> int | None:
+    """The fence of the attempt with this lease; None if it is no lease of this task."""
+    fence = lease_id.partition("-")[0]
+    if not (fence.isascii() and fence.isdigit() and len(fence) < 11) or lease_text(task, int(fence)) != lease_id:
+        return None
+    return int(fence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +110,11 @@ class Task:
     alias: str | None = None
     """The id that its submitter has chosen. It follows a redrive."""
     actor: str = USER
+
+    @property
+    def lease_id(self) -> str | None:
+        """The public id of its lease, while a worker holds it."""
+        return None if self.lease is None else lease_text(self.key, self.fence)
 
     @property
     def actions(self) -> tuple[str, ...]:
@@ -190,6 +209,11 @@ class Assignment:
     """Its version after the claim, if a success may be written without reading the row first; else 0."""
     ticket: str = ""
     """The ticket that a server has issued with the claim. See `ticket_text`."""
+
+    @property
+    def lease_id(self) -> str:
+        """The public id of its lease. A report may name it."""
+        return lease_text(self.key, self.fence)
 
     @property
     def payload(self) -> Any:

@@ -272,6 +272,7 @@ class EngineApi(ABC):
     by_alias = JobApi.by_alias
     close_breaker = WorkerApi.close_breaker
     context = FlowApi.context
+    context_by_id = FlowApi.context_by_id
     contexts = FlowApi.contexts
     dead_groups = ListApi.dead_groups
     dead_letters = TaskApi.dead_letters

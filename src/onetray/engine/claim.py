@@ -104,6 +104,7 @@ def _assign(batch: BatchContext, command: Claim, ns: int, queue: int, picked: li
         "key": list(leases.values()), "ns": [ns] * len(leases), "worker": [command.worker] * len(leases),
         "expires_at": [now + length for length in leases], "length": list(leases),
         "request_key": [command.request_key] * len(leases), "part": list(range(len(leases))),
+        "expiry_counts": [int(command.expiry_counts)] * len(leases),
         "tasks": [_tasks_json(lease, keys, lease_of) for lease in leases.values()],
     })  # fmt: skip
     tx.batch("delete_ready", {

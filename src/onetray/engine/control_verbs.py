@@ -16,8 +16,8 @@ from onetray.domain.task import Receipt, Verdict
 from onetray.engine.aliases import hand_on_aliases
 from onetray.engine.batch_context import BatchContext
 from onetray.engine.flows.retry import attempts_of_successor, receipt_of, redrive_member
+from onetray.engine.holding import illegal
 from onetray.engine.pending_writes import CANCEL, RESCHEDULED, PendingWrites, actor, event_detail
-from onetray.engine.report_verbs import illegal
 from onetray.engine.submit import optional_text_of, spec_like, write_tasks
 from onetray.store.rows import TaskRow
 

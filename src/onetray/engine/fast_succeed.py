@@ -35,6 +35,8 @@ def plain_successes(commands: Sequence[Command]) -> list[Succeed] | None:
                 return None
             if type(c.task) is not int or c.task in by_key:
                 return None
+            if c.lease_id is not None or c.metadata is not None:
+                return None
             by_key[c.task] = c
         elif type(c) is not Claim or c.start:
             return None

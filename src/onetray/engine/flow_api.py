@@ -7,7 +7,7 @@ from dataclasses import fields as dataclass_fields
 from dataclasses import replace
 from typing import Any
 
-from onetray.domain.checks import MAX_ROWS, choice, listed, task_id, whole
+from onetray.domain.checks import MAX_ROWS, choice, id_or_none, listed, task_id, text, whole
 from onetray.domain.errors import NotFound
 from onetray.domain.flow import (
     Context,
@@ -169,6 +169,15 @@ class FlowApi(DatabaseReads):
         if not rows:
             self.flow(flow, namespace=namespace)
         return _context(rows[0]) if rows else None
+
+    @read(by_owner, READ, WORK)
+    def context_by_id(self, context: str, *, namespace: str = "default") -> Context:
+        """A snapshot of a flow's context, by its id or its alias."""
+        alias = text(context, "context", self.config.limits.name_chars)
+        rows = self._read("context_by_id", id=id_or_none(alias), alias=alias, namespace=namespace)
+        if not rows:
+            raise NotFound(f"there is no context {context!r}", context=context)
+        return _context(rows[0])
 
 
 def _parsed(fields: dict[str, Any], raw: bool, *names: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Reports of the worker that holds a task: start, succeed, fail, release, pause, beat, log, progress, checkpoint.
 
-Owns the check that the worker holds the task, and the effect of each report.
+Owns the effect of each report. holding.py checks that the worker holds the task.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from typing import Any
 
 import orjson
 
+from onetray.domain.checks import as_json
 from onetray.domain.clock import SECOND
 from onetray.domain.commands import Beat, Checkpoint, Fail, Log, Pause, Progress, Release, Report, Start, Succeed
-from onetray.domain.errors import IllegalTransition, LeaseLost, OnetrayError
-from onetray.domain.lifecycle import ASSIGNED, BLOCKED, HELD, QUEUED, RUNNING, SUCCEEDED, TASK
+from onetray.domain.lifecycle import ASSIGNED, BLOCKED, RUNNING, SUCCEEDED, TASK
 from onetray.domain.machine import WORKER
 from onetray.domain.retry import backoff_us, retryable
 from onetray.domain.task import Beaten, Holding, Receipt, Verdict
@@ -21,83 +21,9 @@ from onetray.engine.batch_context import BatchContext
 from onetray.engine.dead_letters import NewDeadLetter
 from onetray.engine.fast_succeed import success_verdict
 from onetray.engine.flows import success_extras
+from onetray.engine.holding import holds, lease_lost, refuse_not_held, refuse_report
 from onetray.engine.pending_writes import ENGINE, TIMEOUT, PendingWrites, actor, event_detail, once
 from onetray.store.rows import RenewedRow, TaskRow
-
-EVENTS_OF_REPORT = {
-    "start": ("task.started",),
-    "succeed": ("task.succeeded",),
-    "fail": ("task.failed", "task.retried", "task.dead_lettered"),
-    "release": ("task.released",),
-    "pause": ("task.blocked", "task.waiting_input"),
-}
-"""The events of each report, by which a repeated report is recognized."""
-
-
-def _events_of(command: Report) -> tuple[str, ...]:
-    if isinstance(command, Pause):
-        # Only the event of this state: "blocked" does not repeat "waiting for input".
-        return (TASK.block.event if command.state == BLOCKED else TASK.wait_for_input.event,)
-    return EVENTS_OF_REPORT.get(command.verb, ())
-
-
-def holds(command: Report, row: TaskRow, now: int) -> bool:
-    """Whether the worker holds the task: the fence, the owner and the lease are valid."""
-    return (
-        row.state in HELD
-        and (command.fence is None or command.fence == row.fence)
-        and (command.worker is None or command.worker == row.owner)
-        and now <= (row.lease_expires_at or 0)
-    )
-
-
-def refuse_report(batch: BatchContext, command: Report, row: TaskRow) -> Verdict | None:
-    """The verdict of a report by a worker that does not hold the task, or None if it holds it."""
-    return None if holds(command, row, batch.tx.now) else refuse_not_held(batch, command, row)
-
-
-def refuse_not_held(batch: BatchContext, command: Report, row: TaskRow) -> Verdict:
-    """The verdict of a worker that does not hold the task: a receipt for a repeated report, else an error."""
-    fence = row.fence if command.fence is None else command.fence
-    is_own_attempt = fence == row.fence and (command.worker is None or row.owner is None or command.worker == row.owner)
-    if is_own_attempt and row.state in HELD:
-        return Verdict(error=_lost(row, fence, "the lease ran out and was not renewed in time"))
-    if _is_repeated(batch, command, row, fence):
-        return Verdict(Receipt(None, row.state, row.fence, row.version, WORKER, repeated=True))
-    if is_own_attempt:
-        return Verdict(error=illegal(row, command.verb, WORKER))
-    if fence > row.fence:
-        return Verdict(error=_lost(row, fence, "there has been no such attempt"))
-    return Verdict(error=_lost(row, fence, "another attempt has been opened or another worker holds it"))
-
-
-def _lost(row: TaskRow, fence: int, why: str) -> LeaseLost:
-    return LeaseLost(f"{why}: drop the work and claim again", fence=fence, current_fence=row.fence, state=row.state)
-
-
-def illegal(row: TaskRow, verb: str, actor_kind: str) -> OnetrayError:
-    allowed = TASK.actions(row.state, actor_kind)
-    return IllegalTransition(
-        f"a task that is {row.state} cannot {verb}; allowed to a {actor_kind} now: {', '.join(allowed) or 'nothing'}",
-        **{"from": row.state, "attempted": verb, "allowed": list(allowed)},
-    )
-
-
-def _is_repeated(batch: BatchContext, command: Report, row: TaskRow, fence: int) -> bool:
-    """Whether the same report about the same attempt was accepted before."""
-    expected = _events_of(command)
-    is_other_worker = command.worker is not None and row.owner is not None and command.worker != row.owner
-    if not expected or not 0 < fence <= row.fence or (is_other_worker and fence == row.fence):
-        return False
-    if row.state == SUCCEEDED and row.fence == fence:
-        return command.verb == "succeed"
-    for event in batch.tx.query("outcomes_of_attempt", key=row.key, fence=fence):
-        ended_attempt = event.fence == fence and event.state not in (QUEUED, *HELD)
-        opened_next_attempt = event.fence == fence + 1 and event.state == QUEUED
-        if ended_attempt or opened_next_attempt:
-            reported = orjson.loads(event.payload).get("report") if event.payload else None
-            return reported == command.verb or (reported is None and event.type in expected)
-    return command.verb == "start" and row.fence == fence and row.state == RUNNING
 
 
 def reporter_of(command: Report, row: TaskRow) -> str:
@@ -145,11 +71,19 @@ def succeed(batch: BatchContext, work: list[tuple[int, Succeed, TaskRow]]) -> No
     for state, group in held.items():
         if group:
             batch.tx.move(TASK.path(TASK.succeed, state), _success_columns(group, now))
+            _set_metadata(batch, [(row.key, command.metadata) for command, row in group])
             batch.outcomes.succeeded([row for _, row in group])
     if batch.locked.flows:
         success_extras.count_successes(
             batch, [(i, c, row) for i, c, row in work if verdicts[i].ok and not verdicts[i].value.repeated]
         )
+
+
+def _set_metadata(batch: BatchContext, reported: list[tuple[int, Any]]) -> None:
+    """Replace the metadata of tasks whose reports have some."""
+    new = [(key, as_json(metadata)) for key, metadata in reported if metadata is not None]
+    if new:
+        batch.tx.batch("set_metadata", {"key": [key for key, _ in new], "metadata": [text for _, text in new]})
 
 
 def _success_columns(held: list[tuple[Succeed, TaskRow]], now: int) -> dict[str, Any]:
@@ -174,6 +108,7 @@ def decide_reports(
 ) -> None:
     """Call `decide` for each task that the reporting worker holds."""
     starts, writes = PendingWrites(batch), PendingWrites(batch)
+    described = []
     for i, command, row in work:
         refusal = refuse_report(batch, command, row)
         if refusal is not None:
@@ -183,9 +118,12 @@ def decide_reports(
             began = batch.tx.now - int(command.ran_s * SECOND)
             row = starts.add(TASK.start, row, reporter_of(command, row), at=began, trace=command.trace)
         batch.answer(i, decide(batch, writes, command, row))
+        if command.verb == "fail":
+            described.append((row.key, command.metadata))
     # Starts come before the moves that follow them.
     starts.flush()
     writes.flush()
+    _set_metadata(batch, described)
 
 
 def fail(batch: BatchContext, work: list[tuple[int, Fail, TaskRow]]) -> None:
@@ -313,7 +251,7 @@ def beat(batch: BatchContext, work: list[tuple[int, Beat, TaskRow]]) -> None:
 def _beat_verdict(row: TaskRow, renewed: dict[int, RenewedRow], held: dict[int, Holding]) -> Verdict:
     lease = renewed.get(row.lease or 0)
     if lease is None:
-        return Verdict(error=_lost(row, row.fence, "the lease ran out and was not renewed in time"))
+        return Verdict(error=lease_lost(row, row.fence, "expired"))
     tasks = [held[key] for key in orjson.loads(lease.tasks) if key in held]
     cancel = tuple(task.id for task in tasks if task.lease == row.lease and task.cancel_at is not None)
     # Including a hard cancel and a deadline. Only a success was certainly reported by the worker itself.

@@ -57,6 +57,9 @@ class Spec:
     unmet: int = 0
     control: int = 0
     context: int | None = None
+    """None until it is written: the current one of its flow."""
+    context_id: str | None = None
+    """The id of another one."""
     spawned_by: int | None = None
     metadata: str | None = None
     tracestate: str | None = None

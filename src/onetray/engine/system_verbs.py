@@ -16,8 +16,9 @@ from onetray.domain.system_commands import DeadLetterIt, EndCancel, Expire, Prom
 from onetray.domain.task import MAX_SPARED, Verdict
 from onetray.engine.batch_context import BatchContext
 from onetray.engine.control_verbs import accept_control, actor_of, decide_controls
+from onetray.engine.holding import illegal
 from onetray.engine.pending_writes import RUN, PendingWrites, event_detail
-from onetray.engine.report_verbs import dead_letter_tasks, illegal
+from onetray.engine.report_verbs import dead_letter_tasks
 from onetray.store.rows import TaskRow
 
 
@@ -48,27 +49,27 @@ def _expire(batch: BatchContext, writes: PendingWrites, command: Expire, row: Ta
     if batch.can_only_finish(row):
         return accept_control(command, _cancel(batch, writes, command, row, _cancel_cause(row)))
     error = event_detail(**{"class": "LeaseExpired", "message": f"worker {row.owner} stopped renewing its lease"})
-    if row.state == ASSIGNED and row.spared >= MAX_SPARED:
+    is_spared = row.state == ASSIGNED and not row.expiry_counts
+    if is_spared and row.spared >= MAX_SPARED:
         return accept_control(
             command,
             dead_letter_tasks(
                 batch, writes, row, "infrastructure_failure", "fetch", error, after=command, by=actor_of(command)
             ),
         )
-    never_started = row.state == ASSIGNED
-    if not never_started:
+    if not is_spared:
         batch.outcomes.failed(row, "LeaseExpired")
         if row.attempts >= row.max_attempts:
             return accept_control(command, _exhausted(batch, writes, command, row, error, "exhausted_retries"))
-    wait_us = 0 if never_started else backoff_us(batch.policy(row), row.attempts, batch.rng)
-    return accept_control(command, _reopen(batch, writes, command, row, never_started, wait_us))
+    wait_us = 0 if is_spared else backoff_us(batch.policy(row), row.attempts, batch.rng)
+    return accept_control(command, _reopen(batch, writes, command, row, is_spared, wait_us))
 
 
 def _reopen(
-    batch: BatchContext, writes: PendingWrites, command: SystemCommand, row: TaskRow, never_started: bool, wait_us: int
+    batch: BatchContext, writes: PendingWrites, command: SystemCommand, row: TaskRow, is_spared: bool, wait_us: int
 ) -> TaskRow:
-    """Return a task to its queue. If it was never started, that costs no attempt."""
-    given_back, spared = (1, min(row.spared + 1, MAX_SPARED)) if never_started else (0, 0)
+    """Return a task to its queue. If it is spared, because it was never started, that costs no attempt."""
+    given_back, spared = (1, min(row.spared + 1, MAX_SPARED)) if is_spared else (0, 0)
     moved = writes.add(
         TASK.expire, row, actor_of(command), cause=command.cause or "the lease ran out", given_back=given_back,
         spared=spared,
@@ -82,7 +83,8 @@ def _exhausted(
     batch: BatchContext, writes: PendingWrites, command: SystemCommand, row: TaskRow, error: str, reason: str
 ) -> TaskRow:
     if batch.policy(row).on_exhaustion == "dead_letter":
-        return dead_letter_tasks(batch, writes, row, reason, "exec", error, after=command, by=actor_of(command))
+        stage = "fetch" if row.state == ASSIGNED else "exec"
+        return dead_letter_tasks(batch, writes, row, reason, stage, error, after=command, by=actor_of(command))
     return batch.update_row(_fail(writes, command, row, error, reason))
 
 
@@ -125,7 +127,7 @@ def _time_out(
     if row.state == RUNNING:
         return accept_control(command, batch.update_row(_fail(ended, command, row, _timeout_error(command), "timeout")))
     if row.state == ASSIGNED:
-        row = _reopen(batch, reopened, command, row, never_started=True, wait_us=0)
+        row = _reopen(batch, reopened, command, row, is_spared=True, wait_us=0)
     return _end_waiting(batch, ended, command, row)
 
 

@@ -41,7 +41,8 @@ def assignment(a: Assignment) -> dict[str, Any]:
     """A claimed task. Payload and policy are the stored JSON, unparsed."""
     return {
         "id": a.id, "kind": a.kind, "queue": a.queue, "namespace": a.namespace, "worker": a.worker, "fence": a.fence,
-        "attempt": a.attempt, "lease_s": a.lease_s, "lease_expires_at": iso_time(a.lease_expires_at), "state": a.state,
+        "attempt": a.attempt, "lease_id": a.lease_id, "lease_s": a.lease_s,
+        "lease_expires_at": iso_time(a.lease_expires_at), "state": a.state,
         "payload": orjson.Fragment(a.payload_json),
         "input": None if a.input_json is None else orjson.Fragment(a.input_json),
         "correlation_id": a.correlation_id, "trace": a.trace, "policy": orjson.Fragment(a.policy.body),

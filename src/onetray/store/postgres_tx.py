@@ -20,7 +20,7 @@ from onetray.store.base import WAKING, Columns, Rows, in_rows
 from onetray.store.commit_check import WrittenRow, row_of_batch, row_of_move, row_of_submit
 from onetray.store.interned import InternedNames
 from onetray.store.pg_copy import CopyBuffer
-from onetray.store.rows import ClaimedRow, FlowRow, StageRow, TaskRow
+from onetray.store.rows import ClaimedRow, FlowRow, LeaseNowRow, StageRow, TaskRow
 from onetray.store.sql_template import POSTGRES, WORDS, Statement
 
 if TYPE_CHECKING:
@@ -191,8 +191,8 @@ class PostgresTx:
         old = {r.lease for r in rows if r.lease is not None and (r.lease_expires_at or 0) < self.now}
         if not old:
             return rows
-        expiries: dict[int | None, int] = dict(self.query("expiries", keys=sorted(old)))
-        return [r._replace(lease_expires_at=expiries.get(r.lease)) if r.lease in old else r for r in rows]
+        leases = {lease.key: lease for lease in self.query("leases_by_key", keys=sorted(old))}
+        return [_with_lease(r, leases.get(r.lease or 0)) if r.lease in old else r for r in rows]
 
     def lock_flows(self, keys: list[int]) -> list[FlowRow]:
         return self._locked_flows(self.query("lock_flows", keys=keys))
@@ -396,6 +396,12 @@ def _together(connection: Connection[Any], queries: list[Query]) -> list[Cursor[
         raise error or e from None
     assert error is not None
     raise error
+
+
+def _with_lease(row: TaskRow, lease: LeaseNowRow | None) -> TaskRow:
+    if lease is None:
+        return row._replace(lease_expires_at=None, expiry_counts=None)
+    return row._replace(lease_expires_at=lease.expires_at, expiry_counts=lease.expiry_counts)
 
 
 def _first_entry(ready: Columns) -> Columns:

@@ -20,6 +20,8 @@ class TaskRow(NamedTuple):
     owner: str | None
     lease: int | None
     lease_expires_at: int | None
+    expiry_counts: int | None
+    """Whether the expiry of its lease costs the attempt even if the task was never started."""
     attempts: int
     max_attempts: int
     spared: int
@@ -181,6 +183,14 @@ class ReadyRow(NamedTuple):
     kind: int
 
 
+class LeaseNowRow(NamedTuple):
+    """The part of a lease that decides about its expiry."""
+
+    key: int
+    expires_at: int
+    expiry_counts: int
+
+
 class LeaseRow(NamedTuple):
     key: int
     tasks: str
@@ -283,6 +293,7 @@ class TaskToCopy(NamedTuple):
     spawned_by: int | None
     metadata: str | None
     tracestate: str | None
+    context: int | None
 
 
 class MemberOutcomeRow(NamedTuple):

@@ -45,7 +45,7 @@ TYPES = {
     "integer": "ns queue kind policy version fence priority attempts max_attempts spared given_back rank part cursor "
     "attempt unmet control met ord sealed takes_more gate total open blocked waiting_input succeeded partly failed "
     "dead_lettered cancelled redriven retrying error_count stages stages_open partial skipped ignored chained amends "
-    "probing",
+    "probing expiry_counts",
     "double precision": "done out_of",
     "uuid": "id",
 }

@@ -4,12 +4,15 @@
 -- check: 6 member_of: a task of a flow belongs to a stage of that flow, in its namespace
 -- check: 6 left_behind: a stage that has ended has no queued, blocked or waiting task
 -- check: 6 unmet: a queued task's unmet is the number of its dependencies that have not succeeded
+-- check: 12 context_of_task: the context of a task exists and belongs to its flow
 SELECT t.key AS task, CAST(t.id AS text) AS id, t.state, t.job, t.stage, s.job AS stage_job, s.state AS stage_state,
-    t.unmet AS row_unmet, d.unmet AS counted,
+    t.unmet AS row_unmet, d.unmet AS counted, t.context,
     s.key IS NULL OR s.job <> t.job OR s.ns <> t.ns OR f.key IS NULL AS member_of,
     s.state IN ({stage.terminal}) AND t.state IN ({task.state:queued}, {task.paused}) AS left_behind,
-    t.state = {task.state:queued} AND t.unmet <> coalesce(d.unmet, 0) AS unmet
+    t.state = {task.state:queued} AND t.unmet <> coalesce(d.unmet, 0) AS unmet,
+    t.context IS NOT NULL AND c.key IS NULL AS context_of_task
 FROM onetray.task AS t LEFT JOIN onetray.stage AS s ON s.key = t.stage LEFT JOIN onetray.flow AS f ON f.key = t.job
+    LEFT JOIN onetray.context AS c ON c.key = t.context AND c.job = t.job
     LEFT JOIN (
         SELECT d.task, sum(CASE WHEN n.state = {task.state:succeeded} THEN 0 ELSE 1 END) AS unmet
         FROM onetray.dependency AS d LEFT JOIN onetray.task AS n ON n.key = d.needs GROUP BY d.task
@@ -207,6 +210,8 @@ WHERE t.job IS NULL OR n.job IS NULL OR t.job <> n.job OR t.job = t.key
 
 -- pass: contexts
 -- check: 12 context_known: a context belongs to an existing flow of its namespace
-SELECT c.key AS context, CAST(c.id AS text) AS id, c.job, true AS context_known
+-- check: 12 context_parent: the parent of a context is an earlier one of the same flow
+SELECT c.key AS context, CAST(c.id AS text) AS id, c.job, c.parent, f.key IS NULL OR f.ns <> c.ns AS context_known,
+    c.parent IS NOT NULL AND f.deleted_at IS NULL AND (p.key IS NULL OR p.key >= c.key) AS context_parent
 FROM onetray.context AS c LEFT JOIN onetray.flow AS f ON f.key = c.job
-WHERE f.key IS NULL OR f.ns <> c.ns
+    LEFT JOIN onetray.context AS p ON p.key = c.parent AND p.job = c.job

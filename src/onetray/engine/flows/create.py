@@ -19,6 +19,7 @@ from onetray.domain.flow_commands import AddStage, AddTasks, SubmitFlow
 from onetray.domain.lifecycle import CREATED, FLOW, STAGE, SUCCEEDED, TASK
 from onetray.domain.rollup import OPEN_ENDED, SEALED, WHEN_DONE
 from onetray.engine.aliases import NewAlias
+from onetray.engine.flows.contexts import write_context
 from onetray.engine.flows.dependencies import Member, known_members, resolve
 from onetray.engine.pending_writes import ENGINE, FLOW_DEADLINE, PendingWrites, actor, event_detail
 from onetray.engine.submit import Spec, TaskNumbers, intern_task, optional_text_of, write_labels, write_tasks
@@ -156,8 +157,8 @@ class Drafts:
             (
                 Spec(
                     *self._numbers(t, namespace), t.priority, t.run_at, as_json(t.payload), by, None, t.trace, cause,
-                    None, t.delay_s, name=t.name, metadata=optional_text_of(t.metadata), tracestate=t.tracestate,
-                    alias=t.alias,
+                    None, t.delay_s, name=t.name, context_id=t.context_id, metadata=optional_text_of(t.metadata),
+                    tracestate=t.tracestate, alias=t.alias,
                 ),
                 t.depends_on,
             )
@@ -324,7 +325,8 @@ def add_members(batch: BatchContext, flow: FlowRow, members: list[tuple[StageRow
     allocate_keys(tx, specs)
     needs, unrunnable = resolve([(stage.ord, member) for stage, member in members], known)
     for stage, (spec, _) in members:
-        spec.job, spec.stage, spec.context = flow.key, stage.key, flow.context
+        spec.job, spec.stage = flow.key, stage.key
+        spec.context = flow.context if spec.context is None else spec.context
         spec.correlation_id, spec.trace = flow.correlation_id, spec.trace or stage.trace or flow.trace
         spec.priority = flow.priority if spec.priority is None else spec.priority
         spec.unmet = sum(1 for met in needs.get(spec.key, {}).values() if not met)
@@ -385,29 +387,3 @@ def control_task(locked: LockedFlows, flow: FlowRow, stage: StageRow) -> None:
     allocate_keys(tx, [spec])
     locked.change(stage, deciding=spec.key)
     write_tasks(batch, [spec])
-
-
-def write_context(
-    batch: BatchContext,
-    flow: FlowRow,
-    key: int,
-    payload: str,
-    scope: str,
-    task: int | None,
-    parent: int | None,
-    label: str | None,
-    id_: str | None = None,
-    *,
-    by: str = ENGINE,
-    cause: str | None = None,
-    trace: str | None = None,
-) -> str:
-    id_ = id_ or str(uuid7())
-    batch.tx.batch("insert_context", {
-        "key": [key], "job": [flow.key], "ns": [flow.ns], "task": [task], "parent": [parent], "at": [batch.tx.now],
-        "scope": [scope], "label": [label], "id": [id_], "payload": [payload],
-    })  # fmt: skip
-    batch.locked.note_flow(
-        flow.key, "flow.context_appended", by, cause=cause, trace=trace, context=id_, scope=scope, label=label
-    )
-    return id_

@@ -205,6 +205,7 @@ def _add_successor(
     (old,) = tx.query("spec_of", key=row.key)
     spec = spec_like(old, row.ns, actor(c.actor, c.actor_name), c.cause or "redrive", c.trace)
     spec.run_at, spec.attempts = run_at_us(tx.now, c.run_at, c.delay_s), attempts_of_successor(c, row)
+    spec.context = old.context
     if old.name is not None:
         tx.query("clear_task_name", key=row.key)
     counts = {"redriven": stage.redriven + 1, row.state: getattr(stage, row.state) - 1}

@@ -16,7 +16,8 @@ from onetray.domain.flow import More
 from onetray.domain.lifecycle import STAGE, SUCCEEDED
 from onetray.domain.task import Verdict
 from onetray.engine.aliases import require_aliases
-from onetray.engine.flows.create import add_members, aliases_of, write_context
+from onetray.engine.flows.contexts import find_contexts, write_context
+from onetray.engine.flows.create import add_members, aliases_of
 from onetray.engine.flows.dependencies import known_members, resolve
 from onetray.engine.flows.stage_errors import messages_of_partial
 from onetray.engine.pending_writes import event_detail
@@ -45,6 +46,7 @@ def check_extras(batch: BatchContext, i: int, command: Succeed, row: TaskRow) ->
         members = _spawned_members(batch, i, row)
         known = known_members(batch, batch.locked.flows[row.job], [member for _, member in members])
         resolve([(stage.ord, member) for stage, member in members], known)
+        find_contexts(batch, batch.locked.flows[row.job], (spec for _, (spec, _) in members))
         require_aliases(batch.tx, aliases_of(batch.tx, [spec for _, (spec, _) in members]))
     except (Conflict, NotFound, InvalidInput) as e:
         return Verdict(error=e)

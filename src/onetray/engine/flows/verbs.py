@@ -57,12 +57,12 @@ from onetray.engine.aliases import NewAlias, require_aliases
 from onetray.engine.batch_context import BatchContext
 from onetray.engine.flows import advance
 from onetray.engine.flows.bulk import withdraw_tasks_of_stage
+from onetray.engine.flows.contexts import context_key, find_contexts, write_context
 from onetray.engine.flows.create import (
     Drafts,
     add_members,
     add_stages,
     aliases_of,
-    write_context,
     write_flow,
 )
 from onetray.engine.flows.dependencies import Member, known_members, resolve
@@ -132,6 +132,7 @@ def _add_stage(batch: BatchContext, c: AddStage, flow: FlowRow, _: object, draft
     specs = add_members(batch, flow, [(stage, member) for member in draft.tasks])
     if is_next and flow.state != CREATED:
         advance.advance(batch.locked, batch.locked.flows[flow.key], 0)
+    _open_with(batch, c, flow)
     return placed_verdict(batch, stage, c, tasks=tuple(s.id for s in specs), stages=(stage.id,))
 
 
@@ -154,11 +155,19 @@ def _add_tasks(batch: BatchContext, c: AddTasks, flow: FlowRow, stage: StageRow,
         spec.spawned_by, spec.trace = spawned_by, spec.trace or c.trace
     check_members(batch, flow, stage.ord, members)
     specs = add_members(batch, flow, [(stage, member) for member in members])
+    _open_with(batch, c, flow)
     return placed_verdict(batch, stage, c, tasks=tuple(s.id for s in specs))
 
 
+def _open_with(batch: BatchContext, c: AddStage | AddTasks, flow: FlowRow) -> None:
+    """Open a flow with what was added to it. Its lock makes sure that only the first of several does."""
+    if c.open and flow.state == CREATED:
+        advance.open_flow(batch.locked, batch.locked.flows[flow.key], flow_actor(c), c.cause, c.trace)
+
+
 def check_members(batch: BatchContext, flow: FlowRow, ord_: int, members: list[Member]) -> None:
-    """Raise errors about names, dependencies and aliases before anything is written."""
+    """Raise errors about names, dependencies, contexts and aliases before anything is written."""
+    find_contexts(batch, flow, (spec for spec, _ in members))
     resolve([(ord_, member) for member in members], known_members(batch, flow, members))
     require_aliases(batch.tx, aliases_of(batch.tx, [spec for spec, _ in members]))
 
@@ -361,12 +370,7 @@ def _skip(batch: BatchContext, c: SkipStage, flow: FlowRow, stage: StageRow, *__
 def _append_context(batch: BatchContext, c: AppendContext, flow: FlowRow, _: object, *__: Any) -> Verdict:
     require_open(FLOW, flow, "take a context", c.actor)
     task = _key_of_member(batch, flow, c.task) if c.task is not None else None
-    parent = flow.context
-    if c.parent is not None:
-        rows = batch.tx.query("context_in_flow", id=c.parent, job=flow.key)
-        if not rows:
-            raise NotFound(f"the flow has no context {c.parent}", context=c.parent)
-        ((parent,),) = rows
+    parent = flow.context if c.parent is None else context_key(batch, flow, c.parent)
     key, id_ = batch.tx.new_keys(1)[0], str(uuid7())
     require_aliases(batch.tx, [] if c.alias is None else [NewAlias(flow.ns, c.alias, CONTEXT, key, id_)])
     write_context(

@@ -69,13 +69,13 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "Assignment": record(
         {
             **dict.fromkeys(("id", "kind", "queue", "namespace", "worker", "state", "correlation_id"), STRING),
-            "fence": INTEGER, "attempt": INTEGER, "lease_s": {"type": "number"}, "lease_expires_at": TIME,
-            "payload": {}, "input": {}, "trace": of_type(str | None), "policy": ref(Policy), "ticket": STRING,
-            "actions": ACTIONS,
+            "fence": INTEGER, "attempt": INTEGER, "lease_id": STRING, "lease_s": {"type": "number"},
+            "lease_expires_at": TIME, "payload": {}, "input": {}, "trace": of_type(str | None), "policy": ref(Policy),
+            "ticket": STRING, "actions": ACTIONS,
         },
         title="Assignment",
-        about="A claimed task. Every report about it names its `fence` and its `worker`; with its `ticket`, an opaque "
-        "text, the server need not look the task up first.",
+        about="A claimed task. Every report about it names its `fence` and its `worker`, and may name its `lease_id`; "
+        "with its `ticket`, an opaque text, the server need not look the task up first.",
     ),
     "Problem": {
         **record(

@@ -333,7 +333,19 @@ INSERT INTO onetray.context (key, job, ns, task, parent, created_at, scope, labe
 SELECT b.key, b.job, b.ns, b.task, b.parent, b.at, b.scope, b.label, b.id, b.payload {from_batch}
 
 -- name: context_in_flow
-SELECT key FROM onetray.context WHERE id = :id AND job = :job
+-- By its id or its alias.
+SELECT c.key FROM onetray.context AS c WHERE c.job = :job AND c.key IN (
+    SELECT i.key FROM onetray.context AS i WHERE i.id = :id
+    UNION SELECT a.key FROM onetray.alias AS a WHERE a.ns = :ns AND a.alias = :alias
+)
+
+-- name: context_by_id
+-- row: Context
+{select_context} WHERE n.name = :namespace AND c.key IN (
+    SELECT i.key FROM onetray.context AS i WHERE i.id = :id
+    UNION SELECT a.key FROM onetray.alias AS a JOIN onetray.namespace AS m ON m.key = a.ns
+        WHERE m.name = :namespace AND a.alias = :alias
+)
 
 -- name: contexts_of_flow
 -- row: Context

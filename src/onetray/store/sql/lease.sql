@@ -1,6 +1,6 @@
 -- name: insert_lease
-INSERT INTO onetray.lease (key, ns, worker, expires_at, length, tasks, request_key, part)
-SELECT b.key, b.ns, b.worker, b.expires_at, b.length, b.tasks, b.request_key, b.part {from_batch}
+INSERT INTO onetray.lease (key, ns, worker, expires_at, length, tasks, request_key, part, expiry_counts)
+SELECT b.key, b.ns, b.worker, b.expires_at, b.length, b.tasks, b.request_key, b.part, b.expiry_counts {from_batch}
 
 -- name: leases_of_request
 -- row: LeaseRow
@@ -34,6 +34,10 @@ SELECT key, tasks FROM onetray.lease WHERE expires_at < :before ORDER BY expires
 -- name: still_expired
 -- Read again after the tasks are locked: a heartbeat may have renewed the lease.
 SELECT key FROM onetray.lease WHERE key {in:keys:bigint} AND expires_at < :before ORDER BY key {for_update}
+
+-- name: leases_by_key
+-- row: LeaseNowRow
+SELECT key, expires_at, expiry_counts FROM onetray.lease WHERE key {in:keys:bigint}
 
 -- name: expiries
 SELECT key, expires_at FROM onetray.lease WHERE key {in:keys:bigint}

@@ -7,7 +7,7 @@ SELECT CAST(id AS text) AS id, key, job FROM onetray.task WHERE id {in:ids:uuid}
 -- Sorted, so that two batches cannot deadlock. The outer query reads the clock after the locks are taken.
 SELECT l.*, {clock} AS seen_at FROM (
     SELECT task.key, task.ns, task.state, task.version, task.fence, task.owner, task.lease,
-        lease.expires_at AS lease_expires_at, task.attempts, task.max_attempts, task.spared,
+        lease.expires_at AS lease_expires_at, lease.expiry_counts, task.attempts, task.max_attempts, task.spared,
         task.queue, task.kind, task.policy, task.priority, task.run_at, task.cancel_at, task.job, task.stage,
         task.unmet, task.control
     FROM onetray.task LEFT JOIN onetray.lease ON lease.key = task.lease

@@ -8,6 +8,7 @@ Owns the namespace of a request: the token's, or on a server without tokens the 
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -99,6 +100,7 @@ class McpServer:
         self.services = services
         tools = load_tools(services.config.mcp_tools)
         self.backend = Backend(services.unredacted, tools, services.waiting, services.waits)
+        self._sdk: ModuleType | None = None
         self._manager: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._serving: asyncio.Task[None] | None = None
@@ -116,10 +118,9 @@ class McpServer:
 
     async def sdk(self) -> ModuleType:
         """The module that uses the SDK. Imported by the first request that needs it."""
-        try:
-            return await asyncio.to_thread(import_module, "onetray.mcp.transports")
-        except ModuleNotFoundError as e:
-            raise MissingExtra(f"{e.name} is missing: install it with `pip install 'onetray[mcp]'`") from e
+        if self._sdk is None:
+            self._sdk = await asyncio.to_thread(_import_sdk)
+        return self._sdk
 
     async def _manager_here(self) -> Any:
         """The SDK's transport, on this loop."""
@@ -139,6 +140,20 @@ class McpServer:
         async with manager.run():
             ready.set()
             await asyncio.Event().wait()
+
+
+_IMPORTING = threading.Lock()
+
+
+def _import_sdk() -> ModuleType:
+    # One thread at a time: of two that import modules which import each other, one may see an unfinished module.
+    with _IMPORTING:
+        try:
+            return import_module("onetray.mcp.transports")
+        except ModuleNotFoundError as e:
+            if e.name is None or e.name.startswith("onetray"):
+                raise
+            raise MissingExtra(f"{e.name} is missing: install it with `pip install 'onetray[mcp]'`") from e
 
 
 class Delegated(Response):

@@ -102,6 +102,7 @@ class McpServer:
         self.backend = Backend(services.unredacted, tools, services.waiting, services.waits)
         self._sdk: ModuleType | None = None
         self._manager: Any = None
+        self._ready: asyncio.Event
         self._loop: asyncio.AbstractEventLoop | None = None
         self._serving: asyncio.Task[None] | None = None
 
@@ -126,14 +127,11 @@ class McpServer:
         """The SDK's transport, on this loop."""
         sdk, loop = await self.sdk(), asyncio.get_running_loop()
         if self._loop is not loop or self._serving is None or self._serving.done():
-            self._loop, self._manager, ready = (
-                loop,
-                sdk.http_manager(self.backend, self.services.config),
-                asyncio.Event(),
-            )
+            self._loop, self._manager = loop, sdk.http_manager(self.backend, self.services.config)
+            self._ready = asyncio.Event()
             # It ends with the loop: a shutdown waits for open requests, and these need it.
-            self._serving = asyncio.create_task(self._serve(self._manager, ready), name="onetray-mcp")
-            await ready.wait()
+            self._serving = asyncio.create_task(self._serve(self._manager, self._ready), name="onetray-mcp")
+        await self._ready.wait()
         return self._manager
 
     async def _serve(self, manager: Any, ready: asyncio.Event) -> None:

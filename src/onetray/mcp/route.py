@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Depends, Request
+from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -60,16 +61,24 @@ async def post(request: Request, principal: Principal = Depends(allow(READ, SUBM
     if rpc.id is None:
         # No notification of a client concerns a server without sessions.
         return Response(status_code=202)
-    version = request.headers.get(VERSION)
+    headers = trimmed_headers(request)
+    version = headers.get(VERSION)
     if version is None:
         return await mcp.respond(request, call, rpc, is_modern=False)
     sdk = await mcp.sdk()
     if sdk.is_older(version):
         return await mcp.respond(request, call, rpc, is_modern=False)
-    refused = sdk.refusal(request, rpc)
+    refused = sdk.refusal(headers, rpc)
     if refused is not None:
         return Response(error_body(rpc.id, refused.code, refused.message, refused.data), 400, media_type=JSON)
     return await mcp.respond(request, call, rpc, is_modern=True)
+
+
+def trimmed_headers(request: Request) -> Headers:
+    """The headers without the whitespace that HTTP allows around their values, for the SDK, too."""
+    headers = [(name, value.strip(b" \t")) for name, value in request.scope["headers"]]
+    request.scope["headers"] = headers
+    return Headers(raw=headers)
 
 
 def in_tenant(principal: Principal, request: Request, services: Services) -> Principal:

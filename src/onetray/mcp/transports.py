@@ -11,10 +11,16 @@ from typing import Any
 import anyio
 from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp.shared.inbound import InboundLadderRejection, classify_inbound_request, find_duplicated_routing_header
+from mcp.shared.inbound import (
+    MCP_NAME_HEADER,
+    InboundLadderRejection,
+    classify_inbound_request,
+    decode_header_value,
+    find_duplicated_routing_header,
+)
 from mcp_types import HEADER_MISMATCH
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
-from starlette.requests import Request
+from starlette.datastructures import Headers
 
 from onetray.config import HttpConfig
 from onetray.engine.api import EngineApi
@@ -25,6 +31,8 @@ from onetray.mcp.registry import Registry
 from onetray.mcp.route import CALL
 from onetray.mcp.server import build_server
 from onetray.mcp.short_path import RpcRequest
+
+OF_TASKS = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
 
 
 def serve_stdio(engine: EngineApi, tools: Registry, principal: Principal) -> None:
@@ -55,14 +63,20 @@ def http_manager(backend: Backend, config: HttpConfig) -> StreamableHTTPSessionM
     return StreamableHTTPSessionManager(server, stateless=True, max_request_body_size=config.body_bytes)
 
 
-def refusal(request: Request, rpc: RpcRequest) -> InboundLadderRejection | None:
+def refusal(headers: Headers, rpc: RpcRequest) -> InboundLadderRejection | None:
     """Why a request of 2026-07-28 or later is refused: headers and envelope must name the same version and method."""
-    duplicated = find_duplicated_routing_header(request.headers.items())
+    duplicated = find_duplicated_routing_header(headers.items())
     if duplicated is not None:
         return InboundLadderRejection(HEADER_MISMATCH, f"{duplicated} header appears more than once")
     body = {"method": rpc.method, "params": rpc.params}
-    verdict = classify_inbound_request(body, headers=dict(request.headers))
-    return verdict if isinstance(verdict, InboundLadderRejection) else None
+    verdict = classify_inbound_request(body, headers=dict(headers))
+    if isinstance(verdict, InboundLadderRejection):
+        return verdict
+    # The SDK compares the names of core requests only.
+    named = headers.get(MCP_NAME_HEADER)
+    if rpc.method in OF_TASKS and named is not None and decode_header_value(named) != rpc.params.get("taskId"):
+        return InboundLadderRejection(HEADER_MISMATCH, f"{MCP_NAME_HEADER} header does not match the taskId")
+    return None
 
 
 def is_older(version: str) -> bool:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from uuid_utils import uuid4
 
 from onetray.engine import Engine
+from onetray.http.app import build
+from onetray.http.services import HttpConfig
 from tests.mcp.agents import LEGACY, MODERN, Agent, agent, agent_at, process
 from tests.support.databases import Databases
 from tests.support.engines import engine_on, migrated_sqlite
-from tests.support.servers import Served, served
+from tests.support.servers import Served
 
 
 @dataclass(frozen=True)
@@ -28,16 +32,27 @@ class Place:
         return self.server.url
 
 
+@contextmanager
+def at(engine: Engine, **config: Any) -> Iterator[Served]:
+    """A server of this engine, with these settings, which asks the database about every token."""
+    server = Served(build(engine, HttpConfig(**{"token_cache_s": 0.0, **config})))
+    server.begin()
+    try:
+        yield server
+    finally:
+        server.end()
+
+
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     if request.param == "sqlite":
         url = migrated_sqlite(tmp_path_factory.mktemp("mcp"))
-        with engine_on(url) as engine, served(engine) as server:
+        with engine_on(url) as engine, at(engine) as server:
             engine.janitor().start()
             yield Place(url, engine, server)
         return
     lent: Databases = request.getfixturevalue("databases")
-    with lent.database() as url, engine_on(url) as engine, served(engine) as server:
+    with lent.database() as url, engine_on(url) as engine, at(engine) as server:
         engine.janitor().start()
         yield Place(url, engine, server)
 

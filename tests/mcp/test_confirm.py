@@ -8,7 +8,7 @@ from typing import Any
 import mcp_types as types
 import pytest
 
-from tests.mcp.agents import LEGACY, MODERN, Agent, agent, agent_at, process
+from tests.mcp.agents import LEGACY, Agent, agent, agent_at, process
 from tests.mcp.conftest import Place
 
 
@@ -31,15 +31,14 @@ def user() -> User:
     return User()
 
 
-@pytest.fixture(scope="module", params=["http", "stdio", "older-stdio"])
+@pytest.fixture(scope="module", params=["http", "older-stdio"])
 def asked(request: pytest.FixtureRequest, place: Place, user: User) -> Iterator[Agent]:
     """An agent whose client can ask its user."""
     if request.param == "http":
         with agent_at(place.url, elicitation_callback=user) as connected:
             yield connected
         return
-    mode = MODERN if request.param == "stdio" else LEGACY
-    with agent(process("--database", place.database), mode, elicitation_callback=user) as connected:
+    with agent(process("--database", place.database), LEGACY, elicitation_callback=user) as connected:
         yield connected
 
 

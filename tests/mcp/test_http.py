@@ -10,13 +10,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from onetray.engine import Engine
-from onetray.http.app import build
-from onetray.http.services import HttpConfig
-from tests.http.callers import token
-from tests.mcp.conftest import Place
+from tests.http.callers import served, token
+from tests.mcp.conftest import Place, at
 from tests.support.engines import engine_on
-from tests.support.servers import Served
 
 JSON = {"content-type": "application/json"}
 MODERN = {"mcp-protocol-version": "2026-07-28"}
@@ -148,10 +144,11 @@ def test_thousands_of_unknown_arguments_are_one_short_error(http: httpx2.Client)
     assert len(result["content"][0]["text"]) < 300
 
 
-def test_bodies_have_the_limits_of_all_routes(http: httpx2.Client) -> None:
-    too_large = http.post("/mcp", content=b" " * 10_000_001, headers=JSON)
-    too_deep = http.post("/mcp", content=b"[" * 100 + b"]" * 100, headers=JSON)
-    no_json = http.post("/mcp", content=b"{}", headers={"content-type": "text/plain"})
+def test_bodies_have_the_limits_of_all_routes() -> None:
+    with engine_on("sqlite://:memory:") as engine, served(engine) as api:
+        too_large = api.post("/mcp", content=b" " * 10_000_001, headers=JSON)
+        too_deep = api.post("/mcp", content=b"[" * 100 + b"]" * 100, headers=JSON)
+        no_json = api.post("/mcp", content=b"{}", headers={"content-type": "text/plain"})
     for response, status, code in (
         (too_large, 413, "body_too_large"), (too_deep, 400, "too_deep"), (no_json, 415, "not_json"),
     ):  # fmt: skip
@@ -232,20 +229,6 @@ def test_a_server_without_tools_has_no_mcp() -> None:
     with engine_on("sqlite://:memory:") as engine, at(engine, mcp_tools="none") as server:
         response = httpx2.post(f"{server.url}/mcp", json=request("tools/list"), trust_env=False)
         assert response.status_code == 404
-
-
-class at:
-    """A server of this engine, with these settings."""
-
-    def __init__(self, engine: Engine, **config: Any) -> None:
-        self._server = Served(build(engine, HttpConfig(token_cache_s=0.0, **config)))
-
-    def __enter__(self) -> Served:
-        self._server.begin()
-        return self._server
-
-    def __exit__(self, *_: object) -> None:
-        self._server.end()
 
 
 def test_tokens_are_needed_once_there_is_one() -> None:

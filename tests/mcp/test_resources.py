@@ -1,8 +1,9 @@
-"""Resources: logs, events and lifecycles, over each transport."""
+"""Resources: logs, events and lifecycles, by clients of each revision. test_stdio.py reads one over stdio, too."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import mcp_types as types
@@ -10,7 +11,14 @@ import pytest
 from mcp import MCPError
 
 from onetray.mcp.resources import PAGE
-from tests.mcp.agents import Agent
+from tests.mcp.agents import LEGACY, MODERN, Agent, agent_at
+from tests.mcp.conftest import Place
+
+
+@pytest.fixture(scope="module", params=[MODERN, LEGACY])
+def ann(request: pytest.FixtureRequest, place: Place) -> Iterator[Agent]:
+    with agent_at(place.url, request.param) as connected:
+        yield connected
 
 
 def read(agent: Agent, uri: str) -> str:

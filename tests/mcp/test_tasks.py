@@ -12,9 +12,11 @@ from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
 
 from onetray.domain.flow import StageSpec, TaskSpec
 from onetray.domain.token import READ, SUBMIT
+from onetray.engine import Engine
 from tests.http.callers import token
 from tests.mcp.agents import Agent, agent, agent_at, process
-from tests.mcp.conftest import Place
+from tests.mcp.conftest import Place, at
+from tests.support.engines import engine_on
 
 TASKS = "io.modelcontextprotocol/tasks"
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
@@ -58,7 +60,7 @@ class Tasks(ClientExtension):
     def claims(self) -> list[ResultClaim[TaskHandle]]:
         async def keep(handle: TaskHandle, _: ClaimContext) -> types.CallToolResult:
             self.handle = handle
-            return types.CallToolResult(content=[])
+            return types.CallToolResult(content=[], structured_content={"id": handle.task_id, "state": "queued"})
 
         return [ResultClaim(result_type="task", model=TaskHandle, resolve=keep)]
 
@@ -182,19 +184,24 @@ def test_tasks_are_for_clients_that_declare_them(web: Agent, queue: str) -> None
     assert refused.value.error.code == -32021
 
 
-def test_tasks_need_the_scopes_of_what_they_do(place: Place, queue: str) -> None:
-    headers = token(place.engine, SUBMIT, READ, namespace="of-tasks")
+def test_tasks_need_the_scopes_of_what_they_do(queue: str) -> None:
+    with engine_on("sqlite://:memory:") as engine, at(engine) as server:
+        need_their_scopes(engine, server.url, queue)
+
+
+def need_their_scopes(engine: Engine, url: str, queue: str) -> None:
+    headers = token(engine, SUBMIT, READ, namespace="of-tasks")
     tasks = Tasks()
-    with agent_at(place.url, headers=headers, extensions=[tasks]) as connected:
+    with agent_at(url, headers=headers, extensions=[tasks]) as connected:
         caller = Caller(connected, tasks)
         task = caller.begin(queue).task_id
         assert caller.send("get", task).status == "working"
         for method in ("cancel", "update"):
             with pytest.raises(MCPError, match="needs the scope operate"):
                 caller.send(method, task)
-    others = token(place.engine, namespace="others")
+    others = token(engine, namespace="others")
     tasks = Tasks()
-    with agent_at(place.url, headers=others, extensions=[tasks]) as connected:
+    with agent_at(url, headers=others, extensions=[tasks]) as connected:
         for method in ("get", "cancel", "update"):
             with pytest.raises(MCPError, match="there is no job"):
                 Caller(connected, tasks).send(method, task)

@@ -26,6 +26,8 @@ Verb = Callable[..., Command]
 Deliver = Callable[[Command, list[Assignment]], Awaitable[list[Assignment]]]
 Progress = Callable[[float, float | None, str | None], Awaitable[None]]
 Ask = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
+CALL = "onetray.mcp.call"
+"""Key in the scope of an HTTP request: its call, for the handlers of the SDK."""
 ELICITATION, TASKS = "elicitation", "io.modelcontextprotocol/tasks"
 
 

@@ -28,7 +28,7 @@ from onetray.http.claim_delivery import deliver
 from onetray.http.limits.requests import replay
 from onetray.http.native_route import GuardedRoute
 from onetray.http.services import Services, services_of
-from onetray.mcp.call import Backend, Call, Client
+from onetray.mcp.call import CALL, Backend, Call, Client
 from onetray.mcp.registry import load_tools
 from onetray.mcp.short_path import BadRequest, RpcRequest, client_of, error_body, is_short, parse_request, short_answer
 
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 PREFIX = "/mcp"
 VERSION = "mcp-protocol-version"
-CALL = "onetray.mcp.call"
-"""Key in a request's scope: its call, for the handlers of the SDK."""
 INTERNAL_ERROR, REFUSED = -32603, -32000
 JSON = "application/json"
 STAMP = {

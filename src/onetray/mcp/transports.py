@@ -26,9 +26,8 @@ from onetray.config import HttpConfig
 from onetray.engine.api import EngineApi
 from onetray.http.auth.scopes import Principal
 from onetray.http.claim_waiters import ClaimWaiters
-from onetray.mcp.call import Backend, Call, Client
+from onetray.mcp.call import CALL, Backend, Call, Client
 from onetray.mcp.registry import Registry
-from onetray.mcp.route import CALL
 from onetray.mcp.server import build_server
 from onetray.mcp.short_path import RpcRequest
 

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from onetray.dialects.kit import walk_jobs
 from onetray.domain.task import Event, LogLine, Task
 from onetray.domain.token import READ
+from onetray.engine.list_scan import walk_jobs
 from onetray.http.json_answers import iso_time, to_json
 from onetray.http.params import cursor_at, cursor_position
 from onetray.mcp.arguments import Arguments

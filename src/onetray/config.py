@@ -52,6 +52,8 @@ class EngineConfig:
 
 BUILT_IN_DIALECTS = ("so1", "jobnik", "pipeline")
 """The dialects that onetray contains, each at onetray.dialects.<name>."""
+TOOL_SETS = {"native": "onetray.mcp.native"}
+"""The module of each set of MCP tools, which has a value `TOOL_SET`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,8 @@ class HttpConfig:
     """How long a Jobnik worker may take for a task: it sends no heartbeats. After that the attempt has failed."""
     jobnik_pages: bool = False
     """Whether Jobnik's lists are pages `{total, items}` even if the request names no page."""
+    mcp_tools: str = "both"
+    """The tools that agents find at /mcp: one of the sets, both, or none."""
     grace_s: float = 10.0
     """How long open requests may continue after a request to stop."""
     threads: int = 16

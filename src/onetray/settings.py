@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from onetray.config import LEAST_RETENTION_S, EngineConfig, HttpConfig, Limits
+from onetray.config import LEAST_RETENTION_S, TOOL_SETS, EngineConfig, HttpConfig, Limits
 from onetray.domain.clock import length_s
 from onetray.domain.errors import InvalidInput
 
@@ -31,7 +31,9 @@ LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 LOG_FORMATS = ("auto", "json", "text")
 ARGUMENT, DEFAULT, OFF = "argument", "default", "off"
 _SECTIONS: dict[str, type] = {"engine": EngineConfig, "limits": Limits, "http": HttpConfig}
-_CHOICES = {"log_level": LOG_LEVELS, "http.log_format": LOG_FORMATS}
+_CHOICES = {
+    "log_level": LOG_LEVELS, "http.log_format": LOG_FORMATS, "http.mcp_tools": (*TOOL_SETS, "both", "none"),
+}  # fmt: skip
 _FLAGS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 

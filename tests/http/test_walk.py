@@ -80,6 +80,7 @@ SEVERAL = {
     **{f"/api/v1/reads/{name}": {READ, WORK} if name in OF_WORKERS else {READ} for name in READS},
     "/api/v1/news": set(SCOPES),
     "/api/v1/whoami": set(SCOPES),
+    "/mcp": {READ, SUBMIT, WORK, OPERATE},
 }
 """Where one of several scopes will do."""
 JOBNIK_WORKERS_READ = ("/v1/jobs/{jobId}", "/v1/stages/{stageId}", "/v1/stages/{stageId}/summary", "/v1/tasks/{taskId}")

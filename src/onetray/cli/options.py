@@ -30,7 +30,7 @@ MAX_LISTED = 10_000
 
 
 def _database_url(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
-    url = value if value is not None else _settings().database
+    url = value if value is not None else settings().database
     if not url.startswith(SCHEMES):
         raise click.BadParameter(
             "write sqlite:///relative.db, sqlite:////absolute.db, postgresql://host/name or http://host:port"
@@ -39,10 +39,10 @@ def _database_url(ctx: click.Context, param: click.Parameter, value: str | None)
 
 
 def _namespace(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
-    return value if value is not None else _settings().namespace
+    return value if value is not None else settings().namespace
 
 
-def _settings() -> Settings:
+def settings() -> Settings:
     from onetray.domain.errors import InvalidInput
     from onetray.settings import load
 
@@ -107,7 +107,7 @@ def opened_store(url: str, *, create: bool) -> Iterator[Store]:
     options: dict[str, Any] = {}
     if url.startswith("postgres"):
         check_connection(url)
-        config = _settings().engine
+        config = settings().engine
         options = {"pooler": config.pooler, "patience_s": config.call_timeout_s}
     try:
         store = open_store(url, create=create, migrate=False, **options)
@@ -140,7 +140,7 @@ def opened_database(url: str, *, create: bool = False) -> Iterator[Engine]:
     with opened_store(url, create=create) as store:
         if create and store.dialect == "sqlite":
             store.migrate()
-        engine = Engine(store, config=_settings().engine)
+        engine = Engine(store, config=settings().engine)
         try:
             yield engine
         finally:
@@ -162,7 +162,7 @@ def _at_server(url: str) -> Iterator[RemoteEngine]:
     """Open the engine of a server. Tries to connect only once, so that a wrong address fails at once."""
     from onetray.remote.engine import RemoteEngine
 
-    with RemoteEngine(url, config=_settings().engine, redacted=True) as engine:
+    with RemoteEngine(url, config=settings().engine, redacted=True) as engine:
         engine.introduce(patience_s=0.0)
         yield engine
 

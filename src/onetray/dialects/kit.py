@@ -17,9 +17,11 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from onetray.domain.errors import InvalidInput, NotFound
 from onetray.domain.lifecycle import FLOW
-from onetray.domain.listing import JobStatus, JobSummary
+from onetray.domain.listing import JobStatus
 from onetray.domain.state_table import StateTable
 from onetray.engine.api import EngineApi
+from onetray.engine.list_scan import WALK_READS as READS
+from onetray.engine.list_scan import walk_jobs
 from onetray.http.auth.scopes import Operator, Principal, Reader, Submitter, Worker, allow
 from onetray.http.dialects import Dialect
 from onetray.http.json_answers import Json, iso_time
@@ -34,9 +36,6 @@ from onetray.http.schemas.sizes import MAX_UNKNOWN
 from onetray.http.services import Services, services_of
 from onetray.http.streams.job import Changes, JobView, Line, Part, follow
 from onetray.http.streams.sse import frame
-
-READS = 20
-"""Reads per page of a list: most jobs of the database may belong to other namespaces, or match no filter."""
 
 _TRACEBACK = "Traceback (most recent call last)"
 _PATH = re.compile(
@@ -92,23 +91,6 @@ def find_job(engine: EngineApi, id_: str, namespace: str) -> JobStatus:
     raise NotFound(f"there is no job {id_[:50]}")
 
 
-def walk_jobs(
-    engine: EngineApi, namespace: str, before: int | None, limit: int, **filters: Any
-) -> tuple[list[JobSummary], int | None]:
-    """A page of jobs, newest first, and the key to continue before; None after the last page.
-
-    The page may be short, but it is not the last one unless the key is None. Filters: see `engine.jobs`.
-    """
-    jobs: list[JobSummary] = []
-    for _ in range(READS):
-        page = engine.jobs(namespace=namespace, before=before, limit=limit - len(jobs), **filters)
-        before = page.before
-        jobs += page.jobs
-        if len(jobs) == limit or before is None:
-            break
-    return jobs, before
-
-
 def labels_of(services: Services, job: JobStatus, namespace: str) -> Mapping[str, str]:
     """A job's labels, also if they are redacted: to decide by, never to show."""
     engine = services.unredacted
@@ -153,8 +135,8 @@ async def reserve_key(
 
 
 __all__ = [
-    "JOB_STREAM", "Changes", "ClosedBody", "Cursor", "Dialect", "DialectRoute", "JobView", "Json", "LastEventId",
-    "Line", "Operator", "Part", "Principal", "Reader", "Services", "StateTable", "Submitter", "Worker", "allow",
+    "JOB_STREAM", "READS", "Changes", "ClosedBody", "Cursor", "Dialect", "DialectRoute", "JobView", "Json",
+    "LastEventId", "Line", "Operator", "Part", "Principal", "Reader", "Services", "StateTable", "Submitter", "Worker", "allow",
     "answers_with", "cancel_command", "find_job", "follow", "frame", "headers_of_request", "iso_time", "labels_of",
     "renamed", "request_id_of", "reserve_key", "services_of", "stream_view", "streaming", "walk_jobs",
     "without_internals", "without_paths",

@@ -6,12 +6,16 @@ Owns how a long scan is split into short reads. No index covers the filters: a s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onetray.domain.checks import FAR_US, MAX_ROWS, whole
 from onetray.domain.clock import SECOND
 from onetray.domain.errors import InvalidInput
 from onetray.store.base import Rows
+
+if TYPE_CHECKING:
+    from onetray.domain.listing import JobSummary
+    from onetray.engine.api import EngineApi
 
 SCAN = 20_000
 """How many keys one read scans at most. It stays short even if almost nothing matches, or if a PostgreSQL without
@@ -121,3 +125,24 @@ class ListScan:
             after = max(upto - size, 0)
             yield after, upto
             upto = after
+
+
+WALK_READS = 20
+"""Reads per page of a list: most jobs of the database may belong to other namespaces, or match no filter."""
+
+
+def walk_jobs(
+    engine: EngineApi, namespace: str, before: int | None, limit: int, **filters: Any
+) -> tuple[list[JobSummary], int | None]:
+    """A page of jobs, newest first, and the key to continue before; None after the last page.
+
+    The page may be short, but it is not the last one unless the key is None. Filters: see `engine.jobs`.
+    """
+    jobs: list[JobSummary] = []
+    for _ in range(WALK_READS):
+        page = engine.jobs(namespace=namespace, before=before, limit=limit - len(jobs), **filters)
+        before = page.before
+        jobs += page.jobs
+        if len(jobs) == limit or before is None:
+            break
+    return jobs, before

@@ -85,6 +85,15 @@ def mount(app: FastAPI, names: tuple[str, ...]) -> None:
         app.state.shapes[dialect.prefix] = dialect.shape
 
 
+def mount_mcp(app: FastAPI) -> None:
+    """Add /mcp to an app. Its module is imported by its name: it knows this layer."""
+    mcp = import_module("onetray.mcp.route")
+    must_be_guarded(mcp.router.routes)
+    app.state.guarded += mcp.router.routes
+    app.include_router(mcp.router, include_in_schema=False)
+    app.state.shapes[mcp.PREFIX] = mcp.rpc_error
+
+
 def _load_all(names: tuple[str, ...]) -> list[Dialect]:
     dialects = [load_dialect(name) for name in names]
     by_prefix = {dialect.prefix: dialect for dialect in dialects}

@@ -1,0 +1,81 @@
+"""A real server with its janitor on each database, started once for a module, and agents that use it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from uuid_utils import uuid4
+
+from onetray.engine import Engine
+from onetray.http.app import build
+from onetray.http.services import HttpConfig
+from tests.mcp.agents import LEGACY, MODERN, Agent, agent, agent_at, process
+from tests.support.databases import Databases
+from tests.support.engines import engine_on, migrated_sqlite
+from tests.support.servers import Served
+
+
+@dataclass(frozen=True)
+class Place:
+    """A database, the engine of a server on it, and the server."""
+
+    database: str
+    engine: Engine
+    server: Served
+
+    @property
+    def url(self) -> str:
+        return self.server.url
+
+
+@contextmanager
+def at(engine: Engine, **config: Any) -> Iterator[Served]:
+    """A server of this engine, with these settings, which asks the database about every token."""
+    server = Served(build(engine, HttpConfig(**{"token_cache_s": 0.0, **config})))
+    server.begin()
+    try:
+        yield server
+    finally:
+        server.end()
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    if request.param == "sqlite":
+        url = migrated_sqlite(tmp_path_factory.mktemp("mcp"))
+        with engine_on(url) as engine, at(engine) as server:
+            engine.janitor().start()
+            yield Place(url, engine, server)
+        return
+    lent: Databases = request.getfixturevalue("databases")
+    with lent.database() as url, engine_on(url) as engine, at(engine) as server:
+        engine.janitor().start()
+        yield Place(url, engine, server)
+
+
+@pytest.fixture(scope="module", params=["http", "older-http", "stdio"])
+def ann(request: pytest.FixtureRequest, place: Place) -> Iterator[Agent]:
+    """An agent, connected in each way."""
+    if request.param == "stdio":
+        with agent(process("--database", place.database), LEGACY) as connected:
+            yield connected
+        return
+    with agent_at(place.url, MODERN if request.param == "http" else LEGACY) as connected:
+        yield connected
+
+
+@pytest.fixture(scope="module")
+def web(place: Place) -> Iterator[Agent]:
+    """An agent at the server, for what the transport has no part in."""
+    with agent_at(place.url) as connected:
+        yield connected
+
+
+@pytest.fixture
+def queue() -> str:
+    """A queue that no other test has used."""
+    return f"q-{uuid4()}"

@@ -1,0 +1,149 @@
+"""`onetray mcp`: its options, and how it begins and ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onetray.domain.token import READ, SUBMIT
+from tests.mcp.agents import LEGACY, agent, process
+from tests.mcp.conftest import Place, at
+from tests.mcp.test_scopes import SCOPE_OF
+from tests.support.engines import engine_on, migrated_sqlite
+
+
+def test_read_only_offers_no_tool_that_changes_anything(place: Place, queue: str) -> None:
+    with agent(process("--database", place.database, "--read-only"), LEGACY) as reader:
+        assert reader.tools().keys() & SCOPE_OF.keys() == {"find_jobs", "inspect_job"}
+        assert reader.call("find_jobs", queue=queue)["jobs"] == []
+
+
+def test_the_namespace_is_an_option(place: Place, queue: str) -> None:
+    with agent(process("--database", place.database, "--namespace", f"ns-{queue}", "--tools", "native")) as ours:
+        id_ = ours.submit(queue)
+        (log,) = ours.portal.call(ours.client.read_resource, f"onetray://jobs/{id_}/log").contents
+        assert id_ in log.text  # type: ignore[union-attr]
+    assert place.engine.task(id_, namespace=f"ns-{queue}").state == "queued"
+
+
+def test_a_server_is_a_database_too(place: Place, queue: str) -> None:
+    with agent(process("--database", place.url)) as there:
+        id_ = there.submit(queue)
+        held = there.claim(queue)
+        there.call("report_progress", **held, done=1, notes="n")
+        there.call("ask_human", **held, question="?", form={"type": "string"})
+        assert there.call("inspect_job", id=id_)["question"]["form"] == {"type": "string"}
+        assert "is not of type" in there.refusal("answer_human", id=id_, answer=1)
+        there.call("answer_human", id=id_, answer="yes")
+        (task,) = there.call("claim_work", worker="ann", queue=queue, wait_s=10)["tasks"]
+        assert task["untrusted"] == {"payload": None, "answer": "yes", "notes": "n"}
+
+
+def test_the_scopes_and_the_namespace_of_the_servers_token_count(queue: str) -> None:
+    with engine_on("sqlite://:memory:") as engine, at(engine) as server:
+        secret = engine.tokens.create("ann", [READ, SUBMIT], namespace="of-ann").text
+        words = ("--database", server.url, "--namespace", "of-ann")
+        with agent(process(*words, ONETRAY_TOKEN=secret)) as there:
+            id_ = there.submit(queue)
+            assert there.refusal("claim_work", worker="ann", queue=queue).startswith("Forbidden: ")
+        assert engine.task(id_, namespace="of-ann").state == "queued"
+
+
+def run(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("ONETRAY_")}
+    return subprocess.run(
+        [sys.executable, "-m", "onetray", "mcp", *words], capture_output=True, text=True, timeout=60, env=environment,
+        check=False, **options,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--tools", "nothing"], 2, "'nothing' is not one of 'native'"),
+        (["--database", "mysql://x"], 2, "sqlite:///relative.db"),
+        (["--database", "http://127.0.0.1:1"], 3, "127.0.0.1:1"),
+    ],
+)
+def test_wrong_options_are_said_in_one_line(words: list[str], code: int, said: str) -> None:
+    ended = run(*words)
+    assert ended.returncode == code, ended.stderr
+    assert said in ended.stderr
+    assert ended.stdout == ""
+
+
+def test_it_ends_with_its_input_and_writes_nothing_but_answers(tmp_path: Path) -> None:
+    handshake = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    with started("--database", migrated_sqlite(tmp_path)) as program:
+        opened = said_to(program, {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": handshake})
+        assert opened["result"]["serverInfo"]["name"] == "onetray"
+        write(program, json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}))
+        write(program, "not json")
+        answer = said_to(program, {"jsonrpc": "2.0", "id": 2, "method": "nothing/here"})
+        # An answer to the line that is no JSON may come first.
+        answer = answer if answer.get("id") == 2 else read_line(program)
+        assert answer["error"]["code"] == -32601
+        unknown = {"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {"name": "nothing"}}
+        assert said_to(program, unknown)["error"]["code"] == -32602
+        rest, log = program.communicate(timeout=60)
+        assert (program.returncode, rest) == (0, ""), log
+
+
+@contextmanager
+def started(*words: str) -> Iterator[subprocess.Popen[str]]:
+    """`onetray mcp`, without a client."""
+    program = subprocess.Popen(
+        [sys.executable, "-m", "onetray", "mcp", *words],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        yield program
+    finally:
+        program.kill()
+        program.communicate()
+
+
+def write(program: subprocess.Popen[str], line: str) -> None:
+    assert program.stdin is not None
+    program.stdin.write(line + "\n")
+    program.stdin.flush()
+
+
+def read_line(program: subprocess.Popen[str]) -> dict[str, Any]:
+    assert program.stdout is not None
+    answer: dict[str, Any] = json.loads(program.stdout.readline())
+    return answer
+
+
+def said_to(program: subprocess.Popen[str], request: dict[str, Any]) -> dict[str, Any]:
+    write(program, json.dumps(request))
+    return read_line(program)
+
+
+def test_a_killed_agents_work_goes_to_the_next(tmp_path: Path, queue: str) -> None:
+    """Each process has a janitor: nothing else has to run."""
+    url = migrated_sqlite(tmp_path)
+    with agent(process("--database", url), LEGACY) as bob:
+        id_ = bob.submit(queue)
+        envelope = {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {},
+        }
+        claim = {"worker": "ann", "queue": queue, "lease_s": 0.5}
+        params = {"name": "claim_work", "arguments": claim, "_meta": envelope}
+        with started("--database", url) as doomed:
+            answer = said_to(doomed, {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
+            assert answer["result"]["structuredContent"]["tasks"][0]["id"] == id_
+            doomed.send_signal(signal.SIGKILL)
+        (task,) = bob.call("claim_work", worker="bob", queue=queue, wait_s=30)["tasks"]
+        assert (task["id"], task["attempt"]) == (id_, "2 of 3")
+        bob.call("finish_work", id=id_, fence=task["fence"], worker="bob", outcome="succeeded")

@@ -180,6 +180,23 @@ DELETE FROM onetray.context WHERE key = ANY(:keys::bigint[]);
 -- name: prune_notes_by_key
 DELETE FROM onetray.event WHERE id = ANY(:keys::bigint[]);
 
+-- name: ids_of_tasks
+SELECT key, CAST(id AS text) FROM onetray.task WHERE key = ANY(:keys::bigint[]);
+
+-- name: ended_tasks
+SELECT t.key, CAST(t.id AS text) FROM onetray.task AS t
+WHERE t.key > :after AND t.key <= :upto AND t.ns = :ns AND t.job = t.key AND t.finished_at < :before
+    AND (CAST(:any_state AS integer) = 1 OR t.state = ANY(:states::text[]))
+    AND NOT EXISTS (SELECT 1 FROM onetray.idempotency AS i WHERE i.job = t.key AND i.expires_at > :now)
+ORDER BY t.key LIMIT :limit;
+
+-- name: ended_flows
+SELECT f.key, CAST(f.id AS text) FROM onetray.flow AS f
+WHERE f.key > :after AND f.key <= :upto AND f.ns = :ns AND f.finished_at < :before AND f.deleted_at IS NULL
+    AND (CAST(:any_state AS integer) = 1 OR f.state = ANY(:states::text[]))
+    AND NOT EXISTS (SELECT 1 FROM onetray.idempotency AS i WHERE i.job = f.key AND i.expires_at > :now)
+ORDER BY f.key LIMIT :limit;
+
 -- name: explain
 -- row: TaskFacts(state, fence, attempts, max_attempts, run_at, created_at, finished_at, owner, lease_expires_at, cancel_at, held_by, held_why, queue, paused_at, paused_by, policy_body, ready, due, last_event, rescheduled, cancel_request, key, control, unmet, flow_state, flow_ending, flow_ending_why, stage, stage_ord, stage_state, stage_ending, opened_to, deciding, approval, stage_due_at, current, current_ord, current_state, flow_paused_by, kind, breaker_opened_at, breaker_until, breaker_probing, breaker_why, breaker_by, now)
 SELECT t.state, t.fence, t.attempts, t.max_attempts, t.run_at, t.created_at, t.finished_at, t.owner,
@@ -856,6 +873,18 @@ SELECT e.id, CASE WHEN e.job = t.key THEN CAST(t.id AS text) ELSE coalesce(
     e.version, e.was, e.state, e.fence, e.attempts, n.name AS namespace FROM onetray.event AS e LEFT JOIN onetray.task AS t ON t.key = e.entity JOIN onetray.namespace AS n ON n.key = e.ns WHERE (e.job = :key AND e.job <> e.entity OR e.entity = :key) AND e.id + 0 > :after
 ORDER BY e.id + 0 LIMIT :limit;
 
+-- name: events_of_job_upto
+-- row: Event(id, job_id, entity_id, type, ts, actor, correlation_id, cause, trace, payload, version, was, state, fence, attempts, namespace)
+SELECT e.id, CASE WHEN e.job = t.key THEN CAST(t.id AS text) ELSE coalesce(
+        (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.job), CASE WHEN e.type = 'job.deleted' THEN CAST(e.payload AS jsonb) ->> 'id' END) END AS job_id,
+    CASE WHEN t.key IS NOT NULL THEN CAST(t.id AS text) ELSE coalesce(
+        (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.entity),
+        (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = e.entity), CASE WHEN e.type = 'job.deleted' THEN CAST(e.payload AS jsonb) ->> 'id' END) END AS entity_id,
+    e.type, e.ts, e.actor, coalesce(e.correlation_id, CAST(t.id AS text)) AS correlation_id, e.cause, e.trace, e.payload,
+    e.version, e.was, e.state, e.fence, e.attempts, n.name AS namespace FROM onetray.event AS e LEFT JOIN onetray.task AS t ON t.key = e.entity JOIN onetray.namespace AS n ON n.key = e.ns WHERE (e.job = :key AND e.job <> e.entity OR e.entity = :key) AND e.id + 0 > :after
+    AND e.id + 0 <= :upto AND (CAST(:every AS integer) = 1 OR e.type = ANY(:types::text[]))
+ORDER BY e.id + 0 LIMIT :limit;
+
 -- name: due_now
 -- row: DueRow(at, task, what, fence)
 SELECT at, task, what, fence FROM onetray.due WHERE at <= :now AND what = ANY(:known::text[])
@@ -1042,7 +1071,8 @@ WHERE lease.key = b.key AND lease.expires_at >= b.at
 RETURNING lease.key, lease.expires_at, lease.tasks;
 
 -- name: expired_leases
-SELECT key, tasks FROM onetray.lease WHERE expires_at < :before ORDER BY expires_at, key LIMIT :limit;
+SELECT key, tasks FROM onetray.lease WHERE expires_at < :before AND (CAST(:ns AS integer) IS NULL OR ns = :ns)
+ORDER BY expires_at, key LIMIT :limit;
 
 -- name: still_expired
 SELECT key FROM onetray.lease WHERE key = ANY(:keys::bigint[]) AND expires_at < :before ORDER BY key FOR UPDATE;
@@ -1412,6 +1442,68 @@ SELECT f.key FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns 
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
         WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND f.key > :after AND f.key <= :upto) AS j ORDER BY j.key DESC LIMIT 1 OFFSET :offset;
 
+-- name: sorted_jobs
+-- row: JobSummary(key, entity, id, namespace, kind, queue, state, attempts, max_attempts, stages, stages_open, created_at, updated_at, started_at, finished_at, owner, correlation_id, priority, ending)
+SELECT * FROM (
+    SELECT t.key AS key, 'task' AS entity, CAST(t.id AS text) AS id, n.name AS namespace, k.name AS kind, q.name AS queue,
+    t.state AS state, t.attempts AS attempts, t.max_attempts AS max_attempts, 0 AS stages, 0 AS stages_open,
+    t.created_at AS created_at, t.updated_at AS updated_at, t.started_at AS started_at, t.finished_at AS finished_at,
+    t.owner AS owner, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.priority AS priority,
+    CAST(NULL AS text) AS ending
+FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.kind AS k ON k.key = t.kind
+    JOIN onetray.queue AS q ON q.key = t.queue WHERE t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR t.state = ANY(:states::text[]))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
+        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND t.updated_at >= :updated_since AND t.updated_at < :updated_until
+    UNION ALL SELECT f.key AS key, 'flow' AS entity, CAST(f.id AS text) AS id, n.name AS namespace, k.name AS kind,
+    CAST(NULL AS text) AS queue, f.state AS state, 0 AS attempts, 0 AS max_attempts, f.stages AS stages,
+    f.stages_open AS stages_open, f.created_at AS created_at, f.updated_at AS updated_at, f.started_at AS started_at,
+    f.finished_at AS finished_at, CAST(NULL AS text) AS owner, f.correlation_id AS correlation_id,
+    f.priority AS priority, CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending
+FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+    JOIN onetray.kind AS k ON k.key = f.kind WHERE n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR f.state = ANY(:states::text[]))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
+        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND f.updated_at >= :updated_since AND f.updated_at < :updated_until
+) AS j ORDER BY CAST(:sign AS integer) * CASE WHEN CAST(:by_update AS integer) = 1 THEN j.updated_at ELSE j.created_at END,
+    CAST(:sign AS integer) * j.key LIMIT :limit OFFSET :offset;
+
+-- name: sorted_jobs_labelled
+-- row: JobSummary(key, entity, id, namespace, kind, queue, state, attempts, max_attempts, stages, stages_open, created_at, updated_at, started_at, finished_at, owner, correlation_id, priority, ending)
+SELECT * FROM (
+    SELECT t.key AS key, 'task' AS entity, CAST(t.id AS text) AS id, n.name AS namespace, k.name AS kind, q.name AS queue,
+    t.state AS state, t.attempts AS attempts, t.max_attempts AS max_attempts, 0 AS stages, 0 AS stages_open,
+    t.created_at AS created_at, t.updated_at AS updated_at, t.started_at AS started_at, t.finished_at AS finished_at,
+    t.owner AS owner, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.priority AS priority,
+    CAST(NULL AS text) AS ending
+FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.kind AS k ON k.key = t.kind
+    JOIN onetray.queue AS q ON q.key = t.queue WHERE t.key IN (SELECT l.job FROM onetray.label AS l JOIN onetray.namespace AS m ON m.key = l.ns
+    WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR t.state = ANY(:states::text[]))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
+        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND t.updated_at >= :updated_since AND t.updated_at < :updated_until
+    UNION ALL SELECT f.key AS key, 'flow' AS entity, CAST(f.id AS text) AS id, n.name AS namespace, k.name AS kind,
+    CAST(NULL AS text) AS queue, f.state AS state, 0 AS attempts, 0 AS max_attempts, f.stages AS stages,
+    f.stages_open AS stages_open, f.created_at AS created_at, f.updated_at AS updated_at, f.started_at AS started_at,
+    f.finished_at AS finished_at, CAST(NULL AS text) AS owner, f.correlation_id AS correlation_id,
+    f.priority AS priority, CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending
+FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+    JOIN onetray.kind AS k ON k.key = f.kind WHERE f.key IN (SELECT l.job FROM onetray.label AS l JOIN onetray.namespace AS m ON m.key = l.ns
+    WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR f.state = ANY(:states::text[]))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
+        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND f.updated_at >= :updated_since AND f.updated_at < :updated_until
+) AS j ORDER BY CAST(:sign AS integer) * CASE WHEN CAST(:by_update AS integer) = 1 THEN j.updated_at ELSE j.created_at END,
+    CAST(:sign AS integer) * j.key LIMIT :limit OFFSET :offset;
+
 -- name: count_jobs
 SELECT j.state, count(*) FROM (
     SELECT t.key AS key, 'task' AS entity, CAST(t.id AS text) AS id, n.name AS namespace, k.name AS kind, q.name AS queue,
@@ -1526,6 +1618,7 @@ SELECT k.name AS kind, d.reason_code, CAST(d.last_error AS jsonb) ->> 'class' AS
 FROM onetray.dead_letter AS d JOIN onetray.task AS t ON t.key = d.task JOIN onetray.kind AS k ON k.key = t.kind
     JOIN onetray.namespace AS n ON n.key = d.ns WHERE n.name = :namespace AND (CAST(:redriven AS integer) = 1 OR d.successor IS NULL)
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:reason AS text) IS NULL OR d.reason_code = :reason)
+    AND (CAST(:any_kind AS integer) = 1 OR k.name = ANY(:kinds::text[])) AND (CAST(:job AS bigint) IS NULL OR t.job = :job)
     AND (CAST(:error AS text) IS NULL OR replace((CAST(d.last_error AS jsonb) ->> 'class' || ': ' || (CAST(d.last_error AS jsonb) ->> 'message')), :error, '') <> (CAST(d.last_error AS jsonb) ->> 'class' || ': ' || (CAST(d.last_error AS jsonb) ->> 'message')))
 GROUP BY 1, 2, 3, 4 ORDER BY 5 DESC, 1, 2, 3, 4 LIMIT :limit;
 
@@ -1539,7 +1632,8 @@ FROM onetray.dead_letter AS d JOIN onetray.task AS t ON t.key = d.task JOIN onet
     JOIN onetray.namespace AS n ON n.key = d.ns LEFT JOIN onetray.flow AS f ON f.key = t.job
 WHERE d.task > :after AND n.name = :namespace AND (CAST(:redriven AS integer) = 1 OR d.successor IS NULL)
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:reason AS text) IS NULL OR d.reason_code = :reason)
-    AND (CAST(:error AS text) IS NULL OR replace((CAST(d.last_error AS jsonb) ->> 'class' || ': ' || (CAST(d.last_error AS jsonb) ->> 'message')), :error, '') <> (CAST(d.last_error AS jsonb) ->> 'class' || ': ' || (CAST(d.last_error AS jsonb) ->> 'message'))) ORDER BY d.task LIMIT :limit;
+    AND (CAST(:any_kind AS integer) = 1 OR k.name = ANY(:kinds::text[])) AND (CAST(:job AS bigint) IS NULL OR t.job = :job)
+    AND (CAST(:error AS text) IS NULL OR replace((CAST(d.last_error AS jsonb) ->> 'class' || ': ' || (CAST(d.last_error AS jsonb) ->> 'message')), :error, '') <> (CAST(d.last_error AS jsonb) ->> 'class' || ': ' || (CAST(d.last_error AS jsonb) ->> 'message'))) ORDER BY d.task LIMIT :limit OFFSET :offset;
 
 -- name: count_prunable
 -- row: Prunable(tasks, flows)
@@ -2050,6 +2144,65 @@ RETURNING ready.task;
 -- name: promote_ready
 INSERT INTO onetray.ready (queue, rank, task, kind) SELECT b.queue, b.rank, b.key, b.kind FROM unnest(:queue::integer[], :rank::integer[], :key::bigint[], :kind::integer[]) AS b(queue, rank, key, kind) WHERE true
 ON CONFLICT DO NOTHING;
+
+-- name: pending_tasks
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels)
+SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
+        ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
+    q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
+    t.updated_at, t.run_at, t.started_at, t.finished_at, t.owner, t.lease, l.expires_at AS lease_expires_at,
+    t.cancel_at AS cancel_requested_at, t.held_by, t.held_why,
+    (SELECT CAST(o.id AS text) FROM onetray.task AS o WHERE o.key = t.retry_of) AS retry_of,
+    coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.trace, t.payload, t.input, t.result, t.error,
+    p.body AS policy, (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
+    t.unmet, t.control, (SELECT coalesce(c.own_id, CAST(c.id AS text)) FROM onetray.context AS c WHERE c.key = t.context)
+    AS context_id,
+    t.metadata, t.tracestate, (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
+    AS labels
+FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
+    JOIN onetray.kind AS k ON k.key = t.kind JOIN onetray.policy AS p ON p.key = t.policy
+    LEFT JOIN onetray.lease AS l ON l.key = t.lease WHERE t.key IN (
+    SELECT r.task FROM onetray.ready AS r WHERE r.queue IN (
+        SELECT w.key FROM onetray.queue AS w JOIN onetray.namespace AS m ON m.key = w.ns WHERE m.name = :namespace)
+    UNION SELECT d.task FROM onetray.due AS d WHERE d.what = :run AND d.at <= :ready_by
+) AND n.name = :namespace AND t.control = 0 AND t.state IN ('queued') AND t.run_at <= :ready_by
+    AND (CAST(:any_kind AS integer) = 1 OR k.name = ANY(:kinds::text[]))
+    AND (EXISTS (SELECT 1 FROM onetray.ready AS y
+            WHERE y.queue = t.queue AND y.rank = -t.priority AND y.task = t.key AND y.kind = t.kind)
+        OR EXISTS (SELECT 1 FROM onetray.due AS z
+            WHERE z.at = t.run_at AND z.task = t.key AND z.what = :run AND z.fence = t.fence)
+        AND (t.stage IS NULL OR t.unmet = 0 AND EXISTS (
+            SELECT 1 FROM onetray.stage AS g JOIN onetray.flow AS h ON h.key = g.job
+            WHERE g.key = t.stage AND g.ending IS NULL AND h.ending IS NULL AND t.key <= g.opened_to
+                AND g.state = ANY(:going_stages::text[]) AND h.state = ANY(:going_flows::text[])))) ORDER BY t.priority DESC, t.key LIMIT :limit OFFSET :offset;
+
+-- name: pending_tasks_of_flow
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels)
+SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
+        ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
+    q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
+    t.updated_at, t.run_at, t.started_at, t.finished_at, t.owner, t.lease, l.expires_at AS lease_expires_at,
+    t.cancel_at AS cancel_requested_at, t.held_by, t.held_why,
+    (SELECT CAST(o.id AS text) FROM onetray.task AS o WHERE o.key = t.retry_of) AS retry_of,
+    coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.trace, t.payload, t.input, t.result, t.error,
+    p.body AS policy, (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
+    t.unmet, t.control, (SELECT coalesce(c.own_id, CAST(c.id AS text)) FROM onetray.context AS c WHERE c.key = t.context)
+    AS context_id,
+    t.metadata, t.tracestate, (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
+    AS labels
+FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
+    JOIN onetray.kind AS k ON k.key = t.kind JOIN onetray.policy AS p ON p.key = t.policy
+    LEFT JOIN onetray.lease AS l ON l.key = t.lease WHERE t.stage IN (SELECT s.key FROM onetray.stage AS s WHERE s.job = :job) AND n.name = :namespace AND t.control = 0 AND t.state IN ('queued') AND t.run_at <= :ready_by
+    AND (CAST(:any_kind AS integer) = 1 OR k.name = ANY(:kinds::text[]))
+    AND (EXISTS (SELECT 1 FROM onetray.ready AS y
+            WHERE y.queue = t.queue AND y.rank = -t.priority AND y.task = t.key AND y.kind = t.kind)
+        OR EXISTS (SELECT 1 FROM onetray.due AS z
+            WHERE z.at = t.run_at AND z.task = t.key AND z.what = :run AND z.fence = t.fence)
+        AND (t.stage IS NULL OR t.unmet = 0 AND EXISTS (
+            SELECT 1 FROM onetray.stage AS g JOIN onetray.flow AS h ON h.key = g.job
+            WHERE g.key = t.stage AND g.ending IS NULL AND h.ending IS NULL AND t.key <= g.opened_to
+                AND g.state = ANY(:going_stages::text[]) AND h.state = ANY(:going_flows::text[]))))
+    ORDER BY t.priority DESC, t.key LIMIT :limit OFFSET :offset;
 
 -- name: add_token
 INSERT INTO onetray.token (id, hash, name, namespace, scopes, created_at, expires_at)

@@ -180,6 +180,23 @@ DELETE FROM context WHERE key IN (SELECT value FROM json_each(:keys));
 -- name: prune_notes_by_key
 DELETE FROM event WHERE id IN (SELECT value FROM json_each(:keys));
 
+-- name: ids_of_tasks
+SELECT key, CAST(id AS text) FROM task WHERE key IN (SELECT value FROM json_each(:keys));
+
+-- name: ended_tasks
+SELECT t.key, CAST(t.id AS text) FROM task AS t
+WHERE t.key > :after AND t.key <= :upto AND t.ns = :ns AND t.job = t.key AND t.finished_at < :before
+    AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
+    AND NOT EXISTS (SELECT 1 FROM idempotency AS i WHERE i.job = t.key AND i.expires_at > :now)
+ORDER BY t.key LIMIT :limit;
+
+-- name: ended_flows
+SELECT f.key, CAST(f.id AS text) FROM flow AS f
+WHERE f.key > :after AND f.key <= :upto AND f.ns = :ns AND f.finished_at < :before AND f.deleted_at IS NULL
+    AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
+    AND NOT EXISTS (SELECT 1 FROM idempotency AS i WHERE i.job = f.key AND i.expires_at > :now)
+ORDER BY f.key LIMIT :limit;
+
 -- name: explain
 -- row: TaskFacts(state, fence, attempts, max_attempts, run_at, created_at, finished_at, owner, lease_expires_at, cancel_at, held_by, held_why, queue, paused_at, paused_by, policy_body, ready, due, last_event, rescheduled, cancel_request, key, control, unmet, flow_state, flow_ending, flow_ending_why, stage, stage_ord, stage_state, stage_ending, opened_to, deciding, approval, stage_due_at, current, current_ord, current_state, flow_paused_by, kind, breaker_opened_at, breaker_until, breaker_probing, breaker_why, breaker_by, now)
 SELECT t.state, t.fence, t.attempts, t.max_attempts, t.run_at, t.created_at, t.finished_at, t.owner,
@@ -856,6 +873,18 @@ SELECT e.id, CASE WHEN e.job = t.key THEN CAST(t.id AS text) ELSE coalesce(
     e.version, e.was, e.state, e.fence, e.attempts, n.name AS namespace FROM event AS e LEFT JOIN task AS t ON t.key = e.entity JOIN namespace AS n ON n.key = e.ns WHERE (e.job = :key AND e.job <> e.entity OR e.entity = :key) AND e.id + 0 > :after
 ORDER BY e.id + 0 LIMIT :limit;
 
+-- name: events_of_job_upto
+-- row: Event(id, job_id, entity_id, type, ts, actor, correlation_id, cause, trace, payload, version, was, state, fence, attempts, namespace)
+SELECT e.id, CASE WHEN e.job = t.key THEN CAST(t.id AS text) ELSE coalesce(
+        (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = e.job), CASE WHEN e.type = 'job.deleted' THEN e.payload ->> 'id' END) END AS job_id,
+    CASE WHEN t.key IS NOT NULL THEN CAST(t.id AS text) ELSE coalesce(
+        (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = e.entity),
+        (SELECT CAST(s.id AS text) FROM stage AS s WHERE s.key = e.entity), CASE WHEN e.type = 'job.deleted' THEN e.payload ->> 'id' END) END AS entity_id,
+    e.type, e.ts, e.actor, coalesce(e.correlation_id, CAST(t.id AS text)) AS correlation_id, e.cause, e.trace, e.payload,
+    e.version, e.was, e.state, e.fence, e.attempts, n.name AS namespace FROM event AS e LEFT JOIN task AS t ON t.key = e.entity JOIN namespace AS n ON n.key = e.ns WHERE (e.job = :key AND e.job <> e.entity OR e.entity = :key) AND e.id + 0 > :after
+    AND e.id + 0 <= :upto AND (CAST(:every AS integer) = 1 OR e.type IN (SELECT value FROM json_each(:types)))
+ORDER BY e.id + 0 LIMIT :limit;
+
 -- name: due_now
 -- row: DueRow(at, task, what, fence)
 SELECT at, task, what, fence FROM due WHERE at <= :now AND what IN (SELECT value FROM json_each(:known))
@@ -1042,7 +1071,8 @@ WHERE lease.key = b.key AND lease.expires_at >= b.at
 RETURNING lease.key, lease.expires_at, lease.tasks;
 
 -- name: expired_leases
-SELECT key, tasks FROM lease WHERE expires_at < :before ORDER BY expires_at, key LIMIT :limit;
+SELECT key, tasks FROM lease WHERE expires_at < :before AND (CAST(:ns AS integer) IS NULL OR ns = :ns)
+ORDER BY expires_at, key LIMIT :limit;
 
 -- name: still_expired
 SELECT key FROM lease WHERE key IN (SELECT value FROM json_each(:keys)) AND expires_at < :before ORDER BY key;
@@ -1412,6 +1442,68 @@ SELECT f.key FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND f.key > :after AND f.key <= :upto) AS j ORDER BY j.key DESC LIMIT 1 OFFSET :offset;
 
+-- name: sorted_jobs
+-- row: JobSummary(key, entity, id, namespace, kind, queue, state, attempts, max_attempts, stages, stages_open, created_at, updated_at, started_at, finished_at, owner, correlation_id, priority, ending)
+SELECT * FROM (
+    SELECT t.key AS key, 'task' AS entity, CAST(t.id AS text) AS id, n.name AS namespace, k.name AS kind, q.name AS queue,
+    t.state AS state, t.attempts AS attempts, t.max_attempts AS max_attempts, 0 AS stages, 0 AS stages_open,
+    t.created_at AS created_at, t.updated_at AS updated_at, t.started_at AS started_at, t.finished_at AS finished_at,
+    t.owner AS owner, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.priority AS priority,
+    CAST(NULL AS text) AS ending
+FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
+    JOIN queue AS q ON q.key = t.queue WHERE t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
+        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND t.updated_at >= :updated_since AND t.updated_at < :updated_until
+    UNION ALL SELECT f.key AS key, 'flow' AS entity, CAST(f.id AS text) AS id, n.name AS namespace, k.name AS kind,
+    CAST(NULL AS text) AS queue, f.state AS state, 0 AS attempts, 0 AS max_attempts, f.stages AS stages,
+    f.stages_open AS stages_open, f.created_at AS created_at, f.updated_at AS updated_at, f.started_at AS started_at,
+    f.finished_at AS finished_at, CAST(NULL AS text) AS owner, f.correlation_id AS correlation_id,
+    f.priority AS priority, CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending
+FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+    JOIN kind AS k ON k.key = f.kind WHERE n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
+        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND f.updated_at >= :updated_since AND f.updated_at < :updated_until
+) AS j ORDER BY CAST(:sign AS integer) * CASE WHEN CAST(:by_update AS integer) = 1 THEN j.updated_at ELSE j.created_at END,
+    CAST(:sign AS integer) * j.key LIMIT :limit OFFSET :offset;
+
+-- name: sorted_jobs_labelled
+-- row: JobSummary(key, entity, id, namespace, kind, queue, state, attempts, max_attempts, stages, stages_open, created_at, updated_at, started_at, finished_at, owner, correlation_id, priority, ending)
+SELECT * FROM (
+    SELECT t.key AS key, 'task' AS entity, CAST(t.id AS text) AS id, n.name AS namespace, k.name AS kind, q.name AS queue,
+    t.state AS state, t.attempts AS attempts, t.max_attempts AS max_attempts, 0 AS stages, 0 AS stages_open,
+    t.created_at AS created_at, t.updated_at AS updated_at, t.started_at AS started_at, t.finished_at AS finished_at,
+    t.owner AS owner, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.priority AS priority,
+    CAST(NULL AS text) AS ending
+FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
+    JOIN queue AS q ON q.key = t.queue WHERE t.key IN (SELECT l.job FROM label AS l JOIN namespace AS m ON m.key = l.ns
+    WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
+        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND t.updated_at >= :updated_since AND t.updated_at < :updated_until
+    UNION ALL SELECT f.key AS key, 'flow' AS entity, CAST(f.id AS text) AS id, n.name AS namespace, k.name AS kind,
+    CAST(NULL AS text) AS queue, f.state AS state, 0 AS attempts, 0 AS max_attempts, f.stages AS stages,
+    f.stages_open AS stages_open, f.created_at AS created_at, f.updated_at AS updated_at, f.started_at AS started_at,
+    f.finished_at AS finished_at, CAST(NULL AS text) AS owner, f.correlation_id AS correlation_id,
+    f.priority AS priority, CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending
+FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+    JOIN kind AS k ON k.key = f.kind WHERE f.key IN (SELECT l.job FROM label AS l JOIN namespace AS m ON m.key = l.ns
+    WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
+        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND f.updated_at >= :updated_since AND f.updated_at < :updated_until
+) AS j ORDER BY CAST(:sign AS integer) * CASE WHEN CAST(:by_update AS integer) = 1 THEN j.updated_at ELSE j.created_at END,
+    CAST(:sign AS integer) * j.key LIMIT :limit OFFSET :offset;
+
 -- name: count_jobs
 SELECT j.state, count(*) FROM (
     SELECT t.key AS key, 'task' AS entity, CAST(t.id AS text) AS id, n.name AS namespace, k.name AS kind, q.name AS queue,
@@ -1526,6 +1618,7 @@ SELECT k.name AS kind, d.reason_code, d.last_error ->> 'class' AS error_class,
 FROM dead_letter AS d JOIN task AS t ON t.key = d.task JOIN kind AS k ON k.key = t.kind
     JOIN namespace AS n ON n.key = d.ns WHERE n.name = :namespace AND (CAST(:redriven AS integer) = 1 OR d.successor IS NULL)
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:reason AS text) IS NULL OR d.reason_code = :reason)
+    AND (CAST(:any_kind AS integer) = 1 OR k.name IN (SELECT value FROM json_each(:kinds))) AND (CAST(:job AS bigint) IS NULL OR t.job = :job)
     AND (CAST(:error AS text) IS NULL OR replace((d.last_error ->> 'class' || ': ' || (d.last_error ->> 'message')), :error, '') <> (d.last_error ->> 'class' || ': ' || (d.last_error ->> 'message')))
 GROUP BY 1, 2, 3, 4 ORDER BY 5 DESC, 1, 2, 3, 4 LIMIT :limit;
 
@@ -1539,7 +1632,8 @@ FROM dead_letter AS d JOIN task AS t ON t.key = d.task JOIN kind AS k ON k.key =
     JOIN namespace AS n ON n.key = d.ns LEFT JOIN flow AS f ON f.key = t.job
 WHERE d.task > :after AND n.name = :namespace AND (CAST(:redriven AS integer) = 1 OR d.successor IS NULL)
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:reason AS text) IS NULL OR d.reason_code = :reason)
-    AND (CAST(:error AS text) IS NULL OR replace((d.last_error ->> 'class' || ': ' || (d.last_error ->> 'message')), :error, '') <> (d.last_error ->> 'class' || ': ' || (d.last_error ->> 'message'))) ORDER BY d.task LIMIT :limit;
+    AND (CAST(:any_kind AS integer) = 1 OR k.name IN (SELECT value FROM json_each(:kinds))) AND (CAST(:job AS bigint) IS NULL OR t.job = :job)
+    AND (CAST(:error AS text) IS NULL OR replace((d.last_error ->> 'class' || ': ' || (d.last_error ->> 'message')), :error, '') <> (d.last_error ->> 'class' || ': ' || (d.last_error ->> 'message'))) ORDER BY d.task LIMIT :limit OFFSET :offset;
 
 -- name: count_prunable
 -- row: Prunable(tasks, flows)
@@ -2050,6 +2144,65 @@ RETURNING ready.task;
 -- name: promote_ready
 INSERT INTO ready (queue, rank, task, kind) SELECT b.queue, b.rank, b.key, b.kind FROM (SELECT value ->> 0 AS queue, value ->> 1 AS rank, value ->> 2 AS key, value ->> 3 AS kind FROM json_each(:batch)) AS b WHERE true
 ON CONFLICT DO NOTHING;
+
+-- name: pending_tasks
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels)
+SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
+        ELSE (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
+    q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
+    t.updated_at, t.run_at, t.started_at, t.finished_at, t.owner, t.lease, l.expires_at AS lease_expires_at,
+    t.cancel_at AS cancel_requested_at, t.held_by, t.held_why,
+    (SELECT CAST(o.id AS text) FROM task AS o WHERE o.key = t.retry_of) AS retry_of,
+    coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.trace, t.payload, t.input, t.result, t.error,
+    p.body AS policy, (SELECT CAST(s.id AS text) FROM stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
+    t.unmet, t.control, (SELECT coalesce(c.own_id, CAST(c.id AS text)) FROM context AS c WHERE c.key = t.context)
+    AS context_id,
+    t.metadata, t.tracestate, (SELECT CAST(json_group_object(a.name, a.value ORDER BY a.name) AS text) FROM label AS a WHERE a.job = t.job)
+    AS labels
+FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN queue AS q ON q.key = t.queue
+    JOIN kind AS k ON k.key = t.kind JOIN policy AS p ON p.key = t.policy
+    LEFT JOIN lease AS l ON l.key = t.lease WHERE t.key IN (
+    SELECT r.task FROM ready AS r WHERE r.queue IN (
+        SELECT w.key FROM queue AS w JOIN namespace AS m ON m.key = w.ns WHERE m.name = :namespace)
+    UNION SELECT d.task FROM due AS d WHERE d.what = :run AND d.at <= :ready_by
+) AND n.name = :namespace AND t.control = 0 AND t.state IN ('queued') AND t.run_at <= :ready_by
+    AND (CAST(:any_kind AS integer) = 1 OR k.name IN (SELECT value FROM json_each(:kinds)))
+    AND (EXISTS (SELECT 1 FROM ready AS y
+            WHERE y.queue = t.queue AND y.rank = -t.priority AND y.task = t.key AND y.kind = t.kind)
+        OR EXISTS (SELECT 1 FROM due AS z
+            WHERE z.at = t.run_at AND z.task = t.key AND z.what = :run AND z.fence = t.fence)
+        AND (t.stage IS NULL OR t.unmet = 0 AND EXISTS (
+            SELECT 1 FROM stage AS g JOIN flow AS h ON h.key = g.job
+            WHERE g.key = t.stage AND g.ending IS NULL AND h.ending IS NULL AND t.key <= g.opened_to
+                AND g.state IN (SELECT value FROM json_each(:going_stages)) AND h.state IN (SELECT value FROM json_each(:going_flows))))) ORDER BY t.priority DESC, t.key LIMIT :limit OFFSET :offset;
+
+-- name: pending_tasks_of_flow
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels)
+SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
+        ELSE (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
+    q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
+    t.updated_at, t.run_at, t.started_at, t.finished_at, t.owner, t.lease, l.expires_at AS lease_expires_at,
+    t.cancel_at AS cancel_requested_at, t.held_by, t.held_why,
+    (SELECT CAST(o.id AS text) FROM task AS o WHERE o.key = t.retry_of) AS retry_of,
+    coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.trace, t.payload, t.input, t.result, t.error,
+    p.body AS policy, (SELECT CAST(s.id AS text) FROM stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
+    t.unmet, t.control, (SELECT coalesce(c.own_id, CAST(c.id AS text)) FROM context AS c WHERE c.key = t.context)
+    AS context_id,
+    t.metadata, t.tracestate, (SELECT CAST(json_group_object(a.name, a.value ORDER BY a.name) AS text) FROM label AS a WHERE a.job = t.job)
+    AS labels
+FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN queue AS q ON q.key = t.queue
+    JOIN kind AS k ON k.key = t.kind JOIN policy AS p ON p.key = t.policy
+    LEFT JOIN lease AS l ON l.key = t.lease WHERE t.stage IN (SELECT s.key FROM stage AS s WHERE s.job = :job) AND n.name = :namespace AND t.control = 0 AND t.state IN ('queued') AND t.run_at <= :ready_by
+    AND (CAST(:any_kind AS integer) = 1 OR k.name IN (SELECT value FROM json_each(:kinds)))
+    AND (EXISTS (SELECT 1 FROM ready AS y
+            WHERE y.queue = t.queue AND y.rank = -t.priority AND y.task = t.key AND y.kind = t.kind)
+        OR EXISTS (SELECT 1 FROM due AS z
+            WHERE z.at = t.run_at AND z.task = t.key AND z.what = :run AND z.fence = t.fence)
+        AND (t.stage IS NULL OR t.unmet = 0 AND EXISTS (
+            SELECT 1 FROM stage AS g JOIN flow AS h ON h.key = g.job
+            WHERE g.key = t.stage AND g.ending IS NULL AND h.ending IS NULL AND t.key <= g.opened_to
+                AND g.state IN (SELECT value FROM json_each(:going_stages)) AND h.state IN (SELECT value FROM json_each(:going_flows)))))
+    ORDER BY t.priority DESC, t.key LIMIT :limit OFFSET :offset;
 
 -- name: add_token
 INSERT INTO token (id, hash, name, namespace, scopes, created_at, expires_at)

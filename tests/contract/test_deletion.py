@@ -127,7 +127,7 @@ def test_a_large_flow_goes_in_steps_and_is_not_found_after_the_first(
     ns = engine.store.names.namespace("default")
     call = Deletion(flow.id, ns, "ann", None)
     steps = 0
-    while not engine.store.write(call._step):
+    while not engine.store.write(call.step):
         steps += 1
         must_verify(engine)
         for find in (engine.flow, engine.explain, engine.job_status, engine.locate, engine.flow_events):
@@ -155,7 +155,7 @@ def test_a_deletion_that_was_interrupted_is_completed(
     monkeypatch.setattr(deletion, "STEP", 2)
     flow = ended_flow(engine, 5)
     ns = engine.store.names.namespace("default")
-    assert not engine.store.write(Deletion(flow.id, ns, "ann", None)._step)
+    assert not engine.store.write(Deletion(flow.id, ns, "ann", None).step)
     if who == "another call":
         engine.delete_job(flow.id)
     else:

@@ -53,7 +53,7 @@ WRITES = {
         "/v1/pipeline/jobs/{id}/cancel",
         "/api/v1/acts/close_breaker", "/api/v1/acts/delete_job", "/api/v1/acts/forget_flow",
         "/api/v1/acts/open_breaker",
-        "/api/v1/acts/pause_queue", "/api/v1/acts/resume_queue",
+        "/api/v1/acts/pause_queue", "/api/v1/acts/prune_jobs", "/api/v1/acts/resume_queue",
         "/api/v1/flow-definitions/{name:path}/forget",
         "/api/v1/breakers/{kind:path}/close", "/api/v1/breakers/{kind:path}/open",
         "/api/v1/dead-letters/redrive", "/api/v1/dead-letters/{id}/redrive", "/api/v1/jobs/{id}",
@@ -70,12 +70,13 @@ WRITES = {
 }  # fmt: skip
 """The scope of each route that writes, once more: the walk itself believes what a route says."""
 OF_WORKERS = frozenset({
-    "by_alias", "context", "contexts", "find_aliases", "flow", "held", "inputs", "last_checkpoint", "now", "policy_of",
-    "stage", "stage_results", "stages", "task", "tasks_by_id",
+    "by_alias", "context", "context_by_id", "contexts", "find_aliases", "flow", "held", "inputs", "last_checkpoint",
+    "now", "policy_of", "stage", "stage_results", "stages", "task", "tasks_by_id",
 })  # fmt: skip
 """The reads that handlers need, once more. All others need the scope `read`."""
 SEVERAL = {
     "/api/jobs/{id}/cancel": {SUBMIT, OPERATE},
+    "/api/v1/acts/expire_tasks": {WORK, OPERATE},
     "/api/v1/commands": {SUBMIT, WORK, OPERATE},
     **{f"/api/v1/reads/{name}": {READ, WORK} if name in OF_WORKERS else {READ} for name in READS},
     "/api/v1/news": set(SCOPES),

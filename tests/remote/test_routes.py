@@ -189,12 +189,47 @@ def test_a_worker_reads_what_its_handlers_need_and_no_more(caller: Caller) -> No
         refused = worker.post(f"/api/v1/reads/{name}", json={}).status_code == 403
         assert refused is (WORK not in method.scopes), name
         assert submitter.post(f"/api/v1/reads/{name}", json={}).status_code == 403, name
-    for name in ACTS:
-        assert worker.post(f"/api/v1/acts/{name}", json={}).status_code == 403, name
+    for name, method in ACTS.items():
+        refused = worker.post(f"/api/v1/acts/{name}", json={}).status_code == 403
+        assert refused is (WORK not in method.scopes), name
+
+
+def test_only_an_admin_expires_leases_before_their_time(caller: Caller, engine: Engine) -> None:
+    task = engine.submit("k", queue="early", namespace="early").id
+    theirs = engine.submit("k", queue="early").id
+    engine.claim("early", worker="w", namespace="early")
+    engine.claim("early", worker="w")
+    later = engine.store.now() + 3_600_000_000
+    for scope in ("work", "operate"):
+        client = caller(scope, namespace="early")
+        refused = client.post("/api/v1/acts/expire_tasks", json={"now": later})
+        assert (refused.status_code, refused.json()["needs"]) == (403, ["admin"])
+        for mild in ({}, {"now": None}):
+            assert client.post("/api/v1/acts/expire_tasks", json=mild).json() == {"value": []}
+    assert caller("read", namespace="early").post("/api/v1/acts/expire_tasks", json={}).status_code == 403
+    admin = caller("admin", namespace="early")
+    assert admin.post("/api/v1/acts/expire_tasks", json={"now": later}).json() == {"value": [task]}
+    assert engine.task(str(theirs)).state == "assigned"
+
+
+def test_jobs_are_pruned_and_events_read_by_name(caller: Caller, engine: Engine) -> None:
+    flow = engine.submit_flow("run", sealed=True, namespace="prune")
+    client = caller("operate", "read", namespace="prune")
+    page = ask(client, "events_since", flow=flow.id, types=["flow.submitted"])
+    assert ([event["type"] for event in page["events"]], page["next_cursor"] > 0) == (["flow.submitted"], True)
+    assert [job["id"] for job in ask(client, "sorted_jobs", entity="flow")] == [flow.id]
+    assert ask(client, "pending_tasks", kinds=["k"]) == []
+    body = {"ended_before": engine.store.now() + 1, "states": ["succeeded"]}
+    assert caller("operate", namespace="not-prune").post("/api/v1/acts/prune_jobs", json=body).json() == {"value": []}
+    assert caller("read", "work", namespace="prune").post("/api/v1/acts/prune_jobs", json=body).status_code == 403
+    assert client.post("/api/v1/acts/prune_jobs", json=body).json() == {"value": [flow.id]}
+    assert client.post("/api/v1/reads/events_since", json={"flow": flow.id}).status_code == 404
+    (note,) = ask(client, "events_since", types=["job.deleted"])["events"]
+    assert note["entity_id"] == flow.id
 
 
 STRAY = ("x", 2.5, True, None, ["x"], [1], {"a": 1}, -1, 10**30, "\0" + "x" * 10_000)
-GOOD = {str: UNKNOWN_ID, float: 1.0, Sequence[int]: [1], Sequence[str]: [UNKNOWN_ID]}
+GOOD = {str: UNKNOWN_ID, int: 1, float: 1.0, Sequence[int]: [1], Sequence[str]: [UNKNOWN_ID]}
 
 
 @each_case("name", [*METHODS])

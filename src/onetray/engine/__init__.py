@@ -28,6 +28,7 @@ from onetray.engine.batch_context import BatchContext
 from onetray.engine.caller_tx import submit_within
 from onetray.engine.committer import Committer, Watcher
 from onetray.engine.declared_flow_api import DeclaredFlowApi
+from onetray.engine.event_api import EventApi
 from onetray.engine.flow_api import FlowApi
 from onetray.engine.http_keys import HttpKeys
 from onetray.engine.job_details import JobApi
@@ -39,6 +40,7 @@ from onetray.engine.redacted import RedactedEngine
 from onetray.engine.retention import Retention, prune
 from onetray.engine.task_api import TaskApi
 from onetray.engine.token_api import Tokens
+from onetray.engine.upkeep_api import UpkeepApi
 from onetray.engine.worker_api import WorkerApi
 from onetray.feed import Feed, event_of
 from onetray.feed.listeners import Listeners, Subscription
@@ -78,7 +80,10 @@ class Engine(EngineApi):
         tasks, flows = TaskApi(*reads), FlowApi(*reads)
         self._lists, self._kinds = ListApi(flows), KindApi(*reads)
         self._declared = DeclaredFlowApi(self._kinds)
-        parts = tasks, flows, self._lists, self._kinds, self._declared, WorkerApi(tasks), JobApi(tasks, flows)
+        parts = (
+            tasks, flows, self._lists, self._kinds, self._declared, WorkerApi(tasks), JobApi(tasks, flows),
+            EventApi(*reads, feed=self.feed), UpkeepApi(*reads, new_batch=self._context),
+        )  # fmt: skip
         self._parts: dict[type | None, Any] = {type(part): part for part in parts}
         self.tokens = Tokens(*reads)
         self.http_keys = HttpKeys(store, self.config.limits)

@@ -23,6 +23,7 @@ from onetray.domain.verbs import check_command, command_of
 from onetray.engine.caller_tx import require_submits
 from onetray.engine.committer import CommandExecutor
 from onetray.engine.declared_flow_api import DeclaredFlowApi
+from onetray.engine.event_api import EventApi
 from onetray.engine.flow_api import FlowApi
 from onetray.engine.job_details import JobApi
 from onetray.engine.kind_api import KindApi
@@ -30,6 +31,7 @@ from onetray.engine.list_api import ListApi
 from onetray.engine.piggyback import Piggyback, PiggybackClaim
 from onetray.engine.reads import ApiMethod
 from onetray.engine.task_api import TaskApi
+from onetray.engine.upkeep_api import UpkeepApi
 from onetray.engine.worker_api import WorkerApi
 from onetray.notify.wake import Wake
 
@@ -282,6 +284,8 @@ class EngineApi(ABC):
     delete_job = JobApi.delete_job
     events = TaskApi.events
     events_by_correlation = TaskApi.events_by_correlation
+    events_since = EventApi.events_since
+    expire_tasks = UpkeepApi.expire_tasks
     explain = TaskApi.explain
     find_aliases = JobApi.find_aliases
     find_stages = ListApi.find_stages
@@ -308,12 +312,15 @@ class EngineApi(ABC):
     open_breaker = WorkerApi.open_breaker
     own_events = JobApi.own_events
     pause_queue = KindApi.pause_queue
+    pending_tasks = TaskApi.pending_tasks
     policy_of = KindApi.policy_of
     position = TaskApi.position
     progress = FlowApi.progress
     progress_of = WorkerApi.progress_of
+    prune_jobs = UpkeepApi.prune_jobs
     queues = ListApi.queues
     resume_queue = KindApi.resume_queue
+    sorted_jobs = ListApi.sorted_jobs
     stage = FlowApi.stage
     stage_members = ListApi.stage_members
     stage_results = FlowApi.stage_results

@@ -32,16 +32,15 @@ class Deletion:
         self._id, self._ns, self._by, self._reason = id_, ns, by, reason
         self._has_begun = False
 
-    def run(self, store: Store) -> None:
-        is_done = False
+    def run(self, store: Store, is_done: bool = False) -> None:
         while not is_done:
             began = time.monotonic()
-            is_done = store.write(self._step)
+            is_done = store.write(self.step)
             if not is_done:
                 # As long as the step took: on SQLite all other writers waited for it.
                 time.sleep(time.monotonic() - began)
 
-    def _step(self, tx: Tx) -> bool:
+    def step(self, tx: Tx) -> bool:
         """Delete the job, or the next part of a large flow. Returns whether all of it is gone."""
         rows: list[JobToDelete] = tx.query("job_to_delete", id=self._id, ns=self._ns)
         if not rows and self._has_begun:

@@ -61,12 +61,14 @@ KNOWN = (*OF_TASKS, *OF_FLOWS, *OF_STAGES)
 NewBatch = Callable[[Tx, int], BatchContext]
 
 
-def expire_leases(store: Store, new_batch: NewBatch, now: int | None = None, limit: int = BATCH) -> list[int]:
-    """See Engine.expire_leases."""
+def expire_leases(
+    store: Store, new_batch: NewBatch, now: int | None = None, limit: int = BATCH, ns: int | None = None
+) -> list[int]:
+    """See Engine.expire_leases. With `ns`, those of one namespace only."""
 
     def expire(tx: Tx) -> tuple[list[int], bool]:
         before = tx.now if now is None else now
-        rows = tx.query("expired_leases", before=before, limit=limit)
+        rows = tx.query("expired_leases", before=before, limit=limit, ns=ns)
         leases = _limit_tasks(rows, limit)
         # Most expired leases have no held tasks left: go on until one has, or all are read.
         is_complete = len(leases) == len(rows) < limit
@@ -78,7 +80,7 @@ def expire_leases(store: Store, new_batch: NewBatch, now: int | None = None, lim
         except Exception as e:
             if _is_temporary(e):
                 raise
-            return _expire_one_by_one(store, new_batch, now, limit)
+            return _expire_one_by_one(store, new_batch, now, limit, ns)
         if expired or is_complete:
             return expired
 
@@ -143,12 +145,12 @@ def _is_temporary(e: Exception) -> bool:
     return isinstance(e, Unavailable) or getattr(e, "sqlstate", None) in ROLLED_BACK
 
 
-def _expire_one_by_one(store: Store, new_batch: NewBatch, now: int | None, limit: int) -> list[int]:
+def _expire_one_by_one(store: Store, new_batch: NewBatch, now: int | None, limit: int, ns: int | None) -> list[int]:
     """Handle each row of a failed batch in its own transaction. Raises the last error at the end."""
     before = store.now() if now is None else now
     expired: list[int] = []
     failure: Exception | None = None
-    for lease, tasks in store.read("expired_leases", before=before, limit=limit):
+    for lease, tasks in store.read("expired_leases", before=before, limit=limit, ns=ns):
         keys = orjson.loads(tasks)
         # Each task alone, then the lease: it stays as long as one of its tasks cannot be expired.
         for group in [*([key] for key in keys), keys]:

@@ -18,6 +18,7 @@ from onetray.domain.listing import (
     DeadGroup,
     DeadLetterSummary,
     JobPage,
+    JobSummary,
     Located,
     MemberSummary,
     Prunable,
@@ -30,7 +31,7 @@ from onetray.domain.task import REASON_CODES, json_of
 from onetray.engine.flow_api import FlowApi, task_of_row
 from onetray.engine.list_scan import ListScan, Statements
 from onetray.engine.pending_writes import RUN
-from onetray.engine.reads import DatabaseReads, read
+from onetray.engine.reads import DatabaseReads, kind_filters, read
 from onetray.redaction.answers import by_owner, of_page, plain
 
 GROUP_MESSAGE_CHARS = 80
@@ -39,6 +40,7 @@ NEWEST = 1_000
 """`locate` searches the newest ids of each entity for a part of an id."""
 MIN_PART_CHARS = 6
 MAX_LABELS = 20
+ORDERS = ("updated_at", "created_at")
 LABEL_SEPARATOR = "\x1f"
 """Joins a label's name and value to one text. No label contains it."""
 ENTITIES = tuple(MACHINES)
@@ -109,6 +111,39 @@ class ListApi(DatabaseReads):
         """How many jobs are in each state, of those that the filters of `jobs` select. Reads all jobs since `since`."""
         filters = self._job_filters(namespace, states, kind, queue, labels, entity, priority, since, until)
         return {state: int(count) for state, count in self._read("count_jobs", **filters)}
+
+    @read(plain)
+    def sorted_jobs(
+        self,
+        *,
+        namespace: str = "default",
+        states: Sequence[str] = (),
+        kind: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        entity: str | None = None,
+        updated_since: int = 0,
+        updated_until: int | None = None,
+        order_by: str = "updated_at",
+        descending: bool = True,
+        limit: int = 100,
+        offset: int = 0,
+    ) -> list[JobSummary]:
+        """Single tasks and flows in the order of their last transition, or of their creation.
+
+        `updated_since` is inclusive, `updated_until` is not. No index covers these times: it reads all jobs of the
+        namespace that have the labels. To go through long lists use `jobs`.
+        """
+        sign = -1 if flag(descending, "descending") else 1
+        filters = self._job_filters(namespace, states, kind, None, labels, entity, None, 0, None) | {
+            "updated_since": whole(updated_since, "updated_since", 0, FAR_US),
+            "updated_until": FAR_US if updated_until is None else whole(updated_until, "updated_until", 0, FAR_US),
+            "by_update": int(choice(order_by, "order_by", ORDERS) == ORDERS[0]), "sign": sign,
+            "offset": whole(offset, "offset", 0, FAR_US), "limit": limit,
+        }  # fmt: skip
+        if not labels:
+            return self._read("sorted_jobs", **filters)
+        label, labelled = next(iter(labels.items()))
+        return self._read("sorted_jobs_labelled", **filters, label=label, labelled=labelled)
 
     def _job_filters(
         self,
@@ -313,14 +348,18 @@ class ListApi(DatabaseReads):
         reason: str | None = None,
         error: str | None = None,
         redriven: bool = False,
+        flow: str | None = None,
+        kinds: Sequence[str] = (),
         after: int = 0,
         limit: int = 100,
+        offset: int = 0,
         namespace: str = "default",
     ) -> list[DeadLetterSummary]:
         """Dead letters, oldest first. Pass the last key as `after` to get the next page. `error` is a part of
-        "Class: message"."""
-        filters = self._dead_letter_filters(kind, reason, error, redriven)
-        return self._read("list_letters", namespace=namespace, after=after, limit=limit, **filters)
+        "Class: message"; `kinds` are several kinds, `flow` is the id of a flow."""
+        filters = self._dead_letter_filters(kind, reason, error, redriven, kinds, flow, namespace)
+        whole(offset, "offset", 0, FAR_US)
+        return self._read("list_letters", namespace=namespace, after=after, limit=limit, offset=offset, **filters)
 
     def prunable(self, older_than_s: float, *, namespace: str | None = None) -> Prunable:
         """How many jobs `prune` would remove now."""
@@ -334,7 +373,14 @@ class ListApi(DatabaseReads):
         return self._read("count_prunable", before=max(now - int(older_than_s * SECOND), 0), now=now, ns=ns)[0]
 
     def _dead_letter_filters(
-        self, kind: str | None, reason: str | None, error: str | None, redriven: bool
+        self,
+        kind: str | None,
+        reason: str | None,
+        error: str | None,
+        redriven: bool,
+        kinds: Sequence[str] = (),
+        flow: str | None = None,
+        namespace: str = "default",
     ) -> dict[str, Any]:
         if reason is not None:
             choice(reason, "reason", REASON_CODES)
@@ -343,6 +389,8 @@ class ListApi(DatabaseReads):
             "reason": reason,
             "error": optional_text(error, "error", self.config.limits.reason_chars),
             "redriven": int(redriven),
+            **kind_filters(kinds, self.config.limits.name_chars),
+            "job": None if flow is None else self._flows.flow(flow, namespace=namespace, raw=True).key,
         }
 
     def _label_filters(self, labels: Mapping[str, str]) -> dict[str, Any]:

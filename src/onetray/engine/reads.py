@@ -15,7 +15,8 @@ from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from onetray.config import EngineConfig
-from onetray.domain.checks import MAX_ROWS, text, whole
+from onetray.domain.checks import MAX_ROWS, listed, text, whole
+from onetray.domain.commands import MAX_KINDS
 from onetray.domain.token import OPERATE, READ
 from onetray.redaction.answers import Redact, plain
 from onetray.store.base import Rows, Store
@@ -41,9 +42,16 @@ class ApiMethod(Generic[P, R_co]):
     """
 
     def __init__(
-        self, function: Callable[Concatenate[Any, P], R_co], redact: Redact, scopes: tuple[str, ...], writes: bool
+        self,
+        function: Callable[Concatenate[Any, P], R_co],
+        redact: Redact,
+        scopes: tuple[str, ...],
+        writes: bool,
+        guarded: Mapping[str, str] | None = None,
     ) -> None:
         self.function, self.redact, self.scopes, self.writes = function, redact, scopes, writes
+        self.guarded = guarded or {}
+        """Parameters that need a scope of their own."""
         self.name, self.__doc__ = function.__name__, function.__doc__
         self.signature = inspect.signature(function, eval_str=True)
         self.answer_type: Any = self.signature.return_annotation
@@ -83,6 +91,17 @@ def own_route(function: Callable[Concatenate[Any, P], R]) -> ApiMethod[P, R]:
 def act(function: Callable[Concatenate[Any, P], R]) -> ApiMethod[P, R]:
     """Declare an action of operators that is not a transition."""
     return ApiMethod(function, plain, (OPERATE,), writes=True)
+
+
+def act_for(*scopes: str, **guarded: str) -> Callable[[Callable[Concatenate[Any, P], R]], ApiMethod[P, R]]:
+    """Declare an action for other scopes. `guarded`: the scopes of parameters that need more than the action itself."""
+    return lambda function: ApiMethod(function, plain, scopes, writes=True, guarded=guarded)
+
+
+def kind_filters(kinds: Sequence[str], name_chars: int) -> dict[str, Any]:
+    """The parameters of a query for several kinds; for all if there are none."""
+    names = [text(kind, "kinds", name_chars) for kind in listed(kinds, "kinds", 0, MAX_KINDS)]
+    return {"kinds": names, "any_kind": int(not names)}
 
 
 class DatabaseReads:

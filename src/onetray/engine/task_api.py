@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from onetray.domain.checks import MAX_ROWS, choice, id_or_none, listed, task_id, text, whole
+from onetray.domain.checks import FAR_US, MAX_ROWS, choice, id_or_none, listed, task_id, text, whole
 from onetray.domain.errors import NotFound
+from onetray.domain.lifecycle import PENDING, RUNNING, WAITING
 from onetray.domain.machine import ACTORS, USER
 from onetray.domain.task import Blocker, DeadLetter, Event, LogLine, Task, json_of
 from onetray.domain.token import READ, WORK
 from onetray.engine.flow_api import task_of_row
-from onetray.engine.reads import DatabaseReads, read
+from onetray.engine.pending_writes import RUN
+from onetray.engine.reads import DatabaseReads, kind_filters, read
 from onetray.explain.tasks import explain, position
 from onetray.feed import event_of
 from onetray.redaction.answers import by_owner, of_task, plain
@@ -83,6 +85,36 @@ class TaskApi(DatabaseReads):
         if not rows:
             self.task(task, namespace=namespace)
         return [row if row.data is None else replace(row, data=json_of(row.data, raw)) for row in rows]
+
+    @read(by_owner)
+    def pending_tasks(
+        self,
+        *,
+        flow: str | None = None,
+        kinds: Sequence[str] = (),
+        ready_by: int | None = None,
+        limit: int = 100,
+        offset: int = 0,
+        namespace: str = "default",
+    ) -> list[Task]:
+        """Tasks that can be claimed, or could be at their `run_at` (up to `ready_by`), in the order of claims.
+
+        Without those that wait for a dependency, their stage or their flow: `explain` says so of each.
+        """
+        filters = {
+            **kind_filters(kinds, self.config.limits.name_chars), "namespace": namespace, "limit": limit, "run": RUN,
+            "ready_by": FAR_US if ready_by is None else whole(ready_by, "ready_by", 0, FAR_US),
+            "offset": whole(offset, "offset", 0, FAR_US), "going_stages": [PENDING, RUNNING],
+            "going_flows": [PENDING, RUNNING, WAITING],
+        }  # fmt: skip
+        if flow is None:
+            rows = self._read("pending_tasks", **filters)
+        else:
+            keys = self._read("key_of_flow", id=task_id(flow, "flow"), namespace=namespace)
+            if not keys:
+                raise NotFound(f"there is no flow {flow}", flow=flow)
+            rows = self._read("pending_tasks_of_flow", job=keys[0][0], **filters)
+        return [task_of_row(row, USER) for row in rows]
 
     @read(by_owner)
     def dead_letters(

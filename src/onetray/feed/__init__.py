@@ -44,14 +44,23 @@ class Feed:
         self.store, self.wake = store, wake
 
     def read(
-        self, after: int, limit: int = PAGE, *, namespace: str | None = None, types: Sequence[str] | None = None
+        self,
+        after: int,
+        limit: int = PAGE,
+        *,
+        namespace: str | None = None,
+        types: Sequence[str] | None = None,
+        flow: int | None = None,
     ) -> Page:
         """The committed events after a cursor, in order. Repeat until `next_cursor` stays the same.
 
         With a filter, a page may be short or empty and still advance the cursor: the scanned events did not match.
+        `flow` is the key of a flow: then the events of the flow, its stages and its tasks.
         """
         after, limit = cursor_of(after), _limit(limit)
         check_filters(namespace, types)
+        if flow is not None:
+            return self._of_flow(flow, after, limit, types)
         upto = self.store.upto(needed=after + limit)
         if upto <= after:
             return Page([], after)
@@ -69,6 +78,17 @@ class Feed:
         if len(events) == limit:
             return Page(events, events[-1].id)
         return Page(events, self._end_of(window) if filtered else upto)
+
+    def _of_flow(self, flow: int, after: int, limit: int, types: Sequence[str] | None) -> Page:
+        # Not only up to `after + limit`: the events of one flow are far apart.
+        upto = self.store.upto()
+        if upto <= after:
+            return Page([], after)
+        rows = self.store.read(
+            "events_of_job_upto", key=flow, after=after, upto=upto, limit=limit, every=int(types is None),
+            types=list(types or ()),
+        )  # fmt: skip
+        return Page([event_of(r) for r in rows], rows[-1].id if len(rows) == limit else upto)
 
     def _end_of(self, window: dict[str, int]) -> int:
         """The id of the last event that was scanned."""

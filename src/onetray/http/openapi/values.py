@@ -13,7 +13,8 @@ import orjson
 from onetray.domain.flow import Context, Counts, FlowError, FlowErrors, Progress, StageResult
 from onetray.domain.listing import JobDetails, JobPage, JobStatus, JobSummary, Located, StagePage, TaskPage
 from onetray.domain.policy import Policy
-from onetray.domain.task import Holding
+from onetray.domain.task import Event, Holding
+from onetray.feed import Page
 from onetray.http.openapi import examples as ex
 from onetray.http.openapi.answers import AnswerShape
 from onetray.http.openapi.shapes import either, record
@@ -30,11 +31,14 @@ _VALUES: dict[Any, Any] = {
         JobStatus("task", SOME_ID, 1, "queued", "default", None, ("cancel",)),
         JobDetails.of(ex.TASK, [], [], ex.AT),
     )
-} | {int: 12, Any: {"sent": True}, type(None): None}  # fmt: skip
+} | {int: 12, str: SOME_ID, Any: {"sent": True}, type(None): None}  # fmt: skip
 _VALUES[FlowErrors] = FlowErrors([_VALUES[FlowError]], 1)
+_VALUES[Page] = Page([_VALUES[Event]], 12)
 _VALUES[JobPage] = JobPage([_VALUES[JobSummary]], None)
 _VALUES[StagePage], _VALUES[TaskPage] = StagePage([ex.STAGE], None), TaskPage([ex.TASK], None)
-_PLAIN: dict[Any, dict[str, Any]] = {Any: {}, int: {"type": "integer"}, type(None): {"type": "null"}}
+_PLAIN: dict[Any, dict[str, Any]] = {
+    Any: {}, int: {"type": "integer"}, str: {"type": "string"}, type(None): {"type": "null"},
+}  # fmt: skip
 
 
 def answer_of(kind: Any) -> AnswerShape:

@@ -59,6 +59,9 @@ def _add_route(method: ApiMethod[Any, Any]) -> None:
 
     async def call_method(request: Request, principal: Principal = allowed) -> Response:
         services, parameters = services_of(request), await read_model(request, body)
+        for name, scope in method.guarded.items():
+            if parameters.sent_fields.get(name) is not None:
+                await allow(scope)(request)
         # A worker gets unredacted values, as it does from its claims.
         is_unredacted = principal.has(WORK) and REDACTED not in request.headers
         engine: EngineApi = services.unredacted if is_unredacted else services.engine

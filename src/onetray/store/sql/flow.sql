@@ -461,3 +461,10 @@ WHERE t.id = :id AND n.name = :namespace
 -- The flow's own events have its key as entity, those of its members as job. + 0 avoids a scan of the whole log by id.
 {select_event} WHERE (e.job = :key AND e.job <> e.entity OR e.entity = :key) AND e.id + 0 > :after
 ORDER BY e.id + 0 LIMIT :limit
+
+-- name: events_of_job_upto
+-- row: Event
+-- The same below the feed's barrier, and only of some types.
+{select_event} WHERE (e.job = :key AND e.job <> e.entity OR e.entity = :key) AND e.id + 0 > :after
+    AND e.id + 0 <= :upto AND (CAST(:every AS integer) = 1 OR e.type {in:types:text})
+ORDER BY e.id + 0 LIMIT :limit

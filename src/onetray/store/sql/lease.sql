@@ -29,7 +29,8 @@ WHERE lease.key = b.key AND lease.expires_at >= b.at
 RETURNING lease.key, lease.expires_at, lease.tasks
 
 -- name: expired_leases
-SELECT key, tasks FROM onetray.lease WHERE expires_at < :before ORDER BY expires_at, key LIMIT :limit
+SELECT key, tasks FROM onetray.lease WHERE expires_at < :before AND (CAST(:ns AS integer) IS NULL OR ns = :ns)
+ORDER BY expires_at, key LIMIT :limit
 
 -- name: still_expired
 -- Read again after the tasks are locked: a heartbeat may have renewed the lease.

@@ -151,6 +151,31 @@ SELECT e.job FROM onetray.event AS e WHERE e.correlation_id = :correlation_id AN
 SELECT l.job FROM onetray.label AS l JOIN onetray.namespace AS m ON m.key = l.ns
     WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled
 
+-- name: sorted_jobs
+-- row: JobSummary
+-- The sign turns the order round.
+SELECT * FROM (
+    {select_job_task} WHERE {job_task_wanted} AND {task_updated}
+    UNION ALL {select_job_flow} WHERE {job_flow_wanted} AND {flow_updated}
+) AS j {in_order}
+
+-- name: sorted_jobs_labelled
+-- row: JobSummary
+SELECT * FROM (
+    {select_job_task} WHERE t.key IN ({labelled}) AND {job_task_wanted} AND {task_updated}
+    UNION ALL {select_job_flow} WHERE f.key IN ({labelled}) AND {job_flow_wanted} AND {flow_updated}
+) AS j {in_order}
+
+-- word: task_updated
+t.updated_at >= :updated_since AND t.updated_at < :updated_until
+
+-- word: flow_updated
+f.updated_at >= :updated_since AND f.updated_at < :updated_until
+
+-- word: in_order
+ORDER BY CAST(:sign AS integer) * CASE WHEN CAST(:by_update AS integer) = 1 THEN j.updated_at ELSE j.created_at END,
+    CAST(:sign AS integer) * j.key LIMIT :limit OFFSET :offset
+
 -- name: count_jobs
 SELECT j.state, count(*) FROM (
     {select_job_task} WHERE {job_task_wanted}
@@ -294,7 +319,7 @@ SELECT d.task AS key, CAST(t.id AS text) AS id, k.name AS kind, d.reason_code, {
     (SELECT CAST(s.id AS text) FROM onetray.task AS s WHERE s.key = d.successor) AS successor_id,
     CAST(f.id AS text) AS flow_id, f.finished_at AS flow_finished_at
 {from_letters} LEFT JOIN onetray.flow AS f ON f.key = t.job
-WHERE d.task > :after AND {letter_wanted} ORDER BY d.task LIMIT :limit
+WHERE d.task > :after AND {letter_wanted} ORDER BY d.task LIMIT :limit OFFSET :offset
 
 -- word: from_letters
 FROM onetray.dead_letter AS d JOIN onetray.task AS t ON t.key = d.task JOIN onetray.kind AS k ON k.key = t.kind
@@ -303,6 +328,7 @@ FROM onetray.dead_letter AS d JOIN onetray.task AS t ON t.key = d.task JOIN onet
 -- word: letter_wanted
 n.name = :namespace AND (CAST(:redriven AS integer) = 1 OR d.successor IS NULL)
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:reason AS text) IS NULL OR d.reason_code = :reason)
+    AND (CAST(:any_kind AS integer) = 1 OR k.name {in:kinds:text}) AND (CAST(:job AS bigint) IS NULL OR t.job = :job)
     AND (CAST(:error AS text) IS NULL OR replace({letter_text}, :error, '') <> {letter_text})
 
 -- name: count_prunable

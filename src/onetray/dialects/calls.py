@@ -1,4 +1,4 @@
-"""Routes of dialects as plain functions, which run in a thread with the engine and one caller.
+"""Routes of dialects as methods of a class, each for one caller, with the engine.
 
 Also for dialects that know flows only: a task without a flow is shown as a flow of one stage, both with its id.
 """
@@ -9,19 +9,23 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, wraps
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from fastapi import Depends, Request
+from fastapi import APIRouter, Depends, Request
+from starlette.responses import Response
 
-from onetray.dialects.kit import DialectRoute
+from onetray.dialects.kit import DialectRoute, Json
+from onetray.dialects.paging import Found
 from onetray.domain.checks import MAX_ROWS
-from onetray.domain.commands import Claim, Command, Report
+from onetray.domain.commands import Cancel, Claim, Command, Report
 from onetray.domain.errors import IllegalTransition, InvalidInput, NotFound
 from onetray.domain.flow import Counts, Flow, Stage
+from onetray.domain.flow_commands import ApproveStage, CancelFlow, OpenFlow, PauseFlow, ResumeFlow
 from onetray.domain.lifecycle import (
     ASSIGNED,
     BLOCKED,
     CANCELLED,
+    CREATED,
     DEAD_LETTERED,
     FAILED,
     HELD,
@@ -38,9 +42,11 @@ from onetray.domain.rollup import STOP, STRICT
 from onetray.domain.task import Task, Verdict
 from onetray.engine.api import EngineApi
 from onetray.http.auth.scopes import Principal, allow
+from onetray.http.native_route import ANSWER, ANSWERS
 from onetray.http.observe.tracing import carry
 from onetray.http.services import Services, services_of
 
+F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 Verb = Callable[..., Command]
 
@@ -76,14 +82,36 @@ class Call:
             raise IllegalTransition("a task without a flow cannot do this")
         return self.run(of_single, flow.id, **fields)
 
-    def flow(self, id_: str) -> Flow:
+    def resume(self, flow: Flow) -> None:
+        """Open a flow that has not been started, or resume a paused one."""
+        self._change(flow, OpenFlow if flow.state == CREATED else ResumeFlow, None)
+
+    def pause(self, flow: Flow) -> None:
+        self._change(flow, PauseFlow, None)
+
+    def abort(self, flow: Flow) -> None:
+        """Cancel a flow at once, without waiting for its workers."""
+        self._change(flow, CancelFlow, Cancel, hard=True)
+
+    def approve(self, stage: str) -> None:
+        """Approve a stage that waits. A pending one needs no approval; IllegalTransition is raised for a later one."""
+        placed = self.run(ApproveStage, stage)
+        if placed.repeated and placed.was != PENDING:
+            raise IllegalTransition("the stage was approved before", **{"from": placed.was})
+
+    def _change(self, flow: Flow, verb: Verb, of_single: Verb | None, **fields: Any) -> None:
+        """Carry out a command. Raises IllegalTransition also if it changes nothing: the engine takes a repetition."""
+        if self.run_for(flow, verb, of_single, **fields).repeated:
+            raise IllegalTransition("this was done before")
+
+    def find_flow(self, id_: str) -> Flow:
         """A flow by its id, or a task without one as a flow."""
         try:
             return self.read(self.engine.flow, id_)
         except NotFound:
             return single_flow(self._single(id_, "job"))
 
-    def stage(self, id_: str) -> Stage:
+    def find_stage(self, id_: str) -> Stage:
         """A stage by its id, or a task without a flow as a stage."""
         try:
             return self.read(self.engine.stage, id_)
@@ -96,12 +124,16 @@ class Call:
                 return task
         raise NotFound(f"there is no {entity} {id_}")
 
-    def stages(self, flow: Flow) -> list[Stage]:
+    def stages_of(self, flow: Flow) -> list[Stage]:
         """The stages of a flow, in order."""
-        return [self.stage(flow.id)] if isinstance(flow, SingleFlow) else self.read(self.engine.stages, flow.id)
+        return [self.find_stage(flow.id)] if isinstance(flow, SingleFlow) else self.read(self.engine.stages, flow.id)
 
-    def flows(self, jobs: Sequence[JobSummary], with_stages: bool) -> list[tuple[Flow, list[Stage] | None]]:
-        """Jobs of a list as flows, with their stages if these are wanted. Costs the same for any number of jobs."""
+    def list_flows(self, with_stages: bool = False, **filters: Any) -> Found:
+        """A list of flows, each with its stages if these are wanted. Filters: see `engine.jobs`."""
+        return Found(partial(self.read, self.engine.jobs, **filters), partial(self._flows_of, with_stages))
+
+    def _flows_of(self, with_stages: bool, jobs: Sequence[JobSummary]) -> list[tuple[Flow, list[Stage] | None]]:
+        """Costs the same for any number of jobs."""
         found = self.read(self.engine.job_details, [job.key for job in jobs], lines=0) if jobs else []
         flows = [each.flow or single_flow(each.task) for each in found]  # type: ignore[arg-type]
         if not with_stages:
@@ -111,8 +143,29 @@ class Call:
             stages.setdefault(stage.flow_id, []).append(stage)
         return [(flow, stages.get(flow.id, [])) for flow in flows]
 
-    def tasks(self, stages: Sequence[Stage]) -> dict[str, list[Task]]:
-        """All tasks of these stages, by the ids of the stages."""
+    def list_stages(self, flow: str | None = None, with_tasks: bool = False, **filters: Any) -> Found:
+        """A list of stages: of one flow in order, or of all, newest first. Filters: see `engine.find_stages`."""
+        details = partial(self.with_tasks, wanted=with_tasks)
+        if flow is None:
+            return Found(partial(self.read, self.engine.find_stages, **filters), details)
+        type_, states = filters.get("type"), filters.get("states")
+        stages = self.stages_of(self.find_flow(flow))
+        some = [stage for stage in stages if type_ in (None, stage.type) and (not states or stage.state in states)]
+        return Found(some, details)
+
+    def list_tasks(self, stage: str | None = None, **filters: Any) -> Found:
+        """A list of tasks: of one stage, or of all, newest first. Filters: see `engine.find_tasks`."""
+        if stage is not None and isinstance(self.find_stage(stage), SingleStage):
+            return Found(self.read(self.engine.tasks_by_id, [stage]))
+        return Found(partial(self.read, self.engine.find_tasks, stage=stage, **filters))
+
+    def with_tasks(self, stages: Sequence[Stage], wanted: bool) -> list[tuple[Stage, list[Task] | None]]:
+        """Stages, each with all its tasks if these are wanted."""
+        tasks = self._tasks_of(stages) if wanted else {}
+        return [(stage, tasks.get(stage.id)) for stage in stages]
+
+    def _tasks_of(self, stages: Sequence[Stage]) -> dict[str, list[Task]]:
+        """By the ids of the stages."""
         found = self.read(self.engine.tasks_of_stages, [stage.key for stage in stages], limit=MAX_ROWS)
         if len(found) == MAX_ROWS:
             raise InvalidInput(f"these stages have {MAX_ROWS:,} tasks or more: list the tasks by pages", field="page")
@@ -192,31 +245,65 @@ def _read_tasks(
     return found
 
 
-def caller(*scopes: str) -> Any:
-    """The parameter `on` of a route: a `Call` by a caller with one of these scopes."""
+def route(method: str, path: str, *scopes: str, **declared: Any) -> Callable[[F], F]:
+    """Declares a method of a class of calls as a route, for callers that have one of these scopes.
+
+    `declared` are options of FastAPI's routes: a summary, and the answer (`answers_with`).
+    """
+
+    def mark(function: F) -> F:
+        function.route = method, path, scopes, declared  # type: ignore[attr-defined]
+        return function
+
+    return mark
+
+
+get, post, put = partial(route, "GET"), partial(route, "POST"), partial(route, "PUT")
+patch, delete = partial(route, "PATCH"), partial(route, "DELETE")
+
+
+def router_of(calls: type[Call], prefix: str, tag: str) -> APIRouter:
+    """The routes that a class declares, in their order. `self` of each is the call.
+
+    A method that is not async runs in a thread, and may use the engine directly. What it returns is sent as JSON,
+    with the declared status, unless it is a response; the declared example is sent if it returns None.
+    """
+    router = APIRouter(prefix=prefix, tags=[tag], route_class=DialectRoute)
+    for function in vars(calls).values():
+        if hasattr(function, "route"):
+            method, path, scopes, declared = function.route
+            endpoint = function if inspect.iscoroutinefunction(function) else _in_thread(function, declared)
+            # FastAPI would look up the names of types in this module, and describe what the function returns.
+            signature = inspect.signature(function, eval_str=True)
+            self, *others = signature.parameters.values()
+            call = self.replace(annotation=Annotated[calls, _caller(calls, scopes)])
+            endpoint.__signature__ = signature.replace(parameters=[call, *others], return_annotation=Response)
+            router.add_api_route(path, endpoint, methods=[method], **declared)
+    return router
+
+
+def _caller(calls: type[Call], scopes: tuple[str, ...]) -> Any:
     guard = allow(*scopes)
 
     async def call(request: Request) -> Call:
-        return Call(services_of(request), await guard(request))
+        return calls(services_of(request), await guard(request))
 
     call.scopes = scopes  # type: ignore[attr-defined]
     return Depends(call)
 
 
-class ThreadRoute(DialectRoute):
-    """A route whose function is not async: it runs in a thread, and may use the engine directly."""
+def _in_thread(function: Callable[..., Any], declared: dict[str, Any]) -> Any:
+    status = declared["status_code"]
+    example = ANSWERS[declared["responses"][status][ANSWER]].example
 
-    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
-        super().__init__(path, endpoint if inspect.iscoroutinefunction(endpoint) else _in_thread(endpoint), **options)
+    def respond(self: Call, **arguments: Any) -> Response:
+        value = function(self, **arguments)
+        return value if isinstance(value, Response) else Json(example if value is None else value, status)
 
+    @wraps(function)
+    async def in_thread(self: Call, **arguments: Any) -> Response:
+        return await self.services.read(partial(respond, self, **arguments))
 
-def _in_thread(endpoint: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(endpoint)
-    async def in_thread(on: Call, **arguments: Any) -> Any:
-        return await on.services.read(partial(endpoint, on, **arguments))
-
-    # FastAPI would look up the names of types in this module.
-    in_thread.__signature__ = inspect.signature(endpoint, eval_str=True)  # type: ignore[attr-defined]
     return in_thread
 
 

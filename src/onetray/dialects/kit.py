@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Container, Mapping
-from contextlib import suppress
-from typing import Any
+from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
 
 import orjson
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, FailFast, Field, model_validator
 
-from onetray.domain.errors import InvalidInput, NotFound
+from onetray.domain.errors import InvalidInput, NotFound, OnetrayError
 from onetray.domain.lifecycle import FLOW
 from onetray.domain.listing import JobStatus, JobSummary
-from onetray.domain.state_table import StateTable
+from onetray.domain.state_table import StateTable, read_transitions
 from onetray.engine.api import EngineApi
 from onetray.http.auth.scopes import Operator, Principal, Reader, Submitter, Worker, allow
 from onetray.http.dialects import Dialect
@@ -30,11 +31,15 @@ from onetray.http.params import headers_of_request
 from onetray.http.problems import request_id_of
 from onetray.http.routes.job_actions import cancel_command
 from onetray.http.routes.streams import JOB_STREAM, Cursor, LastEventId, stream_view, streaming
+from onetray.http.schemas.base import ID, TRACEPARENT
 from onetray.http.schemas.sizes import MAX_UNKNOWN
 from onetray.http.services import Services, services_of
 from onetray.http.streams.job import Changes, JobView, Line, Part, follow
 from onetray.http.streams.sse import frame
 
+B = TypeVar("B", bound=BaseModel)
+Id = Annotated[str, Field(pattern=ID)]
+"""An id of the engine in a path, a query or a body."""
 READS = 20
 """Reads per page of a list: most jobs of the database may belong to other namespaces, or match no filter."""
 
@@ -53,8 +58,47 @@ class DialectRoute(GuardedRoute):
     """A route of a dialect. It checks the scope first, then rejects unknown query parameters."""
 
 
+class Refusal(OnetrayError):
+    """An error that only the dialect has. Its fact `refusal` is the dialect's code."""
+
+    code, status = "refused", 400
+
+
+@dataclass(frozen=True)
+class RefusalText:
+    """The code and the message of such an error, with places for facts: `RefusalText("{entity}_ENDED", …)`."""
+
+    refusal: str
+    message: str
+
+    def __call__(self, **facts: str) -> Refusal:
+        return Refusal(self.message.format(**facts), refusal=self.refusal.format(**facts).upper())
+
+
+@contextmanager
+def instead_of(
+    error: type[OnetrayError], refusal: RefusalText, **facts: str | Callable[[OnetrayError], str]
+) -> Iterator[None]:
+    """Raises the dialect's error instead of one of the engine's. A fact may be a function of the engine's error."""
+    try:
+        yield
+    except error as e:
+        raise refusal(**{name: fact if isinstance(fact, str) else fact(e) for name, fact in facts.items()}) from None
+
+
+class Levels(dict[str, int]):
+    """The other system's names of priorities, highest first."""
+
+    def name_of(self, priority: int) -> str:
+        """The name of a priority. One between two levels, which a native job may have, is that of the lower one."""
+        return next((name for name, level in self.items() if priority >= level), list(self)[-1])
+
+
 class ClosedBody(BaseModel):
-    """A body, or a part of one, that has no other fields than those declared, and converts no types."""
+    """A body, or a part of one, that has no other fields than those declared, and converts no types.
+
+    If its fields have the engine's names, and the other system's as aliases, `**dict(body)` is the input of a command.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -66,6 +110,17 @@ class ClosedBody(BaseModel):
             names = [field.alias or name for name, field in cls.model_fields.items()]
             raise ValueError(f"the body has {len(body):,} fields: send only {', '.join(names)}")
         return body
+
+
+class TracedBody(ClosedBody):
+    """A body that has a W3C trace context, as commands take it."""
+
+    trace: str | None = Field(None, alias="traceparent", pattern=TRACEPARENT)
+    tracestate: str | None = Field(None, max_length=512)
+
+
+Bodies = Annotated[list[B], FailFast(), Field(min_length=1)]
+"""A list of bodies, at least one. Its first error is the only one."""
 
 
 def answers_with(
@@ -124,6 +179,11 @@ def renamed(problem: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]
     return {**problem, "field": names[field], "detail": str(problem["detail"]).replace(field, names[field], 1)}
 
 
+def iso_times(**times: int | None) -> dict[str, str]:
+    """Times as texts, without those that are None."""
+    return {name: iso_time(at) for name, at in times.items() if at is not None}
+
+
 def without_internals(error: Any) -> dict[str, str]:
     """A job's error as a class (`code`) and a message, without stack trace and file paths. URLs stay."""
     facts = error if isinstance(error, dict) else {"message": error}
@@ -153,9 +213,49 @@ async def reserve_key(
 
 
 __all__ = [
-    "JOB_STREAM", "Changes", "ClosedBody", "Cursor", "Dialect", "DialectRoute", "JobView", "Json", "LastEventId",
-    "Line", "Operator", "Part", "Principal", "Reader", "Services", "StateTable", "Submitter", "Worker", "allow",
-    "answers_with", "cancel_command", "find_job", "follow", "frame", "headers_of_request", "iso_time", "labels_of",
-    "renamed", "request_id_of", "reserve_key", "services_of", "stream_view", "streaming", "walk_jobs",
-    "without_internals", "without_paths",
+    "JOB_STREAM",
+    "Bodies",
+    "Changes",
+    "ClosedBody",
+    "Cursor",
+    "Dialect",
+    "DialectRoute",
+    "Id",
+    "JobView",
+    "Json",
+    "LastEventId",
+    "Levels",
+    "Line",
+    "Operator",
+    "Part",
+    "Principal",
+    "Reader",
+    "Refusal",
+    "RefusalText",
+    "Services",
+    "StateTable",
+    "Submitter",
+    "TracedBody",
+    "Worker",
+    "allow",
+    "answers_with",
+    "cancel_command",
+    "find_job",
+    "follow",
+    "frame",
+    "headers_of_request",
+    "instead_of",
+    "iso_time",
+    "iso_times",
+    "labels_of",
+    "read_transitions",
+    "renamed",
+    "request_id_of",
+    "reserve_key",
+    "services_of",
+    "stream_view",
+    "streaming",
+    "walk_jobs",
+    "without_internals",
+    "without_paths",
 ]  # fmt: skip

@@ -38,6 +38,7 @@ from onetray.domain.lifecycle import (
     WAITING_INPUT,
 )
 from onetray.domain.listing import JobSummary
+from onetray.domain.policy import Policy
 from onetray.domain.rollup import STOP, STRICT
 from onetray.domain.task import Task, Verdict
 from onetray.engine.api import EngineApi
@@ -73,6 +74,11 @@ class Call:
     def run(self, verb: Verb, *args: Any, **fields: Any) -> Any:
         """Carry out a command in the caller's name. Returns its value or raises its error."""
         return self.services.unredacted.call(self._command(verb, *args, **fields))
+
+    def policy_of(self, kind: str, default: Policy) -> Policy:
+        """The policy that a worker has declared for a kind, if it is any other than onetray's own default."""
+        declared = self.read(self.engine.policy_of, kind)
+        return default if declared in (None, Policy()) else declared
 
     def run_for(self, flow: Flow, verb: Verb, of_single: Verb | None, **fields: Any) -> Any:
         """Carry out a command about a flow, or its counterpart for a task that is shown as one."""
@@ -127,6 +133,10 @@ class Call:
     def stages_of(self, flow: Flow) -> list[Stage]:
         """The stages of a flow, in order."""
         return [self.find_stage(flow.id)] if isinstance(flow, SingleFlow) else self.read(self.engine.stages, flow.id)
+
+    def with_stages(self, flow: Flow, wanted: bool) -> tuple[Flow, list[Stage] | None]:
+        """A flow, with its stages if these are wanted."""
+        return flow, self.stages_of(flow) if wanted else None
 
     def list_flows(self, with_stages: bool = False, **filters: Any) -> Found:
         """A list of flows, each with its stages if these are wanted. Filters: see `engine.jobs`."""

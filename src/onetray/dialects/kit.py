@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import orjson
 from pydantic import BaseModel, ConfigDict, FailFast, Field, model_validator
@@ -38,6 +38,7 @@ from onetray.http.streams.job import Changes, JobView, Line, Part, follow
 from onetray.http.streams.sse import frame
 
 B = TypeVar("B", bound=BaseModel)
+S = TypeVar("S")
 Id = Annotated[str, Field(pattern=ID)]
 """An id of the engine in a path, a query or a body."""
 READS = 20
@@ -58,26 +59,29 @@ class DialectRoute(GuardedRoute):
     """A route of a dialect. It checks the scope first, then rejects unknown query parameters."""
 
 
-class Refusal(OnetrayError):
+class Refused(OnetrayError):
     """An error that only the dialect has. Its fact `refusal` is the dialect's code."""
 
     code, status = "refused", 400
 
 
 @dataclass(frozen=True)
-class RefusalText:
-    """The code and the message of such an error, with places for facts: `RefusalText("{entity}_ENDED", …)`."""
+class Refusal:
+    """The code and the message of such an error, with places for facts: `Refusal("{what}_ENDED", "the {what} ended")`.
 
-    refusal: str
+    The code is in capitals.
+    """
+
+    code: str
     message: str
 
-    def __call__(self, **facts: str) -> Refusal:
-        return Refusal(self.message.format(**facts), refusal=self.refusal.format(**facts).upper())
+    def __call__(self, **facts: str) -> Refused:
+        return Refused(self.message.format(**facts), refusal=self.code.format(**facts).upper())
 
 
 @contextmanager
 def instead_of(
-    error: type[OnetrayError], refusal: RefusalText, **facts: str | Callable[[OnetrayError], str]
+    error: type[OnetrayError], refusal: Refusal, **facts: str | Callable[[OnetrayError], str]
 ) -> Iterator[None]:
     """Raises the dialect's error instead of one of the engine's. A fact may be a function of the engine's error."""
     try:
@@ -117,6 +121,12 @@ class TracedBody(ClosedBody):
 
     trace: str | None = Field(None, alias="traceparent", pattern=TRACEPARENT)
     tracestate: str | None = Field(None, max_length=512)
+
+
+class SetStatus(ClosedBody, Generic[S]):
+    """A body that sets a status: `SetStatus[Literal["open", "closed"]]`."""
+
+    status: S
 
 
 Bodies = Annotated[list[B], FailFast(), Field(min_length=1)]
@@ -213,49 +223,10 @@ async def reserve_key(
 
 
 __all__ = [
-    "JOB_STREAM",
-    "Bodies",
-    "Changes",
-    "ClosedBody",
-    "Cursor",
-    "Dialect",
-    "DialectRoute",
-    "Id",
-    "JobView",
-    "Json",
-    "LastEventId",
-    "Levels",
-    "Line",
-    "Operator",
-    "Part",
-    "Principal",
-    "Reader",
-    "Refusal",
-    "RefusalText",
-    "Services",
-    "StateTable",
-    "Submitter",
-    "TracedBody",
-    "Worker",
-    "allow",
-    "answers_with",
-    "cancel_command",
-    "find_job",
-    "follow",
-    "frame",
-    "headers_of_request",
-    "instead_of",
-    "iso_time",
-    "iso_times",
-    "labels_of",
-    "read_transitions",
-    "renamed",
-    "request_id_of",
-    "reserve_key",
-    "services_of",
-    "stream_view",
-    "streaming",
-    "walk_jobs",
-    "without_internals",
-    "without_paths",
+    "JOB_STREAM", "Bodies", "Changes", "ClosedBody", "Cursor", "Dialect", "DialectRoute", "Id", "JobView", "Json",
+    "LastEventId", "Levels", "Line", "Operator", "Part", "Principal", "Reader", "Refusal", "Refused", "Services",
+    "SetStatus", "StateTable", "Submitter", "TracedBody", "Worker", "allow", "answers_with", "cancel_command",
+    "find_job", "follow", "frame", "headers_of_request", "instead_of", "iso_time", "iso_times", "labels_of",
+    "read_transitions", "renamed", "request_id_of", "reserve_key", "services_of", "stream_view", "streaming",
+    "walk_jobs", "without_internals", "without_paths",
 ]  # fmt: skip

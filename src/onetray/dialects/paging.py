@@ -36,8 +36,8 @@ class PageQuery(ClosedBody):
 
     model_config = ConfigDict(strict=False)
 
-    page: int | None = Field(default=None, ge=1, le=1_000_000)
-    page_size: int | None = Field(default=None, ge=1, le=100)
+    page: int | None = Field(default=None, ge=1, le=1_000_000, exclude=True)
+    page_size: int | None = Field(default=None, ge=1, le=100, exclude=True)
 
     @property
     def is_page(self) -> bool:
@@ -45,8 +45,9 @@ class PageQuery(ClosedBody):
 
     @property
     def filters(self) -> dict[str, Any]:
-        """The filters that were sent."""
-        return self.model_dump(exclude={"page", "page_size"}, exclude_none=True)
+        """The filters that were sent, without fields that have `exclude=True`."""
+        left_out = {name for name, field in type(self).model_fields.items() if field.exclude}
+        return {name: value for name, value in self if value is not None and name not in left_out}
 
 
 class DatedQuery(PageQuery):

@@ -75,6 +75,10 @@ class StateTable:
         names = self.states[state or value.state]
         return names if isinstance(names, str) else names[self.is_second(value)]
 
+    def of_error(self, error: Any) -> str:
+        """The other system's state that a rejected transition would have left."""
+        return self.state(error.facts["from"])
+
     def natives(self, shown: str | None) -> list[str]:
         """Our states that may be shown as this one, for a filter. None: no filter."""
         return [native for native in self if shown in (self.state(native), self.state(native, second=True))]

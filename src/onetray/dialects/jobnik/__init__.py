@@ -1,7 +1,4 @@
-"""Jobnik: jobs, stages and tasks at /v1, with Jobnik's states and errors. See docs/jobnik.md.
-
-routes.py has the routes and errors, values.py maps values, states.py states. The engine decides what is allowed.
-"""
+"""Jobnik: jobs, stages and tasks at /v1, with its states and errors. The engine decides. See docs/jobnik.md."""
 
 from onetray.dialects.calls import router_of
 from onetray.dialects.jobnik import routes, states

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from fastapi import Path, Query, Response
 
-from onetray.dialects.ajv import ajv_detail
+from onetray.dialects import ajv, paging
 from onetray.dialects.calls import Call, delete, get, patch, post, put
 from onetray.dialects.jobnik import values as v
 from onetray.dialects.jobnik.states import JOB_STATES, STAGE_STATES, TASK_STATES
-from onetray.dialects.kit import Bodies, Id, Json, RefusalText, instead_of
-from onetray.dialects.paging import Found, PageQuery, page_or_all
+from onetray.dialects.kit import Bodies, Id, Json, Refusal, SetStatus, instead_of
 from onetray.domain import commands as c
 from onetray.domain import flow_commands as f
 from onetray.domain.errors import Conflict, IllegalTransition, NotFound
@@ -28,13 +26,11 @@ AT_ONCE = Policy(max_attempts=1, backoff_base_s=0, jitter=False)
 VERBS = {"PENDING": Call.resume, "PAUSED": Call.pause, "ABORTED": Call.abort}
 CODES = {400: "VALIDATION_ERROR", 409: "TASK_STATUS_UPDATE_FAILED", 422: "VALIDATION_ERROR"}
 """Other errors have the code of the native API, in capitals."""
-ILLEGAL = RefusalText("ILLEGAL_{entity}_STATUS_TRANSITION", "Illegal status transition from {was} to {to}")
-TOO_EARLY = RefusalText("ILLEGAL_STAGE_STATUS_TRANSITION", "Previous stage is not COMPLETED")
-ENDED = RefusalText("{entity}_IN_FINITE_STATE", "The {entity} is in the finite state {state}")
-OPEN = RefusalText("JOB_NOT_IN_FINITE_STATE", "The job is {still}: {state}")
-BEGUN = RefusalText(
-    "NOT_ALLOWED_TO_ADD_TASKS_TO_IN_PROGRESS_STAGE", "Tasks cannot be added to a stage that is IN_PROGRESS"
-)
+ILLEGAL = Refusal("ILLEGAL_{what}_STATUS_TRANSITION", "Illegal status transition from {was} to {to}")
+TOO_EARLY = Refusal("ILLEGAL_STAGE_STATUS_TRANSITION", "Previous stage is not COMPLETED")
+ENDED = Refusal("{what}_IN_FINITE_STATE", "The {what} is in the finite state {state}")
+OPEN = Refusal("JOB_NOT_IN_FINITE_STATE", "The job is {still}: {state}")
+BEGUN = Refusal("NOT_ALLOWED_TO_ADD_TASKS_TO_IN_PROGRESS_STAGE", "Tasks cannot be added to a stage that is IN_PROGRESS")
 Type = Annotated[str, Path(min_length=1, max_length=50)]
 WithStages = Annotated[bool, Query(alias="should_return_stages")]
 WithTasks = Annotated[bool, Query(alias="should_return_tasks")]
@@ -48,7 +44,7 @@ def jobnik_error(problem: dict[str, Any], scope: Any, headers: dict[str, str] | 
         # The path says what was not found; a dequeue finds tasks.
         entities = () if path.endswith("/dequeue") else ("JOB", "STAGE")
         code = next((f"{name}_NOT_FOUND" for name in entities if f"/{name.lower()}s" in path), "TASK_NOT_FOUND")
-    return Json({"message": ajv_detail(problem, scope), "code": code}, 400 if status == 422 else status, headers)
+    return Json({"message": ajv.ajv_detail(problem, scope), "code": code}, 400 if status == 422 else status, headers)
 
 
 class Jobnik(Call):
@@ -60,12 +56,11 @@ class Jobnik(Call):
 
     @get("/jobs", READ, summary="List jobs, newest first", **v.LIST)
     def jobs(self, query: Annotated[v.JobQuery, Query()]) -> Any:
-        return self._listed(query, self.list_flows(**query.filters), v.as_job)
+        return paging.page_or_all(query, self.list_flows(**query.filters), v.as_job, self.services.config.jobnik_pages)
 
     @get("/jobs/{jobId}", READ, WORK, summary="Get a job", **v.JOB)
     def job(self, jobId: Id, with_stages: WithStages = False) -> v.Object:
-        flow = self.find_flow(jobId)
-        return v.as_job(flow, self.stages_of(flow) if with_stages else None)
+        return v.as_job(*self.with_stages(self.find_flow(jobId), with_stages))
 
     @delete("/jobs/{jobId}", OPERATE, summary="Delete an ended job, with its stages and tasks", **v.done("JOB_DELETED"))
     def delete_job(self, jobId: Id) -> None:
@@ -81,23 +76,21 @@ class Jobnik(Call):
     @patch("/jobs/{jobId}/priority", OPERATE, summary="Set a job's priority", **v.done("JOB_MODIFIED"))
     def set_priority(self, jobId: Id, new: v.NewPriority) -> Response | None:
         flow = self.find_flow(jobId)
-        if v.PRIORITIES.name_of(flow.priority) == v.PRIORITIES.name_of(new.priority):
+        if v.PRIORITIES.name_of(flow.priority) == new.priority:
             return Response(status_code=204, headers={"Reason": "PRIORITY_CANNOT_BE_UPDATED_TO_SAME_VALUE"})
-        with instead_of(IllegalTransition, ENDED, entity="job", state=JOB_STATES.show(flow, flow.ending)):
-            self.run_for(flow, f.SetFlowPriority, c.SetPriority, priority=new.priority)
+        with instead_of(IllegalTransition, ENDED, what="job", state=JOB_STATES.show(flow, flow.ending)):
+            self.run_for(flow, f.SetFlowPriority, c.SetPriority, priority=v.PRIORITIES[new.priority])
         return None
 
     @put("/jobs/{jobId}/status", OPERATE, summary="Resume, pause or abort a job", **v.done("JOB_MODIFIED"))
-    def set_job_status(self, jobId: Id, new: v.SetStatus[Literal["PENDING", "PAUSED", "ABORTED"]]) -> None:
-        with instead_of(
-            IllegalTransition, ILLEGAL, entity="job", was=lambda _: self.job(jobId)["status"], to=new.status
-        ):
+    def set_job_status(self, jobId: Id, new: SetStatus[Literal["PENDING", "PAUSED", "ABORTED"]]) -> None:
+        with instead_of(IllegalTransition, ILLEGAL, what="job", was=lambda _: self.job(jobId)["status"], to=new.status):
             VERBS[new.status](self, self.find_flow(jobId))
 
     @post("/jobs/{jobId}/stage", SUBMIT, summary="Add a stage to a job", **v.STAGE_CREATED)
     def add_stage(self, jobId: Id, new: v.CreateStage) -> v.Object:
         stage = StageSpec(takes_more=False, collect="none", **dict(new))
-        with instead_of(IllegalTransition, ENDED, entity="job", state=lambda e: JOB_STATES.state(e.facts["from"])):
+        with instead_of(IllegalTransition, ENDED, what="job", state=JOB_STATES.of_error):
             placed = self.run(f.AddStage, jobId, stage=stage)
         return v.as_stage(self.find_stage(placed.id))
 
@@ -107,7 +100,9 @@ class Jobnik(Call):
 
     @get("/stages", READ, summary="List stages, newest first", **v.LIST)
     def stages(self, query: Annotated[v.StageQuery, Query()]) -> Any:
-        return self._listed(query, self.list_stages(**query.filters), v.as_stage)
+        return paging.page_or_all(
+            query, self.list_stages(**query.filters), v.as_stage, self.services.config.jobnik_pages
+        )
 
     @get("/stages/{stageId}", READ, WORK, summary="Get a stage", **v.STAGE)
     def stage(self, stageId: Id, with_tasks: WithTasks = False) -> v.Object:
@@ -122,26 +117,23 @@ class Jobnik(Call):
         self.run(f.SetStageMetadata, stageId, metadata=new)
 
     @put("/stages/{stageId}/status", OPERATE, summary="Approve a waiting stage", **v.done("STAGE_MODIFIED"))
-    def set_stage_status(self, stageId: Id, new: v.SetStatus[Literal["PENDING"]]) -> None:
-        try:
+    def set_stage_status(self, stageId: Id, new: SetStatus[Literal["PENDING"]]) -> None:
+        with (
+            instead_of(Conflict, TOO_EARLY),
+            instead_of(IllegalTransition, ILLEGAL, what="stage", was=STAGE_STATES.of_error, to=new.status),
+        ):
             self.approve(stageId)
-        except IllegalTransition as e:
-            raise ILLEGAL(entity="stage", was=STAGE_STATES.state(e.facts["from"]), to=new.status) from None
-        except Conflict:
-            raise TOO_EARLY() from None
 
     @post("/stages/{stageId}/tasks", SUBMIT, summary="Add tasks to a stage", **v.TASKS_CREATED)
     def add_tasks(self, stageId: Id, new: Bodies[v.CreateTask]) -> list[v.Object]:
         type_ = self.read(self.engine.stage, stageId, raw=True).type
-        declared = self.read(self.engine.policy_of, type_)
-        policy = AT_ONCE if declared in (None, Policy()) else declared
+        policy = self.policy_of(type_, AT_ONCE)
         tasks = [TaskSpec(type_, queue=QUEUE, policy=policy, **dict(task)) for task in new]
         try:
             placed = self.run(f.AddTasks, stageId, tasks=tasks)
         except IllegalTransition as e:
-            state = e.facts["from"]
-            ended = ENDED(entity="stage", state=STAGE_STATES.state(state))
-            raise ended if state in STAGE.terminal else BEGUN() from None
+            ended = ENDED(what="stage", state=STAGE_STATES.of_error(e))
+            raise ended if e.facts["from"] in STAGE.terminal else BEGUN() from None
         return [v.as_task(task) for task in self.read(self.engine.tasks_by_id, placed.tasks)]
 
     @patch("/stages/{stageType}/tasks/dequeue", WORK, summary="Take a task of a type", **v.TASK)
@@ -154,10 +146,12 @@ class Jobnik(Call):
 
     @get("/tasks", READ, summary="List tasks, newest first", **v.LIST)
     def tasks(self, query: Annotated[v.TaskQuery, Query()]) -> Any:
-        return self._listed(query, self.list_tasks(**query.filters), v.as_task)
+        attempted = {"PENDING": False, "RETRIED": True}.get(query.status or "")
+        found = self.list_tasks(states=TASK_STATES.natives(query.status), attempted=attempted, **query.filters)
+        return paging.page_or_all(query, found, v.as_task, self.services.config.jobnik_pages)
 
     @get("/stages/{stageId}/tasks", READ, summary="The tasks of a stage", **v.LIST)
-    def tasks_of_stage(self, stageId: Id, query: Annotated[PageQuery, Query()]) -> Any:
+    def tasks_of_stage(self, stageId: Id, query: Annotated[paging.PageQuery, Query()]) -> Any:
         return self.tasks(v.TaskQuery(stage_id=stageId, page=query.page, page_size=query.page_size))
 
     @get("/tasks/{taskId}", READ, WORK, summary="Get a task", **v.TASK)
@@ -169,7 +163,7 @@ class Jobnik(Call):
         self.run(c.SetMetadata, taskId, metadata=new)
 
     @put("/tasks/{taskId}/status", WORK, summary="Complete or fail a task", **v.TASK)
-    async def set_task_status(self, taskId: Id, new: v.SetStatus[Literal["COMPLETED", "FAILED"]]) -> Json:
+    async def set_task_status(self, taskId: Id, new: SetStatus[Literal["COMPLETED", "FAILED"]]) -> Json:
         """The report is about the current attempt: Jobnik's workers know no fence."""
         if new.status == "COMPLETED":
             verdict, task = await self.report(c.Succeed, taskId)
@@ -178,8 +172,5 @@ class Jobnik(Call):
         if task is None or not isinstance(verdict.error, IllegalTransition | None):
             raise verdict.error or NotFound(f"there is no task {taskId}")
         if verdict.error is not None or verdict.value.repeated:
-            raise ILLEGAL(entity="task", was=TASK_STATES.show(task), to=new.status)
+            raise ILLEGAL(what="task", was=TASK_STATES.show(task), to=new.status)
         return Json(v.as_task(task))
-
-    def _listed(self, query: PageQuery, found: Found, show: Callable[..., v.Object]) -> Any:
-        return page_or_all(query, found, show, self.services.config.jobnik_pages)

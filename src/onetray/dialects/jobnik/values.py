@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -14,10 +14,10 @@ from onetray.domain.flow import Flow, Stage
 from onetray.domain.task import Task
 from onetray.http.openapi.examples import TASK as SOME_TASK
 
-S = TypeVar("S")
 Object = dict[str, Any]
 PRIORITIES = kit.Levels(VERY_HIGH=20, HIGH=10, MEDIUM=0, LOW=-10, VERY_LOW=-20)
-Priority = Annotated[Literal["VERY_HIGH", "HIGH", "MEDIUM", "LOW", "VERY_LOW"], AfterValidator(PRIORITIES.get)]
+PriorityName = Literal["VERY_HIGH", "HIGH", "MEDIUM", "LOW", "VERY_LOW"]
+Priority = Annotated[PriorityName, AfterValidator(PRIORITIES.get)]
 StageStatus = Literal["CREATED", "WAITING", "PENDING", "IN_PROGRESS", "COMPLETED", "FAILED", "ABORTED"]
 StageStates = Annotated[StageStatus, AfterValidator(STAGE_STATES.natives)]
 TaskStatus = Literal["CREATED", "PENDING", "IN_PROGRESS", "RETRIED", "COMPLETED", "FAILED"]
@@ -46,12 +46,8 @@ class CreateTask(Created):
     max_attempts: int = Field(default=1, alias="maxAttempts", ge=1, le=1_000_000)
 
 
-class SetStatus(kit.ClosedBody, Generic[S]):
-    status: S
-
-
 class NewPriority(kit.ClosedBody):
-    priority: Priority
+    priority: PriorityName
 
 
 class JobQuery(paging.DatedQuery):
@@ -72,11 +68,6 @@ class TaskQuery(paging.DatedQuery):
     stage_type: str | None = None
     status: TaskStatus | None = Field(default=None, exclude=True)
 
-    @property
-    def filters(self) -> dict[str, Any]:
-        attempted = {"PENDING": False, "RETRIED": True}.get(self.status or "")
-        return {**super().filters, "states": TASK_STATES.natives(self.status), "attempted": attempted}
-
 
 def _common_fields(value: Flow | Stage | Task, data: Any) -> Object:
     hex_ = value.id.replace("-", "")
@@ -92,9 +83,9 @@ def _common_fields(value: Flow | Stage | Task, data: Any) -> Object:
 def as_job(flow: Flow, stages: list[Stage] | None = None) -> Object:
     completed = flow.succeeded + flow.partial
     return {
-        **_common_fields(flow, flow.data), "name": flow.name, "status": JOB_STATES.show(flow, flow.ending),
-        "priority": PRIORITIES.name_of(flow.priority), "percentage": completed * 100 // (flow.stages or 1),
-        **kit.iso_times(creationTime=flow.created_at, updateTime=flow.updated_at),
+        **_common_fields(flow, flow.data), "name": flow.name, "priority": PRIORITIES.name_of(flow.priority),
+        "status": JOB_STATES.show(flow, flow.ending), "percentage": completed * 100 // (flow.stages or 1),
+        "creationTime": kit.iso_time(flow.created_at), "updateTime": kit.iso_time(flow.updated_at),
         **({} if stages is None else {"stages": [as_stage(stage) for stage in stages]}),
     }  # fmt: skip
 
@@ -102,15 +93,13 @@ def as_job(flow: Flow, stages: list[Stage] | None = None) -> Object:
 def as_stage(stage: Stage, tasks: list[Task] | None = None) -> Object:
     n = stage.counts
     summary = {
-        "pending": max(0, n.queued - n.retried), "inProgress": n.held, "completed": n.succeeded, "retried": n.retried,
-        "failed": n.failed + n.dead_lettered + n.cancelled + n.redriven, "created": n.blocked + n.waiting_input,
-        "total": n.total,
+        "pending": max(0, n.queued - n.retried), "inProgress": n.held, "completed": n.succeeded, "total": n.total,
+        "failed": n.done - n.succeeded, "created": n.blocked + n.waiting_input, "retried": n.retried,
     }  # fmt: skip
     return {
         **_common_fields(stage, stage.data), "jobId": stage.flow_id, "type": stage.type, "order": stage.order,
         "status": STAGE_STATES.show(stage, stage.ending), "percentage": n.succeeded * 100 // (n.total or 1),
-        "summary": summary,
-        **({} if tasks is None else {"tasks": [as_task(task) for task in tasks]}),
+        "summary": summary, **({} if tasks is None else {"tasks": [as_task(task) for task in tasks]}),
     }  # fmt: skip
 
 
@@ -119,8 +108,8 @@ def as_task(task: Task) -> Object:
     last_failed = task.state not in (native.ASSIGNED, native.RUNNING, native.SUCCEEDED)
     return {
         **_common_fields(task, task.payload), "stageId": task.stage_id or task.id, "status": TASK_STATES.show(task),
+        "creationTime": kit.iso_time(task.created_at), "updateTime": kit.iso_time(task.updated_at),
         "attempts": task.attempts if last_failed else task.attempts - 1, "maxAttempts": task.max_attempts,
-        **kit.iso_times(creationTime=task.created_at, updateTime=task.updated_at),
         **kit.iso_times(startTime=task.started_at, endTime=task.finished_at),
     }  # fmt: skip
 
@@ -129,11 +118,10 @@ def done(what: str) -> Object:
     return answer("What was done", {"code": f"{what}_SUCCESSFULLY"})
 
 
+_ANY = {"data": None, "userMetadata": None}
+_JOB, _STAGE = as_job(calls.single_flow(SOME_TASK)) | _ANY, as_stage(calls.single_stage(SOME_TASK)) | _ANY
+_TASK = as_task(SOME_TASK) | _ANY
 answer = partial(kit.answers_with, optional={"tracestate", "stages", "tasks", "startTime", "endTime"})
-_JOB, _STAGE, _TASK = (
-    shown | {"data": None, "userMetadata": None}
-    for shown in (as_job(calls.single_flow(SOME_TASK)), as_stage(calls.single_stage(SOME_TASK)), as_task(SOME_TASK))
-)
 JOB, JOB_CREATED = answer("The job", _JOB), answer("The job", _JOB, 201)
 STAGE, STAGE_CREATED = answer("The stage", _STAGE), answer("The stage", _STAGE, 201)
 TASK, TASKS_CREATED = answer("The task", _TASK), answer("The tasks", [_TASK], 201)

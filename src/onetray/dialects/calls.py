@@ -1,20 +1,15 @@
-"""Routes of dialects as methods of a class, each for one caller, with the engine.
+"""A request to a dialect, with its caller and the engine: what routes that are methods (method_routes.py) work with.
 
 Also for dialects that know flows only: a task without a flow is shown as a flow of one stage, both with its id.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, wraps
-from typing import Annotated, Any, TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
-from fastapi import APIRouter, Depends, Request
-from starlette.responses import Response
-
-from onetray.dialects.kit import DialectRoute, Json
 from onetray.dialects.paging import Found
 from onetray.domain.checks import MAX_ROWS
 from onetray.domain.commands import Cancel, Claim, Command, Report
@@ -42,12 +37,10 @@ from onetray.domain.policy import Policy
 from onetray.domain.rollup import STOP, STRICT
 from onetray.domain.task import Task, Verdict
 from onetray.engine.api import EngineApi
-from onetray.http.auth.scopes import Principal, allow
-from onetray.http.native_route import ANSWER, ANSWERS
+from onetray.http.auth.scopes import Principal
 from onetray.http.observe.tracing import carry
-from onetray.http.services import Services, services_of
+from onetray.http.services import HttpConfig, Services
 
-F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 Verb = Callable[..., Command]
 
@@ -62,6 +55,10 @@ class Call:
     @property
     def engine(self) -> EngineApi:
         return self.services.engine
+
+    @property
+    def config(self) -> HttpConfig:
+        return self.services.config
 
     @property
     def namespace(self) -> str:
@@ -253,68 +250,6 @@ def _read_tasks(
         for task in engine.tasks_by_id(some, namespace=namespace, raw=True):
             found[claimed, namespace, task.id] = task
     return found
-
-
-def route(method: str, path: str, *scopes: str, **declared: Any) -> Callable[[F], F]:
-    """Declares a method of a class of calls as a route, for callers that have one of these scopes.
-
-    `declared` are options of FastAPI's routes: a summary, and the answer (`answers_with`).
-    """
-
-    def mark(function: F) -> F:
-        function.route = method, path, scopes, declared  # type: ignore[attr-defined]
-        return function
-
-    return mark
-
-
-get, post, put = partial(route, "GET"), partial(route, "POST"), partial(route, "PUT")
-patch, delete = partial(route, "PATCH"), partial(route, "DELETE")
-
-
-def router_of(calls: type[Call], prefix: str, tag: str) -> APIRouter:
-    """The routes that a class declares, in their order. `self` of each is the call.
-
-    A method that is not async runs in a thread, and may use the engine directly. What it returns is sent as JSON,
-    with the declared status, unless it is a response; the declared example is sent if it returns None.
-    """
-    router = APIRouter(prefix=prefix, tags=[tag], route_class=DialectRoute)
-    for function in vars(calls).values():
-        if hasattr(function, "route"):
-            method, path, scopes, declared = function.route
-            endpoint = function if inspect.iscoroutinefunction(function) else _in_thread(function, declared)
-            # FastAPI would look up the names of types in this module, and describe what the function returns.
-            signature = inspect.signature(function, eval_str=True)
-            self, *others = signature.parameters.values()
-            call = self.replace(annotation=Annotated[calls, _caller(calls, scopes)])
-            endpoint.__signature__ = signature.replace(parameters=[call, *others], return_annotation=Response)
-            router.add_api_route(path, endpoint, methods=[method], **declared)
-    return router
-
-
-def _caller(calls: type[Call], scopes: tuple[str, ...]) -> Any:
-    guard = allow(*scopes)
-
-    async def call(request: Request) -> Call:
-        return calls(services_of(request), await guard(request))
-
-    call.scopes = scopes  # type: ignore[attr-defined]
-    return Depends(call)
-
-
-def _in_thread(function: Callable[..., Any], declared: dict[str, Any]) -> Any:
-    status = declared["status_code"]
-    example = ANSWERS[declared["responses"][status][ANSWER]].example
-
-    def respond(self: Call, **arguments: Any) -> Response:
-        value = function(self, **arguments)
-        return value if isinstance(value, Response) else Json(example if value is None else value, status)
-
-    @wraps(function)
-    async def in_thread(self: Call, **arguments: Any) -> Response:
-        return await self.services.read(partial(respond, self, **arguments))
-
-    return in_thread
 
 
 STATE_OF_SINGLE = {

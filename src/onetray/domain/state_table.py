@@ -76,8 +76,8 @@ class StateTable:
         return names if isinstance(names, str) else names[self.is_second(value)]
 
     def of_error(self, error: Any) -> str:
-        """The other system's state that a rejected transition would have left."""
-        return self.state(error.facts["from"])
+        """The other system's state that a rejected transition would have left; of two, the second one."""
+        return self.state(error.facts["from"], second=True)
 
     def natives(self, shown: str | None) -> list[str]:
         """Our states that may be shown as this one, for a filter. None: no filter."""

@@ -1,8 +1,8 @@
 """Jobnik: jobs, stages and tasks at /v1, with its states and errors. The engine decides. See docs/jobnik.md."""
 
-from onetray.dialects.calls import router_of
 from onetray.dialects.jobnik import routes, states
 from onetray.dialects.kit import Dialect
+from onetray.dialects.method_routes import router_of
 
 DIALECT = Dialect(
     "jobnik", "/v1", router_of(routes.Jobnik, "/v1", "jobnik"), routes.jobnik_error, title="Jobnik's API",

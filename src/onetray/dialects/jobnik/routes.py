@@ -7,10 +7,11 @@ from typing import Annotated, Any, Literal
 from fastapi import Path, Query, Response
 
 from onetray.dialects import ajv, paging
-from onetray.dialects.calls import Call, delete, get, patch, post, put
+from onetray.dialects.calls import Call
 from onetray.dialects.jobnik import values as v
 from onetray.dialects.jobnik.states import JOB_STATES, STAGE_STATES, TASK_STATES
 from onetray.dialects.kit import Bodies, Id, Json, Refusal, SetStatus, instead_of
+from onetray.dialects.method_routes import delete, get, patch, post, put
 from onetray.domain import commands as c
 from onetray.domain import flow_commands as f
 from onetray.domain.errors import Conflict, IllegalTransition, NotFound
@@ -32,7 +33,6 @@ ENDED = Refusal("{what}_IN_FINITE_STATE", "The {what} is in the finite state {st
 OPEN = Refusal("JOB_NOT_IN_FINITE_STATE", "The job is {still}: {state}")
 BEGUN = Refusal("NOT_ALLOWED_TO_ADD_TASKS_TO_IN_PROGRESS_STAGE", "Tasks cannot be added to a stage that is IN_PROGRESS")
 Type = Annotated[str, Path(min_length=1, max_length=50)]
-WithStages = Annotated[bool, Query(alias="should_return_stages")]
 WithTasks = Annotated[bool, Query(alias="should_return_tasks")]
 
 
@@ -56,10 +56,10 @@ class Jobnik(Call):
 
     @get("/jobs", READ, summary="List jobs, newest first", **v.LIST)
     def jobs(self, query: Annotated[v.JobQuery, Query()]) -> Any:
-        return paging.page_or_all(query, self.list_flows(**query.filters), v.as_job, self.services.config.jobnik_pages)
+        return paging.page_or_all(query, self.list_flows(**query.filters), v.as_job, self.config.jobnik_pages)
 
     @get("/jobs/{jobId}", READ, WORK, summary="Get a job", **v.JOB)
-    def job(self, jobId: Id, with_stages: WithStages = False) -> v.Object:
+    def job(self, jobId: Id, with_stages: Annotated[bool, Query(alias="should_return_stages")] = False) -> v.Object:
         return v.as_job(*self.with_stages(self.find_flow(jobId), with_stages))
 
     @delete("/jobs/{jobId}", OPERATE, summary="Delete an ended job, with its stages and tasks", **v.done("JOB_DELETED"))
@@ -100,9 +100,7 @@ class Jobnik(Call):
 
     @get("/stages", READ, summary="List stages, newest first", **v.LIST)
     def stages(self, query: Annotated[v.StageQuery, Query()]) -> Any:
-        return paging.page_or_all(
-            query, self.list_stages(**query.filters), v.as_stage, self.services.config.jobnik_pages
-        )
+        return paging.page_or_all(query, self.list_stages(**query.filters), v.as_stage, self.config.jobnik_pages)
 
     @get("/stages/{stageId}", READ, WORK, summary="Get a stage", **v.STAGE)
     def stage(self, stageId: Id, with_tasks: WithTasks = False) -> v.Object:
@@ -132,8 +130,8 @@ class Jobnik(Call):
         try:
             placed = self.run(f.AddTasks, stageId, tasks=tasks)
         except IllegalTransition as e:
-            ended = ENDED(what="stage", state=STAGE_STATES.of_error(e))
-            raise ended if e.facts["from"] in STAGE.terminal else BEGUN() from None
+            ended = e.facts["from"] in STAGE.terminal
+            raise ENDED(what="stage", state=STAGE_STATES.of_error(e)) if ended else BEGUN() from None
         return [v.as_task(task) for task in self.read(self.engine.tasks_by_id, placed.tasks)]
 
     @patch("/stages/{stageType}/tasks/dequeue", WORK, summary="Take a task of a type", **v.TASK)
@@ -148,7 +146,7 @@ class Jobnik(Call):
     def tasks(self, query: Annotated[v.TaskQuery, Query()]) -> Any:
         attempted = {"PENDING": False, "RETRIED": True}.get(query.status or "")
         found = self.list_tasks(states=TASK_STATES.natives(query.status), attempted=attempted, **query.filters)
-        return paging.page_or_all(query, found, v.as_task, self.services.config.jobnik_pages)
+        return paging.page_or_all(query, found, v.as_task, self.config.jobnik_pages)
 
     @get("/stages/{stageId}/tasks", READ, summary="The tasks of a stage", **v.LIST)
     def tasks_of_stage(self, stageId: Id, query: Annotated[paging.PageQuery, Query()]) -> Any:

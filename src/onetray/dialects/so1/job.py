@@ -21,10 +21,7 @@ from onetray.engine.api import EngineApi
 
 PENDING, RUNNING, SUCCESS, FAILED, CANCELLED = "pending", "running", "success", "failed", "cancelled"
 TERMINAL = frozenset({SUCCESS, FAILED, CANCELLED})
-TRANSITIONS = (
-    (None, PENDING), (PENDING, RUNNING), (PENDING, CANCELLED), (RUNNING, SUCCESS), (RUNNING, FAILED),
-    (RUNNING, CANCELLED),
-)  # fmt: skip
+TRANSITIONS = kit.read_transitions("new → pending → running, cancelled", "running → success, failed, cancelled")
 
 _OPEN = (
     native.QUEUED, native.ASSIGNED, native.BLOCKED, native.WAITING_INPUT, native.CREATED, native.PENDING,
@@ -89,11 +86,11 @@ def as_so1(details: JobDetails) -> dict[str, Any]:
     # If a job has too many secrets, its labels are replaced as a whole.
     user = labels.get(USER_LABEL) if isinstance(labels, dict) else None
     # The first start: so1 does not enter `running` again on a retry.
-    times = {"createdAt": job.created_at, "startedAt": details.first_started_at, "completedAt": job.finished_at}
+    started_at = details.first_started_at
     return {
         "id": job.id,
         "state": so1_state(job),
-        **{name: kit.iso_time(time) for name, time in times.items() if time is not None},
+        **kit.iso_times(createdAt=job.created_at, startedAt=started_at, completedAt=job.finished_at),
         **outcome(details),
         "logs": [line_as_so1(line) for line in details.lines],
         "metadata": {

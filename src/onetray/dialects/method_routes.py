@@ -14,22 +14,23 @@ from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
 from onetray.dialects.calls import Call
-from onetray.dialects.kit import DialectRoute, Json
+from onetray.dialects.kit import DialectRoute, Json, answers_with
 from onetray.http.auth.scopes import allow
-from onetray.http.native_route import ANSWER, ANSWERS
 from onetray.http.services import services_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def route(method: str, path: str, *scopes: str, **declared: Any) -> Callable[[F], F]:
+def route(method: str, path: str, *scopes: str, summary: str, sends: Any = None, **answer: Any) -> Callable[[F], F]:
     """Declares a method of a class of calls as a route, for callers that have one of these scopes.
 
-    `declared` are options of FastAPI's routes: a summary, and the answer (`answers_with`).
+    `answer` is what `answers_with` returns; with `sends`, `answers_always`.
     """
+    if not scopes or "responses" not in answer:
+        raise TypeError(f"{method} {path}: declare its scopes and its answer, by answers_with")
 
     def mark(function: F) -> F:
-        function.route = method, path, scopes, declared  # type: ignore[attr-defined]
+        function.route = method, path, scopes, sends, {"summary": summary, **answer}  # type: ignore[attr-defined]
         return function
 
     return mark
@@ -39,17 +40,23 @@ get, post, put = partial(route, "GET"), partial(route, "POST"), partial(route, "
 patch, delete = partial(route, "PATCH"), partial(route, "DELETE")
 
 
+def answers_always(title: str, body: dict[str, Any], status: int = 200) -> dict[str, Any]:
+    """Declares a response that is always the same. A method that returns None sends it."""
+    return {**answers_with(title, body, status), "sends": body}
+
+
 def router_of(calls: type[Call], prefix: str, tag: str) -> APIRouter:
     """The routes that a class declares, in their order. `self` of each is the call.
 
     A method that is not async runs in a thread, and may use the engine directly. What it returns is sent as JSON,
-    with the declared status, unless it is a response; the declared example is sent if it returns None.
+    with the declared status, unless it is a response.
     """
     router = APIRouter(prefix=prefix, tags=[tag], route_class=DialectRoute)
     for function in vars(calls).values():
         if hasattr(function, "route"):
-            method, path, scopes, declared = function.route
-            endpoint = function if inspect.iscoroutinefunction(function) else _in_thread(function, declared)
+            method, path, scopes, sends, declared = function.route
+            is_async = inspect.iscoroutinefunction(function)
+            endpoint = function if is_async else _in_thread(function, sends, declared["status_code"])
             # FastAPI would look up the names of types in this module, and describe what the function returns.
             signature = inspect.signature(function, eval_str=True)
             self, *others = signature.parameters.values()
@@ -69,13 +76,13 @@ def _caller(calls: type[Call], scopes: tuple[str, ...]) -> Any:
     return Depends(call)
 
 
-def _in_thread(function: Callable[..., Any], declared: dict[str, Any]) -> Any:
-    status = declared["status_code"]
-    example = ANSWERS[declared["responses"][status][ANSWER]].example
-
+def _in_thread(function: Callable[..., Any], sends: Any, status: int) -> Any:
     def respond(self: Call, **arguments: Any) -> Response:
         value = function(self, **arguments)
-        return value if isinstance(value, Response) else Json(example if value is None else value, status)
+        if value is None and sends is None:
+            # Rather than null: its author has forgotten something.
+            raise TypeError(f"{function.__qualname__} returned nothing: return a value, or declare answers_always")
+        return value if isinstance(value, Response) else Json(sends if value is None else value, status)
 
     @wraps(function)
     async def in_thread(self: Call, **arguments: Any) -> Response:

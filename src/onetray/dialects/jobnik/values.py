@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field
 
 from onetray.dialects import calls, kit, paging
 from onetray.dialects.jobnik.states import JOB_STATES, STAGE_STATES, TASK_STATES
+from onetray.dialects.method_routes import answers_always
 from onetray.domain import lifecycle as native
 from onetray.domain.flow import Flow, Stage
 from onetray.domain.task import Task
@@ -70,12 +71,10 @@ class TaskQuery(paging.DatedQuery):
 
 
 def _common_fields(value: Flow | Stage | Task, data: Any) -> Object:
-    hex_ = value.id.replace("-", "")
     return {
         "id": value.id, "data": {} if data is None else data,
         "userMetadata": {} if value.metadata is None else value.metadata,
-        # Jobnik's always have one. This one is made of the id, so that it stays the same.
-        "traceparent": value.trace or f"00-{hex_}-{hex_[16:]}-01",
+        "traceparent": value.trace or kit.traceparent_of(value.id),
         **({} if value.tracestate is None else {"tracestate": value.tracestate}),
     }  # fmt: skip
 
@@ -110,12 +109,13 @@ def as_task(task: Task) -> Object:
         **_common_fields(task, task.payload), "stageId": task.stage_id or task.id, "status": TASK_STATES.show(task),
         "creationTime": kit.iso_time(task.created_at), "updateTime": kit.iso_time(task.updated_at),
         "attempts": task.attempts if last_failed else task.attempts - 1, "maxAttempts": task.max_attempts,
-        **kit.iso_times(startTime=task.started_at, endTime=task.finished_at),
+        **({} if task.started_at is None else {"startTime": kit.iso_time(task.started_at)}),
+        **({} if task.finished_at is None else {"endTime": kit.iso_time(task.finished_at)}),
     }  # fmt: skip
 
 
 def done(what: str) -> Object:
-    return answer("What was done", {"code": f"{what}_SUCCESSFULLY"})
+    return answers_always("What was done", {"code": f"{what}_SUCCESSFULLY"})
 
 
 _ANY = {"data": None, "userMetadata": None}

@@ -86,11 +86,11 @@ def as_so1(details: JobDetails) -> dict[str, Any]:
     # If a job has too many secrets, its labels are replaced as a whole.
     user = labels.get(USER_LABEL) if isinstance(labels, dict) else None
     # The first start: so1 does not enter `running` again on a retry.
-    started_at = details.first_started_at
+    times = {"createdAt": job.created_at, "startedAt": details.first_started_at, "completedAt": job.finished_at}
     return {
         "id": job.id,
         "state": so1_state(job),
-        **kit.iso_times(createdAt=job.created_at, startedAt=started_at, completedAt=job.finished_at),
+        **{name: kit.iso_time(time) for name, time in times.items() if time is not None},
         **outcome(details),
         "logs": [line_as_so1(line) for line in details.lines],
         "metadata": {

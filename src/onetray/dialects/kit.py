@@ -59,7 +59,7 @@ class DialectRoute(GuardedRoute):
     """A route of a dialect. It checks the scope first, then rejects unknown query parameters."""
 
 
-class Refused(OnetrayError):
+class DialectError(OnetrayError):
     """An error that only the dialect has. Its fact `refusal` is the dialect's code."""
 
     code, status = "refused", 400
@@ -75,8 +75,8 @@ class Refusal:
     code: str
     message: str
 
-    def __call__(self, **facts: str) -> Refused:
-        return Refused(self.message.format(**facts), refusal=self.code.format(**facts).upper())
+    def __call__(self, **facts: str) -> DialectError:
+        return DialectError(self.message.format(**facts), refusal=self.code.format(**facts).upper())
 
 
 @contextmanager
@@ -224,10 +224,50 @@ async def reserve_key(
 
 
 __all__ = [
-    "JOB_STREAM", "Bodies", "Changes", "ClosedBody", "Cursor", "Dialect", "DialectRoute", "Id", "JobView", "Json",
-    "LastEventId", "Levels", "Line", "Operator", "Part", "Principal", "Reader", "Refusal", "Refused", "Services",
-    "SetStatus", "StateTable", "Submitter", "TracedBody", "Worker", "allow", "answers_with", "cancel_command",
-    "find_job", "follow", "frame", "headers_of_request", "instead_of", "iso_time", "labels_of",
-    "read_transitions", "renamed", "request_id_of", "reserve_key", "services_of", "stream_view", "streaming",
-    "traceparent_of", "walk_jobs", "without_internals", "without_paths",
+    "JOB_STREAM",
+    "Bodies",
+    "Changes",
+    "ClosedBody",
+    "Cursor",
+    "Dialect",
+    "DialectError",
+    "DialectRoute",
+    "Id",
+    "JobView",
+    "Json",
+    "LastEventId",
+    "Levels",
+    "Line",
+    "Operator",
+    "Part",
+    "Principal",
+    "Reader",
+    "Refusal",
+    "Services",
+    "SetStatus",
+    "StateTable",
+    "Submitter",
+    "TracedBody",
+    "Worker",
+    "allow",
+    "answers_with",
+    "cancel_command",
+    "find_job",
+    "follow",
+    "frame",
+    "headers_of_request",
+    "instead_of",
+    "iso_time",
+    "labels_of",
+    "read_transitions",
+    "renamed",
+    "request_id_of",
+    "reserve_key",
+    "services_of",
+    "stream_view",
+    "streaming",
+    "traceparent_of",
+    "walk_jobs",
+    "without_internals",
+    "without_paths",
 ]  # fmt: skip

@@ -146,7 +146,7 @@ def test_a_table_of_states_can_be_a_text() -> None:
     assert set(READ_TABLE) == set(TASK.states)
     assert READ_TABLE.transitions == (
         (None, "open"), ("open", "busy"), ("busy", "done"), ("busy", "dropped"), ("busy", "again"), ("busy", "open"),
-        ("again", "busy"), ("open", "busy"),
+        ("again", "busy"),
     )  # fmt: skip
     dropped = dict.fromkeys([("again", "dropped"), ("open", "dropped")], "somebody dropped it")
     assert dict(READ_TABLE.departures) == {("open", "again"): "a user resumed it", **dropped}
@@ -157,6 +157,8 @@ def test_a_table_of_states_can_be_a_text() -> None:
     for wrong in ("queued open", "queued = ", "queued = open; running"):
         with pytest.raises(ValueError, match=r"is neither states"):
             StateTable.read("task", "item", wrong)
+    with pytest.raises(ValueError, match="queued: mapped twice"):
+        StateTable.read("task", "item", "queued, running = open\nqueued = busy")
 
 
 class SomeTask:

@@ -54,12 +54,15 @@ class StateTable:
         for line in filter(None, map(str.strip, text.splitlines())):
             chain, _, reason = line.partition(": ")
             if "→" not in line:
-                states |= _read_states(line)
+                mapped = _read_states(line)
+                if twice := states.keys() & mapped.keys():
+                    raise ValueError(f"{', '.join(sorted(twice))}: mapped twice")
+                states |= mapped
             elif reason:
                 departures |= dict.fromkeys(read_transitions(chain), reason)
             else:
                 transitions += read_transitions(line)
-        return cls(entity, states, tuple(transitions), shown_as, departures=departures, **options)
+        return cls(entity, states, tuple(dict.fromkeys(transitions)), shown_as, departures=departures, **options)
 
     def __iter__(self) -> Iterator[str]:
         """Our states."""

@@ -1443,13 +1443,13 @@ SELECT f.key FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns 
         WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND f.key > :after AND f.key <= :upto) AS j ORDER BY j.key DESC LIMIT 1 OFFSET :offset;
 
 -- name: sorted_jobs
--- row: JobSummary(key, entity, id, namespace, kind, queue, state, attempts, max_attempts, stages, stages_open, created_at, updated_at, started_at, finished_at, owner, correlation_id, priority, ending)
+-- row: JobSummary(key, entity, id, namespace, kind, queue, state, attempts, max_attempts, stages, stages_open, created_at, updated_at, started_at, finished_at, owner, correlation_id, priority, ending, alias)
 SELECT * FROM (
     SELECT t.key AS key, 'task' AS entity, CAST(t.id AS text) AS id, n.name AS namespace, k.name AS kind, q.name AS queue,
     t.state AS state, t.attempts AS attempts, t.max_attempts AS max_attempts, 0 AS stages, 0 AS stages_open,
     t.created_at AS created_at, t.updated_at AS updated_at, t.started_at AS started_at, t.finished_at AS finished_at,
     t.owner AS owner, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.priority AS priority,
-    CAST(NULL AS text) AS ending
+    CAST(NULL AS text) AS ending, (SELECT i.alias FROM onetray.alias AS i WHERE i.key = t.key) AS alias
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.kind AS k ON k.key = t.kind
     JOIN onetray.queue AS q ON q.key = t.queue WHERE t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
@@ -1461,7 +1461,8 @@ FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.
     CAST(NULL AS text) AS queue, f.state AS state, 0 AS attempts, 0 AS max_attempts, f.stages AS stages,
     f.stages_open AS stages_open, f.created_at AS created_at, f.updated_at AS updated_at, f.started_at AS started_at,
     f.finished_at AS finished_at, CAST(NULL AS text) AS owner, f.correlation_id AS correlation_id,
-    f.priority AS priority, CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending
+    f.priority AS priority, CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending,
+    (SELECT i.alias FROM onetray.alias AS i WHERE i.key = f.key) AS alias
 FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
     JOIN onetray.kind AS k ON k.key = f.kind WHERE n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
@@ -1473,13 +1474,13 @@ FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns AND f.deleted
     CAST(:sign AS integer) * j.key LIMIT :limit OFFSET :offset;
 
 -- name: sorted_jobs_labelled
--- row: JobSummary(key, entity, id, namespace, kind, queue, state, attempts, max_attempts, stages, stages_open, created_at, updated_at, started_at, finished_at, owner, correlation_id, priority, ending)
+-- row: JobSummary(key, entity, id, namespace, kind, queue, state, attempts, max_attempts, stages, stages_open, created_at, updated_at, started_at, finished_at, owner, correlation_id, priority, ending, alias)
 SELECT * FROM (
     SELECT t.key AS key, 'task' AS entity, CAST(t.id AS text) AS id, n.name AS namespace, k.name AS kind, q.name AS queue,
     t.state AS state, t.attempts AS attempts, t.max_attempts AS max_attempts, 0 AS stages, 0 AS stages_open,
     t.created_at AS created_at, t.updated_at AS updated_at, t.started_at AS started_at, t.finished_at AS finished_at,
     t.owner AS owner, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.priority AS priority,
-    CAST(NULL AS text) AS ending
+    CAST(NULL AS text) AS ending, (SELECT i.alias FROM onetray.alias AS i WHERE i.key = t.key) AS alias
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.kind AS k ON k.key = t.kind
     JOIN onetray.queue AS q ON q.key = t.queue WHERE t.key IN (SELECT l.job FROM onetray.label AS l JOIN onetray.namespace AS m ON m.key = l.ns
     WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
@@ -1492,7 +1493,8 @@ FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.
     CAST(NULL AS text) AS queue, f.state AS state, 0 AS attempts, 0 AS max_attempts, f.stages AS stages,
     f.stages_open AS stages_open, f.created_at AS created_at, f.updated_at AS updated_at, f.started_at AS started_at,
     f.finished_at AS finished_at, CAST(NULL AS text) AS owner, f.correlation_id AS correlation_id,
-    f.priority AS priority, CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending
+    f.priority AS priority, CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending,
+    (SELECT i.alias FROM onetray.alias AS i WHERE i.key = f.key) AS alias
 FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
     JOIN onetray.kind AS k ON k.key = f.kind WHERE f.key IN (SELECT l.job FROM onetray.label AS l JOIN onetray.namespace AS m ON m.key = l.ns
     WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
@@ -2146,7 +2148,7 @@ INSERT INTO onetray.ready (queue, rank, task, kind) SELECT b.queue, b.rank, b.ke
 ON CONFLICT DO NOTHING;
 
 -- name: pending_tasks
--- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels)
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias)
 SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
         ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
     q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
@@ -2155,10 +2157,9 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     (SELECT CAST(o.id AS text) FROM onetray.task AS o WHERE o.key = t.retry_of) AS retry_of,
     coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.trace, t.payload, t.input, t.result, t.error,
     p.body AS policy, (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
-    t.unmet, t.control, (SELECT coalesce(c.own_id, CAST(c.id AS text)) FROM onetray.context AS c WHERE c.key = t.context)
-    AS context_id,
+    t.unmet, t.control, (SELECT CAST(c.id AS text) FROM onetray.context AS c WHERE c.key = t.context) AS context_id,
     t.metadata, t.tracestate, (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
-    AS labels
+    AS labels, (SELECT i.alias FROM onetray.alias AS i WHERE i.key = t.key) AS alias
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
     JOIN onetray.kind AS k ON k.key = t.kind JOIN onetray.policy AS p ON p.key = t.policy
     LEFT JOIN onetray.lease AS l ON l.key = t.lease WHERE t.key IN (
@@ -2177,7 +2178,7 @@ FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.
                 AND g.state = ANY(:going_stages::text[]) AND h.state = ANY(:going_flows::text[])))) ORDER BY t.priority DESC, t.key LIMIT :limit OFFSET :offset;
 
 -- name: pending_tasks_of_flow
--- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels)
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias)
 SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
         ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
     q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
@@ -2186,10 +2187,9 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     (SELECT CAST(o.id AS text) FROM onetray.task AS o WHERE o.key = t.retry_of) AS retry_of,
     coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.trace, t.payload, t.input, t.result, t.error,
     p.body AS policy, (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
-    t.unmet, t.control, (SELECT coalesce(c.own_id, CAST(c.id AS text)) FROM onetray.context AS c WHERE c.key = t.context)
-    AS context_id,
+    t.unmet, t.control, (SELECT CAST(c.id AS text) FROM onetray.context AS c WHERE c.key = t.context) AS context_id,
     t.metadata, t.tracestate, (SELECT CAST(json_object_agg(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
-    AS labels
+    AS labels, (SELECT i.alias FROM onetray.alias AS i WHERE i.key = t.key) AS alias
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
     JOIN onetray.kind AS k ON k.key = t.kind JOIN onetray.policy AS p ON p.key = t.policy
     LEFT JOIN onetray.lease AS l ON l.key = t.lease WHERE t.stage IN (SELECT s.key FROM onetray.stage AS s WHERE s.job = :job) AND n.name = :namespace AND t.control = 0 AND t.state IN ('queued') AND t.run_at <= :ready_by

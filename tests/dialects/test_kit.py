@@ -9,10 +9,28 @@ from typing import Any
 import jsonschema
 import pytest
 from fastapi import APIRouter
+from pydantic import Field, ValidationError
 
 from onetray.config import BUILT_IN_DIALECTS, Limits
-from onetray.dialects.kit import Dialect, DialectRoute, Json, Principal, StateTable, Submitter, answers_with
+from onetray.dialects.kit import (
+    Dialect,
+    DialectError,
+    DialectRoute,
+    Json,
+    Levels,
+    Principal,
+    Refusal,
+    StateTable,
+    Submitter,
+    TracedBody,
+    answers_with,
+    instead_of,
+    read_transitions,
+    traceparent_of,
+)
+from onetray.dialects.paging import DatedQuery, Found, PageQuery, page_or_all
 from onetray.dialects.so1 import DIALECT as SO1
+from onetray.domain.errors import Conflict, IllegalTransition, NotFound
 from onetray.domain.lifecycle import TASK
 from onetray.http.app import build
 from onetray.http.dialects import load_dialect
@@ -111,3 +129,116 @@ def test_a_table_of_states_is_rendered_with_both_lifecycles() -> None:
     assert "| new → `open` | `submit` |" in lines
     with pytest.raises(KeyError):
         list(StateTable("task", {}, ALLOWED).markdown())
+
+
+[EXAMPLE] = re.findall(r"^```py\n(TABLE = .*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+"""The table of docs/dialects.md."""
+names: dict[str, Any] = {"StateTable": StateTable}
+exec(EXAMPLE, names)
+READ_TABLE: StateTable = names["TABLE"]
+
+
+def test_a_table_of_states_can_be_a_text() -> None:
+    assert READ_TABLE.states["queued"] == ("open", "again")
+    assert {state: READ_TABLE.state(state) for state in ("assigned", "running", "waiting_input", "failed")} == {
+        "assigned": "busy", "running": "busy", "waiting_input": "open", "failed": "dropped",
+    }  # fmt: skip
+    assert set(READ_TABLE) == set(TASK.states)
+    assert READ_TABLE.transitions == (
+        (None, "open"), ("open", "busy"), ("busy", "done"), ("busy", "dropped"), ("busy", "again"), ("busy", "open"),
+        ("again", "busy"),
+    )  # fmt: skip
+    dropped = dict.fromkeys([("again", "dropped"), ("open", "dropped")], "somebody dropped it")
+    assert dict(READ_TABLE.departures) == {("open", "again"): "a user resumed it", **dropped}
+    assert read_transitions("new → a → b, c", "b → a") == ((None, "a"), ("a", "b"), ("a", "c"), ("b", "a"))
+    assert list(READ_TABLE.faults()) == []
+    strict = StateTable.read("task", "item", EXAMPLE.split('"""')[1].replace("open → again: a user resumed it", ""))
+    assert list(strict.faults())
+    for wrong in ("queued open", "queued = ", "queued = open; running"):
+        with pytest.raises(ValueError, match=r"is neither states"):
+            StateTable.read("task", "item", wrong)
+    with pytest.raises(ValueError, match="queued: mapped twice"):
+        StateTable.read("task", "item", "queued, running = open\nqueued = busy")
+
+
+class SomeTask:
+    state, attempts, started_at = "queued", 0, None
+
+
+def test_a_table_of_states_shows_a_value_and_finds_the_states_of_a_filter() -> None:
+    task = SomeTask()
+    assert (READ_TABLE.show(task), READ_TABLE.show(task, "running"), READ_TABLE.show(task, None)) == (
+        "open", "busy", "open",
+    )  # fmt: skip
+    task.attempts = 1
+    assert READ_TABLE.show(task) == "again"
+    by_start = StateTable("task", STATES | {"queued": ("new", "begun")}, ALLOWED)
+    assert by_start.show(task) == "new"
+    task.started_at = 7  # type: ignore[assignment]
+    assert by_start.show(task) == "begun"
+    assert READ_TABLE.of_error(IllegalTransition("no", **{"from": "queued"})) == "again"
+    assert READ_TABLE.natives("open") == ["queued", "blocked", "waiting_input"]
+    assert (READ_TABLE.natives("again"), READ_TABLE.natives(None), READ_TABLE.natives("x")) == (["queued"], [], [])
+
+
+def test_a_dialect_refuses_in_its_own_words() -> None:
+    ended = Refusal("{what}_ENDED", "The {what} is {state}")
+    with pytest.raises(DialectError, match="The job is over") as refused:
+        raise ended(what="job", state="over")
+    assert (refused.value.facts, refused.value.status) == ({"refusal": "JOB_ENDED"}, 400)
+    with (
+        pytest.raises(DialectError, match="The task is failed"),
+        instead_of(Conflict, ended, what="task", state=lambda e: str(e.facts["from"])),
+    ):
+        raise IllegalTransition("it has ended", **{"from": "failed"})
+    with pytest.raises(NotFound), instead_of(Conflict, ended, what="task", state="?"):
+        raise NotFound("other errors stay what they are")
+    with instead_of(Conflict, ended):
+        pass
+
+
+def test_a_priority_between_two_levels_has_the_name_of_the_lower_one() -> None:
+    levels = Levels(HIGH=10, LOW=-10)
+    assert [levels.name_of(priority) for priority in (99, 10, 9, -10, -99)] == ["HIGH", "HIGH", "LOW", "LOW", "LOW"]
+
+
+def test_a_trace_parent_is_made_of_an_id() -> None:
+    made = traceparent_of("019a8c3e-5b1f-7c20-9a51-3f4e8d2b6a70")
+    assert made == "00-019a8c3e5b1f7c209a513f4e8d2b6a70-9a513f4e8d2b6a70-01"
+
+
+class NewItem(TracedBody):
+    max_attempts: int = Field(default=1, alias="maxAttempts")
+
+
+def test_a_body_has_the_names_of_the_other_system_and_gives_those_of_the_engine() -> None:
+    trace = traceparent_of("019a8c3e-5b1f-7c20-9a51-3f4e8d2b6a70")
+    body = NewItem.model_validate({"maxAttempts": 3, "traceparent": trace})
+    assert dict(body) == {"max_attempts": 3, "trace": trace, "tracestate": None}
+    for wrong in ({"max_attempts": 3}, {"trace": trace}, {"maxAttempts": "3"}, {"traceparent": "00"}):
+        with pytest.raises(ValidationError):
+            NewItem.model_validate(wrong)
+
+
+class ItemQuery(DatedQuery):
+    kind: str | None = Field(default=None, alias="name")
+    shown: bool = Field(default=False, exclude=True)
+
+
+def test_a_query_gives_the_filters_of_the_engine() -> None:
+    query = ItemQuery.model_validate({"name": "x", "from_date": "1970-01-01T00:00:01", "page": "2", "shown": "true"})
+    assert query.filters == {"kind": "x", "since": 1_000_000}
+    assert ItemQuery().filters == {}
+    assert ItemQuery.model_validate({"end_date": "1960-01-01T00:00:00+01:00"}).filters == {"until": 0}
+    with pytest.raises(ValidationError):
+        ItemQuery.model_validate({"kind": "x"})
+
+
+def test_values_at_hand_are_a_list_or_a_page_with_what_else_is_shown_of_them() -> None:
+    found = Found([1, 2, 3, 4, 5], lambda some: [(n, n * n) for n in some])
+    assert page_or_all(PageQuery(), Found([1, 2]), str) == ["1", "2"]
+    assert page_or_all(PageQuery(page=2, page_size=2), found, lambda n, square: n + square) == {
+        "total": 5, "items": [12, 20],
+    }  # fmt: skip
+    assert page_or_all(PageQuery(), found, max, always=True) == {"total": 5, "items": [1, 4, 9, 16, 25]}
+    assert page_or_all(PageQuery(page=9), found, max) == {"total": 5, "items": []}

@@ -8,6 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from starlette.types import Scope
+
+from onetray.http.problems import INVALID
+
 PLACES = {"path": "params"}
 MESSAGES = {
     "string_too_short": "must NOT have fewer than {min_length} characters",
@@ -29,6 +33,15 @@ MESSAGES = {
     ),
 }
 """By the type of pydantic's error."""
+SHOWN = 5
+"""How many errors of one request a message has."""
+
+
+def ajv_detail(problem: Mapping[str, Any], scope: Scope) -> str:
+    """What is wrong with a request, as AJV would say it; the `detail` of any other problem."""
+    _, is_query, parameter = str(problem.get("field", "")).partition("query.")
+    detail = f"Unknown query parameter '{parameter}'" if is_query else str(problem["detail"])
+    return "; ".join(map(ajv_message, scope.get(INVALID, [])[:SHOWN])) or detail
 
 
 def ajv_message(error: Mapping[str, Any]) -> str:

@@ -1,27 +1,26 @@
-"""Routes of dialects as plain functions, which run in a thread with the engine and one caller.
+"""A request to a dialect, with its caller and the engine: what routes that are methods (method_routes.py) work with.
 
 Also for dialects that know flows only: a task without a flow is shown as a flow of one stage, both with its id.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, wraps
+from functools import partial
 from typing import Any, TypeVar
 
-from fastapi import Depends, Request
-
-from onetray.dialects.kit import DialectRoute
+from onetray.dialects.paging import Found
 from onetray.domain.checks import MAX_ROWS
-from onetray.domain.commands import Claim, Command, Report
+from onetray.domain.commands import Cancel, Claim, Command, Report
 from onetray.domain.errors import IllegalTransition, InvalidInput, NotFound
 from onetray.domain.flow import Counts, Flow, Stage
+from onetray.domain.flow_commands import ApproveStage, CancelFlow, OpenFlow, PauseFlow, ResumeFlow
 from onetray.domain.lifecycle import (
     ASSIGNED,
     BLOCKED,
     CANCELLED,
+    CREATED,
     DEAD_LETTERED,
     FAILED,
     HELD,
@@ -34,12 +33,13 @@ from onetray.domain.lifecycle import (
     WAITING_INPUT,
 )
 from onetray.domain.listing import JobSummary
+from onetray.domain.policy import Policy
 from onetray.domain.rollup import STOP, STRICT
 from onetray.domain.task import Task, Verdict
 from onetray.engine.api import EngineApi
-from onetray.http.auth.scopes import Principal, allow
+from onetray.http.auth.scopes import Principal
 from onetray.http.observe.tracing import carry
-from onetray.http.services import Services, services_of
+from onetray.http.services import HttpConfig, Services
 
 T = TypeVar("T")
 Verb = Callable[..., Command]
@@ -57,6 +57,10 @@ class Call:
         return self.services.engine
 
     @property
+    def config(self) -> HttpConfig:
+        return self.services.config
+
+    @property
     def namespace(self) -> str:
         return self.principal.namespace
 
@@ -68,6 +72,11 @@ class Call:
         """Carry out a command in the caller's name. Returns its value or raises its error."""
         return self.services.unredacted.call(self._command(verb, *args, **fields))
 
+    def policy_of(self, kind: str, default: Policy) -> Policy:
+        """The policy that a worker has declared for a kind, if it is any other than onetray's own default."""
+        declared = self.read(self.engine.policy_of, kind)
+        return default if declared in (None, Policy()) else declared
+
     def run_for(self, flow: Flow, verb: Verb, of_single: Verb | None, **fields: Any) -> Any:
         """Carry out a command about a flow, or its counterpart for a task that is shown as one."""
         if not isinstance(flow, SingleFlow):
@@ -76,14 +85,36 @@ class Call:
             raise IllegalTransition("a task without a flow cannot do this")
         return self.run(of_single, flow.id, **fields)
 
-    def flow(self, id_: str) -> Flow:
+    def resume(self, flow: Flow) -> None:
+        """Open a flow that has not been started, or resume a paused one."""
+        self._change(flow, OpenFlow if flow.state == CREATED else ResumeFlow, None)
+
+    def pause(self, flow: Flow) -> None:
+        self._change(flow, PauseFlow, None)
+
+    def abort(self, flow: Flow) -> None:
+        """Cancel a flow at once, without waiting for its workers."""
+        self._change(flow, CancelFlow, Cancel, hard=True)
+
+    def approve(self, stage: str) -> None:
+        """Approve a stage that waits. A pending one needs no approval; IllegalTransition is raised for a later one."""
+        placed = self.run(ApproveStage, stage)
+        if placed.repeated and placed.was != PENDING:
+            raise IllegalTransition("the stage was approved before", **{"from": placed.was})
+
+    def _change(self, flow: Flow, verb: Verb, of_single: Verb | None, **fields: Any) -> None:
+        """Carry out a command. Raises IllegalTransition also if it changes nothing: the engine takes a repetition."""
+        if self.run_for(flow, verb, of_single, **fields).repeated:
+            raise IllegalTransition("this was done before")
+
+    def find_flow(self, id_: str) -> Flow:
         """A flow by its id, or a task without one as a flow."""
         try:
             return self.read(self.engine.flow, id_)
         except NotFound:
             return single_flow(self._single(id_, "job"))
 
-    def stage(self, id_: str) -> Stage:
+    def find_stage(self, id_: str) -> Stage:
         """A stage by its id, or a task without a flow as a stage."""
         try:
             return self.read(self.engine.stage, id_)
@@ -96,12 +127,20 @@ class Call:
                 return task
         raise NotFound(f"there is no {entity} {id_}")
 
-    def stages(self, flow: Flow) -> list[Stage]:
+    def stages_of(self, flow: Flow) -> list[Stage]:
         """The stages of a flow, in order."""
-        return [self.stage(flow.id)] if isinstance(flow, SingleFlow) else self.read(self.engine.stages, flow.id)
+        return [self.find_stage(flow.id)] if isinstance(flow, SingleFlow) else self.read(self.engine.stages, flow.id)
 
-    def flows(self, jobs: Sequence[JobSummary], with_stages: bool) -> list[tuple[Flow, list[Stage] | None]]:
-        """Jobs of a list as flows, with their stages if these are wanted. Costs the same for any number of jobs."""
+    def with_stages(self, flow: Flow, wanted: bool) -> tuple[Flow, list[Stage] | None]:
+        """A flow, with its stages if these are wanted."""
+        return flow, self.stages_of(flow) if wanted else None
+
+    def list_flows(self, with_stages: bool = False, **filters: Any) -> Found:
+        """A list of flows, each with its stages if these are wanted. Filters: see `engine.jobs`."""
+        return Found(partial(self.read, self.engine.jobs, **filters), partial(self._flows_of, with_stages))
+
+    def _flows_of(self, with_stages: bool, jobs: Sequence[JobSummary]) -> list[tuple[Flow, list[Stage] | None]]:
+        """Costs the same for any number of jobs."""
         found = self.read(self.engine.job_details, [job.key for job in jobs], lines=0) if jobs else []
         flows = [each.flow or single_flow(each.task) for each in found]  # type: ignore[arg-type]
         if not with_stages:
@@ -111,8 +150,29 @@ class Call:
             stages.setdefault(stage.flow_id, []).append(stage)
         return [(flow, stages.get(flow.id, [])) for flow in flows]
 
-    def tasks(self, stages: Sequence[Stage]) -> dict[str, list[Task]]:
-        """All tasks of these stages, by the ids of the stages."""
+    def list_stages(self, flow: str | None = None, with_tasks: bool = False, **filters: Any) -> Found:
+        """A list of stages: of one flow in order, or of all, newest first. Filters: see `engine.find_stages`."""
+        details = partial(self.with_tasks, wanted=with_tasks)
+        if flow is None:
+            return Found(partial(self.read, self.engine.find_stages, **filters), details)
+        type_, states = filters.get("type"), filters.get("states")
+        stages = self.stages_of(self.find_flow(flow))
+        some = [stage for stage in stages if type_ in (None, stage.type) and (not states or stage.state in states)]
+        return Found(some, details)
+
+    def list_tasks(self, stage: str | None = None, **filters: Any) -> Found:
+        """A list of tasks: of one stage, or of all, newest first. Filters: see `engine.find_tasks`."""
+        if stage is not None and isinstance(self.find_stage(stage), SingleStage):
+            return Found(self.read(self.engine.tasks_by_id, [stage]))
+        return Found(partial(self.read, self.engine.find_tasks, stage=stage, **filters))
+
+    def with_tasks(self, stages: Sequence[Stage], wanted: bool) -> list[tuple[Stage, list[Task] | None]]:
+        """Stages, each with all its tasks if these are wanted."""
+        tasks = self._tasks_of(stages) if wanted else {}
+        return [(stage, tasks.get(stage.id)) for stage in stages]
+
+    def _tasks_of(self, stages: Sequence[Stage]) -> dict[str, list[Task]]:
+        """By the ids of the stages."""
         found = self.read(self.engine.tasks_of_stages, [stage.key for stage in stages], limit=MAX_ROWS)
         if len(found) == MAX_ROWS:
             raise InvalidInput(f"these stages have {MAX_ROWS:,} tasks or more: list the tasks by pages", field="page")
@@ -193,34 +253,6 @@ def _read_tasks(
         redacted = services.engine.redact([task for task in tasks if task.id in reported])
         found |= {(False, namespace, task.id): task for task in redacted}
     return found
-
-
-def caller(*scopes: str) -> Any:
-    """The parameter `on` of a route: a `Call` by a caller with one of these scopes."""
-    guard = allow(*scopes)
-
-    async def call(request: Request) -> Call:
-        return Call(services_of(request), await guard(request))
-
-    call.scopes = scopes  # type: ignore[attr-defined]
-    return Depends(call)
-
-
-class ThreadRoute(DialectRoute):
-    """A route whose function is not async: it runs in a thread, and may use the engine directly."""
-
-    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
-        super().__init__(path, endpoint if inspect.iscoroutinefunction(endpoint) else _in_thread(endpoint), **options)
-
-
-def _in_thread(endpoint: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(endpoint)
-    async def in_thread(on: Call, **arguments: Any) -> Any:
-        return await on.services.read(partial(endpoint, on, **arguments))
-
-    # FastAPI would look up the names of types in this module.
-    in_thread.__signature__ = inspect.signature(endpoint, eval_str=True)  # type: ignore[attr-defined]
-    return in_thread
 
 
 STATE_OF_SINGLE = {

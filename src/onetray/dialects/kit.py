@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Container, Mapping
-from contextlib import suppress
-from typing import Any
+from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Annotated, Any, Generic, TypeVar
 
 import orjson
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, FailFast, Field, model_validator
 
-from onetray.domain.errors import InvalidInput, NotFound
+from onetray.domain.errors import InvalidInput, NotFound, OnetrayError
 from onetray.domain.lifecycle import FLOW
 from onetray.domain.listing import JobStatus
-from onetray.domain.state_table import StateTable
+from onetray.domain.state_table import StateTable, read_transitions
 from onetray.engine.api import EngineApi
 from onetray.engine.list_scan import WALK_READS as READS
 from onetray.engine.list_scan import walk_jobs
@@ -32,10 +33,16 @@ from onetray.http.params import headers_of_request
 from onetray.http.problems import request_id_of
 from onetray.http.routes.job_actions import cancel_command
 from onetray.http.routes.streams import JOB_STREAM, Cursor, LastEventId, stream_view, streaming
+from onetray.http.schemas.base import ID, TRACEPARENT
 from onetray.http.schemas.sizes import MAX_UNKNOWN
 from onetray.http.services import Services, services_of
 from onetray.http.streams.job import Changes, JobView, Line, Part, follow
 from onetray.http.streams.sse import frame
+
+B = TypeVar("B", bound=BaseModel)
+S = TypeVar("S")
+Id = Annotated[str, Field(pattern=ID)]
+"""An id of the engine in a path, a query or a body."""
 
 _TRACEBACK = "Traceback (most recent call last)"
 _PATH = re.compile(
@@ -52,8 +59,50 @@ class DialectRoute(GuardedRoute):
     """A route of a dialect. It checks the scope first, then rejects unknown query parameters."""
 
 
+class DialectError(OnetrayError):
+    """An error that only the dialect has. Its fact `refusal` is the dialect's code."""
+
+    code, status = "refused", 400
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """The code and the message of such an error, with places for facts: `Refusal("{what}_ENDED", "the {what} ended")`.
+
+    The code is in capitals.
+    """
+
+    code: str
+    message: str
+
+    def __call__(self, **facts: str) -> DialectError:
+        return DialectError(self.message.format(**facts), refusal=self.code.format(**facts).upper())
+
+
+@contextmanager
+def instead_of(
+    error: type[OnetrayError], refusal: Refusal, **facts: str | Callable[[OnetrayError], str]
+) -> Iterator[None]:
+    """Raises the dialect's error instead of one of the engine's. A fact may be a function of the engine's error."""
+    try:
+        yield
+    except error as e:
+        raise refusal(**{name: fact if isinstance(fact, str) else fact(e) for name, fact in facts.items()}) from None
+
+
+class Levels(dict[str, int]):
+    """The other system's names of priorities, highest first."""
+
+    def name_of(self, priority: int) -> str:
+        """The name of a priority. One between two levels, which a native job may have, is that of the lower one."""
+        return next((name for name, level in self.items() if priority >= level), list(self)[-1])
+
+
 class ClosedBody(BaseModel):
-    """A body, or a part of one, that has no other fields than those declared, and converts no types."""
+    """A body, or a part of one, that has no other fields than those declared, and converts no types.
+
+    If its fields have the engine's names, and the other system's as aliases, `**dict(body)` is the input of a command.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -65,6 +114,23 @@ class ClosedBody(BaseModel):
             names = [field.alias or name for name, field in cls.model_fields.items()]
             raise ValueError(f"the body has {len(body):,} fields: send only {', '.join(names)}")
         return body
+
+
+class TracedBody(ClosedBody):
+    """A body that has a W3C trace context, as commands take it."""
+
+    trace: str | None = Field(None, alias="traceparent", pattern=TRACEPARENT)
+    tracestate: str | None = Field(None, max_length=512)
+
+
+class SetStatus(ClosedBody, Generic[S]):
+    """A body that sets a status: `SetStatus[Literal["open", "closed"]]`."""
+
+    status: S
+
+
+Bodies = Annotated[list[B], FailFast(), Field(min_length=1)]
+"""A list of bodies, at least one. Its first error is the only one."""
 
 
 def answers_with(
@@ -106,6 +172,12 @@ def renamed(problem: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]
     return {**problem, "field": names[field], "detail": str(problem["detail"]).replace(field, names[field], 1)}
 
 
+def traceparent_of(id_: str) -> str:
+    """A W3C trace parent made of an id, always the same: for systems whose jobs all have one."""
+    hex_ = id_.replace("-", "")
+    return f"00-{hex_}-{hex_[16:]}-01"
+
+
 def without_internals(error: Any) -> dict[str, str]:
     """A job's error as a class (`code`) and a message, without stack trace and file paths. URLs stay."""
     facts = error if isinstance(error, dict) else {"message": error}
@@ -135,9 +207,10 @@ async def reserve_key(
 
 
 __all__ = [
-    "JOB_STREAM", "READS", "Changes", "ClosedBody", "Cursor", "Dialect", "DialectRoute", "JobView", "Json",
-    "LastEventId", "Line", "Operator", "Part", "Principal", "Reader", "Services", "StateTable", "Submitter", "Worker", "allow",
-    "answers_with", "cancel_command", "find_job", "follow", "frame", "headers_of_request", "iso_time", "labels_of",
-    "renamed", "request_id_of", "reserve_key", "services_of", "stream_view", "streaming", "walk_jobs",
-    "without_internals", "without_paths",
+    "JOB_STREAM", "READS", "Bodies", "Changes", "ClosedBody", "Cursor", "Dialect", "DialectError", "DialectRoute", "Id",
+    "JobView", "Json", "LastEventId", "Levels", "Line", "Operator", "Part", "Principal", "Reader", "Refusal",
+    "Services", "SetStatus", "StateTable", "Submitter", "TracedBody", "Worker", "allow", "answers_with",
+    "cancel_command", "find_job", "follow", "frame", "headers_of_request", "instead_of", "iso_time", "labels_of",
+    "read_transitions", "renamed", "request_id_of", "reserve_key", "services_of", "stream_view", "streaming",
+    "traceparent_of", "walk_jobs", "without_internals", "without_paths",
 ]  # fmt: skip

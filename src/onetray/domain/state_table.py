@@ -5,13 +5,20 @@ Owns the comparison of two lifecycles. The dialect's own code uses the same map 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise, product
+from typing import Any
 
 from onetray.domain.lifecycle import MACHINES
 
 Pair = tuple[str | None, str]
 """Two states of one transition. The first one is None for a creation."""
+
+
+def has_started(value: Any) -> bool:
+    """Whether a task, stage or flow was ever started."""
+    return value.started_at is not None
 
 
 @dataclass(frozen=True)
@@ -30,11 +37,54 @@ class StateTable:
     """The names of our transitions after which the second state of a pair counts, for ever."""
     departures: Mapping[Pair, str] = field(default_factory=dict)
     """Transitions that clients may see although the other system does not declare them, each with the reason."""
+    is_second: Callable[[Any], bool] = has_started
+    """Whether the second state of a pair counts for a task, stage or flow."""
+
+    @classmethod
+    def read(cls, entity: str, shown_as: str, text: str, **options: Any) -> StateTable:
+        """A table from a text. A line of it has states, or transitions, or departures with their reason:
+
+        queued = open; running = open/busy; succeeded, failed = done
+        new → open → busy → done
+        open, busy → gone: an operator has deleted it
+        """
+        states: dict[str, str | tuple[str, str]] = {}
+        transitions: list[Pair] = []
+        departures: dict[Pair, str] = {}
+        for line in filter(None, map(str.strip, text.splitlines())):
+            chain, _, reason = line.partition(": ")
+            if "→" not in line:
+                mapped = _read_states(line)
+                if twice := states.keys() & mapped.keys():
+                    raise ValueError(f"{', '.join(sorted(twice))}: mapped twice")
+                states |= mapped
+            elif reason:
+                departures |= dict.fromkeys(read_transitions(chain), reason)
+            else:
+                transitions += read_transitions(line)
+        return cls(entity, states, tuple(dict.fromkeys(transitions)), shown_as, departures=departures, **options)
+
+    def __iter__(self) -> Iterator[str]:
+        """Our states."""
+        return iter(self.states)
 
     def state(self, native: str, second: bool = False) -> str:
         """The other system's state."""
         names = self.states[native]
         return names if isinstance(names, str) else names[second]
+
+    def show(self, value: Any, state: str | None = None) -> str:
+        """The other system's state of a task, stage or flow; `state`: as if this was its state."""
+        names = self.states[state or value.state]
+        return names if isinstance(names, str) else names[self.is_second(value)]
+
+    def of_error(self, error: Any) -> str:
+        """The other system's state that a rejected transition would have left; of two, the second one."""
+        return self.state(error.facts["from"], second=True)
+
+    def natives(self, shown: str | None) -> list[str]:
+        """Our states that may be shown as this one, for a filter. None: no filter."""
+        return [native for native in self if shown in (self.state(native), self.state(native, second=True))]
 
     def steps(self) -> dict[Pair, list[str]]:
         """What clients of the other system may see, and the names of our transitions that cause it.
@@ -101,6 +151,30 @@ class StateTable:
         for pair, reason in self.departures.items():
             yield f"| {_arrow(pair)}, not declared: {reason} | {_names(steps[pair])} |"
         yield f"| none | {_names(unseen)} |"
+
+
+def read_transitions(*chains: str) -> tuple[Pair, ...]:
+    """The transitions in chains such as `new → open → done, dropped`: from each of the states to each of the next."""
+    pairs: list[Pair] = []
+    for chain in chains:
+        for sources, targets in pairwise(chain.split("→")):
+            pairs += product((None if name == "new" else name for name in _words(sources)), _words(targets))
+    return tuple(pairs)
+
+
+def _read_states(line: str) -> dict[str, str | tuple[str, str]]:
+    states: dict[str, str | tuple[str, str]] = {}
+    for part in line.split(";"):
+        natives, _, names = part.partition("=")
+        first, _, second = names.strip().partition("/")
+        states |= dict.fromkeys(_words(natives), (first, second) if second else first)
+        if not first:
+            raise ValueError(f"{line!r} is neither states, such as queued = open, nor transitions: open → done")
+    return states
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",")]
 
 
 def _arrow(pair: Pair) -> str:

@@ -1,19 +1,11 @@
-"""Jobnik: jobs, stages and tasks at /v1, with Jobnik's states and errors. See docs/jobnik.md.
+"""Jobnik: jobs, stages and tasks at /v1, with its states and errors. The engine decides. See docs/jobnik.md."""
 
-routes.py has the routes, errors.py the errors, values.py maps values. The engine decides what is allowed.
-"""
-
-from onetray.dialects.jobnik.errors import jobnik_error
-from onetray.dialects.jobnik.routes import router
-from onetray.dialects.jobnik.states import STATE_TABLES
+from onetray.dialects.jobnik import routes, states
 from onetray.dialects.kit import Dialect
+from onetray.dialects.method_routes import router_of
 
 DIALECT = Dialect(
-    name="jobnik",
-    prefix="/v1",
-    router=router,
-    shape=jobnik_error,
-    title="Jobnik's API",
+    "jobnik", "/v1", router_of(routes.Jobnik, "/v1", "jobnik"), routes.jobnik_error, title="Jobnik's API",
     description="Jobs of stages of tasks, which workers dequeue by the type of their stage.",
-    states=STATE_TABLES,
-)
+    states=(states.JOB_STATES, states.STAGE_STATES, states.TASK_STATES),
+)  # fmt: skip

@@ -1,244 +1,174 @@
-"""Jobnik's routes: jobs, stages and tasks at /v1. Each declares its scope and its answer."""
+"""Jobnik's routes and errors. Each route declares its scope and its answer."""
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Query
-from starlette.responses import Response
+from fastapi import Path, Query, Response
 
-from onetray.dialects.calls import Call, SingleStage, ThreadRoute, caller
+from onetray.dialects import ajv, paging
+from onetray.dialects.calls import Call
 from onetray.dialects.jobnik import values as v
-from onetray.dialects.jobnik.errors import JobnikRefusal, illegal_status, in_finite_state
-from onetray.dialects.jobnik.states import JOB_STATES, STAGE_STATES
-from onetray.dialects.paging import PageQuery, page_of_values, page_or_all
+from onetray.dialects.jobnik.states import JOB_STATES, STAGE_STATES, TASK_STATES
+from onetray.dialects.kit import Bodies, Id, Json, Refusal, SetStatus, instead_of
+from onetray.dialects.method_routes import delete, get, patch, post, put
 from onetray.domain import commands as c
 from onetray.domain import flow_commands as f
 from onetray.domain.errors import Conflict, IllegalTransition, NotFound
 from onetray.domain.flow import StageSpec, TaskSpec
-from onetray.domain.lifecycle import CREATED, FLOW, PENDING, STAGE
+from onetray.domain.lifecycle import STAGE
 from onetray.domain.policy import Policy
 from onetray.domain.token import OPERATE, READ, SUBMIT, WORK
-from onetray.http.json_answers import Json
-from onetray.http.schemas.base import ID
 
 QUEUE = "default"
 """Jobnik has no queues: its tasks are in the one that tasks in Python have by default."""
 AT_ONCE = Policy(max_attempts=1, backoff_base_s=0, jitter=False)
 """The policy of a type that no Python worker has declared: a failed task can be dequeued again at once."""
-VERBS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
-    "PENDING": (f.ResumeFlow, None, {}), "PAUSED": (f.PauseFlow, None, {}),
-    "ABORTED": (f.CancelFlow, c.Cancel, {"hard": True}),
-}  # fmt: skip
-"""What sets the status of a flow, and that of a task without a flow."""
-
-router = APIRouter(prefix="/v1", tags=["jobnik"], route_class=ThreadRoute)
-Listing = Annotated[Call, caller(READ)]
-Reading = Annotated[Call, caller(READ, WORK)]
-Submitting = Annotated[Call, caller(SUBMIT)]
-Working = Annotated[Call, caller(WORK)]
-Operating = Annotated[Call, caller(OPERATE)]
-Id = Annotated[str, Path(pattern=ID)]
+VERBS = {"PENDING": Call.resume, "PAUSED": Call.pause, "ABORTED": Call.abort}
+CODES = {400: "VALIDATION_ERROR", 409: "TASK_STATUS_UPDATE_FAILED", 422: "VALIDATION_ERROR"}
+"""Other errors have the code of the native API, in capitals."""
+ILLEGAL = Refusal("ILLEGAL_{what}_STATUS_TRANSITION", "Illegal status transition from {was} to {to}")
+TOO_EARLY = Refusal("ILLEGAL_STAGE_STATUS_TRANSITION", "Previous stage is not COMPLETED")
+ENDED = Refusal("{what}_IN_FINITE_STATE", "The {what} is in the finite state {state}")
+OPEN = Refusal("JOB_NOT_IN_FINITE_STATE", "The job is {still}: {state}")
+BEGUN = Refusal("NOT_ALLOWED_TO_ADD_TASKS_TO_IN_PROGRESS_STAGE", "Tasks cannot be added to a stage that is IN_PROGRESS")
 Type = Annotated[str, Path(min_length=1, max_length=50)]
-WithStages = Annotated[bool, Query(alias="should_return_stages")]
 WithTasks = Annotated[bool, Query(alias="should_return_tasks")]
 
 
-def _done(what: str) -> Json:
-    return Json({"code": f"{what}_SUCCESSFULLY"})
+def jobnik_error(problem: dict[str, Any], scope: Any, headers: dict[str, str] | None = None) -> Response:
+    """A problem document as Jobnik's error: a message and a code."""
+    status, path = problem["status"], scope["path"]
+    code = problem.get("refusal") or CODES.get(status, problem["code"].upper())
+    if problem["code"] == "not_found":
+        # The path says what was not found; a dequeue finds tasks.
+        entities = () if path.endswith("/dequeue") else ("JOB", "STAGE")
+        code = next((f"{name}_NOT_FOUND" for name in entities if f"/{name.lower()}s" in path), "TASK_NOT_FOUND")
+    return Json({"message": ajv.ajv_detail(problem, scope), "code": code}, 400 if status == 422 else status, headers)
 
 
-@router.post("/jobs", summary="Create a job", **v.JOB_CREATED)
-def create_job(on: Submitting, new: v.CreateJob) -> Json:
-    priority = v.PRIORITIES[new.priority]
-    placed = on.run(f.SubmitFlow, name=new.name, data=new.data, priority=priority, **new.shared)
-    return Json(v.as_job(on.flow(placed.id)), 201)
+class Jobnik(Call):
+    """A request of a Jobnik client."""
 
+    @post("/jobs", SUBMIT, summary="Create a job", **v.JOB_CREATED)
+    def create_job(self, new: v.CreateJob) -> v.Object:
+        return v.as_job(self.find_flow(self.run(f.SubmitFlow, **dict(new)).id))
 
-@router.get("/jobs", summary="List jobs, newest first", **v.LIST)
-def jobs(on: Listing, query: Annotated[v.JobQuery, Query()]) -> Json:
-    priority = None if query.priority is None else v.PRIORITIES[query.priority]
-    read = partial(on.read, on.engine.jobs, kind=query.job_name, priority=priority, **query.times)
+    @get("/jobs", READ, summary="List jobs, newest first", **v.LIST)
+    def jobs(self, query: Annotated[v.JobQuery, Query()]) -> Any:
+        return paging.page_or_all(query, self.list_flows(**query.filters), v.as_job, self.config.jobnik_pages)
 
-    def show(jobs: Any) -> list[Any]:
-        return [v.as_job(*each) for each in on.flows(jobs, query.should_return_stages)]
+    @get("/jobs/{jobId}", READ, WORK, summary="Get a job", **v.JOB)
+    def job(self, jobId: Id, with_stages: Annotated[bool, Query(alias="should_return_stages")] = False) -> v.Object:
+        return v.as_job(*self.with_stages(self.find_flow(jobId), with_stages))
 
-    return Json(page_or_all(query, read, show, on.services.config.jobnik_pages))
-
-
-@router.get("/jobs/{jobId}", summary="Get a job", **v.JOB)
-def job(on: Reading, jobId: Id, with_stages: WithStages = False) -> Json:
-    flow = on.flow(jobId)
-    return Json(v.as_job(flow, on.stages(flow) if with_stages else None))
-
-
-@router.delete("/jobs/{jobId}", summary="Delete an ended job, with its stages and tasks", **v.DONE)
-def delete_job(on: Operating, jobId: Id) -> Json:
-    flow = on.flow(jobId)
-    try:
-        on.read(on.engine.delete_job, flow.id, by=on.principal.name)
-    except Conflict:
+    @delete("/jobs/{jobId}", OPERATE, summary="Delete an ended job, with its stages and tasks", **v.done("JOB_DELETED"))
+    def delete_job(self, jobId: Id) -> None:
+        flow = self.find_flow(jobId)
         still = "not in a finite state" if flow.ending is None else "still ending, try again"
-        message = f"The job is {still}: {v.job_state(flow)}"
-        raise JobnikRefusal(message, refusal="JOB_NOT_IN_FINITE_STATE") from None
-    return _done("JOB_DELETED")
+        with instead_of(Conflict, OPEN, still=still, state=JOB_STATES.show(flow, flow.ending)):
+            self.read(self.engine.delete_job, flow.id, by=self.principal.name)
 
+    @patch("/jobs/{jobId}/user-metadata", OPERATE, summary="Replace a job's metadata", **v.done("JOB_MODIFIED"))
+    def set_job_metadata(self, jobId: Id, new: v.Object) -> None:
+        self.run_for(self.find_flow(jobId), f.SetFlowMetadata, c.SetMetadata, metadata=new)
 
-@router.patch("/jobs/{jobId}/user-metadata", summary="Replace a job's metadata", **v.DONE)
-def set_job_metadata(on: Operating, jobId: Id, new: v.Object) -> Json:
-    on.run_for(on.flow(jobId), f.SetFlowMetadata, c.SetMetadata, metadata=new)
-    return _done("JOB_MODIFIED")
+    @patch("/jobs/{jobId}/priority", OPERATE, summary="Set a job's priority", **v.done("JOB_MODIFIED"))
+    def set_priority(self, jobId: Id, new: v.NewPriority) -> Response | None:
+        flow = self.find_flow(jobId)
+        if v.PRIORITIES.name_of(flow.priority) == new.priority:
+            return Response(status_code=204, headers={"Reason": "PRIORITY_CANNOT_BE_UPDATED_TO_SAME_VALUE"})
+        with instead_of(IllegalTransition, ENDED, what="job", state=JOB_STATES.show(flow, flow.ending)):
+            self.run_for(flow, f.SetFlowPriority, c.SetPriority, priority=v.PRIORITIES[new.priority])
+        return None
 
+    @put("/jobs/{jobId}/status", OPERATE, summary="Resume, pause or abort a job", **v.done("JOB_MODIFIED"))
+    def set_job_status(self, jobId: Id, new: SetStatus[Literal["PENDING", "PAUSED", "ABORTED"]]) -> None:
+        with instead_of(IllegalTransition, ILLEGAL, what="job", was=lambda _: self.job(jobId)["status"], to=new.status):
+            VERBS[new.status](self, self.find_flow(jobId))
 
-@router.patch("/jobs/{jobId}/priority", summary="Set a job's priority", **v.DONE)
-def set_priority(on: Operating, jobId: Id, new: v.NewPriority) -> Response:
-    flow = on.flow(jobId)
-    if v.priority_name(flow.priority) == new.priority:
-        return Response(status_code=204, headers={"Reason": "PRIORITY_CANNOT_BE_UPDATED_TO_SAME_VALUE"})
-    try:
-        on.run_for(flow, f.SetFlowPriority, c.SetPriority, priority=v.PRIORITIES[new.priority])
-    except IllegalTransition:
-        raise in_finite_state("JOB", v.job_state(flow)) from None
-    return _done("JOB_MODIFIED")
+    @post("/jobs/{jobId}/stage", SUBMIT, summary="Add a stage to a job", **v.STAGE_CREATED)
+    def add_stage(self, jobId: Id, new: v.CreateStage) -> v.Object:
+        stage = StageSpec(takes_more=False, collect="none", **dict(new))
+        with instead_of(IllegalTransition, ENDED, what="job", state=JOB_STATES.of_error):
+            placed = self.run(f.AddStage, jobId, stage=stage)
+        return v.as_stage(self.find_stage(placed.id))
 
+    @get("/jobs/{jobId}/stages", READ, summary="The stages of a job, in order", **v.LIST)
+    def stages_of_job(self, jobId: Id, with_tasks: WithTasks = False) -> Any:
+        return self.stages(v.StageQuery(job_id=jobId, should_return_tasks=with_tasks))
 
-@router.put("/jobs/{jobId}/status", summary="Resume, pause or abort a job", **v.DONE)
-def set_job_status(on: Operating, jobId: Id, new: v.SetStatus[Literal["PENDING", "PAUSED", "ABORTED"]]) -> Json:
-    flow = on.flow(jobId)
-    verb, of_single, fields = VERBS[new.status]
-    if verb is f.ResumeFlow and flow.state == CREATED:
-        verb = f.OpenFlow
-    try:
-        refused = on.run_for(flow, verb, of_single, **fields).repeated
-    except IllegalTransition:
-        refused = True
-    if refused:
-        raise illegal_status("JOB", v.job_state(on.flow(jobId)), new.status)
-    return _done("JOB_MODIFIED")
+    @get("/stages", READ, summary="List stages, newest first", **v.LIST)
+    def stages(self, query: Annotated[v.StageQuery, Query()]) -> Any:
+        return paging.page_or_all(query, self.list_stages(**query.filters), v.as_stage, self.config.jobnik_pages)
 
+    @get("/stages/{stageId}", READ, WORK, summary="Get a stage", **v.STAGE)
+    def stage(self, stageId: Id, with_tasks: WithTasks = False) -> v.Object:
+        return v.as_stage(*self.with_tasks([self.find_stage(stageId)], with_tasks)[0])
 
-@router.post("/jobs/{jobId}/stage", summary="Add a stage to a job", **v.STAGE_CREATED)
-def add_stage(on: Submitting, jobId: Id, new: v.CreateStage) -> Json:
-    options = {"start_as_waiting": new.startAsWaiting, "takes_more": False, "collect": "none", **new.shared}
-    try:
-        placed = on.run(f.AddStage, jobId, stage=StageSpec(type=new.type, data=new.data, **options))
-    except IllegalTransition as e:
-        raise in_finite_state("JOB", JOB_STATES[e.facts["from"]]) from None
-    return Json(v.as_stage(on.stage(placed.id)), 201)
+    @get("/stages/{stageId}/summary", READ, WORK, summary="How many tasks of a stage are in each state", **v.SUMMARY)
+    def summary(self, stageId: Id) -> Any:
+        return self.stage(stageId)["summary"]
 
+    @patch("/stages/{stageId}/user-metadata", OPERATE, summary="Replace a stage's metadata", **v.done("STAGE_MODIFIED"))
+    def set_stage_metadata(self, stageId: Id, new: v.Object) -> None:
+        self.run(f.SetStageMetadata, stageId, metadata=new)
 
-@router.get("/jobs/{jobId}/stages", summary="The stages of a job, in order", **v.LIST)
-def stages_of_job(on: Listing, jobId: Id, with_tasks: WithTasks = False) -> Json:
-    return stages(on, v.StageQuery(job_id=jobId, should_return_tasks=with_tasks))
+    @put("/stages/{stageId}/status", OPERATE, summary="Approve a waiting stage", **v.done("STAGE_MODIFIED"))
+    def set_stage_status(self, stageId: Id, new: SetStatus[Literal["PENDING"]]) -> None:
+        with (
+            instead_of(Conflict, TOO_EARLY),
+            instead_of(IllegalTransition, ILLEGAL, what="stage", was=STAGE_STATES.of_error, to=new.status),
+        ):
+            self.approve(stageId)
 
+    @post("/stages/{stageId}/tasks", SUBMIT, summary="Add tasks to a stage", **v.TASKS_CREATED)
+    def add_tasks(self, stageId: Id, new: Bodies[v.CreateTask]) -> list[v.Object]:
+        type_ = self.read(self.engine.stage, stageId, raw=True).type
+        policy = self.policy_of(type_, AT_ONCE)
+        tasks = [TaskSpec(type_, queue=QUEUE, policy=policy, **dict(task)) for task in new]
+        try:
+            placed = self.run(f.AddTasks, stageId, tasks=tasks)
+        except IllegalTransition as e:
+            ended = e.facts["from"] in STAGE.terminal
+            raise ENDED(what="stage", state=STAGE_STATES.of_error(e)) if ended else BEGUN() from None
+        return [v.as_task(task) for task in self.read(self.engine.tasks_by_id, placed.tasks)]
 
-@router.get("/stages", summary="List stages, newest first", **v.LIST)
-def stages(on: Listing, query: Annotated[v.StageQuery, Query()]) -> Json:
-    states, type_, pages = query.states, query.stage_type, on.services.config.jobnik_pages
+    @patch("/stages/{stageType}/tasks/dequeue", WORK, summary="Take a task of a type", **v.TASK)
+    async def dequeue(self, stageType: Type) -> Json:
+        worker, lease_s = f"jobnik:{self.principal.name}", self.services.config.jobnik_lease_s
+        task = await self.claim(worker=worker, queue=QUEUE, kinds=(stageType,), lease_s=lease_s)
+        if task is None:
+            raise NotFound(f"there is no task of type {stageType} to dequeue")
+        return Json(v.as_task(task))
 
-    def show(stages: Any) -> list[Any]:
-        tasks: Any = on.tasks(stages) if query.should_return_tasks else {}
-        return [v.as_stage(stage, tasks.get(stage.id)) for stage in stages]
+    @get("/tasks", READ, summary="List tasks, newest first", **v.LIST)
+    def tasks(self, query: Annotated[v.TaskQuery, Query()]) -> Any:
+        attempted = {"PENDING": False, "RETRIED": True}.get(query.status or "")
+        found = self.list_tasks(states=TASK_STATES.natives(query.status), attempted=attempted, **query.filters)
+        return paging.page_or_all(query, found, v.as_task, self.config.jobnik_pages)
 
-    if query.job_id is None:
-        return Json(page_or_all(query, partial(on.read, on.engine.find_stages, type=type_, states=states), show, pages))
-    found = on.stages(on.flow(query.job_id))
-    wanted = [s for s in found if type_ in (None, s.type) and (not states or s.state in states)]
-    return Json(page_of_values(query, wanted, show, pages))
+    @get("/stages/{stageId}/tasks", READ, summary="The tasks of a stage", **v.LIST)
+    def tasks_of_stage(self, stageId: Id, query: Annotated[paging.PageQuery, Query()]) -> Any:
+        return self.tasks(v.TaskQuery(stage_id=stageId, page=query.page, page_size=query.page_size))
 
+    @get("/tasks/{taskId}", READ, WORK, summary="Get a task", **v.TASK)
+    def task(self, taskId: Id) -> v.Object:
+        return v.as_task(self.read(self.engine.task, taskId, raw=True))
 
-@router.get("/stages/{stageId}", summary="Get a stage", **v.STAGE)
-def stage(on: Reading, stageId: Id, with_tasks: WithTasks = False) -> Json:
-    found = on.stage(stageId)
-    return Json(v.as_stage(found, on.tasks([found])[found.id] if with_tasks else None))
+    @patch("/tasks/{taskId}/user-metadata", OPERATE, summary="Replace a task's metadata", **v.done("TASK_MODIFIED"))
+    def set_task_metadata(self, taskId: Id, new: v.Object) -> None:
+        self.run(c.SetMetadata, taskId, metadata=new)
 
-
-@router.get("/stages/{stageId}/summary", summary="How many tasks of a stage are in each state", **v.SUMMARY)
-def summary(on: Reading, stageId: Id) -> Json:
-    return Json(v.as_summary(on.stage(stageId).counts))
-
-
-@router.patch("/stages/{stageId}/user-metadata", summary="Replace a stage's metadata", **v.DONE)
-def set_stage_metadata(on: Operating, stageId: Id, new: v.Object) -> Json:
-    on.run(f.SetStageMetadata, stageId, metadata=new)
-    return _done("STAGE_MODIFIED")
-
-
-@router.put("/stages/{stageId}/status", summary="Approve a waiting stage", **v.DONE)
-def set_stage_status(on: Operating, stageId: Id, new: v.SetStatus[Literal["PENDING"]]) -> Json:
-    try:
-        placed = on.run(f.ApproveStage, stageId)
-    except IllegalTransition as e:
-        raise illegal_status("STAGE", STAGE_STATES[e.facts["from"]], new.status) from None
-    except Conflict:
-        refusal = "ILLEGAL_STAGE_STATUS_TRANSITION"
-        raise JobnikRefusal("Previous stage is not COMPLETED", refusal=refusal) from None
-    if placed.repeated and placed.was != PENDING:
-        raise illegal_status("STAGE", STAGE_STATES[placed.was], new.status)
-    return _done("STAGE_MODIFIED")
-
-
-@router.post("/stages/{stageId}/tasks", summary="Add tasks to a stage", **v.TASKS_CREATED)
-def add_tasks(on: Submitting, stageId: Id, new: v.CreateTasks) -> Json:
-    type_ = on.read(on.engine.stage, stageId, raw=True).type
-    policy = on.read(on.engine.policy_of, type_)
-    options: dict[str, Any] = {"queue": QUEUE, "policy": AT_ONCE if policy in (None, Policy()) else policy}
-    specs = [TaskSpec(type_, task.data, max_attempts=task.maxAttempts, **task.shared, **options) for task in new]
-    try:
-        placed = on.run(f.AddTasks, stageId, tasks=specs)
-    except IllegalTransition as e:
-        state = e.facts["from"]
-        if state in STAGE.terminal | FLOW.terminal:
-            raise in_finite_state("STAGE", STAGE_STATES[state]) from None
-        refusal = "NOT_ALLOWED_TO_ADD_TASKS_TO_IN_PROGRESS_STAGE"
-        raise JobnikRefusal("Tasks cannot be added to a stage that is IN_PROGRESS", refusal=refusal) from None
-    return Json(v.as_tasks(on.read(on.engine.tasks_by_id, placed.tasks)), 201)
-
-
-@router.patch("/stages/{stageType}/tasks/dequeue", summary="Take a task of a type", **v.TASK)
-async def dequeue(on: Working, stageType: Type) -> Json:
-    worker, lease_s = f"jobnik:{on.principal.name}", on.services.config.jobnik_lease_s
-    task = await on.claim(worker=worker, queue=QUEUE, kinds=(stageType,), lease_s=lease_s)
-    if task is None:
-        raise NotFound(f"there is no task of type {stageType} to dequeue")
-    return Json(v.as_task(task))
-
-
-@router.get("/tasks", summary="List tasks, newest first", **v.LIST)
-def tasks(on: Listing, query: Annotated[v.TaskQuery, Query()]) -> Json:
-    pages = on.services.config.jobnik_pages
-    if query.stage_id is not None and isinstance(on.stage(query.stage_id), SingleStage):
-        return Json(page_of_values(query, on.read(on.engine.tasks_by_id, [query.stage_id]), v.as_tasks, pages))
-    read = partial(on.read, on.engine.find_tasks, stage=query.stage_id, **query.filters, **query.times)
-    return Json(page_or_all(query, read, v.as_tasks, pages))
-
-
-@router.get("/stages/{stageId}/tasks", summary="The tasks of a stage", **v.LIST)
-def tasks_of_stage(on: Listing, stageId: Id, query: Annotated[PageQuery, Query()]) -> Json:
-    return tasks(on, v.TaskQuery(stage_id=stageId, page=query.page, page_size=query.page_size))
-
-
-@router.get("/tasks/{taskId}", summary="Get a task", **v.TASK)
-def task(on: Reading, taskId: Id) -> Json:
-    return Json(v.as_task(on.read(on.engine.task, taskId, raw=True)))
-
-
-@router.patch("/tasks/{taskId}/user-metadata", summary="Replace a task's metadata", **v.DONE)
-def set_task_metadata(on: Operating, taskId: Id, new: v.Object) -> Json:
-    on.run(c.SetMetadata, taskId, metadata=new)
-    return _done("TASK_MODIFIED")
-
-
-@router.put("/tasks/{taskId}/status", summary="Complete or fail a task", **v.TASK)
-async def set_task_status(on: Working, taskId: Id, new: v.SetStatus[Literal["COMPLETED", "FAILED"]]) -> Json:
-    """The report is about the current attempt: Jobnik's workers know no fence."""
-    if new.status == "COMPLETED":
-        verdict, task = await on.report(c.Succeed, taskId)
-    else:
-        verdict, task = await on.report(c.Fail, taskId, message="the worker reported a failure", retryable=True)
-    if task is None or not isinstance(verdict.error, IllegalTransition | None):
-        raise verdict.error or NotFound(f"there is no task {taskId}")
-    if verdict.error is not None or verdict.value.repeated:
-        raise illegal_status("TASK", v.task_state(task), new.status)
-    return Json(v.as_task(task))
+    @put("/tasks/{taskId}/status", WORK, summary="Complete or fail a task", **v.TASK)
+    async def set_task_status(self, taskId: Id, new: SetStatus[Literal["COMPLETED", "FAILED"]]) -> Json:
+        """The report is about the current attempt: Jobnik's workers know no fence."""
+        if new.status == "COMPLETED":
+            verdict, task = await self.report(c.Succeed, taskId)
+        else:
+            verdict, task = await self.report(c.Fail, taskId, message="the worker reported a failure", retryable=True)
+        if task is None or not isinstance(verdict.error, IllegalTransition | None):
+            raise verdict.error or NotFound(f"there is no task {taskId}")
+        if verdict.error is not None or verdict.value.repeated:
+            raise ILLEGAL(what="task", was=TASK_STATES.show(task), to=new.status)
+        return Json(v.as_task(task))

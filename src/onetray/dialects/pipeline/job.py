@@ -12,32 +12,18 @@ from onetray.domain.lifecycle import FLOW, STAGE
 from onetray.domain.listing import JobStatus, JobSummary
 from onetray.engine.api import EngineApi
 
-PENDING, RUNNING, COMPLETED, PARTIAL, FAILED, CANCELLED = STATUSES = (
-    "PENDING", "RUNNING", "COMPLETED", "PARTIAL", "FAILED", "CANCELLED",
-)  # fmt: skip
-TRANSITIONS = (
-    (None, PENDING), (PENDING, RUNNING), (PENDING, CANCELLED), (RUNNING, COMPLETED), (RUNNING, PARTIAL),
-    (RUNNING, FAILED), (RUNNING, CANCELLED),
-    # Stale jobs are cleaned up in either state.
-    (PENDING, FAILED),
-)  # fmt: skip
+PENDING, RUNNING, CANCELLED = "PENDING", "RUNNING", "CANCELLED"
+# Stale jobs are cleaned up, and FAILED, in either open state.
+TABLE = kit.StateTable.read(FLOW.entity, "job", """
+    created = PENDING; pending, waiting, paused = PENDING/RUNNING; running = RUNNING; succeeded = COMPLETED
+    partial = PARTIAL; failed = FAILED; cancelled = CANCELLED
+    new → PENDING → RUNNING, CANCELLED
+    RUNNING → COMPLETED, PARTIAL, FAILED, CANCELLED
+    PENDING → FAILED
+    PENDING → COMPLETED: all stages were skipped
+    PENDING → PARTIAL: only stages of the retried job succeeded
+""", second_after=("start",))  # fmt: skip
 SUSPENDED = (native.WAITING, native.FLOW_PAUSED)
-STATES: dict[str, tuple[str, str]] = {
-    native.CREATED: (PENDING, PENDING),
-    **dict.fromkeys((native.PENDING, *SUSPENDED), (PENDING, RUNNING)),
-    native.RUNNING: (RUNNING, RUNNING),
-    native.SUCCEEDED: (COMPLETED, COMPLETED),
-    native.PARTIAL: (PARTIAL, PARTIAL),
-    native.FAILED: (FAILED, FAILED),
-    native.CANCELLED: (CANCELLED, CANCELLED),
-}
-"""For each state of a flow, the status before its start, and after."""
-TABLE = kit.StateTable(
-    FLOW.entity, STATES, TRANSITIONS, second_after=("start",),
-    departures={
-        (PENDING, COMPLETED): "all stages were skipped", (PENDING, PARTIAL): "only stages of the retried job succeeded",
-    },
-)  # fmt: skip
 STAGE_STATUSES = {state: state for state in STAGE.states} | {
     native.CREATED: "pending", native.SUCCEEDED: "completed"
 }  # fmt: skip
@@ -46,7 +32,7 @@ MAX_SUSPENDED = 1_000
 
 
 def status_of(job: JobStatus | JobSummary | Flow) -> str:
-    return STATES[job.state][job.started_at is not None]
+    return TABLE.show(job)
 
 
 def find_flow(engine: EngineApi, id_: str, namespace: str) -> JobStatus:
@@ -106,7 +92,7 @@ def job_list(engine: EngineApi, namespace: str, status: str | None, limit: int) 
     of_suspended = [status_of(job) for job in suspended]
 
     def count(status: str | None) -> int:
-        states = [state for state in _states(status) if state not in SUSPENDED]
+        states = [state for state in TABLE.natives(status) if state not in SUSPENDED]
         page = engine.jobs(namespace=namespace, entity=FLOW.entity, states=states, limit=1, total=True)
         return (page.total or 0) + (of_suspended.count(status) if status else 0)
 
@@ -116,16 +102,11 @@ def job_list(engine: EngineApi, namespace: str, status: str | None, limit: int) 
     return {"jobs": listed, "total": count(status), "running_count": count(RUNNING)}
 
 
-def _states(status: str | None) -> list[str]:
-    """The states of a flow that may have this status. None: any."""
-    return [] if status is None else [state for state, statuses in STATES.items() if status in statuses]
-
-
 def _newest(engine: EngineApi, namespace: str, status: str | None, limit: int) -> list[JobSummary]:
     found: list[JobSummary] = []
     before: int | None = None
     for _ in range(kit.READS):
-        page, before = kit.walk_jobs(engine, namespace, before, limit, entity=FLOW.entity, states=_states(status))
+        page, before = kit.walk_jobs(engine, namespace, before, limit, entity=FLOW.entity, states=TABLE.natives(status))
         found += [job for job in page if status in (None, status_of(job))]
         if len(found) >= limit or before is None:
             break

@@ -21,10 +21,7 @@ from onetray.engine.api import EngineApi
 
 PENDING, RUNNING, SUCCESS, FAILED, CANCELLED = "pending", "running", "success", "failed", "cancelled"
 TERMINAL = frozenset({SUCCESS, FAILED, CANCELLED})
-TRANSITIONS = (
-    (None, PENDING), (PENDING, RUNNING), (PENDING, CANCELLED), (RUNNING, SUCCESS), (RUNNING, FAILED),
-    (RUNNING, CANCELLED),
-)  # fmt: skip
+TRANSITIONS = kit.read_transitions("new → pending → running, cancelled", "running → success, failed, cancelled")
 
 _OPEN = (
     native.QUEUED, native.ASSIGNED, native.BLOCKED, native.WAITING_INPUT, native.CREATED, native.PENDING,

@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from onetray.dialects import paging
-from onetray.dialects.jobnik.states import JOB_STATES, STAGE_STATES, TASK_STATES
+from onetray.dialects.jobnik.values import JOB_STATES, STAGE_STATES, TASK_STATES
 from onetray.domain.clock import VirtualClock
 from onetray.domain.flow import StageSpec, TaskSpec
 from onetray.domain.lifecycle import FLOW, STAGE, TASK

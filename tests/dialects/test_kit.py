@@ -149,7 +149,8 @@ def test_a_table_of_states_can_be_a_text() -> None:
         ("again", "busy"),
     )  # fmt: skip
     dropped = dict.fromkeys([("again", "dropped"), ("open", "dropped")], "somebody dropped it")
-    assert dict(READ_TABLE.departures) == {("open", "again"): "a user resumed it", **dropped}
+    taken_over = dict.fromkeys([("again", "done"), ("open", "done")], "a redriven flow takes it over")
+    assert dict(READ_TABLE.departures) == {("open", "again"): "a user resumed it", **dropped, **taken_over}
     assert read_transitions("new → a → b, c", "b → a") == ((None, "a"), ("a", "b"), ("a", "c"), ("b", "a"))
     assert list(READ_TABLE.faults()) == []
     strict = StateTable.read("task", "item", EXAMPLE.split('"""')[1].replace("open → again: a user resumed it", ""))

@@ -339,7 +339,6 @@ class Context:
 
     key: int
     id: str
-    """The one that its caller chose, or the engine's."""
     flow_id: str
     task_id: str | None
     scope: str

@@ -26,8 +26,8 @@ from onetray.engine.batch_context import BatchContext
 from onetray.engine.pending_writes import DEADLINE, QUEUE_TTL, RUN, PendingWrites, actor
 from onetray.engine.submit_keys import allocate_keys, take_keys
 from onetray.store.base import Store, Tx
+from onetray.store.copied_rows import TaskToCopy
 from onetray.store.interned import InternedNames
-from onetray.store.rows import TaskToCopy
 
 
 @dataclass(slots=True)

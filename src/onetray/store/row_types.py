@@ -12,12 +12,12 @@ from functools import partial
 from itertools import starmap
 from typing import Any
 
-from onetray.store import rows, shown_rows
+from onetray.store import copied_rows, rows, shown_rows
 
 RowMaker = Callable[[Iterable[tuple[Any, ...]]], Iterable[Any]]
 ROW_TYPES: dict[str, Any] = {
     type_.__name__: type_
-    for module in (rows, shown_rows)
+    for module in (rows, copied_rows, shown_rows)
     for type_ in vars(module).values()
     if isinstance(type_, type) and (hasattr(type_, "_fields") or type_ in shown_rows.VALUES)
 }
@@ -38,7 +38,7 @@ def row_maker(name: str, sql: str, declared: str | None) -> RowMaker | None:
             raise WrongRowType(f"{name} has {len(columns)} columns: declare the type of its rows with `-- row: …`")
         return None
     if declared not in ROW_TYPES:
-        raise WrongRowType(f"{name} declares the row type {declared}, which is not in rows.py or shown_rows.py")
+        raise WrongRowType(f"{name} declares the row type {declared}, which no module of rows has")
     type_ = ROW_TYPES[declared]
     expected = field_names(type_)
     if columns != expected:

@@ -9,7 +9,7 @@ from fastapi import Path, Query, Response
 from onetray.dialects import ajv, paging
 from onetray.dialects.calls import Call
 from onetray.dialects.jobnik import values as v
-from onetray.dialects.jobnik.states import JOB_STATES, STAGE_STATES, TASK_STATES
+from onetray.dialects.jobnik.values import JOB_STATES, STAGE_STATES, TASK_STATES
 from onetray.dialects.kit import Bodies, Id, Json, Refusal, SetStatus, instead_of
 from onetray.dialects.method_routes import delete, get, patch, post, put
 from onetray.domain import commands as c

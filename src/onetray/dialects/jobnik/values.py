@@ -1,4 +1,4 @@
-"""Jobs, stages and tasks in Jobnik's words: what its clients send, and what they get."""
+"""Jobs, stages and tasks in Jobnik's words: their states beside ours, what its clients send, and what they get."""
 
 from __future__ import annotations
 
@@ -8,12 +8,45 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from onetray.dialects import calls, kit, paging
-from onetray.dialects.jobnik.states import JOB_STATES, STAGE_STATES, TASK_STATES
 from onetray.dialects.method_routes import answers_always
 from onetray.domain import lifecycle as native
 from onetray.domain.flow import Flow, Stage
 from onetray.domain.task import Task
 from onetray.http.openapi.examples import TASK as SOME_TASK
+
+JOB_STATES = kit.StateTable.read("flow", "job", """
+    created = CREATED; pending = PENDING; running = IN_PROGRESS; waiting = PENDING/IN_PROGRESS; paused = PAUSED
+    succeeded, partial = COMPLETED; failed = FAILED; cancelled = ABORTED
+    new → CREATED → PENDING → IN_PROGRESS → COMPLETED, FAILED
+    PENDING, IN_PROGRESS → PAUSED → PENDING
+    CREATED, PENDING, IN_PROGRESS, PAUSED → ABORTED
+    CREATED → FAILED: the deadline of a native flow
+    PENDING → FAILED: the deadline of a native flow, or its first stage was rejected
+    PENDING → COMPLETED: all its stages were skipped
+    PAUSED → COMPLETED: its last task ended while it was paused
+    PAUSED → FAILED: its last task ended while it was paused, or the deadline of a native flow
+    IN_PROGRESS → PENDING: a stage was approved, and none of its tasks has started
+""", second_after=("start",))  # fmt: skip
+STAGE_STATES = kit.StateTable.read("stage", "stage", """
+    created = CREATED; waiting = WAITING; pending = PENDING; running = IN_PROGRESS; succeeded, partial = COMPLETED
+    failed = FAILED; skipped, cancelled = ABORTED
+    new → CREATED → PENDING
+    WAITING → PENDING → IN_PROGRESS → COMPLETED, FAILED
+    CREATED, PENDING, IN_PROGRESS → WAITING
+    CREATED, WAITING, PENDING, IN_PROGRESS → ABORTED
+    CREATED → COMPLETED: a retried flow takes it over from the first one
+    WAITING → FAILED: it was rejected, or a task failed while it waited
+""")  # fmt: skip
+TASK_STATES = kit.StateTable.read("task", "task", """
+    queued = PENDING/RETRIED; assigned, running = IN_PROGRESS; blocked, waiting_input = CREATED
+    succeeded = COMPLETED; failed, dead_lettered, cancelled = FAILED
+    new → PENDING → IN_PROGRESS → COMPLETED, FAILED
+    IN_PROGRESS → RETRIED → IN_PROGRESS
+    CREATED, PENDING, RETRIED → FAILED: its job was aborted
+    IN_PROGRESS → PENDING, CREATED: a worker in Python does this; Jobnik's cannot
+    CREATED → PENDING, RETRIED: a user resumed it
+    PENDING, RETRIED → COMPLETED: a redriven flow takes it over from the first one
+""", second_after=("retry", "expire"), is_second=lambda task: task.attempts > 0)  # fmt: skip
 
 Object = dict[str, Any]
 PRIORITIES = kit.Levels(VERY_HIGH=20, HIGH=10, MEDIUM=0, LOW=-10, VERY_LOW=-20)

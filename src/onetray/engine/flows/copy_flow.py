@@ -14,7 +14,8 @@ from onetray.domain.lifecycle import PARTIAL, SKIPPED, SUCCEEDED
 from onetray.engine.flows.create import FlowDraft, StageDraft
 from onetray.engine.flows.dependencies import Member
 from onetray.engine.submit import Spec, spec_like
-from onetray.store.rows import FlowRow, FlowToCopy, StageToCopy
+from onetray.store.copied_rows import FlowToCopy, StageToCopy
+from onetray.store.rows import FlowRow
 
 if TYPE_CHECKING:
     from onetray.engine.batch_context import BatchContext

@@ -22,7 +22,8 @@ from onetray.engine.flows.create import add_members, write_flow
 from onetray.engine.pending_writes import actor
 from onetray.engine.submit import Spec, spec_like
 from onetray.engine.submit_keys import allocate_keys, take_singleton
-from onetray.store.rows import FlowRow, MemberRow, StageRow, StageToCopy, TaskRow
+from onetray.store.copied_rows import StageToCopy
+from onetray.store.rows import FlowRow, MemberRow, StageRow, TaskRow
 from onetray.store.shown_rows import TaskDetails
 
 if TYPE_CHECKING:

@@ -23,6 +23,7 @@ RETRIED = "RETRIED"
 """The state of a queued task with a failed attempt behind it."""
 
 DEADLINE, LAST_TASK = "the deadline of a native flow", "its last task ended while it was paused"
+TAKEN_OVER = "a retried flow takes it over from the first one"
 WORKER = "a worker in Python does this; Jobnik's cannot"
 STATE_TABLES = (
     StateTable(
@@ -52,7 +53,7 @@ STATE_TABLES = (
         ),
         "stage", (),
         {
-            ("CREATED", "COMPLETED"): "a retried flow takes it over from the first one",
+            ("CREATED", "COMPLETED"): TAKEN_OVER,
             ("WAITING", "FAILED"): "it was rejected, or a task failed while it waited",
         },
     ),
@@ -67,6 +68,7 @@ STATE_TABLES = (
             **dict.fromkeys(((state, "FAILED") for state in ("CREATED", "PENDING", RETRIED)), "its job was aborted"),
             **dict.fromkeys((("IN_PROGRESS", "PENDING"), ("IN_PROGRESS", "CREATED")), WORKER),
             **dict.fromkeys((("CREATED", "PENDING"), ("CREATED", RETRIED)), "a user resumed it"),
+            **dict.fromkeys((("PENDING", "COMPLETED"), (RETRIED, "COMPLETED")), TAKEN_OVER),
         },
     ),
 )  # fmt: skip

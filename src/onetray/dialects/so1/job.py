@@ -43,9 +43,12 @@ STATES: dict[str, tuple[str, str]] = {
 TABLES = tuple(
     kit.StateTable(
         machine.entity, {state: STATES[state] for state in machine.states}, TRANSITIONS, second_after=("start",),
-        departures={(PENDING, SUCCESS): "all stages of the flow were skipped"} if machine is native.FLOW else {},
+        departures={(PENDING, SUCCESS): why},
     )
-    for machine in (native.TASK, native.FLOW)
+    for machine, why in (
+        (native.TASK, "a task of a flow that was taken over from an earlier one; a job is never"),
+        (native.FLOW, "all stages of the flow were skipped"),
+    )
 )  # fmt: skip
 
 USER_LABEL = "so1.userId"

@@ -3,7 +3,7 @@
 
 -- name: insert_aliases
 INSERT INTO onetray.alias (ns, alias, entity, key) SELECT b.ns, b.alias, b.entity, b.key FROM unnest(:ns::integer[], :alias::text[], :entity::text[], :key::bigint[]) AS b(ns, alias, entity, key) WHERE true
-ON CONFLICT DO NOTHING;
+ON CONFLICT (ns, alias) DO NOTHING;
 
 -- name: alias_holders
 -- row: AliasHolderRow(ns, alias, entity, key, id)

@@ -3,7 +3,7 @@
 
 -- name: insert_aliases
 INSERT INTO alias (ns, alias, entity, key) SELECT b.ns, b.alias, b.entity, b.key FROM (SELECT value ->> 0 AS ns, value ->> 1 AS alias, value ->> 2 AS entity, value ->> 3 AS key FROM json_each(:batch)) AS b WHERE true
-ON CONFLICT DO NOTHING;
+ON CONFLICT (ns, alias) DO NOTHING;
 
 -- name: alias_holders
 -- row: AliasHolderRow(ns, alias, entity, key, id)

@@ -34,12 +34,12 @@ def view(job) -> Task:
 def test_each_option_reaches_the_task(send, anywhere: Harness) -> None:
     job = send.options(
         queue="mail", priority=7, max_attempts=9, labels={"team": "sales"}, correlation_id="order-1", trace=TRACE,
-        cause="a click", unique_key="u", idempotency_key="k", metadata={"m": 1}, tracestate="a=1",
+        cause="a click", unique_key="u", idempotency_key="k", metadata={"m": 1}, tracestate="a=1", alias="order/17",
     ).submit()  # fmt: skip
     task = view(job)
     assert (task.queue, task.priority, task.max_attempts, task.labels) == ("mail", 7, 9, {"team": "sales"})
     assert (task.correlation_id, task.trace, task.tracestate) == ("order-1", TRACE, "a=1")
-    assert task.metadata == {"m": 1}
+    assert (task.metadata, task.alias) == ({"m": 1}, "order/17")
     [submitted] = job.events()
     assert submitted.cause == "a click"
 
@@ -97,7 +97,7 @@ def test_an_unknown_option_is_refused_with_those_there_are(send, app: Onetray) -
     [
         ("queue", ""), ("priority", "high"), ("delay_s", -1), ("run_at", "soon"), ("max_attempts", 0),
         ("idempotency_key", ""), ("unique_key", 3), ("labels", {"a": 1}), ("correlation_id", "x" * 501),
-        ("trace", "nonsense"), ("cause", 4),
+        ("trace", "nonsense"), ("cause", 4), ("alias", "a\nb"),
     ],
 )  # fmt: skip
 def test_a_wrong_option_is_refused_and_named(send, harness: Harness, option: str, value: object) -> None:
@@ -110,7 +110,7 @@ def test_a_wrong_option_is_refused_and_named(send, harness: Harness, option: str
 def test_every_option_is_tried_here() -> None:
     tried = {"queue", "priority", "delay_s", "run_at", "max_attempts", "idempotency_key", "unique_key", "labels"}
     assert set(Options.__annotations__) == tried | {
-        "correlation_id", "trace", "tracestate", "metadata", "cause", "connection",
+        "correlation_id", "trace", "tracestate", "metadata", "cause", "connection", "alias",
     }  # fmt: skip
 
 

@@ -102,7 +102,7 @@ ALLOWED: dict[str, dict[str, list[str]]] = {
         "waiting_input": ["resume", "cancel"],
     },
     SYSTEM: {
-        "queued": ["cancel", "time_out", "dead_letter"],
+        "queued": ["cancel", "time_out", "dead_letter", "carry_over", "carry_over_failed", "carry_over_dead"],
         "assigned": ["fail", "retry", "expire", "cancel", "dead_letter"],
         "running": ["fail", "retry", "expire", "cancel", "dead_letter"],
         "blocked": ["resume", "cancel", "time_out"],

@@ -43,7 +43,7 @@ TABLES = tuple(
         departures={(PENDING, SUCCESS): why},
     )
     for machine, why in (
-        (native.TASK, "a redriven flow takes it over from the first one"),
+        (native.TASK, "a task of a flow that was taken over from an earlier one; a job is never"),
         (native.FLOW, "all stages of the flow were skipped"),
     )
 )  # fmt: skip

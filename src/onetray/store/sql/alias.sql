@@ -4,7 +4,7 @@
 -- Only free ones. The next statement reads the holders of the others: this one does not see the rows of a transaction
 -- that it waited for.
 INSERT INTO onetray.alias (ns, alias, entity, key) SELECT b.ns, b.alias, b.entity, b.key {from_batch} WHERE true
-ON CONFLICT DO NOTHING
+ON CONFLICT (ns, alias) DO NOTHING
 
 -- name: alias_holders
 -- row: AliasHolderRow

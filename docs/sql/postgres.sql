@@ -187,14 +187,14 @@ SELECT key, CAST(id AS text) FROM onetray.task WHERE key = ANY(:keys::bigint[]);
 SELECT t.key, CAST(t.id AS text) FROM onetray.task AS t
 WHERE t.key > :after AND t.key <= :upto AND t.ns = :ns AND t.job = t.key AND t.finished_at < :before
     AND (CAST(:any_state AS integer) = 1 OR t.state = ANY(:states::text[]))
-    AND NOT EXISTS (SELECT 1 FROM onetray.idempotency AS i WHERE i.job = t.key AND i.expires_at > :now)
+    AND coalesce((SELECT max(i.expires_at) FROM onetray.idempotency AS i WHERE i.job = t.key), 0) <= :now
 ORDER BY t.key LIMIT :limit;
 
 -- name: ended_flows
 SELECT f.key, CAST(f.id AS text) FROM onetray.flow AS f
 WHERE f.key > :after AND f.key <= :upto AND f.ns = :ns AND f.finished_at < :before AND f.deleted_at IS NULL
     AND (CAST(:any_state AS integer) = 1 OR f.state = ANY(:states::text[]))
-    AND NOT EXISTS (SELECT 1 FROM onetray.idempotency AS i WHERE i.job = f.key AND i.expires_at > :now)
+    AND coalesce((SELECT max(i.expires_at) FROM onetray.idempotency AS i WHERE i.job = f.key), 0) <= :now
 ORDER BY f.key LIMIT :limit;
 
 -- name: explain
@@ -2168,14 +2168,14 @@ FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.
     UNION SELECT d.task FROM onetray.due AS d WHERE d.what = :run AND d.at <= :ready_by
 ) AND n.name = :namespace AND t.control = 0 AND t.state IN ('queued') AND t.run_at <= :ready_by
     AND (CAST(:any_kind AS integer) = 1 OR k.name = ANY(:kinds::text[]))
-    AND (EXISTS (SELECT 1 FROM onetray.ready AS y
-            WHERE y.queue = t.queue AND y.rank = -t.priority AND y.task = t.key AND y.kind = t.kind)
-        OR EXISTS (SELECT 1 FROM onetray.due AS z
-            WHERE z.at = t.run_at AND z.task = t.key AND z.what = :run AND z.fence = t.fence)
-        AND (t.stage IS NULL OR t.unmet = 0 AND EXISTS (
-            SELECT 1 FROM onetray.stage AS g JOIN onetray.flow AS h ON h.key = g.job
+    AND ((SELECT count(*) FROM onetray.ready AS y
+            WHERE y.queue = t.queue AND y.rank = -t.priority AND y.task = t.key AND y.kind = t.kind) > 0
+        OR (SELECT count(*) FROM onetray.due AS z
+            WHERE z.at = t.run_at AND z.task = t.key AND z.what = :run AND z.fence = t.fence) > 0
+        AND (t.stage IS NULL OR t.unmet = 0 AND (
+            SELECT count(*) FROM onetray.stage AS g JOIN onetray.flow AS h ON h.key = g.job
             WHERE g.key = t.stage AND g.ending IS NULL AND h.ending IS NULL AND t.key <= g.opened_to
-                AND g.state = ANY(:going_stages::text[]) AND h.state = ANY(:going_flows::text[])))) ORDER BY t.priority DESC, t.key LIMIT :limit OFFSET :offset;
+                AND g.state = ANY(:going_stages::text[]) AND h.state = ANY(:going_flows::text[])) > 0)) ORDER BY t.priority DESC, t.key LIMIT :limit OFFSET :offset;
 
 -- name: pending_tasks_of_flow
 -- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias)
@@ -2192,17 +2192,16 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     AS labels, (SELECT i.alias FROM onetray.alias AS i WHERE i.key = t.key) AS alias
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
     JOIN onetray.kind AS k ON k.key = t.kind JOIN onetray.policy AS p ON p.key = t.policy
-    LEFT JOIN onetray.lease AS l ON l.key = t.lease WHERE t.stage IN (SELECT s.key FROM onetray.stage AS s WHERE s.job = :job) AND n.name = :namespace AND t.control = 0 AND t.state IN ('queued') AND t.run_at <= :ready_by
+    LEFT JOIN onetray.lease AS l ON l.key = t.lease WHERE t.stage = ANY(:stages::bigint[]) AND n.name = :namespace AND t.control = 0 AND t.state IN ('queued') AND t.run_at <= :ready_by
     AND (CAST(:any_kind AS integer) = 1 OR k.name = ANY(:kinds::text[]))
-    AND (EXISTS (SELECT 1 FROM onetray.ready AS y
-            WHERE y.queue = t.queue AND y.rank = -t.priority AND y.task = t.key AND y.kind = t.kind)
-        OR EXISTS (SELECT 1 FROM onetray.due AS z
-            WHERE z.at = t.run_at AND z.task = t.key AND z.what = :run AND z.fence = t.fence)
-        AND (t.stage IS NULL OR t.unmet = 0 AND EXISTS (
-            SELECT 1 FROM onetray.stage AS g JOIN onetray.flow AS h ON h.key = g.job
+    AND ((SELECT count(*) FROM onetray.ready AS y
+            WHERE y.queue = t.queue AND y.rank = -t.priority AND y.task = t.key AND y.kind = t.kind) > 0
+        OR (SELECT count(*) FROM onetray.due AS z
+            WHERE z.at = t.run_at AND z.task = t.key AND z.what = :run AND z.fence = t.fence) > 0
+        AND (t.stage IS NULL OR t.unmet = 0 AND (
+            SELECT count(*) FROM onetray.stage AS g JOIN onetray.flow AS h ON h.key = g.job
             WHERE g.key = t.stage AND g.ending IS NULL AND h.ending IS NULL AND t.key <= g.opened_to
-                AND g.state = ANY(:going_stages::text[]) AND h.state = ANY(:going_flows::text[]))))
-    ORDER BY t.priority DESC, t.key LIMIT :limit OFFSET :offset;
+                AND g.state = ANY(:going_stages::text[]) AND h.state = ANY(:going_flows::text[])) > 0)) ORDER BY t.priority DESC, t.key LIMIT :limit OFFSET :offset;
 
 -- name: add_token
 INSERT INTO onetray.token (id, hash, name, namespace, scopes, created_at, expires_at)

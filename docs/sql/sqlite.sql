@@ -187,14 +187,14 @@ SELECT key, CAST(id AS text) FROM task WHERE key IN (SELECT value FROM json_each
 SELECT t.key, CAST(t.id AS text) FROM task AS t
 WHERE t.key > :after AND t.key <= :upto AND t.ns = :ns AND t.job = t.key AND t.finished_at < :before
     AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
-    AND NOT EXISTS (SELECT 1 FROM idempotency AS i WHERE i.job = t.key AND i.expires_at > :now)
+    AND coalesce((SELECT max(i.expires_at) FROM idempotency AS i WHERE i.job = t.key), 0) <= :now
 ORDER BY t.key LIMIT :limit;
 
 -- name: ended_flows
 SELECT f.key, CAST(f.id AS text) FROM flow AS f
 WHERE f.key > :after AND f.key <= :upto AND f.ns = :ns AND f.finished_at < :before AND f.deleted_at IS NULL
     AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
-    AND NOT EXISTS (SELECT 1 FROM idempotency AS i WHERE i.job = f.key AND i.expires_at > :now)
+    AND coalesce((SELECT max(i.expires_at) FROM idempotency AS i WHERE i.job = f.key), 0) <= :now
 ORDER BY f.key LIMIT :limit;
 
 -- name: explain
@@ -2168,14 +2168,14 @@ FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN queue AS q ON q.key = t.
     UNION SELECT d.task FROM due AS d WHERE d.what = :run AND d.at <= :ready_by
 ) AND n.name = :namespace AND t.control = 0 AND t.state IN ('queued') AND t.run_at <= :ready_by
     AND (CAST(:any_kind AS integer) = 1 OR k.name IN (SELECT value FROM json_each(:kinds)))
-    AND (EXISTS (SELECT 1 FROM ready AS y
-            WHERE y.queue = t.queue AND y.rank = -t.priority AND y.task = t.key AND y.kind = t.kind)
-        OR EXISTS (SELECT 1 FROM due AS z
-            WHERE z.at = t.run_at AND z.task = t.key AND z.what = :run AND z.fence = t.fence)
-        AND (t.stage IS NULL OR t.unmet = 0 AND EXISTS (
-            SELECT 1 FROM stage AS g JOIN flow AS h ON h.key = g.job
+    AND ((SELECT count(*) FROM ready AS y
+            WHERE y.queue = t.queue AND y.rank = -t.priority AND y.task = t.key AND y.kind = t.kind) > 0
+        OR (SELECT count(*) FROM due AS z
+            WHERE z.at = t.run_at AND z.task = t.key AND z.what = :run AND z.fence = t.fence) > 0
+        AND (t.stage IS NULL OR t.unmet = 0 AND (
+            SELECT count(*) FROM stage AS g JOIN flow AS h ON h.key = g.job
             WHERE g.key = t.stage AND g.ending IS NULL AND h.ending IS NULL AND t.key <= g.opened_to
-                AND g.state IN (SELECT value FROM json_each(:going_stages)) AND h.state IN (SELECT value FROM json_each(:going_flows))))) ORDER BY t.priority DESC, t.key LIMIT :limit OFFSET :offset;
+                AND g.state IN (SELECT value FROM json_each(:going_stages)) AND h.state IN (SELECT value FROM json_each(:going_flows))) > 0)) ORDER BY t.priority DESC, t.key LIMIT :limit OFFSET :offset;
 
 -- name: pending_tasks_of_flow
 -- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias)
@@ -2192,17 +2192,16 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     AS labels, (SELECT i.alias FROM alias AS i WHERE i.key = t.key) AS alias
 FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN queue AS q ON q.key = t.queue
     JOIN kind AS k ON k.key = t.kind JOIN policy AS p ON p.key = t.policy
-    LEFT JOIN lease AS l ON l.key = t.lease WHERE t.stage IN (SELECT s.key FROM stage AS s WHERE s.job = :job) AND n.name = :namespace AND t.control = 0 AND t.state IN ('queued') AND t.run_at <= :ready_by
+    LEFT JOIN lease AS l ON l.key = t.lease WHERE t.stage IN (SELECT value FROM json_each(:stages)) AND n.name = :namespace AND t.control = 0 AND t.state IN ('queued') AND t.run_at <= :ready_by
     AND (CAST(:any_kind AS integer) = 1 OR k.name IN (SELECT value FROM json_each(:kinds)))
-    AND (EXISTS (SELECT 1 FROM ready AS y
-            WHERE y.queue = t.queue AND y.rank = -t.priority AND y.task = t.key AND y.kind = t.kind)
-        OR EXISTS (SELECT 1 FROM due AS z
-            WHERE z.at = t.run_at AND z.task = t.key AND z.what = :run AND z.fence = t.fence)
-        AND (t.stage IS NULL OR t.unmet = 0 AND EXISTS (
-            SELECT 1 FROM stage AS g JOIN flow AS h ON h.key = g.job
+    AND ((SELECT count(*) FROM ready AS y
+            WHERE y.queue = t.queue AND y.rank = -t.priority AND y.task = t.key AND y.kind = t.kind) > 0
+        OR (SELECT count(*) FROM due AS z
+            WHERE z.at = t.run_at AND z.task = t.key AND z.what = :run AND z.fence = t.fence) > 0
+        AND (t.stage IS NULL OR t.unmet = 0 AND (
+            SELECT count(*) FROM stage AS g JOIN flow AS h ON h.key = g.job
             WHERE g.key = t.stage AND g.ending IS NULL AND h.ending IS NULL AND t.key <= g.opened_to
-                AND g.state IN (SELECT value FROM json_each(:going_stages)) AND h.state IN (SELECT value FROM json_each(:going_flows)))))
-    ORDER BY t.priority DESC, t.key LIMIT :limit OFFSET :offset;
+                AND g.state IN (SELECT value FROM json_each(:going_stages)) AND h.state IN (SELECT value FROM json_each(:going_flows))) > 0)) ORDER BY t.priority DESC, t.key LIMIT :limit OFFSET :offset;
 
 -- name: add_token
 INSERT INTO token (id, hash, name, namespace, scopes, created_at, expires_at)

@@ -9,9 +9,10 @@ import psycopg
 import pytest
 
 from onetray.config import EngineConfig
+from onetray.domain.flow import StageSpec, TaskSpec
 from onetray.domain.task import Event
 from onetray.engine import Engine
-from onetray.feed import Feed
+from onetray.feed import Feed, Page
 from onetray.store.base import Store
 from onetray.store.postgres import PostgresStore
 from tests.support.cluster import Cluster
@@ -60,6 +61,18 @@ def test_a_slow_writers_events_are_missed_by_a_naive_reader_and_not_by_the_feed(
     assert naive_read(engine.store, naive_cursor) == []
     assert first == []
     assert drain(engine.feed, cursor)[0] == early + late
+
+
+def test_the_events_of_one_flow_wait_for_a_slow_writer_too(engine: Engine) -> None:
+    flow = engine.submit_flow("run", [StageSpec("all", sealed=False)], sealed=False)
+    cursor = engine.events_since(flow=flow.id).next_cursor
+    with writing(engine) as slow:
+        slow.submit(1)
+        engine.add_tasks(flow.stages[0], [TaskSpec("k")])
+        assert engine.flow_events(flow.id)[-1].id > cursor
+        assert engine.events_since(flow=flow.id, after=cursor) == Page([], cursor)
+    page = engine.events_since(flow=flow.id, after=cursor)
+    assert [event.type for event in page.events] == ["task.submitted"]
 
 
 def test_a_writer_that_rolls_back_leaves_a_hole_and_nothing_else(engine: Engine) -> None:

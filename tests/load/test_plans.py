@@ -41,6 +41,7 @@ READS = {
     "results_needed", "held_in_stages", "events_of_job", "contexts_of_flow", "current_context", "newest_before",
     "key_of_job", "entity_of_id", "list_jobs", "next_tasks", "next_flows", "count_events", "times_of_ended",
     "log_and_progress", "kinds_of_ids", "events_of_flow_and_stages", "queues_with_work", "reports_of_flow",
+    "events_of_job_upto", "context_by_id", "ended_flows", "ended_tasks", "ids_of_tasks", "pending_tasks_of_flow",
 }  # fmt: skip
 """What the engine runs outside of any transaction, under the planner's own settings."""
 OF_KEYS = tuple(f"{word}jobs_of_{table}" for word in ("", "lock_") for table in ("idempotency", "unique_keys"))
@@ -128,7 +129,12 @@ def params_of(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
         "delete_ready": {"queue": [queue] * limit, "rank": crowd.ranks(limit), "key": keys, "kind": [kind] * limit},
         "take_ready": {"queue": [queue] * limit, "rank": crowd.ranks(limit), "key": keys, "kind": [kind] * limit},
         "renew_lease": {"key": list(range(1, limit + 1)), "at": 0, "length": [None] * limit},
-        "expired_leases": {"before": FAR - 1, "limit": limit},
+        "expired_leases": {"before": FAR - 1, "limit": limit, "ns": None},
+        "leases_by_key": {"keys": list(range(1, limit + 1))}, "ids_of_tasks": {"keys": keys},
+        "ended_tasks": {
+            "after": keys[0] - 1, "upto": keys[-1], "ns": 1, "before": FAR, "any_state": 1, "states": [], "now": 0,
+            "limit": limit,
+        },
         "due_now": {"now": FAR, "known": list(KNOWN), "limit": limit},
         "next_due": {"known": list(KNOWN)},
         "next_expiry": {},
@@ -226,6 +232,18 @@ def of_flows(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
         "results_before": {"job": flow, "ord": 2},
         "results_needed": {"task": members[0]},
         "events_of_job": {"key": flow, "after": 0, "limit": limit},
+        "events_of_job_upto": {"key": flow, "after": 0, "upto": FAR, "limit": limit, "every": 0, "types": ["x"]},
+        "context_by_id": {"id": id_, "own_id": "x", "namespace": "default"},
+        "context_in_flow": {"id": id_, "own_id": "x", "ns": 1, "job": flow},
+        "context_in_namespace": {"id": id_, "own_id": "x", "ns": 1},
+        "ended_flows": {
+            "after": flows[0] - 1, "upto": flows[-1], "ns": 1, "before": FAR, "any_state": 1, "states": [], "now": 0,
+            "limit": limit,
+        },
+        "pending_tasks_of_flow": {
+            "stages": [flow + 1, flow + 2], "namespace": "default", "ready_by": FAR, "any_kind": 1, "kinds": [],
+            "run": RUN, "going_stages": ["pending"], "going_flows": ["pending"], "limit": limit, "offset": 0,
+        },
         "events_of_flow_and_stages": {"keys": [flow, flow + 1, flow + 2], "after": 0, "limit": limit},
     }  # fmt: skip
     return every[name]
@@ -236,13 +254,15 @@ def _column(name: str) -> Any:
 
 
 OTHERS = (
-    "lock_tasks", "delete_ready", "take_ready", "renew_lease", "expired_leases", "due_now", "next_due", "next_expiry",
+    "lock_tasks", "delete_ready", "take_ready", "renew_lease", "expired_leases", "leases_by_key", "due_now", "next_due",
+    "next_expiry",
     "keys_of", "task_by_id", "logs_of", "events_of_task", "events_after", "end_of_window", "last_event_id",
     "outcomes_of_attempt", "prunable_jobs", "keys_taken", "last_cursor", "newest_before", "key_of_job", "entity_of_id",
     "list_jobs", "next_tasks", "count_events", "times_of_ended", "log_and_progress", "kinds_of_ids", *OF_KEYS,
     "lock_unique", "unique_held", "take_unique", "link_key", "prune_unique_keys", "prune_labels", "copy_labels",
     "queues_with_work", "free_key", "alias_holders", "free_aliases", "insert_aliases", "hand_on_aliases",
     "entities_by_alias", "prune_aliases",
+    "ids_of_tasks", "ended_tasks",
 )  # fmt: skip
 FOR_FLOWS = (
     "lock_flows", "flows_of_ids", "flows_of_stages", "flows_of_tasks", "stages_by_key", "unended_stages", "next_stage",
@@ -258,10 +278,16 @@ FOR_FLOWS = (
     "flow_by_id", "stage_by_id", "stages_of", "tasks_of_stage", "results_of_stage", "place_of_task",
     "results_before", "results_needed", "events_of_job", "events_of_flow_and_stages", "contexts_of_flow",
     "current_context", "reports_of_flow", "last_report_numbers", "errors_of_stages", "names_of_tasks",
+    "events_of_job_upto", "context_by_id", "context_in_flow", "context_in_namespace", "ended_flows",
+    "pending_tasks_of_flow",
 )  # fmt: skip
 OF_A_STAGE = {"tasks_of_stage", "results_of_stage"}
 """Outside of a transaction PostgreSQL may read a stage to its end and sort it, for a large page of it."""
-FEW = {"held_in_stages": {"lease", "l", "j"}, "count_events": {"dead_letter"}}
+FEW = {
+    "held_in_stages": {"lease", "l", "j"},
+    "count_events": {"dead_letter"},
+    "pending_tasks_of_flow": {"lease"},
+}
 """What may be read from end to end: there are as many leases as claims, however many tasks there are."""
 
 

@@ -16,6 +16,7 @@ from onetray.domain.errors import (
     Forbidden,
     IllegalTransition,
     InvalidInput,
+    LeaseLost,
     NoAttemptsLeft,
     NotFound,
     OutcomeUnknown,
@@ -95,6 +96,35 @@ def test_aliases_and_the_options_of_a_redrive_are_the_same_at_a_server(near: tup
         remote.fail(remote.claim(worker="w", kinds=("once",))[0], "no")
         with pytest.raises(NoAttemptsLeft):
             remote.redrive(str(once), keep_attempts=True)
+
+
+def test_what_agents_ask_for_is_the_same_from_afar(near: tuple[Engine, Served]) -> None:
+    own, server = near
+    with RemoteEngine(server.url) as remote:
+        run = remote.submit_flow("run", [StageSpec("all", sealed=False)], roll_up="drain", start=False)
+        assert remote.append_context(run.id, {"n": 1}, context_id="one") == "one"
+        spec = TaskSpec("k", context_id="one", policy=Policy(max_attempts=1))
+        (task,) = remote.add_tasks(run.stages[0], [spec], open=True).tasks
+        assert (remote.task(task).context_id, remote.context_by_id("one")) == ("one", own.context_by_id("one"))
+        assert remote.pending_tasks(flow=run.id) == own.pending_tasks(flow=run.id) != []
+        (held,) = remote.claim(worker="w", lease_s=3600, expiry_counts=True)
+        assert held.lease_id == own.task(task).lease_id
+        with pytest.raises(LeaseLost) as refused:
+            remote.succeed(held, lease_id="1-0")
+        assert refused.value.cause == "other_lease"
+        assert remote.expire_tasks() == []
+        assert remote.expire_tasks(now=own.store.now() + 3_601_000_000) == [task]
+        assert remote.dead_lines(flow=run.id) == own.dead_lines(flow=run.id) != []
+        assert remote.sorted_jobs(entity="flow") == own.sorted_jobs(entity="flow") != []
+        page = remote.events_since(flow=run.id)
+        assert (page, len(page.events) > 5) == (own.events_since(flow=run.id), True)
+        remote.submit("mail", metadata={"n": 1}, queue="other")
+        (mail,) = remote.claim("other", worker="w")
+        remote.succeed(mail, metadata={"n": 2}, lease_id=mail.lease_id)
+        assert own.task(mail.id).metadata == {"n": 2}
+        ended = own.submit("mail", queue="third").id
+        remote.cancel(str(ended))
+        assert remote.prune_jobs(ended_before=own.store.now() + 1, entity="task") == [ended], "the others have keys"
 
 
 def test_errors_are_the_same_as_the_engines_own(remote: RemoteEngine) -> None:

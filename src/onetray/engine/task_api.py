@@ -113,7 +113,8 @@ class TaskApi(DatabaseReads):
             keys = self._read("key_of_flow", id=task_id(flow, "flow"), namespace=namespace)
             if not keys:
                 raise NotFound(f"there is no flow {flow}", flow=flow)
-            rows = self._read("pending_tasks_of_flow", job=keys[0][0], **filters)
+            stages = [stage for (stage,) in self._read("stage_keys_of_flows", keys=[keys[0][0]])]
+            rows = self._read("pending_tasks_of_flow", stages=stages, **filters) if stages else []
         return [task_of_row(row, USER) for row in rows]
 
     @read(by_owner)

@@ -162,20 +162,20 @@ ON CONFLICT DO NOTHING
 
 -- name: pending_tasks_of_flow
 -- row: TaskDetails
-{select_task} WHERE t.stage IN (SELECT s.key FROM onetray.stage AS s WHERE s.job = :job) AND {task_pending}
-    {order_of_claims}
+{select_task} WHERE t.stage {in:stages:bigint} AND {task_pending} {order_of_claims}
 
 -- word: order_of_claims
 ORDER BY t.priority DESC, t.key LIMIT :limit OFFSET :offset
 
 -- word: task_pending
+-- Subqueries that count cannot be turned into scans of whole tables, as EXISTS can.
 n.name = :namespace AND t.control = 0 AND t.state IN ({task.first}) AND t.run_at <= :ready_by
     AND (CAST(:any_kind AS integer) = 1 OR k.name {in:kinds:text})
-    AND (EXISTS (SELECT 1 FROM onetray.ready AS y
-            WHERE y.queue = t.queue AND y.rank = -t.priority AND y.task = t.key AND y.kind = t.kind)
-        OR EXISTS (SELECT 1 FROM onetray.due AS z
-            WHERE z.at = t.run_at AND z.task = t.key AND z.what = :run AND z.fence = t.fence)
-        AND (t.stage IS NULL OR t.unmet = 0 AND EXISTS (
-            SELECT 1 FROM onetray.stage AS g JOIN onetray.flow AS h ON h.key = g.job
+    AND ((SELECT count(*) FROM onetray.ready AS y
+            WHERE y.queue = t.queue AND y.rank = -t.priority AND y.task = t.key AND y.kind = t.kind) > 0
+        OR (SELECT count(*) FROM onetray.due AS z
+            WHERE z.at = t.run_at AND z.task = t.key AND z.what = :run AND z.fence = t.fence) > 0
+        AND (t.stage IS NULL OR t.unmet = 0 AND (
+            SELECT count(*) FROM onetray.stage AS g JOIN onetray.flow AS h ON h.key = g.job
             WHERE g.key = t.stage AND g.ending IS NULL AND h.ending IS NULL AND t.key <= g.opened_to
-                AND g.state {in:going_stages:text} AND h.state {in:going_flows:text})))
+                AND g.state {in:going_stages:text} AND h.state {in:going_flows:text}) > 0))

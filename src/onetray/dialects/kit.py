@@ -137,7 +137,7 @@ async def reserve_key(
 __all__ = [
     "JOB_STREAM", "READS", "Changes", "ClosedBody", "Cursor", "Dialect", "DialectRoute", "JobView", "Json",
     "LastEventId", "Line", "Operator", "Part", "Principal", "Reader", "Services", "StateTable", "Submitter", "Worker",
-    "allow", "answers_with", "cancel_command", "find_job", "follow", "frame", "headers_of_request", "iso_time", "labels_of",
-    "renamed", "request_id_of", "reserve_key", "services_of", "stream_view", "streaming", "walk_jobs",
+    "allow", "answers_with", "cancel_command", "find_job", "follow", "frame", "headers_of_request", "iso_time",
+    "labels_of", "renamed", "request_id_of", "reserve_key", "services_of", "stream_view", "streaming", "walk_jobs",
     "without_internals", "without_paths",
 ]  # fmt: skip

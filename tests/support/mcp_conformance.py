@@ -30,6 +30,7 @@ from onetray.mcp.jobs import FORM, job_outcome
 from onetray.mcp.native import error_text
 from onetray.mcp.registry import Tool, ToolSet
 from onetray.mcp.waiting import until_over
+from tests.support.engines import open_migrated
 
 CONFORMANCE, INSPECTOR = "@modelcontextprotocol/conformance@0.2.0-alpha.12", "@modelcontextprotocol/inspector@2.12.0"
 ROOT = Path(__file__).parents[2]
@@ -146,7 +147,7 @@ def _npm_programs() -> list[str]:
 
 def main(database: str, port: str) -> None:
     TOOL_SETS["conformance"] = "tests.support.mcp_conformance"
-    with Engine.open(database) as engine:
+    with open_migrated(database) as engine:
         engine.janitor().start()
         threading.Thread(target=work, args=(engine,), daemon=True).start()
         uvicorn.run(build(engine), host="127.0.0.1", port=int(port), log_level="error", lifespan="off")

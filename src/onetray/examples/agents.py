@@ -40,8 +40,8 @@ class Agent:
         result = await self._client.call_tool(tool, arguments)
         if result.is_error:
             raise RuntimeError(f"{tool}: {result.content}")
-        assert result.structured_content is not None
-        return result.structured_content
+        answer: dict[str, Any] = result.structured_content
+        return answer
 
 
 async def author(agent: Agent) -> list[str]:

@@ -92,4 +92,4 @@ def _give_back(call: Call, claim: asyncio.Future[list[Assignment]]) -> None:
     if claim.cancelled() or claim.exception() is not None or not claim.result():
         return
     releases = [Release(**ticket(a), reason="the caller cancelled its claim") for a in claim.result()]
-    asyncio.get_running_loop().run_in_executor(None, call.backend.unredacted.run, releases)
+    asyncio.get_running_loop().run_in_executor(None, call.engine.run, releases)

@@ -233,9 +233,8 @@ def of_flows(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
         "results_needed": {"task": members[0]},
         "events_of_job": {"key": flow, "after": 0, "limit": limit},
         "events_of_job_upto": {"key": flow, "after": 0, "upto": FAR, "limit": limit, "every": 0, "types": ["x"]},
-        "context_by_id": {"id": id_, "own_id": "x", "namespace": "default"},
-        "context_in_flow": {"id": id_, "own_id": "x", "ns": 1, "job": flow},
-        "context_in_namespace": {"id": id_, "own_id": "x", "ns": 1},
+        "context_by_id": {"id": id_, "alias": "x", "namespace": "default"},
+        "context_in_flow": {"id": id_, "alias": "x", "ns": 1, "job": flow},
         "ended_flows": {
             "after": flows[0] - 1, "upto": flows[-1], "ns": 1, "before": FAR, "any_state": 1, "states": [], "now": 0,
             "limit": limit,
@@ -278,7 +277,7 @@ FOR_FLOWS = (
     "flow_by_id", "stage_by_id", "stages_of", "tasks_of_stage", "results_of_stage", "place_of_task",
     "results_before", "results_needed", "events_of_job", "events_of_flow_and_stages", "contexts_of_flow",
     "current_context", "reports_of_flow", "last_report_numbers", "errors_of_stages", "names_of_tasks",
-    "events_of_job_upto", "context_by_id", "context_in_flow", "context_in_namespace", "ended_flows",
+    "events_of_job_upto", "context_by_id", "context_in_flow", "ended_flows",
     "pending_tasks_of_flow",
 )  # fmt: skip
 OF_A_STAGE = {"tasks_of_stage", "results_of_stage"}

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from mcp import MCPError
 
+from onetray.domain.policy import Policy
 from onetray.domain.token import OPERATE, READ, SCOPES, SUBMIT, WORK
 from onetray.mcp.registry import load_tools
 from tests.http.callers import token
@@ -124,3 +125,28 @@ def test_what_makes_sense_next_is_what_the_caller_may_do(agents: dict[tuple[str,
     assert job["next"] == []
     assert agents["ours", READ].call("inspect_job", id=job["id"])["next"] == ["inspect_job"]
     assert agents["ours", "admin"].call("inspect_job", id=job["id"])["next"] == ["inspect_job", "cancel_job"]
+
+
+def test_what_a_kind_redacts_is_shown_to_its_worker_only(
+    agents: dict[tuple[str, str], Agent], place: Place, queue: str
+) -> None:
+    place.engine.configure("secretive", Policy(redact=("password", "note")), namespace="ours")
+    ann, secret = agents["ours", "admin"], "swordfish-42"
+    id_ = ann.submit(queue, kind="secretive", payload={"password": secret})
+    (task,) = ann.call("claim_work", worker="ann", queue=queue)["tasks"]
+    assert task["untrusted"]["payload"] == {"password": secret}
+    held = {"id": id_, "fence": task["fence"], "worker": "ann"}
+    shown = [ann.call("report_progress", **held, done=1, message=f"used {secret}", log=[f"logged {secret}"])]
+    shown.append(ann.call("ask_human", **held, question=f"is {secret} right?", notes={"note": secret}))
+    shown.append(ann.call("inspect_job", id=id_, show=["explain", "events", "log"], whole=True))
+    shown.append(ann.call("answer_human", id=id_, answer=f"yes, {secret}"))
+    (task,) = ann.call("claim_work", worker="ann", queue=queue)["tasks"]
+    assert task["untrusted"]["notes"] == {"note": secret}
+    held["fence"] = task["fence"]
+    shown.append(ann.call("finish_work", **held, outcome="failed", error=f"no {secret}", retry=False))
+    shown.append(ann.call("inspect_job", id=id_, show=["explain", "events", "log"], whole=True))
+    shown.append(ann.call("find_jobs", queue=queue))
+    shown.append(ann.call("redrive_job", id=id_))
+    shown += [ann.portal.call(ann.client.read_resource, f"onetray://jobs/{id_}/{part}") for part in ("log", "events")]
+    for answer in shown:
+        assert secret not in str(answer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -12,13 +13,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
+from onetray.domain.commands import Claim
 from onetray.domain.token import READ, SUBMIT
+from onetray.engine import Engine
+from onetray.http.auth.token_cache import LOCAL
+from onetray.http.claim_waiters import ClaimWaiters
+from onetray.mcp.call import Backend, Call
+from onetray.mcp.registry import load_tools
+from onetray.mcp.waiting import claimed
 from tests.mcp.agents import LEGACY, agent, process
 from tests.mcp.conftest import Place, at
 from tests.mcp.test_scopes import SCOPE_OF
 from tests.support.engines import engine_on, migrated_sqlite
+from tests.support.waits import wait_until
 
 
 def test_read_only_offers_no_tool_that_changes_anything(place: Place, queue: str) -> None:
@@ -147,3 +157,62 @@ def test_a_killed_agents_work_goes_to_the_next(tmp_path: Path, queue: str) -> No
         (task,) = bob.call("claim_work", worker="bob", queue=queue, wait_s=30)["tasks"]
         assert (task["id"], task["attempt"]) == (id_, "2 of 3")
         bob.call("finish_work", id=id_, fence=task["fence"], worker="bob", outcome="succeeded")
+
+
+def test_a_cancelled_wait_ends_and_its_job_goes_on(place: Place, queue: str) -> None:
+    with agent(process("--database", place.database), LEGACY) as ann:
+
+        async def leave() -> None:
+            with anyio.move_on_after(0.5):
+                await ann.client.call_tool("run_job", {"kind": "a", "queue": queue, "wait_s": 600})
+
+        ann.portal.call(leave)
+        (job,) = ann.call("find_jobs", queue=queue)["jobs"]
+        assert job["state"] == "queued"
+
+
+def test_a_claim_that_is_cancelled_gives_its_tasks_back(shared_engine: Engine, queue: str) -> None:
+    """The claim is in the database before the caller is told of it: what nobody gets goes back at once."""
+    engine = shared_engine
+    id_ = str(engine.submit("review", queue=queue).id)
+
+    async def cancelled() -> None:
+        call = Call(Backend(engine, load_tools("native"), ClaimWaiters(engine.wake)), LOCAL)
+        held, reached = asyncio.Event(), asyncio.Event()
+
+        class Slow(Call):
+            async def send(self, command: Any) -> Any:
+                claimed = await Call.send(self, command)
+                reached.set()
+                await held.wait()
+                return claimed
+
+        slow = Slow(call.backend, LOCAL)
+        claim = asyncio.create_task(claimed(slow, call.command(Claim, worker="ann", queue=queue, start=True), 0.0))
+        await reached.wait()
+        claim.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await claim
+        held.set()
+        await asyncio.sleep(0)
+        await asyncio.to_thread(wait_until, lambda: engine.task(id_).state == "queued", 30)
+
+    asyncio.run(cancelled())
+    assert engine.task(id_).attempts == 0
+
+
+def test_it_ends_at_once_while_a_call_waits(tmp_path: Path, queue: str) -> None:
+    with started("--database", migrated_sqlite(tmp_path)) as program:
+        envelope = {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {},
+        }
+        for id_, (tool, arguments) in enumerate(
+            {"claim_work": {"worker": "a", "wait_s": 300}, "run_job": {"kind": "b", "wait_s": 600}}.items()
+        ):
+            params = {"name": tool, "arguments": {"queue": queue, **arguments}, "_meta": envelope}
+            write(program, json.dumps({"jsonrpc": "2.0", "id": id_, "method": "tools/call", "params": params}))
+        listed = {"jsonrpc": "2.0", "id": 9, "method": "tools/list", "params": {"_meta": envelope}}
+        assert said_to(program, listed)["id"] in (0, 9)
+        _, log = program.communicate(timeout=20)
+        assert program.returncode == 0, log

@@ -443,6 +443,29 @@ def suite(times: int, pytest_args: tuple[str, ...]) -> None:
     sys.exit(1 if any(codes) else 0)
 
 
+@soak.command("mcp-conformance")
+@store_option
+def mcp_conformance(store: str) -> None:
+    """Run the official conformance tests of MCP servers, and MCP Inspector, against /mcp. Needs npm and the network."""
+    from tests.support.mcp_conformance import try_protocol
+    from tests.support.prepared import PreparedProcess
+    from tests.support.servers import listener, wait_for_port
+
+    def attempt(url: str) -> list[str]:
+        with listener() as found:
+            port = found.getsockname()[1]
+        server = PreparedProcess("tests.support.mcp_conformance", url, str(port))
+        try:
+            wait_for_port(port)
+            with tempfile.TemporaryDirectory(prefix="onetray-soak-") as folder:
+                return try_protocol(f"http://127.0.0.1:{port}", Path(folder), click.echo)
+        finally:
+            server.kill()
+            server.wait(60)
+
+    on_each(store, attempt)
+
+
 @soak.command()
 @click.option("--only", multiple=True, metavar="NAME", help="Only this fault; may be given several times.")
 @click.option("--list", "list_", is_flag=True, help="Say what each fault does, and plant none.")

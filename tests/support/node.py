@@ -18,6 +18,11 @@ def node() -> str:
     return shutil.which("node") or _installed()
 
 
+def recent_node() -> str:
+    """The path of a Node that is recent enough for everything: the one of the wheel."""
+    return _installed()
+
+
 def _installed() -> str:
     executable = CACHE / "lib" / WHEEL / "bin/node"
     CACHE.mkdir(parents=True, exist_ok=True)

@@ -110,10 +110,10 @@ class TaskApi(DatabaseReads):
         if flow is None:
             rows = self._read("pending_tasks", **filters)
         else:
-            keys = self._read("key_of_flow", id=task_id(flow, "flow"), namespace=namespace)
+            keys = [key for (key,) in self._read("key_of_flow", id=task_id(flow, "flow"), namespace=namespace)]
             if not keys:
                 raise NotFound(f"there is no flow {flow}", flow=flow)
-            stages = [stage for (stage,) in self._read("stage_keys_of_flows", keys=[keys[0][0]])]
+            stages = [stage for (stage,) in self._read("stage_keys_of_flows", keys=keys)]
             rows = self._read("pending_tasks_of_flow", stages=stages, **filters) if stages else []
         return [task_of_row(row, USER) for row in rows]
 

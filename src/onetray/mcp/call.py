@@ -101,7 +101,7 @@ class Call:
 
     def run(self, verb: Verb, *args: Any, **fields: Any) -> Any:
         """Carry out a command in the caller's name. Returns its value or raises its error. It blocks."""
-        return self.backend.unredacted.call(self.command(verb, *args, **fields))
+        return self.engine.call(self.command(verb, *args, **fields))
 
     async def do(self, verb: Verb, *args: Any, **fields: Any) -> Any:
         """The same on the event loop, in a transaction that it shares with other requests."""
@@ -112,7 +112,11 @@ class Call:
 
     def run_all(self, *commands: Command) -> list[Any]:
         """Carry out commands together, in this order. Returns their values, or raises the first error. It blocks."""
-        return [verdict.unwrap() for verdict in self.backend.unredacted.run(commands)]
+        return [verdict.unwrap() for verdict in self.engine.run(commands)]
+
+    def checkpoint(self, task: str) -> Any:
+        """The last checkpoint of a task, also if it is redacted: for its worker, or to decide by. It blocks."""
+        return self.read(self.backend.unredacted.last_checkpoint, task)
 
     def command(self, verb: Verb, *args: Any, **fields: Any) -> Any:
         if "actor_name" in verb.__dataclass_fields__:  # type: ignore[attr-defined]

@@ -136,7 +136,7 @@ def answer_question(call: Call, id_: str, answer: Any) -> Any:
             allowed=list(task.actions),
         )
     # Not redacted: the form decides, it is not shown.
-    form = left_behind(call.read(call.backend.unredacted.last_checkpoint, task.id)).get(FORM)
+    form = left_behind(call.checkpoint(task.id)).get(FORM)
     if isinstance(form, dict):
         check_value(form, answer, "answer", "form")
     return call.run(c.Resume, task.id, input=answer)

@@ -71,7 +71,7 @@ class Handlers:
 
     async def read_resource(self, ctx: Context, params: types.ReadResourceRequestParams) -> Any:
         call = self._call(ctx)
-        with _as_errors():
+        with _as_errors(uri=str(params.uri)):
             return {**READ_NOW, "contents": [await call.in_thread(resources.read_resource, call, str(params.uri))]}
 
     async def get_task(self, ctx: Context, params: TaskParams) -> Any:
@@ -123,7 +123,10 @@ def _as_json(act: Callable[..., dict[str, Any]], *args: Any) -> Any:
 
 
 class _as_errors:
-    """Turns our errors into errors of the protocol."""
+    """Turns our errors into errors of the protocol, with these facts."""
+
+    def __init__(self, **facts: str) -> None:
+        self._facts = facts
 
     def __enter__(self) -> None: ...
 
@@ -131,6 +134,7 @@ class _as_errors:
         if isinstance(error, OnetrayError):
             facts = problems.of_error(error)
             data = {name: value for name, value in facts.items() if name not in ("type", "title", "detail")}
+            data |= self._facts
             raise MCPError(code=INVALID_PARAMS, message=facts["detail"], data=data) from None
 
 

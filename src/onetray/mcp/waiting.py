@@ -6,8 +6,9 @@ import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
-from onetray.domain.commands import Claim
+from onetray.domain.commands import Claim, Release, ticket
 from onetray.domain.lifecycle import PAUSED
 from onetray.domain.task import Assignment, Task
 from onetray.mcp.call import Call
@@ -62,15 +63,33 @@ async def claimed(call: Call, command: Claim, wait_s: float) -> list[Assignment]
     """Claim tasks, waiting up to `wait_s` for some."""
     queue, deadline = (command.namespace, command.queue), time.monotonic() + wait_s
     seen = call.engine.wake.work_in([queue])
-    found: list[Assignment] = await call.send(command)
+    found = await _claim(call, command)
     if found or not wait_s:
         return found
     with slot(call) as may_wait, call.backend.waiting.waiter([queue], group_of(command.kinds)) as waiter:
         while may_wait and (left_s := deadline - time.monotonic()) > 0 and not await is_pointless(call):
             if await waiter.wait(seen, min(left_s, LAST_POLL_S)):
                 seen = waiter.seen()
-                found = await call.send(command)
+                found = await _claim(call, command)
                 waiter.polled(reached_limit=len(found) == command.limit)
                 if found:
                     break
     return found
+
+
+async def _claim(call: Call, command: Claim) -> list[Assignment]:
+    """Claim once. If the caller cancels its request meanwhile, the tasks go back at once."""
+    claim = asyncio.ensure_future(call.send(command))
+    try:
+        found: list[Assignment] = await asyncio.shield(claim)
+    except asyncio.CancelledError:
+        claim.add_done_callback(partial(_give_back, call))
+        raise
+    return found
+
+
+def _give_back(call: Call, claim: asyncio.Future[list[Assignment]]) -> None:
+    if claim.cancelled() or claim.exception() is not None or not claim.result():
+        return
+    releases = [Release(**ticket(a), reason="the caller cancelled its claim") for a in claim.result()]
+    asyncio.get_running_loop().run_in_executor(None, call.engine.run, releases)

@@ -41,7 +41,7 @@ def ask_human(call: Call, question: AskHuman) -> dict[str, Any]:
     about = claim_of(question)
     notes = question.notes
     if notes is None:
-        notes = left_behind(call.read(call.backend.unredacted.last_checkpoint, question.id)).get(NOTES)
+        notes = left_behind(call.checkpoint(question.id)).get(NOTES)
     left = {NOTES: notes, FORM: question.form}
     receipts = call.run_all(
         call.command(c.Checkpoint, question.id, body={k: v for k, v in left.items() if v is not None}, **about),

@@ -94,7 +94,7 @@ def _notes(call: Call, ids: list[str]) -> dict[str, Any]:
 
 def _notes_of(call: Call, id_: str) -> Any:
     """The notes of the last worker, unredacted: the next one needs them."""
-    return left_behind(call.read(call.backend.unredacted.last_checkpoint, id_)).get(NOTES)
+    return left_behind(call.checkpoint(id_)).get(NOTES)
 
 
 def report_and_renew(call: Call, report: ReportProgress) -> dict[str, Any]:

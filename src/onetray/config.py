@@ -52,7 +52,7 @@ class EngineConfig:
 
 BUILT_IN_DIALECTS = ("so1", "jobnik", "pipeline")
 """The dialects that onetray contains, each at onetray.dialects.<name>."""
-TOOL_SETS = {"native": "onetray.mcp.native"}
+TOOL_SETS = {"native": "onetray.mcp.native", "parallel-mcp": "onetray.mcp.parallel"}
 """The module of each set of MCP tools, which has a value `TOOL_SET`."""
 
 

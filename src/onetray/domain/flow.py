@@ -315,6 +315,8 @@ class Flow:
     labels: dict[str, str] = field(default_factory=dict)
     alias: str | None = None
     """The id that its submitter has chosen. It follows a retry."""
+    context_id: str | None = None
+    """The current snapshot of its context."""
     actor: str = USER
 
     @property

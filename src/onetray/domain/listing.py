@@ -26,6 +26,15 @@ class Alias:
 
 
 @dataclass(frozen=True, slots=True)
+class Dependency:
+    """A task of a flow, and another one that it depends on."""
+
+    task_id: str
+    needs_id: str
+    needs_alias: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class JobSummary:
     """A single task or a flow in a list."""
 

@@ -227,6 +227,11 @@ class Engine(EngineApi):
         self._janitors.append(new)
         return new
 
+    @property
+    def has_janitor(self) -> bool:
+        """Whether a janitor of this engine was made. Another process may have one, too."""
+        return bool(self._janitors)
+
     def retention(self, keep_s: float, *, namespace: str | None = None) -> Retention:
         """Deletes old jobs step by step, for a loop of your own. The janitor has one."""
         seconds(keep_s, "retention_s", LEAST_RETENTION_S)

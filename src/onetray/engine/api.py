@@ -270,6 +270,7 @@ class EngineApi(ABC):
 
     # Reads and acts: see engine/reads.py.
 
+    aliases_of = JobApi.aliases_of
     breakers = WorkerApi.breakers
     by_alias = JobApi.by_alias
     close_breaker = WorkerApi.close_breaker
@@ -282,6 +283,7 @@ class EngineApi(ABC):
     declared_flow = DeclaredFlowApi.declared_flow
     declared_flows = DeclaredFlowApi.declared_flows
     delete_job = JobApi.delete_job
+    dependencies = TaskApi.dependencies
     events = TaskApi.events
     events_by_correlation = TaskApi.events_by_correlation
     events_since = EventApi.events_since

@@ -66,6 +66,12 @@ class JobApi(DatabaseReads):
         found = {row.alias: row for row in rows}
         return [found[alias] for alias in dict.fromkeys(wanted) if alias in found]
 
+    @read(plain, READ, WORK)
+    def aliases_of(self, ids: Sequence[str], *, namespace: str = "default") -> list[Alias]:
+        """The aliases of the tasks, flows and contexts with these ids, as far as they have one."""
+        wanted = [task_id(each, "ids") for each in listed(ids, "ids", 0, MAX_ROWS)]
+        return self._read("aliases_of_ids", ids=wanted, namespace=namespace) if wanted else []
+
     @read(by_owner)
     def own_events(self, job: str, *, namespace: str = "default", after: int = 0, limit: int = 1000) -> list[Event]:
         """The events of a task, or of a flow and its stages without their tasks. In order."""

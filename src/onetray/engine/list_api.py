@@ -121,6 +121,7 @@ class ListApi(DatabaseReads):
         kind: str | None = None,
         labels: Mapping[str, str] | None = None,
         entity: str | None = None,
+        aliased: bool | None = None,
         updated_since: int = 0,
         updated_until: int | None = None,
         order_by: str = "updated_at",
@@ -130,13 +131,15 @@ class ListApi(DatabaseReads):
     ) -> list[JobSummary]:
         """Single tasks and flows in the order of their last transition, or of their creation.
 
-        `updated_since` is inclusive, `updated_until` is not. No index covers these times: it reads all jobs of the
-        namespace that have the labels. To go through long lists use `jobs`.
+        `aliased`: only those with an alias, or only those without. `updated_since` is inclusive, `updated_until` is not.
+        No index covers these times: it reads all jobs of the namespace that have the labels. To go through long lists
+        use `jobs`.
         """
         sign = -1 if flag(descending, "descending") else 1
         filters = self._job_filters(namespace, states, kind, None, labels, entity, None, 0, None) | {
             "updated_since": whole(updated_since, "updated_since", 0, FAR_US),
             "updated_until": FAR_US if updated_until is None else whole(updated_until, "updated_until", 0, FAR_US),
+            "aliased": None if aliased is None else int(flag(aliased, "aliased")),
             "by_update": int(choice(order_by, "order_by", ORDERS) == ORDERS[0]), "sign": sign,
             "offset": whole(offset, "offset", 0, FAR_US), "limit": limit,
         }  # fmt: skip
@@ -350,6 +353,7 @@ class ListApi(DatabaseReads):
         redriven: bool = False,
         flow: str | None = None,
         kinds: Sequence[str] = (),
+        queue: str | None = None,
         after: int = 0,
         limit: int = 100,
         offset: int = 0,
@@ -357,7 +361,7 @@ class ListApi(DatabaseReads):
     ) -> list[DeadLetterSummary]:
         """Dead letters, oldest first. Pass the last key as `after` to get the next page. `error` is a part of
         "Class: message"; `kinds` are several kinds, `flow` is the id of a flow."""
-        filters = self._dead_letter_filters(kind, reason, error, redriven, kinds, flow, namespace)
+        filters = self._dead_letter_filters(kind, reason, error, redriven, kinds, flow, namespace, queue)
         whole(offset, "offset", 0, FAR_US)
         return self._read("list_letters", namespace=namespace, after=after, limit=limit, offset=offset, **filters)
 
@@ -381,6 +385,7 @@ class ListApi(DatabaseReads):
         kinds: Sequence[str] = (),
         flow: str | None = None,
         namespace: str = "default",
+        queue: str | None = None,
     ) -> dict[str, Any]:
         if reason is not None:
             choice(reason, "reason", REASON_CODES)
@@ -389,6 +394,7 @@ class ListApi(DatabaseReads):
             "reason": reason,
             "error": optional_text(error, "error", self.config.limits.reason_chars),
             "redriven": int(redriven),
+            "queue": optional_text(queue, "queue", self.config.limits.name_chars),
             **kind_filters(kinds, self.config.limits.name_chars),
             "job": None if flow is None else self._flows.flow(flow, namespace=namespace, raw=True).key,
         }

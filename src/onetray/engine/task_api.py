@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from onetray.domain.checks import FAR_US, MAX_ROWS, choice, id_or_none, listed, task_id, text, whole
+from onetray.domain.checks import FAR_US, MAX_ROWS, choice, id_or_none, listed, optional_text, task_id, text, whole
 from onetray.domain.errors import NotFound
 from onetray.domain.lifecycle import PENDING, RUNNING, WAITING
+from onetray.domain.listing import Dependency
 from onetray.domain.machine import ACTORS, USER
 from onetray.domain.task import Blocker, DeadLetter, Event, LogLine, Task, json_of
 from onetray.domain.token import READ, WORK
@@ -44,6 +45,12 @@ class TaskApi(DatabaseReads):
         rows = self._read("tasks_by_ids", ids=wanted, namespace=namespace) if wanted else []
         found = {row.id: task_of_row(row, USER, raw) for row in rows}
         return [found[id_] for id_ in dict.fromkeys(wanted) if id_ in found]
+
+    @read(plain, READ, WORK)
+    def dependencies(self, ids: Sequence[str], *, namespace: str = "default") -> list[Dependency]:
+        """What tasks of flows depend on, by the ids of these tasks."""
+        wanted = [task_id(each, "ids") for each in listed(ids, "ids", 0, MAX_ROWS)]
+        return self._read("dependencies_of", ids=wanted, namespace=namespace) if wanted else []
 
     @read(of_task)
     def explain(self, task: str, *, namespace: str = "default") -> list[Blocker]:
@@ -92,6 +99,7 @@ class TaskApi(DatabaseReads):
         *,
         flow: str | None = None,
         kinds: Sequence[str] = (),
+        queue: str | None = None,
         ready_by: int | None = None,
         limit: int = 100,
         offset: int = 0,
@@ -105,6 +113,7 @@ class TaskApi(DatabaseReads):
             **kind_filters(kinds, self.config.limits.name_chars), "namespace": namespace, "limit": limit, "run": RUN,
             "ready_by": FAR_US if ready_by is None else whole(ready_by, "ready_by", 0, FAR_US),
             "offset": whole(offset, "offset", 0, FAR_US), "going_stages": [PENDING, RUNNING],
+            "queue": optional_text(queue, "queue", self.config.limits.name_chars),
             "going_flows": [PENDING, RUNNING, WAITING],
         }  # fmt: skip
         if flow is None:

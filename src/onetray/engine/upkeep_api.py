@@ -63,6 +63,7 @@ class UpkeepApi(DatabaseReads):
         ended_before: int,
         states: Sequence[str] = (),
         entity: str | None = None,
+        kind: str | None = None,
         limit: int = 500,
         reason: str | None = None,
         by: str = "anonymous",
@@ -70,6 +71,7 @@ class UpkeepApi(DatabaseReads):
     ) -> list[str]:
         """Delete jobs that ended before a time, flows first, oldest first. Answers their ids.
 
+        `kind`: only tasks of this kind and flows of this name.
         An event `job.deleted` records each. Jobs stay to which an idempotency key still points, and flows of which a
         task or the compensation has not ended.
         """
@@ -79,25 +81,32 @@ class UpkeepApi(DatabaseReads):
             choice(state, "states", ENDED)
         text(by, "by", self.config.limits.name_chars)
         optional_text(reason, "reason", self.config.limits.reason_chars)
+        optional_text(kind, "kind", self.config.limits.name_chars)
         tables = {FLOW.entity: "flows", TASK.entity: "tasks"}
         if entity is not None:
             tables = {entity: tables[choice(entity, "entity", tuple(tables))]}
         ns, ids = self._namespace(namespace), list[str]()
         if ns is None:
             return []
-        if not states:
+        kind_key = None if kind is None else self.store.names.kind(ns, kind)
+        if kind is not None and kind_key is None:
+            return []
+        if not states and kind is None:
             self.store.write(lambda tx: prune_deletions(tx, OldJobs(ended_before, ns, limit)))
         for table in tables.values():
-            for found in self._ended(table, ns, ended_before, states):
+            for found in self._ended(table, ns, ended_before, states, kind_key):
                 ids += self._delete(found[: limit - len(ids)], ns, by, reason)
                 if len(ids) == limit:
                     return ids
         return ids
 
-    def _ended(self, table: str, ns: int, before: int, states: Sequence[str]) -> Iterator[list[str]]:
+    def _ended(self, table: str, ns: int, before: int, states: Sequence[str], kind: int | None) -> Iterator[list[str]]:
         """Ids of ended jobs, oldest first, in parts. No index covers the end of a job: the scan goes by key."""
         after = 0
-        filters = {"before": before, "ns": ns, "states": list(states), "any_state": int(not states), "limit": STEP}
+        filters = {
+            "before": before, "ns": ns, "states": list(states), "any_state": int(not states), "kind": kind,
+            "limit": STEP,
+        }  # fmt: skip
         while True:
             ((end, oldest),) = self.store.read(f"next_{table}", after=after, span=SCAN)
             if end is None or oldest >= before:

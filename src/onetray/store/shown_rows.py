@@ -9,13 +9,22 @@ from typing import NamedTuple
 
 from onetray.domain.declared_flow import DeclaredFlowSummary
 from onetray.domain.flow import Context, MemberReport
-from onetray.domain.listing import Alias, DeadGroup, DeadLetterSummary, JobSummary, MemberSummary, Prunable, QueueDepth
+from onetray.domain.listing import (
+    Alias,
+    DeadGroup,
+    DeadLetterSummary,
+    Dependency,
+    JobSummary,
+    MemberSummary,
+    Prunable,
+    QueueDepth,
+)
 from onetray.domain.policy import Policy
 from onetray.domain.task import DeadLetter, Event, Holding, LogLine, TaskProgress
 
 VALUES = (
-    Alias, Context, DeadGroup, DeadLetter, DeadLetterSummary, DeclaredFlowSummary, Event, Holding, JobSummary, LogLine,
-    MemberReport, MemberSummary, Prunable, QueueDepth, TaskProgress,
+    Alias, Context, DeadGroup, DeadLetter, DeadLetterSummary, DeclaredFlowSummary, Dependency, Event, Holding,
+    JobSummary, LogLine, MemberReport, MemberSummary, Prunable, QueueDepth, TaskProgress,
 )  # fmt: skip
 
 
@@ -103,6 +112,7 @@ class FlowDetails(NamedTuple):
     error: str | None
     labels: str | None
     alias: str | None
+    context_id: str | None
 
 
 class StageDetails(NamedTuple):

@@ -9,7 +9,15 @@ from typing import Any
 
 from onetray.domain.declared_flow import DeclaredFlow, DeclaredFlowSummary, DeclaredStage
 from onetray.domain.flow import Counts, Flow, FlowError, MemberReport, Placed, Stage
-from onetray.domain.listing import Alias, DeadGroup, DeadLetterSummary, JobSummary, MemberSummary, QueueDepth
+from onetray.domain.listing import (
+    Alias,
+    DeadGroup,
+    DeadLetterSummary,
+    Dependency,
+    JobSummary,
+    MemberSummary,
+    QueueDepth,
+)
 from onetray.domain.policy import Policy
 from onetray.domain.task import Assignment, Beaten, Blocker, DeadLetter, Event, LogLine, Receipt, Task, TaskProgress
 from onetray.domain.worker import Breaker, WorkerInfo
@@ -66,6 +74,7 @@ VALUES: tuple[Any, ...] = (
         finished_at=None, owner="worker-1", correlation_id=SOME_ID, priority=0,
     ),
     Alias("order-17", "task", SOME_ID, SOME_ID),
+    Dependency(SOME_ID, FLOW_ID, None),
     MemberSummary(
         key=1, id=SOME_ID, stage="resize", name=None, kind="resize", queue="default", state="running", attempts=1,
         max_attempts=3, created_at=AT, started_at=AT, finished_at=None, owner="worker-1", error=None,

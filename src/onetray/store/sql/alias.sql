@@ -25,6 +25,17 @@ SELECT a.alias, a.entity, {id_of_alias} AS id,
 FROM onetray.alias AS a JOIN onetray.namespace AS n ON n.key = a.ns {holder_of_alias}
 WHERE n.name = :namespace AND a.alias {in:aliases:text} AND f.deleted_at IS NULL
 
+-- name: aliases_of_ids
+-- row: Alias
+SELECT a.alias, a.entity, {id_of_alias} AS id,
+    coalesce(CASE WHEN t.job = t.key THEN CAST(t.id AS text) END, CAST(f.id AS text)) AS job_id
+FROM onetray.alias AS a JOIN onetray.namespace AS n ON n.key = a.ns {holder_of_alias}
+WHERE n.name = :namespace AND f.deleted_at IS NULL AND a.key IN (
+    SELECT it.key FROM onetray.task AS it WHERE it.id {in:ids:uuid}
+    UNION ALL SELECT jf.key FROM onetray.flow AS jf WHERE jf.id {in:ids:uuid}
+    UNION ALL SELECT kc.key FROM onetray.context AS kc WHERE kc.id {in:ids:uuid}
+)
+
 -- word: id_of_alias
 coalesce(CAST(t.id AS text), CAST(c.id AS text), CAST(f.id AS text))
 

@@ -52,13 +52,13 @@ SELECT key, CAST(id AS text) FROM onetray.task WHERE key {in:keys:bigint}
 -- statistics PostgreSQL would read the whole table of keys.
 SELECT t.key, CAST(t.id AS text) FROM onetray.task AS t
 WHERE t.key > :after AND t.key <= :upto AND t.ns = :ns AND t.job = t.key AND t.finished_at < :before
-    AND (CAST(:any_state AS integer) = 1 OR t.state {in:states:text})
+    AND (CAST(:any_state AS integer) = 1 OR t.state {in:states:text}) AND t.kind = coalesce(CAST(:kind AS integer), t.kind)
     AND coalesce((SELECT max(i.expires_at) FROM onetray.idempotency AS i WHERE i.job = t.key), 0) <= :now
 ORDER BY t.key LIMIT :limit
 
 -- name: ended_flows
 SELECT f.key, CAST(f.id AS text) FROM onetray.flow AS f
 WHERE f.key > :after AND f.key <= :upto AND f.ns = :ns AND f.finished_at < :before AND f.deleted_at IS NULL
-    AND (CAST(:any_state AS integer) = 1 OR f.state {in:states:text})
+    AND (CAST(:any_state AS integer) = 1 OR f.state {in:states:text}) AND f.kind = coalesce(CAST(:kind AS integer), f.kind)
     AND coalesce((SELECT max(i.expires_at) FROM onetray.idempotency AS i WHERE i.job = f.key), 0) <= :now
 ORDER BY f.key LIMIT :limit

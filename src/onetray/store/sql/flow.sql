@@ -301,6 +301,14 @@ SELECT d.task, d.needs FROM onetray.dependency AS d WHERE d.task {in:keys:bigint
 SELECT t.key, t.stage, CAST(t.id AS text) AS id, t.name, t.state
 FROM onetray.dependency AS d JOIN onetray.task AS t ON t.key = d.needs WHERE d.task = :task ORDER BY d.needs
 
+-- name: dependencies_of
+-- row: Dependency
+SELECT CAST(t.id AS text) AS task_id, CAST(o.id AS text) AS needs_id,
+    (SELECT i.alias FROM onetray.alias AS i WHERE i.key = o.key) AS needs_alias
+FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.dependency AS d ON d.task = t.key
+    JOIN onetray.task AS o ON o.key = d.needs
+WHERE t.id {in:ids:uuid} AND n.name = :namespace ORDER BY d.task, d.needs
+
 -- name: stages_to_copy
 -- row: StageToCopy
 SELECT s.key, s.ord, s.name, s.state, s.on_failure, s.sealed, s.takes_more, s.gate, s.collect, s.condition, s.compensate,
@@ -387,7 +395,8 @@ SELECT f.key, CAST(f.id AS text) AS id, n.name AS namespace, k.name, f.state, f.
     CAST(c.id AS text) AS compensates, CAST(u.id AS text) AS compensation, f.correlation_id, f.trace, f.tracestate,
     f.priority, f.data, f.metadata, f.error,
     (SELECT CAST({json_object}(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = f.key)
-    AS labels, (SELECT i.alias FROM onetray.alias AS i WHERE i.key = f.key) AS alias
+    AS labels, (SELECT i.alias FROM onetray.alias AS i WHERE i.key = f.key) AS alias,
+    (SELECT CAST(x.id AS text) FROM onetray.context AS x WHERE x.key = f.context) AS context_id
 FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
     JOIN onetray.kind AS k ON k.key = f.kind LEFT JOIN onetray.stage AS s ON s.key = f.current LEFT JOIN onetray.flow AS o ON o.key = f.retry_of
     LEFT JOIN onetray.flow AS c ON c.key = f.compensates LEFT JOIN onetray.flow AS u ON u.key = f.compensation

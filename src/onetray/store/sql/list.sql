@@ -173,6 +173,7 @@ t.updated_at >= :updated_since AND t.updated_at < :updated_until
 f.updated_at >= :updated_since AND f.updated_at < :updated_until
 
 -- word: in_order
+WHERE CAST(:aliased AS integer) IS NULL OR CASE WHEN j.alias IS NULL THEN 0 ELSE 1 END = :aliased
 ORDER BY CAST(:sign AS integer) * CASE WHEN CAST(:by_update AS integer) = 1 THEN j.updated_at ELSE j.created_at END,
     CAST(:sign AS integer) * j.key LIMIT :limit OFFSET :offset
 
@@ -329,6 +330,7 @@ FROM onetray.dead_letter AS d JOIN onetray.task AS t ON t.key = d.task JOIN onet
 n.name = :namespace AND (CAST(:redriven AS integer) = 1 OR d.successor IS NULL)
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:reason AS text) IS NULL OR d.reason_code = :reason)
     AND (CAST(:any_kind AS integer) = 1 OR k.name {in:kinds:text}) AND (CAST(:job AS bigint) IS NULL OR t.job = :job)
+    AND (CAST(:queue AS text) IS NULL OR t.queue IN (SELECT w.key FROM onetray.queue AS w WHERE w.ns = d.ns AND w.name = :queue))
     AND (CAST(:error AS text) IS NULL OR replace({letter_text}, :error, '') <> {letter_text})
 
 -- name: count_prunable

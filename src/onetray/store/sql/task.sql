@@ -170,7 +170,7 @@ ORDER BY t.priority DESC, t.key LIMIT :limit OFFSET :offset
 -- word: task_pending
 -- Subqueries that count cannot be turned into scans of whole tables, as EXISTS can.
 n.name = :namespace AND t.control = 0 AND t.state IN ({task.first}) AND t.run_at <= :ready_by
-    AND (CAST(:any_kind AS integer) = 1 OR k.name {in:kinds:text})
+    AND (CAST(:any_kind AS integer) = 1 OR k.name {in:kinds:text}) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
     AND ((SELECT count(*) FROM onetray.ready AS y
             WHERE y.queue = t.queue AND y.rank = -t.priority AND y.task = t.key AND y.kind = t.kind) > 0
         OR (SELECT count(*) FROM onetray.due AS z

@@ -1,0 +1,58 @@
+"""The statuses and events of parallel-mcp beside ours. It is data: the lifecycle decides what a task may do."""
+
+from onetray.domain.lifecycle import FLOW, TASK
+from onetray.domain.state_table import StateTable
+
+RUN_STATES = StateTable.read("flow", "run", """
+    created = pending; pending, running = active; waiting, paused = waiting; succeeded, partial = completed
+    failed = failed; cancelled = cancelled
+    new → pending → active → waiting → active → completed, failed, cancelled
+    pending, waiting → cancelled
+    waiting → completed, failed: a user cancelled the last task that waited, or the deadline of a native flow
+    pending → failed: the deadline of a native flow
+""")  # fmt: skip
+TASK_STATES = StateTable.read("task", "task", """
+    queued = queued; assigned = leased; running = running; blocked = blocked; waiting_input = waiting_input
+    succeeded = completed; failed, dead_lettered = failed; cancelled = cancelled
+    new → queued → leased → running
+    leased, running → queued, blocked, waiting_input, completed, failed
+    blocked, waiting_input → queued
+    queued, leased, running, blocked, waiting_input → cancelled
+    queued → completed: a requeue of another task of an ended run goes on in a copy of the run
+    queued → failed: the same; or the deadline of a native task
+    blocked, waiting_input → failed: the deadline of a native task
+""")  # fmt: skip
+
+STATUS_CHANGED, ENQUEUED, REQUEUED, PAUSED = (
+    "run.status.changed",
+    "task.enqueued",
+    "task.requeued_from_dlq",
+    "task.paused",
+)
+EVENT_NAMES = {
+    FLOW.submit.event: "run.created",
+    FLOW.cancel.event: "run.cancelled",
+    **{
+        t.event: STATUS_CHANGED
+        for t in FLOW.transitions
+        if t.sources and t is not FLOW.cancel
+        and any(RUN_STATES.state(source) != RUN_STATES.state(t.target) for source in t.sources)
+    },
+    TASK.submit.event: ENQUEUED,
+    TASK.claim.event: "task.claimed",
+    TASK.start.event: "task.running",
+    TASK.release.event: "task.released",
+    TASK.succeed.event: "task.completed",
+    TASK.fail.event: "task.failed",
+    TASK.time_out.event: "task.failed",
+    TASK.cancel.event: "task.cancelled",
+    TASK.block.event: PAUSED,
+    TASK.wait_for_input.event: PAUSED,
+    TASK.resume.event: "task.resumed",
+    TASK.expire.event: "task.lease_expired",
+    TASK.retry.event: "task.lease_expired",
+    TASK.dead_letter.event: "task.dead_lettered",
+    "task.heartbeat": "task.heartbeat",
+    "flow.context_appended": "context_snapshot.appended",
+}  # fmt: skip
+"""The name of each of our events that its clients see. They see no others."""

@@ -249,6 +249,15 @@ def delete_job(direct: Engine, n: str) -> Steps:
     assert [e.type for e in direct.feed.read(0, 10_000, namespace=namespace).events] == ["job.deleted"]
 
 
+def prune_jobs(direct: Engine, n: str) -> Steps:
+    namespace = f"prune_jobs{n}"
+    a = ended(direct, namespace)
+    removed = yield lambda engine: engine.prune_jobs(ended_before=engine.now() + 1, namespace=namespace)
+    assert removed == [a.id]
+    assert direct.tasks(namespace=namespace) == []
+    assert [e.type for e in direct.feed.read(0, 10_000, namespace=namespace).events] == ["job.deleted"]
+
+
 def prune_notes(direct: Engine, n: str) -> Steps:
     submit(direct, namespace=f"notes{n}")
     a = take(direct, namespace=f"notes{n}")
@@ -315,6 +324,7 @@ CASES: dict[Case, tuple[str, ...]] = {
     declare_flow: ("declare_flow",),
     forget_flow: ("forget_flow",),
     prune: ("prune",),
+    prune_jobs: ("prune_jobs", "_delete"),
     prune_notes: ("prune_notes",),
     delete_job: ("run",),
     # One by one is how either of them goes on after a batch that broke: the same work, in smaller parts.

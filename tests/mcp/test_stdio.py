@@ -25,28 +25,39 @@ from onetray.mcp.call import Backend, Call
 from onetray.mcp.registry import load_tools
 from onetray.mcp.waiting import claimed
 from tests.mcp.agents import LEGACY, agent, process
-from tests.mcp.conftest import Place, at
+from tests.mcp.conftest import at
 from tests.mcp.test_scopes import SCOPE_OF
 from tests.support.engines import engine_on, migrated_sqlite
 from tests.support.waits import wait_until
 
 
-def test_read_only_offers_no_tool_that_changes_anything(place: Place, queue: str) -> None:
-    with agent(process("--database", place.database, "--read-only"), LEGACY) as reader:
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """A database for what differs on none: test_native_tools.py runs on both."""
+    return migrated_sqlite(tmp_path)
+
+
+def test_read_only_offers_no_tool_that_changes_anything(url: str, queue: str) -> None:
+    with agent(process("--database", url, "--read-only"), LEGACY) as reader:
         assert reader.tools().keys() & SCOPE_OF.keys() == {"find_jobs", "inspect_job"}
         assert reader.call("find_jobs", queue=queue)["jobs"] == []
 
 
-def test_the_namespace_is_an_option(place: Place, queue: str) -> None:
-    with agent(process("--database", place.database, "--namespace", f"ns-{queue}", "--tools", "native")) as ours:
+def test_the_namespace_is_an_option(url: str, queue: str) -> None:
+    with agent(process("--database", url, "--namespace", f"ns-{queue}", "--tools", "native")) as ours:
         id_ = ours.submit(queue)
         (log,) = ours.portal.call(ours.client.read_resource, f"onetray://jobs/{id_}/log").contents
         assert id_ in log.text  # type: ignore[union-attr]
-    assert place.engine.task(id_, namespace=f"ns-{queue}").state == "queued"
+    with engine_on(url) as engine:
+        assert engine.task(id_, namespace=f"ns-{queue}").state == "queued"
 
 
-def test_a_server_is_a_database_too(place: Place, queue: str) -> None:
-    with agent(process("--database", place.url)) as there:
+def test_a_server_is_a_database_too(queue: str) -> None:
+    with (
+        engine_on("sqlite://:memory:") as engine,
+        at(engine) as server,
+        agent(process("--database", server.url)) as there,
+    ):
         id_ = there.submit(queue)
         held = there.claim(queue)
         there.call("report_progress", **held, done=1, notes="n")
@@ -139,9 +150,8 @@ def said_to(program: subprocess.Popen[str], request: dict[str, Any]) -> dict[str
     return read_line(program)
 
 
-def test_a_killed_agents_work_goes_to_the_next(tmp_path: Path, queue: str) -> None:
+def test_a_killed_agents_work_goes_to_the_next(url: str, queue: str) -> None:
     """Each process has a janitor: nothing else has to run."""
-    url = migrated_sqlite(tmp_path)
     with agent(process("--database", url), LEGACY) as bob:
         id_ = bob.submit(queue)
         envelope = {
@@ -159,8 +169,8 @@ def test_a_killed_agents_work_goes_to_the_next(tmp_path: Path, queue: str) -> No
         bob.call("finish_work", id=id_, fence=task["fence"], worker="bob", outcome="succeeded")
 
 
-def test_a_cancelled_wait_ends_and_its_job_goes_on(place: Place, queue: str) -> None:
-    with agent(process("--database", place.database), LEGACY) as ann:
+def test_a_cancelled_wait_ends_and_its_job_goes_on(url: str, queue: str) -> None:
+    with agent(process("--database", url), LEGACY) as ann:
 
         async def leave() -> None:
             with anyio.move_on_after(0.5):

@@ -30,9 +30,9 @@ def parse_arguments(model: type[A], given: object) -> A:
         given = {}
     if not isinstance(given, dict):
         raise InvalidInput(f"arguments must be an object, not {short_repr(given)}", field="arguments")
-    names = model.model_fields
+    names = _names(model)
     # Thousands of unknown fields would be thousands of errors.
-    if unknown := [name for name in given if name not in names and name not in _aliases(model)]:
+    if unknown := [name for name in given if name not in names]:
         known = f"use {', '.join(names)}" if names else "this tool takes none"
         raise InvalidInput(f"there is no argument {str(unknown[0])[:50]!r}: {known}", field=str(unknown[0])[:50])
     try:
@@ -44,8 +44,9 @@ def parse_arguments(model: type[A], given: object) -> A:
 
 
 @lru_cache
-def _aliases(model: type[Arguments]) -> frozenset[str]:
-    return frozenset(field.alias for field in model.model_fields.values() if field.alias)
+def _names(model: type[Arguments]) -> dict[str, None]:
+    """The names of the arguments as callers know them, in order."""
+    return dict.fromkeys(field.alias or name for name, field in model.model_fields.items())
 
 
 def _place(location: tuple[int | str, ...]) -> str:

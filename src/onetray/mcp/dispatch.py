@@ -99,7 +99,8 @@ def error_result(tools: ToolSet, error: OnetrayError) -> Result:
 
 
 def _error(text: str, facts: dict[str, Any]) -> Result:
-    return {"content": [{"type": "text", "text": text}], "structuredContent": {"error": facts}, "isError": True}
+    shown = orjson.Fragment(encoded({"error": facts}))
+    return {"content": [{"type": "text", "text": text}], "structuredContent": shown, "isError": True}
 
 
 async def confirmation(call: Call, tool: Tool, arguments: Any) -> dict[str, Any] | None:

@@ -84,20 +84,20 @@ def in_tenant(principal: Principal, request: Request, services: Services) -> Pri
     named = request.headers.getlist("x-tenant")
     if not named:
         return principal
-    if principal.token is not None:
-        if named != [principal.namespace]:
-            raise Forbidden(
-                f"the token is for the namespace {principal.namespace!r}: leave x-tenant out, or use a token for the "
-                "other namespace"
-            )
-        return principal
+    if len(named) > 1:
+        raise InvalidInput("x-tenant is there more than once: send it once", field="x-tenant")
     try:
         namespace = named[0].encode("latin-1").decode()
     except UnicodeDecodeError:
         raise InvalidInput("x-tenant is not UTF-8: send the namespace in UTF-8", field="x-tenant") from None
-    if len(named) > 1:
-        raise InvalidInput("x-tenant is there more than once: send it once", field="x-tenant")
-    return replace(principal, namespace=text(namespace, "x-tenant", services.engine.config.limits.name_chars))
+    if principal.token is None:
+        return replace(principal, namespace=text(namespace, "x-tenant", services.engine.config.limits.name_chars))
+    if namespace != principal.namespace:
+        raise Forbidden(
+            f"the token is for the namespace {principal.namespace!r}: leave x-tenant out, or use a token for the other "
+            "namespace"
+        )
+    return principal
 
 
 class McpServer:

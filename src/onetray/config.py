@@ -109,3 +109,9 @@ class HttpConfig:
     """How often an idle stream sends a comment to keep the connection open."""
     stall_s: float = 30.0
     """How long a client may take to read its response, or 64 KiB of a large one, before it is disconnected."""
+
+
+def plain_url(url: str) -> str:
+    """A database's URL without the driver that SQLAlchemy's have: postgresql+psycopg://… as postgresql://…"""
+    scheme, separator, rest = url.partition("://")
+    return f"{scheme.partition('+')[0]}://{rest}" if separator and scheme.startswith("postgres") else url

@@ -71,7 +71,7 @@ def test_what_is_shown_of_a_job_has_the_fields_of_its_row() -> None:
 def test_a_row_type_that_does_not_fit_is_refused() -> None:
     with pytest.raises(WrongRowType, match="x has the columns key, job"):
         row_maker("x", "SELECT t.key, t.job FROM onetray.task AS t", "QueueRow")
-    with pytest.raises(WrongRowType, match="which is not in rows"):
+    with pytest.raises(WrongRowType, match="which no module of rows has"):
         row_maker("x", "SELECT t.key FROM onetray.task AS t", "NoSuchRow")
     with pytest.raises(WrongRowType, match="3 columns"):
         row_maker("x", "SELECT t.key, t.job, t.id FROM onetray.task AS t", None)

@@ -102,10 +102,10 @@ def test_what_agents_ask_for_is_the_same_from_afar(near: tuple[Engine, Served]) 
     own, server = near
     with RemoteEngine(server.url) as remote:
         run = remote.submit_flow("run", [StageSpec("all", sealed=False)], roll_up="drain", start=False)
-        assert remote.append_context(run.id, {"n": 1}, context_id="one") == "one"
+        one = remote.append_context(run.id, {"n": 1}, alias="one")
         spec = TaskSpec("k", context_id="one", policy=Policy(max_attempts=1))
         (task,) = remote.add_tasks(run.stages[0], [spec], open=True).tasks
-        assert (remote.task(task).context_id, remote.context_by_id("one")) == ("one", own.context_by_id("one"))
+        assert (remote.task(task).context_id, remote.context_by_id("one")) == (one, own.context_by_id("one"))
         assert remote.pending_tasks(flow=run.id) == own.pending_tasks(flow=run.id) != []
         (held,) = remote.claim(worker="w", lease_s=3600, expiry_counts=True)
         assert held.lease_id == own.task(task).lease_id

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from onetray.app.job import Job, job_by_id
 from onetray.app.tasks import TaskDefinition, declare
+from onetray.config import plain_url
 from onetray.domain.errors import InvalidInput, OnetrayError, StoreError, Unavailable
 from onetray.domain.verbs import SubmitMany
 from onetray.engine import Engine
@@ -52,7 +53,9 @@ class Onetray:
         token: str | None = None,
     ) -> None:
         """`database` may be a server's URL (http://host:8321); its `token` defaults to ONETRAY_TOKEN."""
-        self.database = database or os.environ.get("ONETRAY_DATABASE") or "sqlite:///onetray.db"
+        if database is not None and not database:
+            raise StoreError("the database is empty: pass a URL such as sqlite:///jobs.db, or nothing for the default")
+        self.database = plain_url(database or os.environ.get("ONETRAY_DATABASE") or "sqlite:///onetray.db")
         self.token = token
         self.namespace, self._config, self._clock = namespace, config, clock
         self.tasks: dict[str, TaskDefinition[Any, Any]] = {}

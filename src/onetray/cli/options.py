@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from onetray.cli import BadInput, DatabaseUnusable
+from onetray.config import plain_url
 
 if TYPE_CHECKING:
     from onetray.app.onetray import Onetray
@@ -30,7 +31,7 @@ MAX_LISTED = 10_000
 
 
 def _database_url(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
-    url = value if value is not None else settings().database
+    url = plain_url(value if value is not None else settings().database)
     if not url.startswith(SCHEMES):
         raise click.BadParameter(
             "write sqlite:///relative.db, sqlite:////absolute.db, postgresql://host/name or http://host:port"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from onetray.config import plain_url
 from onetray.domain.clock import Clock
 from onetray.domain.errors import StoreError
 from onetray.store.base import Store
@@ -15,6 +16,7 @@ def open_store(
     """Open a database. Migrates SQLite unless `migrate` is False; PostgreSQL needs `onetray migrate`."""
     if not isinstance(url, str):
         raise StoreError(f"the database must be a URL, not {type(url).__name__}: write sqlite:///… or postgresql://…")
+    url = plain_url(url)
     if url.startswith("sqlite:"):
         from onetray.store.sqlite import SqliteStore
 

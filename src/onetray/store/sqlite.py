@@ -372,7 +372,10 @@ def _path(url: str) -> str | None:
     if url in ("sqlite://", "sqlite://:memory:", "sqlite:///:memory:"):
         return None
     parts = urlsplit(url)
-    if parts.netloc or not parts.path.strip("/"):
+    if not url.startswith("sqlite:///"):
+        name = parts.netloc + parts.path
+        raise StoreError(f"{url!r} has too few slashes: write sqlite:///{name}, or sqlite:////absolute.db", url=url)
+    if not parts.path.strip("/"):
         raise StoreError(f"{url!r} contains no path: write sqlite:///relative.db or sqlite:////absolute.db", url=url)
     if parts.query or parts.fragment or url.endswith(("?", "#")):
         # Without its options the URL would name another file.

@@ -23,7 +23,8 @@ from onetray.domain.errors import GuardFailed, InvalidInput, StoreError, Unavail
 from onetray.notify.new_work import format_new_work
 from onetray.notify.postgres import NOTIFY
 from onetray.store.base import Columns, Rows
-from onetray.store.postgres_tx import CLOCK, TOO_FEW, PostgresTx, Query
+from onetray.store.pg_pipeline import Query
+from onetray.store.postgres_tx import CLOCK, TOO_FEW, PostgresTx
 
 if TYPE_CHECKING:
     from onetray.domain.commands import Command

@@ -15,6 +15,7 @@ from onetray.notify.new_work import NewWork, format_new_work
 from onetray.notify.postgres import CHANNEL
 from onetray.store.base import Columns
 from onetray.store.commit_check import CommitOutcome
+from onetray.store.pg_pipeline import run_queries
 from onetray.store.postgres_tx import is_refused
 from onetray.store.sql_template import BATCH_COLUMN, POSTGRES, fill, render, with_parameters, words_of
 
@@ -68,7 +69,7 @@ def submit_one_postgres(store: PostgresStore, task: Columns, event: Columns) -> 
     with store.connection() as connection:
         pid, connection.warnings.seen = connection.info.backend_pid, False
         try:
-            ((key, _),) = connection.execute(SUBMIT_ONE.sql, params).fetchall()
+            [[(key, _)]] = run_queries(connection, [(SUBMIT_ONE.sql, params)])
             is_certain = not connection.warnings.seen
         except psycopg.Error as e:
             if is_refused(e):

@@ -33,6 +33,7 @@ try:
     from onetray.notify.postgres import NOTIFY, PostgresListener
     from onetray.store.caller_connection import IDENTITY, CallerTransaction, caller_transaction
     from onetray.store.fast_submit_postgres import submit_one_postgres
+    from onetray.store.pg_pipeline import PreparedNames, run_queries
     from onetray.store.postgres_tx import CLOCK, TOO_FEW, LowWater, PostgresTx, bind_postgres, is_refused
     from onetray.store.replication import Warnings, confirmed
 except ImportError as e:  # pragma: no cover
@@ -63,6 +64,8 @@ class ServerConnection(Connection[Any]):
 
     run: ServerRun
     warnings: Warnings
+    prepared_names: PreparedNames | None = None
+    """None: it prepares nothing, because the next transaction may be on another connection of a pooler."""
 
 
 class PostgresSnapshot:
@@ -99,19 +102,17 @@ class PostgresStore(Store):
         self.low_water: dict[int, LowWater] = {}
         self.lease_keys: deque[int] = deque()
         self._local = threading.local()
-        # Prepare statements at their first use or never. If a pipeline fails before a later PREPARE in it, psycopg
-        # still takes the statement for prepared, and it fails from then on.
-        prepare = None if pooler else 0
+        # pg_pipeline.py prepares statements. If psycopg did so, too, it would deallocate all of them after a rollback.
         kwargs = {
             "autocommit": True, "connect_timeout": int(CONNECT_S), "application_name": "onetray",
-            "prepare_threshold": prepare,
+            "prepare_threshold": None,
         }  # fmt: skip
         try:
             psycopg.conninfo.conninfo_to_dict(url)
         except psycopg.ProgrammingError as e:
             raise StoreError(f"invalid database URL: {e}") from e
         self._pool: ConnectionPool[ServerConnection] = ConnectionPool(
-            url, connection_class=ServerConnection, configure=_configure, kwargs=kwargs, open=False,
+            url, connection_class=ServerConnection, configure=self._configure, kwargs=kwargs, open=False,
             min_size=1, max_size=connections, timeout=min(CONNECT_S, patience_s),
             # The pool waits longer after each failure. This resets it before a wait becomes longer than patience_s.
             reconnect_timeout=15.0, name="onetray", reset=reset,
@@ -125,6 +126,13 @@ class PostgresStore(Store):
             self._pool.close()
             raise Unavailable(f"PostgreSQL does not answer at {_without_password(url)}: {e}") from e
         super().__init__(clock)
+
+    def _configure(self, connection: ServerConnection) -> None:
+        connection.warnings = Warnings()
+        connection.add_notice_handler(connection.warnings.note)
+        connection.run = ServerRun.of(connection)
+        if not self.pooler:
+            connection.prepared_names = PreparedNames()
 
     def _connect(self, patience_s: float) -> None:
         until = time.monotonic() + patience_s
@@ -277,7 +285,7 @@ class PostgresStore(Store):
 
     def _fetch_once(self, sql: str, params: dict[str, Any]) -> Rows:
         with self.connection() as connection:
-            return connection.execute(sql, params).fetchall()
+            return run_queries(connection, [(sql, params)])[0]
 
     def now(self) -> int:
         ((now,),) = self._fetch(f"SELECT {CLOCK}", {"now": self.clock.now() if self.clock else None})
@@ -366,14 +374,7 @@ class PostgresStore(Store):
         self._pool.close()
 
 
-def _configure(connection: ServerConnection) -> None:
-    connection.warnings = Warnings()
-    connection.add_notice_handler(connection.warnings.note)
-    connection.run = ServerRun.of(connection)
-
-
 def _roll_back(connection: Connection[Any]) -> None:
-    # Not as a statement: psycopg then also forgets statements of the failed pipeline that the server never prepared.
     with suppress(psycopg.Error):
         connection.rollback()
 

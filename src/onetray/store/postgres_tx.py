@@ -20,11 +20,12 @@ from onetray.store.base import WAKING, Columns, Rows, in_rows
 from onetray.store.commit_check import WrittenRow, row_of_batch, row_of_move, row_of_submit
 from onetray.store.interned import InternedNames
 from onetray.store.pg_copy import CopyBuffer
-from onetray.store.rows import ClaimedRow, FlowRow, LeaseNowRow, StageRow, TaskRow
+from onetray.store.pg_pipeline import Query, run_queries
+from onetray.store.rows import ClaimedRow, FlowRow, StageRow, TaskRow
 from onetray.store.sql_template import POSTGRES, WORDS, Statement
 
 if TYPE_CHECKING:
-    from psycopg import Connection, Cursor
+    from psycopg import Connection
 
     from onetray.store.postgres import PostgresStore
 
@@ -46,7 +47,6 @@ _PLANNED_ONCE = "set_config('plan_cache_mode', 'force_generic_plan', true)"
 _BEGIN = f"SELECT pg_current_xact_id()::text, {CLOCK}, {_BY_INDEX}, {_PLANNED_ONCE}"
 _START = -(2**31), 0
 RECENT = 100
-Query = tuple[str, dict[str, Any]]
 
 
 @dataclass(slots=True)
@@ -122,8 +122,7 @@ class PostgresTx:
         self.wakes |= name in WAKING
         count_statement(self.work, name, params)
         params.setdefault("now", self._test_time)
-        fetched = self._send((statement.sql, bind_postgres(statement, params)), returns=statement.returns)
-        rows = statement.rows(fetched)
+        rows = statement.rows(self._send((statement.sql, bind_postgres(statement, params))))
         if name == "open_ready":
             self._opened = True
             self.work.count([queue for (queue,) in rows], 0)
@@ -321,7 +320,7 @@ class PostgresTx:
     def fetch(self, sql: str, params: dict[str, Any]) -> Rows:
         return self._send((sql, params))
 
-    def _send(self, last: Query | None = None, returns: bool = True) -> Rows:
+    def _send(self, last: Query | None = None) -> Rows:
         """Send the pending statements, and `last`, in one round trip. A move that changes too few rows fails there."""
         begins = self.xid is None
         todo, deferred = self._pending, self._deferred
@@ -333,16 +332,13 @@ class PostgresTx:
             todo.append(last)
         if not todo:
             return []
-        if len(todo) == 1:
-            cursors = [self._connection.execute(todo[0][0], todo[0][1])]
-        else:
-            cursors = _together(self._connection, todo)
+        found = run_queries(self._connection, todo)
         if begins:
-            ((self.xid, self._now, *_),) = cursors[1].fetchall()
+            ((self.xid, self._now, *_),) = found[1]
             failpoints.hit("begun")
         for index, statement, rows in deferred:
-            rows += statement.rows(cursors[index + begins].fetchall())
-        return cursors[-1].fetchall() if last is not None and returns else []
+            rows += statement.rows(found[index + begins])
+        return found[-1] if last is not None else []
 
     def lower_marks(self) -> None:
         """Make the next claim of a queue scan from the start if this transaction added a task before its mark."""
@@ -379,29 +375,6 @@ def is_refused(e: psycopg.Error) -> bool:
     """
     fatal = e.diag.severity_nonlocalized in ("FATAL", "PANIC")
     return e.sqlstate is not None and not fatal and e.sqlstate not in AWAY and not e.sqlstate.startswith("08")
-
-
-def _together(connection: Connection[Any], queries: list[Query]) -> list[Cursor[Any]]:
-    """Run statements in one round trip. Raises the first error; the statements after it did not run."""
-    error: psycopg.Error | None = None
-    try:
-        with connection.pipeline():
-            try:
-                return [connection.execute(sql, params) for sql, params in queries]
-            except psycopg.Error as e:
-                # Raised while statements were still being sent. Not raised inside of the pipeline: psycopg would log
-                # the error of the pipeline's end.
-                error = e
-    except psycopg.Error as e:
-        raise error or e from None
-    assert error is not None
-    raise error
-
-
-def _with_lease(row: TaskRow, lease: LeaseNowRow | None) -> TaskRow:
-    if lease is None:
-        return row._replace(lease_expires_at=None, expiry_counts=None)
-    return row._replace(lease_expires_at=lease.expires_at, expiry_counts=lease.expiry_counts)
 
 
 def _first_entry(ready: Columns) -> Columns:

@@ -152,11 +152,12 @@ def _with_origins(call: Call, run: Flow) -> list[Flow]:
 
 def _events_of(call: Call, runs: list[Flow], after: int, types: list[str], limit: int) -> list[Event]:
     """The next events of a run. An older flow has none after it was copied."""
+    events: list[Event] = []
     for flow in runs:
-        events = call.read(call.engine.events_since, flow=flow.id, after=after, types=types, limit=limit).events
-        if events:
-            return events
-    return []
+        if len(events) < limit:
+            left = limit - len(events)
+            events += call.read(call.engine.events_since, flow=flow.id, after=after, types=types, limit=left).events
+    return events
 
 
 _HINTS: OrderedDict[tuple[str, int, tuple[str, ...]], int] = OrderedDict()

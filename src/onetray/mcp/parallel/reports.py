@@ -8,6 +8,7 @@ Owns how claims and reports of concurrent requests share their statements.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -38,6 +39,7 @@ from onetray.mcp.parallel.records import (
 
 QUEUE = "runs"
 """Of the tasks of all runs."""
+FENCE = re.compile(r"[1-9]\d{0,8}")
 LEASE_S = 30.0
 """Unless the claim names its own length."""
 
@@ -99,7 +101,10 @@ async def fail_task(call: Call, held: a.FailTask) -> Record:
 
 
 async def _report(call: Call, verb: Any, held: a.Held, token: str | None = None, **fields: Any) -> Record:
-    command = call.command(verb, held.taskId, worker=held.workerId, lease_id=held.leaseId, **fields)
+    # The lease id begins with the fence, which a remote server requires. One that does not fits no lease.
+    fence = held.leaseId.partition("-")[0]
+    about = {"worker": held.workerId, "lease_id": held.leaseId, "fence": int(fence) if FENCE.fullmatch(fence) else 1}
+    command = call.command(verb, held.taskId, **about, **fields)
     item, verdict = await _gathered(call, Item(command, held.taskId))
     if verdict.error is not None:
         raise of_report(verdict.error, held.taskId)

@@ -1,7 +1,7 @@
 """The tools of parallel-mcp at /mcp of a real server: clients that claim and complete tasks by single requests.
 
-parallel-mcp itself did 200 to 470 claims with completions a second in its own process, on this class of machine, without
-HTTP between.
+parallel-mcp itself did 200 to 470 claims with completions a second in its own process, on this class of machine,
+without HTTP between.
 """
 
 from __future__ import annotations

@@ -16,7 +16,9 @@ from benchmarks.host import Host
 @click.option("--batch", "batches", default="1,100", callback=options.sizes, help="Jobs in a request.")
 @options.jobs(None, "Jobs for each measurement; by default more for larger batches.")
 @click.option("--clients", type=click.IntRange(1, 500), help="Connections at once: 16, of a dialect 8 by default.")
-@click.option("--dialect", type=click.Choice(["jobnik", "mcp"]), help="Tasks that clients of this dialect take and complete.")
+@click.option(
+    "--dialect", type=click.Choice(["jobnik", "mcp"]), help="Tasks that clients of this dialect take and complete."
+)
 @options.rounds(3)
 def http(
     as_json: bool,

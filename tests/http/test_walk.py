@@ -70,8 +70,8 @@ WRITES = {
 }  # fmt: skip
 """The scope of each route that writes, once more: the walk itself believes what a route says."""
 OF_WORKERS = frozenset({
-    "aliases_of", "by_alias", "context", "context_by_id", "contexts", "dependencies", "find_aliases", "flow", "held", "inputs", "last_checkpoint",
-    "now", "policy_of", "stage", "stage_results", "stages", "task", "tasks_by_id",
+    "aliases_of", "by_alias", "context", "context_by_id", "contexts", "dependencies", "find_aliases", "flow", "held",
+    "inputs", "last_checkpoint", "now", "policy_of", "stage", "stage_results", "stages", "task", "tasks_by_id",
 })  # fmt: skip
 """The reads that handlers need, once more. All others need the scope `read`."""
 SEVERAL = {

@@ -25,6 +25,18 @@ FROM alias AS a JOIN namespace AS n ON n.key = a.ns LEFT JOIN task AS t ON t.key
     LEFT JOIN flow AS f ON f.key = coalesce(t.job, c.job, a.key)
 WHERE n.name = :namespace AND a.alias IN (SELECT value FROM json_each(:aliases)) AND f.deleted_at IS NULL;
 
+-- name: aliases_of_ids
+-- row: Alias(alias, entity, id, job_id)
+SELECT a.alias, a.entity, coalesce(CAST(t.id AS text), CAST(c.id AS text), CAST(f.id AS text)) AS id,
+    coalesce(CASE WHEN t.job = t.key THEN CAST(t.id AS text) END, CAST(f.id AS text)) AS job_id
+FROM alias AS a JOIN namespace AS n ON n.key = a.ns LEFT JOIN task AS t ON t.key = a.key LEFT JOIN context AS c ON c.key = a.key
+    LEFT JOIN flow AS f ON f.key = coalesce(t.job, c.job, a.key)
+WHERE n.name = :namespace AND f.deleted_at IS NULL AND a.key IN (
+    SELECT it.key FROM task AS it WHERE it.id IN (SELECT value FROM json_each(:ids))
+    UNION ALL SELECT jf.key FROM flow AS jf WHERE jf.id IN (SELECT value FROM json_each(:ids))
+    UNION ALL SELECT kc.key FROM context AS kc WHERE kc.id IN (SELECT value FROM json_each(:ids))
+);
+
 -- name: kinds_past_breakers
 SELECT k.key, br.open_until FROM kind AS k LEFT JOIN breaker AS br ON br.kind = k.key
 WHERE EXISTS (SELECT 1 FROM breaker AS o WHERE o.open_until IS NOT NULL) AND k.ns = :ns
@@ -186,14 +198,14 @@ SELECT key, CAST(id AS text) FROM task WHERE key IN (SELECT value FROM json_each
 -- name: ended_tasks
 SELECT t.key, CAST(t.id AS text) FROM task AS t
 WHERE t.key > :after AND t.key <= :upto AND t.ns = :ns AND t.job = t.key AND t.finished_at < :before
-    AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states))) AND t.kind = coalesce(CAST(:kind AS integer), t.kind)
     AND NOT EXISTS (SELECT 1 FROM idempotency AS i WHERE i.job = t.key AND i.expires_at > :now)
 ORDER BY t.key LIMIT :limit;
 
 -- name: ended_flows
 SELECT f.key, CAST(f.id AS text) FROM flow AS f
 WHERE f.key > :after AND f.key <= :upto AND f.ns = :ns AND f.finished_at < :before AND f.deleted_at IS NULL
-    AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states))) AND f.kind = coalesce(CAST(:kind AS integer), f.kind)
     AND NOT EXISTS (SELECT 1 FROM idempotency AS i WHERE i.job = f.key AND i.expires_at > :now)
 ORDER BY f.key LIMIT :limit;
 
@@ -629,6 +641,14 @@ SELECT d.task, d.needs FROM dependency AS d WHERE d.task IN (SELECT value FROM j
 SELECT t.key, t.stage, CAST(t.id AS text) AS id, t.name, t.state
 FROM dependency AS d JOIN task AS t ON t.key = d.needs WHERE d.task = :task ORDER BY d.needs;
 
+-- name: dependencies_of
+-- row: Dependency(task_id, needs_id, needs_alias)
+SELECT CAST(t.id AS text) AS task_id, CAST(o.id AS text) AS needs_id,
+    (SELECT i.alias FROM alias AS i WHERE i.key = o.key) AS needs_alias
+FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN dependency AS d ON d.task = t.key
+    JOIN task AS o ON o.key = d.needs
+WHERE t.id IN (SELECT value FROM json_each(:ids)) AND n.name = :namespace ORDER BY d.task, d.needs;
+
 -- name: stages_to_copy
 -- row: StageToCopy(key, ord, name, state, on_failure, sealed, takes_more, gate, collect, condition, compensate, approval, data, metadata, result, metrics, succeeded, carried_from, type, trace, tracestate)
 SELECT s.key, s.ord, s.name, s.state, s.on_failure, s.sealed, s.takes_more, s.gate, s.collect, s.condition, s.compensate,
@@ -697,7 +717,7 @@ SELECT f.key FROM flow AS f JOIN namespace AS n ON n.key = f.ns
 WHERE f.id = :id AND n.name = :namespace AND f.deleted_at IS NULL;
 
 -- name: flow_by_id
--- row: FlowDetails(key, id, namespace, name, state, version, roll_up, sealed, created_at, updated_at, started_at, finished_at, deadline_at, ending, ending_how, current_stage, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, retry_of, compensates, compensation, correlation_id, trace, tracestate, priority, data, metadata, error, labels, alias)
+-- row: FlowDetails(key, id, namespace, name, state, version, roll_up, sealed, created_at, updated_at, started_at, finished_at, deadline_at, ending, ending_how, current_stage, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, retry_of, compensates, compensation, correlation_id, trace, tracestate, priority, data, metadata, error, labels, alias, context_id)
 SELECT f.key, CAST(f.id AS text) AS id, n.name AS namespace, k.name, f.state, f.version, f.roll_up, f.sealed,
     f.created_at, f.updated_at, f.started_at, f.finished_at, f.deadline_at,
     CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending,
@@ -706,13 +726,14 @@ SELECT f.key, CAST(f.id AS text) AS id, n.name AS namespace, k.name, f.state, f.
     CAST(c.id AS text) AS compensates, CAST(u.id AS text) AS compensation, f.correlation_id, f.trace, f.tracestate,
     f.priority, f.data, f.metadata, f.error,
     (SELECT CAST(json_group_object(a.name, a.value ORDER BY a.name) AS text) FROM label AS a WHERE a.job = f.key)
-    AS labels, (SELECT i.alias FROM alias AS i WHERE i.key = f.key) AS alias
+    AS labels, (SELECT i.alias FROM alias AS i WHERE i.key = f.key) AS alias,
+    (SELECT CAST(x.id AS text) FROM context AS x WHERE x.key = f.context) AS context_id
 FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
     JOIN kind AS k ON k.key = f.kind LEFT JOIN stage AS s ON s.key = f.current LEFT JOIN flow AS o ON o.key = f.retry_of
     LEFT JOIN flow AS c ON c.key = f.compensates LEFT JOIN flow AS u ON u.key = f.compensation WHERE f.id = :id AND n.name = :namespace;
 
 -- name: flows_by_keys
--- row: FlowDetails(key, id, namespace, name, state, version, roll_up, sealed, created_at, updated_at, started_at, finished_at, deadline_at, ending, ending_how, current_stage, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, retry_of, compensates, compensation, correlation_id, trace, tracestate, priority, data, metadata, error, labels, alias)
+-- row: FlowDetails(key, id, namespace, name, state, version, roll_up, sealed, created_at, updated_at, started_at, finished_at, deadline_at, ending, ending_how, current_stage, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, retry_of, compensates, compensation, correlation_id, trace, tracestate, priority, data, metadata, error, labels, alias, context_id)
 SELECT f.key, CAST(f.id AS text) AS id, n.name AS namespace, k.name, f.state, f.version, f.roll_up, f.sealed,
     f.created_at, f.updated_at, f.started_at, f.finished_at, f.deadline_at,
     CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending,
@@ -721,13 +742,14 @@ SELECT f.key, CAST(f.id AS text) AS id, n.name AS namespace, k.name, f.state, f.
     CAST(c.id AS text) AS compensates, CAST(u.id AS text) AS compensation, f.correlation_id, f.trace, f.tracestate,
     f.priority, f.data, f.metadata, f.error,
     (SELECT CAST(json_group_object(a.name, a.value ORDER BY a.name) AS text) FROM label AS a WHERE a.job = f.key)
-    AS labels, (SELECT i.alias FROM alias AS i WHERE i.key = f.key) AS alias
+    AS labels, (SELECT i.alias FROM alias AS i WHERE i.key = f.key) AS alias,
+    (SELECT CAST(x.id AS text) FROM context AS x WHERE x.key = f.context) AS context_id
 FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
     JOIN kind AS k ON k.key = f.kind LEFT JOIN stage AS s ON s.key = f.current LEFT JOIN flow AS o ON o.key = f.retry_of
     LEFT JOIN flow AS c ON c.key = f.compensates LEFT JOIN flow AS u ON u.key = f.compensation WHERE f.key IN (SELECT value FROM json_each(:keys));
 
 -- name: flows_newest
--- row: FlowDetails(key, id, namespace, name, state, version, roll_up, sealed, created_at, updated_at, started_at, finished_at, deadline_at, ending, ending_how, current_stage, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, retry_of, compensates, compensation, correlation_id, trace, tracestate, priority, data, metadata, error, labels, alias)
+-- row: FlowDetails(key, id, namespace, name, state, version, roll_up, sealed, created_at, updated_at, started_at, finished_at, deadline_at, ending, ending_how, current_stage, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, retry_of, compensates, compensation, correlation_id, trace, tracestate, priority, data, metadata, error, labels, alias, context_id)
 SELECT f.key, CAST(f.id AS text) AS id, n.name AS namespace, k.name, f.state, f.version, f.roll_up, f.sealed,
     f.created_at, f.updated_at, f.started_at, f.finished_at, f.deadline_at,
     CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending,
@@ -736,7 +758,8 @@ SELECT f.key, CAST(f.id AS text) AS id, n.name AS namespace, k.name, f.state, f.
     CAST(c.id AS text) AS compensates, CAST(u.id AS text) AS compensation, f.correlation_id, f.trace, f.tracestate,
     f.priority, f.data, f.metadata, f.error,
     (SELECT CAST(json_group_object(a.name, a.value ORDER BY a.name) AS text) FROM label AS a WHERE a.job = f.key)
-    AS labels, (SELECT i.alias FROM alias AS i WHERE i.key = f.key) AS alias
+    AS labels, (SELECT i.alias FROM alias AS i WHERE i.key = f.key) AS alias,
+    (SELECT CAST(x.id AS text) FROM context AS x WHERE x.key = f.context) AS context_id
 FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
     JOIN kind AS k ON k.key = f.kind LEFT JOIN stage AS s ON s.key = f.current LEFT JOIN flow AS o ON o.key = f.retry_of
     LEFT JOIN flow AS c ON c.key = f.compensates LEFT JOIN flow AS u ON u.key = f.compensation WHERE n.name = :namespace AND f.key < :before ORDER BY f.key DESC LIMIT :limit;
@@ -1470,7 +1493,8 @@ FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND f.updated_at >= :updated_since AND f.updated_at < :updated_until
-) AS j ORDER BY CAST(:sign AS integer) * CASE WHEN CAST(:by_update AS integer) = 1 THEN j.updated_at ELSE j.created_at END,
+) AS j WHERE CAST(:aliased AS integer) IS NULL OR CASE WHEN j.alias IS NULL THEN 0 ELSE 1 END = :aliased
+ORDER BY CAST(:sign AS integer) * CASE WHEN CAST(:by_update AS integer) = 1 THEN j.updated_at ELSE j.created_at END,
     CAST(:sign AS integer) * j.key LIMIT :limit OFFSET :offset;
 
 -- name: sorted_jobs_labelled
@@ -1503,7 +1527,8 @@ FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND f.updated_at >= :updated_since AND f.updated_at < :updated_until
-) AS j ORDER BY CAST(:sign AS integer) * CASE WHEN CAST(:by_update AS integer) = 1 THEN j.updated_at ELSE j.created_at END,
+) AS j WHERE CAST(:aliased AS integer) IS NULL OR CASE WHEN j.alias IS NULL THEN 0 ELSE 1 END = :aliased
+ORDER BY CAST(:sign AS integer) * CASE WHEN CAST(:by_update AS integer) = 1 THEN j.updated_at ELSE j.created_at END,
     CAST(:sign AS integer) * j.key LIMIT :limit OFFSET :offset;
 
 -- name: count_jobs
@@ -1621,6 +1646,7 @@ FROM dead_letter AS d JOIN task AS t ON t.key = d.task JOIN kind AS k ON k.key =
     JOIN namespace AS n ON n.key = d.ns WHERE n.name = :namespace AND (CAST(:redriven AS integer) = 1 OR d.successor IS NULL)
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:reason AS text) IS NULL OR d.reason_code = :reason)
     AND (CAST(:any_kind AS integer) = 1 OR k.name IN (SELECT value FROM json_each(:kinds))) AND (CAST(:job AS bigint) IS NULL OR t.job = :job)
+    AND (CAST(:queue AS text) IS NULL OR t.queue IN (SELECT w.key FROM queue AS w WHERE w.ns = d.ns AND w.name = :queue))
     AND (CAST(:error AS text) IS NULL OR replace((d.last_error ->> 'class' || ': ' || (d.last_error ->> 'message')), :error, '') <> (d.last_error ->> 'class' || ': ' || (d.last_error ->> 'message')))
 GROUP BY 1, 2, 3, 4 ORDER BY 5 DESC, 1, 2, 3, 4 LIMIT :limit;
 
@@ -1635,6 +1661,7 @@ FROM dead_letter AS d JOIN task AS t ON t.key = d.task JOIN kind AS k ON k.key =
 WHERE d.task > :after AND n.name = :namespace AND (CAST(:redriven AS integer) = 1 OR d.successor IS NULL)
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:reason AS text) IS NULL OR d.reason_code = :reason)
     AND (CAST(:any_kind AS integer) = 1 OR k.name IN (SELECT value FROM json_each(:kinds))) AND (CAST(:job AS bigint) IS NULL OR t.job = :job)
+    AND (CAST(:queue AS text) IS NULL OR t.queue IN (SELECT w.key FROM queue AS w WHERE w.ns = d.ns AND w.name = :queue))
     AND (CAST(:error AS text) IS NULL OR replace((d.last_error ->> 'class' || ': ' || (d.last_error ->> 'message')), :error, '') <> (d.last_error ->> 'class' || ': ' || (d.last_error ->> 'message'))) ORDER BY d.task LIMIT :limit OFFSET :offset;
 
 -- name: count_prunable
@@ -2167,7 +2194,7 @@ FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN queue AS q ON q.key = t.
         SELECT w.key FROM queue AS w JOIN namespace AS m ON m.key = w.ns WHERE m.name = :namespace)
     UNION SELECT d.task FROM due AS d WHERE d.what = :run AND d.at <= :ready_by
 ) AND n.name = :namespace AND t.control = 0 AND t.state IN ('queued') AND t.run_at <= :ready_by
-    AND (CAST(:any_kind AS integer) = 1 OR k.name IN (SELECT value FROM json_each(:kinds)))
+    AND (CAST(:any_kind AS integer) = 1 OR k.name IN (SELECT value FROM json_each(:kinds))) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
     AND (EXISTS (SELECT 1 FROM ready AS y
             WHERE y.queue = t.queue AND y.rank = -t.priority AND y.task = t.key AND y.kind = t.kind)
         OR EXISTS (SELECT 1 FROM due AS z
@@ -2193,7 +2220,7 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
 FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN queue AS q ON q.key = t.queue
     JOIN kind AS k ON k.key = t.kind JOIN policy AS p ON p.key = t.policy
     LEFT JOIN lease AS l ON l.key = t.lease WHERE t.stage IN (SELECT s.key FROM stage AS s WHERE s.job = :job) AND n.name = :namespace AND t.control = 0 AND t.state IN ('queued') AND t.run_at <= :ready_by
-    AND (CAST(:any_kind AS integer) = 1 OR k.name IN (SELECT value FROM json_each(:kinds)))
+    AND (CAST(:any_kind AS integer) = 1 OR k.name IN (SELECT value FROM json_each(:kinds))) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
     AND (EXISTS (SELECT 1 FROM ready AS y
             WHERE y.queue = t.queue AND y.rank = -t.priority AND y.task = t.key AND y.kind = t.kind)
         OR EXISTS (SELECT 1 FROM due AS z

@@ -12,7 +12,7 @@ from datetime import datetime
 import pytest
 
 from onetray.mcp.parallel import TOOLS
-from onetray.mcp.parallel.states import RUN_STATES, TASK_STATES
+from onetray.mcp.parallel.words import RUN_STATES, TASK_STATES
 from tests.mcp import test_parallel_runs
 from tests.mcp.agents import text_of
 from tests.mcp.parallel_agents import Crew, own_id, until

@@ -198,7 +198,7 @@ def remote(clients: int, submits: int, kills: int, lose: float, seed: int, store
 
 @soak.command()
 @click.option("--tasks", type=click.IntRange(1, 9_000), default=1_000, show_default=True, help="Tasks to be done.")
-@click.option("--every-s", type=float, default=2.0, show_default=True, help="How long between two kills.")
+@click.option("--every-s", type=float, default=0.5, show_default=True, help="How long between two kills.")
 @click.option("--seed", type=int, default=1, show_default=True, help="What decides who is killed, and when.")
 @store_option
 def agents(tasks: int, every_s: float, seed: int, store: str) -> None:

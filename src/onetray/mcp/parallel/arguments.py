@@ -80,7 +80,7 @@ class ClaimNextTask(Arguments):
     clientToken: Token | None = None
 
 
-class Held(Arguments):
+class Leased(Arguments):
     """A task that the caller has claimed."""
 
     taskId: TaskId
@@ -88,20 +88,20 @@ class Held(Arguments):
     workerId: str = Field(description="The worker that claimed it.")
 
 
-class HeartbeatLease(Held):
+class HeartbeatLease(Leased):
     leaseMs: Ms | None = Field(default=None, description="From now on. By default as long as before.")
 
 
-class PauseTask(Held):
+class PauseTask(Leased):
     status: Literal["blocked", "waiting_input"]
     reason: Reason | None = None
 
 
-class ReleaseTask(Held):
+class ReleaseTask(Leased):
     reason: Reason | None = None
 
 
-class CompleteTask(Held):
+class CompleteTask(Leased):
     output: Any = None
     metadata: Any = Field(default=None, description="Replaces the metadata of the task.")
     nextContext: Any = Field(default=None, description="The next snapshot of the run's context.")
@@ -109,7 +109,7 @@ class CompleteTask(Held):
     clientToken: Token | None = None
 
 
-class FailTask(Held):
+class FailTask(Leased):
     error: str
     metadata: Any = Field(default=None, description="Replaces the metadata of the task.")
     clientToken: Token | None = None

@@ -24,21 +24,21 @@ from onetray.mcp.parallel.records import (
 )
 from onetray.mcp.parallel.reports import QUEUE
 from onetray.mcp.parallel.runs import RUN, find_run, find_task, id_of, run_view, task_view
-from onetray.mcp.parallel.states import EVENT_NAMES, RUN_STATES
+from onetray.mcp.parallel.words import EVENT_NAMES, RUN_STATES
 
 PAGE = 100
 """Of `job_details`."""
 MAX_HINTS = 10_000
 
 
-def get_run(call: Call, wanted: a.OfRun) -> Record:
+def read_run(call: Call, wanted: a.OfRun) -> Record:
     try:
         return run_view(call, find_run(call, wanted.runId))
     except NotFound:
         return {"run": None}
 
 
-def get_task(call: Call, wanted: a.OfTask) -> Record:
+def read_task(call: Call, wanted: a.OfTask) -> Record:
     try:
         return task_view(call, find_task(call, wanted.taskId))
     except NotFound:

@@ -17,7 +17,7 @@ from onetray.engine.api import EngineApi
 from onetray.http.json_answers import iso_time
 from onetray.mcp.jobs import time_or_none
 from onetray.mcp.parallel.arguments import MAX_ATTEMPTS, MAX_MS
-from onetray.mcp.parallel.states import (
+from onetray.mcp.parallel.words import (
     EVENT_NAMES,
     PAUSED,
     REQUEUED,

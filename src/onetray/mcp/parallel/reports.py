@@ -27,7 +27,6 @@ from onetray.engine import Engine
 from onetray.engine.api import EngineApi
 from onetray.mcp.call import Backend, Call
 from onetray.mcp.parallel import arguments as a
-from onetray.mcp.parallel.errors import conflict, not_found, of_report
 from onetray.mcp.parallel.records import (
     Record,
     attempt_record,
@@ -36,6 +35,7 @@ from onetray.mcp.parallel.records import (
     run_records,
     task_records,
 )
+from onetray.mcp.parallel.words import conflict, not_found, of_report
 
 QUEUE = "runs"
 """Of the tasks of all runs."""
@@ -73,7 +73,7 @@ async def heartbeat_lease(call: Call, held: a.HeartbeatLease) -> Record:
     return {"lease": await _report(call, c.Beat, held, lease_s=lease_s)}
 
 
-async def mark_task_running(call: Call, held: a.Held) -> Record:
+async def mark_task_running(call: Call, held: a.Leased) -> Record:
     return {"task": await _report(call, c.Start, held)}
 
 
@@ -100,7 +100,7 @@ async def fail_task(call: Call, held: a.FailTask) -> Record:
     return {"task": await _report(call, c.Fail, held, held.clientToken, **fields)}
 
 
-async def _report(call: Call, verb: Any, held: a.Held, token: str | None = None, **fields: Any) -> Record:
+async def _report(call: Call, verb: Any, held: a.Leased, token: str | None = None, **fields: Any) -> Record:
     # The lease id begins with the fence, which a remote server requires. One that does not fits no lease.
     fence = held.leaseId.partition("-")[0]
     about = {"worker": held.workerId, "lease_id": held.leaseId, "fence": int(fence) if FENCE.fullmatch(fence) else 1}

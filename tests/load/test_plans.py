@@ -128,7 +128,7 @@ def params_of(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
         "delete_ready": {"queue": [queue] * limit, "rank": crowd.ranks(limit), "key": keys, "kind": [kind] * limit},
         "take_ready": {"queue": [queue] * limit, "rank": crowd.ranks(limit), "key": keys, "kind": [kind] * limit},
         "renew_lease": {"key": list(range(1, limit + 1)), "at": 0, "length": [None] * limit},
-        "expired_leases": {"before": FAR - 1, "limit": limit},
+        "expired_leases": {"before": FAR - 1, "limit": limit, "ns": None},
         "due_now": {"now": FAR, "known": list(KNOWN), "limit": limit},
         "next_due": {"known": list(KNOWN)},
         "next_expiry": {},
@@ -162,6 +162,8 @@ def params_of(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
         "insert_aliases": {"ns": [1] * limit, "alias": taken["key"], "entity": ["task"] * limit, "key": keys},
         "hand_on_aliases": {"key": keys, "successor": [FAR + key for key in keys]},
         "entities_by_alias": {"aliases": taken["key"], "namespace": "default"},
+        "aliases_of_ids": {"ids": crowd.ids(limit), "namespace": "default"},
+        "dependencies_of": {"ids": crowd.ids(limit), "namespace": "default"},
         "prune_aliases": {"keys": keys},
         "queues_with_work": {"keys": [queue]},
         "last_cursor": {"keys": keys}, "log_and_progress": {"keys": keys}, "kinds_of_ids": {"ids": crowd.ids(limit)},
@@ -242,7 +244,7 @@ OTHERS = (
     "list_jobs", "next_tasks", "count_events", "times_of_ended", "log_and_progress", "kinds_of_ids", *OF_KEYS,
     "lock_unique", "unique_held", "take_unique", "link_key", "prune_unique_keys", "prune_labels", "copy_labels",
     "queues_with_work", "free_key", "alias_holders", "free_aliases", "insert_aliases", "hand_on_aliases",
-    "entities_by_alias", "prune_aliases",
+    "entities_by_alias", "aliases_of_ids", "dependencies_of", "prune_aliases",
 )  # fmt: skip
 FOR_FLOWS = (
     "lock_flows", "flows_of_ids", "flows_of_stages", "flows_of_tasks", "stages_by_key", "unended_stages", "next_stage",

@@ -11,7 +11,12 @@ from contextlib import contextmanager
 import httpx2
 import pytest
 
+from onetray.domain import commands as c
 from onetray.engine import Engine
+from onetray.http.claim_waiters import ClaimWaiters
+from onetray.mcp.call import Backend
+from onetray.mcp.parallel.reports import Item, run_items
+from onetray.mcp.registry import load_tools
 from tests.mcp.agents import LEGACY, agent, agent_at, process
 from tests.mcp.conftest import Place, at
 from tests.mcp.parallel_agents import Crew, crew_of, own_id
@@ -168,3 +173,38 @@ def test_no_task_is_claimed_twice_by_many_at_once(place: Place) -> None:
             pass
         assert (sorted(done), crew.status(run)) == (sorted(tasks), "completed")
         assert crew.events(run).count("task.claimed") == 24
+
+
+def test_a_report_that_is_nobodys_does_no_harm_to_others_of_its_batch(idle: Engine, alone: Crew) -> None:
+    """Whatever a request brings: those that it is gathered with get their answers."""
+    backend = Backend(idle, load_tools("parallel-mcp"), ClaimWaiters(idle.wake))
+    alone.task(alone.run())
+    held = alone.take()
+    about = {"worker": "w", "lease_id": held["leaseId"], "fence": 1}
+    items = [Item(c.Succeed(id_, **about), id_) for id_ in ("\x01", "x" * 999, held["taskId"], "nobody")]
+    items.append(Item(c.Claim(worker="w" * 999, queue="runs")))
+    items.append(Item(c.Succeed(held["taskId"], **about, namespace="other"), held["taskId"]))
+    errors = [type(verdict.error).__name__ for _, verdict in run_items(backend, items)]
+    assert errors == ["NotFound", "NotFound", "NoneType", "NotFound", "TooLarge", "NotFound"]
+    assert alone.get(held["taskId"])["status"] == "completed"
+
+
+def test_a_native_task_in_the_queue_of_runs_is_claimed_as_a_run_of_its_own(idle: Engine, alone: Crew) -> None:
+    id_ = idle.submit(alone.kind, {"n": 1}, queue="runs").id
+    claim = alone.claim()
+    assert claim is not None
+    assert (claim["task"]["id"], claim["run"]["id"], claim["run"]["status"]) == (id_, id_, "active")
+    done = alone.report("complete_task", {"taskId": id_, "leaseId": claim["lease"]["id"], "workerId": "w"}, output=1)
+    assert done["status"] == "completed"
+    assert id_ in {event["taskId"] for event in alone.call("list_events_since", limit=1000)["events"]}
+
+
+def test_a_cursor_goes_on_behind_the_events_of_others(idle: Engine, alone: Crew) -> None:
+    cursor = 0
+    while (page := alone.call("list_events_since", afterId=cursor, limit=1000))["nextCursor"] != cursor:
+        cursor = page["nextCursor"]
+    for _ in range(3):
+        idle.submit("x", namespace="theirs")
+        assert alone.call("list_events_since", afterId=cursor) == {"events": [], "nextCursor": cursor}
+    run = alone.run()
+    assert [e["runId"] for e in alone.call("list_events_since", afterId=cursor)["events"]] == [run]

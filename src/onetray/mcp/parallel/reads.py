@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from typing import Any
 
 from onetray.domain.checks import MAX_ROWS
@@ -187,8 +188,9 @@ def _event_records(call: Call, events: list[Event]) -> list[Record]:
         event.payload["context"] for event in events if isinstance(event.payload, dict) and "context" in event.payload
     }
     names = names_of(call.engine, call.namespace, sorted(tasks | contexts))
-    # A task without an id of its own was requeued: the id belongs to its successor.
-    for run in {event.correlation_id for event in events if event.entity_id in tasks - names.keys()}:
+    # A task of a run without an id of its own was requeued: the id belongs to its successor.
+    nameless = [event for event in events if event.entity_id in tasks - names.keys()]
+    for run in {event.correlation_id for event in nameless if event.correlation_id != event.job_id}:
         names |= _names_before_requeue(call, run)
     return [each for event in events if (each := event_record(event, names)) is not None]
 
@@ -200,10 +202,18 @@ def _names_before_requeue(call: Call, run_id: str) -> dict[str, str]:
     except NotFound:
         return names
     for flow in reversed(runs):
-        for task in sorted(_tasks_of(call, flow), key=lambda task: -task.key):
+        for task in sorted(_all_tasks_of(call, flow), key=lambda task: -task.key):
             shown = task.alias or names.get(task.id)
             if shown is not None:
                 names[task.id] = shown
                 if task.retry_of is not None:
                     names[task.retry_of] = shown
     return names
+
+
+def _all_tasks_of(call: Call, run: Flow) -> Iterator[Task]:
+    for stage in call.read(call.engine.stages, run.id, raw=True):
+        after = 0
+        while page := call.read(call.engine.stage_tasks, stage.id, after=after, limit=1_000):
+            yield from page
+            after = page[-1].key

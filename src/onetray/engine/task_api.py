@@ -121,10 +121,10 @@ class TaskApi(DatabaseReads):
         if flow is None:
             rows = self._read("pending_tasks", **filters)
         else:
-            keys = self._read("key_of_flow", id=task_id(flow, "flow"), namespace=namespace)
+            keys = [key for (key,) in self._read("key_of_flow", id=task_id(flow, "flow"), namespace=namespace)]
             if not keys:
                 raise NotFound(f"there is no flow {flow}", flow=flow)
-            rows = self._read("pending_tasks_of_flow", job=keys[0][0], **filters)
+            rows = self._read("pending_tasks_of_flow", job=keys[0], **filters)
         return [task_of_row(row, USER) for row in rows]
 
     @read(by_owner)

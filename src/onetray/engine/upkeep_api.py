@@ -113,7 +113,8 @@ class UpkeepApi(DatabaseReads):
                 return
             while after < end:
                 rows = self.store.read(f"ended_{table}", after=after, upto=end, now=self.store.now(), **filters)
-                after = rows[-1][0] if len(rows) == STEP else end
+                last = max((key for key, _ in rows), default=end)
+                after = last if len(rows) == STEP else end
                 yield [id_ for _, id_ in rows]
 
     def _delete(self, ids: list[str], ns: int, by: str, reason: str | None) -> list[str]:

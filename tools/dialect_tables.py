@@ -8,13 +8,14 @@
 import sys
 
 from onetray.http.dialects import load_dialect
+from onetray.mcp.parallel.words import RUN_STATES, TASK_STATES
 
 
-def main() -> None:
-    for table in load_dialect(sys.argv[1]).states:
+def main(name: str) -> None:
+    for table in (RUN_STATES, TASK_STATES) if name == "parallel-mcp" else load_dialect(name).states:
         print(f"#### A {table.entity} as a {table.shown_as}\n")
         print("\n".join(table.markdown()), end="\n\n")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

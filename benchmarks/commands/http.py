@@ -16,7 +16,9 @@ from benchmarks.host import Host
 @click.option("--batch", "batches", default="1,100", callback=options.sizes, help="Jobs in a request.")
 @options.jobs(None, "Jobs for each measurement; by default more for larger batches.")
 @click.option("--clients", type=click.IntRange(1, 500), help="Connections at once: 16, of a dialect 8 by default.")
-@click.option("--dialect", type=click.Choice(["jobnik"]), help="Tasks that clients of this dialect take and complete.")
+@click.option(
+    "--dialect", type=click.Choice(["jobnik", "mcp"]), help="Tasks that clients of this dialect take and complete."
+)
 @options.rounds(3)
 def http(
     as_json: bool,
@@ -30,14 +32,16 @@ def http(
     """Submits, and claims with reports, over HTTP; beside a route that only parses and answers the same JSON."""
     from benchmarks.http import http as measure
     from benchmarks.jobnik import jobnik
+    from benchmarks.mcp import mcp
 
-    def of_jobnik(host: Host, store: str) -> dict[str, Any]:
+    def of_dialect(host: Host, store: str) -> dict[str, Any]:
         many, workers = jobs or 2_000, clients or 8
-        options.say(f"{store}, {many:,} jobs at /v1, {workers} clients, {rounds} rounds")
-        return {"jobnik": jobnik(host, store, many, workers, rounds)}
+        options.say(f"{store}, {many:,} jobs by {dialect}, {workers} clients, {rounds} rounds")
+        measure_dialect = {"jobnik": jobnik, "mcp": mcp}[str(dialect)]
+        return {str(dialect): measure_dialect(host, store, many, workers, rounds)}
 
     if dialect is not None:
-        options.show(options.measured("http", stores, of_jobnik), as_json)
+        options.show(options.measured("http", stores, of_dialect), as_json)
         return
     clients = clients or 16
 

@@ -27,15 +27,18 @@ WHERE n.name = :namespace AND a.alias = ANY(:aliases::text[]) AND f.deleted_at I
 
 -- name: aliases_of_ids
 -- row: Alias(alias, entity, id, job_id)
-SELECT a.alias, a.entity, coalesce(CAST(t.id AS text), CAST(c.id AS text), CAST(f.id AS text)) AS id,
-    coalesce(CASE WHEN t.job = t.key THEN CAST(t.id AS text) END, CAST(f.id AS text)) AS job_id
-FROM onetray.alias AS a JOIN onetray.namespace AS n ON n.key = a.ns LEFT JOIN onetray.task AS t ON t.key = a.key LEFT JOIN onetray.context AS c ON c.key = a.key
-    LEFT JOIN onetray.flow AS f ON f.key = coalesce(t.job, c.job, a.key)
-WHERE n.name = :namespace AND f.deleted_at IS NULL AND a.key IN (
-    SELECT it.key FROM onetray.task AS it WHERE it.id = ANY(:ids::uuid[])
-    UNION ALL SELECT jf.key FROM onetray.flow AS jf WHERE jf.id = ANY(:ids::uuid[])
-    UNION ALL SELECT kc.key FROM onetray.context AS kc WHERE kc.id = ANY(:ids::uuid[])
-);
+SELECT (SELECT i.alias FROM onetray.alias AS i WHERE i.key = t.key) AS alias, 'task' AS entity,
+    CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
+        ELSE (SELECT CAST(g.id AS text) FROM onetray.flow AS g WHERE g.key = t.job) END AS job_id
+FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns WHERE t.id = ANY(:ids::uuid[]) AND n.name = :namespace
+UNION ALL
+SELECT (SELECT i.alias FROM onetray.alias AS i WHERE i.key = f.key), 'flow', CAST(f.id AS text), CAST(f.id AS text)
+FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns
+WHERE f.id = ANY(:ids::uuid[]) AND n.name = :namespace AND f.deleted_at IS NULL
+UNION ALL
+SELECT (SELECT i.alias FROM onetray.alias AS i WHERE i.key = c.key), 'context', CAST(c.id AS text),
+    (SELECT CAST(g.id AS text) FROM onetray.flow AS g WHERE g.key = c.job)
+FROM onetray.context AS c JOIN onetray.namespace AS n ON n.key = c.ns WHERE c.id = ANY(:ids::uuid[]) AND n.name = :namespace;
 
 -- name: kinds_past_breakers
 SELECT k.key, br.open_until FROM onetray.kind AS k LEFT JOIN onetray.breaker AS br ON br.kind = k.key
@@ -647,7 +650,7 @@ SELECT CAST(t.id AS text) AS task_id, CAST(o.id AS text) AS needs_id,
     (SELECT i.alias FROM onetray.alias AS i WHERE i.key = o.key) AS needs_alias
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.dependency AS d ON d.task = t.key
     JOIN onetray.task AS o ON o.key = d.needs
-WHERE t.id = ANY(:ids::uuid[]) AND n.name = :namespace ORDER BY d.task, d.needs;
+WHERE t.id = ANY(:ids::uuid[]) AND n.name = :namespace;
 
 -- name: stages_to_copy
 -- row: StageToCopy(key, ord, name, state, on_failure, sealed, takes_more, gate, collect, condition, compensate, approval, data, metadata, result, metrics, succeeded, carried_from, type, trace, tracestate)

@@ -27,15 +27,18 @@ WHERE n.name = :namespace AND a.alias IN (SELECT value FROM json_each(:aliases))
 
 -- name: aliases_of_ids
 -- row: Alias(alias, entity, id, job_id)
-SELECT a.alias, a.entity, coalesce(CAST(t.id AS text), CAST(c.id AS text), CAST(f.id AS text)) AS id,
-    coalesce(CASE WHEN t.job = t.key THEN CAST(t.id AS text) END, CAST(f.id AS text)) AS job_id
-FROM alias AS a JOIN namespace AS n ON n.key = a.ns LEFT JOIN task AS t ON t.key = a.key LEFT JOIN context AS c ON c.key = a.key
-    LEFT JOIN flow AS f ON f.key = coalesce(t.job, c.job, a.key)
-WHERE n.name = :namespace AND f.deleted_at IS NULL AND a.key IN (
-    SELECT it.key FROM task AS it WHERE it.id IN (SELECT value FROM json_each(:ids))
-    UNION ALL SELECT jf.key FROM flow AS jf WHERE jf.id IN (SELECT value FROM json_each(:ids))
-    UNION ALL SELECT kc.key FROM context AS kc WHERE kc.id IN (SELECT value FROM json_each(:ids))
-);
+SELECT (SELECT i.alias FROM alias AS i WHERE i.key = t.key) AS alias, 'task' AS entity,
+    CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
+        ELSE (SELECT CAST(g.id AS text) FROM flow AS g WHERE g.key = t.job) END AS job_id
+FROM task AS t JOIN namespace AS n ON n.key = t.ns WHERE t.id IN (SELECT value FROM json_each(:ids)) AND n.name = :namespace
+UNION ALL
+SELECT (SELECT i.alias FROM alias AS i WHERE i.key = f.key), 'flow', CAST(f.id AS text), CAST(f.id AS text)
+FROM flow AS f JOIN namespace AS n ON n.key = f.ns
+WHERE f.id IN (SELECT value FROM json_each(:ids)) AND n.name = :namespace AND f.deleted_at IS NULL
+UNION ALL
+SELECT (SELECT i.alias FROM alias AS i WHERE i.key = c.key), 'context', CAST(c.id AS text),
+    (SELECT CAST(g.id AS text) FROM flow AS g WHERE g.key = c.job)
+FROM context AS c JOIN namespace AS n ON n.key = c.ns WHERE c.id IN (SELECT value FROM json_each(:ids)) AND n.name = :namespace;
 
 -- name: kinds_past_breakers
 SELECT k.key, br.open_until FROM kind AS k LEFT JOIN breaker AS br ON br.kind = k.key
@@ -647,7 +650,7 @@ SELECT CAST(t.id AS text) AS task_id, CAST(o.id AS text) AS needs_id,
     (SELECT i.alias FROM alias AS i WHERE i.key = o.key) AS needs_alias
 FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN dependency AS d ON d.task = t.key
     JOIN task AS o ON o.key = d.needs
-WHERE t.id IN (SELECT value FROM json_each(:ids)) AND n.name = :namespace ORDER BY d.task, d.needs;
+WHERE t.id IN (SELECT value FROM json_each(:ids)) AND n.name = :namespace;
 
 -- name: stages_to_copy
 -- row: StageToCopy(key, ord, name, state, on_failure, sealed, takes_more, gate, collect, condition, compensate, approval, data, metadata, result, metrics, succeeded, carried_from, type, trace, tracestate)

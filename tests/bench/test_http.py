@@ -27,3 +27,10 @@ def test_tasks_of_jobnik_are_taken_and_completed(run: Callable[..., Any]) -> Non
     assert found["to_manager"] == pytest.approx(found["jobs_per_s"] / 77, rel=0.01, abs=0.01)
     assert 0 < found["p50_ms"] <= found["p95_ms"] <= found["p99_ms"]
     assert found["cpu_us_per_request"] > 0
+
+
+def test_tasks_are_claimed_and_completed_by_tools(run: Callable[..., Any]) -> None:
+    found = run("http", "--dialect", "mcp", "--store", "sqlite", *SMALL)["http"]["sqlite"]["mcp"]
+    assert found["to_in_process"] == pytest.approx(found["jobs_per_s"] / 470, rel=0.01, abs=0.01)
+    assert 0 < found["p50_ms"] <= found["p95_ms"] <= found["p99_ms"]
+    assert found["cpu_us_per_request"] > 0

@@ -133,7 +133,7 @@ def params_of(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
         "leases_by_key": {"keys": list(range(1, limit + 1))}, "ids_of_tasks": {"keys": keys},
         "ended_tasks": {
             "after": keys[0] - 1, "upto": keys[-1], "ns": 1, "before": FAR, "any_state": 1, "states": [], "now": 0,
-            "limit": limit,
+            "limit": limit, "kind": None,
         },
         "due_now": {"now": FAR, "known": list(KNOWN), "limit": limit},
         "next_due": {"known": list(KNOWN)},
@@ -168,6 +168,8 @@ def params_of(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
         "insert_aliases": {"ns": [1] * limit, "alias": taken["key"], "entity": ["task"] * limit, "key": keys},
         "hand_on_aliases": {"key": keys, "successor": [FAR + key for key in keys]},
         "entities_by_alias": {"aliases": taken["key"], "namespace": "default"},
+        "aliases_of_ids": {"ids": crowd.ids(limit), "namespace": "default"},
+        "dependencies_of": {"ids": crowd.ids(limit), "namespace": "default"},
         "prune_aliases": {"keys": keys},
         "queues_with_work": {"keys": [queue]},
         "last_cursor": {"keys": keys}, "log_and_progress": {"keys": keys}, "kinds_of_ids": {"ids": crowd.ids(limit)},
@@ -237,11 +239,11 @@ def of_flows(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
         "context_in_flow": {"id": id_, "alias": "x", "ns": 1, "job": flow},
         "ended_flows": {
             "after": flows[0] - 1, "upto": flows[-1], "ns": 1, "before": FAR, "any_state": 1, "states": [], "now": 0,
-            "limit": limit,
+            "limit": limit, "kind": None,
         },
         "pending_tasks_of_flow": {
             "stages": [flow + 1, flow + 2], "namespace": "default", "ready_by": FAR, "any_kind": 1, "kinds": [],
-            "run": RUN, "going_stages": ["pending"], "going_flows": ["pending"], "limit": limit, "offset": 0,
+            "queue": None, "run": RUN, "going_stages": ["pending"], "going_flows": ["pending"], "limit": limit, "offset": 0,
         },
         "events_of_flow_and_stages": {"keys": [flow, flow + 1, flow + 2], "after": 0, "limit": limit},
     }  # fmt: skip
@@ -260,8 +262,7 @@ OTHERS = (
     "list_jobs", "next_tasks", "count_events", "times_of_ended", "log_and_progress", "kinds_of_ids", *OF_KEYS,
     "lock_unique", "unique_held", "take_unique", "link_key", "prune_unique_keys", "prune_labels", "copy_labels",
     "queues_with_work", "free_key", "alias_holders", "free_aliases", "insert_aliases", "hand_on_aliases",
-    "entities_by_alias", "prune_aliases",
-    "ids_of_tasks", "ended_tasks",
+    "entities_by_alias", "aliases_of_ids", "dependencies_of", "prune_aliases", "ids_of_tasks", "ended_tasks",
 )  # fmt: skip
 FOR_FLOWS = (
     "lock_flows", "flows_of_ids", "flows_of_stages", "flows_of_tasks", "stages_by_key", "unended_stages", "next_stage",

@@ -14,6 +14,7 @@ from onetray.engine import Engine
 from onetray.http.app import build
 from onetray.http.services import HttpConfig
 from tests.mcp.agents import LEGACY, MODERN, Agent, agent, agent_at, process
+from tests.mcp.parallel_agents import Crew, crew_of
 from tests.support.databases import Databases
 from tests.support.engines import engine_on, migrated_sqlite
 from tests.support.servers import Served
@@ -79,3 +80,19 @@ def web(place: Place) -> Iterator[Agent]:
 def queue() -> str:
     """A queue that no other test has used."""
     return f"q-{uuid4()}"
+
+
+@pytest.fixture(scope="module", params=["http", "stdio"])
+def sharer(request: pytest.FixtureRequest, place: Place) -> Iterator[Agent]:
+    if request.param == "stdio":
+        with agent(process("--database", place.database, "--tools", "parallel-mcp"), LEGACY) as ann:
+            yield ann
+        return
+    with agent_at(place.url) as ann:
+        yield ann
+
+
+@pytest.fixture
+def crew(sharer: Agent) -> Crew:
+    """An agent with the tools of parallel-mcp, in each way."""
+    return crew_of(sharer)

@@ -197,6 +197,26 @@ def remote(clients: int, submits: int, kills: int, lose: float, seed: int, store
 
 
 @soak.command()
+@click.option("--tasks", type=click.IntRange(1, 9_000), default=1_000, show_default=True, help="Tasks to be done.")
+@click.option("--every-s", type=float, default=0.5, show_default=True, help="How long between two kills.")
+@click.option("--seed", type=int, default=1, show_default=True, help="What decides who is killed, and when.")
+@store_option
+def agents(tasks: int, every_s: float, seed: int, store: str) -> None:
+    """Let two agents share out a run over /mcp, and kill them at random: each task ends, with one accepted outcome."""
+    from tests.support.agent_kills import kill_agents
+    from tests.support.engines import open_migrated
+
+    def attempt(url: str) -> list[str]:
+        open_migrated(url).close()
+        with tempfile.TemporaryDirectory(prefix="onetray-soak-") as folder:
+            done = kill_agents(url, Path(folder), tasks=tasks, every_s=every_s, seed=seed, limit_s=1800, say=click.echo)
+        click.echo(str(done))
+        return done.faults
+
+    on_each(store, attempt)
+
+
+@soak.command()
 @click.option("--race", "races", multiple=True, help="Only this race; may be given several times.")
 @click.option("--stages", type=click.IntRange(2), default=2_000, show_default=True, help="Stages for each race.")
 @click.option("--mixed", is_flag=True, help="All races at once, in one database.")

@@ -27,6 +27,7 @@ _PREPARED.set_forkserver_preload(
         "onetray.http.server",
         "onetray.store.postgres",
         "onetray.store.sqlite",
+        "tests.mcp.agents",
         "tests.support.flow_kills",
         "tests.support.journal",
         "tests.support.sqlite_processes",

@@ -229,7 +229,7 @@ class Engine(EngineApi):
 
     @property
     def has_janitor(self) -> bool:
-        """Whether a janitor of this engine was made. Another process may have one, too."""
+        """Whether this engine has a janitor of its own. Another process may have one, too."""
         return bool(self._janitors)
 
     def retention(self, keep_s: float, *, namespace: str | None = None) -> Retention:

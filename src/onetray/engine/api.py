@@ -60,6 +60,11 @@ class EngineApi(ABC):
     def redacted(self) -> EngineApi:
         """The same engine with redacted answers."""
 
+    @property
+    def has_janitor(self) -> bool:
+        """Whether expired leases and due tasks are somebody else's business: those of a server are the server's."""
+        return True
+
     @abstractmethod
     def close(self) -> None: ...
 

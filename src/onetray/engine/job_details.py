@@ -70,7 +70,8 @@ class JobApi(DatabaseReads):
     def aliases_of(self, ids: Sequence[str], *, namespace: str = "default") -> list[Alias]:
         """The aliases of the tasks, flows and contexts with these ids, as far as they have one."""
         wanted = [task_id(each, "ids") for each in listed(ids, "ids", 0, MAX_ROWS)]
-        return self._read("aliases_of_ids", ids=wanted, namespace=namespace) if wanted else []
+        rows = self._read("aliases_of_ids", ids=wanted, namespace=namespace) if wanted else []
+        return [row for row in rows if row.alias]
 
     @read(by_owner)
     def own_events(self, job: str, *, namespace: str = "default", after: int = 0, limit: int = 1000) -> list[Event]:

@@ -131,7 +131,7 @@ class ListApi(DatabaseReads):
     ) -> list[JobSummary]:
         """Single tasks and flows in the order of their last transition, or of their creation.
 
-        `aliased`: only those with an alias, or only those without. `updated_since` is inclusive, `updated_until` not.
+        `aliased`: only those with an alias, or without. `updated_since` is inclusive, `updated_until` is not.
         No index covers these times: it reads all jobs of the namespace that have the labels. To go through long lists
         use `jobs`.
         """

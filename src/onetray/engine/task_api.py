@@ -50,7 +50,9 @@ class TaskApi(DatabaseReads):
     def dependencies(self, ids: Sequence[str], *, namespace: str = "default") -> list[Dependency]:
         """What tasks of flows depend on, by the ids of these tasks."""
         wanted = [task_id(each, "ids") for each in listed(ids, "ids", 0, MAX_ROWS)]
-        return self._read("dependencies_of", ids=wanted, namespace=namespace) if wanted else []
+        rows = self._read("dependencies_of", ids=wanted, namespace=namespace) if wanted else []
+        # Not in the statement: for that order PostgreSQL would read all dependencies.
+        return sorted(rows, key=lambda row: (row.task_id, row.needs_id))
 
     @read(of_task)
     def explain(self, task: str, *, namespace: str = "default") -> list[Blocker]:

@@ -21,7 +21,7 @@ from onetray.store.commit_check import WrittenRow, row_of_batch, row_of_move, ro
 from onetray.store.interned import InternedNames
 from onetray.store.pg_copy import CopyBuffer
 from onetray.store.pg_pipeline import Query, run_queries
-from onetray.store.rows import ClaimedRow, FlowRow, StageRow, TaskRow
+from onetray.store.rows import ClaimedRow, FlowRow, LeaseNowRow, StageRow, TaskRow
 from onetray.store.sql_template import POSTGRES, WORDS, Statement
 
 if TYPE_CHECKING:
@@ -375,6 +375,12 @@ def is_refused(e: psycopg.Error) -> bool:
     """
     fatal = e.diag.severity_nonlocalized in ("FATAL", "PANIC")
     return e.sqlstate is not None and not fatal and e.sqlstate not in AWAY and not e.sqlstate.startswith("08")
+
+
+def _with_lease(row: TaskRow, lease: LeaseNowRow | None) -> TaskRow:
+    if lease is None:
+        return row._replace(lease_expires_at=None, expiry_counts=None)
+    return row._replace(lease_expires_at=lease.expires_at, expiry_counts=lease.expiry_counts)
 
 
 def _first_entry(ready: Columns) -> Columns:

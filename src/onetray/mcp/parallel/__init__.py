@@ -6,7 +6,7 @@ A run is a flow with one stage; its status follows from its tasks. Adds no rules
 from onetray.domain.token import OPERATE, READ, SUBMIT, WORK
 from onetray.mcp.parallel import arguments as a
 from onetray.mcp.parallel import reads, reports, runs
-from onetray.mcp.parallel.errors import error_text
+from onetray.mcp.parallel.words import text_of_error
 from onetray.mcp.registry import Tool, ToolSet
 
 INSTRUCTIONS = """\
@@ -33,7 +33,7 @@ TOOLS = (
           "task is yours until its lease expires."),
     _tool("heartbeat_lease", reports.heartbeat_lease, a.HeartbeatLease, WORK,
           "Renew the lease of a claimed task, so that it stays yours.", idempotent=True),
-    _tool("mark_task_running", reports.mark_task_running, a.Held, WORK, "Report that work on a claimed task began."),
+    _tool("mark_task_running", reports.mark_task_running, a.Leased, WORK, "Report that work on a claimed task began."),
     _tool("pause_task", reports.pause_task, a.PauseTask, WORK,
           "Give a claimed task up until resume_task: it is blocked, or waits for an input. It costs no attempt."),
     _tool("release_task", reports.release_task, a.ReleaseTask, WORK,
@@ -43,13 +43,13 @@ TOOLS = (
     _tool("fail_task", reports.fail_task, a.FailTask, WORK,
           "Report that a claimed task has failed for good. Tasks that depend on it are cancelled."),
     _tool("resume_task", runs.resume_task, a.OfTask, OPERATE, "Return a paused task to the queue."),
-    _tool("get_task", reads.get_task, a.OfTask, READ, "A task; null if there is none with this id."),
+    _tool("get_task", reads.read_task, a.OfTask, READ, "A task; null if there is none with this id."),
     _tool("requeue_dead_task", runs.requeue_dead_task, a.RequeueDeadTask, OPERATE,
           "Queue a dead task again, under the same id: one whose attempts were used up. list_dead_tasks lists them."),
     _tool("cancel_run", runs.cancel_run, a.CancelRun, OPERATE,
           "Cancel a run that has not ended, with all its open tasks, at once.", destructive=True, idempotent=True),
-    _tool("get_run", reads.get_run, a.OfRun, READ, "A run; null if there is none with this id."),
-    _tool("expire_leases", runs.expire_leases, a.ExpireLeases, WORK,
+    _tool("get_run", reads.read_run, a.OfRun, READ, "A run; null if there is none with this id."),
+    _tool("expire_leases", runs.expire_now, a.ExpireLeases, WORK,
           "Take tasks back whose leases have expired. This also happens by itself.", idempotent=True),
     _tool("append_context_snapshot", runs.append_context_snapshot, a.AppendContextSnapshot, SUBMIT,
           "Append a snapshot to the context of a run. Snapshots never change."),
@@ -69,4 +69,4 @@ TOOLS = (
     _tool("prune_runs", runs.prune_runs, a.PruneRuns, OPERATE,
           "Delete runs that ended before olderThan, with all that belongs to them, for good.", destructive=True),
 )  # fmt: skip
-TOOL_SET = ToolSet(name="parallel-mcp", instructions=INSTRUCTIONS, tools=TOOLS, error_text=error_text)
+TOOL_SET = ToolSet(name="parallel-mcp", instructions=INSTRUCTIONS, tools=TOOLS, error_text=text_of_error)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
+from onetray.config import Limits
+from onetray.domain.checks import alias_text
+from onetray.domain.errors import InvalidInput
 from onetray.domain.policy import POLICY_BOUNDS
 from onetray.mcp.arguments import Arguments
 from onetray.remote.value_codec import micros
@@ -13,6 +16,7 @@ from onetray.remote.value_codec import micros
 MAX_ATTEMPTS = int(POLICY_BOUNDS["max_attempts"][1])
 """Stands for no limit, which a task has by default."""
 MAX_MS = int(POLICY_BOUNDS["backoff_max_s"][1]) * 1000
+LIMITS = Limits()
 RunStatus = Literal["pending", "active", "waiting", "completed", "failed", "cancelled"]
 
 
@@ -25,6 +29,13 @@ def _time(text: object) -> int:
         raise ValueError(f"{text[:50]!r} is no time ({e}): send one such as 2026-01-31T12:00:00Z") from None
 
 
+def _printable(text: str) -> str:
+    try:
+        return alias_text(text, "it", LIMITS)
+    except InvalidInput as e:
+        raise ValueError(str(e)) from None
+
+
 Time = Annotated[
     int,
     BeforeValidator(_time),
@@ -32,7 +43,7 @@ Time = Annotated[
 ]
 """Sent as ISO 8601, used as microseconds since the epoch."""
 Ms = Annotated[int, Field(ge=1, le=MAX_MS, description="Milliseconds.")]
-Id = Annotated[str, Field(min_length=1, max_length=200)]
+Id = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_printable)]
 Ids = Annotated[list[Id], Field(max_length=500)]
 Names = Annotated[list[str], Field(max_length=500)]
 RunId = Annotated[Id, Field(description="The id of the run.")]
@@ -80,7 +91,7 @@ class ClaimNextTask(Arguments):
     clientToken: Token | None = None
 
 
-class Held(Arguments):
+class Leased(Arguments):
     """A task that the caller has claimed."""
 
     taskId: TaskId
@@ -88,20 +99,20 @@ class Held(Arguments):
     workerId: str = Field(description="The worker that claimed it.")
 
 
-class HeartbeatLease(Held):
+class HeartbeatLease(Leased):
     leaseMs: Ms | None = Field(default=None, description="From now on. By default as long as before.")
 
 
-class PauseTask(Held):
+class PauseTask(Leased):
     status: Literal["blocked", "waiting_input"]
     reason: Reason | None = None
 
 
-class ReleaseTask(Held):
+class ReleaseTask(Leased):
     reason: Reason | None = None
 
 
-class CompleteTask(Held):
+class CompleteTask(Leased):
     output: Any = None
     metadata: Any = Field(default=None, description="Replaces the metadata of the task.")
     nextContext: Any = Field(default=None, description="The next snapshot of the run's context.")
@@ -109,7 +120,7 @@ class CompleteTask(Held):
     clientToken: Token | None = None
 
 
-class FailTask(Held):
+class FailTask(Leased):
     error: str
     metadata: Any = Field(default=None, description="Replaces the metadata of the task.")
     clientToken: Token | None = None

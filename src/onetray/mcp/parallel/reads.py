@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from typing import Any
 
 from onetray.domain.checks import MAX_ROWS
@@ -24,21 +25,21 @@ from onetray.mcp.parallel.records import (
 )
 from onetray.mcp.parallel.reports import QUEUE
 from onetray.mcp.parallel.runs import RUN, find_run, find_task, id_of, run_view, task_view
-from onetray.mcp.parallel.states import EVENT_NAMES, RUN_STATES
+from onetray.mcp.parallel.words import EVENT_NAMES, RUN_STATES
 
 PAGE = 100
 """Of `job_details`."""
 MAX_HINTS = 10_000
 
 
-def get_run(call: Call, wanted: a.OfRun) -> Record:
+def read_run(call: Call, wanted: a.OfRun) -> Record:
     try:
         return run_view(call, find_run(call, wanted.runId))
     except NotFound:
         return {"run": None}
 
 
-def get_task(call: Call, wanted: a.OfTask) -> Record:
+def read_task(call: Call, wanted: a.OfTask) -> Record:
     try:
         return task_view(call, find_task(call, wanted.taskId))
     except NotFound:
@@ -152,11 +153,12 @@ def _with_origins(call: Call, run: Flow) -> list[Flow]:
 
 def _events_of(call: Call, runs: list[Flow], after: int, types: list[str], limit: int) -> list[Event]:
     """The next events of a run. An older flow has none after it was copied."""
+    events: list[Event] = []
     for flow in runs:
-        events = call.read(call.engine.events_since, flow=flow.id, after=after, types=types, limit=limit).events
-        if events:
-            return events
-    return []
+        if len(events) < limit:
+            left = limit - len(events)
+            events += call.read(call.engine.events_since, flow=flow.id, after=after, types=types, limit=left).events
+    return events
 
 
 _HINTS: OrderedDict[tuple[str, int, tuple[str, ...]], int] = OrderedDict()
@@ -186,8 +188,9 @@ def _event_records(call: Call, events: list[Event]) -> list[Record]:
         event.payload["context"] for event in events if isinstance(event.payload, dict) and "context" in event.payload
     }
     names = names_of(call.engine, call.namespace, sorted(tasks | contexts))
-    # A task without an id of its own was requeued: the id belongs to its successor.
-    for run in {event.correlation_id for event in events if event.entity_id in tasks - names.keys()}:
+    # A task of a run without an id of its own was requeued: the id belongs to its successor.
+    nameless = [event for event in events if event.entity_id in tasks - names.keys()]
+    for run in {event.correlation_id for event in nameless if event.correlation_id != event.job_id}:
         names |= _names_before_requeue(call, run)
     return [each for event in events if (each := event_record(event, names)) is not None]
 
@@ -199,10 +202,18 @@ def _names_before_requeue(call: Call, run_id: str) -> dict[str, str]:
     except NotFound:
         return names
     for flow in reversed(runs):
-        for task in sorted(_tasks_of(call, flow), key=lambda task: -task.key):
+        for task in sorted(_all_tasks_of(call, flow), key=lambda task: -task.key):
             shown = task.alias or names.get(task.id)
             if shown is not None:
                 names[task.id] = shown
                 if task.retry_of is not None:
                     names[task.retry_of] = shown
     return names
+
+
+def _all_tasks_of(call: Call, run: Flow) -> Iterator[Task]:
+    for stage in call.read(call.engine.stages, run.id, raw=True):
+        after = 0
+        while page := call.read(call.engine.stage_tasks, stage.id, after=after, limit=1_000):
+            yield from page
+            after = page[-1].key

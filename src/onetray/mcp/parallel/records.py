@@ -11,14 +11,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from onetray.domain.flow import Context, Flow, message_of_error
-from onetray.domain.lifecycle import ASSIGNED, CREATED, DEAD_LETTERED, FLOW, QUEUED, RUNNING, TASK
+from onetray.domain.lifecycle import ASSIGNED, CREATED, DEAD_LETTERED, FLOW, HELD, QUEUED, RUNNING, TASK
 from onetray.domain.task import Event, Task, value_of
 from onetray.engine.api import EngineApi
 from onetray.http.json_answers import iso_time
 from onetray.mcp.jobs import time_or_none
 from onetray.mcp.parallel.arguments import MAX_ATTEMPTS, MAX_MS
-from onetray.mcp.parallel.states import (
-    ENQUEUED,
+from onetray.mcp.parallel.words import (
     EVENT_NAMES,
     PAUSED,
     REQUEUED,
@@ -93,7 +92,7 @@ def claimed_at(engine: EngineApi, task: Task) -> int:
 
 def attempt_record(task: Task, claimed: int) -> Record:
     return {
-        "id": _attempt_id(task.alias or task.id, task.fence), "runId": task.correlation_id,
+        "id": _attempt_id(task.id, task.fence), "runId": task.correlation_id,
         "taskId": task.alias or task.id, "workerId": task.owner, "status": TASK_STATES.state(task.state),
         "leasedAt": iso_time(claimed), "endedAt": None,
         "startedAt": time_or_none(task.started_at) if task.state == RUNNING else None,
@@ -104,7 +103,7 @@ def attempt_record(task: Task, claimed: int) -> Record:
 def lease_record(task: Task, claimed: int, renewed: int, token: str | None = None) -> Record:
     id_ = task.alias or task.id
     return {
-        "id": task.lease_id, "runId": task.correlation_id, "taskId": id_, "attemptId": _attempt_id(id_, task.fence),
+        "id": task.lease_id, "runId": task.correlation_id, "taskId": id_, "attemptId": _attempt_id(task.id, task.fence),
         "workerId": task.owner, "status": "active", "acquiredAt": iso_time(claimed),
         "expiresAt": time_or_none(task.lease_expires_at), "heartbeatAt": iso_time(renewed), "releasedAt": None,
         "clientToken": token,
@@ -139,9 +138,13 @@ def event_record(event: Event, names: dict[str, str]) -> Record | None:
         type_ = REQUEUED
     return {
         "id": event.id, "runId": event.correlation_id, "taskId": task,
-        "attemptId": _attempt_id(task, _attempt(event)) if task and type_ not in (ENQUEUED, REQUEUED) else None,
+        "attemptId": _attempt_id(event.entity_id, _attempt(event)) if is_of_task and _is_held(event) else None,
         "eventType": type_, "payload": _event_payload(event, type_, names), "createdAt": iso_time(event.ts),
     }  # fmt: skip
+
+
+def _is_held(event: Event) -> bool:
+    return event.was in HELD or event.state in HELD
 
 
 def _attempt(event: Event) -> int:

@@ -8,25 +8,27 @@ Owns how claims and reports of concurrent requests share their statements.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from onetray.app.gather_submits import Gathering
+from onetray.dialects.calls import single_flow
 from onetray.domain import commands as c
 from onetray.domain.checks import id_or_none
 from onetray.domain.clock import SECOND
-from onetray.domain.errors import IllegalTransition
-from onetray.domain.flow import More
+from onetray.domain.errors import IllegalTransition, InvalidInput, NotFound
+from onetray.domain.flow import Flow, More
 from onetray.domain.lifecycle import ASSIGNED, HELD, TASK
 from onetray.domain.task import Assignment, Task, Verdict
 from onetray.engine import Engine
 from onetray.engine.api import EngineApi
 from onetray.mcp.call import Backend, Call
 from onetray.mcp.parallel import arguments as a
-from onetray.mcp.parallel.errors import conflict, not_found, of_report
 from onetray.mcp.parallel.records import (
     Record,
     attempt_record,
@@ -35,9 +37,11 @@ from onetray.mcp.parallel.records import (
     run_records,
     task_records,
 )
+from onetray.mcp.parallel.words import conflict, not_found, of_report
 
 QUEUE = "runs"
 """Of the tasks of all runs."""
+FENCE = re.compile(r"[1-9]\d{0,8}")
 LEASE_S = 30.0
 """Unless the claim names its own length."""
 
@@ -71,7 +75,7 @@ async def heartbeat_lease(call: Call, held: a.HeartbeatLease) -> Record:
     return {"lease": await _report(call, c.Beat, held, lease_s=lease_s)}
 
 
-async def mark_task_running(call: Call, held: a.Held) -> Record:
+async def mark_task_running(call: Call, held: a.Leased) -> Record:
     return {"task": await _report(call, c.Start, held)}
 
 
@@ -98,8 +102,11 @@ async def fail_task(call: Call, held: a.FailTask) -> Record:
     return {"task": await _report(call, c.Fail, held, held.clientToken, **fields)}
 
 
-async def _report(call: Call, verb: Any, held: a.Held, token: str | None = None, **fields: Any) -> Record:
-    command = call.command(verb, held.taskId, worker=held.workerId, lease_id=held.leaseId, **fields)
+async def _report(call: Call, verb: Any, held: a.Leased, token: str | None = None, **fields: Any) -> Record:
+    # The lease id begins with the fence, which a remote server requires. One that does not fits no lease.
+    fence = held.leaseId.partition("-")[0]
+    about = {"worker": held.workerId, "lease_id": held.leaseId, "fence": int(fence) if FENCE.fullmatch(fence) else 1}
+    command = call.command(verb, held.taskId, **about, **fields)
     item, verdict = await _gathered(call, Item(command, held.taskId))
     if verdict.error is not None:
         raise of_report(verdict.error, held.taskId)
@@ -147,14 +154,13 @@ def run_items(backend: Backend, items: list[Item]) -> list[tuple[Item, Verdict]]
 
 def _resolve(backend: Backend, items: list[Item]) -> list[Verdict]:
     """Put our ids into the reports. Returns an error for each that names no task."""
-    ids: dict[tuple[str, str], str | None] = {}
-    shown: dict[str, dict[str, None]] = {}
+    shown: dict[str, list[str]] = {}
     for item in items:
         if item.shown:
-            shown.setdefault(item.command.namespace, {})[item.shown] = None
-    for namespace, wanted in shown.items():
-        for each in backend.unredacted.find_aliases(list(wanted), namespace=namespace):
-            ids[namespace, each.alias] = each.id if each.entity == TASK.entity else None
+            shown.setdefault(item.command.namespace, []).append(item.shown)
+    ids = {
+        (namespace, id_): task for namespace, wanted in shown.items() for id_, task in _ids(backend, namespace, wanted)
+    }
     verdicts = []
     for item in items:
         id_ = ids.get((item.command.namespace, item.shown), id_or_none(item.shown)) if item.shown else ""
@@ -162,6 +168,18 @@ def _resolve(backend: Backend, items: list[Item]) -> list[Verdict]:
             item.command.task = id_
         verdicts.append(Verdict() if id_ is not None else Verdict(error=not_found("task", item.shown)))
     return verdicts
+
+
+def _ids(backend: Backend, namespace: str, shown: list[str]) -> list[tuple[str, str | None]]:
+    """Our ids of tasks; None for an id of something else."""
+    try:
+        found = backend.unredacted.find_aliases(shown, namespace=namespace)
+    except InvalidInput:
+        # One of them can be nobody's id: the others must not suffer from it.
+        if len(shown) == 1:
+            return [(shown[0], None)]
+        return [pair for each in shown for pair in _ids(backend, namespace, [each])]
+    return [(each.alias, each.id if each.entity == TASK.entity else None) for each in found]
 
 
 def _answer(backend: Backend, namespace: str, accepted: Sequence[tuple[Item, Verdict]]) -> None:
@@ -195,7 +213,7 @@ def _answer_claims(engine: EngineApi, namespace: str, claims: list[tuple[Item, A
     found = engine.tasks_by_id([claimed.id for _, claimed in claims], namespace=namespace, raw=True)
     tasks = {task.id: task for task in found}
     held = [(item, _as_claimed(tasks[claimed.id], claimed)) for item, claimed in claims if claimed.id in tasks]
-    flows = [engine.flow(id_, namespace=namespace, raw=True) for id_ in dict.fromkeys(t.job_id for _, t in held)]
+    flows = [_flow_of(engine, task) for task in {task.job_id: task for _, task in held}.values()]
     runs = dict(zip((flow.id for flow in flows), run_records(engine, namespace, flows), strict=True))
     records = task_records(engine, namespace, [task for _, task in held])
     for (item, task), record in zip(held, records, strict=True):
@@ -204,6 +222,14 @@ def _answer_claims(engine: EngineApi, namespace: str, claims: list[tuple[Item, A
             "run": runs[task.job_id], "task": record, "attempt": attempt_record(task, claimed),
             "lease": lease_record(task, claimed, claimed, item.command.request_key),
         }  # fmt: skip
+
+
+def _flow_of(engine: EngineApi, task: Task) -> Flow:
+    """The run of a task. A native task without a flow is its own, so that nobody's claim fails because of it."""
+    with suppress(NotFound):
+        if task.stage_id is not None:
+            return engine.flow(task.job_id, namespace=task.namespace, raw=True)
+    return replace(single_flow(task), id=task.job_id)
 
 
 def _as_claimed(task: Task, claimed: Assignment) -> Task:

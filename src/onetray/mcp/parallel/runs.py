@@ -26,7 +26,6 @@ from onetray.domain.task import Task
 from onetray.domain.token import ADMIN
 from onetray.mcp.call import Call
 from onetray.mcp.parallel import arguments as a
-from onetray.mcp.parallel.errors import RunTerminal, not_found
 from onetray.mcp.parallel.records import (
     EXTERNAL_ID,
     NAMESPACE,
@@ -38,7 +37,7 @@ from onetray.mcp.parallel.records import (
     task_records,
 )
 from onetray.mcp.parallel.reports import LEASE_S, QUEUE
-from onetray.mcp.parallel.states import RUN_STATES
+from onetray.mcp.parallel.words import RUN_STATES, RunTerminal, not_found
 
 RUN, STAGE = "run", "tasks"
 """The name of a flow that is a run, and of its one stage."""
@@ -205,7 +204,7 @@ def append_context_snapshot(call: Call, wanted: a.AppendContextSnapshot) -> Reco
     return {"snapshot": snapshot_record(call.engine, call.namespace, call.read(call.engine.context_by_id, id_))}
 
 
-def expire_leases(call: Call, wanted: a.ExpireLeases) -> Record:
+def expire_now(call: Call, wanted: a.ExpireLeases) -> Record:
     principal = call.principal
     is_admin = principal.token is None or principal.has(ADMIN)
     if wanted.now is not None and not is_admin and wanted.now > call.engine.now():

@@ -27,14 +27,19 @@ WHERE n.name = :namespace AND a.alias {in:aliases:text} AND f.deleted_at IS NULL
 
 -- name: aliases_of_ids
 -- row: Alias
-SELECT a.alias, a.entity, {id_of_alias} AS id,
-    coalesce(CASE WHEN t.job = t.key THEN CAST(t.id AS text) END, CAST(f.id AS text)) AS job_id
-FROM onetray.alias AS a JOIN onetray.namespace AS n ON n.key = a.ns {holder_of_alias}
-WHERE n.name = :namespace AND f.deleted_at IS NULL AND a.key IN (
-    SELECT it.key FROM onetray.task AS it WHERE it.id {in:ids:uuid}
-    UNION ALL SELECT jf.key FROM onetray.flow AS jf WHERE jf.id {in:ids:uuid}
-    UNION ALL SELECT kc.key FROM onetray.context AS kc WHERE kc.id {in:ids:uuid}
-)
+-- From each entity to its alias: a join could begin with all aliases of the namespace.
+SELECT (SELECT i.alias FROM onetray.alias AS i WHERE i.key = t.key) AS alias, 'task' AS entity,
+    CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
+        ELSE (SELECT CAST(g.id AS text) FROM onetray.flow AS g WHERE g.key = t.job) END AS job_id
+FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns WHERE t.id {in:ids:uuid} AND n.name = :namespace
+UNION ALL
+SELECT (SELECT i.alias FROM onetray.alias AS i WHERE i.key = f.key), 'flow', CAST(f.id AS text), CAST(f.id AS text)
+FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns
+WHERE f.id {in:ids:uuid} AND n.name = :namespace AND f.deleted_at IS NULL
+UNION ALL
+SELECT (SELECT i.alias FROM onetray.alias AS i WHERE i.key = c.key), 'context', CAST(c.id AS text),
+    (SELECT CAST(g.id AS text) FROM onetray.flow AS g WHERE g.key = c.job)
+FROM onetray.context AS c JOIN onetray.namespace AS n ON n.key = c.ns WHERE c.id {in:ids:uuid} AND n.name = :namespace
 
 -- word: id_of_alias
 coalesce(CAST(t.id AS text), CAST(c.id AS text), CAST(f.id AS text))

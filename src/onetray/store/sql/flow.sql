@@ -307,7 +307,7 @@ SELECT CAST(t.id AS text) AS task_id, CAST(o.id AS text) AS needs_id,
     (SELECT i.alias FROM onetray.alias AS i WHERE i.key = o.key) AS needs_alias
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.dependency AS d ON d.task = t.key
     JOIN onetray.task AS o ON o.key = d.needs
-WHERE t.id {in:ids:uuid} AND n.name = :namespace ORDER BY d.task, d.needs
+WHERE t.id {in:ids:uuid} AND n.name = :namespace
 
 -- name: stages_to_copy
 -- row: StageToCopy

@@ -1,5 +1,21 @@
-"""The statuses and events of parallel-mcp beside ours. It is data: the lifecycle decides what a task may do."""
+"""The words of parallel-mcp: statuses, events and errors beside ours.
 
+It is data: the lifecycle decides what a task may do. Owns which of our errors its clients tell apart.
+"""
+
+from __future__ import annotations
+
+from onetray.domain.errors import (
+    AliasTaken,
+    Conflict,
+    DependencyCycle,
+    IllegalTransition,
+    LeaseLost,
+    NameTaken,
+    NoAttemptsLeft,
+    NotFound,
+    OnetrayError,
+)
 from onetray.domain.lifecycle import FLOW, TASK
 from onetray.domain.state_table import StateTable
 
@@ -56,3 +72,57 @@ EVENT_NAMES = {
     "flow.context_appended": "context_snapshot.appended",
 }  # fmt: skip
 """The name of each of our events that its clients see. They see no others."""
+
+ERROR_NAMES: dict[type[OnetrayError], str] = {
+    NotFound: "RecordNotFoundError",
+    IllegalTransition: "InvalidTransitionError",
+    LeaseLost: "LeaseConflictError",
+    NameTaken: "DuplicateTaskKeyError",
+    AliasTaken: "DuplicateIdError",
+    DependencyCycle: "DependencyCycleError",
+    NoAttemptsLeft: "MaxAttemptsExceededError",
+}
+
+
+class RunTerminal(Conflict):
+    """The run has ended and takes no more tasks. Create another run."""
+
+    code = "run_terminal"
+
+
+class LeaseExpired(LeaseLost):
+    """The lease has expired. Drop the work and claim again."""
+
+    code = "lease_expired"
+
+
+ERROR_NAMES |= {RunTerminal: "RunTerminalError", LeaseExpired: "LeaseExpiredError"}
+
+
+def text_of_error(error: OnetrayError) -> str:
+    return f"{ERROR_NAMES.get(type(error), type(error).__name__)}: {error}"
+
+
+def of_report(error: OnetrayError, task: str) -> OnetrayError:
+    """The error of a report about a task, as its clients tell them apart.
+
+    A lease that has expired is LeaseExpired until the task is taken from its worker. From then on, and whenever the
+    task is not held by this lease, it is a conflict.
+    """
+    if isinstance(error, NotFound):
+        return not_found("task", task)
+    if isinstance(error, LeaseLost) and error.facts.get("cause") == "expired":
+        if error.facts.get("fence") == error.facts.get("current_fence"):
+            return LeaseExpired(f"the lease of the task {task} has expired: drop the work and claim again")
+        return LeaseLost(f"the lease of the task {task} has expired, and the task was taken back: claim again")
+    if isinstance(error, LeaseLost | IllegalTransition):
+        return conflict(task)
+    return error
+
+
+def conflict(task: str) -> LeaseLost:
+    return LeaseLost(f"the task {task} is not held by this worker with this lease: drop the work and claim again")
+
+
+def not_found(entity: str, id_: str) -> NotFound:
+    return NotFound(f"there is no {entity} {id_[:200]!r}")

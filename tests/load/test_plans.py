@@ -243,7 +243,8 @@ def of_flows(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
         },
         "pending_tasks_of_flow": {
             "stages": [flow + 1, flow + 2], "namespace": "default", "ready_by": FAR, "any_kind": 1, "kinds": [],
-            "queue": None, "run": RUN, "going_stages": ["pending"], "going_flows": ["pending"], "limit": limit, "offset": 0,
+            "queue": None, "run": RUN, "going_stages": ["pending"], "going_flows": ["pending"], "limit": limit,
+            "offset": 0,
         },
         "events_of_flow_and_stages": {"keys": [flow, flow + 1, flow + 2], "after": 0, "limit": limit},
     }  # fmt: skip

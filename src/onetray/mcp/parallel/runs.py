@@ -209,7 +209,7 @@ def expire_now(call: Call, wanted: a.ExpireLeases) -> Record:
     is_admin = principal.token is None or principal.has(ADMIN)
     if wanted.now is not None and not is_admin and wanted.now > call.engine.now():
         raise Forbidden("now is in the future: this needs the scope admin, so leave it out")
-    expired = call.read(call.backend.unredacted.expire_tasks, now=wanted.now)
+    expired = call.read(call.engine.expire_tasks, now=wanted.now)
     shown = names_of(call.engine, call.namespace, expired)
     return {"expiredTaskIds": [shown.get(id_, id_) for id_ in expired], "count": len(expired)}
 
@@ -226,7 +226,7 @@ def prune_runs(call: Call, wanted: a.PruneRuns) -> Record:
     )
     names = {job.id: job.alias for job in ended}
     pruned = call.read(
-        call.backend.unredacted.prune_jobs, **of_runs, ended_before=wanted.olderThan, limit=wanted.limit,
+        call.engine.prune_jobs, **of_runs, ended_before=wanted.olderThan, limit=wanted.limit,
         by=call.principal.name,
     )  # fmt: skip
     # Without those that a requeue has copied: their ids belong to the copies.

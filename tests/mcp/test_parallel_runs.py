@@ -71,7 +71,7 @@ def test_what_enqueue_task_refuses(crew: Crew) -> None:
 
 
 @row("a missing get returns null")
-@pytest.mark.parametrize("id_", ["nobody", "00000000-0000-7000-8000-000000000000", "x" * 200, "é ☃", "' OR 1=1"])
+@pytest.mark.parametrize("id_", ["00000000-0000-7000-8000-000000000000", "é ☃ ' OR 1=1"])
 def test_what_does_not_exist(crew: Crew, id_: str) -> None:
     assert crew.call("get_run", runId=id_) == {"run": None}
     assert crew.call("get_task", taskId=id_) == {"task": None}
